@@ -25,7 +25,7 @@ from rasterio.transform import Affine
 from comal import grid, raquet
 from comal.raquet.reading.coverage import coverages
 from comal.raquet.spec import Band, Metadata
-from comal.raquet.writing.combining import united_custom
+from comal.raquet.writing.copying import united_custom
 from tests.raquet.writing.sources import noise, on_grid, utm
 from tests.support import SHARED, needs_shared
 

@@ -92,7 +92,6 @@ _OVERVIEWS = ("average", "mode", "nearest", "min", "max")
     _OVERVIEWS,
     "How overviews are made: average, or mode for colour tables, if absent.",
 )
-@flag("--reuse-overviews", "Take overviews that the source has.")
 @option("--block-size", "Pixels of a tile's side: 16 to 4096.", type=int, default=256)
 @option(
     "--band",

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from comal.raquet.exporting import preview as preview
     from comal.raquet.exporting import to_cog as to_cog
     from comal.raquet.exporting import to_geotiff as to_geotiff
-    from comal.raquet.joining import append_bands as append_bands
-    from comal.raquet.partitioning import merge as merge
-    from comal.raquet.partitioning import partition as partition
     from comal.raquet.querying.session import RaquetConnection as RaquetConnection
     from comal.raquet.querying.session import connect as connect
     from comal.raquet.querying.session import sql as sql
@@ -37,8 +34,11 @@ if TYPE_CHECKING:
     from comal.raquet.spec import Metadata as Metadata
     from comal.raquet.times import TimeAxis as TimeAxis
     from comal.raquet.wire import parse_metadata as parse_metadata
+    from comal.raquet.writing.copying import append_bands as append_bands
+    from comal.raquet.writing.copying import merge as merge
+    from comal.raquet.writing.copying import partition as partition
     from comal.raquet.writing.creating import Written as Written
     from comal.raquet.writing.creating import write as write
-    from comal.raquet.writing.options import Options as Options
+    from comal.raquet.writing.planning import Options as Options
 
 __all__, __getattr__, __dir__ = exports(__name__)

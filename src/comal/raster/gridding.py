@@ -89,8 +89,6 @@ class Grid:
     """One, or one on either side of the antimeridian."""
     extent: tuple[float, float, float, float]
     """Of the sources: west, south, east, north in degrees; west > east across the antimeridian."""
-    raw: float
-    """Zoom at which pixels are as large as those of the source."""
 
     @property
     def hull(self) -> TileRange:
@@ -224,7 +222,6 @@ def plan_grid(
     zoom: int,
     min_zoom: int,
     block: int,
-    raw: float,
 ) -> tuple[Grid, tuple[Member, ...]]:
     """The tiles that rasters touch at a zoom, and which raster covers which part of the world."""
     members = [
@@ -233,7 +230,7 @@ def plan_grid(
         for member in _members(info, place, zoom, block)
     ]
     ranges = _merged([tile_range(member.box, zoom, block) for member in members])
-    grid = Grid(zoom, min_zoom, block, ranges, extent(prints), raw)
+    grid = Grid(zoom, min_zoom, block, ranges, extent(prints))
     return grid, tuple(members)
 
 

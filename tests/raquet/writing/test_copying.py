@@ -154,18 +154,3 @@ def test_what_the_bands_say_of_themselves_survives(tmp_path: Path) -> None:
         assert band.colorinterp == "palette"
         assert band.colortable is not None
         assert band.colortable[1] == (9, 8, 7, 255)
-
-
-def test_overviews_of_the_source_are_reused_when_asked(tmp_path: Path) -> None:
-    import rasterio
-
-    pixels = noise((128, 128), "uint8")
-    source = on_grid(tmp_path / "a.tif", pixels, column=16_384, row=10_240, overviews=[2, 4])
-    for level, zoom in ((0, 9), (1, 8)):
-        with rasterio.open(source, OVERVIEW_LEVEL=level) as dataset:
-            own = dataset.read(1)
-        path = _converted(tmp_path, source, min_zoom=8, reuse_overviews=True)
-        whole, left, top = assembled(path, zoom)
-        side = 128 >> (level + 1)
-        row, column = (10_240 >> (level + 1)) - top, (16_384 >> (level + 1)) - left
-        np.testing.assert_array_equal(whole[0, row : row + side, column : column + side], own)

@@ -126,10 +126,10 @@ def test_row_groups_are_cut_by_zoom_rows_and_bytes() -> None:
     )
     cells.sort()
     small = np.full(11, 100)
-    assert list(row_groups(cells, small, quadbin.zooms)) == [(0, 1), (1, 11)]
-    assert list(row_groups(cells, small, quadbin.zooms, 4)) == [(0, 1), (1, 5), (5, 9), (9, 11)]
+    assert list(row_groups(cells, small)) == [(0, 1), (1, 11)]
+    assert list(row_groups(cells, small, 4)) == [(0, 1), (1, 5), (5, 9), (9, 11)]
     large = np.full(11, 20 << 20)
-    assert len(list(row_groups(cells, large, quadbin.zooms))) == 11
+    assert len(list(row_groups(cells, large))) == 11
     assert list(row_groups(cells[:0], small[:0], quadbin.zooms)) == []
 
 

@@ -12,9 +12,9 @@ import rasterio
 from rasterio.enums import ColorInterp
 
 from comal import raquet
-from comal.errors import InvalidInputError
+from comal.errors import InvalidInputError, InvalidMetadataError
 from comal.grid import quadbin
-from comal.raquet.writing.padding import free_value
+from comal.raquet.writing.layout import free_value
 from tests.raquet.writing.sources import noise, on_grid, utm
 
 LATER: dict[str, Any] = {"spec_version": "0.5.0", "tile_statistics": True}
@@ -222,57 +222,14 @@ def test_tiles_without_any_pixel_hold_the_chosen_value(tmp_path: Path) -> None:
         assert quadbin.tiles(raster.cells())[0].min() == 10
 
 
-MERGED: dict[str, tuple[list[Any], Any]] = {
-    "both known": ([0, 255], 0),
-    "the first is a value of the second": ([7, 200], 200),
-    "each is a value of the other": ([7, 8], 0),
-    "one has none": ([None, 7], 255),
-    "all values": ([9, 10], None),
-}
-
-
-@pytest.mark.parametrize("options", [{}, LATER, INTERLEAVED], ids=["0.1.0", "0.5.0", "interleaved"])
-@pytest.mark.parametrize("name", MERGED)
-def test_files_of_different_nodata_values_become_one(
-    tmp_path: Path, name: str, options: Any
-) -> None:
-    nodata, expected = MERGED[name]
+def test_files_of_different_nodata_values_are_not_merged(tmp_path: Path) -> None:
     paths = []
-    for n, (own, at) in enumerate(zip(nodata, (300, 304), strict=True)):
-        pixels = np.clip(noise((2, 45, 70), "uint8", n), 1, 100)
-        pixels[:, 10:12, 10:20] = 0 if own is None or own == 0 else own
-        if name == "the first is a value of the second" and n:
-            pixels[0, 20:25] = 7
-        if name == "each is a value of the other":
-            pixels[0, 20:25] = nodata[1 - n]
-        elif name == "both known":
-            pixels[pixels == 255 - own] = 50
-        elif name == "all values":
-            pixels[1, :30] = np.where((found := every("uint8")[:30, :70]) == own, 11, found)
-            pixels[1, 0, :2] = nodata[1 - n]
-        source = on_grid(
-            tmp_path / f"{n}.tif", pixels, column=32 * at + 5, row=32 * 300, nodata=own
-        )
-        paths.append(tmp_path / f"{n}.parquet")
-        grid: dict[str, Any] = {"block_size": 32, "zoom": 10, "min_zoom": 9, "nodata": "none"}
-        raquet.write(source, paths[-1], **grid, **options)
-    target = tmp_path / "m.parquet"
-    if expected is None:
-        with pytest.raises(InvalidInputError, match="no value is free"):
-            raquet.merge(paths, target)
-        return
-    assert raquet.merge(paths, target).chosen_nodata == dict.fromkeys(
-        ["band_1", "band_2"], expected
-    )
-    with raquet.open(target) as whole:
-        for path in paths:
-            with raquet.open(path) as file:
-                for cell in file.cells(10).tolist():
-                    tile = quadbin.tiles(cell)
-                    own, made = (one.tile(*tile, masked=True) for one in (file, whole))
-                    np.testing.assert_array_equal(np.ma.getmaskarray(own), np.ma.getmaskarray(made))
-                    np.testing.assert_array_equal(own.compressed(), made.compressed())
-    assert raquet.check(target, level="full", statistics=True).counts == {}
+    for own in (7, 9):
+        source = on_grid(tmp_path / f"{own}.tif", np.full((40, 40), 5, "uint8"), nodata=own)
+        paths.append(tmp_path / f"{own}.parquet")
+        raquet.write(source, paths[-1], block_size=32)
+    with pytest.raises(InvalidMetadataError, match=r"(?s)do not belong.*bands"):
+        raquet.merge(paths, tmp_path / "m.parquet")
 
 
 @pytest.mark.parametrize("place", [utm, on_grid])

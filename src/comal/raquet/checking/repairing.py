@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from comal import grid
 from comal.check import Findings
 from comal.errors import InvalidMetadataError, Problem, shown
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
-from comal.plan import run
 from comal.progress import Progress, silent
 from comal.raquet import spec
 from comal.raquet.blobs import encode
@@ -31,17 +31,21 @@ from comal.raquet.checking.table import (
     read_subject,
     told_stamps,
 )
-from comal.raquet.checking.tiles import REPAIRED_BY, Looked, look
+from comal.raquet.checking.tiles import REPAIRED_BY, DecodedBlob, decoded_blob
 from comal.raquet.documents import metadata_json
 from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.pixels import alpha_of, valid_of
 from comal.raquet.reading.store import TileStore
 from comal.raquet.reading.tilefile import TileFile
 from comal.raquet.spec import Metadata
+from comal.raquet.times import TimeAxis, axis_of
 from comal.raquet.wire import parse_metadata, read_document
-from comal.raquet.writing.accumulating import BandSums, finished, lattice_step, moments, sums_of
-from comal.raquet.writing.layout import RowGroup, row_groups, write_parquet
-from comal.raquet.writing.options import RAQUET
+from comal.raquet.writing.accumulating import BandSums, finished, lattice_step, sums_of
+from comal.raquet.writing.copying import StoredTiles, version_for
+from comal.raquet.writing.creating import RAQUET
+from comal.raquet.writing.job import tile_statistics
+from comal.raquet.writing.layout import RowGroup, write_parquet
+from comal.raster.values import valid_mask
 from comal.storage import Source, StorageConfig, open_source
 from comal.storage.kinds import check_ending, refuse_sources
 from comal.storage.targets import local_path, new_file
@@ -106,16 +110,16 @@ def repair(
     tell = progress or silent
     with open_source(href, config=config) as source:
         refuse_sources(target, source)
-        job = _Job.of(source, limits, byte_interleaved=byte_interleaved)
-        tell(0, len(job.rows), "tiles")
-        metadata = job.recounted(tell)
-        version = spec.WRITTEN[-1] if metadata.nested else spec.WRITTEN[0]
-        metadata = replace(metadata, version=version)
-        if byte_interleaved:
-            metadata = replace(metadata, processing={**metadata.processing, **_repaired_by()})
+        copy = _opened(source, limits, byte_interleaved=byte_interleaved)
+        tell(0, len(copy.chosen), "tiles")
+        metadata = copy.recounted(tell)
+        version = version_for(None, nested=metadata.nested)
+        processing = {**metadata.processing, **(_repaired_by() if byte_interleaved else {})}
+        metadata = replace(metadata, version=version, processing=processing)
         document = metadata_json(metadata, version)
+        kind = str(copy.subject.footer.schema.field(spec.BLOCK).type)
         with new_file(target, overwrite, RAQUET, source) as file:
-            write_parquet(file, metadata, document, version, job.groups(metadata, tell), job.kind)
+            write_parquet(file, metadata, document, version, copy.groups(metadata, tell), kind)
     return target
 
 
@@ -125,129 +129,79 @@ def _repaired_by() -> dict[str, str]:
     return {REPAIRED_BY: f"comal {__version__}"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+Decoded = Sequence[Sequence[DecodedBlob | None]]
+"""For each column of pixels what is in the blobs of some tiles, None for NULL."""
+
+
+@dataclass(slots=True)
+class _Copy:
     """What is copied."""
 
     subject: Subject
+    tiles: StoredTiles
+    chosen: Ints
+    """Positions of the tiles that are copied."""
     metadata: Metadata
-    store: TileStore
-    rows: Ints
-    """Rows of the tiles, in the order of the copy."""
     byte_interleaved: bool
 
-    @classmethod
-    def of(cls, source: Source, limits: Limits, *, byte_interleaved: bool) -> _Job:
-        """What there is; what makes it hopeless is an error."""
-        findings = Findings(CODES)
-        footer = read_footer(source, findings, limits)
-        subject = None
-        if footer is not None and check_columns(footer, findings):
-            subject = read_subject(source, footer, limits, findings)
-        if subject is None or findings.total > 0:
-            raise _hopeless(source, findings)
-        tiles = np.flatnonzero(subject.tiles)
-        wrong = tiles[~np.asarray(grid.is_valid(subject.ids[tiles]))]
-        findings.add_rows(
-            "raquet-cell", wrong, lambda row: (subject.place(row), "the block is no cell")
-        )
-        texts = [subject.documents.get(row) for row in np.flatnonzero(~subject.tiles).tolist()]
-        text = next((one for one in (*texts, *subject.documents.values()) if one), None)
-        if text is None:
-            findings.add("raquet-metadata-missing", "table", "no row holds metadata")
-        if not len(tiles):
-            findings.add("raquet-zoom-empty", "table", "no tile at all")
-        if findings.total or text is None:
-            raise _hopeless(source, findings)
-        cells = subject.ids[tiles]
-        metadata = on_grid(usable_metadata(text, cells, limits), cells)
-        if len(check_bands(subject, metadata, findings)) < len(metadata.columns):
-            raise _hopeless(source, findings)
-        store = _store(subject, metadata, text, limits, byte_interleaved=byte_interleaved)
-        rows = _sorted(subject, tiles, store)
-        return cls(subject, metadata, store, rows, byte_interleaved)
-
-    @property
-    def kind(self) -> str:
-        """Type of the column ``block``."""
-        return str(self.subject.footer.schema.field(spec.BLOCK).type)
-
     def recounted(self, progress: Progress) -> Metadata:
-        """The document with the statistics of the tiles, each of which is decoded."""
+        """The document with the statistics of the tiles; those that are all NULL are left out."""
         recount = Recount.of(self.metadata)
-        finest: set[int] = set()
-        for start, stop in self._steps():
-            looked = self._looked(start, stop)
-            for row in self.rows[start:stop].tolist():
-                for number, pixels in enumerate(self._bands(row, looked)):
+        kept, finest = [], set()
+        for positions, _, decoded in self._decoded(self.chosen, 0, progress):
+            for at, position in enumerate(positions.tolist()):
+                cell = int(self.tiles.cells[position])
+                bands = self._bands(decoded, at)
+                if any(one is not None for one in bands):
+                    kept.append(position)
+                    finest.add(cell)
+                for number, pixels in enumerate(bands):
                     if pixels is not None:
-                        recount.add(number, int(self.subject.ids[row]), pixels)
-                        finest.add(int(self.subject.ids[row]))
-            progress(stop, 2 * len(self.rows), "tiles")
-        zoom = self.metadata.max_zoom
-        count = sum(cell >> 52 & 31 == zoom for cell in finest)
+                        recount.add(number, cell, pixels)
+        self.chosen = np.array(kept, np.int64)
+        count = sum(cell >> 52 & 31 == self.metadata.max_zoom for cell in finest)
         return replace(recount.finish(), num_blocks=count)
 
     def groups(self, metadata: Metadata, progress: Progress) -> Iterator[RowGroup]:
         """The row groups of the copy."""
         covers = coverages([metadata])
-        for start, stop in self._steps():
-            looked = self._looked(start, stop)
-            rows = self.rows[start:stop].tolist()
-            kept = [row for row in rows if any(looked[row, name][0] for name in metadata.columns)]
+        for _, group, decoded in self._decoded(self.chosen, len(self.chosen), progress):
             statistics = None
             if metadata.tile_statistics:
-                ids = self.subject.ids
                 tiles = [
-                    statistics_of_tile(metadata, covers, int(ids[row]), self._bands(row, looked))
-                    for row in kept
+                    _statistics(metadata, covers, cell, self._bands(decoded, at))
+                    for at, cell in enumerate(group.cells.tolist())
                 ]
-                statistics = np.stack(tiles) if tiles else None
-            if kept:
-                yield RowGroup(
-                    cells=self.subject.ids[kept],
-                    columns=[
-                        [self._blob(*looked[row, name]) for row in kept]
-                        for name in metadata.columns
-                    ],
-                    time_cf=self._times(kept),
-                    time_ts=self._stamps(kept),
-                    statistics=statistics,
-                )
-            progress(len(self.rows) + stop, 2 * len(self.rows), "tiles")
+                statistics = np.stack(tiles)
+            columns = [
+                [self._mended(blob, one) for blob, one in zip(blobs, found, strict=True)]
+                for blobs, found in zip(group.columns, decoded, strict=True)
+            ]
+            yield replace(group, columns=columns, statistics=statistics)
 
-    def _steps(self) -> Iterator[tuple[int, int]]:
-        cells = self.subject.ids[self.rows]
-        size = sum(band.pixel_type.itemsize for band in self.metadata.bands)
-        size *= self.metadata.block_width * self.metadata.block_height
-        return row_groups(cells, np.full(len(cells), size), grid.zooms)
-
-    def _looked(
-        self, start: int, stop: int
-    ) -> dict[tuple[int, str], tuple[bytes | None, Looked | None]]:
-        """Blobs of some rows and what is in them; the first that cannot be decoded is an error."""
-        columns = self.metadata.columns
-        keys = [(int(row), name) for row in self.rows[start:stop] for name in columns]
-        blobs = run(self.store.blobs_plan(keys), self.store.fetch)
+    def _decoded(
+        self, chosen: Ints, done: int, progress: Progress
+    ) -> Iterator[tuple[Ints, RowGroup, Decoded]]:
+        """Positions of the tiles of each row group, the group as it is stored, and its pixels."""
+        stop, columns = 0, self.metadata.columns
         with ThreadPoolExecutor(_WORKERS) as pool:
-            found = dict(
-                zip(keys, pool.map(lambda key: self._look(key, blobs[key]), keys), strict=True)
-            )
-        return {key: (blobs[key], one) for key, one in found.items()}
+            for group in self.tiles.groups(chosen):
+                start, stop = stop, stop + len(group.cells)
+                rows = self.tiles.rows[chosen[start:stop]].tolist()
+                decoded = [
+                    list(pool.map(partial(self._look, name), rows, blobs))
+                    for name, blobs in zip(columns, group.columns, strict=True)
+                ]
+                yield chosen[start:stop], group, decoded
+                progress(done + stop, done + len(chosen) if done else 2 * len(chosen), "tiles")
 
-    def _look(self, key: tuple[int, str], blob: bytes | None) -> Looked | None:
+    def _look(self, name: str, row: int, blob: bytes | None) -> DecodedBlob | None:
+        """What is in a blob; one that cannot be decoded is an error."""
         if blob is None:
             return None
-        row, name = key
         place = f"{self.subject.place(row)}, band {shown(name)}"
-        found = look(
-            blob,
-            name,
-            self.metadata,
-            place,
-            self.subject.limits,
-            byte_interleaved=self.byte_interleaved,
-        )
+        limits, swapped = self.subject.limits, self.byte_interleaved
+        found = decoded_blob(blob, name, self.metadata, place, limits, byte_interleaved=swapped)
         if found.error is not None:
             raise InvalidMetadataError(
                 "a tile cannot be mended, because nothing else tells its pixels",
@@ -256,16 +210,15 @@ class _Job:
             ) from found.error
         return found
 
-    def _bands(self, row: int, looked: dict[tuple[int, str], Any]) -> list[Any]:
+    def _bands(self, decoded: Decoded, at: int) -> list[Any]:
         """Pixels of every band of a tile, None for NULL."""
+        here = [column[at] for column in decoded]
+        found = [None if one is None else one.pixels for one in here]
         if not self.metadata.interleaved:
-            found = [looked[row, name][1] for name in self.metadata.columns]
-            return [None if one is None else one.pixels for one in found]
-        one = looked[row, spec.PIXELS][1]
-        count = len(self.metadata.bands)
-        return [None] * count if one is None else list(one.pixels)
+            return found
+        return [None] * len(self.metadata.bands) if found[0] is None else list(found[0])
 
-    def _blob(self, blob: bytes | None, found: Looked | None) -> bytes | None:
+    def _mended(self, blob: bytes | None, found: DecodedBlob | None) -> bytes | None:
         """The blob as it should be: the same one where it is right already."""
         if blob is None or found is None:
             return None
@@ -276,27 +229,56 @@ class _Job:
         assert found.pixels is not None
         return encode(found.pixels, self.metadata.compression)
 
-    def _times(self, rows: list[int]) -> list[float] | None:
-        if self.metadata.time is None or self.subject.times is None:
-            return None
-        return [float(value) for value in self.subject.times[rows]]
 
-    def _stamps(self, rows: list[int]) -> list[int | None] | None:
-        """The instants that ``time_cf`` says, in odd units too; else those that are stored."""
-        if self.metadata.time is None:
-            return None
-        stored, told = self.subject.stamps, told_stamps(self.subject, self.metadata)
-        nothing = np.full(len(self.subject.ids), np.datetime64("NaT", "us"))
-        stored = nothing if stored is None else stored
-        stamps = stored if told is None else np.where(np.isnat(told), stored, told)
-        whole = stamps[rows].astype(np.int64).tolist()
-        missing = np.isnat(stamps[rows]).tolist()
-        return [None if gone else one for gone, one in zip(missing, whole, strict=True)]
+def _opened(source: Source, limits: Limits, *, byte_interleaved: bool) -> _Copy:
+    """What there is; what makes it hopeless is an error."""
+    findings = Findings(CODES)
+    footer = read_footer(source, findings, limits)
+    subject = None
+    if footer is not None and check_columns(footer, findings):
+        subject = read_subject(source, footer, limits, findings)
+    if subject is None or findings.total > 0:
+        raise _hopeless(source, findings)
+    rows = np.flatnonzero(subject.tiles)
+    wrong = rows[~np.asarray(grid.is_valid(subject.ids[rows]))]
+    findings.add_rows(
+        "raquet-cell", wrong, lambda row: (subject.place(row), "the block is no cell")
+    )
+    texts = [subject.documents.get(row) for row in np.flatnonzero(~subject.tiles).tolist()]
+    text = next((one for one in (*texts, *subject.documents.values()) if one), None)
+    if text is None:
+        findings.add("raquet-metadata-missing", "table", "no row holds metadata")
+    if not len(rows):
+        findings.add("raquet-zoom-empty", "table", "no tile at all")
+    if findings.total or text is None:
+        raise _hopeless(source, findings)
+    cells = subject.ids[rows]
+    metadata = on_grid(usable_metadata(text, cells, limits), cells)
+    if len(check_bands(subject, metadata, findings)) < len(metadata.columns):
+        raise _hopeless(source, findings)
+    axis = None
+    if metadata.time is not None and subject.times is not None:
+        axis, _ = axis_of(subject.times, _stamps(subject, metadata), subject.tiles, metadata.time)
+    metadata = metadata if axis is not None else replace(metadata, time=None)
+    tiles = _stored(subject, metadata, text, axis, byte_interleaved=byte_interleaved)
+    chosen, unlike = tiles.distinct()
+    if unlike is not None:
+        raise InvalidMetadataError(
+            "a tile stands there twice with different pixels",
+            where=subject.place(int(tiles.rows[unlike])),
+        )
+    return _Copy(subject, tiles, chosen, metadata, byte_interleaved)
 
 
-def _store(
-    subject: Subject, metadata: Metadata, text: str, limits: Limits, *, byte_interleaved: bool
-) -> TileStore:
+def _stored(
+    subject: Subject,
+    metadata: Metadata,
+    text: str,
+    axis: TimeAxis | None,
+    *,
+    byte_interleaved: bool,
+) -> StoredTiles:
+    """The tiles by whole column chunks, as the page index may be wrong; statistics are not read."""
     part = TileFile(
         subject.source.href,
         subject.footer,
@@ -308,33 +290,23 @@ def _store(
         subject.times,
         None,
     )
-    return TileStore(
+    store = TileStore(
         [subject.source],
         [part],
-        metadata,
+        replace(metadata, tile_statistics=()),
         cache_bytes=_CACHE,
         byte_interleaved=byte_interleaved,
-        limits=limits,
+        limits=subject.limits,
     )
+    return StoredTiles(store, axis)
 
 
-def _sorted(subject: Subject, tiles: Ints, store: TileStore) -> Ints:
-    """Rows by id and time; of rows that are alike only the first."""
-    ids = subject.ids[tiles]
-    times = np.zeros(len(tiles)) if subject.times is None else subject.times[tiles]
-    order = np.lexsort((times, ids))
-    rows, ids, times = tiles[order], ids[order], times[order]
-    same = np.concatenate([[False], (ids[1:] == ids[:-1]) & (times[1:] == times[:-1])])
-    for at in np.flatnonzero(same).tolist():
-        pair = [int(rows[at - 1]), int(rows[at])]
-        keys = [(row, name) for row in pair for name in store.columns]
-        blobs = run(store.blobs_plan(keys), store.fetch)
-        if any(blobs[pair[0], name] != blobs[pair[1], name] for name in store.columns):
-            raise InvalidMetadataError(
-                "a tile stands there twice with different pixels", where=subject.place(pair[1])
-            )
-    found: Ints = rows[~same]
-    return found
+def _stamps(subject: Subject, metadata: Metadata) -> Any:
+    """The instants that ``time_cf`` says, in odd units too; else those that are stored."""
+    stored, told = subject.stamps, told_stamps(subject, metadata)
+    if stored is None or told is None:
+        return told if stored is None else stored
+    return np.where(np.isnat(told), stored, told)
 
 
 def _hopeless(source: Source, findings: Findings) -> InvalidMetadataError:
@@ -469,33 +441,21 @@ def _percent(before: int | None, count: int, old: Any) -> float | None:
     return old.valid_percent if before == count else None
 
 
-def statistics_of_tile(
-    metadata: Metadata, covers: Sequence[Coverage | None], cell: int, pixels: list[Any]
+def _statistics(
+    metadata: Metadata, covers: Sequence[Coverage | None], cell: int, planes: list[Any]
 ) -> Any:
-    """Tile statistics (0.5.0) of the bands of a tile, shape (bands, 6); NaN without a valid one.
-
-    Parameters
-    ----------
-    metadata, covers
-        The bands, and what the source of each covers.
-    cell, pixels
-        The tile, and its pixels for each band.
-    """
-    found = np.full((len(metadata.bands), len(spec.STATISTICS)), np.nan)
+    """Tile statistics (0.5.0) of the bands of a tile, shape (bands, 6)."""
     alpha = alpha_of(metadata.bands)
-    for number, (band, cover, one) in enumerate(zip(metadata.bands, covers, pixels, strict=True)):
-        if one is None:
+    masks: list[Any] = []
+    for number, (band, cover, pixels) in enumerate(
+        zip(metadata.bands, covers, planes, strict=True)
+    ):
+        if pixels is None:
+            masks.append(None)
             continue
-        valid = valid_of(one, band)
-        inside = None if cover is None else cover.tile(*grid.tiles(cell), one.shape)
-        if inside is not None:
-            valid = valid & inside
+        covered = None if cover is None else cover.tile(*grid.tiles(cell), pixels.shape)
+        hiding = None
         if alpha is not None and number != alpha:
-            valid = valid & (False if pixels[alpha] is None else pixels[alpha] != 0)
-        sums = sums_of(one, valid, step=len(one), x=0, y=0)
-        if sums.count:
-            assert sums.low is not None
-            assert sums.high is not None
-            low, high = float(sums.low), float(sums.high)
-            found[number] = (sums.count, low, high, float(sums.total), *moments(sums))
-    return found
+            hiding = np.zeros(pixels.shape) if planes[alpha] is None else planes[alpha]
+        masks.append(valid_mask(pixels, band.nodata, covered, hiding))
+    return tile_statistics(planes, masks)

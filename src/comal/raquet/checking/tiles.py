@@ -36,7 +36,7 @@ _AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class DecodedBlob:
     """What is in a blob."""
 
     pixels: Pixels | None = None
@@ -47,7 +47,7 @@ class Looked:
     error: ComalError | None = None
 
 
-def look(
+def decoded_blob(
     blob: bytes,
     column: str,
     metadata: Metadata,
@@ -55,7 +55,7 @@ def look(
     limits: Limits,
     *,
     byte_interleaved: bool = False,
-) -> Looked:
+) -> DecodedBlob:
     """Decode a blob, and tell how it is framed."""
     band = metadata.bands[0]
     shape: tuple[int, ...] = metadata.block_height, metadata.block_width
@@ -81,8 +81,8 @@ def look(
             limits=limits,
         )
     except OF_CONTENT as error:
-        return Looked(error=error)
-    return Looked(pixels, framing, behind)
+        return DecodedBlob(error=error)
+    return DecodedBlob(pixels, framing, behind)
 
 
 @dataclass(slots=True)
@@ -160,7 +160,7 @@ class TileCheck:
             some = chosen[start : start + _AT_ONCE].tolist()
             jobs = [
                 pool.submit(
-                    look,
+                    decoded_blob,
                     column[at].as_py(),
                     name,
                     self.metadata,
@@ -173,7 +173,7 @@ class TileCheck:
                 stated = {key: values[at] for key, values in declared.items()}
                 self._looked(int(rows[at]), name, job.result(), stated)
 
-    def _looked(self, row: int, name: str, found: Looked, declared: dict[str, Any]) -> None:
+    def _looked(self, row: int, name: str, found: DecodedBlob, declared: dict[str, Any]) -> None:
         place = f"{self.subject.place(row)}, band {shown(name)}"
         if found.error is not None:
             self.findings.take_error(found.error, "raquet-tile", place)

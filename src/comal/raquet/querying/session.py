@@ -27,8 +27,13 @@ from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import borrowed
 from comal.raquet.reading.store import TileStore
 from comal.raquet.spec import TIME_CF, Metadata
-from comal.raquet.writing.combining import check_grids, joined, settled, united_custom
-from comal.raquet.writing.copying import version_for
+from comal.raquet.writing.copying import (
+    check_grids,
+    joined,
+    settled,
+    united_custom,
+    version_for,
+)
 from comal.storage import StorageConfig
 from comal.storage.source import Closing
 

@@ -71,12 +71,6 @@ def open(  # noqa: A001 - the name users expect: raquet.open
     return _opened(path, config, limits, **how)
 
 
-def open_unlike(path: Location | Sequence[Location]) -> RaquetFile:
-    """As `open`, for who tells different nodata values of the files apart."""
-    how: dict[str, Any] = {"cache_bytes": CACHE, "byte_interleaved": False}
-    return _opened(path, None, DEFAULT_LIMITS, same_nodata=False, **how)
-
-
 @contextmanager
 def borrowed(
     source: Any, config: StorageConfig | None = None, limits: Limits = DEFAULT_LIMITS
@@ -122,8 +116,6 @@ def _opened(
     path: Location | Sequence[Location],
     config: StorageConfig | None,
     limits: Limits,
-    *,
-    same_nodata: bool = True,
     **how: Any,
 ) -> RaquetFile:
     def part_of(source: Source) -> TileFile:
@@ -131,7 +123,7 @@ def _opened(
 
     sources = sources_of(path, config)
     parts = side_by_side([partial(part_of, source) for source in sources], sources)
-    metadata = together(parts, same_nodata=same_nodata)
+    metadata = together(parts)
     return RaquetFile(TileStore(sources, parts, metadata, limits=limits, **how))
 
 
@@ -164,7 +156,7 @@ def _in_folder(source: Source) -> list[Source]:
 # -- several as one -------------------------------------------------------------------------------
 
 
-def together(parts: Sequence[TileFile], *, same_nodata: bool = True) -> Metadata:
+def together(parts: Sequence[TileFile]) -> Metadata:
     """What holds for all files of a set, whose tiles must have one size, compression and bands."""
     first = parts[0].metadata
     for part in parts[1:]:
@@ -173,7 +165,7 @@ def together(parts: Sequence[TileFile], *, same_nodata: bool = True) -> Metadata
             if getattr(other, name) != getattr(first, name):
                 raise _apart(parts[0], part, name, getattr(other, name), getattr(first, name))
         bands = [
-            [(band.name, band.dtype, repr(band.nodata) * same_nodata) for band in one.bands]
+            [(band.name, band.dtype, repr(band.nodata)) for band in one.bands]
             for one in (first, other)
         ]
         if bands[0] != bands[1]:

@@ -1,334 +1,713 @@
-"""Tiles of an open file, copied into another one: byte for byte, or with other nodata values.
+"""Files out of open files: a raster in parts, parts as one file, bands of two rasters in one.
 
-Files that are merged need one value for each band. Bands that stand beside those of another raster
-need one where they have no tile, and where only an alpha band told what has no value. Their tiles
-are stored anew with it.
+Tiles are copied as they are stored, row group by row group. Pixels are decoded only where bands
+that come together are stored in different ways.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import shapely
 
+from comal import storage
 from comal.errors import InvalidInputError, shown
 from comal.grid import quadbin
+from comal.grid.mercator import lonlat_to_xy
 from comal.plan import run
+from comal.progress import Progress, silent
+from comal.public import warn
 from comal.raquet import spec
-from comal.raquet.reading.coverage import Coverage, coverages
+from comal.raquet.reading.coverage import extent_of, polygons_of, source_of
 from comal.raquet.reading.file import RaquetFile
+from comal.raquet.reading.opening import open as open_raquet
 from comal.raquet.reading.pixels import alpha_of, fill_value, stored_nodata, tile_bytes
 from comal.raquet.reading.store import TileStore, tile_statistics
-from comal.raquet.spec import Band, Metadata, Number
-from comal.raquet.times import time_columns
-from comal.raquet.writing.job import Coding, decoded, encoded
-from comal.raquet.writing.layout import RowGroup, row_groups
-from comal.raquet.writing.padding import free_value
-from comal.raster.values import ALPHA, as_array, occurring, valid_mask
+from comal.raquet.spec import Band, BandStatistics, Metadata
+from comal.raquet.times import TimeAxis, time_columns
+from comal.raquet.writing.accumulating import BandSums
+from comal.raquet.writing.creating import PARTS, RAQUET, Written, write, write_rows
+from comal.raquet.writing.job import Coding, encoded
+from comal.raquet.writing.layout import RowGroup, lowest_zoom, row_groups
+from comal.raquet.writing.planning import NO_NODATA
+from comal.raster.gridding import Footprint, extent, outline_of
+from comal.raster.values import ALPHA
+from comal.storage.kinds import check_ending
+from comal.storage.targets import TargetFile, new_file
 
 Ints = npt.NDArray[np.int64]
+Path_ = str | os.PathLike[str]
+
+TARGET = 128 << 20
+"""Bytes that a part shall have about; engines read files of some 100 MB best."""
+MOST = 9_999
+"""Parts of one set."""
+_ON_A_LINE = 1e-4
 
 
 class StoredTiles:
-    """All tiles of an open file or set, in the order of their ids and of time."""
+    """All tiles of open files, in the order of their ids and of time."""
 
-    def __init__(self, raster: RaquetFile) -> None:
-        self.raster = raster
-        self.metadata = raster.metadata
-        self._store: TileStore = raster.store
-        ids = self._store.ids
-        rows = np.flatnonzero(ids != 0)
-        steps = self._steps(rows)
-        order = np.lexsort((steps, ids[rows]))
+    def __init__(self, store: TileStore, axis: TimeAxis | None) -> None:
+        self.store, self.axis, self.metadata = store, axis, store.metadata
+        rows = np.flatnonzero(store.ids != 0)
+        steps = np.zeros(len(rows), np.int64)
+        if axis is not None:
+            values = np.concatenate([part.time for part in store.parts if part.time is not None])
+            steps = np.searchsorted(axis.values, values[rows])
+        order = np.lexsort((steps, store.ids[rows]))
         self.rows = rows[order]
         """Rows of the file, counted through all files of a set."""
-        self.cells = ids[self.rows]
-        self.steps = steps[order]
-        """Step in time of each tile, 0 without time."""
+        self.cells, self.steps = store.ids[self.rows], steps[order]
+        self.zooms = np.asarray(quadbin.zooms(self.cells), np.int64)
         self._statistics: Any = None
-        self._starts = np.cumsum([0, *(len(part.ids) for part in self._store.parts)])
-        self.renamed: dict[int, Any] = {}
-        """By the number of a file of the set what changes the nodata values of its tiles."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
-    def zooms(self) -> Ints:
-        """Zoom of each tile."""
-        return np.asarray(quadbin.zooms(self.cells), np.int64)
+    def distinct(self) -> tuple[Ints, int | None]:
+        """Positions of tiles without copies, and of the first of one id with other pixels."""
+        same = (self.cells[1:] == self.cells[:-1]) & (self.steps[1:] == self.steps[:-1])
+        copies = np.flatnonzero(same) + 1
+        unlike = (at for at in copies.tolist() if any(a != b for a, b in self.blobs([at - 1, at])))
+        return np.setdiff1d(np.arange(len(self)), copies), next(unlike, None)
 
     def sizes(self) -> Ints:
         """Bytes of each tile as it is stored, or of its pixels where that cannot be told."""
-        store = self._store
-        found = []
-        for part in store.parts:
-            if all(name in part.pages for name in store.columns):
-                found.append(
-                    np.sum(
-                        [part.pages[name].size for name in store.columns], axis=0, dtype=np.int64
-                    )
-                )
+        names, found = self.store.columns, []
+        for part in self.store.parts:
+            if all(name in part.pages for name in names):
+                sizes = [part.pages[name].size for name in names]
+                found.append(np.sum(sizes, axis=0, dtype=np.int64))
             else:
                 found.append(np.full(len(part.ids), tile_bytes(self.metadata), np.int64))
         return np.asarray(np.concatenate(found)[self.rows])
 
-    def blobs(self, chosen: Ints) -> list[list[bytes | None]]:
+    def blobs(self, chosen: Ints | list[int]) -> list[list[bytes | None]]:
         """For each column the blobs of some tiles, given by their positions here."""
-        rows = self.rows[chosen].tolist()
-        names = self._store.columns
+        rows, names = self.rows[chosen].tolist(), self.store.columns
         keys = [(row, name) for row in rows for name in names]
-        found = run(self._store.blobs_plan(keys), self._store.fetch)
-        tiles = [[found[row, name] for name in names] for row in rows]
-        if self.renamed:
-            for at, owner in enumerate(self.owners(chosen).tolist()):
-                if owner in self.renamed:
-                    tiles[at] = self.renamed[owner].blobs(tiles[at], int(self.cells[chosen[at]]))
-        return [list(column) for column in zip(*tiles, strict=True)] or [[] for _ in names]
-
-    @cached_property
-    def blank(self) -> list[Any]:
-        """The pixels of a tile without data, for each band."""
-        shape = (self.metadata.block_height, self.metadata.block_width)
-        return [np.full(shape, fill_value(band), band.dtype) for band in self.metadata.bands]
+        found = run(self.store.blobs_plan(keys), self.store.fetch)
+        return [[found[row, name] for row in rows] for name in names]
 
     def planes(self, at: Ints) -> Iterator[list[Any]]:
-        """The bands of each of some tiles, given by their positions; `blank` for -1."""
-        store, blank = self._store, self.blank
+        """The bands of each of some tiles; fill values where one is NULL, or for position -1."""
+        bands, store = self.metadata.bands, self.store
+        shape = (self.metadata.block_height, self.metadata.block_width)
+        blank = [np.full(shape, fill_value(band), band.dtype) for band in bands]
         for one in at.tolist():
-            if one < 0:
-                yield list(blank)
-                continue
-            row, bands = int(self.rows[one]), self.metadata.bands
-            found = run(store.bands_plan([row], bands, keep=False), store.fetch)[row]
-            if self.renamed:
-                found = self.renamed[0].renewed(found, int(self.cells[one]))
+            found: Sequence[Any] = [None] * len(bands)
+            if one >= 0:
+                row = int(self.rows[one])
+                found = run(store.bands_plan([row], bands, keep=False), store.fetch)[row]
             yield [
                 empty if pixels is None else pixels
                 for empty, pixels in zip(blank, found, strict=True)
             ]
 
-    def owners(self, chosen: Ints) -> Ints:
-        """For some tiles which file of a set has them."""
-        return np.asarray(np.searchsorted(self._starts, self.rows[chosen], side="right") - 1)
-
     def statistics(self, chosen: Ints) -> npt.NDArray[np.float64] | None:
-        """Tile statistics as (tiles, bands, kinds); None when the file has none."""
+        """Tile statistics as (tiles, bands, kinds), NaN for position -1; None without any."""
         if not self.metadata.tile_statistics:
             return None
         if self._statistics is None:
-            self._statistics = tile_statistics(self._store)
-        return np.asarray(self._statistics[self.rows[chosen]])
+            self._statistics = tile_statistics(self.store)
+        found = np.asarray(self._statistics[self.rows[chosen]])
+        found[chosen < 0] = np.nan
+        return found
 
     def groups(
-        self,
-        chosen: Ints,
-        rows: int | None = None,
-        told: Callable[[int], None] | None = None,
+        self, chosen: Ints, tell: Callable[[int], object] = lambda _: None
     ) -> Iterator[RowGroup]:
         """Row groups of some tiles, whose positions ascend."""
         cells, sizes = self.cells[chosen], self.sizes()[chosen]
-        for start, stop in row_groups(cells, sizes, quadbin.zooms, rows):
+        for start, stop in row_groups(cells, sizes):
             part = chosen[start:stop]
-            time_cf, time_ts = time_columns(self.raster.times, self.steps[part])
-            yield RowGroup(
-                cells=cells[start:stop],
-                columns=self.blobs(part),
-                time_cf=time_cf,
-                time_ts=time_ts,
-                statistics=self.statistics(part),
-            )
-            if told is not None:
-                told(stop)
-
-    def _steps(self, rows: Ints) -> Ints:
-        axis = self.raster.times
-        if axis is None:
-            return np.zeros(len(rows), np.int64)
-        values = np.concatenate([part.time for part in self._store.parts if part.time is not None])
-        return np.asarray(np.searchsorted(axis.values, values[rows]), np.int64)
+            times = time_columns(self.axis, self.steps[part])
+            yield RowGroup(cells[start:stop], self.blobs(part), *times, self.statistics(part))
+            tell(stop)
 
 
-def steps_of(raster: RaquetFile) -> int:
-    """Steps in time, 1 without time."""
-    return 1 if raster.times is None else len(raster.times)
+def settled(metadata: Metadata, cells: Ints) -> Metadata:
+    """The metadata with what tiles tell: the lowest zoom, the number of blocks, the size."""
+    zooms = np.asarray(quadbin.zooms(cells))
+    metadata = replace(
+        metadata,
+        min_zoom=lowest_zoom(np.unique(zooms).tolist()),
+        num_blocks=len(np.unique(cells[zooms == metadata.max_zoom])),
+    )
+    west, south, east, north = metadata.bounds
+    x, y = lonlat_to_xy([west, east], [north, south], metadata.max_zoom)
+    if np.abs([x - np.round(x), y - np.round(y)]).max() > _ON_A_LINE:
+        return metadata  # bounds that are not those of whole tiles say nothing of the size
+    return replace(
+        metadata,
+        width=round(x[1] - x[0]) * metadata.block_width,
+        height=round(y[1] - y[0]) * metadata.block_height,
+    )
 
 
 def version_for(version: str | None, *, nested: bool) -> str:
     """The version in which a file is written anew: as asked, else in the form that it has."""
-    if version is not None:
-        return version
-    return spec.WRITTEN[-1] if nested else spec.WRITTEN[0]
+    return version or (spec.WRITTEN[-1] if nested else spec.WRITTEN[0])
 
 
-# -- nodata values ---------------------------------------------------------------------------------
+def _write_copy(
+    path: Path_,
+    metadata: Metadata,
+    tiles: StoredTiles,
+    chosen: Ints,
+    version: str | None,
+    *,
+    min_zoom: int | None = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Written:
+    """Write some tiles, with what `metadata` say but for what the tiles tell themselves."""
+    if not len(chosen) or int(tiles.zooms[chosen].max()) != metadata.max_zoom:
+        raise InvalidInputError("no tile at the maximum zoom", where=tiles.store.parts[0].where)
+    groups = tiles.groups(chosen, lambda done: progress(done, len(chosen), "copying tiles"))
+    metadata = settled(metadata, tiles.cells[chosen])
+    metadata = metadata if min_zoom is None else replace(metadata, min_zoom=min_zoom)
+    check_ending(path, ".parquet")
+    with new_file(path, overwrite, RAQUET, tiles.store.sources) as file:
+        return write_rows(
+            file, path, metadata, version_for(version, nested=metadata.nested), groups, tiles.axis
+        )
 
 
-_AT_ONCE = 64
+# -- a raster in parts ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Renaming:
-    """Tiles of a file whose nodata values become those of `bands`."""
+def partition(
+    source: Path_ | Sequence[Path_],
+    folder: Path_,
+    *,
+    zoom: int | None = None,
+    target_size: int = TARGET,
+    overviews: bool = True,
+    spec_version: str | None = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> tuple[Written, ...]:
+    """Cut a RaQuet file along the cells of a zoom.
 
-    metadata: Metadata
-    bands: tuple[Band, ...]
-    covers: tuple[Coverage | None, ...]
-    alpha: int | None = None
-    """Position of a band that shall hide the others no longer."""
+    Parameters
+    ----------
+    source
+        The file, or the parts of a set.
+    folder
+        The folder to make; it appears complete or not at all.
+    zoom
+        Zoom of the cells that become a part each; chosen from `target_size` by default.
+    target_size
+        Bytes that a part shall have about.
+    overviews
+        Whether tiles coarser than `zoom` are kept, each in the part that holds the first tile
+        below it.
+    spec_version
+        ``"0.1.0"`` or ``"0.5.0"``; by default the form that the source has.
+    overwrite
+        Whether an existing folder is replaced.
+    progress
+        Told how many parts are done.
 
-    def pixels(self, blobs: Sequence[bytes | None]) -> list[Any]:
-        """Each band of a tile, None where it is NULL."""
-        own = self.metadata
-        dtypes = [band.dtype for band in own.bands]
-        return decoded(blobs, Coding.of(own), dtypes, (own.block_height, own.block_width))
-
-    def valid(self, at: int, planes: Sequence[Any], cell: int) -> Any:
-        """Which pixels of a band have a value; None for all."""
-        cover, pixels = self.covers[at], planes[at]
-        covered = None if cover is None else cover.tile(*quadbin.tiles(cell), pixels.shape)
-        if covered is not None:
-            # Such padding is 0; the middle of a pixel of an overview may lie beside what it shows.
-            covered = covered | (pixels != 0)
-        alpha = None
-        if self.alpha not in {None, at}:
-            # Alpha that is not stored hides all.
-            alpha = planes[self.alpha]
-            alpha = np.zeros(pixels.shape, np.uint8) if alpha is None else alpha
-        return valid_mask(pixels, self.metadata.bands[at].nodata, covered, alpha)
-
-    def renewed(self, planes: Sequence[Any], cell: int) -> list[Any]:
-        """The bands of a tile with the new values."""
-        found = list(planes)
-        for at, (band, plane) in enumerate(zip(self.bands, planes, strict=True)):
-            fill = stored_nodata(band)
-            if plane is not None and fill is not None:
-                found[at] = np.where(
-                    as_array(self.valid(at, planes, cell), plane.shape), plane, fill
-                )
-        return found
-
-    def blobs(self, blobs: Sequence[bytes | None], cell: int) -> list[bytes | None]:
-        """The blobs of a tile with the new values."""
-        coding = Coding.of(self.metadata)
-        planes = self.renewed(self.pixels(blobs), cell)
-        if coding.interleaved:
-            return list(blobs) if planes[0] is None else [*encoded(planes, coding)]
-        return [None if one is None else encoded([one], coding)[0] for one in planes]
-
-
-def unify(tiles: StoredTiles, documents: Sequence[Metadata]) -> tuple[Band, ...]:
-    """Let `tiles` come with one nodata value for each band; the bands with these values.
+    Returns
+    -------
+    One summary for each part; parts are called ``z{zoom}_{x}_{y}.parquet``. Metadata are those of
+    the whole, statistics of bands, bounds and zooms included, but for ``num_blocks`` and ``part``
+    in ``processing``, which say what is in it: the tiles at and below ``12/2165/1426``, say.
 
     Raises
     ------
     InvalidInputError
-        Integers of all values, so that no value is free.
+        A zoom beyond those of the file, or more than 9 999 parts.
+    ConflictError
+        The folder exists and may not be replaced.
     """
-    bands = documents[0].bands
-    if all(
-        repr(stored_nodata(one)) == repr(stored_nodata(band))
-        for document in documents
-        for one, band in zip(document.bands, bands, strict=True)
-    ):
-        return bands
-    unlike = [Renaming(one, one.bands, coverages([one])) for one in documents]
-    used = _used(tiles, unlike)
-    bands = tuple(
-        replace(band, nodata=_common(band, [one.bands[at] for one in documents], used[at]))
-        for at, band in enumerate(bands)
-    )
-    wanted = [repr(stored_nodata(band)) for band in bands]
-    for at, one in enumerate(unlike):
-        if [repr(stored_nodata(band)) for band in one.metadata.bands] != wanted:
-            tiles.renamed[at] = replace(one, bands=bands)
-    return bands
+    check_ending(folder, ".parquet")  # as others call such folders, too
+    with open_raquet(source) as raster:
+        tiles = StoredTiles(raster.store, raster.times)
+        cut = _cut_zoom(tiles, zoom, target_size)
+        owners = _owners(tiles, cut, overviews=overviews)
+        cells = np.unique(owners[owners >= 0])
+        if len(cells) > MOST:
+            raise InvalidInputError(
+                "too many parts",
+                where=raster.href,
+                found=f"{len(cells)} cells of zoom {cut}",
+                expected=f"at most {MOST}",
+                hint="a coarser zoom, or a larger target_size",
+            )
+        lowest = lowest_zoom(np.unique(tiles.zooms[owners >= 0]).tolist()) if len(cells) else 0
+        made = []
+        with storage.targets.new_folder(folder, overwrite, PARTS, raster.store.sources) as part:
+            for done, cell in enumerate(cells.tolist()):
+                z, x, y = quadbin.tiles(cell)
+                name = f"z{z}_{x}_{y}.parquet"
+                chosen = np.flatnonzero(owners == cell)
+                place = {**raster.metadata.processing, spec.PART: f"{z}/{x}/{y}"}
+                own = replace(raster.metadata, processing=place)
+                one = _write_copy(part / name, own, tiles, chosen, spec_version, min_zoom=lowest)
+                made.append(replace(one, path=os.path.join(os.fspath(folder), name)))  # noqa: PTH118
+                progress(done + 1, len(cells), "writing parts")
+    return tuple(made)
 
 
-def declare(tiles: StoredTiles, *, gaps: bool, added: bool) -> None:
-    """Let `tiles` come with bands that tell by themselves which of their pixels have a value.
+def _cut_zoom(tiles: StoredTiles, zoom: int | None, target: int) -> int:
+    metadata = tiles.metadata
+    if zoom is not None:
+        if not 0 <= zoom <= metadata.max_zoom:
+            raise InvalidInputError(
+                "zoom of the parts out of range", found=zoom, expected=f"0 to {metadata.max_zoom}"
+            )
+        return zoom
+    if target < 1:
+        raise InvalidInputError("size of a part out of range", found=target)
+    mean = float(tiles.sizes().mean()) if len(tiles) else 1.0
+    up = max(0, round(math.log(max(target / mean, 1.0), 4)))
+    return max(metadata.max_zoom - up, 0)
 
-    They are of one of two rasters whose bands come into one file: the other has tiles that this one
-    has not (`gaps`), or bands in front of these, which the alpha band of these must not hide
-    (`added`). A band that needs a nodata value and has pixels of all values is an error.
+
+def _owners(tiles: StoredTiles, cut: int, *, overviews: bool) -> Ints:
+    """For each tile the cell whose part it belongs to, -1 for none."""
+    zooms = tiles.zooms
+    owners = np.full(len(tiles), -1, np.int64)
+    fine = zooms >= cut
+    owners[fine] = quadbin.parents(tiles.cells[fine], cut)
+    cells = np.unique(owners[fine])
+    coarse = np.flatnonzero(~fine)
+    if overviews and len(coarse) and len(cells):
+        first, last = quadbin.descendants(tiles.cells[coarse], cut)
+        at = np.minimum(np.searchsorted(cells, first), len(cells) - 1)
+        owners[coarse] = np.where((cells[at] >= first) & (cells[at] <= last), cells[at], -1)
+    return owners
+
+
+# -- parts as one file -----------------------------------------------------------------------------
+
+
+def merge(
+    parts: Path_ | Sequence[Path_],
+    path: Path_,
+    *,
+    spec_version: str | None = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Written:
+    """Write the parts of a partitioned raster as one file.
+
+    Statistics of the parts are kept where they are all the same, as those of one raster are; else
+    they are merged, which leaves no quantiles. Files of different sources are told to cover what
+    these cover together.
+
+    Parameters
+    ----------
+    parts
+        The files, or the folder that holds them.
+    path
+        The file to write.
+    spec_version, overwrite, progress
+        As for `partition`.
+
+    Raises
+    ------
+    InvalidMetadataError
+        Parts that do not belong together, such as files of different nodata values.
+    InvalidInputError
+        A tile that stands in two of them with different pixels.
     """
-    old = tiles.metadata
-    alpha = alpha_of(old.bands)
-    hides = alpha if added else None
-    shown_bands = tuple(
-        replace(band, colorinterp=None)
-        if band.colorinterp == ALPHA and (added or alpha is None)
-        else band
-        for band in old.bands
-    )
-    tiles.metadata = replace(old, bands=shown_bands)
-    needed = hides is not None or (gaps and alpha is None)
-    undeclared = [
-        at
-        for at, band in enumerate(old.bands)
-        if needed and at != alpha and stored_nodata(band) is None
-    ]
-    documents = [part.metadata for part in tiles.raster.store.parts]
-    one = Renaming(old, shown_bands, coverages(documents), hides)
-    if not undeclared and hides is None:
-        return
-    used = _used(tiles, [one] * len(documents)) if undeclared else []
-    bands = list(shown_bands)
-    for at in undeclared:
-        bands[at] = replace(bands[at], nodata=_chosen(bands[at], used[at], one, at))
-    tiles.metadata = replace(old, bands=tuple(bands))
-    tiles.renamed = dict.fromkeys(range(len(documents)), replace(one, bands=tuple(bands)))
-
-
-def _chosen(band: Band, used: Any, renaming: Renaming, at: int) -> Number | None:
-    """A value that is none of a band; None where the file says by its source what is padding."""
-    if band.pixel_type.kind == "f":
-        return float("nan")
-    value = free_value(band.dtype, [used])
-    if value is None and (renaming.alpha is not None or renaming.covers[at] is None):
-        raise InvalidInputError(
-            "a band without a nodata value, of which no value is free for pixels without one",
-            found=f"band {shown(band.name)}, {band.dtype}",
-            hint="convert the raster to a wider type before, or leave its alpha band out",
+    with open_raquet(parts) as raster:
+        tiles = StoredTiles(raster.store, raster.times)
+        documents = [part.metadata for part in raster.store.parts]
+        zooms = {one.max_zoom for one in documents}
+        if len(zooms) > 1:
+            raise InvalidInputError(
+                "files of different maximum zooms", found=", ".join(map(str, sorted(zooms)))
+            )
+        chosen, unlike = tiles.distinct()
+        if unlike is not None:
+            raise InvalidInputError(
+                "a tile stands in two files with different pixels",
+                found=f"block {tiles.cells[unlike]}",
+                hint="files of different rasters are joined by converting the rasters as a mosaic",
+            )
+        processing = {**raster.metadata.processing}
+        processing.pop(spec.PART, None)
+        metadata = replace(
+            raster.metadata,
+            bands=_merged_bands(documents),
+            processing=processing,
+            custom=united_custom(documents),
         )
-    return value
+        return _write_copy(
+            path, metadata, tiles, chosen, spec_version, overwrite=overwrite, progress=progress
+        )
 
 
-def _used(tiles: StoredTiles, files: Sequence[Renaming]) -> list[Any]:
-    """Of each band of integers the values that occur."""
-    found: list[Any] = [None] * len(files[0].bands)
-    kinds = [band.pixel_type.kind for band in files[0].bands]
-    for start in range(0, len(tiles), _AT_ONCE):
-        chosen = np.arange(start, min(start + _AT_ONCE, len(tiles)))
-        owners = tiles.owners(chosen).tolist()
-        columns = tiles.blobs(chosen)
-        for row, (owner, cell) in enumerate(zip(owners, tiles.cells[chosen].tolist(), strict=True)):
-            file = files[owner]
-            planes = file.pixels([column[row] for column in columns])
-            for at, pixels in enumerate(planes):
-                if pixels is not None and kinds[at] != "f":
-                    values = occurring(pixels, file.valid(at, planes, cell))
-                    found[at] = values if found[at] is None else np.union1d(found[at], values)
+def _merged_bands(documents: Sequence[Metadata]) -> tuple[Band, ...]:
+    found = []
+    for same in zip(*(one.bands for one in documents), strict=True):
+        first = same[0]
+        if all(band.statistics == first.statistics for band in same[1:]):
+            found.append(first)
+            continue
+        merged = _merged_statistics([band.statistics for band in same])
+        found.append(replace(first, statistics=merged, histogram=None))
+    return tuple(found)
+
+
+def _merged_statistics(every: Sequence[BandStatistics | None]) -> BandStatistics | None:
+    """Of several files; None when one does not say enough."""
+    sums = BandSums("float64")
+    known = [one for one in every if one is not None]
+    for one in known:
+        count, mean, stddev = one.count, one.mean, one.stddev
+        if count is None or (count and (mean is None or stddev is None)):
+            return None
+        if count and mean is not None and stddev is not None:
+            if one.min is None or one.max is None:
+                return None
+            total, squares = one.sum or 0, one.sum_squares or 0
+            m2 = stddev**2 * count
+            sums.add(BandSums("float64", count, one.min, one.max, total, squares, mean, m2))
+    if not sums.count or len(known) < len(every):
+        return None
+    return BandStatistics(
+        count=sums.count,
+        min=sums.low,
+        max=sums.high,
+        mean=sums.mean,
+        stddev=math.sqrt(sums.m2 / sums.count),
+        sum=sums.total,
+        sum_squares=sums.squares,
+        approximated=any(one.approximated for one in known),
+        version=known[0].version,
+    )
+
+
+def united_custom(documents: Sequence[Metadata]) -> dict[str, Any]:
+    """The extra keys of a file that holds the tiles of several with the same bands.
+
+    What all of them say, and in ``comal`` what their sources cover together: ``source``, or
+    ``sources`` by the name of a band where bands differ. Nothing of it where one does not say so.
+    """
+    first = documents[0].custom
+    if all(one.custom == first for one in documents):
+        return dict(first)
+    found = {
+        key: value
+        for key, value in first.items()
+        if all(key in one.custom and one.custom[key] == value for one in documents)
+    }
+    padded = any(stored_nodata(band) is None for band in documents[0].bands)
+    pixel_zoom = documents[0].max_zoom + documents[0].block_width.bit_length() - 1
+    known: dict[str, Any] = {}
+    by_band: dict[str, Any] = {}
+    for name in documents[0].band_names:
+        sources = [source_of(one, name) for one in documents]
+        key = repr(sources)
+        if key not in known:
+            known[key] = _united(sources, pixel_zoom, padded=padded)
+        by_band[name] = known[key]
+    if len(known) > 1:
+        return {**found, "comal": {"sources": by_band}}
+    (source,) = known.values()
+    return found if source is None else {**found, "comal": {"source": source}}
+
+
+def _united(sources: Sequence[Any], pixel_zoom: int, *, padded: bool) -> Any:
+    """One source that stands for all; None where one does not tell where it lies."""
+    different = list({repr(one): one for one in sources}.values())
+    if len(different) == 1:
+        return different[0]
+    polygons: list[Any] = []
+    boxes = []
+    for one in different:
+        rings, place = polygons_of(one), extent_of(one)
+        if rings is None or place is None:
+            return None
+        polygons += [shapely.Polygon(outer, inner) for outer, *inner in rings]
+        west, south, east, north = place
+        (left, right), (top, bottom) = lonlat_to_xy([west, east], [north, south], 0)
+        box = (float(left), float(top), float(right) + (west > east), float(bottom))
+        boxes.append(Footprint(box, 0.0, None, clipped=False))
+    if not shapely.is_valid(polygons).all():
+        return None
+    bounds = extent(boxes)
+    found: dict[str, Any] = {"bounds": list(bounds)}
+    if padded:
+        # Nothing else tells readers the pixels at the edge from padding.
+        edge = outline_of(polygons, bounds, pixel_zoom)
+        if edge is not None:
+            found["footprint"] = edge
+    rasters = [one.get("rasters", 1) for one in different]
+    return found | {"rasters": sum(one for one in rasters if isinstance(one, int))}
+
+
+# -- bands side by side ----------------------------------------------------------------------------
+
+
+def append_bands(
+    source: Path_ | Sequence[Path_],
+    other: Any,
+    path: Path_,
+    *,
+    names: Mapping[str, str] | None = None,
+    layout: str | None = None,
+    spec_version: str | None = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+    **options: Any,
+) -> Written:
+    """Write a file with the bands of two rasters.
+
+    Parameters
+    ----------
+    source
+        A RaQuet file.
+    other
+        Another one on the same grid, or a raster or array, which is put on that grid.
+    path
+        The file to write.
+    names
+        New names for bands of `other`, such as ``{"band_1": "elevation"}``.
+    layout
+        ``sequential`` or ``interleaved``; by default that of `source`. Bands of several types
+        need the former.
+    spec_version, overwrite, progress
+        As for `partition`.
+    **options
+        How a raster is converted, as for `write`.
+
+    Notes
+    -----
+    A tile that only one of them has is written for both. Bands without pixels hold nodata there;
+    those without a nodata value are NULL, or in interleaved tiles 0 that the file tells from
+    pixels by where its source lies. An alpha band of `source` hides the added bands too, as RaQuet
+    has one for all bands of a file; a warning says so.
+    Tiles of JPEG and WebP are never compressed a second time: in the sequential layout their
+    pixels are stored with gzip.
+
+    Raises
+    ------
+    InvalidInputError
+        Grids, times, types or names that do not go together; an alpha band in `other`; interleaved
+        bands of which nothing would tell where they have no tile.
+    """
+    check_ending(path, ".parquet")
+    with (
+        open_raquet(source) as first,
+        new_file(path, overwrite, RAQUET, [*first.store.sources, other]) as file,
+        open_raquet(_as_raquet(other, first, file, options)) as second,
+    ):
+        new = [
+            replace(band, name=(names or {}).get(band.name, band.name))
+            for band in second.metadata.bands
+        ]
+        bands = (*first.metadata.bands, *new)
+        _check_together(first, second, bands)
+        metadata = joined(first.metadata, second.metadata, bands, layout, first.href)
+        tiles = [StoredTiles(raster.store, raster.times) for raster in (first, second)]
+        every = [np.stack([one.cells, one.steps], axis=1) for one in tiles]
+        keys = np.unique(np.concatenate(every), axis=0)
+        if metadata.interleaved:
+            for one in tiles:
+                _refuse_untold_gaps(one, len(keys))
+        groups = _joined_groups(tiles, metadata, keys, progress)
+        metadata = settled(metadata, keys[:, 0])
+        version = version_for(spec_version, nested=metadata.nested)
+        return write_rows(file, path, metadata, version, groups, first.times)
+
+
+def _as_raquet(other: Any, first: RaquetFile, file: TargetFile, options: dict[str, Any]) -> Any:
+    """`other` as a RaQuet file on the grid of `first`."""
+    single = isinstance(other, str | os.PathLike)
+    if single and Path(os.fspath(other)).suffix.lower() == ".parquet":
+        if options:
+            raise InvalidInputError(
+                "options are for rasters that are converted", found=list(options)
+            )
+        return other
+    metadata = first.metadata
+    lossy = metadata.compression in spec.LOSSY_BANDS
+    grid = {
+        "zoom": metadata.max_zoom,
+        "min_zoom": metadata.min_zoom,
+        "block_size": metadata.block_width,
+        "compression": spec.GZIP if lossy else metadata.compression,
+        "spec_version": version_for(None, nested=metadata.nested),
+        "tile_statistics": bool(metadata.tile_statistics),
+    }
+    made = file.folder() / "other.parquet"
+    written = write(other, made, **{**grid, **options})
+    if written.added_alpha is not None and "nodata" not in options:
+        # An alpha band would hide the bands of the first raster where the other one ends; where a
+        # raster has no mask the file tells by its source what is padding.
+        write(other, made, overwrite=True, **{**grid, **options, "nodata": NO_NODATA})
+    return made
+
+
+def _check_together(first: RaquetFile, second: RaquetFile, bands: Sequence[Band]) -> None:
+    """Refuse rasters that cannot share a file."""
+    one, two = first.metadata, second.metadata
+    check_grids(one, two)
+    times = [[] if file.times is None else file.times.values.tolist() for file in (first, second)]
+    if times[0] != times[1]:
+        raise InvalidInputError("rasters with other steps in time cannot share a file")
+    if len({band.name for band in bands}) != len(bands):
+        raise InvalidInputError(
+            "two bands of one name",
+            found=", ".join(band.name for band in bands),
+            hint="give new names: names={'band_1': '...'}",
+        )
+    hiding = [band.name for band in two.bands if band.colorinterp == ALPHA]
+    if hiding:
+        raise InvalidInputError(
+            "the alpha band of the added raster would hide nothing",
+            where=second.href,
+            found=f"band {shown(hiding[0])}",
+            hint="choose the other bands and a nodata value: bands=[...], nodata=...",
+        )
+    alpha = alpha_of(one.bands)
+    if alpha is not None:
+        name = shown(one.bands[alpha].name)
+        warn(f"alpha band {name} hides the added bands, too: pixels without it are nodata")
+
+
+def check_grids(one: Metadata, two: Metadata) -> None:
+    """Refuse rasters whose tiles are not the same places, or of which one has statistics."""
+    for what in ("block_width", "block_height", "max_zoom"):
+        if getattr(one, what) != getattr(two, what):
+            raise InvalidInputError(
+                f"rasters with another {what.replace('_', ' ')} cannot share a file",
+                found=getattr(two, what),
+                expected=getattr(one, what),
+            )
+    if one.tile_statistics != two.tile_statistics:
+        raise InvalidInputError("only one of the rasters has tile statistics")
+
+
+def joined(
+    one: Metadata, two: Metadata, bands: tuple[Band, ...], layout: str | None, where: str
+) -> Metadata:
+    """The metadata of both, but for what their tiles tell."""
+    layout = one.layout if layout is None else layout
+    if layout not in spec.LAYOUTS:
+        raise InvalidInputError("unknown layout", found=layout, expected=", ".join(spec.LAYOUTS))
+    lossy = one.compression in spec.LOSSY_BANDS
+    types = {band.dtype for band in bands}
+    if layout == spec.INTERLEAVED and (lossy or len(types) > 1):
+        raise InvalidInputError(
+            "bands that the interleaved layout cannot hold together",
+            where=where,
+            found=f"{one.compression} tiles" if lossy else ", ".join(sorted(types)),
+            hint="layout='sequential' (--layout sequential) stores each band by itself",
+        )
+    west, south, east, north = zip(one.bounds, two.bounds, strict=True)
+    return replace(
+        one,
+        bands=bands,
+        layout=layout,
+        compression=spec.GZIP if lossy else one.compression,
+        quality=None if lossy else one.quality,
+        bounds=(min(west), min(south), max(east), max(north)),
+        custom=_custom_of_both(one, two, bands[len(one.bands) :]),
+    )
+
+
+def _custom_of_both(one: Metadata, two: Metadata, added: Sequence[Band]) -> dict[str, Any]:
+    """Where the sources of bands lie; for those that are added under their own names."""
+    mine, others = (
+        dict(own) if isinstance(own := metadata.custom.get("comal"), Mapping) else {}
+        for metadata in (one, two)
+    )
+    if mine.get("source") == others.get("source") and "sources" not in others:
+        return dict(one.custom)
+    by_band = dict(mine.get("sources") or {})
+    known = others.get("sources") or {}
+    for band, new in zip(two.bands, added, strict=True):
+        by_band[new.name] = known.get(band.name, others.get("source"))
+    return {**one.custom, "comal": {**mine, "sources": by_band}}
+
+
+def _refuse_untold_gaps(tiles: StoredTiles, count: int) -> None:
+    """Refuse bands of which nothing tells, in interleaved tiles, where they have no tile."""
+    bands = tiles.metadata.bands
+    if len(tiles) == count or alpha_of(bands) is not None:
+        return
+    for band, cover in zip(bands, tiles.store.coverage, strict=True):
+        if stored_nodata(band) is None and cover is None:
+            raise InvalidInputError(
+                "a band without a nodata value has no tile where the other raster has one",
+                found=f"band {shown(band.name)}",
+                hint="layout='sequential' (--layout sequential) stores each band by itself",
+            )
+
+
+def _joined_groups(
+    both: Sequence[StoredTiles], metadata: Metadata, keys: Ints, progress: Progress
+) -> Iterator[RowGroup]:
+    places = [_positions(tiles, keys) for tiles in both]
+    sizes = np.zeros(len(keys), np.int64)
+    for tiles, place in zip(both, places, strict=True):
+        sizes[place >= 0] += tiles.sizes()[place[place >= 0]]
+    coding = Coding.of(metadata)
+    for start, stop in row_groups(keys[:, 0], sizes):
+        at = [(tiles, place[start:stop]) for tiles, place in zip(both, places, strict=True)]
+        if coding.interleaved:
+            rows = zip(*(tiles.planes(some) for tiles, some in at), strict=True)
+            columns: list[list[Any]] = [
+                [blob for bands in rows for blob in encoded([*chain(*bands)], coding)]
+            ]
+        else:
+            columns = [column for tiles, some in at for column in _by_band(tiles, some, coding)]
+        known = [tiles.statistics(some) for tiles, some in at]
+        told = [one for one in known if one is not None]
+        statistics = np.concatenate(told, axis=1) if len(told) == len(known) else None
+        times = time_columns(both[0].axis, keys[start:stop, 1])
+        yield RowGroup(keys[start:stop, 0], columns, *times, statistics)
+        progress(stop, len(keys), "copying tiles")
+
+
+def _positions(tiles: StoredTiles, keys: Ints) -> Ints:
+    """Where tiles stand, -1 where there is none."""
+    mine = np.stack([tiles.cells, tiles.steps], axis=1)
+    every, inverse = np.unique(np.concatenate([keys, mine]), axis=0, return_inverse=True)
+    assert len(every) == len(keys), "keys are all there are"
+    found = np.full(len(keys), -1, np.int64)
+    found[inverse.ravel()[len(keys) :]] = np.arange(len(mine))
     return found
 
 
-def _common(band: Band, same: Sequence[Band], used: Any) -> Number | None:
-    """The nodata value of a band in all files: one of theirs, if it is no pixel's value."""
-    own = [stored_nodata(one) for one in same]
-    if all(one is None for one in own):
-        return band.nodata
-    if band.pixel_type.kind == "f":
-        return float("nan")
-    known = [int(one) for one in own if one is not None]
-    value = free_value(band.dtype, [used], known)
-    if value is None:
-        raise InvalidInputError(
-            "files of different nodata values, and no value is free for both",
-            found=f"band {shown(band.name)}: {', '.join(map(str, dict.fromkeys(known)))}",
-            hint="convert the rasters as a mosaic",
-        )
-    return value
+def _by_band(tiles: StoredTiles, at: Ints, coding: Coding) -> list[list[Any]]:
+    """A column for each band: blobs as they are, or made from their pixels."""
+    stored = tiles.metadata
+    there = np.flatnonzero(at >= 0)
+    if stored.interleaved or stored.compression != coding.compression:
+        rows = [encoded(planes, coding) for planes in tiles.planes(at[there])]
+        found: Any = zip(*rows, strict=True) if rows else [[]] * len(stored.bands)
+    else:
+        found = tiles.blobs(at[there])
+    columns = []
+    for band, blobs in zip(stored.bands, found, strict=True):
+        column: list[Any] = [_gap(band, stored, coding)] * len(at)
+        for row, blob in zip(there.tolist(), blobs, strict=True):
+            column[row] = blob
+        columns.append(column)
+    return columns
+
+
+def _gap(band: Band, metadata: Metadata, coding: Coding) -> bytes | None:
+    """What a band has where its raster has no tile; NULL where no pixel can say so."""
+    if stored_nodata(band) is None and band.colorinterp != ALPHA:
+        return None
+    shape = (metadata.block_height, metadata.block_width)
+    return encoded([np.full(shape, fill_value(band), band.dtype)], coding)[0]

@@ -3,52 +3,84 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
 from comal import storage
-from comal.errors import InvalidInputError
+from comal.errors import ComalError, InvalidInputError
 from comal.grid import quadbin
+from comal.plan import ByteRange, run
 from comal.progress import Progress, silent
 from comal.public import options_of, takes
 from comal.raquet import spec
 from comal.raquet.documents import label_of, metadata_json
 from comal.raquet.reading.coverage import bounds_of
 from comal.raquet.spec import Band, Metadata, Number
-from comal.raquet.times import TimeAxis, time_columns, time_document
+from comal.raquet.times import TimeAxis, time_document
 from comal.raquet.writing.accumulating import Totals, finished, histogram
 from comal.raquet.writing.job import run_job
 from comal.raquet.writing.layout import (
-    RowGroup,
-    Sorted,
-    Spool,
-    lowest_zoom,
-    row_groups,
-    write_parquet,
-)
-from comal.raquet.writing.options import RAQUET, Options
-from comal.raquet.writing.padding import (
     PaddedTiles,
     Padding,
+    RowGroup,
+    Spool,
     alpha_sums,
     chosen_padding,
+    lowest_zoom,
     padded_bands,
+    write_parquet,
 )
-from comal.raquet.writing.planning import Conversion, conversion_of, sources_of
+from comal.raquet.writing.planning import Conversion, Options, conversion_of, sources_of
 from comal.raster.describing import crs_label
 from comal.raster.gridding import outline
 from comal.raster.values import stored_nodata
 from comal.raster.variables import file_of
 from comal.raster.warping import MASK_BAND
-from comal.storage.kinds import check_ending
+from comal.storage.kinds import Kind, check_ending
+from comal.storage.targetlock import Owns
 from comal.storage.targets import TargetFile
+from comal.table.footer import footer_plan
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Any
+
+
+# -- targets ---------------------------------------------------------------------------------------
+
+
+_PART = re.compile(r"z\d{1,2}_\d{1,10}_\d{1,10}\.parquet")
+
+
+def _claim_file(path: Path) -> Owns | None:
+    with storage.open_source(path) as source:
+        span = ByteRange(0, path.stat().st_size)
+        names = run(footer_plan(span), source.fetch).schema.names
+    return (lambda _: True) if {spec.BLOCK, spec.METADATA} < set(names) else None
+
+
+def _claim_parts(path: Path) -> Owns | None:
+    def owns(name: str) -> bool:
+        if not _PART.fullmatch(name):
+            return False
+        try:
+            return _claim_file(path / name) is not None
+        except ComalError:
+            return False
+
+    return owns if any(owns(part.name) for part in path.iterdir()) else None
+
+
+RAQUET: Final = Kind("a RaQuet file", _claim_file)
+PARTS: Final = Kind("a folder of RaQuet parts", _claim_parts)
+
+
+# -- writing ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +169,12 @@ def write(
         Told how many subtrees of tiles are done.
     **options
         As `comal.raquet.Options` has them: ``resampling`` (``nearest``), ``overview_resampling``
-        (``average``; ``mode`` for colour tables), ``reuse_overviews``,
-        ``block_size`` (256), ``bands``, ``nodata`` (that of the source, else one is chosen if tiles
-        need padding; ``"none"`` to have none chosen), ``crs``, ``variable``, ``config``
-        (a `comal.storage.StorageConfig` for remote rasters, whose ``linked_origins`` a VRT may lead
-        to), ``compression`` (``gzip``), ``level``, ``quality``, ``layout``, ``keep_empty``,
-        ``tile_statistics``, ``row_group_size``, ``block_dtype``.
+        (``average``; ``mode`` for colour tables), ``block_size`` (256), ``bands``, ``nodata``
+        (that of the source, else one is chosen if tiles need padding; ``"none"`` to have none
+        chosen), ``crs``, ``variable``, ``config`` (a `comal.storage.StorageConfig` for remote
+        rasters, whose ``linked_origins`` a VRT may lead to), ``compression`` (``gzip``), ``level``,
+        ``quality``, ``layout``, ``keep_empty``, ``tile_statistics``, ``row_group_size``,
+        ``block_dtype``.
 
     Returns
     -------
@@ -162,30 +194,29 @@ def write(
     chosen = options_of(Options, {"spec_version": spec_version, **named, **options})
     chosen.check()
     check_ending(path, ".parquet")
-    with storage.targets.new_file(path, overwrite, RAQUET, _files(source)) as file:
-        sources = sources_of(source, chosen, time)
-        conversion = conversion_of(sources, chosen)
-        job = conversion.job
-        columns = 1 if job.coding.interleaved else len(job.names)
-        spool = Spool(file.spool(), columns, len(job.names) if job.tile_statistics else 0)
-        totals = Totals.of(tuple(band.dtype for band in job.steps[0].bands))
+    rasters = source if isinstance(source, list | tuple) else [source]
+    files = [file_of(one) for one in rasters if isinstance(one, str | os.PathLike)]
+    with storage.targets.new_file(path, overwrite, RAQUET, files) as file:
+        conversion = conversion_of(sources_of(source, chosen, time), chosen)
+        job, axis = conversion.job, conversion.sources.time
+        spool, totals = Spool(file.spool()), Totals.of(job.dtypes)
         with closing(run_job(job, totals, executor, progress)) as made:
             for tiles, step in made:
                 spool.add(tiles, step)
-        ready = spool.sorted()
-        padding = chosen_padding(job, totals, spool, ready)
-        metadata = metadata_of(conversion, chosen, totals, ready, padding)
+        spool.sort()
+        padding = chosen_padding(job, totals, spool)
+        metadata = metadata_of(conversion, chosen, totals, spool, padding)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            padded = PaddedTiles(ready, job, padding, pool)
-            groups = _groups(padded, sources.time, chosen)
+            groups = PaddedTiles(spool, job, padding, pool).groups(axis, chosen.row_group_size)
             written = write_rows(
-                file, path, metadata, chosen.spec_version, groups, chosen.block_dtype
+                file, path, metadata, chosen.spec_version, groups, axis, chosen.block_dtype
             )
+    added = padding.alpha is not None or any(band.source == MASK_BAND for band in job.bands)
+    names = metadata.band_names
     return replace(
         written,
-        steps=len(job.steps),
-        chosen_nodata={job.names[at]: value for at, value in padding.nodata.items()},
-        added_alpha=_added_alpha(conversion, metadata),
+        chosen_nodata={names[at]: value for at, value in padding.nodata.items()},
+        added_alpha=names[-1] if added else None,
     )
 
 
@@ -195,6 +226,7 @@ def write_rows(
     metadata: Metadata,
     version: str,
     groups: Iterable[RowGroup],
+    axis: TimeAxis | None,
     block_dtype: str = "uint64",
 ) -> Written:
     """Write tiles that are ready into a file that is to be `path`, and tell what it has."""
@@ -212,28 +244,16 @@ def write_rows(
         height=metadata.height,
         bounds=bounds_of([metadata]),
         bands=metadata.band_names,
+        steps=1 if axis is None else len(axis),
     )
 
 
-def _added_alpha(conversion: Conversion, metadata: Metadata) -> str | None:
-    own = [band.source != MASK_BAND for band in conversion.job.steps[0].bands]
-    if all(own) and len(own) == len(metadata.bands):
-        return None
-    return metadata.band_names[-1]
-
-
-def _files(source: Any) -> list[Any]:
-    """The files of what is given, also where it names a part of one."""
-    sources = source if isinstance(source, list | tuple) else [source]
-    return [file_of(one) for one in sources if isinstance(one, str | os.PathLike)]
-
-
 def metadata_of(
-    conversion: Conversion, options: Options, totals: Totals, tiles: Sorted, padding: Padding
+    conversion: Conversion, options: Options, totals: Totals, tiles: Spool, padding: Padding
 ) -> Metadata:
     """The metadata of what was made; no tile at all is an error."""
     job, grid, sources = conversion.job, conversion.grid, conversion.sources
-    zooms = np.unique(quadbin.zooms(tiles.cells)) if len(tiles.cells) else np.empty(0, np.int64)
+    zooms = np.asarray(quadbin.zooms(tiles.cells), np.int64)
     if job.zoom not in zooms:
         raise InvalidInputError(
             "no pixel of the raster has data",
@@ -241,16 +261,9 @@ def metadata_of(
             hint="keep_empty=True writes empty tiles as well",
         )
     hull = grid.hull
-    corners = quadbin.bounds(
+    west, south, east, north = quadbin.bounds(
         quadbin.cells(job.zoom, [hull.west, hull.east], [hull.north, hull.south])
     )
-    bounds = (
-        float(corners[0][0]),
-        float(corners[1][1]),
-        float(corners[2][1]),
-        float(corners[3][0]),
-    )
-    finest = tiles.cells[np.asarray(quadbin.zooms(tiles.cells)) == job.zoom]
     bands = tuple(
         replace(
             band,
@@ -271,10 +284,10 @@ def metadata_of(
         layout=options.layout,
         block_width=job.block,
         block_height=job.block,
-        min_zoom=lowest_zoom(zooms.tolist()),
+        min_zoom=lowest_zoom(np.unique(zooms).tolist()),
         max_zoom=job.zoom,
-        num_blocks=len(np.unique(finest)),
-        bounds=bounds,
+        num_blocks=len(np.unique(tiles.cells[zooms == job.zoom])),
+        bounds=(float(west[0]), float(south[1]), float(east[1]), float(north[0])),
         width=(hull.east - hull.west + 1) * job.block,
         height=(hull.south - hull.north + 1) * job.block,
         bands=bands,
@@ -323,17 +336,3 @@ def _processing(conversion: Conversion, options: Options) -> dict[str, Any]:
     if conversion.job.min_zoom < conversion.job.zoom:
         found["overview_resampling"] = "/".join(dict.fromkeys(conversion.job.overviews))
     return {**found, "created_by": f"comal {__version__}"}
-
-
-def _groups(padded: PaddedTiles, axis: TimeAxis | None, options: Options) -> Iterator[RowGroup]:
-    tiles = padded.tiles
-    totals = tiles.sizes.sum(axis=1)
-    for start, stop in row_groups(tiles.cells, totals, quadbin.zooms, options.row_group_size):
-        time_cf, time_ts = time_columns(axis, tiles.steps[start:stop])
-        yield RowGroup(
-            cells=tiles.cells[start:stop],
-            columns=padded.columns(start, stop),
-            time_cf=time_cf,
-            time_ts=time_ts,
-            statistics=padded.statistics(start, stop),
-        )

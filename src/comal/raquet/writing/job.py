@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import threading
 import zlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from comal.raster.describing import gdal_rules
 from comal.raster.gridding import TileRange
 from comal.raster.mosaic import GridReader, GridSource
 from comal.raster.values import Mask, both, occurring, valid_mask, valid_masks
-from comal.raster.warping import Patch, Window2D
+from comal.raster.warping import OutBand, Patch, Window2D
 
 Array = npt.NDArray[Any]
 
@@ -45,6 +45,9 @@ _MOST_SIDE = 2048
 """Pixels that a subtree has each way at most."""
 _MOST_BYTES = 8 << 20
 """Bytes of its pixels."""
+
+_AHEAD = 2
+"""Tasks in flight beyond those that workers work at."""
 
 WHOLE = b""
 """Stands for the mask of a tile that is covered all over."""
@@ -74,8 +77,6 @@ class Job:
     """Tells jobs apart; files stay open between the tasks of one."""
     steps: tuple[GridSource, ...]
     """What is read: one source, or one for each step in time."""
-    names: tuple[str, ...]
-    """Names of the bands."""
     zoom: int
     min_zoom: int
     block: int
@@ -95,10 +96,8 @@ class Job:
     undecided: tuple[int, ...] = ()
     """Positions of bands that have no nodata value, but get one if tiles turn out to need it.
 
-    Each tile then has a mask of what is covered; see `comal.raquet.writing.padding`.
+    Each tile then has a mask of what is covered; see `comal.raquet.writing.layout`.
     """
-    reused: tuple[tuple[int, GridSource], ...] = ()
-    """Zooms whose tiles come from overviews of the source."""
 
     @property
     def root_zoom(self) -> int:
@@ -106,15 +105,26 @@ class Job:
         return self.zoom - self.depth
 
     @property
+    def bands(self) -> tuple[OutBand, ...]:
+        """The bands to make."""
+        return self.steps[0].bands
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Type of each band."""
+        return tuple(band.dtype for band in self.bands)
+
+    @property
     def nodata(self) -> tuple[Number | None, ...]:
         """Nodata value of each band."""
-        return tuple(band.nodata for band in self.steps[0].bands)
+        return tuple(band.nodata for band in self.bands)
 
 
 @dataclass(slots=True)
-class Tiles:
-    """Compressed tiles in the order in which they were made."""
+class Subtree:
+    """Compressed tiles in the order in which they were made, and what was counted on the way."""
 
+    totals: Totals
     cells: list[int] = field(default_factory=list)
     blobs: list[bytes] = field(default_factory=list)
     """Column after column for each tile."""
@@ -124,16 +134,8 @@ class Tiles:
     """For each tile what its source covers, where bands are undecided."""
     reduced: list[tuple[int, Array]] = field(default_factory=list)
     """Of undecided bands: values that occur in overviews, with the position of the band."""
-
-
-@dataclass(slots=True)
-class Subtree:
-    """What became of a subtree."""
-
-    tiles: Tiles
-    totals: Totals
-    root: Patch | None
-    """The pixels of its root, when there are overviews above; None when it is empty."""
+    root: Patch | None = None
+    """The pixels of its root, when there are overviews above and it is not empty."""
 
 
 class Worker:
@@ -141,126 +143,102 @@ class Worker:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self._readers: dict[int, GridReader] = {}
-        self._reused = {zoom: GridReader(source) for zoom, source in job.reused}
+        self._step = -1
+        self._reader: GridReader | None = None
 
     def close(self) -> None:
         """Close all files."""
-        for reader in (*self._readers.values(), *self._reused.values()):
-            reader.close()
-        self._readers.clear()
+        if self._reader is not None:
+            self._reader.close()
+        self._step, self._reader = -1, None
 
     def subtree(self, step: int, x: int, y: int) -> Subtree:
         """The tiles below a root, itself included where it is not coarser than wanted."""
-        job, tiles = self.job, Tiles()
-        totals = Totals.of(tuple(band.dtype for band in job.steps[0].bands))
+        job, made = self.job, Subtree(Totals.of(self.job.dtypes))
         with gdal_rules(job.steps[step].config):
             window = _clipped(job, x, y)
-            patch = self._reader(step).read(_pixels(window, job.block))
+            patch = self._read(step, window)
             if patch is None and not job.keep_empty:
-                return Subtree(tiles, totals, None)
+                return made
             if patch is None:
                 patch = blank(job, window.height * job.block, window.width * job.block)
             else:
-                self._count(patch, window, totals)
-            return Subtree(tiles, totals, self._descend(patch, window, tiles))
+                _count(job, patch, window, made.totals)
+            _descend(job, patch, window, made)
+            return made
 
-    def _descend(self, patch: Patch, window: Window2D, tiles: Tiles) -> Patch | None:
-        """Store a window of tiles, then its overviews up to the root."""
-        job = self.job
-        if not job.keep_empty and _is_blank(patch, job):
-            return None
-        for zoom in range(job.zoom, max(job.root_zoom, job.min_zoom) - 1, -1):
-            if zoom < job.zoom:
-                patch, window = self._halved(patch, window, zoom)
-            self._store(patch, window, zoom, tiles)
-        if job.min_zoom >= job.root_zoom:
-            return None
-        assert (window.width, window.height) == (1, 1), "a root is one tile"
-        return patch if not _is_blank(patch, job) else None
+    def _read(self, step: int, window: Window2D) -> Patch | None:
+        if self._reader is None or self._step != step:
+            self.close()
+            self._step, self._reader = step, GridReader(self.job.steps[step])
+        size = self.job.block
+        return self._reader.read(
+            Window2D(window.x * size, window.y * size, window.width * size, window.height * size)
+        )
 
-    def _halved(self, patch: Patch, window: Window2D, zoom: int) -> tuple[Patch, Window2D]:
-        job = self.job
-        patch, window = _even(patch, window, job)
-        window = Window2D(window.x // 2, window.y // 2, window.width // 2, window.height // 2)
-        return self.overview(patch, window, zoom), window
 
-    def overview(self, patch: Patch, window: Window2D, zoom: int) -> Patch:
-        """A window of tiles at half the resolution, or what the source has as such."""
-        reader = self._reused.get(zoom)
-        if reader is not None:
-            with gdal_rules(reader.source.config):
-                found = reader.read(_pixels(window, self.job.block))
-            if found is not None:
-                return found
-        padding = tuple(band.padding for band in self.job.steps[0].bands)
-        return halved(patch, self.job.overviews, self.job.nodata, self.job.alpha, padding)
-
-    def store_root(self, patch: Patch, x: int, y: int, zoom: int, tiles: Tiles) -> None:
-        """Store one tile."""
-        self._store(patch, Window2D(x, y, 1, 1), zoom, tiles)
-
-    def _store(self, patch: Patch, window: Window2D, zoom: int, tiles: Tiles) -> None:
-        job, block = self.job, self.job.block
-        wanted = _present(patch, job, window)
-        if job.keep_empty:
-            wanted |= _in_ranges(job, window, zoom)
-        rows, columns = np.nonzero(wanted)
-        if not len(rows):
-            return
+def _descend(job: Job, patch: Patch, window: Window2D, made: Subtree) -> None:
+    """Store a window of tiles, then its overviews up to the root."""
+    if not job.keep_empty and _is_blank(patch, job):
+        return
+    for zoom in range(job.zoom, max(job.root_zoom, job.min_zoom) - 1, -1):
         if zoom < job.zoom:
-            for band in job.undecided:
-                tiles.reduced.append((band, occurring(patch.bands[band], patch.covered)))
-        cells = quadbin.cells(zoom, window.x + columns, window.y + rows)
-        for at in np.argsort(cells):
-            top, left = int(rows[at]) * block, int(columns[at]) * block
-            place = np.s_[top : top + block, left : left + block]
-            bands = [pixels[place] for pixels in patch.bands]
-            tiles.cells.append(int(cells[at]))
-            covered = None if patch.covered is None else patch.covered[place]
-            tiles.blobs += encoded(bands, job.coding)
-            if job.undecided:
-                tiles.masks.append(_packed(covered))
-            if job.tile_statistics:
-                tiles.statistics.append(tile_statistics(bands, job.nodata, covered, job.alpha))
-
-    def _count(self, patch: Patch, window: Window2D, totals: Totals) -> None:
-        job, size = self.job, self.job.block
-        x, y = window.x * size, window.y * size
-        stored = None
-        if job.alpha is not None and not job.keep_empty:
-            # Of tiles that are transparent and black, which are left out, no pixel counts.
-            tiles = np.repeat(_present(patch, job, window), size, axis=0)
-            stored = None if tiles.all() else np.repeat(tiles, size, axis=1)
-        masks = valid_masks(patch.bands, job.nodata, patch.covered, job.alpha)
-        for at, (pixels, valid) in enumerate(zip(patch.bands, masks, strict=True)):
-            counted = valid if stored is None else both(valid, stored)
-            made = sums_of(pixels, counted, step=job.sample_step, x=x, y=y)
-            totals.bands[at].add(made)
-        whole, covered = patch.bands[0].size, patch.covered
-        totals.covered += whole if covered is None else int(np.count_nonzero(covered))
-
-    def _reader(self, step: int) -> GridReader:
-        reader = self._readers.get(step)
-        if reader is None:
-            for old in self._readers.values():
-                old.close()
-            self._readers.clear()
-            reader = self._readers[step] = GridReader(self.job.steps[step])
-        return reader
+            patch, window = _widened(patch, window, job)
+            window = Window2D(window.x // 2, window.y // 2, window.width // 2, window.height // 2)
+            patch = _overview(job, patch)
+        _store(job, patch, window, zoom, made)
+    if job.min_zoom < job.root_zoom and not _is_blank(patch, job):
+        assert (window.width, window.height) == (1, 1), "a root is one tile"
+        made.root = patch
 
 
-_local = threading.local()
+def _overview(job: Job, patch: Patch) -> Patch:
+    """A patch at half its resolution."""
+    padding = tuple(band.padding for band in job.bands)
+    return halved(patch, job.overviews, job.nodata, job.alpha, padding)
 
 
-def run_subtree(job: Job, place: tuple[int, int, int]) -> Subtree:
-    """Run a task in whatever thread this is; its files stay open for the next of the same job."""
-    worker: Worker | None = getattr(_local, "worker", None)
-    if worker is None or worker.job.key != job.key:
-        if worker is not None:
-            worker.close()
-        worker = _local.worker = Worker(job)
-    return worker.subtree(*place)
+def _store(job: Job, patch: Patch, window: Window2D, zoom: int, made: Subtree) -> None:
+    """Compress the tiles of a window that are wanted."""
+    block = job.block
+    wanted = _present(patch, job, window)
+    if job.keep_empty:
+        wanted |= _in_ranges(job, window, zoom)
+    rows, columns = np.nonzero(wanted)
+    if not len(rows):
+        return
+    if zoom < job.zoom:
+        for band in job.undecided:
+            made.reduced.append((band, occurring(patch.bands[band], patch.covered)))
+    cells = quadbin.cells(zoom, window.x + columns, window.y + rows)
+    for at in np.argsort(cells):
+        top, left = int(rows[at]) * block, int(columns[at]) * block
+        place = np.s_[top : top + block, left : left + block]
+        bands = [pixels[place] for pixels in patch.bands]
+        covered = None if patch.covered is None else patch.covered[place]
+        made.cells.append(int(cells[at]))
+        made.blobs += encoded(bands, job.coding)
+        if job.undecided:
+            made.masks.append(_packed(covered))
+        if job.tile_statistics:
+            masks = valid_masks(bands, job.nodata, covered, job.alpha)
+            made.statistics.append(tile_statistics(bands, masks))
+
+
+def _count(job: Job, patch: Patch, window: Window2D, totals: Totals) -> None:
+    size = job.block
+    x, y = window.x * size, window.y * size
+    stored = None
+    if job.alpha is not None and not job.keep_empty:
+        # Of tiles that are transparent and black, which are left out, no pixel counts.
+        tiles = np.repeat(_present(patch, job, window), size, axis=0)
+        stored = None if tiles.all() else np.repeat(tiles, size, axis=1)
+    masks = valid_masks(patch.bands, job.nodata, patch.covered, job.alpha)
+    for at, (pixels, valid) in enumerate(zip(patch.bands, masks, strict=True)):
+        counted = valid if stored is None else both(valid, stored)
+        totals.bands[at].add(sums_of(pixels, counted, step=job.sample_step, x=x, y=y))
+    whole, covered = patch.bands[0].size, patch.covered
+    totals.covered += whole if covered is None else int(np.count_nonzero(covered))
 
 
 def roots(job: Job) -> Iterator[tuple[int, int]]:
@@ -278,7 +256,7 @@ def roots(job: Job) -> Iterator[tuple[int, int]]:
 
 def blank(job: Job, rows: int, columns: int) -> Patch:
     """Pixels of what no source covers."""
-    bands = [np.full((rows, columns), band.fill, band.dtype) for band in job.steps[0].bands]
+    bands = [np.full((rows, columns), band.fill, band.dtype) for band in job.bands]
     return Patch(bands, np.zeros((rows, columns), bool))
 
 
@@ -311,20 +289,18 @@ def _packed(covered: Mask | None) -> bytes:
     return zlib.compress(np.packbits(covered).tobytes(), 1)
 
 
-def tile_statistics(
-    bands: list[Array],
-    nodata: tuple[Number | None, ...],
-    covered: Mask | None,
-    alpha: int | None,
-) -> Array:
-    """Statistics of one tile: (bands, 6), NaN where nothing is valid."""
+def tile_statistics(bands: Sequence[Array | None], masks: Sequence[Mask | None]) -> Array:
+    """Statistics of one tile from its bands and where these are valid: (bands, 6).
+
+    NaN for a band that is not there, or nowhere valid.
+    """
     found = np.full((len(bands), STATISTICS), np.nan)
-    masks = valid_masks(bands, nodata, covered, alpha)
     for at, (pixels, valid) in enumerate(zip(bands, masks, strict=True)):
+        if pixels is None:
+            continue
         sums = sums_of(pixels, valid, step=len(pixels), x=0, y=0)
         if sums.count:
-            mean, stddev = moments(sums)
-            found[at] = (sums.count, sums.low, sums.high, float(sums.total), mean, stddev)
+            found[at] = (sums.count, sums.low, sums.high, float(sums.total), *moments(sums))
     return found
 
 
@@ -344,35 +320,31 @@ def _clipped(job: Job, x: int, y: int) -> Window2D:
     return Window2D(left, top, right - left, bottom - top)
 
 
-def _pixels(window: Window2D, block: int) -> Window2D:
-    return Window2D(window.x * block, window.y * block, window.width * block, window.height * block)
-
-
-def _even(patch: Patch, window: Window2D, job: Job) -> tuple[Patch, Window2D]:
+def _widened(patch: Patch, window: Window2D, job: Job) -> tuple[Patch, Window2D]:
     """A window widened to whole parents; what is added has no data."""
     left, top = window.x % 2, window.y % 2
-    right, bottom = (window.x + window.width) % 2, (window.y + window.height) % 2
-    if not (left or top or right or bottom):
+    width, height = left + window.width, top + window.height
+    width, height = width + width % 2, height + height % 2
+    if (width, height) == (window.width, window.height):
         return patch, window
+    wide = Window2D(window.x - left, window.y - top, width, height)
+    return _composed(job, height, width, [(top, left, patch)]), wide
+
+
+def _composed(job: Job, rows: int, columns: int, parts: Iterable[tuple[int, int, Patch]]) -> Patch:
+    """A patch of as many tiles from smaller ones, each by the row and column of its first tile."""
     size = job.block
-    grown = blank(
-        job,
-        (top + window.height + bottom) * size,
-        (left + window.width + right) * size,
-    )
-    assert grown.covered is not None
-    rows, columns = patch.bands[0].shape
-    at = np.s_[top * size : top * size + rows, left * size : left * size + columns]
-    for mine, theirs in zip(grown.bands, patch.bands, strict=True):
-        mine[at] = theirs
-    grown.covered[at] = True if patch.covered is None else patch.covered
-    wide = Window2D(
-        window.x - left,
-        window.y - top,
-        left + window.width + right,
-        top + window.height + bottom,
-    )
-    return grown, wide
+    whole = blank(job, rows * size, columns * size)
+    assert whole.covered is not None
+    for row, column, patch in parts:
+        height, width = patch.bands[0].shape
+        at = np.s_[row * size : row * size + height, column * size : column * size + width]
+        for mine, theirs in zip(whole.bands, patch.bands, strict=True):
+            mine[at] = theirs
+        whole.covered[at] = True if patch.covered is None else patch.covered
+    if whole.covered.all():
+        whole.covered = None
+    return whole
 
 
 def _present(patch: Patch, job: Job, window: Window2D) -> npt.NDArray[np.bool_]:
@@ -443,87 +415,72 @@ class _Open:
 
     x: int
     y: int
-    children: dict[tuple[int, int], Patch] = field(default_factory=dict)
+    children: list[tuple[int, int, Patch]] = field(default_factory=list)
+    """Row and column of each among the four, and its pixels."""
 
 
 class Pyramid:
-    """Makes the overviews of tiles that come in the order of their ids; `worker` stores them."""
+    """Makes the overviews of tiles that come in the order of their ids."""
 
-    def __init__(self, job: Job, worker: Worker) -> None:
-        self._job, self._worker = job, worker
+    def __init__(self, job: Job) -> None:
+        self._job = job
         self._open: dict[int, _Open] = {}
 
-    def add(self, x: int, y: int, patch: Patch | None, tiles: Tiles) -> None:
-        """Take the next root, None when it is empty; what gets complete goes to `tiles`."""
-        self._take(self._job.root_zoom, x, y, patch, tiles)
-
-    def finish(self, tiles: Tiles) -> None:
+    def finish(self, made: Subtree) -> None:
         """Complete all that is open."""
         for zoom in range(self._job.root_zoom - 1, self._job.min_zoom - 1, -1):
             if zoom in self._open:
-                self._complete(zoom, tiles)
+                self._complete(zoom, made)
 
-    def _take(self, zoom: int, x: int, y: int, patch: Patch | None, tiles: Tiles) -> None:
+    def add(self, zoom: int, x: int, y: int, patch: Patch | None, made: Subtree) -> None:
+        """Take the next tile, None when it is empty; what gets complete goes to `made`."""
         if zoom <= self._job.min_zoom:
             return
-        above = zoom - 1
-        place = (x >> 1, y >> 1)
+        above, place = zoom - 1, (x >> 1, y >> 1)
         current = self._open.get(above)
         if current is not None and (current.x, current.y) != place:
-            self._complete(above, tiles)
+            self._complete(above, made)
             current = None
         if current is None:
             current = self._open[above] = _Open(*place)
         if patch is not None:
-            current.children[y & 1, x & 1] = patch
+            current.children.append((y & 1, x & 1, patch))
 
-    def _complete(self, zoom: int, tiles: Tiles) -> None:
-        done = self._open.pop(zoom)
-        patch = None
+    def _complete(self, zoom: int, made: Subtree) -> None:
+        done, patch = self._open.pop(zoom), None
         if done.children or self._job.keep_empty:
-            joined = _joined(done.children, self._job)
-            patch = self._worker.overview(joined, Window2D(done.x, done.y, 1, 1), zoom)
-            self._worker.store_root(patch, done.x, done.y, zoom, tiles)
-        self._take(zoom, done.x, done.y, patch, tiles)
+            patch = _overview(self._job, _composed(self._job, 2, 2, done.children))
+            _store(self._job, patch, Window2D(done.x, done.y, 1, 1), zoom, made)
+        self.add(zoom, done.x, done.y, patch, made)
 
 
-def _joined(children: dict[tuple[int, int], Patch], job: Job) -> Patch:
-    size = job.block
-    if len(children) == 4 and all(child.covered is None for child in children.values()):
-        whole = blank(job, 0, 0)
-        whole.covered = None
-        whole.bands = [
-            np.block(
-                [
-                    [children[0, 0].bands[at], children[0, 1].bands[at]],
-                    [children[1, 0].bands[at], children[1, 1].bands[at]],
-                ]
-            )
-            for at in range(len(job.names))
-        ]
-        return whole
-    whole = blank(job, 2 * size, 2 * size)
-    assert whole.covered is not None
-    for (row, column), child in children.items():
-        at = np.s_[row * size : (row + 1) * size, column * size : (column + 1) * size]
-        for mine, theirs in zip(whole.bands, child.bands, strict=True):
-            mine[at] = theirs
-        whole.covered[at] = True if child.covered is None else child.covered
-    return whole
+# -- running ---------------------------------------------------------------------------------------
+
+_local = threading.local()
+_open_workers: dict[str, list[Worker]] = {}
+"""Of this process, by the key of their job."""
 
 
-# -- running --------------------------------------------------------------------------------------
+def run_subtree(job: Job, place: tuple[int, int, int]) -> Subtree:
+    """Run a task in whatever thread this is; its files stay open for the next of the same job."""
+    worker: Worker | None = getattr(_local, "worker", None)
+    if worker is None or worker.job.key != job.key:
+        if worker is not None:
+            worker.close()
+            _open_workers.pop(worker.job.key, None)
+        worker = _local.worker = Worker(job)
+        _open_workers.setdefault(job.key, []).append(worker)
+    return worker.subtree(*place)
 
-_AHEAD = 2
-"""Tasks in flight beyond those that workers work at."""
 
-Place = tuple[int, int, int]
-Made = Iterator[Subtree]
+def _close_workers(key: str) -> None:
+    for worker in _open_workers.pop(key, []):
+        worker.close()
 
 
 def run_job(
     job: Job, totals: Totals, executor: Executor | None, progress: Progress
-) -> Generator[tuple[Tiles, int], None, None]:
+) -> Generator[tuple[Subtree, int], None, None]:
     """Run all subtrees, and add up `totals`; tiles come with the number of their step in time.
 
     The order of tiles and of additions is that of the ids, whoever does the work, so that the
@@ -536,61 +493,22 @@ def run_job(
     """
     places = list(roots(job))
     total, done = len(places) * len(job.steps), 0
-    above = Worker(job)
-    try:
-        with _working(job, executor) as working:
-            for step in range(len(job.steps)):
-                pyramid = Pyramid(job, above)
-                tasks = [(step, x, y) for x, y in places]
-                for (x, y), made in zip(places, working(tasks), strict=True):
-                    totals.add(made.totals)
-                    if job.root_zoom > job.min_zoom:
-                        pyramid.add(x, y, made.root, made.tiles)
-                    yield made.tiles, step
-                    done += 1
-                    progress(done, total, "making tiles")
-                last = Tiles()
-                pyramid.finish(last)
-                yield last, step
-    finally:
-        above.close()
-
-
-@contextmanager
-def _working(job: Job, executor: Executor | None) -> Iterator[Callable[[Sequence[Place]], Made]]:
-    """What makes the subtrees of places (step, x, y): on an executor, or in threads of our own."""
-    if executor is not None:
-        run = partial(run_subtree, job)
-        yield lambda places: results(executor, run, places, width(executor) + _AHEAD)
-        return
-    count = os.cpu_count() or 1
-    own = _Threads(job)
-    with ThreadPoolExecutor(count, thread_name_prefix="comal-raquet") as pool:
-        try:
-            yield lambda places: results(pool, own.run, places, count + _AHEAD)
-        finally:
-            pool.shutdown(cancel_futures=True)
-            own.close()
-
-
-class _Threads:
-    """A worker for each thread of a pool; all are closed together."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._local = threading.local()
-        self._workers: list[Worker] = []
-
-    def run(self, place: Place) -> Subtree:
-        """Run a task in the worker of this thread."""
-        worker: Any = getattr(self._local, "worker", None)
-        if worker is None:
-            worker = self._local.worker = Worker(self._job)
-            self._workers.append(worker)
-        made: Subtree = worker.subtree(*place)
-        return made
-
-    def close(self) -> None:
-        """Close all files; no thread runs any more."""
-        for worker in self._workers:
-            worker.close()
+    with ExitStack() as stack:
+        stack.callback(_close_workers, job.key)
+        if executor is None:
+            executor = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="comal-raquet")
+            stack.callback(executor.shutdown, cancel_futures=True)
+        for step in range(len(job.steps)):
+            pyramid = Pyramid(job)
+            tasks = [(step, x, y) for x, y in places]
+            subtrees = results(executor, partial(run_subtree, job), tasks, width(executor) + _AHEAD)
+            for (x, y), made in zip(places, subtrees, strict=True):
+                totals.add(made.totals)
+                pyramid.add(job.root_zoom, x, y, made.root, made)
+                made.root = None
+                yield made, step
+                done += 1
+                progress(done, total, "making tiles")
+            last = Subtree(totals)
+            pyramid.finish(last)
+            yield last, step

@@ -1,14 +1,16 @@
-"""The Parquet file: the metadata row, then the tiles in the order of their ids.
+"""From tiles of a job to the Parquet file: the spool, padding, row groups.
 
-Row groups hold tiles of one zoom. Bands are plain pages of one tile each, so that the page index
-leads to every tile; all other columns are compressed.
+The file has the metadata row, then the tiles in the order of their ids, in row groups of one zoom.
+Bands are plain pages of one tile each, so that the page index leads to every tile; all other
+columns are compressed.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, BinaryIO
 
@@ -18,16 +20,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from comal.errors import ComalError, InvalidInputError, StorageError, translated
+from comal.grid import quadbin
 from comal.raquet import spec
 from comal.raquet.documents import label_of
-from comal.raquet.spec import Metadata
-from comal.raquet.writing.job import STATISTICS, Tiles
+from comal.raquet.spec import Band, Metadata
+from comal.raquet.times import TimeAxis, time_columns
+from comal.raquet.writing.accumulating import BandSums, Totals, counted_sums, is_counted
+from comal.raquet.writing.job import WHOLE, Job, Subtree, decoded, encoded
+from comal.raster.values import ALPHA
 from comal.table.columns import blobs_column, numbers_column, spans_column, texts_column
 
 ROWS = 64
 """Tiles of a row group."""
 _MOST_GROUPS = 1000
 _GROUP_BYTES = 32 << 20
+Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+
 _WRITING: dict[type[BaseException], type[ComalError]] = {
     pa.ArrowException: InvalidInputError,
     OSError: StorageError,
@@ -116,19 +125,14 @@ def write_parquet(
     return tiles
 
 
-def row_groups(
-    cells: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int64],
-    zoom_of: Callable[[Any], Any],
-    rows: int | None = None,
-) -> Iterator[tuple[int, int]]:
+def row_groups(cells: Ints, sizes: Ints, rows: int | None = None) -> Iterator[tuple[int, int]]:
     """First and last row of each row group, of ascending ids and the bytes of their tiles.
 
     A group has `rows` tiles; by default 64, or more so that there are some 1000 groups, but never
     more than fit into some 32 MiB.
     """
     wanted = rows or max(ROWS, -(-len(cells) // _MOST_GROUPS))
-    zooms = np.asarray(zoom_of(cells))
+    zooms = np.asarray(quadbin.zooms(cells))
     changes = (np.flatnonzero(zooms[1:] != zooms[:-1]) + 1).tolist()
     for start, stop in pairwise([0, *changes, len(cells)]):
         while start < stop:
@@ -191,80 +195,54 @@ def _statistics_columns(metadata: Metadata, statistics: npt.NDArray[np.float64])
 # -- spool -----------------------------------------------------------------------------------------
 
 
-Ints = npt.NDArray[np.int64]
-
-
 class Spool:
-    """Tiles as they come, in a temporary file that the caller closes.
+    """Tiles of a job as they come, in a temporary file that the caller closes.
 
-    A tile has as many blobs as there are `columns`, and statistics of `bands`, 0 for none.
+    Once all are there, `sort` puts them in the order of their ids, those of one id in that of time.
     """
 
-    def __init__(self, file: BinaryIO, columns: int, bands: int) -> None:
-        self._file, self._columns, self._bands = file, columns, bands
-        self._cells, self._steps = array("q"), array("i")
-        self._offsets, self._sizes = array("q"), array("I")
-        self._statistics = array("d")
-        self._masks: list[bytes] = []
-        self._end = 0
-        self.reduced: dict[int, npt.NDArray[Any]] = {}
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.cells = self.offsets = np.empty(0, np.int64)
+        self.steps = np.empty(0, np.int32)
+        self.sizes = np.empty((0, 1), np.int64)
+        """Bytes of each blob: (tiles, columns)."""
+        self.statistics: npt.NDArray[np.float64] | None = None
+        self.masks: list[bytes] | None = None
+        """For each tile what is padding; None where no tile has any, or nobody needs to know."""
+        self.reduced: dict[int, Array] = {}
         """Of undecided bands, by position: the values that occur in overviews."""
+        self._parts: list[tuple[Any, ...]] = []
+        self._masks: list[bytes] = []
 
-    def __len__(self) -> int:
-        return len(self._cells)
-
-    def add(self, tiles: Tiles, step: int) -> None:
+    def add(self, made: Subtree, step: int) -> None:
         """Append tiles of a step in time."""
-        per_tile = self._columns
-        for at, cell in enumerate(tiles.cells):
-            blobs = tiles.blobs[at * per_tile : (at + 1) * per_tile]
-            self._cells.append(cell)
-            self._steps.append(step)
-            self._offsets.append(self._end)
-            self._sizes.extend(len(blob) for blob in blobs)
-            self._end += sum(map(len, blobs))
-        self._masks += tiles.masks
-        for at, values in tiles.reduced:
+        for at, values in made.reduced:
             self.reduced[at] = np.union1d(self.reduced.get(at, values), values)
-        for found in tiles.statistics:
-            self._statistics.frombytes(np.ascontiguousarray(found, np.float64).tobytes())
-        self._file.write(b"".join(tiles.blobs))
+        if not made.cells:
+            return
+        cells = np.array(made.cells, np.int64)
+        sizes = np.array([len(blob) for blob in made.blobs], np.int64).reshape(len(cells), -1)
+        steps = np.full(len(cells), step, np.int32)
+        statistics = [np.stack(made.statistics)] if made.statistics else []
+        self._parts.append((cells, steps, sizes, *statistics))
+        self._masks += made.masks
+        self._file.write(b"".join(made.blobs))
 
-    def sorted(self) -> Sorted:
-        """All tiles in the order of their ids, those of one id in the order of time."""
+    def sort(self) -> None:
+        """Put all tiles in the order in which they are written."""
         self._file.flush()
-        cells = np.frombuffer(self._cells, np.int64) if self._cells else np.empty(0, np.int64)
-        steps = np.frombuffer(self._steps, np.int32) if self._steps else np.empty(0, np.int32)
+        if not self._parts:
+            return
+        cells, steps, sizes, *statistics = map(np.concatenate, zip(*self._parts, strict=True))
+        self._parts.clear()
         order = np.lexsort((steps, cells))
-        sizes = np.frombuffer(self._sizes, np.uint32) if self._sizes else np.empty(0, np.uint32)
-        offsets = np.frombuffer(self._offsets, np.int64) if self._offsets else cells
-        statistics = None
-        if self._bands:
-            statistics = np.array(self._statistics).reshape(-1, self._bands, STATISTICS)[order]
-        return Sorted(
-            self._file,
-            cells[order],
-            steps[order],
-            offsets[order],
-            sizes.reshape(-1, self._columns)[order].astype(np.int64),
-            statistics,
-            [self._masks[at] for at in order.tolist()] if any(self._masks) else None,
-        )
-
-
-@dataclass(slots=True)
-class Sorted:
-    """Tiles in the order in which they are written."""
-
-    file: BinaryIO
-    cells: Ints
-    steps: npt.NDArray[np.int32]
-    offsets: Ints
-    sizes: Ints
-    """Bytes of each blob: (tiles, columns)."""
-    statistics: npt.NDArray[np.float64] | None
-    masks: list[bytes] | None
-    """For each tile what is padding; None where no tile has any, or nobody needs to know."""
+        ends = np.cumsum(sizes.sum(axis=1))
+        self.cells, self.steps, self.sizes = cells[order], steps[order], sizes[order]
+        self.offsets = (ends - sizes.sum(axis=1))[order]
+        self.statistics = statistics[0][order] if statistics else None
+        if any(self._masks):
+            self.masks = [self._masks[at] for at in order.tolist()]
 
     def blobs(self, start: int, stop: int) -> list[Any]:
         """For each column the blobs of some rows, as an Arrow array."""
@@ -289,8 +267,8 @@ class Sorted:
         ]
 
     def _read(self, offset: int, size: int) -> bytes:
-        self.file.seek(offset)
-        return self.file.read(size)
+        self._file.seek(offset)
+        return self._file.read(size)
 
 
 def _runs(offsets: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
@@ -300,3 +278,188 @@ def _runs(offsets: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
     first = np.flatnonzero(np.r_[True, offsets[1:] != offsets[:-1] + sizes[:-1]])
     lengths = np.add.reduceat(sizes, first)
     yield from zip(offsets[first].tolist(), lengths.tolist(), strict=True)
+
+
+# -- padding ---------------------------------------------------------------------------------------
+#
+# What stands where tiles reach beyond their source, when the raster has no nodata value. Which
+# values are free is known when all pixels have been seen. Until then tiles at the edge are padded
+# with the likeliest value, and keep a mask of what their source covers. At the end the value is as
+# it was guessed in most rasters; else only the tiles at the edge are encoded again. A raster that
+# has all values of its type gets the masks as an alpha band.
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """How padding is told from pixels."""
+
+    nodata: Mapping[int, int] = field(default_factory=dict)
+    """By position of a band the value that is chosen."""
+    alpha: str | None = None
+    """Type of the alpha band that is added."""
+
+
+def first_choice(dtype: str) -> int:
+    """What integers are padded with: 0, or the least value of a type that has negative ones."""
+    return int(np.iinfo(dtype).min) if np.dtype(dtype).kind == "i" else 0
+
+
+def chosen_padding(job: Job, totals: Totals, spool: Spool) -> Padding:
+    """One value for all bands of a type; for the whole raster an alpha band if a type has none."""
+    if spool.masks is None:
+        return Padding()
+    dtypes = job.dtypes
+    found: dict[int, int] = {}
+    for dtype in sorted({dtypes[at] for at in job.undecided}):
+        same = [at for at in job.undecided if dtypes[at] == dtype]
+        used = [known for at in same for known in _used(totals.bands[at], spool.reduced.get(at))]
+        value = free_value(dtype, used)
+        if value is None:
+            return Padding(alpha=dtype if job.coding.interleaved else "uint8")
+        found |= dict.fromkeys(same, value)
+    return Padding(found)
+
+
+def _used(sums: BandSums, reduced: Array | None) -> list[Array]:
+    """Values of a band; of types wider than 16 bits those at the ends."""
+    found = [] if reduced is None else [reduced]
+    if sums.values is not None:
+        found.append(sums.values.view(sums.dtype))
+    elif sums.count:
+        found.append(np.array([sums.low, sums.high], sums.dtype))
+    return found
+
+
+def free_value(dtype: str, used: Sequence[Array | None], liked: Sequence[int] = ()) -> int | None:
+    """An integer that no pixel has, if there is one a value that is `liked`; None where none is.
+
+    Of types wider than 16 bits only the least and the greatest of the values that occur are known,
+    and what is free must be beyond them.
+    """
+    limits = np.iinfo(dtype)
+    least, most = int(limits.min), int(limits.max)
+    arrays = [one for one in used if one is not None and len(one)]
+    taken = {value for one in arrays for value in one.tolist()}
+    if is_counted(dtype):
+        order = (*liked, first_choice(dtype), most, *range(least, most + 1))
+        return next((value for value in order if value not in taken), None)
+    low, high = (min(taken), max(taken)) if taken else (1, 0)
+    order = (*liked, first_choice(dtype), most)
+    return next((value for value in order if not low <= value <= high), None)
+
+
+def padded_bands(bands: Sequence[Band], padding: Padding) -> tuple[Band, ...]:
+    """The bands with the values that were chosen, and the alpha band if there is one."""
+    found = [
+        replace(band, nodata=padding.nodata.get(at, band.nodata)) for at, band in enumerate(bands)
+    ]
+    if padding.alpha is not None:
+        found.append(alpha_band(bands, padding.alpha))
+    return tuple(found)
+
+
+def alpha_band(bands: Sequence[Band], dtype: str = "uint8") -> Band:
+    """The band that tells which pixels have a value, to go behind the others."""
+    names = [band.name for band in bands]
+    numbered = [f"band_{at + 1}" for at in range(len(names))]
+    # The reference converter reads no other names than these.
+    name = f"band_{len(names) + 1}" if names == numbered else ALPHA
+    while name in names:
+        name += "_"
+    return Band(name=name, dtype=dtype, colorinterp=ALPHA)
+
+
+def alpha_sums(padding: Padding, covered: int) -> list[BandSums]:
+    """Statistics of the alpha band, if there is one: all that the source covers is opaque."""
+    if padding.alpha is None:
+        return []
+    top = int(np.iinfo(padding.alpha).max)
+    if is_counted(padding.alpha):
+        bits = np.array([top], padding.alpha).view(f"u{np.dtype(padding.alpha).itemsize}")
+        return [counted_sums(padding.alpha, bits, np.array([covered]))]
+    return [BandSums(padding.alpha, covered, top, top, top * covered, top * top * covered)]
+
+
+class PaddedTiles:
+    """The tiles of a job as they are written; `pool` encodes again those that padding changes."""
+
+    def __init__(self, tiles: Spool, job: Job, padding: Padding, pool: Executor) -> None:
+        self._tiles, self._job, self._padding, self._pool = tiles, job, padding, pool
+        self._refilled = {
+            at: value for at, value in padding.nodata.items() if value != job.bands[at].fill
+        }
+        self._opaque = b""
+        if padding.alpha is not None and not job.coding.interleaved:
+            (self._opaque,) = encoded([self._alpha(None)], job.coding)
+
+    def groups(self, axis: TimeAxis | None, rows: int | None) -> Iterator[RowGroup]:
+        """The row groups, of `rows` tiles each where that is given."""
+        tiles = self._tiles
+        for start, stop in row_groups(tiles.cells, tiles.sizes.sum(axis=1), rows):
+            times = time_columns(axis, tiles.steps[start:stop])
+            statistics = self._statistics(start, stop)
+            yield RowGroup(tiles.cells[start:stop], self._columns(start, stop), *times, statistics)
+
+    def _columns(self, start: int, stop: int) -> list[Any]:
+        columns, masks = self._tiles.blobs(start, stop), self._tiles.masks
+        if masks is None or (self._padding.alpha is None and not self._refilled):
+            return columns
+        rows = [column.to_pylist() for column in columns]
+        made = self._pool.map(self._renewed, masks[start:stop], zip(*rows, strict=True))
+        return [list(column) for column in zip(*made, strict=True)]
+
+    def _statistics(self, start: int, stop: int) -> npt.NDArray[np.float64] | None:
+        """Tile statistics, those of an alpha band included."""
+        found, masks = self._tiles.statistics, self._tiles.masks
+        if found is None:
+            return None
+        found = found[start:stop]
+        if self._padding.alpha is None or masks is None:
+            return found
+        top = float(np.iinfo(self._padding.alpha).max)
+        rows = []
+        for mask in masks[start:stop]:
+            count = int(np.count_nonzero(self._covered(mask)))
+            one = [float(count), top, top, count * top, top, 0.0]
+            rows.append(one if count else [np.nan] * len(one))
+        return np.concatenate([found, np.array(rows)[:, None]], axis=1)
+
+    def _renewed(self, mask: bytes, columns: Sequence[bytes]) -> list[bytes]:
+        """The blobs of a tile, with what padding and alpha turned out to be."""
+        coding, dtypes, shape = self._job.coding, self._job.dtypes, (self._job.block,) * 2
+        refilled = {} if mask == WHOLE else self._refilled
+        covered, with_alpha = self._covered(mask), self._padding.alpha is not None
+        if not coding.interleaved:
+            made = list(columns)
+            for at, value in refilled.items():
+                (pixels,) = decoded([made[at]], coding, [dtypes[at]], shape)
+                (made[at],) = encoded([_filled(pixels, covered, value)], coding)
+            if with_alpha:
+                alpha = (
+                    self._opaque if mask == WHOLE else encoded([self._alpha(covered)], coding)[0]
+                )
+                made.append(alpha)
+            return made
+        if not refilled and not with_alpha:
+            return list(columns)
+        planes = decoded(columns, coding, dtypes, shape)
+        for at, value in refilled.items():
+            planes[at] = _filled(planes[at], covered, value)
+        return encoded([*planes, *([self._alpha(covered)] if with_alpha else [])], coding)
+
+    def _alpha(self, covered: Array | None) -> Array:
+        kind = np.dtype(self._padding.alpha)
+        opaque = np.full((self._job.block,) * 2, np.iinfo(kind).max, kind)
+        return opaque if covered is None else np.where(covered, opaque, kind.type(0))
+
+    def _covered(self, mask: bytes) -> Array:
+        """What the source covers of a tile."""
+        block = self._job.block
+        if mask == WHOLE:
+            return np.ones((block, block), bool)
+        bits = np.frombuffer(zlib.decompress(mask), np.uint8)
+        return np.unpackbits(bits, count=block * block).reshape(block, block).astype(bool)
+
+
+def _filled(pixels: Any, covered: Any, value: int) -> Array:
+    return np.asarray(np.where(covered, pixels, pixels.dtype.type(value)))

@@ -1,4 +1,4 @@
-"""From sources and options to a job: which bands, which tiles, and how each is made."""
+"""What a caller asks of a writer, and the job it becomes: which bands, which tiles, how made."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from comal.raquet.spec import Band, Number
 from comal.raquet.times import TimeAxis, time_axis
 from comal.raquet.writing.accumulating import lattice_step
 from comal.raquet.writing.arrays import array_series, is_array, variable_in
-from comal.raquet.writing.job import Coding, Job, depth_of
-from comal.raquet.writing.options import NO_NODATA, NodataChoice, Options
-from comal.raquet.writing.padding import alpha_band, first_choice, free_value
+from comal.raquet.writing.job import LEVEL, QUALITY, Coding, Job, depth_of
+from comal.raquet.writing.layout import alpha_band, first_choice, free_value
 from comal.raquet.writing.reducing import AVERAGE, MODE, check_method
 from comal.raster.describing import RasterInfo, crs_wkt, describe, fitting_nodata, whole_nodata
 from comal.raster.gridding import (
-    MAX_ZOOM,
+    STRATEGIES,
     Footprint,
     Grid,
     Member,
@@ -36,11 +35,103 @@ from comal.raster.gridding import (
 )
 from comal.raster.mosaic import GridSource, values_of
 from comal.raster.values import alpha_at
-from comal.raster.warping import MASK_BAND, OutBand
-from comal.storage import several
+from comal.raster.warping import MASK_BAND, OutBand, method_of
+from comal.storage import StorageConfig, several
 
 _CLASSES = ("nearest", "near", "mode")
 _MOST_TILES = 1 << 32
+
+
+BLOCKS = tuple(2**power for power in range(4, 13))
+"""Sizes of tiles that are written: powers of two from 16 to 4096."""
+
+BandChoice = Sequence[int | str] | Mapping[str, int | str] | None
+NodataChoice = Number | str | Sequence[Number | None] | Mapping[str, Number | None] | None
+
+NO_NODATA = "none"
+"""Stands for a nodata value where none is to be chosen for bands without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Options of `write`; see there."""
+
+    spec_version: str = spec.WRITTEN[0]
+    zoom: int | None = None
+    zoom_strategy: str = "auto"
+    min_zoom: int | None = None
+    resampling: str = "nearest"
+    overview_resampling: str | None = None
+    block_size: int = 256
+    bands: BandChoice = None
+    nodata: NodataChoice = None
+    crs: Any = None
+    variable: str | None = None
+    config: StorageConfig | None = None
+    compression: str | None = spec.GZIP
+    level: int = LEVEL
+    quality: int = QUALITY
+    layout: str = spec.SEQUENTIAL
+    keep_empty: bool = False
+    tile_statistics: bool = False
+    row_group_size: int | None = None
+    block_dtype: str = "uint64"
+
+    def check(self) -> None:
+        """Raise `InvalidInputError` for the first value that cannot be."""
+        _one_of("version", self.spec_version, spec.WRITTEN)
+        _one_of("zoom strategy", self.zoom_strategy, STRATEGIES)
+        _one_of("block size", self.block_size, BLOCKS)
+        _one_of("compression", self.compression, spec.COMPRESSIONS)
+        _one_of("layout", self.layout, spec.LAYOUTS)
+        _one_of("type for block", self.block_dtype, ("uint64", "int64"))
+        method_of(self.resampling)
+        if self.overview_resampling is not None:
+            check_method(self.overview_resampling)
+        _within("compression level", self.level, 0, 12)
+        _within("quality", self.quality, 1, 100)
+        for name, zoom in (("zoom", self.zoom), ("minimum zoom", self.min_zoom)):
+            if zoom is not None:
+                _within(name, zoom, 0, spec.MAX_ZOOM)
+        if self.zoom is not None and self.min_zoom is not None and self.min_zoom > self.zoom:
+            raise InvalidInputError(
+                "the minimum zoom is above the zoom", found=self.min_zoom, expected=self.zoom
+            )
+        if self.row_group_size is not None:
+            _within("row group size", self.row_group_size, 1, 1 << 20)
+        self._check_coding()
+
+    def _check_coding(self) -> None:
+        lossy = self.compression in spec.LOSSY_BANDS
+        if lossy and self.layout != spec.INTERLEAVED:
+            raise InvalidInputError(
+                f"{self.compression} needs the interleaved layout", hint="layout='interleaved'"
+            )
+        if self.spec_version == spec.WRITTEN[0] and self.layout == spec.INTERLEAVED:
+            raise InvalidInputError(
+                f"RaQuet {self.spec_version} has no interleaved layout",
+                hint=f"spec_version={spec.WRITTEN[-1]!r}",
+            )
+        if self.spec_version == spec.WRITTEN[0] and self.tile_statistics:
+            raise InvalidInputError(
+                f"RaQuet {self.spec_version} has no tile statistics",
+                hint=f"spec_version={spec.WRITTEN[-1]!r}",
+            )
+
+
+def _one_of(what: str, value: object, allowed: Sequence[object]) -> None:
+    if value not in allowed:
+        raise InvalidInputError(
+            f"unknown {what}", found=value, expected=", ".join(map(str, allowed))
+        )
+
+
+def _within(what: str, value: object, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise InvalidInputError(f"{what} out of range", found=value, expected=f"{low} to {high}")
+
+
+# -- sources ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,92 +225,45 @@ def _check_steps(axis: TimeAxis | None, count: int) -> None:
         )
 
 
+# -- job -------------------------------------------------------------------------------------------
+
+
 def conversion_of(sources: Sources, options: Options) -> Conversion:
     """How some sources are converted."""
-    infos = sources.every
-    places: dict[Any, Footprint] = {}
-    for info in infos:
-        if _place(info) not in places:
-            places[_place(info)] = footprint(info)
-    every = [places[_place(info)] for info in infos]
-    if any(place.clipped for place in every):
+    infos, block = sources.every, options.block_size
+    # Steps in time on one grid are measured once.
+    places = {_place(info): info for info in reversed(infos)}
+    measured = {place: footprint(info) for place, info in places.items()}
+    prints = [measured[_place(info)] for info in infos]
+    if any(place.clipped for place in prints):
         warn(
             "the raster reaches beyond the latitudes of Web Mercator and is cut at 85.0511 degrees",
             UserWarning,
         )
-    zoom, min_zoom, raw = _zooms(every, options)
-    grid, whole = plan_grid(
-        infos, every, zoom=zoom, min_zoom=min_zoom, block=options.block_size, raw=raw
-    )
+    zoom, min_zoom = _zooms(prints, options)
+    grid, whole = plan_grid(infos, prints, zoom=zoom, min_zoom=min_zoom, block=block)
     sources, bands, outs = _bands(sources, options, padded=not _fills_tiles(whole, grid))
     _check_layout(bands, options)
     _check_classes(bands, options)
     steps, at = [], 0
     for step in sources.steps:
-        own = every[at : at + len(step)]
+        own = prints[at : at + len(step)]
         at += len(step)
-        _, members = plan_grid(
-            step, own, zoom=zoom, min_zoom=min_zoom, block=options.block_size, raw=raw
-        )
+        _, members = plan_grid(step, own, zoom=zoom, min_zoom=min_zoom, block=block)
         steps.append(GridSource(members, outs, grid.pixel_zoom, options.resampling))
     _warn_long(outs, steps, options)
-    job = _job(tuple(steps), bands, outs, grid, options)
-    return Conversion(job, grid, bands, sources)
-
-
-def _fills_tiles(members: Sequence[Member], grid: Grid) -> bool:
-    """Whether a raster is known to end where tiles of all zooms do."""
-    offset, info = members[0].offset, members[0].info
-    if len(members) != 1 or offset is None:
-        return False
-    side = grid.block << (grid.zoom - grid.min_zoom)
-    return not any(edge % side for edge in (*offset, info.width, info.height))
-
-
-def _place(info: RasterInfo) -> tuple[Any, ...]:
-    """Steps in time on one grid are measured once."""
-    return info.width, info.height, info.transform, info.crs
-
-
-def _zooms(prints: Sequence[Footprint], options: Options) -> tuple[int, int, float]:
-    block = options.block_size
-    raw = raw_zoom(prints, block)
-    zoom = options.zoom
-    if zoom is None:
-        zoom = choose_zoom(raw, options.zoom_strategy)
-    if zoom > MAX_ZOOM:
-        raise InvalidInputError("zoom out of range", found=zoom, expected=f"0 to {MAX_ZOOM}")
-    lowest = options.min_zoom
-    if lowest is None:
-        lowest = overview_zoom(prints, block, zoom)
-    elif lowest > zoom:
-        raise InvalidInputError(
-            "the minimum zoom is above the zoom of the raster", found=lowest, expected=zoom
-        )
-    return zoom, lowest, raw
-
-
-def _job(
-    steps: tuple[GridSource, ...],
-    bands: tuple[Band, ...],
-    outs: tuple[OutBand, ...],
-    grid: Grid,
-    options: Options,
-) -> Job:
-    width = sum(part.east - part.west + 1 for part in grid.ranges) * grid.block
-    height = (grid.hull.south - grid.hull.north + 1) * grid.block
-    if width * height // grid.block**2 > _MOST_TILES:
-        raise InvalidInputError("too many tiles", found=width * height // grid.block**2)
-    pixel_bytes = sum(np.dtype(band.dtype).itemsize for band in outs)
+    width = sum(part.east - part.west + 1 for part in grid.ranges) * block
+    height = (grid.hull.south - grid.hull.north + 1) * block
+    if width * height // block**2 > _MOST_TILES:
+        raise InvalidInputError("too many tiles", found=width * height // block**2)
     alpha = alpha_at([band.colorinterp for band in bands])
-    return Job(
+    job = Job(
         key=uuid.uuid4().hex,
-        steps=steps,
-        names=tuple(band.name for band in bands),
-        zoom=grid.zoom,
-        min_zoom=grid.min_zoom,
-        block=grid.block,
-        depth=depth_of(grid.block, grid.zoom, pixel_bytes),
+        steps=tuple(steps),
+        zoom=zoom,
+        min_zoom=min_zoom,
+        block=block,
+        depth=depth_of(block, zoom, sum(np.dtype(band.dtype).itemsize for band in outs)),
         ranges=grid.ranges,
         overviews=tuple(_overview_method(band, options) for band in bands),
         alpha=alpha,
@@ -233,43 +277,37 @@ def _job(
         tile_statistics=options.tile_statistics,
         sample_step=lattice_step(width * height * len(steps), len(bands)),
         undecided=_undecided(outs, options) if alpha is None else (),
-        reused=_reused(steps, grid, options),
     )
+    return Conversion(job, grid, bands, sources)
 
 
-def _reused(
-    steps: tuple[GridSource, ...], grid: Grid, options: Options
-) -> tuple[tuple[int, GridSource], ...]:
-    """Zooms that the source has as overviews on exactly the pixels of that zoom."""
-    if not options.reuse_overviews or len(steps) != 1 or len(steps[0].members) != 1:
-        return ()
-    (member,) = steps[0].members
-    if member.offset is None or member.info.transform[4] > 0:
-        return ()
-    found = []
-    for zoom in range(grid.zoom - 1, grid.min_zoom - 1, -1):
-        factor = 1 << (grid.zoom - zoom)
-        column, row = member.offset
-        aligned = column % factor == 0 and row % factor == 0
-        whole = member.info.width % factor == 0 and member.info.height % factor == 0
-        if factor not in member.info.overviews or not (aligned and whole):
-            break
-        info = replace(
-            member.info,
-            origin=replace(member.info.origin, overview=member.info.overviews.index(factor)),
-            width=member.info.width // factor,
-            height=member.info.height // factor,
+def _fills_tiles(members: Sequence[Member], grid: Grid) -> bool:
+    """Whether a raster is known to end where tiles of all zooms do."""
+    offset, info = members[0].offset, members[0].info
+    if len(members) != 1 or offset is None:
+        return False
+    side = grid.block << (grid.zoom - grid.min_zoom)
+    return not any(edge % side for edge in (*offset, info.width, info.height))
+
+
+def _place(info: RasterInfo) -> tuple[Any, ...]:
+    return info.width, info.height, info.transform, info.crs
+
+
+def _zooms(prints: Sequence[Footprint], options: Options) -> tuple[int, int]:
+    zoom, lowest = options.zoom, options.min_zoom
+    if zoom is None:
+        zoom = choose_zoom(raw_zoom(prints, options.block_size), options.zoom_strategy)
+    if lowest is None:
+        lowest = overview_zoom(prints, options.block_size, zoom)
+    elif lowest > zoom:
+        raise InvalidInputError(
+            "the minimum zoom is above the zoom of the raster", found=lowest, expected=zoom
         )
-        smaller = replace(member, info=info, offset=(column // factor, row // factor))
-        found.append(
-            (
-                zoom,
-                replace(
-                    steps[0], members=(smaller,), pixel_zoom=grid.pixel_zoom - grid.zoom + zoom
-                ),
-            )
-        )
-    return tuple(found)
+    return zoom, lowest
+
+
+# -- bands -----------------------------------------------------------------------------------------
 
 
 def _bands(
