@@ -45,13 +45,13 @@ REAL = {
 
 def planned(
     path: Path, block: int = 256, strategy: str = "auto", zoom: int | None = None, **named: Any
-) -> tuple[Grid, tuple[Member, ...]]:
+) -> tuple[Grid, tuple[Member, ...], float]:
     info = describe(path, **named)
     prints = [footprint(info)]
     raw = raw_zoom(prints, block)
     chosen = choose_zoom(raw, strategy) if zoom is None else zoom
     low = overview_zoom(prints, block, chosen)
-    return plan_grid([info], prints, zoom=chosen, min_zoom=low, block=block, raw=raw)
+    return *plan_grid([info], prints, zoom=chosen, min_zoom=low, block=block), raw
 
 
 def size(grid: Grid) -> tuple[int, int]:
@@ -63,8 +63,8 @@ def size(grid: Grid) -> tuple[int, int]:
 @pytest.mark.parametrize("name", REAL)
 def test_real_rasters(name: str) -> None:
     raw, low, zoom, width, height = REAL[name]
-    grid, _ = planned(SHARED / "data" / f"{name}.tif")
-    assert (round(grid.raw, 4), grid.min_zoom, grid.zoom) == (raw, low, zoom)
+    grid, _, found = planned(SHARED / "data" / f"{name}.tif")
+    assert (round(found, 4), grid.min_zoom, grid.zoom) == (raw, low, zoom)
     assert size(grid) == (width, height)
 
 
@@ -83,13 +83,13 @@ def test_real_rasters(name: str) -> None:
     ],
 )
 def test_strategies(name: str, block: int, strategy: str, right: tuple[int, ...]) -> None:
-    grid, _ = planned(SHARED / "data" / f"{name}.tif", block, strategy)
+    grid, _, _ = planned(SHARED / "data" / f"{name}.tif", block, strategy)
     assert (grid.min_zoom, grid.zoom, *size(grid)) == right
 
 
 @needs_shared
 def test_across_the_antimeridian() -> None:
-    grid, members = planned(SHARED / "data" / "dateline_uint16_utm60.tif")
+    grid, members, _ = planned(SHARED / "data" / "dateline_uint16_utm60.tif")
     assert grid.zoom == 10
     assert len(grid.ranges) == len(members) == 2
     east, west = grid.ranges
@@ -105,7 +105,7 @@ def _lonlat(path: Path, west: float, north: float, step: float, n: int = 60) -> 
 
 def test_longitudes_beyond_180_are_moved(tmp_path: Path) -> None:
     path = _lonlat(tmp_path / "a.tif", 170, 10, 0.5)
-    grid, members = planned(path)
+    grid, members, _ = planned(path)
     assert [member.shift for member in members] == [0, -1]
     assert [round(member.box[0], 3) for member in members] == [0.972, 0.0]
     assert grid.extent[0] == pytest.approx(170)
@@ -120,7 +120,7 @@ def test_the_whole_earth_and_its_poles(tmp_path: Path) -> None:
         info = describe(path)
         place = footprint(info)
         assert place.clipped
-        grid, _ = planned(path)
+        grid, _, _ = planned(path)
         assert grid.zoom == 0
         assert size(grid) == (256, 256)
         assert grid.extent[0::2] == (-180.0, 180.0)

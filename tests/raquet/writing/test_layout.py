@@ -130,7 +130,7 @@ def test_row_groups_are_cut_by_zoom_rows_and_bytes() -> None:
     assert list(row_groups(cells, small, 4)) == [(0, 1), (1, 5), (5, 9), (9, 11)]
     large = np.full(11, 20 << 20)
     assert len(list(row_groups(cells, large))) == 11
-    assert list(row_groups(cells[:0], small[:0], quadbin.zooms)) == []
+    assert list(row_groups(cells[:0], small[:0])) == []
 
 
 def test_tile_statistics_are_those_of_each_tile(tmp_path: Path) -> None:

@@ -38,7 +38,6 @@ from comal.raquet.reading.pixels import alpha_of, valid_of
 from comal.raquet.reading.store import TileStore
 from comal.raquet.reading.tilefile import TileFile
 from comal.raquet.spec import Metadata
-from comal.raquet.times import TimeAxis, axis_of
 from comal.raquet.wire import parse_metadata, read_document
 from comal.raquet.writing.accumulating import BandSums, finished, lattice_step, sums_of
 from comal.raquet.writing.copying import StoredTiles, version_for
@@ -256,11 +255,9 @@ def _opened(source: Source, limits: Limits, *, byte_interleaved: bool) -> _Copy:
     metadata = on_grid(usable_metadata(text, cells, limits), cells)
     if len(check_bands(subject, metadata, findings)) < len(metadata.columns):
         raise _hopeless(source, findings)
-    axis = None
-    if metadata.time is not None and subject.times is not None:
-        axis, _ = axis_of(subject.times, _stamps(subject, metadata), subject.tiles, metadata.time)
-    metadata = metadata if axis is not None else replace(metadata, time=None)
-    tiles = _stored(subject, metadata, text, axis, byte_interleaved=byte_interleaved)
+    if subject.times is None:
+        metadata = replace(metadata, time=None)
+    tiles = _stored(subject, metadata, text, byte_interleaved=byte_interleaved)
     chosen, unlike = tiles.distinct()
     if unlike is not None:
         raise InvalidMetadataError(
@@ -271,14 +268,10 @@ def _opened(source: Source, limits: Limits, *, byte_interleaved: bool) -> _Copy:
 
 
 def _stored(
-    subject: Subject,
-    metadata: Metadata,
-    text: str,
-    axis: TimeAxis | None,
-    *,
-    byte_interleaved: bool,
+    subject: Subject, metadata: Metadata, text: str, *, byte_interleaved: bool
 ) -> StoredTiles:
     """The tiles by whole column chunks, as the page index may be wrong; statistics are not read."""
+    timed = metadata.time is not None
     part = TileFile(
         subject.source.href,
         subject.footer,
@@ -287,8 +280,8 @@ def _stored(
         subject.ids,
         {},
         frozenset(),
-        subject.times,
-        None,
+        subject.times if timed else None,
+        _stamps(subject, metadata) if timed else None,
     )
     store = TileStore(
         [subject.source],
@@ -298,7 +291,7 @@ def _stored(
         byte_interleaved=byte_interleaved,
         limits=subject.limits,
     )
-    return StoredTiles(store, axis)
+    return StoredTiles(store)
 
 
 def _stamps(subject: Subject, metadata: Metadata) -> Any:

@@ -32,7 +32,7 @@ from comal.raquet.reading.opening import open as open_raquet
 from comal.raquet.reading.pixels import alpha_of, fill_value, stored_nodata, tile_bytes
 from comal.raquet.reading.store import TileStore, tile_statistics
 from comal.raquet.spec import Band, BandStatistics, Metadata
-from comal.raquet.times import TimeAxis, time_columns
+from comal.raquet.times import time_columns
 from comal.raquet.writing.accumulating import BandSums
 from comal.raquet.writing.creating import PARTS, RAQUET, Written, write, write_rows
 from comal.raquet.writing.job import Coding, encoded
@@ -56,13 +56,13 @@ _ON_A_LINE = 1e-4
 class StoredTiles:
     """All tiles of open files, in the order of their ids and of time."""
 
-    def __init__(self, store: TileStore, axis: TimeAxis | None) -> None:
-        self.store, self.axis, self.metadata = store, axis, store.metadata
+    def __init__(self, store: TileStore) -> None:
+        self.store, self.axis, self.metadata = store, store.times, store.metadata
         rows = np.flatnonzero(store.ids != 0)
         steps = np.zeros(len(rows), np.int64)
-        if axis is not None:
+        if self.axis is not None:
             values = np.concatenate([part.time for part in store.parts if part.time is not None])
-            steps = np.searchsorted(axis.values, values[rows])
+            steps = np.searchsorted(self.axis.values, values[rows])
         order = np.lexsort((steps, store.ids[rows]))
         self.rows = rows[order]
         """Rows of the file, counted through all files of a set."""
@@ -234,7 +234,7 @@ def partition(
     """
     check_ending(folder, ".parquet")  # as others call such folders, too
     with open_raquet(source) as raster:
-        tiles = StoredTiles(raster.store, raster.times)
+        tiles = StoredTiles(raster.store)
         cut = _cut_zoom(tiles, zoom, target_size)
         owners = _owners(tiles, cut, overviews=overviews)
         cells = np.unique(owners[owners >= 0])
@@ -325,7 +325,7 @@ def merge(
         A tile that stands in two of them with different pixels.
     """
     with open_raquet(parts) as raster:
-        tiles = StoredTiles(raster.store, raster.times)
+        tiles = StoredTiles(raster.store)
         documents = [part.metadata for part in raster.store.parts]
         zooms = {one.max_zoom for one in documents}
         if len(zooms) > 1:
@@ -515,7 +515,7 @@ def append_bands(
         bands = (*first.metadata.bands, *new)
         _check_together(first, second, bands)
         metadata = joined(first.metadata, second.metadata, bands, layout, first.href)
-        tiles = [StoredTiles(raster.store, raster.times) for raster in (first, second)]
+        tiles = [StoredTiles(raster.store) for raster in (first, second)]
         every = [np.stack([one.cells, one.steps], axis=1) for one in tiles]
         keys = np.unique(np.concatenate(every), axis=0)
         if metadata.interleaved:
@@ -574,7 +574,7 @@ def _check_together(first: RaquetFile, second: RaquetFile, bands: Sequence[Band]
             "the alpha band of the added raster would hide nothing",
             where=second.href,
             found=f"band {shown(hiding[0])}",
-            hint="choose the other bands and a nodata value: bands=[...], nodata=...",
+            hint="choose its other bands, and a nodata value for what the alpha band hides",
         )
     alpha = alpha_of(one.bands)
     if alpha is not None:
