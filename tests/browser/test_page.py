@@ -284,8 +284,8 @@ _SLEEP = "() => new Promise((resolve) => setTimeout(resolve, 500))"
 
 
 def test_stores_that_hide_what_is_absent(show: Any, sources: Path, server: StaticServer) -> None:
-    server.faults["/site/data/halves/2/3/3.zip"] = 403
-    server.faults["/site/data/told/2/3/3.zip"] = 403
+    for name in ("halves", "told"):
+        server.behave("status", path=f"/site/data/{name}/2/3/3.zip", code=403)
     page = show(sources / "halves", SiteSource(href=sources / "halves", name="told", absent=(403,)))
     ask = "async (name) => (await fetch(`tiles/${name}/2/3/3.png`)).status"
     assert page.evaluate(ask, "halves") == 502
@@ -325,12 +325,12 @@ def test_a_source_that_is_away_can_be_tried_again(
     show: Any, sources: Path, server: StaticServer
 ) -> None:
     path = "/site/data/halves/meta.json"
-    server.faults[path] = 403
+    server.behave("status", path=path, code=403)
     page = show(sources / "halves", sources / "ramp.parquet")
     alert = page.get_by_role("alert")
     assert "the store answers 403" in alert.inner_text()
     assert page.get_by_role("heading", name="ramp").is_visible()
-    del server.faults[path]
+    server.well()
     alert.get_by_role("button", name="Try again").click()
     page.get_by_role("heading", name="Two halves").wait_for()
     assert near(RED)(settles(page, WEST, near(RED)))

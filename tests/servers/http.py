@@ -57,7 +57,7 @@ class _Server(ThreadingHTTPServer):
         self.owner = owner
         self._open: set[socket.socket] = set()
         self._guard = threading.Lock()
-        super().__init__(address, _Handler)
+        super().__init__(address, Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         sock, address = super().get_request()
@@ -150,7 +150,7 @@ class HttpServer:
         skip: int = 0,
         **options: Any,
     ) -> None:
-        """Misbehave from now on; see `_Handler` for the kinds.
+        """Misbehave from now on; see `Handler` for the kinds.
 
         Parameters
         ----------
@@ -227,7 +227,9 @@ class HttpServer:
         self._thread.join(5)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
+    """Answers a request, as `HttpServer.behave` tells it."""
+
     protocol_version = "HTTP/1.1"
     server: _Server
     wbufsize = 1 << 16
