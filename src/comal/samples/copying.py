@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -12,14 +11,12 @@ import numpy.typing as npt
 
 from comal.errors import ComalError, StorageError, translated
 from comal.limits import MIB
-from comal.plan import ByteRange
 from comal.samples.payloads import (
     HEAD,
     Files,
     Heads,
     Ints,
     Payloads,
-    Spans,
     bounds_of,
     bytes_of,
     head_rows,
@@ -87,9 +84,8 @@ class Copied:
     """What was seen of payloads while they were copied."""
 
     sizes: Ints
-    heads: Heads | None = None
-    """None where payloads are copied as they are, unseen."""
-    empty: npt.NDArray[np.bool_] | None = None
+    heads: Heads
+    empty: npt.NDArray[np.bool_]
     """Whether a payload has bytes and all of them are zero."""
 
 
@@ -98,8 +94,6 @@ def copy_payloads(payloads: Payloads, start: int, stop: int, out: Appender) -> C
     rows = np.arange(start, stop)
     if isinstance(payloads, Files):
         return _append_files(payloads.paths.slice(start, stop - start).to_pylist(), out)
-    if isinstance(payloads, Spans) and payloads.hrefs is None:
-        return _append_spans(payloads, rows, out)
     sizes = payloads.take(rows).sizes()
     copied = Copied(sizes, np.zeros((len(rows), HEAD), np.uint8), np.zeros(len(rows), bool))
     for first, last in blocks(sizes):
@@ -118,8 +112,6 @@ def _all_zero(data: Any) -> bool:
 
 
 def _append_array(array: Any, rows: slice, copied: Copied, out: Appender) -> None:
-    assert copied.heads is not None
-    assert copied.empty is not None
     bounds, data = bounds_of(array), bytes_of(array)
     out.write(data[int(bounds[0]) : int(bounds[-1])])
     heads = heads_in(array, bounds[:-1], bounds[1:])
@@ -129,8 +121,6 @@ def _append_array(array: Any, rows: slice, copied: Copied, out: Appender) -> Non
 
 
 def _append_stream(payloads: Payloads, row: int, at: int, copied: Copied, out: Appender) -> None:
-    assert copied.heads is not None
-    assert copied.empty is not None
     begin, planned, empty = out.position, int(copied.sizes[at]), True
     head = b""
     with payloads.open(row) as stream:
@@ -173,47 +163,3 @@ def _looked(view: memoryview, starts: list[int], sizes: list[int]) -> tuple[Head
     heads = head_rows([view[start : start + min(size, HEAD)] for start, size in places])
     empty = [_all_zero(view[start : start + size]) for start, size in places]
     return heads, np.array(empty, bool)
-
-
-def _append_spans(spans: Spans, rows: Ints, out: Appender) -> Copied:
-    """Append ranges unseen; those that touch are read as one, far ones in one fetch."""
-    block: list[tuple[int, ByteRange]] = []
-    held = 0
-    for position, offset, size in _runs(
-        spans.source[rows], spans.offsets[rows], spans.lengths[rows]
-    ):
-        for at in range(offset, offset + size, STREAM_BYTES):
-            piece = ByteRange(at, min(STREAM_BYTES, offset + size - at))
-            if held + piece.size > BLOCK_BYTES:
-                _copy_ranges(spans, block, out)
-                block, held = [], 0
-            block.append((position, piece))
-            held += piece.size
-    _copy_ranges(spans, block, out)
-    return Copied(spans.lengths[rows])
-
-
-def _copy_ranges(spans: Spans, block: Sequence[tuple[int, ByteRange]], out: Appender) -> None:
-    found: list[bytes] = [b""] * len(block)
-    for position in {position for position, _ in block}:
-        mine = [n for n, (owner, _) in enumerate(block) if owner == position]
-        wanted = [block[n][1] for n in mine]
-        for n, piece in zip(mine, spans.sources[position].fetch(wanted), strict=True):
-            # A source raises when an object ends early; this is the last word on it.
-            assert len(piece.data) == block[n][1].size
-            found[n] = piece.data
-    for data in found:
-        out.write(data)
-
-
-def _runs(source: Ints, offsets: Ints, lengths: Ints) -> Iterator[tuple[int, int, int]]:
-    """Ranges in their order, those that touch the one before joined with it."""
-    filled = np.flatnonzero(lengths > 0)
-    source, offsets, lengths = source[filled], offsets[filled], lengths[filled]
-    if not len(filled):
-        return
-    apart = (offsets[1:] != offsets[:-1] + lengths[:-1]) | (source[1:] != source[:-1])
-    bounds = [0, *(np.flatnonzero(apart) + 1).tolist(), len(filled)]
-    for first, last in pairwise(bounds):
-        size = int(offsets[last - 1] + lengths[last - 1] - offsets[first])
-        yield int(source[first]), int(offsets[first]), size

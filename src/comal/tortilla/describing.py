@@ -110,8 +110,6 @@ class Oddities:
 
     def look(self, copied: Copied, table: Any, start: int) -> None:
         """Look at what was seen of the rows of `table` from `start` on while they were copied."""
-        if copied.heads is None or copied.empty is None:
-            return
         if copied.empty.any():
             self._note("hold nothing but zeros", copied.empty, table, start)
         formats = table[spec.FILE_FORMAT].slice(start, len(copied.sizes))
