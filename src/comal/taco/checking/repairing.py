@@ -159,6 +159,8 @@ class _Repair:
     def levels(self) -> Levels:
         """The dataset with parents and payloads as they really are."""
         subject, findings = self._subject, self._findings
+        if subject.kind == "zip" and subject.directory is None:
+            raise _hopeless(subject, findings.report(subject.where, None, "repair").problems)
         mended = self._rebuild_tables() if subject.tables and subject.tables[0] else frozenset()
         loaded = [load(subject, depth, [], findings) for depth in range(len(subject.tables))]
         rows = first_of(loaded)
