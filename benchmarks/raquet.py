@@ -131,8 +131,6 @@ def read(work: Path, size: int, repeats: int) -> Iterator[Row]:
             ("tiles_pyarrow", "20 x"),
             ("tiles_sqlite", "2 x"),
             ("together_sqlite", "2 x"),
-            ("mapped_sqlite", "2 x"),
-            ("together_mapped_sqlite", "2 x"),
             ("points_cog", "> 0.5"),
             ("window_cog", "> 0.5"),
         ]

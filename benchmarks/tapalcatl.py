@@ -37,8 +37,6 @@ def reads(_: Path, size: int, repeats: int) -> Iterator[Row]:
         ("reads_zipfile", "4 x"),
         ("reads_sqlite", "4 x"),
         ("together_sqlite", "2 x"),
-        ("mapped_sqlite", "4 x"),
-        ("together_mapped_sqlite", "4 x"),
         ("reads_by_hand", "not slower"),
         ("many_zipfile", "reported"),
         ("open_large", "20 x"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from peer_raquet import END, POINTS, READS, _checksum, cells_of, places, window_
 
 from comal import raquet
 from comal.grid import lonlat_to_xy, quadbin
-from comal.storage import StorageConfig
 from harness import main_of_case
 
 for _name in raquet.__all__:  # imports are not what is measured, on either side
@@ -53,25 +51,6 @@ def together_sqlite(directory: str, name: str) -> dict[str, Any]:
         band = file.metadata.bands[0].name
         found = [blob[-END:] for blob in file.iter_raw_blobs(wanted, band, verify=False)]
     return {"seconds": (time.perf_counter() - started) / READS, "check": _checksum(found)}
-
-
-def mapped_sqlite(directory: str, name: str, *, together: bool = False) -> dict[str, Any]:
-    """With the file in memory: the second of two passes, as of a server that is at work."""
-    path = Path(directory) / f"{name}.parquet"
-    wanted = np.stack(quadbin.tiles(cells_of(path)), axis=1).tolist()
-    with raquet.open(path, config=StorageConfig(memory_map=True)) as file:
-        band = file.metadata.bands[0].name
-        for _ in range(2):
-            started = time.perf_counter()
-            if together:
-                found = [blob[-END:] for blob in file.iter_raw_blobs(wanted, band, verify=False)]
-            else:
-                found = [file.raw_blob(z, x, y, band, verify=False)[-END:] for z, x, y in wanted]
-            done = time.perf_counter()
-    return {"seconds": (done - started) / READS, "check": _checksum(found)}
-
-
-together_mapped_sqlite = partial(mapped_sqlite, together=True)
 
 
 def _points(directory: str, name: str, file_name: str, count: int = POINTS) -> dict[str, Any]:

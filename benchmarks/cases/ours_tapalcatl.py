@@ -17,7 +17,6 @@ from peer_tapalcatl import NEW, OPENINGS, UPDATES, Seen, repeated
 from tiles import MATERIALIZED, METATILE, chosen
 
 from comal import tapalcatl
-from comal.storage import StorageConfig
 from harness import main_of_case
 
 for _name in tapalcatl.__all__:  # imports are not what is measured, on either side
@@ -85,27 +84,6 @@ def together_sqlite(directory: str, count: str) -> dict[str, Any]:
             seen.add(tile.data)
         done = time.perf_counter()
     return seen.answer(started, opened, done)
-
-
-def mapped_sqlite(directory: str, count: str, *, together: bool = False) -> dict[str, Any]:
-    """With the archive in memory: the second of two passes, as of a server that is at work."""
-    wanted = chosen(int(count))
-    config = StorageConfig(memory_map=True)
-    with tapalcatl.open(Path(directory) / "large.zip", config=config) as tiles:
-        for _ in range(2):
-            seen = Seen()
-            started = time.perf_counter()
-            if together:
-                for tile in tiles.iter_tiles(wanted, verify=False):
-                    seen.add(tile.data)
-            else:
-                for tile in wanted:
-                    seen.add(tiles.tile(*tile, verify=False).data)
-            done = time.perf_counter()
-    return seen.answer(started, started, done)
-
-
-together_mapped_sqlite = partial(mapped_sqlite, together=True)
 
 
 def open_large(directory: str, count: str) -> dict[str, Any]:

@@ -116,24 +116,6 @@ def tiles_sqlite(directory: str, name: str, *, together: bool = False) -> dict[s
 together_sqlite = partial(tiles_sqlite, together=True)
 
 
-def mapped_sqlite(directory: str, name: str, *, together: bool = False) -> dict[str, Any]:
-    """With the file in memory: the second of two passes."""
-    wanted = _keys_of(cells_of(Path(directory) / f"{name}.parquet"))
-    base = sqlite3.connect(f"file:{directory}/{name}.mbtiles?mode=ro", uri=True)
-    base.execute(f"PRAGMA mmap_size={1 << 34}")
-    for _ in range(2):
-        started = time.perf_counter()
-        if together:
-            base.execute("BEGIN")
-        found = [base.execute(QUERY, key).fetchone()[0][-END:] for key in wanted]
-        base.rollback()
-        done = time.perf_counter()
-    return {"seconds": (done - started) / READS, "check": _checksum(found)}
-
-
-together_mapped_sqlite = partial(mapped_sqlite, together=True)
-
-
 def places(directory: str, name: str) -> Any:
     """Places well inside the raster, the same on both sides."""
     import rasterio

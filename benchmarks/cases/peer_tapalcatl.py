@@ -11,7 +11,6 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,26 +110,6 @@ def together_sqlite(directory: str, count: str) -> dict[str, Any]:
     for z, x, y in wanted:
         seen.add(base.execute(QUERY, (z, x, (1 << z) - 1 - y)).fetchone()[0])
     return seen.answer(started, opened, time.perf_counter())
-
-
-def mapped_sqlite(directory: str, count: str, *, together: bool = False) -> dict[str, Any]:
-    """With the file in memory: the second of two passes."""
-    wanted = chosen(int(count))
-    base = sqlite3.connect(f"file:{directory}/tiles.mbtiles?mode=ro", uri=True)
-    base.execute(f"PRAGMA mmap_size={1 << 34}")
-    for _ in range(2):
-        seen = Seen()
-        started = time.perf_counter()
-        if together:
-            base.execute("BEGIN")
-        for z, x, y in wanted:
-            seen.add(base.execute(QUERY, (z, x, (1 << z) - 1 - y)).fetchone()[0])
-        base.rollback()
-        done = time.perf_counter()
-    return seen.answer(started, started, done)
-
-
-together_mapped_sqlite = partial(mapped_sqlite, together=True)
 
 
 def _directory(file: int) -> dict[str, tuple[int, int]]:

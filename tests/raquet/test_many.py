@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tests.servers.http import HttpServer
 
 ASKED = [ABSENT_TILE, *TILES, *reversed(TILES), ABSENT_TILE, (4, 4, 4)]
-MAPPED = storage.StorageConfig(memory_map=True)
 
 
 SIDE = 12
@@ -56,15 +55,14 @@ def counting(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
     return calls
 
 
-@pytest.mark.parametrize("config", [storage.StorageConfig(), MAPPED], ids=["read", "mapped"])
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-def test_every_layout(tmp_path: Path, plan: Plan, config: storage.StorageConfig) -> None:
+def test_every_layout(tmp_path: Path, plan: Plan) -> None:
     path = write(tmp_path / "a.parquet", dict(reversed(TILES.items())), plan)
     how = plan.frame or framed
     blobs = {key: how(stored(band)) if plan.compression else stored(band)
              for key, (band,) in TILES.items()}  # fmt: skip
     expected = [blobs.get(tile) for tile in ASKED]
-    with raquet.open(path, config=config) as file:
+    with raquet.open(path) as file:
         assert file.raw_blobs(ASKED) == expected
         assert file.raw_blobs(np.array(ASKED), verify=False) == expected
         assert list(file.iter_raw_blobs(iter(ASKED))) == expected
@@ -139,23 +137,19 @@ def test_a_damaged_page(tmp_path: Path) -> None:
         content = bytearray(path.read_bytes())
         content[content.index(blobs[7] or b"?") + 9_000] ^= 1
         path.write_bytes(bytes(content))
-    for config in (None, MAPPED):
-        with raquet.open(path, config=config) as file:
-            found = file.iter_raw_blobs(tiles)
-            with pytest.raises(InvalidMetadataError, match="another checksum") as error:
-                list(found)
-            assert str(quadbin.cells(*tiles[7])) in str(error.value)
-            loose = file.raw_blobs(tiles, verify=False)
-            assert [a == b for a, b in zip(loose, blobs, strict=True)] == [
-                n != 7 for n in range(20)
-            ]
+    with raquet.open(path) as file:
+        found = file.iter_raw_blobs(tiles)
+        with pytest.raises(InvalidMetadataError, match="another checksum") as error:
+            list(found)
+        assert str(quadbin.cells(*tiles[7])) in str(error.value)
+        loose = file.raw_blobs(tiles, verify=False)
+        assert [a == b for a, b in zip(loose, blobs, strict=True)] == [n != 7 for n in range(20)]
 
 
-@pytest.mark.parametrize("config", [None, MAPPED], ids=["read", "mapped"])
-def test_a_file_that_is_written_to(tmp_path: Path, config: storage.StorageConfig | None) -> None:
+def test_a_file_that_is_written_to(tmp_path: Path) -> None:
     path = large(tmp_path / "a.parquet")
     tiles = SQUARE
-    with raquet.open(path, config=config) as file:
+    with raquet.open(path) as file:
         found = file.iter_raw_blobs(tiles)
         assert next(found) is not None
         with path.open("ab") as stream:
@@ -166,7 +160,7 @@ def test_a_file_that_is_written_to(tmp_path: Path, config: storage.StorageConfig
             file.raw_blobs(tiles)
         with pytest.raises(ObjectChangedError):
             file.tiles(tiles)
-    with raquet.open(large(tmp_path / "b.parquet"), config=config) as file:
+    with raquet.open(large(tmp_path / "b.parquet")) as file:
         found = file.iter_raw_blobs(tiles)
         first = next(found)
         os.replace(large(tmp_path / "c.parquet", side=2), tmp_path / "b.parquet")  # noqa: PTH105

@@ -142,26 +142,6 @@ def test_operations(archives: dict[str, Path], plans: list[ProcessSettings]) -> 
     assert serve(str(archives["dem"]), "--idle-timeout", "0").exit_code == 2
 
 
-def mapped_files() -> set[str]:
-    """The files that this process has mapped, as the system lists them."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    return {line.split(maxsplit=5)[5] for line in lines if len(line.split(maxsplit=5)) == 6}
-
-
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no list of mapped files")
-@pytest.mark.parametrize("words", [(), ("--memory-map",)], ids=" ".join)
-def test_files_are_mapped_when_that_is_asked_for(
-    archives: dict[str, Path], plans: list[ProcessSettings], words: tuple[str, ...]
-) -> None:
-    raster, tiles = archives["dem"].resolve(), archives["tiles"].resolve() / "0/0/0.zip"
-    assert serve(str(raster), f"a={archives['tiles']}", *words).exit_code == 0
-    application = served(plans[0])
-    assert ask(application, "/dem/0/0/0.png").status == 200
-    assert ask(application, "/a/1/0/1.png").body == PNG + b"1/0/1"
-    found = {str(raster), str(tiles)}
-    assert found & mapped_files() == (found if words else set())
-
-
 def test_equal_names_are_numbered(archives: dict[str, Path], plans: list[ProcessSettings]) -> None:
     assert serve(str(archives["dem"]), str(archives["dem"])).exit_code == 0
     assert list(plans[0].sources) == ["dem", "dem-2"]

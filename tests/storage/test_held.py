@@ -1,37 +1,28 @@
-"""Files that stay open, read by descriptor and out of a map."""
+"""Files that stay open, read by descriptor."""
 
 from __future__ import annotations
 
 import gc
-import mmap
 import os
-import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from comal.errors import ObjectChangedError, ShortReadError, StorageError
 from comal.plan import ByteRange, Tail
-from comal.storage import CountingSource, StorageConfig, open_source
+from comal.storage import CountingSource, open_source
 from comal.storage.local import HeldFile, held
 from tests.support import in_child, open_below
 
 CONTENT = np.random.default_rng(5).bytes(200_000)
-MAPPED = StorageConfig(memory_map=True)
 
 
-def opened(path: Path, config: StorageConfig) -> HeldFile:
-    file = held(open_source(path, config=config))
+def opened(path: Path) -> HeldFile:
+    file = held(open_source(path))
     assert file is not None
     return file
-
-
-@pytest.fixture(params=[StorageConfig(), MAPPED], ids=["by descriptor", "mapped"])
-def config(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 @pytest.fixture
@@ -41,8 +32,8 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_read(path: Path, config: StorageConfig) -> None:
-    file = opened(path, config)
+def test_every_read(path: Path) -> None:
+    file = opened(path)
     rng = np.random.default_rng(1)
     spans = [(0, 0), (0, len(CONTENT)), (len(CONTENT) - 1, 1), (len(CONTENT), 0), (4095, 2)]
     for at in rng.integers(0, len(CONTENT), 200).tolist():
@@ -55,8 +46,8 @@ def test_every_read(path: Path, config: StorageConfig) -> None:
     assert [piece.data for piece in pieces] == [CONTENT[-10:], CONTENT[5:12]]
 
 
-def test_reads_that_cannot_be(path: Path, config: StorageConfig) -> None:
-    file = opened(path, config)
+def test_reads_that_cannot_be(path: Path) -> None:
+    file = opened(path)
     for offset, size in ((len(CONTENT) - 1, 2), (len(CONTENT), 1), (10**12, 5)):
         with pytest.raises(ShortReadError):
             file.read(offset, size)
@@ -65,16 +56,16 @@ def test_reads_that_cannot_be(path: Path, config: StorageConfig) -> None:
             file.read(offset, 10)
 
 
-def test_an_empty_file(tmp_path: Path, config: StorageConfig) -> None:
+def test_an_empty_file(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    file = opened(tmp_path / "a", config)
+    file = opened(tmp_path / "a")
     assert file.read(0, 0) == b""
     with pytest.raises(ShortReadError):
         file.read(0, 1)
 
 
-def test_a_file_that_grows(path: Path, config: StorageConfig) -> None:
-    file = opened(path, config)
+def test_a_file_that_grows(path: Path) -> None:
+    file = opened(path)
     with path.open("ab") as stream:
         stream.write(b"more" * 5_000)
     assert file.read(100, 50) == CONTENT[100:150]
@@ -82,11 +73,11 @@ def test_a_file_that_grows(path: Path, config: StorageConfig) -> None:
     with pytest.raises(ObjectChangedError):
         file.check_unchanged()
     assert not file.current()
-    assert opened(path, config).read(len(CONTENT), 4) == b"more"
+    assert opened(path).read(len(CONTENT), 4) == b"more"
 
 
-def test_a_file_that_is_replaced(path: Path, config: StorageConfig) -> None:
-    file = opened(path, config)
+def test_a_file_that_is_replaced(path: Path) -> None:
+    file = opened(path)
     other = path.with_name("b.bin")
     other.write_bytes(b"other")
     other.replace(path)
@@ -95,8 +86,8 @@ def test_a_file_that_is_replaced(path: Path, config: StorageConfig) -> None:
     assert not file.current()
 
 
-def test_a_file_that_is_written_over(path: Path, config: StorageConfig) -> None:
-    file = opened(path, config)
+def test_a_file_that_is_written_over(path: Path) -> None:
+    file = opened(path)
     with path.open("r+b") as stream:
         stream.write(b"new")
     os.utime(path, ns=(1, 1))
@@ -105,8 +96,8 @@ def test_a_file_that_is_written_over(path: Path, config: StorageConfig) -> None:
         file.check_unchanged()
 
 
-def test_threads_and_forks(path: Path, config: StorageConfig) -> None:
-    file = opened(path, config)
+def test_threads_and_forks(path: Path) -> None:
+    file = opened(path)
     spans = [(at, 900) for at in range(0, 190_000, 1_000)]
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda span: file.read(*span), spans * 5))
@@ -119,26 +110,13 @@ def test_threads_and_forks(path: Path, config: StorageConfig) -> None:
     reads()
 
 
-def test_descriptors_are_counted_and_closed(path: Path, config: StorageConfig) -> None:
-    file = opened(path, config)
-    assert open_below(path) == file.descriptors == (2 if config.memory_map else 1)
+def test_descriptors_are_counted_and_closed(path: Path) -> None:
+    file = opened(path)
+    assert open_below(path) == 1
     del file
     gc.collect()
     assert open_below(path) == 0
 
 
-def test_a_file_that_cannot_be_mapped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: Any, **__: Any) -> Any:
-        raise OSError("no such device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(mmap, "mmap", refused)
-        file = opened(path, MAPPED)
-    assert file.descriptors == 1
-    assert file.read(7, 9) == CONTENT[7:16]
-
-
 def test_only_plain_files_are_held(path: Path) -> None:
-    assert held(CountingSource(open_source(path, config=MAPPED))) is None
-    assert pickle.loads(pickle.dumps(MAPPED)) == MAPPED
-    assert not StorageConfig().memory_map
+    assert held(CountingSource(open_source(path))) is None

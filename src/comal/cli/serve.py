@@ -96,11 +96,6 @@ $ comal serve --config serve.json --idle-timeout 75  # behind a load balancer
     type=click.FloatRange(0.5, 600),
     to="idle_seconds",
 )
-@flag(
-    "--memory-map",
-    "Map local RaQuet and Tapalcatl files into memory: reading costs less, but a file that "
-    "is made shorter in place kills the worker. What comal writes is safe.",
-)
 @option("--cache", "MiB of pictures that are kept.", default=128)
 @whole(
     "--max-memory",

@@ -355,10 +355,6 @@ def app(
         Whether the root is the viewer.
     metrics
         Whether there is ``/metrics``.
-    memory_map
-        Whether local RaQuet and Tapalcatl files that are named by path are mapped into memory, as
-        `comal.storage.StorageConfig` says: reading costs less, and a file that something else
-        makes shorter in place kills the worker. Readers that are open stay as they were opened.
     linked_origins
         Origins that an archive may lead to beside its own, as `comal.storage.StorageConfig` says:
         ``https://host[:port]``, ``s3://bucket``. What is not named here is not asked, for the

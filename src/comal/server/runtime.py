@@ -38,7 +38,7 @@ class Runtime:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.storage = StorageConfig(memory_map=settings.memory_map, untrusted=True)
+        self.storage = StorageConfig(untrusted=True)
         if settings.linked_origins is not None:
             self.storage = replace(self.storage, linked_origins=settings.linked_origins)
         self.cache = AnswerCache(settings.limits.cache_bytes)

@@ -61,8 +61,6 @@ class Settings:
     viewer: bool = True
     """Whether ``/`` is the viewer."""
     metrics: bool = True
-    memory_map: bool = False
-    """Whether local rasters and tilesets are mapped into memory (`StorageConfig.memory_map`)."""
     linked_origins: tuple[str, ...] | None = None
     """Origins that sources may lead to (`StorageConfig.linked_origins`); None for the default."""
     limits: RequestLimits = RequestLimits()

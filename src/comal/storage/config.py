@@ -69,15 +69,6 @@ class StorageConfig:
     """Redirects that are followed for one request."""
     follow_symlinks: bool = False
     """Whether names below a local folder may lead out of it through symbolic links."""
-    memory_map: bool = False
-    """Whether local files that stay open (RaQuet, Tapalcatl) are mapped into memory.
-
-    Tiles that are read again and again then cost a copy and no call of the system; the first
-    look at a page costs more, and all threads wait while it comes from the disk. A file that
-    another program makes shorter in place, or a disk that fails, kills the process (SIGBUS)
-    instead of raising an error. What comal itself writes takes its name when it is complete, and
-    is safe to map.
-    """
     linked_origins: Linked = field(default_factory=_from_environment)
     """Origins that what is read may lead to by absolute references and redirects.
 

@@ -5,13 +5,11 @@ and leaves no descriptor to leak, to inherit or to pickle. For readers of thousa
 a `HeldFile` stays open. Who holds a file sees the version that was opened, also when another one
 takes its name; `HeldFile.current` tells whether that has happened.
 
-Nothing is mapped, so that a shrinking file is an error and no signal, but a held file where
-`StorageConfig.memory_map` asks for it; a read copies out of the map then.
+Nothing is mapped, so that a shrinking file is an error and no signal.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat as modes
 from collections.abc import Iterator, Sequence
@@ -340,18 +338,12 @@ class HeldFile:
     Reads have no position, so that threads and forked processes may share it.
     """
 
-    __slots__ = ("_descriptor", "_map", "_source", "info")
+    __slots__ = ("_descriptor", "_source", "info")
 
     def __init__(self, source: LocalSource) -> None:
         self._descriptor = -1
         self._source = source
         self._descriptor, self.info = source.open_descriptor()
-        self._map = _mapped(self._descriptor, self.info.size) if source.config.memory_map else None
-
-    @property
-    def descriptors(self) -> int:
-        """Open descriptors that this takes: a map has one of its own."""
-        return 1 if self._map is None else 2
 
     def read(self, offset: int, size: int) -> bytes:
         """Exactly the bytes ``offset .. offset + size``.
@@ -363,16 +355,13 @@ class HeldFile:
         StorageError
             The disk fails.
         """
-        if self._map is None:
-            try:
-                data = os.pread(self._descriptor, size, offset)
-            except OSError:
-                pass  # it is told below, where it costs nothing while all is well
-            else:
-                if len(data) == size:
-                    return data
-        elif offset >= 0 and len(data := self._map[offset : offset + size]) == size:
-            return data
+        try:
+            data = os.pread(self._descriptor, size, offset)
+        except OSError:
+            pass  # it is told below, where it costs nothing while all is well
+        else:
+            if len(data) == size:
+                return data
         return self._exactly(offset, size)
 
     def check_unchanged(self) -> None:
@@ -387,7 +376,7 @@ class HeldFile:
 
     def read_unchanged(self, offset: int, size: int) -> bytes:
         """`read` and `check_unchanged` in one."""
-        if self._map is None and offset >= 0:
+        if offset >= 0:
             info, descriptor = self.info, self._descriptor
             try:
                 data, status = os.pread(descriptor, size, offset), os.fstat(descriptor)
@@ -429,14 +418,6 @@ class HeldFile:
     def __del__(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
-
-
-def _mapped(descriptor: int, size: int) -> mmap.mmap | None:
-    """The file in memory; None where that cannot be, as of an empty one."""
-    try:
-        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
-    except (OSError, ValueError, OverflowError):
-        return None  # reads by descriptor say what is wrong, if anything is
 
 
 def held(source: Source) -> HeldFile | None:

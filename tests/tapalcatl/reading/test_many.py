@@ -16,7 +16,7 @@ import pytest
 from comal import tapalcatl
 from comal.errors import ComalError, InvalidInputError, InvalidMetadataError, LimitExceededError
 from comal.limits import Limits
-from comal.storage import CountingSource, StorageConfig, open_source
+from comal.storage import CountingSource, open_source
 from comal.storage.local import HeldFile
 from comal.tapalcatl import TileSet
 from comal.tapalcatl.reading import archives, index
@@ -28,16 +28,10 @@ from tests.tapalcatl.reading.test_first import written as first_generation
 from tests.tapalcatl.reading.test_odd import BROKEN
 
 Key = tuple[int, int, int]
-CONFIGS = {"read": StorageConfig(), "mapped": StorageConfig(memory_map=True)}
 TILES = pyramid(5)
 ASKED: list[Key] = [
     *reversed(TILES), (6, 0, 0), (3, 8, 0), (3, 0, -1), (-1, 0, 0), (40, 0, 0), (0, 0, 0), *TILES,
 ]  # fmt: skip
-
-
-@pytest.fixture(params=list(CONFIGS.values()), ids=list(CONFIGS))
-def config(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 @pytest.fixture(autouse=True)
@@ -85,11 +79,11 @@ def same(tileset: TileSet, asked: list[Key], expected: list[bytes | None], **nam
     assert asyncio.run(tileset.tiles_async(rows, **named)) == alone
 
 
-def test_a_tree(tmp_path: Path, config: StorageConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tree(tmp_path / "t")
     expected = [TILES.get(place) for place in ASKED]
-    same(tapalcatl.open(folder, config=config), ASKED, expected)
-    fresh = tapalcatl.open(folder, config=config)
+    same(tapalcatl.open(folder), ASKED, expected)
+    fresh = tapalcatl.open(folder)
     assert data_of(fresh.iter_tiles(ASKED)) == expected
     assert fresh.tiles([]) == list(fresh.iter_tiles([])) == []
     rows = fresh.keys()
@@ -98,14 +92,14 @@ def test_a_tree(tmp_path: Path, config: StorageConfig, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("deflate", [False, True])
 @pytest.mark.parametrize("comment", [b"", b'{"headers":{"X-One":"1"}}'])
-def test_one_archive(tmp_path: Path, config: StorageConfig, deflate: bool, comment: bytes) -> None:
+def test_one_archive(tmp_path: Path, deflate: bool, comment: bytes) -> None:
     path = large(tmp_path / "a.zip", deflate=deflate, comment=comment)
     asked = [*PLACES, (5, 31, 31), *PLACES[::3], (0, 0, 0)]
     expected = [payload(*place) if place in PLACES else None for place in asked]
-    same(tapalcatl.open(path, config=config), asked, expected)
+    same(tapalcatl.open(path), asked, expected)
 
 
-def test_scales_and_formats(tmp_path: Path, config: StorageConfig) -> None:
+def test_scales_and_formats(tmp_path: Path) -> None:
     both = [
         Entry(f"5/{x}/{y}{suffix}".encode(), payload(5, x, y) + suffix.encode())
         for x in range(2)
@@ -115,7 +109,7 @@ def test_scales_and_formats(tmp_path: Path, config: StorageConfig) -> None:
     ]
     meta = META5.replace(b'"png":"image/png"', b'"png":"image/png","mvt":"x/y"')
     (tmp_path / "a.zip").write_bytes(archive(both, meta))
-    tileset = tapalcatl.open(tmp_path / "a.zip", config=config)
+    tileset = tapalcatl.open(tmp_path / "a.zip")
     asked: list[Key] = [(5, x, y) for x in range(2) for y in range(20)]
     names = {one.name.decode(): one.data for one in both}
 
@@ -131,11 +125,11 @@ def test_scales_and_formats(tmp_path: Path, config: StorageConfig) -> None:
 
 @pytest.mark.parametrize("size", [None, 256, 512])
 def test_the_first_generation(
-    tmp_path: Path, config: StorageConfig, monkeypatch: pytest.MonkeyPatch, size: int | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int | None
 ) -> None:
     monkeypatch.setattr(index, "_BY_NAME_IN_FEW", 0)
     folder = first_generation(tmp_path, t0_0_0=("png",), t1_0_0=("png", "mvt"), t1_1_1=("mvt",))
-    tileset = tapalcatl.open(folder, metatile=2, config=config)
+    tileset = tapalcatl.open(folder, metatile=2)
     asked: list[Key] = [(z, x, y) for z in range(4) for x in range(1 << z) for y in range(1 << z)]
     tileset.tiles(asked, size=size)  # from now on the formats are known
     alone = [tileset.tile(*place, size=size) for place in asked]
@@ -144,13 +138,13 @@ def test_the_first_generation(
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_tile(tmp_path: Path, name: str, config: StorageConfig) -> None:
+def test_a_broken_tile(tmp_path: Path, name: str) -> None:
     entries = [entry(number) for number in range(40)]
     entries[7] = replace(BROKEN[name], name=b"5/0/7.png")
     entries[7].payload = BROKEN[name].payload
     (tmp_path / "a.zip").write_bytes(archive(entries, META5))
     limits = Limits(tile_bytes=1 << 20)
-    tileset = tapalcatl.open(tmp_path / "a.zip", limits=limits, config=config)
+    tileset = tapalcatl.open(tmp_path / "a.zip", limits=limits)
     for many in (tileset.tiles, tileset.iter_tiles):
         with pytest.raises((InvalidMetadataError, LimitExceededError), match="5/0/7"):
             list(many(PLACES[:40]))
@@ -170,11 +164,11 @@ def test_a_broken_tile(tmp_path: Path, name: str, config: StorageConfig) -> None
     assert results[0] == results[1]
 
 
-def test_a_local_header_of_another_tile(tmp_path: Path, config: StorageConfig) -> None:
+def test_a_local_header_of_another_tile(tmp_path: Path) -> None:
     entries = [entry(number) for number in range(40)]
     entries[7].local_name = b"5/9/9.png"
     (tmp_path / "a.zip").write_bytes(archive(entries, META5))
-    tileset = tapalcatl.open(tmp_path / "a.zip", config=config)
+    tileset = tapalcatl.open(tmp_path / "a.zip")
     with pytest.raises(InvalidMetadataError, match="another tile"):
         tileset.tiles(PLACES[:40])
     assert tileset.tiles(PLACES[:40], verify=False)[7] is not None
@@ -192,10 +186,10 @@ def test_what_is_no_list_of_tiles(tmp_path: Path, tiles: Any) -> None:
         tileset.tiles(PLACES, size=256)
 
 
-def test_an_archive_that_changes(tmp_path: Path, config: StorageConfig) -> None:
+def test_an_archive_that_changes(tmp_path: Path) -> None:
     path = large(tmp_path / "a.zip")
     old = [payload(*place) for place in PLACES]
-    tileset = tapalcatl.open(path, config=config, recheck=0)
+    tileset = tapalcatl.open(path, recheck=0)
     found = tileset.iter_tiles(PLACES)
     first = next(found)
     tapalcatl.put(path, [(5, 0, 0, b"new"), (5, 0, 1, b"new")])
@@ -237,7 +231,7 @@ def test_reads_and_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert sum(reads) < 2 * sum(map(len, TILES.values()))
     monkeypatch.setattr(archives, "HELD_FILES", 4)
     before = open_below(tmp_path)
-    few = tapalcatl.open(tmp_path / "t", config=CONFIGS["mapped"])
+    few = tapalcatl.open(tmp_path / "t")
     most = 0
     for tile in few.iter_tiles(ASKED[::16]):
         assert tile is None or tile.data

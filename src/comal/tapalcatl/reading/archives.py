@@ -408,7 +408,7 @@ class Archives:
     def _count(self, kept: OpenArchive | _Absent, sign: int) -> None:
         if isinstance(kept, OpenArchive):
             self._weight += sign * kept.index.weight
-            self._files += sign * (0 if kept.file is None else kept.file.descriptors)
+            self._files += sign * (kept.file is not None)
         else:
             self._weight += sign * _ABSENT_WEIGHT
 
