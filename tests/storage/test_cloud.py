@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import obstore
 import pytest
 
 from comal import storage
 from comal.errors import (
-    AccessDeniedError,
-    ComalError,
     InvalidInputError,
     NotThisFormatError,
-    ObjectChangedError,
     ObjectNotFoundError,
-    ShortReadError,
-    StorageError,
 )
 from comal.plan import ByteRange, Head, Tail, Wanted, Whole
 from comal.storage import CountingSource, StorageConfig
@@ -28,20 +22,6 @@ from tests.servers.s3 import BUCKET, S3Server
 from tests.storage.places import noise
 
 DATA = noise(200_000)
-
-
-@pytest.fixture(params=[False, True], ids=["by addresses", "by obstore"])
-def bad(
-    request: pytest.FixtureRequest, http_server: HttpServer, hasty: StorageConfig
-) -> StorageConfig:
-    """S3 options that lead to a range server; with a setting of its client obstore reads."""
-    options = {
-        "endpoint": http_server.origin,
-        "access_key_id": "a",
-        "secret_access_key": "b",
-        "region": "r",
-    }
-    return replace(hasty, s3=options | {"allow_invalid_certificates": request.param})
 
 
 def test_neighbours_share_a_request(s3_server: S3Server) -> None:
@@ -96,123 +76,6 @@ def test_unsigned_by_the_name_that_gdal_has(
     config = StorageConfig(s3={"endpoint": http_server.origin, "region": "r"})
     assert storage.open_source("s3://bucket/k", config=config).fetch([Head(3)])[0].data == DATA[:3]
     assert "Authorization" not in http_server.requests[0].headers
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        ("status", {"code": 503}),
-        ("status", {"code": 429}),
-        ("status", {"code": 500}),
-        ("reset", {}),
-        ("short-body", {}),
-        ("stall", {"seconds": 1.0}),
-    ],
-)
-def test_trouble_that_passes(
-    http_server: HttpServer, bad: StorageConfig, kind: str, options: dict[str, Any]
-) -> None:
-    http_server.put("bucket/k", DATA)
-    http_server.behave(kind, times=1, **options)
-    source = storage.open_source("s3://bucket/k", config=bad)
-    assert source.fetch([ByteRange(50, 100)])[0].data == DATA[50:150]
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "text"),
-    [
-        ("status", {"code": 503}, "status 503"),
-        ("status", {"code": 429}, "status 429"),
-        ("reset", {}, ""),
-        ("short-body", {}, ""),
-        ("stall", {"seconds": 60}, ""),
-    ],
-)
-def test_trouble_that_stays(
-    http_server: HttpServer,
-    bad: StorageConfig,
-    kind: str,
-    options: dict[str, Any],
-    text: str,
-) -> None:
-    http_server.put("bucket/k", DATA)
-    http_server.behave(kind, **options)
-    source = storage.open_source("s3://bucket/k", config=replace(bad, tries=2))
-    with pytest.raises(StorageError) as caught:
-        source.fetch([ByteRange(50, 100)])
-    assert caught.value.fields["tries"] == 2
-    assert text in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [
-        (404, ObjectNotFoundError),
-        (403, AccessDeniedError),
-        (401, AccessDeniedError),
-        (400, StorageError),
-    ],
-)
-def test_refusals(
-    http_server: HttpServer, bad: StorageConfig, code: int, error: type[ComalError]
-) -> None:
-    http_server.behave("status", code=code)
-    with pytest.raises(error):
-        storage.open_source("s3://bucket/k", config=bad).fetch([Head(5)])
-    assert len(http_server.requests) == 1
-
-
-def test_nobody_listens(bad: StorageConfig) -> None:
-    config = replace(bad, s3={**bad.s3, "endpoint": "http://127.0.0.1:9"})
-    with pytest.raises(StorageError, match="4 tries"):
-        storage.open_source("s3://bucket/k", config=config).fetch([Head(5)])
-
-
-@pytest.mark.parametrize("want", [Head(5), Tail(5), ByteRange(5, 5)])
-def test_ranges_that_are_ignored(http_server: HttpServer, bad: StorageConfig, want: Wanted) -> None:
-    http_server.put("bucket/k", DATA)
-    http_server.behave("ignore-range")
-    config = replace(bad, whole_answer=len(DATA) - 1)
-    with pytest.raises(StorageError, match="ignores byte ranges"):
-        storage.open_source("s3://bucket/k", config=config).fetch([want])
-    if bad.s3["allow_invalid_certificates"]:
-        return
-    # As over plain HTTP, a small object is read whole then.
-    data = storage.open_source("s3://bucket/k", config=bad).fetch([want])[0].data
-    assert data == (
-        DATA[-5:]
-        if isinstance(want, Tail)
-        else DATA[5:10]
-        if isinstance(want, ByteRange)
-        else DATA[:5]
-    )
-
-
-def test_the_wrong_range_is_not_believed(http_server: HttpServer, bad: StorageConfig) -> None:
-    http_server.put("bucket/k", DATA)
-    http_server.behave("wrong-range", shift=1)
-    with pytest.raises(StorageError):
-        storage.open_source("s3://bucket/k", config=bad).fetch([ByteRange(5, 5)])
-
-
-def test_a_replaced_object_in_a_store_without_conditions(
-    http_server: HttpServer, bad: StorageConfig
-) -> None:
-    http_server.put("bucket/k", DATA, etag='"1"')
-    source = storage.open_source("s3://bucket/k", config=bad)
-    source.fetch([Head(1)])
-    http_server.put("bucket/k", DATA[:100], etag='"1"')
-    with pytest.raises(ObjectChangedError):
-        source.fetch([ByteRange(500, 7)])
-    with pytest.raises(ObjectChangedError):
-        source.fetch([ByteRange(5, 7)])
-
-
-def test_a_missing_end(http_server: HttpServer, bad: StorageConfig) -> None:
-    http_server.put("bucket/k", b"12345")
-    for want in (ByteRange(3, 5), ByteRange(50, 5)):
-        with pytest.raises(ShortReadError):
-            storage.open_source("s3://bucket/k", config=bad).fetch([want])
 
 
 def test_azure(http_server: HttpServer, hasty: StorageConfig) -> None:

@@ -20,15 +20,12 @@ import urllib3
 
 from comal import storage
 from comal.errors import (
-    AccessDeniedError,
-    ComalError,
     LimitExceededError,
     ObjectChangedError,
     ObjectNotFoundError,
-    ShortReadError,
     StorageError,
 )
-from comal.plan import ByteRange, Head, Tail, Wanted, Whole
+from comal.plan import ByteRange, Head, Tail, Whole
 from comal.storage import StorageConfig, http_pool
 from tests.servers.http import HttpServer
 from tests.servers.tls import self_signed
@@ -36,15 +33,6 @@ from tests.storage.places import noise
 
 DATA = noise(200_000)
 LARGE = noise(9 << 20)
-WANTED = [Head(10), Tail(10), ByteRange(50, 10), Whole(300_000)]
-
-
-def _right(want: Wanted, data: bytes) -> bytes:
-    if isinstance(want, ByteRange):
-        return data[want.offset : want.end]
-    if isinstance(want, Tail):
-        return data[-want.size :]
-    return data[: want.size] if isinstance(want, Head) else data
 
 
 def test_construction_asks_nothing(http_server: HttpServer) -> None:
@@ -150,37 +138,6 @@ def test_no_more_in_flight_than_configured(http_server: HttpServer) -> None:
     assert 2 <= most[0] <= 5
 
 
-@pytest.mark.parametrize("want", WANTED)
-def test_ignored_ranges_of_a_small_object(http_server: HttpServer, want: Wanted) -> None:
-    http_server.behave("ignore-range")
-    source = storage.open_source(http_server.put("a", DATA))
-    for _ in range(2):
-        assert source.fetch([want])[0].data == _right(want, DATA)
-    assert source.stat().size == len(DATA)
-
-
-@pytest.mark.parametrize("want", WANTED)
-def test_no_range_and_no_length(http_server: HttpServer, want: Wanted) -> None:
-    http_server.behave("ignore-range")
-    http_server.behave("no-length")
-    source = storage.open_source(http_server.put("a", DATA))
-    assert source.fetch([want])[0].data == _right(want, DATA)
-
-
-@pytest.mark.parametrize("want", [Head(10), Tail(10), ByteRange(5, 5)])
-@pytest.mark.parametrize("length", [False, True])
-def test_ignored_ranges_of_a_large_object(
-    http_server: HttpServer, want: Wanted, length: bool
-) -> None:
-    http_server.behave("ignore-range")
-    if not length:
-        http_server.behave("no-length")
-    source = storage.open_source(http_server.put("a", LARGE))
-    with pytest.raises(StorageError, match="ignores byte ranges"):
-        source.fetch([want])
-    assert len(http_server.requests) == 1
-
-
 def test_a_whole_large_object_without_ranges(http_server: HttpServer) -> None:
     http_server.behave("ignore-range")
     source = storage.open_source(http_server.put("a", LARGE))
@@ -190,117 +147,6 @@ def test_a_whole_large_object_without_ranges(http_server: HttpServer) -> None:
     http_server.behave("no-length")
     with pytest.raises(LimitExceededError):
         storage.open_source(http_server.url_for("a")).fetch([Whole(len(LARGE) - 1)])
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        ("status", {"code": 503, "headers": {"Retry-After": "0"}}),
-        ("status", {"code": 429}),
-        ("status", {"code": 408}),
-        ("status", {"code": 500}),
-        ("reset", {}),
-        ("short-body", {}),
-        ("short-body", {"keep": 0}),
-        ("stall", {"seconds": 0.7}),
-    ],
-)
-@pytest.mark.parametrize("want", WANTED)
-def test_trouble_that_passes(
-    http_server: HttpServer,
-    hasty: StorageConfig,
-    kind: str,
-    options: dict[str, Any],
-    want: Wanted,
-) -> None:
-    http_server.behave(kind, times=1, **options)
-    source = storage.open_source(http_server.put("a", DATA), config=hasty)
-    assert source.fetch([want])[0].data == _right(want, DATA)
-    # The server logs a stalled request only when it answers it.
-    assert len(http_server.requests) == (1 if kind == "stall" else 2)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "error", "found"),
-    [
-        ("status", {"code": 503}, StorageError, "503"),
-        ("status", {"code": 429}, StorageError, "429"),
-        ("reset", {}, StorageError, "connection"),
-        ("short-body", {}, ShortReadError, "ended early"),
-    ],
-)
-def test_trouble_that_stays(
-    http_server: HttpServer,
-    hasty: StorageConfig,
-    kind: str,
-    options: dict[str, Any],
-    error: type[ComalError],
-    found: str,
-) -> None:
-    http_server.behave(kind, **options)
-    source = storage.open_source(http_server.put("a", DATA), config=hasty)
-    with pytest.raises(error) as caught:
-        source.fetch([Head(1000)])
-    assert type(caught.value) is error
-    assert caught.value.fields["tries"] == 4
-    assert found in str(caught.value)
-    assert len(http_server.requests) == 4
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        ("stall", {"seconds": 60}),
-        ("trickle", {"seconds": 0.1}),
-        ("trickle-header", {"seconds": 0.1}),
-    ],
-)
-def test_a_slow_server_meets_the_deadline(
-    http_server: HttpServer, hasty: StorageConfig, kind: str, options: dict[str, Any]
-) -> None:
-    http_server.behave(kind, **options)
-    source = storage.open_source(http_server.put("a", DATA), config=hasty)
-    begin = time.monotonic()
-    with pytest.raises(StorageError):
-        source.fetch([Head(1000)])
-    assert time.monotonic() - begin < 10
-
-
-def test_nobody_listens(hasty: StorageConfig) -> None:
-    server = HttpServer()
-    url = server.url_for("a")
-    server.close()
-    with pytest.raises(StorageError, match="4 tries") as caught:
-        storage.open_source(url, config=hasty).fetch([Head(1)])
-    assert "refused" in str(caught.value.found)
-
-
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [
-        (404, ObjectNotFoundError),
-        (410, ObjectNotFoundError),
-        (401, AccessDeniedError),
-        (403, AccessDeniedError),
-        (400, StorageError),
-        (304, StorageError),
-        (204, StorageError),
-    ],
-)
-def test_refusals_are_not_tried_again(
-    http_server: HttpServer, code: int, error: type[ComalError]
-) -> None:
-    http_server.behave("status", code=code)
-    with pytest.raises(error):
-        storage.open_source(http_server.put("a", DATA)).fetch([Head(1)])
-    assert len(http_server.requests) == 1
-
-
-@pytest.mark.parametrize("want", WANTED)
-def test_the_wrong_range_is_not_believed(http_server: HttpServer, want: Wanted) -> None:
-    http_server.behave("wrong-range", shift=-1 if isinstance(want, Tail) else 1)
-    with pytest.raises(StorageError, match="another range"):
-        storage.open_source(http_server.put("a", DATA)).fetch([want])
 
 
 @pytest.mark.parametrize(
@@ -393,14 +239,6 @@ def test_a_server_that_answers_416_to_everything_is_asked_twice(http_server: Htt
         with pytest.raises(StorageError):
             source.fetch([want])
         assert len(http_server.requests) - before <= 2
-
-
-def test_416_for_a_known_object_means_changed(http_server: HttpServer) -> None:
-    source = storage.open_source(http_server.put("a", DATA, etag=""))
-    source.fetch([Head(10)])
-    http_server.put("a", b"short", etag="")
-    with pytest.raises(ObjectChangedError):
-        source.fetch([ByteRange(1000, 10)])
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
