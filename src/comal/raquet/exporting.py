@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from comal import storage
-from comal.errors import InvalidInputError, shown
+from comal.errors import InvalidInputError
 from comal.grid.arguments import integers
-from comal.grid.mercator import CIRCUMFERENCE, HALF, lonlat_to_xy
 from comal.progress import Progress, silent
 from comal.public import options_of, takes
 from comal.raquet.reading.file import RaquetFile
-from comal.raquet.reading.opening import open as open_raquet
-from comal.raquet.reading.pixels import alpha_of, stored_nodata
+from comal.raquet.reading.opening import borrowed
+from comal.raquet.reading.pixels import alpha_of, chosen_bands, stored_nodata
+from comal.raquet.reading.windows import Grid, grid_of
 from comal.raquet.spec import Band, Number
 from comal.raster.describing import BandInfo, crs_wkt
 from comal.raster.geotiff import TiffLayout, geotiff_to_cog, write_geotiff
@@ -26,13 +26,13 @@ from comal.raster.pictures import default_bands, fitted, picture_of, shrunk
 from comal.raster.values import colour_table
 from comal.raster.values import stored_nodata as as_stored
 from comal.storage.kinds import TIFF, check_ending
+from comal.storage.targets import TargetFile
 
 Pixels = npt.NDArray[Any]
 Path_ = str | os.PathLike[str]
 Source = Path_ | Sequence[Path_] | RaquetFile
 
 _CHUNK = 1024
-_SLACK = 1e-2
 _PICTURE = 4096
 
 
@@ -128,16 +128,12 @@ def to_geotiff(
     ConflictError
         The file exists and may not be replaced.
     """
-    check_ending(path, ".tif", ".tiff")
-    chosen = options_of(ExportOptions, options)
-    with _Open(source) as raster:
-        plan = _plan(raster, chosen)
-        with storage.targets.new_file(path, overwrite, TIFF, raster.store.sources) as file:
-            file.close()  # GDAL makes a file of its own under this name
-            method = _method(plan) if overviews else None
-            write_geotiff(file.path, plan.layout, _blocks(plan, progress), overviews=method)
-            size = file.path.stat().st_size
-    return _exported(path, plan, size)
+
+    def write(file: TargetFile, plan: _Plan) -> None:
+        method = _method(plan) if overviews else None
+        write_geotiff(file.path, plan.layout, _blocks(plan, progress), overviews=method)
+
+    return _written(source, path, options_of(ExportOptions, options), write, overwrite=overwrite)
 
 
 @takes(ExportOptions)
@@ -150,23 +146,35 @@ def to_cog(
     **options: Any,
 ) -> Exported:
     """Write a Cloud-Optimized GeoTIFF with overviews; parameters are those of `to_geotiff`."""
-    check_ending(path, ".tif", ".tiff")
     chosen = options_of(ExportOptions, options)
-    with _Open(source) as raster:
-        plan = _plan(raster, chosen)
+
+    def write(file: TargetFile, plan: _Plan) -> None:
+        whole = file.folder() / "whole.tif"
+        write_geotiff(whole, plan.layout, _blocks(plan, progress))
+        how: dict[str, Any] = {"compression": chosen.compression, "block": plan.layout.block}
+        geotiff_to_cog(whole, file.path, method=_method(plan), **how)
+
+    return _written(source, path, chosen, write, overwrite=overwrite)
+
+
+def _written(
+    source: Source,
+    path: Path_,
+    options: ExportOptions,
+    write: Callable[[TargetFile, _Plan], None],
+    *,
+    overwrite: bool,
+) -> Exported:
+    check_ending(path, ".tif", ".tiff")
+    with borrowed(source) as raster:
+        plan = _plan(raster, options)
         with storage.targets.new_file(path, overwrite, TIFF, raster.store.sources) as file:
-            file.close()
-            whole = file.folder() / "whole.tif"
-            write_geotiff(whole, plan.layout, _blocks(plan, progress))
-            geotiff_to_cog(
-                whole,
-                file.path,
-                method=_method(plan),
-                compression=chosen.compression,
-                block=plan.layout.block,
-            )
+            file.close()  # GDAL makes a file of its own under this name
+            write(file, plan)
             size = file.path.stat().st_size
-    return _exported(path, plan, size)
+    layout, zoom = plan.layout, plan.grid.zoom
+    of = layout.width, layout.height, plan.names, layout.dtype, layout.nodata
+    return Exported(os.fspath(path), zoom, *of, size)
 
 
 def preview(
@@ -197,16 +205,17 @@ def preview(
     """
     if not 1 <= integers(size, "size") <= _PICTURE:
         raise InvalidInputError("no such size", found=size, expected=f"1 to {_PICTURE}")
-    with _Open(source) as raster:
+    with borrowed(source) as raster:
         numbers = default_bands([band.colorinterp for band in raster.bands])
-        chosen = _chosen(raster, numbers if bands is None else bands)
+        wanted = numbers if bands is None else bands
+        chosen = chosen_bands(raster.metadata, wanted, raster.href)
         if len(chosen) not in {1, 3}:
             raise InvalidInputError(
                 "a picture has one band or three", where=raster.href, found=len(chosen)
             )
         step = _steps(raster, 0 if raster.times is not None and time is None else time)[0]
-        zoom = _zoom_for(raster, size)
-        column, row, width, height = _span(raster, zoom, raster.bounds)
+        grid = _grid_for(raster, size)
+        column, row, width, height = grid.span(raster.bounds)
         if width * height > _PICTURE**2:
             raise InvalidInputError(
                 "raster without overviews is too large for a picture",
@@ -214,8 +223,8 @@ def preview(
                 found=f"{width} x {height} pixels at its coarsest zoom",
             )
         names = [band.name for band in chosen]
-        column %= raster.metadata.block_width << zoom
-        window = raster.window(zoom, column, row, width, height, names, time=step, masked=True)
+        span = column % grid.width, row, width, height
+        window = raster.window(grid.zoom, *span, names, time=step, masked=True)
         return _picture(window.data, chosen, size)
 
 
@@ -232,7 +241,7 @@ def _picture(data: Pixels, bands: Sequence[Band], size: int) -> bytes:
 class _Plan:
     raster: RaquetFile
     layout: TiffLayout
-    zoom: int
+    grid: Grid
     column: int
     row: int
     bands: tuple[Band, ...]
@@ -242,33 +251,12 @@ class _Plan:
     """Whether pixels are stored as the GeoTIFF has them."""
 
 
-class _Open:
-    """A file that is opened here is closed here."""
-
-    def __init__(self, source: Source) -> None:
-        self._own = not isinstance(source, RaquetFile)
-        self._raster = source if isinstance(source, RaquetFile) else open_raquet(source)
-
-    def __enter__(self) -> RaquetFile:
-        return self._raster
-
-    def __exit__(self, *_error: object) -> None:
-        if self._own:
-            self._raster.close()
-
-
 def _plan(raster: RaquetFile, asked: ExportOptions) -> _Plan:
     metadata = raster.metadata
     zoom = metadata.max_zoom if asked.zoom is None else asked.zoom
-    if zoom not in raster.zooms:
-        raise InvalidInputError(
-            "the file has no such zoom",
-            where=raster.href,
-            found=zoom,
-            expected=f"{metadata.min_zoom} to {metadata.max_zoom}",
-        )
-    column, row, width, height = _span(raster, zoom, asked.bbox)
-    chosen = _chosen(raster, asked.bands)
+    grid = grid_of(metadata, zoom, raster.href)
+    span = column, row, width, height = _span(raster, grid, asked.bbox)
+    chosen = chosen_bands(metadata, asked.bands, raster.href)
     steps = _steps(raster, asked.time)
     dtype = np.result_type(*(_tiff_type(band.dtype) for band in chosen))
     if any(not np.can_cast(_tiff_type(band.dtype), dtype, "safe") for band in chosen) or (
@@ -279,14 +267,11 @@ def _plan(raster: RaquetFile, asked: ExportOptions) -> _Plan:
             found=", ".join(band.dtype for band in chosen),
             hint="export them one by one: bands=[...]",
         )
-    span = column, row, width, height
     value, masked = _common_nodata(raster, chosen, dtype, asked.nodata)
     names = tuple(_dated(raster, band.name, step) for step in steps for band in chosen)
     texts = [
         _dated(raster, band.description or band.name, step) for step in steps for band in chosen
     ]
-    size = CIRCUMFERENCE / (metadata.block_width << zoom)
-    down = CIRCUMFERENCE / (metadata.block_height << zoom)
     infos = tuple(
         BandInfo(
             dtype=dtype.name,
@@ -302,23 +287,23 @@ def _plan(raster: RaquetFile, asked: ExportOptions) -> _Plan:
     layout = TiffLayout(
         width=width,
         height=height,
-        transform=(size, 0.0, column * size - HALF, 0.0, -down, HALF - row * down),
+        transform=grid.transform(column, row),
         crs=crs_wkt("EPSG:3857", "target"),
         dtype=dtype.name,
         bands=infos,
         nodata=value,
-        masked=masked and _has_gaps(raster, chosen, zoom, span),
+        masked=masked and _has_gaps(raster, chosen, grid, span),
         compression=asked.compression,
         block=min(metadata.block_width, 512) if metadata.block_width % 16 == 0 else 256,
     )
     # Integers that hold one nodata value already.
     plain = value is not None and asked.nodata is None and dtype.kind != "f"
     plain = plain and alpha_of(raster.bands) is None
-    return _Plan(raster, layout, zoom, column, row, chosen, steps, names, plain)
+    return _Plan(raster, layout, grid, column, row, chosen, steps, names, plain)
 
 
 def _has_gaps(
-    raster: RaquetFile, bands: Sequence[Band], zoom: int, span: tuple[int, int, int, int]
+    raster: RaquetFile, bands: Sequence[Band], grid: Grid, span: tuple[int, int, int, int]
 ) -> bool:
     """Whether there may be pixels without a value that nothing but a mask tells."""
     metadata = raster.metadata
@@ -330,7 +315,7 @@ def _has_gaps(
     if alpha_of(bands) is not None:
         return False
     left, *rest = span
-    holes = raster.holes(zoom, left % (metadata.block_width << zoom), *rest)
+    holes = raster.holes(grid.zoom, left % grid.width, *rest)
     return any(band.name in holes for band in bands)
 
 
@@ -349,8 +334,8 @@ def _blocks(plan: _Plan, progress: Progress) -> Iterator[tuple[int, int, Pixels]
         found = []
         for step in plan.steps:
             window = plan.raster.window(
-                plan.zoom,
-                (plan.column + column) % (plan.raster.metadata.block_width << plan.zoom),
+                plan.grid.zoom,
+                (plan.column + column) % plan.grid.width,
                 plan.row + row,
                 width,
                 height,
@@ -394,66 +379,28 @@ def _check_mask(plan: _Plan, mask: Pixels) -> None:
         )
 
 
-def _span(raster: RaquetFile, zoom: int, bbox: Sequence[float] | None) -> tuple[int, int, int, int]:
+def _span(
+    raster: RaquetFile, grid: Grid, bbox: Sequence[float] | None
+) -> tuple[int, int, int, int]:
     """First column and row, width and height in pixels of a zoom."""
-    metadata = raster.metadata
-    try:
-        box = tuple(float(edge) for edge in (raster.everything() if bbox is None else bbox))
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(
-            "not a box", found=shown(bbox), expected="west, south, east, north in degrees"
-        ) from error
-    if len(box) != 4 or not np.isfinite(box).all() or box[1] >= box[3] or box[0] == box[2]:
-        raise InvalidInputError(
-            "not a box", found=box, expected="west, south, east, north with south < north"
-        )
-    if bbox is not None and not _meet(box, raster.bounds):
+    if bbox is None:
+        return grid.span(raster.everything())
+    span, own = grid.span(bbox), grid.span(raster.bounds)
+    if not _meet(span, own, grid.width):
         raise InvalidInputError(
             "the box lies outside of the raster",
             where=raster.href,
-            found=box,
+            found=tuple(bbox),
             expected=f"a part of {raster.bounds}",
         )
-    (x0, x1), (y0, y1) = lonlat_to_xy([box[0], box[2]], [box[3], box[1]], zoom)
-    across, down = metadata.block_width, metadata.block_height
-    world = across << zoom
-    left, right = _outward(x0 * across, x1 * across)
-    top, bottom = _outward(y0 * down, y1 * down)
-    if box[0] > box[2]:
-        right += world
-    return left, top, max(min(right - left, world), 1), max(bottom - top, 1)
+    return span
 
 
-def _meet(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether two boxes share a part; west of east they cross the antimeridian."""
-    (west, south, east, north), (left, bottom, right, top) = one, other
-    east, right = east + 360 * (east < west), right + 360 * (right < left)
-    across = any(west + turn < right and left < east + turn for turn in (-360, 0, 360))
-    return across and south < top and bottom < north
-
-
-def _outward(start: float, stop: float) -> tuple[int, int]:
-    """Whole pixels; an edge within 1/100 pixel of a line is on it."""
-    return int(np.floor(start + _SLACK)), int(np.ceil(stop - _SLACK))
-
-
-def _chosen(raster: RaquetFile, bands: Any) -> tuple[Band, ...]:
-    every = raster.bands
-    if bands is None:
-        return every
-    wanted = list(bands) if isinstance(bands, Iterable) and not isinstance(bands, str) else [bands]
-    names = [band.name for band in every]
-    found = []
-    for one in wanted:
-        at = one - 1 if isinstance(one, int) else names.index(one) if one in names else -1
-        if not 0 <= at < len(every):
-            raise InvalidInputError(
-                "no such band", where=raster.href, found=repr(one), expected=", ".join(names)
-            )
-        found.append(every[at])
-    if not found:
-        raise InvalidInputError("no band is chosen", where=raster.href)
-    return tuple(found)
+def _meet(one: Sequence[int], other: Sequence[int], world: int) -> bool:
+    """Whether two windows share a pixel; columns go on around the world."""
+    (left, top, width, height), (column, row, columns, rows) = one, other
+    across = (column - left) % world < width or (left - column) % world < columns
+    return across and top < row + rows and row < top + height
 
 
 def _steps(raster: RaquetFile, time: Any) -> tuple[int | None, ...]:
@@ -517,23 +464,8 @@ def _method(plan: _Plan) -> str:
     return "mode" if classes else "average"
 
 
-def _zoom_for(raster: RaquetFile, size: int) -> int:
+def _grid_for(raster: RaquetFile, size: int) -> Grid:
     """The coarsest zoom with `size` pixels along the longer side, or the finest."""
-    for zoom in raster.zooms:
-        if max(_span(raster, zoom, raster.bounds)[2:]) >= size:
-            return zoom
-    return raster.metadata.max_zoom
-
-
-def _exported(path: Path_, plan: _Plan, size: int) -> Exported:
-    layout = plan.layout
-    return Exported(
-        os.fspath(path),
-        plan.zoom,
-        layout.width,
-        layout.height,
-        plan.names,
-        layout.dtype,
-        layout.nodata,
-        size,
-    )
+    grids = [grid_of(raster.metadata, zoom, raster.href) for zoom in raster.zooms]
+    large = (grid for grid in grids if max(grid.span(raster.bounds)[2:]) >= size)
+    return next(large, grids[-1])

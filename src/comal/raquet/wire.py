@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from comal import strictjson
 from comal.errors import InvalidMetadataError, Problem, UnsupportedVersionError, shown
+from comal.grid.mercator import lonlat_to_xy
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.raquet import spec
 from comal.raquet.spec import Band, BandStatistics, Bounds, Metadata, Number
@@ -87,10 +88,8 @@ class Fields:
 
     def number(self, key: str) -> Number | None:
         """A finite number; anything else is a warning and counts as missing."""
-        value = self.values.get(key)
-        if value is None:
-            return None
-        if isinstance(value, int | float) and not isinstance(value, bool) and _finite(value):
+        value: Number | None = self._typed(key, int | float, "raquet-number", "no number")
+        if value is None or math.isfinite(value):
             return value
         self.doubt("raquet-number", key, f"{shown(value)} is no number")
         return None
@@ -102,20 +101,24 @@ class Fields:
 
     def text(self, key: str) -> str | None:
         """A text that is not empty."""
-        value = self.values.get(key)
-        if value is None or value == "":
-            return None
-        if isinstance(value, str):
-            return value
-        self.doubt("raquet-text", key, f"{shown(value)} is no text")
-        return None
+        return self._typed(key, str, "raquet-text", "no text") or None
 
     def flag(self, key: str) -> bool | None:
         """True or false; anything else is a warning and counts as missing."""
+        found: bool | None = self._typed(key, bool, "raquet-flag", "neither true nor false")
+        return found
+
+    def mapping(self, key: str) -> Mapping[str, Any] | None:
+        """An object; anything else is a warning and counts as missing."""
+        found: Mapping[str, Any] | None = self._typed(key, Mapping, "raquet-object", "no object")
+        return found
+
+    def _typed(self, key: str, kind: Any, code: str, what: str) -> Any:
         value = self.values.get(key)
-        if value is None or isinstance(value, bool):
+        is_flag = isinstance(value, bool)
+        if value is None or (isinstance(value, kind) and is_flag == (kind is bool)):
             return value
-        self.doubt("raquet-flag", key, f"{shown(value)} is neither true nor false")
+        self.doubt(code, key, f"{shown(value)} is {what}")
         return None
 
     def choice(
@@ -130,20 +133,8 @@ class Fields:
         self.wrong(code, key, f"{shown(value)} is none of {names}")
         return default
 
-    def mapping(self, key: str) -> Mapping[str, Any] | None:
-        """An object; anything else is a warning and counts as missing."""
-        value = self.values.get(key)
-        if value is None or isinstance(value, Mapping):
-            return value
-        self.doubt("raquet-object", key, f"{shown(value)} is no object")
-        return None
-
     def _at(self, key: str) -> str:
         return f"{self.place}{self._separator}{key}" if key else self.place
-
-
-def _finite(value: Number) -> bool:
-    return isinstance(value, int) or math.isfinite(value)
 
 
 FLAT_STATISTICS: Mapping[str, Callable[[Fields, str], Any]] = {
@@ -203,12 +194,9 @@ def bands_of(root: Fields) -> tuple[Band, ...]:
         fields = _fields(root, index, one)
         if fields is not None and (band := _band(fields, _root_nodata(root, index))) is not None:
             bands.append(band)
-    names = [band.name for band in bands]
-    twice = (
-        {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()
-    )
-    for name in sorted(twice):
-        root.wrong("raquet-band-name", "bands", f"two bands {shown(name)}")
+    for name, count in sorted(Counter(band.name for band in bands).items()):
+        if count > 1:
+            root.wrong("raquet-band-name", "bands", f"two bands {shown(name)}")
     return tuple(bands)
 
 
@@ -352,9 +340,6 @@ def _quantiles(stats: Fields) -> dict[str, tuple[Number, ...]] | None:
     found = stats.mapping("quantiles")
     if found is None:
         return None
-    lists = list(found.values())
-    if {list}.issuperset(map(type, lists)) and _are_numbers(list(chain.from_iterable(lists))):
-        return {key: tuple(values) for key, values in found.items()}
     kept: dict[str, tuple[Number, ...]] = {}
     for key, values in found.items():
         if isinstance(values, list) and _are_numbers(values):
@@ -368,8 +353,6 @@ def _top_values(stats: Fields) -> dict[str, int] | None:
     found = stats.mapping("top_values")
     if found is None:
         return None
-    if _are_numbers(found.values()) and min(found.values(), default=0) >= 0:
-        return {key: int(value) for key, value in found.items()}
     kept = {key: int(value) for key, value in found.items() if _is_number(value) and value >= 0}
     if len(kept) < len(found):
         stats.doubt("raquet-top-values", "top_values", "counts that are no numbers")
@@ -387,40 +370,17 @@ def _is_number(value: object) -> bool:
 
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]{1,4})?")
 _TILE_MATRIX_SET = "WebMercatorQuad"
+_FARTHEST = 1e6
+"""Beyond any degree that a writer may mean."""
 
-# Keys that a field of the model holds, or that follow from one.
-_KNOWN = frozenset(
-    {
-        "version",
-        "file_format",
-        "compression",
-        "compression_quality",
-        "band_layout",
-        "block_width",
-        "block_height",
-        "block_resolution",
-        "minresolution",
-        "maxresolution",
-        "pixel_resolution",
-        "num_blocks",
-        "num_pixels",
-        "nodata",
-        "bounds",
-        "bounds_crs",
-        "center",
-        "crs",
-        "width",
-        "height",
-        "bands",
-        "tiling",
-        "tile_matrix_set",
-        "time",
-        "tile_statistics",
-        "tile_statistics_columns",
-        "custom",
-        "processing",
-    }
+_KEYS = (
+    "version file_format compression compression_quality band_layout block_width block_height"
+    " block_resolution minresolution maxresolution pixel_resolution num_blocks num_pixels nodata"
+    " bounds bounds_crs center crs width height bands tiling tile_matrix_set time tile_statistics"
+    " tile_statistics_columns custom processing"
 )
+_KNOWN = frozenset(_KEYS.split())
+"""Keys that a field of the model holds, or that follow from one."""
 
 
 def parse_metadata(text: str | bytes, where: str, limits: Limits = DEFAULT_LIMITS) -> Metadata:
@@ -451,12 +411,12 @@ def parse_metadata(text: str | bytes, where: str, limits: Limits = DEFAULT_LIMIT
         root.doubt("raquet-json-token", "", f"the number {tokens[0]} is not JSON")
     _check_generation(document, where)
     metadata = _metadata(root)
-    errors = [problem for problem in root.problems if problem.severity == "error"]
-    if errors or metadata is None:
+    if metadata is None:
+        errors = (one.message for one in root.problems if one.severity == "error")
         raise InvalidMetadataError(
             "RaQuet metadata cannot be used",
             where=where,
-            found=errors[0].message,
+            found=next(errors),
             problems=root.problems,
         )
     return metadata
@@ -505,7 +465,7 @@ def _check_generation(document: Mapping[str, Any], where: str) -> None:
 
 
 def _metadata(root: Fields) -> Metadata | None:
-    """The model; None, or anything, when `root` has noted errors."""
+    """The model; None when `root` has noted errors."""
     nested = isinstance(root.values.get("tiling"), Mapping)
     version = _version(root)
     if nested:
@@ -610,18 +570,12 @@ def _zooms(root: Fields, tiling: Fields, *, nested: bool) -> tuple[int, int] | N
 
 def _bounds(root: Fields) -> Bounds | None:
     found = root.values.get("bounds")
-    if isinstance(found, list) and len(found) == 4 and all(_is_finite(one) for one in found):
+    if isinstance(found, list) and len(found) == 4 and all(map(_is_number, found)):
         west, south, east, north = (float(one) for one in found)
-        if west < east and south < north:
+        if -_FARTHEST < west < east < _FARTHEST and -_FARTHEST < south < north < _FARTHEST:
             return west, south, east, north
     root.wrong("raquet-bounds", "bounds", f"{shown(found, 100)} are no bounds")
     return None
-
-
-def _is_finite(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) < 1e6 and math.isfinite(value)
 
 
 def _size(root: Fields, key: str, bounds: Bounds, zoom: int, block: int) -> int:
@@ -632,15 +586,11 @@ def _size(root: Fields, key: str, bounds: Bounds, zoom: int, block: int) -> int:
         return size
     world = block << zoom
     west, south, east, north = bounds
-    if key == "width":
-        return max(1, round((east - west) / 360 * world))
-    return max(1, round((_mercator(north) - _mercator(south)) * world))
-
-
-def _mercator(latitude: float) -> float:
-    """Northing as a part of the height of the square world, 0 at the equator."""
-    limited = max(-85.0511287798066, min(85.0511287798066, latitude))
-    return math.asinh(math.tan(math.radians(limited))) / (2 * math.pi)
+    share = (east - west) / 360
+    if key == "height":
+        _, (top, bottom) = lonlat_to_xy([0, 0], [north, south], 0)
+        share = bottom - top
+    return max(1, round(share * world))
 
 
 def _check_coding(root: Fields, compression: Any, layout: Any, bands: Any) -> None:

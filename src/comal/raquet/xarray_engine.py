@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import InvalidInputError, MissingExtraError
+from comal.errors import MissingExtraError
 from comal.grid.arguments import integers
 from comal.limits import KIB
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_file
 from comal.raquet.reading.pixels import stored_nodata
-from comal.raquet.reading.windows import CRS, Grid
+from comal.raquet.reading.windows import CRS, Grid, grid_of
 from comal.raquet.spec import Band
 from comal.raquet.times import TimeAxis
 
@@ -139,14 +139,7 @@ def dataset(
         A zoom that the file does not declare.
     """
     zoom = file.zooms[-1] if zoom is None else int(integers(zoom, "zoom"))
-    if zoom not in file.zooms:
-        raise InvalidInputError(
-            "the file has no such zoom",
-            where=file.href,
-            found=zoom,
-            expected=f"{file.zooms[0]} to {file.zooms[-1]}",
-        )
-    grid = Grid(zoom, file.metadata.block_width, file.metadata.block_height)
+    grid = grid_of(file.metadata, zoom, file.href)
     column, row, width, height = _whole_tiles(file, grid)
     transform = grid.transform(column, row)
     holes = file.holes(zoom, column % grid.width, row, width, height)

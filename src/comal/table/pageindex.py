@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -105,7 +104,7 @@ def page_index_plan(
         pieces += yield wanted
     found = _Held(pieces, footer.span.offset)
     pages = _pages(footer, offsets, found, where)
-    return PageIndex(pages, _keys(footer, int(key or 0), found, where) if keys else None)
+    return PageIndex(pages, _keys(footer, int(key or 0), found) if keys else None)
 
 
 def _is_whole(spans: Ints) -> bool:
@@ -359,24 +358,12 @@ def _check_pages(footer: Footer, leaf: Ints, group: Ints, located: Ints, where: 
 # -- column index ---------------------------------------------------------------------------------
 
 
-def _keys(footer: Footer, leaf: int, held: _Held, where: str) -> Ints | None:
+def _keys(footer: Footer, leaf: int, held: _Held) -> Ints | None:
     """ColumnIndex: 1 null_pages, 2 min_values, 3 max_values. None unless a page is a row."""
-    layout = footer.layout
-    spans = layout.column_index[:, leaf]
+    spans = footer.layout.column_index[:, leaf]
     data, begins = held.together(spans)
     octets = np.frombuffer(data, np.uint8)
-    place = f"{where}, column index of leaf column {leaf}"
-    keys = _keys_at_once(octets, begins, begins + spans[:, 1], layout.rows)
-    if keys is not None:
-        return keys
-    parts: list[Ints] = []
-    with translated(_BROKEN, "page index is broken", where=place):
-        for begin, rows in zip(begins.tolist(), layout.rows.tolist(), strict=True):
-            found = _group_keys(data, octets, begin, rows, place)
-            if found is None:
-                return None
-            parts.append(found)
-    return np.concatenate(parts)
+    return _keys_at_once(octets, begins, begins + spans[:, 1], footer.layout.rows)
 
 
 _STRIDE = 9
@@ -412,33 +399,3 @@ def _strides(octets: Octets, begins: Ints, counts: Ints) -> Octets:
     starts = np.arange(total) * _STRIDE + np.repeat(begins - before * _STRIDE, counts)
     found: Octets = windows(octets, _STRIDE)[starts]
     return found
-
-
-def _group_keys(data: bytes, octets: Octets, begin: int, rows: int, where: str) -> Ints | None:
-    at, count = _null_pages(data, begin, where)
-    if count != rows:
-        return None
-    bounds: list[npt.NDArray[Any]] = []
-    for _ in range(2):
-        at, listed = _list_head(data, at, BINARY, where)
-        size = rows * _STRIDE
-        block = octets[at : at + size]
-        if listed != rows or len(block) != size:
-            return None
-        values = block.reshape(rows, _STRIDE)
-        if (values[:, 0] != _STRIDE - 1).any():
-            return None
-        bounds.append(values[:, 1:])
-        at += size
-    if (bounds[0] != bounds[1]).any():
-        return None
-    return np.ascontiguousarray(bounds[0]).view("<i8").reshape(rows).astype(np.int64, copy=False)
-
-
-def _null_pages(data: bytes, begin: int, where: str) -> tuple[int, int]:
-    """Behind the list of booleans in field 1, and its length; a boolean takes a byte."""
-    if data[begin] != 0x10 | LIST:
-        raise InvalidMetadataError("page index is broken", where=where, found="no list")
-    reader = CompactReader(data, begin + 1)
-    _, count = reader.items()
-    return reader.at + count, count

@@ -1,23 +1,55 @@
-"""How much a column chunk can become when it is decoded, from the headers of its pages."""
+"""Pages of column chunks: how large they can become, and the value of those that hold one."""
 
 from __future__ import annotations
 
-import struct
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from isal import isal_zlib
 
 from comal.errors import InvalidMetadataError, translated
-from comal.table.thrift import FALSE, I32, STRUCT, TRUE, CompactReader
+from comal.table.thrift import I32, STRUCT, CompactReader
 
 _DICTIONARY = frozenset({2, 8})
 """PLAIN_DICTIONARY and RLE_DICTIONARY."""
 _DELTA_BYTE_ARRAY = 7
-_DICTIONARY_PAGE = 2
-_DICTIONARY_HEADER = 7
-"""The type of a page in a PageHeader, and the field that such a page has."""
-_ENCODING_FIELD = {5: 2, 8: 4}
-"""DataPageHeader and DataPageHeaderV2 in a PageHeader, and where each says its encoding."""
+_DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
+_V1_FIELD, _DICTIONARY_FIELD, _V2_FIELD = 5, 7, 8
+"""The types of pages in a PageHeader, and the fields that such pages have."""
+_ENCODING = {_V1_FIELD: 2, _V2_FIELD: 4}
+"""Where DataPageHeader and DataPageHeaderV2 say their encoding."""
+
+
+class _Fields(NamedTuple):
+    """A page header as it stands there. A field may stand twice, and readers take one or other."""
+
+    numbers: list[tuple[int, int]]
+    structs: list[tuple[int, dict[int, int]]]
+    """The 32-bit integers of each struct, by field."""
+
+
+def _fields(reader: CompactReader) -> _Fields:
+    """PageHeader: 1 type, 2 and 3 sizes, 4 crc, 5 to 8 the headers of kinds of pages."""
+    found = _Fields([], [])
+    for number, kind in reader.fields():
+        if kind == I32:
+            found.numbers.append((number, reader.integer()))
+        elif kind == STRUCT:
+            found.structs.append((number, _numbers(reader)))
+        else:
+            reader.skip(kind)
+    return found
+
+
+def _numbers(reader: CompactReader) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for number, kind in reader.fields():
+        if kind == I32:
+            found[number] = reader.integer()
+        else:
+            reader.skip(kind)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +75,28 @@ class Expansion:
 
 
 def expansion(chunk: bytes, where: str) -> Expansion:
-    """Walk over the page headers of a column chunk."""
+    """Walk over the page headers of a column chunk, believing whatever makes it larger."""
     sizes = [0]
     encodings: set[int] = set()
     values = dictionary = 0
     reader = CompactReader(chunk)
     with translated({IndexError: InvalidMetadataError}, "page header is broken", where=where):
         while reader.at < len(chunk):
-            page = _page_header(reader)
-            if page.stored < 0 or page.size < 0 or min(page.values, default=0) < 0:
-                raise InvalidMetadataError("page of a negative size", where=where)
-            reader.at += page.stored
+            fields = _fields(reader)
+            numbers = dict(fields.numbers)
+            stored = numbers.get(3, 0)
             # Without a codec a page is what is stored, whatever else its header says.
-            size = max(page.size, page.stored)
+            size = max(numbers.get(2, 0), stored)
+            data = [(one, _ENCODING[n]) for n, one in fields.structs if n in _ENCODING]
+            counts = [one.get(1, 0) for one, _ in data]
+            if min(stored, numbers.get(2, 0), *counts) < 0:
+                raise InvalidMetadataError("page of a negative size", where=where)
+            reader.at += stored
             sizes.append(size)
-            encodings.update(page.encodings)
-            values += sum(page.values)
-            if page.dictionary:
+            encodings.update(one.get(encoding, -1) for one, encoding in data)
+            values += sum(counts)
+            is_dictionary = (1, _DICTIONARY_PAGE) in fields.numbers
+            if is_dictionary or any(n == _DICTIONARY_FIELD for n, _ in fields.structs):
                 dictionary = max(dictionary, size)
     return Expansion(
         max(sizes),
@@ -71,54 +108,10 @@ def expansion(chunk: bytes, where: str) -> Expansion:
     )
 
 
-@dataclass(slots=True)
-class _Page:
-    """What a page header says, with everything that any reader could take for true."""
-
-    size: int = 0
-    stored: int = 0
-    dictionary: bool = False
-    encodings: list[int] = field(default_factory=list)
-    values: list[int] = field(default_factory=list)
-
-
-def _page_header(reader: CompactReader) -> _Page:
-    """PageHeader: 1 type, 2 uncompressed_page_size, 3 compressed_page_size, 7 dictionary."""
-    page = _Page()
-    for number, kind in reader.fields():
-        if number == 1 and kind == I32:
-            page.dictionary |= reader.integer() == _DICTIONARY_PAGE
-        elif number == 2 and kind == I32:
-            page.size = reader.integer()
-        elif number == 3 and kind == I32:
-            page.stored = reader.integer()
-        elif number in _ENCODING_FIELD and kind == STRUCT:
-            encoding, values = _data_page(reader, _ENCODING_FIELD[number])
-            page.encodings.append(encoding)
-            page.values.append(values)
-        else:
-            page.dictionary |= number == _DICTIONARY_HEADER
-            reader.skip(kind)
-    return page
-
-
-def _data_page(reader: CompactReader, place: int) -> tuple[int, int]:
-    """DataPageHeader or V2: 1 num_values, and the encoding at `place`."""
-    found = {place: -1, 1: 0}
-    for number, kind in reader.fields():
-        if number in found and kind == I32:
-            found[number] = reader.integer()
-        else:
-            reader.skip(kind)
-    return found[place], found[1]
-
-
 # -- pages of one value ----------------------------------------------------------------------------
 
 
-_DATA_PAGE, _DATA_PAGE_V2 = 0, 3
-_V1_FIELD, _V2_FIELD = 5, 8
-_PLAIN, _RLE = 0, 3
+_PLAIN = 0
 _LEVEL_OF_VALUE = b"\x02\x00\x00\x00\x02\x01"
 """Definition levels of one value that is there: four bytes of size, a run of one, level 1."""
 _LARGEST = 2**31 - 1
@@ -151,20 +144,11 @@ def read_page_header(data: bytes, where: str) -> PageHeader:
         Broken, or no data page.
     """
     reader = CompactReader(data)
-    numbers = {1: -1, 2: -1, 3: -1, 4: 0}
-    checksum = False
-    inner: dict[int, dict[int, int]] = {}
     with translated({IndexError: InvalidMetadataError}, "page header is broken", where=where):
-        for number, kind in reader.fields():
-            if number in numbers and kind == I32:
-                numbers[number] = reader.integer()
-                checksum |= number == 4
-            elif number in {_V1_FIELD, _V2_FIELD} and kind == STRUCT:
-                inner[number] = _numbers(reader)
-            else:
-                reader.skip(kind)
+        found = _fields(reader)
+    numbers = {1: -1, 2: -1, 3: -1, **dict(found.numbers)}
     version = {_DATA_PAGE: 1, _DATA_PAGE_V2: 2}.get(numbers[1])
-    fields = inner.get(_V1_FIELD if version == 1 else _V2_FIELD)
+    fields = dict(found.structs).get(_V1_FIELD if version == 1 else _V2_FIELD)
     stored = numbers[3]
     if version is None or fields is None or not 0 <= stored <= _LARGEST:
         raise InvalidMetadataError(
@@ -178,22 +162,11 @@ def read_page_header(data: bytes, where: str) -> PageHeader:
         reader.at,
         stored,
         fields.get(1, -1),
-        fields.get(2 if version == 1 else 4, -1),
+        fields.get(_ENCODING[_V1_FIELD if version == 1 else _V2_FIELD], -1),
         version,
-        numbers[4] & 0xFFFFFFFF if checksum else None,
+        numbers[4] & 0xFFFFFFFF if 4 in numbers else None,
         (fields.get(6, 0), fields.get(5, 0)) if version == 2 else (0, 0),
     )
-
-
-def _numbers(reader: CompactReader) -> dict[int, int]:
-    """The 32-bit integers of a struct, by field."""
-    found: dict[int, int] = {}
-    for number, kind in reader.fields():
-        if kind == I32:
-            found[number] = reader.integer()
-        elif kind not in {TRUE, FALSE}:
-            reader.skip(kind)
-    return found
 
 
 def one_value(
@@ -289,41 +262,47 @@ def _first_level(levels: bytes, where: str) -> bool:
     return bool(level & 1)
 
 
-class OneValueReader:
-    """`one_value` for many pages of one column, whose headers differ in nothing but sizes.
+_VARINT = rb"[\x80-\xff]{0,4}[\x00-\x7f]"
+_DATA_HEADER = b"\x15\x02\x15\0\x15\x06\x15\x06\0\0"
+"""DataPageHeader of one plain value with levels in RLE, and the end of the page header."""
 
-    What a page of a given length must start with is known beforehand, so that it takes a
-    comparison to read it; a page that starts otherwise is read in full.
+
+def _start_of(levels: bytes) -> re.Pattern[bytes]:
+    """How a page of one value starts: captured are its size, its checksum, and its length."""
+    sizes = rb"\x15\x00\x15(" + _VARINT + rb")\x15\1"
+    checksum = rb"(?:\x15(" + _VARINT + rb")\x1c|\x2c)"
+    return re.compile(sizes + checksum + re.escape(_DATA_HEADER + levels) + rb"(.{4})", re.DOTALL)
+
+
+_STARTS = {True: _start_of(b""), False: _start_of(_LEVEL_OF_VALUE)}
+"""By whether a column is required."""
+
+
+class OneValueReader:
+    """`one_value` for many pages of one column.
+
+    What the pages of most writers start with is a pattern, so that it takes one match to read
+    them; a page that starts otherwise is read in full.
     """
 
-    __slots__ = ("_checked", "_levels", "_required", "_rest", "_shape", "_usual")
+    __slots__ = ("_behind", "_required", "_start", "head")
 
     def __init__(self, *, required: bool = False) -> None:
         self._required = required
-        self._levels = b"" if required else _LEVEL_OF_VALUE
-        self._usual = True
-        self._expect(checked=False)
-
-    def _expect(self, *, checked: bool) -> None:
-        """How pages of most sizes start: those from 8 KiB to 1 MiB have sizes of three bytes."""
-        self._checked = checked
-        self._rest = (_AFTER_CRC if checked else _AFTER_SIZES) + self._levels
-        crc = f"s{_CRC - 1}s" if checked else "0s0s"
-        self._shape = struct.Struct(f"<3s3ss3s{crc}{len(self._rest)}sI")
+        self._start = _STARTS[required]
+        self._behind = 4 if required else 4 + len(_LEVEL_OF_VALUE)
+        self.head = 0
+        """Bytes in front of the value in the page that was read last; see `is_value`."""
 
     def value(self, page: bytes, where: str, *, verify: bool = True) -> bytes | None:
         """As `one_value`."""
-        at = self.head
-        if self._usual and len(page) > _MOST_START and self._is_start(page, len(page) - at):
-            if self._checked and verify:
-                check_crc(page, at - 4 - len(self._levels), _checksum(page[_CRC_AT]), where)
-            return page[at:]
-        return self._value(page, where, verify=verify)
-
-    @property
-    def head(self) -> int:
-        """Bytes in front of the value in pages of most sizes; see `is_value`."""
-        return self._shape.size
+        match = self._start.match(page)
+        if match is None or not self._fits(match, len(page) - match.end()):
+            return one_value(page, where, required=self._required, verify=verify)
+        self.head = match.end()
+        if verify and match[2] is not None:
+            check_crc(page, self.head - self._behind, _checksum(match[2]), where)
+        return page[self.head :]
 
     def is_value(self, start: bytes, value: bytes, *, verify: bool = True) -> bool:
         """Whether a page of the usual kind was read in two, so that `value` needs no copy.
@@ -332,121 +311,32 @@ class OneValueReader:
         one that `value` reads, or tells what is wrong with. Without `verify` the checksum is not
         compared.
         """
-        if not self._usual or not self._is_start(start, len(value)):
+        match = self._start.fullmatch(start)
+        if match is None or not self._fits(match, len(value)):
             return False
-        if not self._checked or not verify:
+        if not verify or match[2] is None:
             return True
-        body = start[len(start) - 4 - len(self._levels) :]
-        found = isal_zlib.crc32(value, isal_zlib.crc32(body))
-        return bool(found == _checksum(start[_CRC_AT]))
+        found = isal_zlib.crc32(value, isal_zlib.crc32(start[-self._behind :]))
+        return bool(found == _checksum(match[2]))
 
-    def _is_start(self, page: bytes, size: int) -> bool:
-        """Whether a page starts as it must in front of a value of `size` bytes."""
-        kind, stored, head, again, mark, crc, rest, length = self._shape.unpack_from(page)
-        return bool(
-            kind == b"\x15\0\x15"
-            and stored == again
-            and head == b"\x15"
-            and rest == self._rest
-            and length == size
-            and stored == _varint3(2 * (length + 4 + len(self._levels)))
-            and (not crc or _is_checksum(mark + crc))
-        )
-
-    def _value(self, page: bytes, where: str, *, verify: bool) -> bytes | None:
-        """As `value`, for pages of any size."""
-        if not self._usual:
-            return one_value(page, where, required=self._required, verify=verify)
-        crc = b""
-        if self._checked:
-            # The checksum stands behind both sizes, each with a head. One in sixteen is shorter.
-            at = 4 + 2 * _varint_size(page, 3)
-            crc = page[at : at + 1 + _varint_size(page, at + 1)]
-        start = self._start(len(page), crc)
-        if page.startswith(start) and (not crc or crc[0] == _I32_NEXT):
-            if crc and verify:
-                check_crc(page, len(start) - len(self._levels) - 4, _checksum(crc), where)
-            return page[len(start) :]
-        value = one_value(page, where, required=self._required, verify=verify)
-        header = read_page_header(page, where)
-        self._expect(checked=header.checksum is not None)
-        self._usual = header.version == 1
-        return value
-
-    def _start(self, total: int, crc: bytes) -> bytes:
-        """What a page of `total` bytes that holds a value starts with."""
-        width = _size_bytes(total - _FIXED - len(crc))
-        stored = total - _FIXED - len(crc) - 2 * width
-        rest = stored - len(self._levels) - 4
-        if rest < 0:
-            return _NOTHING
-        size = _varint(2 * stored)
-        after = _AFTER_CRC if crc else _AFTER_SIZES
-        length = rest.to_bytes(4, "little")
-        return b"".join((b"\x15\0\x15", size, b"\x15", size, crc, after, self._levels, length))
+    def _fits(self, match: re.Match[bytes], size: int) -> bool:
+        """Whether a start is that of a value of `size` bytes; sizes are stored twice as large."""
+        length = int.from_bytes(match[3], "little")
+        return length == size and _unsigned(match[1]) == 2 * (length + self._behind)
 
 
-_FIXED = 15
-"""Bytes of the usual header beside its sizes and its checksum."""
-_CRC = 6
-"""Bytes of the usual checksum with its head."""
-_I32_NEXT = 0x15
-"""Head of a 32-bit integer whose field number is one above that of the field before it."""
-_CRC_AT = slice(10, 10 + _CRC)
-"""Where it stands behind sizes of three bytes."""
-_AFTER_SIZES = b"\x2c\x15\x02\x15\0\x15\x06\x15\x06\0\0"
-_AFTER_CRC = b"\x1c" + _AFTER_SIZES[1:]
-_NOTHING = b"\xff"
-_MOST_START = 64
-"""Bytes that hold the start of any usual page."""
-_STEPS = ((1 << 6, 1), (1 << 13, 2), (1 << 20, 3), (1 << 27, 4))
-
-
-def _size_bytes(room: int) -> int:
-    """Bytes of the size of a page that shares `room` bytes with its size, which stands twice."""
-    for limit, width in _STEPS:
-        if room - 2 * width < limit:
-            return width
-    return 5
-
-
-def _varint_size(data: bytes, at: int) -> int:
-    """Bytes of the varint at a place; 0 where more than five go on."""
-    for size in range(1, 6):
-        if data[at + size - 1 : at + size] < b"\x80":
-            return size
-    return 0
-
-
-def _varint3(value: int) -> bytes:
-    """A varint of three bytes, or of four where the value does not fit."""
-    value = value & 0x7F | (value & 0x3F80) << 1 | (value >> 14) << 16 | 0x8080
-    return value.to_bytes(4 if value >> 24 else 3, "little")
-
-
-def _is_checksum(field: bytes) -> bool:
-    """Whether this is a field whose varint fills five bytes, as nearly all checksums do."""
-    inner = field[1] & field[2] & field[3] & field[4]
-    return bool(field[0] == 0x15 and inner & 0x80 and field[5] < 0x80)
-
-
-def _varint(value: int) -> bytes:
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
-
-
-def _checksum(field: bytes) -> int:
-    """The checksum in a signed varint of up to five bytes behind its head."""
-    packed = int.from_bytes(field[1:], "little")
-    value = (
+def _unsigned(varint: bytes) -> int:
+    """The number in a varint of up to five bytes."""
+    packed = int.from_bytes(varint, "little")
+    return (
         packed & 0x7F
         | packed >> 1 & 0x7F << 7
         | packed >> 2 & 0x7F << 14
         | packed >> 3 & 0x7F << 21
         | packed >> 4 & 0x7F << 28
     )
+
+
+def _checksum(varint: bytes) -> int:
+    value = _unsigned(varint)
     return ((value >> 1) ^ -(value & 1)) & 0xFFFFFFFF

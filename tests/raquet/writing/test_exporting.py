@@ -120,7 +120,7 @@ def test_a_box_outside_of_the_raster(tmp_path: Path) -> None:
             comal.raquet.to_geotiff(path, out, bbox=box)
     assert not out.exists()
     # A box that counts on beyond 180 degrees is the same place.
-    comal.raquet.to_geotiff(path, out, bbox=(west + 360, south, east + 360, north))
+    comal.raquet.to_geotiff(path, out, bbox=(west + 360, south, 360, north))
     with rasterio.open(out) as raster:
         assert raster.read(1).any()
 

@@ -17,14 +17,16 @@ from comal.parallel import in_thread
 from comal.plan import Plan, awaiting, blocking, run
 from comal.public import guarded_class
 from comal.raquet.reading.coverage import Coverage, bounds_of, coverages, with_padding
-from comal.raquet.reading.pixels import alpha_of, common_type, fill_value, finished
+from comal.raquet.reading.pixels import alpha_of, chosen_bands, common_type, finished
 from comal.raquet.reading.store import TileStore
 from comal.raquet.reading.tilefile import ABSENT, cell_of
 from comal.raquet.reading.windows import (
     CRS,
     Grid,
     Window,
+    blank,
     check_tile_size,
+    grid_of,
     points_plan,
     tiles_of,
     window_plan,
@@ -61,8 +63,6 @@ class _Asked(NamedTuple):
 
     def finished(self, data: Any, missing: Any) -> Pixels:
         """The pixels of all bands that are read, as the caller wants them."""
-        if not self.told:
-            return data
         how = {"masked": self.masked, "scaled": self.scaled}
         return finished(data, self.read, missing, **how, count=len(self.bands))
 
@@ -540,15 +540,6 @@ class RaquetFile(Closing):
 
     # -- arguments ---------------------------------------------------------------------------------
 
-    def _bands(self, bands: Bands) -> tuple[Band, ...]:
-        if bands is None:
-            return self.metadata.bands
-        if isinstance(bands, str | int):
-            return (self._band(bands),)
-        if not bands:
-            raise InvalidInputError("no bands are named", where=self.href)
-        return tuple(self._band(band) for band in bands)
-
     def _asked(
         self,
         bands: Bands,
@@ -556,32 +547,19 @@ class RaquetFile(Closing):
         masked: bool,  # noqa: FBT001 - as callers of public methods have named it
         scaled: bool,  # noqa: FBT001
     ) -> _Asked:
-        chosen, every = self._bands(bands), self.metadata.bands
+        chosen = chosen_bands(self.metadata, bands, self.href)
+        every = self.metadata.bands
         at = alpha_of(every) if masked or scaled else None
         read = chosen if at is None or every[at] in chosen else (*chosen, every[at])
         return _Asked(chosen, read, self._step(time), masked, scaled)
-
-    def _band(self, band: str | int) -> Band:
-        every = self.metadata.bands
-        if isinstance(band, int) and 1 <= band <= len(every):
-            return every[band - 1]
-        for one in every:
-            if one.name == band:
-                return one
-        raise InvalidInputError(
-            "no such band",
-            where=self.href,
-            found=shown(band),
-            expected=", ".join(shown(name) for name in self.metadata.band_names[:20])
-            + f", or 1 to {len(every)}",
-        )
 
     def _column(self, band: str | int) -> str:
         """The column that holds a band."""
         store = self._store
         if type(band) is str and (column := store.column_of.get(band)) is not None:
             return column
-        return store.columns[0] if store.metadata.interleaved else self._band(band).name
+        (found,) = chosen_bands(store.metadata, band, self.href)
+        return store.column_of[found.name]
 
     def _rows(self, tiles: Iterable[Tile] | Ints, time: Step | None) -> Ints:
         """As `_row` for many tiles."""
@@ -600,7 +578,7 @@ class RaquetFile(Closing):
         if not type(z) is type(x) is type(y) is int:
             z, x, y = self._whole(z, x, y)
         if not metadata.min_zoom <= z <= metadata.max_zoom:
-            self._check_zoom(z)
+            grid_of(metadata, z, self.href)  # says which there are
         side = 1 << z
         if not (0 <= x < side and 0 <= y < side):
             raise InvalidInputError(
@@ -619,15 +597,6 @@ class RaquetFile(Closing):
                 expected="zoom, column and row as whole numbers",
             ) from error
 
-    def _check_zoom(self, zoom: int) -> None:
-        if zoom not in self.zooms:
-            raise InvalidInputError(
-                "the file has no such zoom",
-                where=self.href,
-                found=zoom,
-                expected=f"{self.zooms[0]} to {self.zooms[-1]}",
-            )
-
     def _step(self, time: Step | None) -> int:
         if self.times is not None:
             return self.times.index(time, self.href)
@@ -641,8 +610,7 @@ class RaquetFile(Closing):
     def _span(
         self, zoom: int, column: int, row: int, width: int, height: int
     ) -> tuple[int, int, int, int]:
-        self._check_zoom(zoom)
-        grid = self._grid(zoom)
+        grid = grid_of(self.metadata, zoom, self.href)
         inside = row >= 0 and height > 0 and row + height <= grid.height
         if not inside or not 0 < width <= grid.width or abs(column) > grid.width:
             raise InvalidInputError(
@@ -671,23 +639,16 @@ class RaquetFile(Closing):
         return [found.get((row, column)) for row in asked]
 
     def _tile_of(self, row: int, planes: Sequence[Any] | None, asked: _Asked) -> Pixels:
-        metadata, bands = self.metadata, asked.read
-        shape = (len(bands), metadata.block_height, metadata.block_width)
-        check_tile_size(self._store, bands, self.href)
-        data = np.empty(shape, common_type(bands))
-        missing = None
-        for index, pixels in enumerate(planes or [None] * len(bands)):
+        check_tile_size(self._store, asked.read, self.href)
+        shape = self.metadata.block_height, self.metadata.block_width
+        data, missing = blank(asked.read, shape)
+        for index, pixels in enumerate(planes or ()):
             if pixels is not None:
-                data[index] = pixels
-                continue
-            data[index] = fill_value(bands[index])
-            missing = np.zeros(shape, np.bool_) if missing is None else missing
-            missing[index] = True
-        covers = self._covers(asked) if row != ABSENT and asked.told else ()
+                data[index], missing[index] = pixels, False
+        covers = self._covers(asked) if row != ABSENT else ()
         if any(covers):
-            missing = np.zeros(shape, np.bool_) if missing is None else missing
             z, x, y = (int(one) for one in quadbin.tiles(int(self._store.ids[row])))
-            with_padding(missing, covers, lambda cover: cover.tile(z, x, y, shape[1:]))
+            with_padding(missing, covers, lambda cover: cover.tile(z, x, y, shape))
         return asked.finished(data, missing)
 
     def _window_plan(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import InvalidInputError
+from comal.errors import InvalidInputError, shown
 from comal.raquet.spec import Band, Metadata
 from comal.raster import values
 
@@ -37,6 +37,41 @@ def valid_of(pixels: Pixels, band: Band) -> Bools:
 def alpha_of(bands: Sequence[Band]) -> int | None:
     """Position of the band whose zeros hide the pixels of all others; None without one."""
     return values.alpha_at([band.colorinterp for band in bands])
+
+
+def chosen_bands(
+    metadata: Metadata, bands: str | int | Iterable[str | int] | None, where: str
+) -> tuple[Band, ...]:
+    """Bands by name, or by number from 1 on; None for all.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such band, or none is named.
+    """
+    every = metadata.bands
+    if bands is None:
+        return every
+    if isinstance(bands, str) or not isinstance(bands, Iterable):
+        return (_chosen_band(every, bands, where),)
+    found = tuple(_chosen_band(every, band, where) for band in bands)
+    if not found:
+        raise InvalidInputError("no bands are named", where=where)
+    return found
+
+
+def _chosen_band(every: Sequence[Band], band: Any, where: str) -> Band:
+    if isinstance(band, int) and 1 <= band <= len(every):
+        return every[band - 1]
+    for one in every:
+        if one.name == band:
+            return one
+    raise InvalidInputError(
+        "no such band",
+        where=where,
+        found=shown(band),
+        expected=", ".join(shown(one.name) for one in every[:20]) + f", or 1 to {len(every)}",
+    )
 
 
 def tile_bytes(metadata: Metadata) -> int:
@@ -70,22 +105,22 @@ def common_type(bands: Sequence[Band]) -> np.dtype[Any]:
 def finished(
     data: Pixels,
     bands: Sequence[Band],
-    missing: Bools | None,
+    missing: Bools,
     *,
     masked: bool,
     scaled: bool,
-    count: int | None = None,
+    count: int,
 ) -> Pixels:
     """Pixels (bands, ..) as the caller wants them; see `RaquetFile`.
 
-    Pixels that are `missing`, in no tile or in one that is NULL, hold the fill value of their band;
-    None stands for none. Of the bands the first `count` are wanted; an alpha band behind them only
+    Pixels that are `missing`, in no tile or in one that is NULL, hold the fill value of their band.
+    Of the bands the first `count` are wanted; an alpha band behind them only
     tells what is hidden.
     """
     if not masked and not scaled:
         return data
     mask = _mask_of(data, bands, missing)
-    if count is not None and count < len(bands):
+    if count < len(bands):
         bands, mask = bands[:count], mask[:count]
         data = data[:count].astype(common_type(bands), copy=False)
     if scaled:
@@ -99,20 +134,17 @@ def finished(
     return result
 
 
-def _mask_of(data: Pixels, bands: Sequence[Band], missing: Bools | None) -> Bools:
+def _mask_of(data: Pixels, bands: Sequence[Band], missing: Bools) -> Bools:
     """Which pixels hold no value."""
-    mask = np.zeros(data.shape, np.bool_) if missing is None else missing.copy()
+    mask = missing.copy()
     at = alpha_of(bands)
-    alpha = None if at is None else data[at]
-    if at is not None and missing is not None and stored_nodata(bands[at]) is not None:
-        alpha = np.where(missing[at], 0, data[at])  # an alpha tile that is not there hides all
+    # An alpha tile that is not there hides all, whatever its fill value.
+    alpha = None if at is None else np.where(missing[at], 0, data[at])
     for index, band in enumerate(bands):
         # Compared in the type of the band: 255 is no nodata once it is a float.
         pixels = data[index].astype(band.dtype, copy=False)
         valid = values.valid_mask(pixels, band.nodata, None, None if index == at else alpha)
-        if valid is not None and missing is None:
-            np.logical_not(valid, out=mask[index])
-        elif valid is not None:
+        if valid is not None:
             mask[index] |= ~valid
     return mask
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from comal import parallel
-from comal.errors import ComalError, InvalidMetadataError, LimitExceededError
+from comal.errors import InvalidMetadataError, LimitExceededError
 from comal.limits import KIB, MIB, Limits
 from comal.parallel import ByteCache
 from comal.plan import ByteRange, Piece, Plan, Wanted, run
@@ -27,8 +27,7 @@ from comal.raquet.reading.tilefile import (
     TileFile,
     TileIndex,
     chunk_ranges,
-    columns_plan,
-    joined,
+    read_columns,
 )
 from comal.raquet.spec import Band, Metadata
 from comal.raquet.times import TimeAxis, axis_of
@@ -91,7 +90,9 @@ class TileStore:
         interleaved = metadata.columns[0] if metadata.interleaved else None
         self.column_of = {band.name: interleaved or band.name for band in metadata.bands}
         """By the name of a band."""
-        self.ids, self.starts = joined([part.ids for part in parts])
+        self.ids = np.concatenate([part.ids for part in parts])
+        sizes = np.array([len(part.ids) for part in parts], np.int64)
+        self.starts = np.cumsum(sizes) - sizes
         self.times, steps = _time_steps(parts, self.ids != 0, metadata)
         self.index = TileIndex(self.ids, steps, parts[0].where)
         self._tiles: ByteCache[Key, Pixels] = ByteCache(cache_bytes)
@@ -210,10 +211,8 @@ class TileStore:
             page = file.read(offset, size)
         else:
             # A large value is not copied once more to part it from its header.
-            start, value = (
-                file.read(offset, reader.head),
-                file.read(offset + reader.head, size - reader.head),
-            )
+            start = file.read(offset, reader.head)
+            value = file.read(offset + reader.head, size - reader.head)
             if reader.is_value(start, value, verify=verify):
                 self._heads_of(part, column)[local] = reader.head
                 return value
@@ -361,67 +360,29 @@ class TileStore:
         footer = self.parts[part].footer
         table = ParquetTable(self.sources[part], footer, limits=self.limits)
         for stretch in table.runs(self.columns, sorted(groups), stored=_CHUNK_BYTES):
-            missing = {
-                group: sorted(
-                    column
-                    for column in {key[1] for key, _ in groups[group]}
-                    if (part, group, column) not in self._chunks
-                )
-                for group in stretch
+            asked = [(group, key[1]) for group in stretch for key, _ in groups[group]]
+            arrays: dict[tuple[int, str], Any] = {
+                one: self._chunks.get((part, *one)) for one in dict.fromkeys(asked)
             }
+            missing = [one for one, array in arrays.items() if array is None]
             wanted = [
-                chunk
-                for group, names in missing.items()
-                for chunk in chunk_ranges(footer, names, [group], [footer.tail])
+                replace(chunk, href=self._href(part))
+                for group, name in missing
+                for chunk in chunk_ranges(footer, [name], [group], [footer.tail])
             ]
-            located = [replace(chunk, href=self._href(part)) for chunk in wanted]
-            known = (yield located) if located else []
+            pieces = (yield wanted) if wanted else []
+            for group, name in missing:
+                column = read_columns(footer, [name], [group], self.limits, pieces).column(0)
+                array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+                self._chunks.put((part, group, name), array, array.nbytes)
+                arrays[group, name] = array
             for group in stretch:
-                arrays = yield from self._chunks_plan(part, group, missing[group], known)
                 for key, at in groups[group]:
-                    array = arrays.get(key[1])
-                    if array is None:
-                        array = self._chunks.get((part, group, key[1]))
-                    if array is None:
-                        # Others have pushed it out since.
-                        more = yield from self._chunks_plan(part, group, [key[1]], ())
-                        array = arrays[key[1]] = more[key[1]]
-                    found[key] = array[at].as_py()
-
-    def _chunks_plan(
-        self, part: int, group: int, columns: Sequence[str], known: Sequence[Piece]
-    ) -> Plan[dict[str, Any]]:
-        """Columns of a row group, which are kept."""
-        arrays: dict[str, Any] = {}
-        if columns:
-            footer = self.parts[part].footer
-            plan = columns_plan(footer, columns, [group], self.limits, known)
-            table = yield from self._of_part(plan, part)
-            for column in columns:
-                array = table.column(column)
-                array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
-                self._chunks.put((part, group, column), array, array.nbytes)
-                arrays[column] = array
-        return arrays
+                    found[key] = arrays[group, key[1]][at].as_py()
 
     def _href(self, part: int) -> str:
         """How plans call a part."""
         return str(part) if len(self.parts) > 1 else ""
-
-    def _of_part(self, plan: Plan[Any], part: int) -> Plan[Any]:
-        """A plan of one file as one of all."""
-        href = self._href(part)
-        try:
-            wanted = next(plan)
-            while True:
-                try:
-                    pieces = yield [replace(want, href=href) for want in wanted]
-                except ComalError as error:
-                    wanted = plan.throw(error)
-                else:
-                    wanted = plan.send(pieces)
-        except StopIteration as stop:
-            return stop.value
 
     # -- decoding ----------------------------------------------------------------------------------
 
@@ -552,12 +513,19 @@ def fetch_parts(sources: Sequence[Source], wanted: Sequence[Wanted]) -> list[Pie
     """One piece for each range, whose ``href`` is the number of its source."""
     if len(sources) == 1:
         return sources[0].fetch(wanted)
-    groups = _by_part(wanted)
-    jobs = [
-        lambda part=part, rows=rows: sources[part].fetch([_plain(wanted[row]) for row in rows])
-        for part, rows in groups.items()
-    ]
-    return _scattered(groups, side_by_side(jobs, sources), len(wanted))
+    groups: dict[int, list[int]] = {}
+    for number, want in enumerate(wanted):
+        groups.setdefault(int(want.href), []).append(number)
+
+    def fetched(part: int, numbers: list[int]) -> dict[int, Piece]:
+        pieces = sources[part].fetch([replace(wanted[number], href="") for number in numbers])
+        return dict(zip(numbers, pieces, strict=True))
+
+    jobs = [partial(fetched, part, numbers) for part, numbers in groups.items()]
+    found: dict[int, Piece] = {}
+    for pieces in side_by_side(jobs, sources):
+        found.update(pieces)
+    return [found[number] for number in range(len(wanted))]
 
 
 def side_by_side(jobs: Sequence[Callable[[], T]], sources: Sequence[Source]) -> list[T]:
@@ -565,25 +533,3 @@ def side_by_side(jobs: Sequence[Callable[[], T]], sources: Sequence[Source]) -> 
     if len(jobs) < 2 or all(source.location.is_local for source in sources):
         return [job() for job in jobs]
     return parallel.side_by_side(jobs, _THREADS)
-
-
-def _by_part(wanted: Sequence[Wanted]) -> dict[int, list[int]]:
-    groups: dict[int, list[int]] = {}
-    for row, want in enumerate(wanted):
-        groups.setdefault(int(want.href), []).append(row)
-    return groups
-
-
-def _plain(want: Wanted) -> Wanted:
-    return replace(want, href="")
-
-
-def _scattered(
-    groups: dict[int, list[int]], fetched: Sequence[Sequence[Piece]], count: int
-) -> list[Piece]:
-    found = {
-        row: piece
-        for rows, pieces in zip(groups.values(), fetched, strict=True)
-        for row, piece in zip(rows, pieces, strict=True)
-    }
-    return [found[row] for row in range(count)]

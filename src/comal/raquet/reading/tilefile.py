@@ -98,20 +98,19 @@ def file_plan(where: str, limits: Limits = DEFAULT_LIMITS, tail: int = TAIL) -> 
         for name, leaf in leaves.items()
         if leaf in index.pages and _is_row_each(index.pages[leaf], footer)
     }
-    rest = yield from _rest(footer, index.keys, early, limits, known, where)
+    document, ids, table = yield from _rest(footer, index.keys, early, limits, known, where)
     layout = footer.layout
-    metadata = parse_metadata(rest.document, where, limits)
+    metadata = parse_metadata(document, where, limits)
     _check_bands(metadata, footer, where)
     return TileFile(
         where,
         footer,
         metadata,
-        rest.document,
-        rest.ids,
+        document,
+        ids,
         pages,
         frozenset(name for name in names if layout.required[leaves[name]]),
-        rest.time,
-        rest.stamps,
+        *_times(table, ids, where),
     )
 
 
@@ -178,14 +177,6 @@ def _plain_columns(footer: Footer) -> list[str]:
 # -- ids and document -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Rest:
-    document: str
-    ids: Ints
-    time: npt.NDArray[np.float64] | None
-    stamps: npt.NDArray[np.datetime64] | None
-
-
 def _early_document(footer: Footer, limits: Limits) -> str | None:
     """The document out of the footer, where a writer has put it there as well."""
     found = (footer.metadata.metadata or {}).get(spec.METADATA_KEY.encode())
@@ -204,17 +195,15 @@ def _rest(
     limits: Limits,
     known: Sequence[Piece],
     where: str,
-) -> Plan[_Rest]:
-    """What has to be read from columns: ids, times, the document."""
+) -> Plan[tuple[str, Ints, Any]]:
+    """The document, the ids, and a table of times: what has to be read from columns."""
     groups = range(len(footer.layout.rows))
-    timed = [name for name in (spec.TIME_CF, spec.TIME_TS) if name in footer.schema.names]
-    names = list(timed)
+    names = [name for name in (spec.TIME_CF, spec.TIME_TS) if name in footer.schema.names]
     if keys is None:
-        names.append(spec.BLOCK)
         # The ids are not known, and so not where the document is. Its column is short, as it is
         # NULL in all other rows.
-        names.append(spec.METADATA)
-    table = (yield from columns_plan(footer, names, groups, limits, known)) if names else None
+        names += [spec.BLOCK, spec.METADATA]
+    table = (yield from _columns_plan(footer, names, groups, limits, known)) if names else None
     ids = keys if keys is not None else _ids(table, where)
     at = _metadata_row(ids, where)
     if keys is None:
@@ -233,9 +222,9 @@ def _rest(
     else:
         ends = np.cumsum(footer.layout.rows)
         group = int(np.searchsorted(ends, at, side="right"))
-        found = yield from columns_plan(footer, [spec.METADATA], [group], limits, known)
+        found = yield from _columns_plan(footer, [spec.METADATA], [group], limits, known)
         text = found.column(0)[at - int(ends[group]) + found.num_rows].as_py()
-    return _Rest(_text(text, where), ids, *_times(table, timed, ids, where))
+    return _text(text, where), ids, table
 
 
 def _text(text: object, where: str) -> str:
@@ -271,9 +260,10 @@ def _metadata_row(ids: Ints, where: str) -> int:
 
 
 def _times(
-    table: Any, timed: Sequence[str], ids: Ints, where: str
+    table: Any, ids: Ints, where: str
 ) -> tuple[npt.NDArray[np.float64] | None, npt.NDArray[np.datetime64] | None]:
-    if spec.TIME_CF not in timed:
+    names = () if table is None else table.column_names
+    if spec.TIME_CF not in names:
         return None, None
     column = table.column(spec.TIME_CF)
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
@@ -281,7 +271,7 @@ def _times(
     values = column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
     if not np.isfinite(values[ids != 0]).all():
         raise InvalidMetadataError("a tile has no time", where=where, found="time_cf is NULL")
-    if spec.TIME_TS not in timed or not pa.types.is_timestamp(table.column(spec.TIME_TS).type):
+    if spec.TIME_TS not in names or not pa.types.is_timestamp(table.column(spec.TIME_TS).type):
         return values, None
     stamps = table.column(spec.TIME_TS).cast(pa.timestamp("us"), safe=False).to_numpy()
     return values, stamps.astype("datetime64[us]")
@@ -298,24 +288,33 @@ class _Nowhere:
         raise InvalidMetadataError("column reaches outside of its chunk", found=str(wanted[:1]))
 
 
-def columns_plan(
+def read_columns(
     footer: Footer,
     names: Sequence[str],
     groups: Sequence[int],
     limits: Limits,
-    known: Sequence[Piece] = (),
+    pieces: Sequence[Piece],
+) -> Any:
+    """Columns of row groups as an Arrow table, out of pieces that hold their chunks."""
+    known = [*pieces, footer.tail]
+    return ParquetTable(_Nowhere(), footer, known=known, limits=limits).read(names, groups)
+
+
+def _columns_plan(
+    footer: Footer,
+    names: Sequence[str],
+    groups: Sequence[int],
+    limits: Limits,
+    known: Sequence[Piece],
 ) -> Plan[Any]:
-    """Columns of row groups as an Arrow table, their chunks in one round trip."""
+    """As `read_columns`, their chunks in one round trip."""
     layout = footer.layout
     leaves = [leaf for name in names for leaf in layout.leaves[name]]
     size = int(layout.size[np.ix_(list(groups), leaves)].sum())
     limits.check("table_bytes", size, f"{footer.span.href or 'table'}, columns")
-    held = [*known, footer.tail]
-    missing = chunk_ranges(footer, names, groups, held)
-    if missing:
-        held += yield missing
-    table = ParquetTable(_Nowhere(), footer, known=held, limits=limits)
-    return table.read(list(names), list(groups))
+    missing = chunk_ranges(footer, names, groups, [*known, footer.tail])
+    pieces = (yield missing) if missing else []
+    return read_columns(footer, names, groups, limits, [*known, *pieces])
 
 
 def chunk_ranges(
@@ -473,9 +472,3 @@ def _bisected(values: Ints, wanted: int, begin: Ints, end: Ints) -> Ints:
         low = np.where(below, middle + 1, low)
         high = np.where(unsure & ~below, middle, high)
     return low
-
-
-def joined(parts: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Arrays of several files as one, and where each of them starts in it."""
-    sizes = np.array([len(part) for part in parts], np.int64)
-    return np.concatenate(parts), np.cumsum(sizes) - sizes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from comal.raquet.reading.coverage import Coverage, with_padding
 from comal.raquet.reading.pixels import common_type, fill_value, tile_bytes
 from comal.raquet.reading.store import TileStore
 from comal.raquet.reading.tilefile import ABSENT
-from comal.raquet.spec import Band
+from comal.raquet.spec import Band, Metadata
 
 Pixels = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -105,6 +106,16 @@ class Grid:
         return first, top_row, max(1, last - first), max(1, min(last_row, self.height) - top_row)
 
 
+def grid_of(metadata: Metadata, zoom: int, where: str) -> Grid:
+    """The pixels of a zoom that a file declares."""
+    low, high = metadata.min_zoom, metadata.max_zoom
+    if zoom not in range(low, high + 1):
+        raise InvalidInputError(
+            "the file has no such zoom", where=where, found=zoom, expected=f"{low} to {high}"
+        )
+    return Grid(zoom, metadata.block_width, metadata.block_height)
+
+
 def _outward(start: float, stop: float) -> tuple[int, int]:
     """Whole pixels that hold a span; an edge that is nearly on a line is on it."""
     near_start, near_stop = round(start), round(stop)
@@ -125,6 +136,14 @@ def zoom_for(resolution: float, block: int, low: int, high: int) -> int:
     return max(low, min(high, math.ceil(exact - 1e-6)))
 
 
+def blank(bands: Sequence[Band], shape: tuple[int, ...]) -> tuple[Pixels, npt.NDArray[np.bool_]]:
+    r"""Pixels that are in no tile, shape (bands, \*shape), and that all of them are missing."""
+    data = np.empty((len(bands), *shape), common_type(bands))
+    for index, band in enumerate(bands):
+        data[index] = fill_value(band)
+    return data, np.ones(data.shape, np.bool_)
+
+
 def window_plan(
     store: TileStore,
     grid: Grid,
@@ -138,10 +157,7 @@ def window_plan(
     dtype = common_type(bands)
     check_tile_size(store, bands, where)
     store.limits.check("raster_bytes", len(bands) * width * height * dtype.itemsize, where)
-    data = np.empty((len(bands), height, width), dtype)
-    for index, band in enumerate(bands):
-        data[index] = fill_value(band)
-    missing = np.ones(data.shape, np.bool_)
+    data, missing = blank(bands, (height, width))
     across, down = tiles_of(grid, span)
     xs, ys = np.meshgrid(across, down)
     cells = quadbin.cells(grid.zoom, (xs % (1 << grid.zoom)).ravel(), ys.ravel())
@@ -211,10 +227,7 @@ def points_plan(
     With `covers`, one for each band, those that are padding count as in no tile.
     """
     cells, columns, rows = pixels_of(grid, lons, lats)
-    data = np.empty((len(bands), len(cells)), common_type(bands))
-    for index, band in enumerate(bands):
-        data[index] = fill_value(band)
-    missing = np.ones(data.shape, np.bool_)
+    data, missing = blank(bands, cells.shape)
     different, of_cell = np.unique(cells, return_inverse=True)
     found_rows = rows_of(different)
     order = np.argsort(of_cell, kind="stable")
@@ -231,18 +244,17 @@ def points_plan(
                     data[index, points] = pixels[rows[points], columns[points]]
                     missing[index, points] = False
             if any(covers):
-                place = quadbin.tiles(int(different[at]))
-                z, x, y = (int(one) for one in place)
-                shape = grid.block_height, grid.block_width
-
-                def covered(
-                    cover: Coverage, points: Any = points, at: Any = (z, x, y, shape)
-                ) -> Any:
-                    inside = cover.tile(*at)
-                    return None if inside is None else inside[rows[points], columns[points]]
-
-                missing[:, points] = with_padding(missing[:, points], covers, covered)
+                tile = [int(one) for one in quadbin.tiles(int(different[at]))]
+                picked = partial(_picked, tile=tile, grid=grid, at=(rows[points], columns[points]))
+                missing[:, points] = with_padding(missing[:, points], covers, picked)
     return data, missing
+
+
+def _picked(cover: Coverage, tile: Sequence[int], grid: Grid, at: Any) -> Any:
+    """Which of some pixels of a tile are covered; None when all of the tile is."""
+    z, x, y = tile
+    inside = cover.tile(z, x, y, (grid.block_height, grid.block_width))
+    return None if inside is None else inside[at]
 
 
 def pixels_of(grid: Grid, lons: Any, lats: Any) -> tuple[Any, Any, Any]:
