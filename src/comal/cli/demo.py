@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,19 +68,18 @@ def _cell(value: Any) -> str:
 
 
 def _next(console: Console, result: Any) -> None:
-    comal = _program()
     archive, key, name = (
         shlex.quote(str(part))
         for part in (result.archive, result.keys[0], Path(result.keys[0]).name)
     )
     raster, tiles = (shlex.quote(str(result.folder / name)) for name in (RASTER, TILES))
     lines = (
-        f"{comal} info {archive}",
-        f"{comal} ls {archive} | head",
-        f"{comal} taco sql {archive} 'SELECT id FROM data LIMIT 3'",  # noqa: S608 - shown, not run
-        f"{comal} get {archive} {key} -o {name}",
-        f"{comal} check {archive}",
-        f"{comal} serve {archive} {raster} {tiles}",
+        f"comal info {archive}",
+        f"comal ls {archive} | head",
+        f"comal taco sql {archive} 'SELECT id FROM data LIMIT 3'",  # noqa: S608 - shown, not run
+        f"comal get {archive} {key} -o {name}",
+        f"comal check {archive}",
+        f"comal serve {archive} {raster} {tiles}",
     )
     console.print()
     console.print(Text.assemble(("Look at   ", "bold green"), str(result.sheet)), soft_wrap=True)
@@ -90,17 +87,6 @@ def _next(console: Console, result: Any) -> None:
         console.print(Panel(Text("\n".join(lines)), title="type next", expand=False))
     else:
         console.print("Type next\n  " + "\n  ".join(lines), soft_wrap=True)
-
-
-def _program() -> str:
-    """How to call this program again: by its name where the shell finds it, else as it was."""
-    called = sys.argv[0]
-    if Path(called).name != "comal" or not Path(called).is_file():
-        return "comal"
-    found = shutil.which("comal")
-    if found is not None and Path(found).samefile(called):
-        return "comal"
-    return shlex.quote(called)
 
 
 def _summary(result: Any) -> dict[str, Any]:
