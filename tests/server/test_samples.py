@@ -134,53 +134,35 @@ def test_box_and_time_as_the_reader_filters(app: Any, archives: dict[str, Path])
         assert ids(app, f"datetime={period}") == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "condition"),
-    [
-        ("cloud_cover < 20", "cloud_cover < 20"),
-        ("20 > cloud_cover", "20 > cloud_cover"),
-        ("cloud_cover <> 10", "cloud_cover <> 10"),
-        ("NOT cloud_cover = 10", "NOT cloud_cover = 10"),
-        ("cloud_cover IS NULL", "cloud_cover IS NULL"),
-        ("cloud_cover is not null and clear", "cloud_cover IS NOT NULL AND clear"),
-        ("split = 'train' OR cloud_cover >= 40", "split = 'train' OR cloud_cover >= 40"),
-        ("split IN ('test', 'x''y')", "split IN ('test', 'x''y')"),
-        ("split NOT IN ('test')", "split NOT IN ('test')"),
-        ("cloud_cover BETWEEN 10 AND 3.0e1", "cloud_cover BETWEEN 10 AND 30"),
-        ("cloud_cover NOT BETWEEN 10 AND 30", "cloud_cover NOT BETWEEN 10 AND 30"),
-        ("id LIKE 'scene _'", "id LIKE 'scene _'"),
-        ("id NOT LIKE '%4'", "id NOT LIKE '%4'"),
-        (
-            "\"stac:time_start\" > TIMESTAMP('2023-02-01T00:00:00Z')",
-            "\"stac:time_start\" > TIMESTAMP '2023-02-01'",
-        ),
-        ("stac:time_start >= DATE('2023-03-01')", "\"stac:time_start\" >= TIMESTAMP '2023-03-01'"),
-        ("stac:time_start = '2023-03-01'", "\"stac:time_start\" = TIMESTAMP '2023-03-01'"),
-        ("stac:time_start > '2023-05-01'", "\"stac:time_start\" > TIMESTAMP '2023-05-02'"),
-        (
-            "stac:time_start IN (DATE('2023-02-01'), DATE('2023-03-01'))",
-            'month("stac:time_start") IN (2, 3)',
-        ),
-        ("clear = FALSE", "clear = FALSE"),
-        (
-            "(clear OR split='train') AND NOT (cloud_cover < 10)",
-            "(clear OR split='train') AND NOT (cloud_cover < 10)",
-        ),
-        ("TRUE", "TRUE"),
-        ("NOT NOT clear", "clear"),
-        ("cloud_cover = cloud_cover", "cloud_cover = cloud_cover"),
-    ],
+SAME = (
+    *("cloud_cover < 20", "20 > cloud_cover", "cloud_cover <> 10", "NOT cloud_cover = 10"),
+    *("cloud_cover IS NULL", "cloud_cover is not null and clear", "clear = FALSE", "TRUE"),
+    *("split = 'train' OR cloud_cover >= 40", "split IN ('test', 'x''y')", "split NOT IN ('test')"),
+    *("cloud_cover BETWEEN 10 AND 3.0e1", "cloud_cover NOT BETWEEN 10 AND 30", "NOT NOT clear"),
+    *("id LIKE 'scene _'", "id NOT LIKE '%4'", "cloud_cover = cloud_cover"),
+    "(clear OR split='train') AND NOT (cloud_cover < 10)",
 )
-def test_filters_mean_what_sql_means(
-    app: Any, archives: dict[str, Path], text: str, condition: str
-) -> None:
-    expected = taco.load(archives["scenes"]).sql(f"SELECT * FROM data WHERE {condition}")
-    assert ids(app, f"filter={quote(text)}") == expected.data["id"].to_pylist()
-    shown = ask(app, f"/scenes/items?filter={quote(text)}").json()["python"]
-    names: dict[str, Any] = {}
-    code = shown.replace('taco.load("scenes.tacozip")', f"taco.load({str(archives['scenes'])!r})")
-    exec(code, names)  # the lines that people copy do the same
-    assert names["rows"]["id"].to_pylist() == expected.data["id"].to_pylist()
+"""Filters that DuckDB takes as they are."""
+START = '"stac:time_start"'
+FILTERS = {text: text for text in SAME} | {
+    f"{START} > TIMESTAMP('2023-02-01T00:00:00Z')": f"{START} > TIMESTAMP '2023-02-01'",
+    "stac:time_start >= DATE('2023-03-01')": f"{START} >= TIMESTAMP '2023-03-01'",
+    "stac:time_start = '2023-03-01'": f"{START} = TIMESTAMP '2023-03-01'",
+    "stac:time_start > '2023-05-01'": f"{START} > TIMESTAMP '2023-05-02'",
+    "stac:time_start IN (DATE('2023-02-01'), DATE('2023-03-01'))": f"month({START}) IN (2, 3)",
+}
+
+
+def test_filters_mean_what_sql_means(app: Any, archives: dict[str, Path]) -> None:
+    data = taco.load(archives["scenes"])
+    for text, condition in FILTERS.items():
+        expected = data.sql(f"SELECT * FROM data WHERE {condition}").data["id"].to_pylist()
+        document = ask(app, f"/scenes/items?filter={quote(text)}").json()
+        assert [item["id"] for item in document["features"]] == expected, text
+        names: dict[str, Any] = {}
+        path = f"taco.load({str(archives['scenes'])!r})"
+        exec(document["python"].replace('taco.load("scenes.tacozip")', path), names)
+        assert names["rows"]["id"].to_pylist() == expected, "the lines that people copy do the same"
 
 
 def test_table_and_columns(app: Any) -> None:
@@ -245,16 +227,6 @@ def test_bytes(app: Any, archives: dict[str, Path]) -> None:
     assert image == data.read_bytes("scene 1/image.tif")
     for path in ("scene%202", "scene%202/nothing", "", "..%2F..%2Fetc%2Fpasswd", "scene%202/../x"):
         assert ask(app, f"/scenes/data/{path}").status == 404
-
-
-def test_large_bytes_come_in_blocks(tmp_path: Path) -> None:
-    payload = np.random.default_rng(1).bytes(9 * 1024 * 1024)
-    path = tmp_path / "a.tortilla"
-    tortilla.create([tortilla.Sample(id="big", path=payload, file_format="BYTES")], path)
-    app = server.app({"a": str(path)})
-    assert ask(app, "/a/data/big").body == payload
-    part = ask(app, "/a/data/big", headers={"Range": "bytes=1048570-5242890"})
-    assert part.body == payload[1048570:5242891]
 
 
 def test_damaged_sample_is_500(tmp_path: Path, archives: dict[str, Path]) -> None:
