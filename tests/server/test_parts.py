@@ -16,7 +16,7 @@ from comal.server.cql2 import matching, parse
 from comal.server.http import best_type, encodings
 from comal.server.render import parse_expression, rescaled, terrain
 from comal.server.sources import tile_meets, tile_ranges
-from comal.server.storedtiles import archive_headers
+from comal.server.tilesets import archive_headers
 
 FEW = settings(max_examples=60, deadline=None)
 
