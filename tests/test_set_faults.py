@@ -36,6 +36,7 @@ SETS: dict[str, tuple[Make | None, str]] = {
     "raquet_parts": (None, "parts"),
     "replace_raquet_parts": (operations.raquet_parts, "parts"),
     "replace_taco_folder": (operations.taco_folder, "b"),
+    "replace_taco_zip": (operations.create_taco, "a.tacozip"),
     "put": (operations.build, "out"),
 }
 """What is there before, and a name to check."""

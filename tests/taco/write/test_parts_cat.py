@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import io
-import itertools
 import json
 import shutil
 import struct
@@ -18,11 +16,10 @@ import pytest
 
 from comal.errors import ConflictError, InvalidInputError, NotThisFormatError
 from comal.limits import parse_size
-from comal.storage import targetlock
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.model.levels import Level
 from comal.taco.spec import TacoWarning
-from comal.taco.writing import containers, creating
+from comal.taco.writing import containers
 from comal.taco.writing.containers import Spans
 from comal.taco.writing.creating import create
 from comal.taco.writing.tacocat import create_tacocat, create_tacollection
@@ -51,22 +48,11 @@ def test_parts_by_size_lose_nothing(tmp_path: Path) -> None:
     assert list(found) == sorted(found, key=list(found).index)
 
 
-def test_groups_by_field_and_size(tmp_path: Path) -> None:
-    made = create(
-        dataset(nested(6)),
-        tmp_path / "d.zip",
-        group_by="group",
-        split_size="1 KB",
-        consolidate=False,
-    )
-    assert names(made) == [
-        *(f"d_even_part000{n}.zip" for n in (1, 2, 3)),
-        *(f"d_odd_part000{n}.zip" for n in (1, 2, 3)),
-    ]
+def test_groups_by_fields_and_size(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"split_size": "1 KB", "consolidate": False}
+    made = create(dataset(nested(6)), tmp_path / "d.zip", group_by="group", **how)
+    assert names(made) == [f"d_{key}_part000{n}.zip" for key in ("even", "odd") for n in (1, 2, 3)]
     assert Archive(made[4]).level(0)["id"].to_pylist() == ["s3"]
-
-
-def test_groups_by_several_fields_and_null(tmp_path: Path) -> None:
     values = [("x y", 1), ("x y", 2), (None, 1)]
     tortilla = Tortilla([Sample(f"s{n}", b"", a=a, b=b) for n, (a, b) in enumerate(values)])
     made = create(dataset(tortilla), tmp_path / "d.zip", group_by=["a", "b"], consolidate=False)
@@ -180,41 +166,6 @@ def test_a_file_that_is_no_archive_is_never_removed(
         with pytest.raises(ConflictError, match="d_part0007" if overwrite else "d_part000"):
             create(dataset(samples(2)), tmp_path / "d.zip", split_size=600, overwrite=overwrite)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-@WAYS
-def test_a_failure_leaves_the_old_set(
-    tmp_path: Path, samples: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whenever it fails, all old parts and their index stand, and nothing of the new set."""
-    how: dict[str, Any] = {"split_size": 600}
-    create(dataset(samples(12)), tmp_path / "d.zip", **how)
-
-    old = files_below(tmp_path)
-    calls = 0
-
-    def failing(real: Any, at: int, error: BaseException) -> Any:
-        def call(*args: Any, **named: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == at:
-                raise error
-            return real(*args, **named)
-
-        return call
-
-    errors = (KeyboardInterrupt(), OSError(errno.EIO, "broken disk"))
-    steps = ((creating, "write_tacocat", 1), (targetlock, "exchange", 4), (Path, "rename", 4))
-    for module, name, most in steps:
-        for at, error in itertools.product(range(1, most + 1), errors):
-            calls = 0
-            with monkeypatch.context() as patched:
-                patched.setattr(module, name, failing(getattr(module, name), at, error))
-                with pytest.raises((KeyboardInterrupt, OSError)):
-                    create(dataset(samples(3)), tmp_path / "d.zip", overwrite=True, **how)
-            assert files_below(tmp_path) == old, (name, at, error)
-    new = create(dataset(samples(3)), tmp_path / "d.zip", overwrite=True, **how)
-    assert set(tmp_path.iterdir()) == set(new)
 
 
 @WAYS
