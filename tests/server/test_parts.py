@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from comal.server.cql2 import matching, parse
 from comal.server.http import best_type, encodings
 from comal.server.render import parse_expression, rescaled, terrain
-from comal.server.sources import tile_meets, tile_ranges
+from comal.server.sources import middle_tile, tile_meets
 from comal.server.tilesets import archive_headers
 
 FEW = settings(max_examples=60, deadline=None)
@@ -116,17 +116,19 @@ def test_terrain_comes_back(height: float) -> None:
 
 @FEW
 @given(st.integers(0, 8), st.floats(-180, 180), st.floats(-85, 85))
-def test_ranges_hold_the_tiles_of_their_points(z: int, lon: float, lat: float) -> None:
+def test_boxes_meet_the_tiles_of_their_points(z: int, lon: float, lat: float) -> None:
     from comal.grid import mercator
 
     x, y = mercator.lonlat_to_xy(lon, lat, z)
     side = (1 << z) - 1
     tile = min(int(x), side), min(int(y), side)
     assert tile_meets(z, *tile, (lon, lat, lon, lat))
-    every = list(tile_ranges((-180, -85.0511287798066, 180, 85.0511287798066), z))
-    assert every == [(0, 0, side + 1, side + 1)]
-    crossing = list(tile_ranges((170, -10, -170, 10), z))
-    assert len(crossing) == 2
+    for world in ((-180, -90, 180, 90), (-200, -99, 181, 99)):
+        assert tile_meets(z, *tile, world)
+        assert middle_tile(world, z) == (z, side // 2, side // 2)
+    assert tile_meets(z, *tile, (170, -90, -170, 90)) or -170 < lon < 170
+    assert not tile_meets(5, 16, 16, (170, -90, -170, 90))
+    assert middle_tile((0, 88, 1, 89), z)[2] == 0
 
 
 def test_headers_of_strangers() -> None:
