@@ -163,10 +163,18 @@ def awaiting(
 # -- spans ----------------------------------------------------------------------------------------
 
 
+def cut(known: Sequence[Piece], offset: int, size: int) -> Piece | None:
+    """A span out of the piece that holds it; None where none does."""
+    for piece in known:
+        start = offset - piece.offset
+        if start >= 0 and start + size <= len(piece.data):
+            return Piece(piece.data[start : start + size], offset, piece.total)
+    return None
+
+
 def read_span(known: Sequence[Piece], offset: int, size: int, href: str = "") -> Plan[bytes]:
     """The bytes of a span, from a piece that is here already or by one more request."""
-    for piece in known:
-        if piece.holds(offset, size):
-            return piece.slice(offset, size)
-    (piece,) = yield [ByteRange(offset, size, href)]
-    return piece.data
+    found = cut(known, offset, size)
+    if found is None:
+        (found,) = yield [ByteRange(offset, size, href)]
+    return found.data

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from comal.errors import ComalError, InvalidMetadataError, LimitExceededError, shown, translated
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.plan import ByteRange, Piece, Plan
+from comal.plan import ByteRange, Piece, Plan, cut
 from comal.table.schema import check_schema, plain_schema
 from comal.table.thrift import (
     BINARY,
@@ -91,21 +91,18 @@ def footer_plan(
             "not a Parquet file", where=where, found=f"{span.size} bytes", expected="12 at least"
         )
     pieces = list(known)
-    end = _held(pieces, span.offset + span.size - 8, 8)
+    end = cut(pieces, span.end - 8, 8)
     if end is None:
         size = min(TAIL, span.size)
         pieces += yield [ByteRange(span.end - size, size, span.href)]
-        end = _held(pieces, span.end - 8, 8)
+        end = cut(pieces, span.end - 8, 8)
         assert end is not None, "a piece answers its request"
-    size = _footer_size(end, span, limits, where)
+    size = _footer_size(end.data, span, limits, where)
     # pyarrow reads the last 64 KiB of any file: kept where they are here, they cost no request.
     kept = max(size, min(TAIL, span.size))
-    data = _held(pieces, span.end - kept, kept) or _held(pieces, span.end - size, size)
-    total = pieces[-1].total
-    if data is None:
-        (piece,) = yield [ByteRange(span.end - size, size, span.href)]
-        data = piece.data
-    tail = Piece(data, span.end - len(data), total)
+    tail = cut(pieces, span.end - kept, kept) or cut(pieces, span.end - size, size)
+    if tail is None:
+        (tail,) = yield [ByteRange(span.end - size, size, span.href)]
     return _parsed(tail, size, span, limits, where)
 
 
@@ -123,13 +120,6 @@ def _parsed(tail: Piece, size: int, span: ByteRange, limits: Limits, where: str)
         # Refuses some fields that the schema of a damaged footer may hold, such as null types
         # that are required.
         return Footer(metadata, plain_schema(schema), layout, span, tail)
-
-
-def _held(pieces: Sequence[Piece], offset: int, size: int) -> bytes | None:
-    for piece in pieces:
-        if piece.holds(offset, size):
-            return piece.slice(offset, size)
-    return None
 
 
 def _footer_size(end: bytes, span: ByteRange, limits: Limits, where: str) -> int:

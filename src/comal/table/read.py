@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from comal.errors import InvalidInputError, shown, translated
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.plan import ByteRange, Piece
+from comal.plan import ByteRange, Piece, cut
 from comal.table.decode import BATCH, Decoder, Ranges, SpanFile
 from comal.table.footer import BROKEN, Footer, where_of
 
@@ -227,16 +227,10 @@ class ParquetTable:
         """One piece for each column chunk; what is not known comes by one fetch."""
         chunks = self._chunks(names, groups)
         self.limits.check("table_bytes", sum(chunk.size for chunk in chunks), self.where)
-        pieces = [self._held(chunk) for chunk in chunks]
+        pieces = [cut(self._known, chunk.offset, chunk.size) for chunk in chunks]
         missing = [chunk for chunk, piece in zip(chunks, pieces, strict=True) if piece is None]
         fetched = iter(self.source.fetch(missing) if missing else [])
         return [next(fetched) if piece is None else piece for piece in pieces]
-
-    def _held(self, chunk: ByteRange) -> Piece | None:
-        for piece in self._known:
-            if piece.holds(chunk.offset, chunk.size):
-                return Piece(piece.slice(chunk.offset, chunk.size), chunk.offset, piece.total)
-        return None
 
     def _decoder(self, names: Sequence[str], groups: Sequence[int]) -> Decoder:
         pieces = self._fetched(names, groups)

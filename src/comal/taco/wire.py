@@ -23,7 +23,7 @@ from comal.errors import (
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, KIB, Limits
-from comal.plan import ByteRange, Head, Piece, Plan, Tail, Wanted, Whole
+from comal.plan import ByteRange, Head, Piece, Plan, Tail, Wanted, Whole, cut
 from comal.table import Footer, footer_plan
 from comal.taco import spec
 from comal.ziparchive.local import local_before, prefix_size
@@ -232,17 +232,17 @@ def _read_metadata(
     for span in header.levels:
         limits.check("table_bytes", span.size, where)
         ending = min(span.size, _LEVEL_TAIL)
-        if not _known(known, span.end - ending, ending) and not _known(
-            known, span.offset, span.size
-        ):
+        here = cut(known, span.end - ending, ending) or cut(known, span.offset, span.size)
+        if here is None:
             missing.append(ByteRange(span.end - ending, ending))
     limits.check("json_bytes", header.collection.size, where)
     start = max(0, header.collection.offset - prefix)
-    if not _known(known, start, header.collection.end - start):
+    if cut(known, start, header.collection.end - start) is None:
         missing.append(ByteRange(start, header.collection.end - start))
     if missing:
         known += yield missing
-    raw = _slice(known, header.collection.offset, header.collection.size)
+    raw = cut(known, header.collection.offset, header.collection.size)
+    assert raw is not None, "what was missing has been fetched"
     footers = []
     for span in header.levels:
         footer = yield from footer_plan(span, known, limits)
@@ -252,7 +252,7 @@ def _read_metadata(
         yield from _check_slots(spans, names, known, header, where)
     return Opened(
         container,
-        strictjson.loads(raw, f"{where}: {spec.COLLECTION}", limits),
+        strictjson.loads(raw.data, f"{where}: {spec.COLLECTION}", limits),
         tuple(footers),
         header,
         tuple(known),
@@ -273,18 +273,16 @@ def _check_slots(
     the checksum of TACO_HEADER is wrong, the rest is fetched, for then nothing else vouches for
     the spans.
     """
-    wanted = []
-    for span in spans:
-        start = max(0, span.offset - _LOCAL_PREFIX)
-        if header.problems and not _known(known, start, span.offset - start):
-            wanted.append(ByteRange(start, span.offset - start))
-    pieces = [*known, *((yield wanted) if wanted else ())]
-    for span, name in zip(spans, names, strict=True):
-        start = max(0, span.offset - _LOCAL_PREFIX)
-        if not _known(pieces, start, span.offset - start):
-            continue
-        before = _slice(pieces, start, span.offset - start)
-        local_before(before, name, span.size, where=where)
+    starts = [max(0, span.offset - _LOCAL_PREFIX) for span in spans]
+    before = [ByteRange(at, span.offset - at) for at, span in zip(starts, spans, strict=True)]
+    heads = [cut(known, one.offset, one.size) for one in before]
+    missing = [one for one, head in zip(before, heads, strict=True) if head is None]
+    if header.problems and missing:
+        fetched = iter((yield missing))
+        heads = [next(fetched) if head is None else head for head in heads]
+    for head, span, name in zip(heads, spans, names, strict=True):
+        if head is not None:
+            local_before(head.data, name, span.size, where=where)
 
 
 def open_folder_plan(
@@ -317,11 +315,3 @@ def open_folder_plan(
         footer = yield from footer_plan(ByteRange(0, tail.total, href), [tail], limits)
         footers.append(footer)
     return Opened(container, document, tuple(footers), None)
-
-
-def _known(pieces: Sequence[Piece], offset: int, size: int) -> bool:
-    return any(piece.holds(offset, size) for piece in pieces)
-
-
-def _slice(pieces: Sequence[Piece], offset: int, size: int) -> bytes:
-    return next(piece.slice(offset, size) for piece in pieces if piece.holds(offset, size))

@@ -20,7 +20,7 @@ from typing import Literal
 
 from comal.errors import ComalError, InvalidMetadataError, NotThisFormatError, shown
 from comal.limits import DEFAULT_LIMITS, KIB, MIB, Limits
-from comal.plan import ByteRange, Head, Piece, Plan, Tail, Wanted
+from comal.plan import ByteRange, Head, Piece, Plan, Tail, Wanted, cut
 
 Layout = Literal["v0.5", "v0.1", "v0.0"]
 
@@ -188,7 +188,7 @@ def open_plan(
     head, end = yield [Head(HEADER_SIZE), Tail(tail)]
     header = parse_header(head.data, head.total, where)
     needed = _needed(header, 0, limits, where)
-    missing = [span for span in needed if _held([end], span) is None]
+    missing = [span for span in needed if cut([end], span.offset, span.size) is None]
     known = [end, *((yield missing) if missing else ())]
     return _opened(header, 0, head.total, known, needed)
 
@@ -206,17 +206,10 @@ def _needed(header: Header, base: int, limits: Limits, where: str) -> list[ByteR
 def _opened(
     header: Header, base: int, size: int, known: Sequence[Piece], needed: Sequence[ByteRange]
 ) -> Opened:
-    footer, *rest = (_held(known, span) for span in needed)
+    footer, *rest = (cut(known, span.offset, span.size) for span in needed)
     assert footer is not None, "what was missing has been fetched"
     collection = rest[0].data if rest and rest[0] is not None else None
     return Opened(header, footer, base, size, collection)
-
-
-def _held(pieces: Sequence[Piece], span: ByteRange) -> Piece | None:
-    for piece in pieces:
-        if piece.holds(span.offset, span.size):
-            return Piece(piece.slice(span.offset, span.size), span.offset, piece.total)
-    return None
 
 
 def children_plan(
@@ -284,7 +277,9 @@ class _Child:
             )
         except ComalError as error:
             self.error = error
-        self.missing = [span for span in self.needed if _held(self.known, span) is None]
+        self.missing = [
+            span for span in self.needed if cut(self.known, span.offset, span.size) is None
+        ]
 
     def opened(self) -> Opened | ComalError:
         if self.header is None or self.error is not None:
