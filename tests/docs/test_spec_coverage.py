@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from comal.raquet import wire
-from comal.raquet.checking.codes import CODES as RAQUET_CODES
+from comal.raquet.checking.run import CODES as RAQUET_CODES
 from comal.taco import spec as taco_spec
 from comal.taco.checking.codes import CODES as TACO_CODES
 from comal.tapalcatl import spec as tapalcatl_spec

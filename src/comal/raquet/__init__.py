@@ -12,8 +12,8 @@ from comal.public import exports
 if TYPE_CHECKING:
     from comal.check import LEVELS as LEVELS
     from comal.check import Report as Report
-    from comal.raquet.checking.codes import CODES as CODES
     from comal.raquet.checking.repairing import repair as repair
+    from comal.raquet.checking.run import CODES as CODES
     from comal.raquet.checking.run import check as check
     from comal.raquet.documents import metadata_json as metadata_json
     from comal.raquet.exporting import Exported as Exported

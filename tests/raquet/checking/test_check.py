@@ -15,7 +15,7 @@ import pytest
 from comal import raquet
 from comal.errors import InvalidInputError, NotThisFormatError, ObjectNotFoundError
 from comal.plan import ByteRange, run
-from comal.raquet.checking.codes import CODES
+from comal.raquet.checking.run import CODES
 from comal.storage import open_source
 from comal.table import footer_plan
 from tests.raquet.build import cell
@@ -572,41 +572,16 @@ def _changed(path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
     return path.with_name("changed.parquet")
 
 
-OTHER: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "sum_squares": lambda one: one.update(sum_squares=one["sum_squares"] * 1.001),
-    "quantile": lambda one: one["quantiles"]["4"].__setitem__(1, one["max"]),
-    "first quantile": lambda one: one["quantiles"]["19"].__setitem__(0, one["min"] - 1),
-    "top value": lambda one: one["top_values"].update(
-        {next(iter(one["top_values"])): max(one["top_values"].values()) + 1}
-    ),
-    "top value that is not there": lambda one: one["top_values"].update({"77777": 1}),
-    "top value that is none": lambda one: one["top_values"].update({"a": 1}),
-}
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16", "int32", "uint64", "float32"])
-@pytest.mark.parametrize("name", [None, *OTHER])
-def test_every_number_of_the_statistics_is_compared(
-    tmp_path: Path, dtype: str, name: str | None
-) -> None:
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "uint64", "float32"])
+def test_sums_of_squares_are_compared(tmp_path: Path, dtype: str) -> None:
     pixels = noise((1, 80, 90), dtype)
     if dtype != "uint8":
         pixels = (pixels.astype("float64") % 5_000).astype(dtype)
-    source = on_grid(tmp_path / "a.tif", pixels, nodata=0)
     path = tmp_path / "a.parquet"
-    raquet.write(source, path, block_size=32)
-    if name is None:
-        assert raquet.check(path, statistics=True).total == 0
-        return
-    key = {"sum_squares": name}.get(name, "top_values" if "top" in name else "quantiles")
-    known = raquet.open(path).metadata.bands[0].statistics
-    assert known is not None
-    if not getattr(known, key) or known.approximated:
-        assert key != "sum_squares"
-        return
-    found = raquet.check(_changed(path, OTHER[name]), statistics=True)
-    is_compared = key == "sum_squares" or dtype != "float32"
-    assert ("raquet-statistics-differ" in found.counts) is is_compared
+    raquet.write(on_grid(tmp_path / "a.tif", pixels, nodata=0), path, block_size=32)
+    assert raquet.check(path, statistics=True).total == 0
+    other = _changed(path, lambda one: one.update(sum_squares=one["sum_squares"] * 1.001))
+    assert raquet.check(other, statistics=True).counts == {"raquet-statistics-differ": 1}
 
 
 def test_the_page_index_leads_to_the_pages(tmp_path: Path) -> None:

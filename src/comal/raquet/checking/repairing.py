@@ -21,16 +21,17 @@ from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.progress import Progress, silent
 from comal.raquet import spec
 from comal.raquet.blobs import encode
-from comal.raquet.checking.codes import CODES
-from comal.raquet.checking.document import PLACE, aligned_window, contradiction
-from comal.raquet.checking.run import read_footer
-from comal.raquet.checking.table import (
+from comal.raquet.checking.file import (
+    PLACE,
     Subject,
+    aligned_window,
     check_bands,
     check_columns,
+    contradiction,
     read_subject,
     told_stamps,
 )
+from comal.raquet.checking.run import CODES, read_footer
 from comal.raquet.checking.tiles import REPAIRED_BY, DecodedBlob, decoded_blob
 from comal.raquet.documents import metadata_json
 from comal.raquet.reading.coverage import Coverage, coverages

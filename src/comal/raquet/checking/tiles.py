@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,12 +18,11 @@ from comal.limits import Limits
 from comal.progress import Progress
 from comal.raquet import blobs, spec
 from comal.raquet.blobs import decode
-from comal.raquet.checking.document import aligned_window
-from comal.raquet.checking.table import Subject
+from comal.raquet.checking.file import Subject, aligned_window
 from comal.raquet.querying.moments import Moments, of_tile
 from comal.raquet.reading.coverage import Coverage, coverage_of, coverages
 from comal.raquet.reading.pixels import alpha_of, stored_nodata, valid_of
-from comal.raquet.spec import Band, BandStatistics, Metadata
+from comal.raquet.spec import Band, Metadata
 
 Pixels = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -262,7 +260,6 @@ Tile = tuple[int, int, int]
 
 _CLOSE = 1e-6
 _SQUARES = "sum_squares"
-_WHOLE = re.compile(r"-?\d{1,20}").fullmatch
 _FIRST = np.array([0])
 
 
@@ -277,61 +274,6 @@ class Counted:
         """Add the pixels of another tile."""
         self.least.merge(_FIRST, other.least)
         self.most.merge(_FIRST, other.most)
-
-
-@dataclass(slots=True)
-class Ranks:
-    """Where the values that quantiles and top values of a band name stand among its pixels."""
-
-    values: npt.NDArray[np.int64]
-    """Each once, ascending."""
-    counts: npt.NDArray[np.int64]
-    """Pixels below the first value, at it, between it and the second, and so on."""
-
-    @classmethod
-    def of(cls, band: Band) -> Ranks | None:
-        """Of a band of integers whose document names such values."""
-        found = band.statistics
-        if found is None or found.approximated or np.dtype(band.dtype).kind == "f":
-            return None
-        named = {value for one in (found.quantiles or {}).values() for value in one}
-        named |= {int(text) for text in found.top_values or {} if _WHOLE(text)}
-        limits = np.iinfo(np.int64)
-        values = sorted({int(v) for v in named if v == int(v) and limits.min <= v <= limits.max})
-        if not values:
-            return None
-        return cls(np.array(values, np.int64), np.zeros(2 * len(values) + 1, np.int64))
-
-    def add(self, pixels: Any) -> None:
-        """Count the valid pixels of a tile."""
-        if pixels.dtype == np.uint64:
-            pixels = np.minimum(pixels, np.uint64(np.iinfo(np.int64).max)).astype(np.int64)
-        at = np.searchsorted(self.values, pixels)
-        same = self.values[np.minimum(at, len(self.values) - 1)] == pixels
-        self.counts += np.bincount(2 * at + same, minlength=len(self.counts))
-
-    def difference(self, found: BandStatistics) -> str | None:
-        """Which quantile or top value the pixels contradict, the first of them."""
-        ends = np.cumsum(self.counts)
-        spans: dict[float, tuple[int, int]] = {
-            int(value): (int(ends[2 * n]), int(ends[2 * n + 1]))
-            for n, value in enumerate(self.values.tolist())
-        }
-        for text, count in (found.top_values or {}).items():
-            if not _WHOLE(text):
-                return f"{shown(text)} in top_values is no value of a pixel"
-            below, upto = spans.get(int(text), (0, count))
-            if upto - below != count:
-                return f"{shown(text)} stands {count} times in top_values, {upto - below} in pixels"
-        last = int(ends[-1]) - 1
-        for key, values in (found.quantiles or {}).items():
-            for n, value in enumerate(values, 1):
-                below, upto = spans.get(value, (0, last + 1))
-                # Writers round ranks down, up or to the nearest.
-                rank = last * n / (len(values) + 1)
-                if not below <= math.ceil(rank) or not upto > math.floor(rank):
-                    return f"quantile {n} of {shown(key)} is {value}, with {below} pixels below it"
-        return None
 
 
 @dataclass(slots=True)
@@ -355,8 +297,6 @@ class BandCheck:
     """Pixels outside of the bounds."""
     black: bool = True
     """Whether all of these are 0."""
-    ranks: Ranks | None = None
-    """Of the maximum zoom, like `total`."""
     total: Counted = field(default_factory=Counted)
     """Of the maximum zoom."""
 
@@ -380,7 +320,7 @@ class BandCheck:
     def _counted(self, pixels: Any, tile: Tile | None, *, reduced: bool) -> Counted:
         valid = valid_of(pixels, self.band)
         if stored_nodata(self.band) is not None and not self.hidden:
-            found = self._moments(pixels, valid, reduced=reduced)
+            found = of_tile(pixels, valid)
             return Counted(found, found)
         if self.bounds is not None and tile is not None and not reduced:
             self._see_outside(pixels, self.bounds.limits(*tile, pixels.shape, reduced=False))
@@ -388,15 +328,10 @@ class BandCheck:
         if self.cover is not None and tile is not None:
             limits = self.cover.limits(*tile, pixels.shape, reduced=reduced)
         chosen = valid if limits is None else valid & limits[1]
-        most = self._moments(pixels, chosen, reduced=reduced)
+        most = of_tile(pixels, chosen)
         if self.cover is None or tile is None or self.hidden:
             return Counted(Moments.empty(1), most)
         return Counted(most if limits is None else of_tile(pixels, valid & limits[0]), most)
-
-    def _moments(self, pixels: Any, valid: Bools, *, reduced: bool) -> Moments:
-        if self.ranks is not None and not reduced:
-            self.ranks.add(pixels[valid])
-        return of_tile(pixels, valid)
 
     def _see_outside(self, pixels: Any, limits: Any) -> None:
         if limits is not None:
@@ -435,9 +370,6 @@ class BandCheck:
             if self.part
             else self._difference(values, self.total)
         )
-        known = self.total.most.count[0] in (self.total.least.count[0], found.count)
-        if reason is None and self.ranks is not None and known and self.exact and not self.part:
-            reason = self.ranks.difference(found)
         if reason is not None:
             findings.add("raquet-statistics-differ", f"band {shown(self.band.name)}", reason)
 
@@ -471,7 +403,6 @@ def band_checks(metadata: Metadata) -> list[BandCheck]:
             not lossy,
             part,
             None if hidden or cover is not None else bounds,
-            ranks=Ranks.of(band),
         )
         for band, cover in zip(metadata.bands, covers, strict=True)
     ]
