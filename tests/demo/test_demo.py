@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import comal
 from comal import demo
 from comal.cli import root
-from comal.demo import pictures, scenes
+from comal.demo import pipeline, scenes
 from comal.errors import InvalidInputError
 from comal.raster import open_raster
 
@@ -146,12 +146,10 @@ def test_scenes_are_what_they_say() -> None:
 def test_contact_sheet_keeps_shapes_and_colours() -> None:
     red = np.zeros((3, 40, 90), np.uint8)
     red[0] = 200
-    drawn = [pictures.Picture("a", "note", red)] * 4
-    data = pictures.contact_sheet(drawn, columns=2, width=100, legend=[("red", (200, 0, 0))])
-    shown = pictures.from_png("sheet", "", data).rgb
+    with open_raster(pipeline.contact_sheet([red] * 4, columns=2, width=100)) as sheet:
+        shown = sheet.read()
     found = np.argwhere((shown == np.array([200, 0, 0])[:, None, None]).all(axis=0))
-    assert len(found) == 4 * 40 * 90 + 18 * 18
-    large = pictures.contact_sheet(
-        [pictures.Picture("b", "", np.tile(red, (1, 10, 10)))], columns=1
-    )
-    assert pictures.from_png("sheet", "", large).rgb.shape[2] == 420 + 28
+    assert len(found) == 4 * 40 * 90
+    large = pipeline.contact_sheet([np.tile(red, (1, 10, 10))], columns=1)
+    with open_raster(large) as sheet:
+        assert sheet.width == 420 + 28

@@ -105,8 +105,8 @@ ALLOWED = {
     "PIL": ("comal.server.render",),
     "google": (),
     "azure": (),
-    # Only to read a Shapefile of zones; its frames are known by what they offer.
-    "geopandas": ("comal.raster.zones",),
+    # Known by what its frames offer, never by import.
+    "geopandas": (),
     # Known by what its objects offer, never by import.
     "distributed": (),
     "rich": ("comal.cli", "comal.demo", "comal.progress"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, suppress
-from functools import cache
+from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,7 @@ from comal.geo.samples import geometry_footprints
 from comal.geo.shapes import geometry_centroids
 from comal.geo.times import isoformat, parse_instant, parse_range, timestamps
 from comal.raster.zones import load_regions, zones_of
-from tests.fuzz.base import Target, as_file, folder
+from tests.fuzz.base import Target, as_file
 
 _SQUARE = Polygon([(0, 0), (1, 0), (1, 1), (0, 1)], [[(0.2, 0.2), (0.4, 0.2), (0.4, 0.4)]])
 _SHAPES = [
@@ -78,11 +77,7 @@ def _regions(data: bytes) -> None:
 
 
 def _zones(data: bytes) -> None:
-    """A file of zones by its bytes; one that is a Shapefile lies beside a sound table."""
-    path = as_file(data, "zones.shp")
-    for name, sidecar in _sidecars().items():
-        as_file(sidecar, name)
-    zones = zones_of(path, keep=["name"])
+    zones = zones_of(as_file(data, "zones.gpkg"), keep=["name"])
     assert {len(zones.shapes)} == {len(column) for column in zones.kept.values()}
 
 
@@ -124,25 +119,9 @@ def _geopackage() -> bytes:
         return database.serialize()
 
 
-@cache
-def _sidecars() -> dict[str, bytes]:
-    """The other files of a Shapefile; none where geopandas is not installed."""
-    with suppress(ImportError):
-        import geopandas  # type: ignore[import-untyped]
-
-        path = folder() / "seed" / "zones.shp"
-        path.parent.mkdir(exist_ok=True)
-        frame = geopandas.GeoDataFrame({"name": ["a", "b"]}, geometry=[_SQUARE] * 2, crs=4326)
-        frame.to_file(path)
-        return {one.name: one.read_bytes() for one in path.parent.iterdir() if one != path}
-    return {}
-
-
 def _zone_files() -> Iterator[bytes]:
     yield from _areas()
     yield _geopackage()
-    if _sidecars():
-        yield (folder() / "seed" / "zones.shp").read_bytes()
 
 
 TARGETS = {

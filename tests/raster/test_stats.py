@@ -9,7 +9,7 @@ import rasterio
 
 from comal import raster
 from comal.errors import InvalidInputError
-from comal.raster import stats
+from comal.raster import statistics as stats
 from tests.raster.rasters import write
 from tests.support import SHARED, needs_shared
 

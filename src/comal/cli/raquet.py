@@ -350,7 +350,7 @@ def sql(style: Style, source: str, query: str, *, as_csv: bool, untrusted: bool 
 def zonal(style: Style, /, source: str, zones: str, *, as_csv: bool, **named: Any) -> None:
     """Tell statistics of the valid pixels of X within each zone of ZONES.
 
-    ZONES is a file of GeoParquet, GeoJSON or GeoPackage; a Shapefile needs geopandas.
+    ZONES is a file of GeoParquet, GeoJSON or GeoPackage; make others a GeoPackage.
 
     $ comal raquet zonal dem.parquet fields.parquet  # a line for each field, as CSV
     $ comal raquet zonal dem.parquet fields.parquet --stat mean --keep name --json

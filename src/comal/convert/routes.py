@@ -213,7 +213,7 @@ def _file(source: str) -> str:
     """The file behind the name of a variable."""
     if ":" not in source:
         return source
-    from comal.raster.variables import file_of  # noqa: PLC0415 - GDAL
+    from comal.raster.describing import file_of  # noqa: PLC0415 - GDAL
 
     return str(file_of(without_secrets(source)))
 

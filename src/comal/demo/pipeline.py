@@ -12,11 +12,11 @@ import numpy as np
 
 from comal import raquet, taco, tapalcatl
 from comal.convert import draw
-from comal.demo import pictures, scenes
-from comal.demo.pictures import Picture
+from comal.demo import scenes
 from comal.demo.scenes import IMAGE, MASK, Scenes
 from comal.errors import InvalidInputError, InvalidMetadataError, counted
-from comal.raster import preview
+from comal.raster import open_raster, preview
+from comal.raster.pictures import encode_picture
 from comal.storage import local_path, several, targets
 from comal.storage.kinds import Kind, check_ending
 from comal.storage.targetlock import Owns
@@ -30,6 +30,10 @@ SEED = 20250101
 MAPPED = f"cusco/{IMAGE}"
 """Of the made-up scenes the one that becomes a map."""
 _ROWS = 6
+_GAP = 14
+_PAPER = (250, 246, 239)
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ def run(
         target,
         target / ARCHIVE,
         sorted(made.originals),
-        [target / "pictures" / f"{picture.label}.png" for picture in drawn],
+        [target / "pictures" / f"{name}.png" for name in drawn],
         target / SHEET,
         work.steps,
     )
@@ -229,26 +233,27 @@ class _Run:
             f"every byte: {counted(report.errors, 'error')}, {counted(report.warnings, 'warning')}",
         )
 
-    def draw(self, dataset: Any, made: Scenes) -> list[Picture]:
+    def draw(self, dataset: Any, made: Scenes) -> list[str]:
+        """A picture of each sample, and all on one sheet; the names of the samples."""
         paths = dict(leaf_paths(dataset))
         if made.classes:
-            drawn = [_scene_picture(row, paths) for row in dataset.data.to_arrow().to_pylist()]
+            drawn = {
+                name: _scene_picture(name, paths)
+                for name in dataset.data.to_arrow().column("id").to_pylist()
+            }
         else:
-            drawn = [
-                pictures.from_png(Path(key).stem, "", preview(original, size=420))
+            drawn = {
+                Path(key).stem: on_paper(preview(original, size=420))
                 for key, original in made.originals.items()
-            ]
+            }
         folder = self.folder / "pictures"
         folder.mkdir()
-        for picture in drawn:
-            (folder / f"{picture.label}.png").write_bytes(picture.png())
-        if made.classes:
-            sheet = pictures.contact_sheet(drawn, width=640, legend=scenes.LAND_COVER[1:])
-        else:
-            sheet = pictures.contact_sheet(drawn)
+        for name, picture in drawn.items():
+            (folder / f"{name}.png").write_bytes(encode_picture(picture, "png"))
+        sheet = contact_sheet([*drawn.values()], width=640 if made.classes else 420)
         (self.folder / SHEET).write_bytes(sheet)
         self.step("Pictures", f"{len(drawn)} in {folder}, all together in {self.folder / SHEET}")
-        return drawn
+        return [*drawn]
 
     def map(self, made: Scenes) -> None:
         """One of the rasters as a table that SQL reads, and as tiles that maps show."""
@@ -290,12 +295,42 @@ def leaf_paths(dataset: Any) -> list[tuple[str, str]]:
     return found
 
 
-def _scene_picture(row: dict[str, Any], paths: dict[str, str]) -> Picture:
-    image = scenes.read_all(paths[f"{row['id']}/{IMAGE}"])
-    mask = scenes.read_all(paths[f"{row['id']}/{MASK}"])[0]
-    note = f"{row['stac:time_start']:%Y-%m-%d}  cloud {row['cloud_cover']:.0f}%"
-    both = [scenes.true_colour(image), scenes.colours(mask)]
-    return pictures.side_by_side(row["id"], note, both)
+def _scene_picture(name: str, paths: dict[str, str]) -> Array:
+    """Image and mask side by side: uint8, shape (3, height, width)."""
+    image = scenes.read_all(paths[f"{name}/{IMAGE}"])
+    mask = scenes.read_all(paths[f"{name}/{MASK}"])[0]
+    return np.concatenate([scenes.true_colour(image), scenes.colours(mask)], axis=2)
+
+
+def on_paper(png: bytes) -> Array:
+    """A PNG with alpha as (3, height, width); what is transparent becomes paper."""
+    with open_raster(png) as dataset:
+        pixels = dataset.read()
+    alpha = pixels[3:4].astype(np.float64) / 255
+    paper = np.array(_PAPER, np.float64)[:, None, None]
+    return np.asarray(np.round(pixels[:3] * alpha + paper * (1 - alpha)), np.uint8)
+
+
+def contact_sheet(pictures: Sequence[Array], *, columns: int = 3, width: int = 420) -> bytes:
+    """All pictures on one sheet in reading order, as PNG; none is wider or higher than `width`."""
+    cells = [_fitted(picture, width) for picture in pictures]
+    height, rows = max(cell.shape[1] for cell in cells), -(-len(cells) // columns)
+    sheet = np.empty((3, rows * (height + _GAP) + _GAP, columns * (width + _GAP) + _GAP), np.uint8)
+    sheet[:] = np.array(_PAPER, np.uint8)[:, None, None]
+    for number, cell in enumerate(cells):
+        row, column = divmod(number, columns)
+        top = _GAP + row * (height + _GAP) + (height - cell.shape[1]) // 2
+        left = _GAP + column * (width + _GAP) + (width - cell.shape[2]) // 2
+        sheet[:, top : top + cell.shape[1], left : left + cell.shape[2]] = cell
+    return encode_picture(sheet, "png")
+
+
+def _fitted(rgb: Array, limit: int) -> Array:
+    """The picture, shrunk by averaging whole blocks where it is longer than `limit`."""
+    step = -(-max(rgb.shape[1:]) // limit)
+    height, width = (side // step * step for side in rgb.shape[1:])
+    blocks = rgb[:, :height, :width].reshape(3, height // step, step, width // step, step)
+    return np.asarray(np.round(blocks.mean(axis=(2, 4))), np.uint8)
 
 
 def _as_raquet(source: Path, path: Path, nodata: int | None) -> Any:

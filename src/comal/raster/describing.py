@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import parse_qs
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import rasterio
@@ -22,10 +24,12 @@ from rasterio.io import DatasetReader
 
 from comal import storage
 from comal.errors import (
+    AccessDeniedError,
     ComalError,
     InvalidInputError,
     InvalidMetadataError,
     NotThisFormatError,
+    reason_of,
     shown,
     translated,
 )
@@ -36,24 +40,15 @@ from comal.raster.opening import (
     _FAULTS,
     _check_blocks,
     _quiet,
-    check_references,
+    crs_name,
     gdal_environment,
     head_of,
     reading,
+    refuse_complex,
     sniff_driver,
 )
-from comal.raster.reading import crs_name
 from comal.raster.values import alpha_at, stored_nodata
-from comal.raster.variables import (
-    CONTAINERS,
-    Variable,
-    head_of_any,
-    names_of,
-    no_variable,
-    refuse_container,
-    variable_of,
-)
-from comal.storage.config import StorageConfig
+from comal.storage.config import StorageConfig, default_config
 from comal.storage.location import Location, parse_href
 
 # Of a remote raster: what is kept, and what is fetched at once.
@@ -365,20 +360,8 @@ def no_crs(where: str) -> InvalidInputError:
     )
 
 
-def check_dtypes(dtypes: tuple[str, ...], where: str) -> None:
-    """Refuse pixels that no tile can hold."""
-    for dtype in dtypes:
-        if "complex" in dtype:
-            raise InvalidInputError(
-                "raster of complex numbers",
-                where=where,
-                found=dtype,
-                hint="convert it to real bands first, such as amplitude and phase",
-            )
-
-
 def _described(dataset: Any, origin: FileOrigin, where: str, crs: str | None) -> RasterInfo:
-    check_dtypes(tuple(dataset.dtypes), where)
+    refuse_complex(dataset.dtypes, where)
     if dataset.count == 0:
         raise InvalidMetadataError("raster without bands", where=where)
     own = bool(dataset.crs)
@@ -450,3 +433,242 @@ def fitting_nodata(nodata: float | None, dtype: str) -> int | float | None:
     """A nodata value, or None when the type cannot hold it, so that no pixel has it."""
     found = stored_nodata(nodata, dtype)
     return None if found is None else whole_nodata(nodata, dtype)
+
+
+# -- variables -------------------------------------------------------------------------------------
+#
+# Of files that hold several rasters, NetCDF, HDF5 and Zarr, one is named as GDAL names it,
+# ``NETCDF:"path":variable``, or by the path of the file and a variable beside it.
+
+_NAMED = re.compile(r'(NETCDF|HDF5|ZARR):(?:"([^"]+)"|([^"]+?))(?::([^":]*))?', re.IGNORECASE)
+_KINDS = ((b"CDF", ("NETCDF",)), (b"\x89HDF", ("NETCDF", "HDF5")))
+_DRIVERS = {"NETCDF": "netCDF", "HDF5": "HDF5Image", "ZARR": "Zarr"}
+CONTAINERS = ["netCDF", "HDF5", "Zarr"]
+"""Drivers that say which variables a file holds."""
+_BEFORE = {"NETCDF": "", "HDF5": "//", "ZARR": "/"}
+"""What GDAL wants before the name of a variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A raster in a file of several."""
+
+    path: str
+    kinds: tuple[str, ...]
+    """What the file may be, the likeliest first."""
+    name: str | None
+    """None for the only one."""
+
+    def openings(self) -> list[tuple[str, str]]:
+        """What GDAL may open, each with its driver."""
+        return [
+            (f'{kind}:"{self.path}"' + self._named(kind), _DRIVERS[kind]) for kind in self.kinds
+        ]
+
+    def _named(self, kind: str) -> str:
+        return f":{_BEFORE[kind]}{self.name.lstrip('/')}" if self.name else ""
+
+
+def file_of(source: Any) -> Any:
+    """The file that a source names; the source itself where it is no variable of one."""
+    found = _NAMED.fullmatch(source) if isinstance(source, str) else None
+    return source if found is None else found[2] or found[3]
+
+
+def variable_of(source: str | os.PathLike[str], variable: str | None) -> Variable | None:
+    """What is asked for, None for a plain raster.
+
+    Raises
+    ------
+    InvalidInputError
+        A remote file, a variable of a file that has none, or two variables.
+    ObjectNotFoundError, AccessDeniedError
+        The file cannot be read.
+    """
+    named = _NAMED.fullmatch(source) if isinstance(source, str) else None
+    if named is None and variable is None and not _is_zarr(source):
+        return None
+    file = source if named is None else named[2] or named[3]
+    name = (named[4] or None) if named is not None else None
+    if name and variable not in {None, name}:
+        raise InvalidInputError("two variables are named", found=variable, expected=name)
+    name = variable if name is None else name
+    if name is not None and ('"' in name or not name.isprintable() or not name.strip("/")):
+        raise InvalidInputError("not the name of a variable", found=shown(repr(name)))
+    location = parse_href(file)
+    if not location.is_local:
+        raise InvalidInputError(
+            "a variable of a remote file",
+            where=location.label,
+            hint="copy the file to this machine first, or open it with xarray",
+        )
+    path = Path(location.path).absolute()
+    kinds = _kinds_of(path) if named is None else (named[1].upper(),)
+    if '"' in str(path):
+        raise InvalidInputError("a path with a quote", where=shown(str(path)))
+    return Variable(str(path), kinds, name)
+
+
+def _is_zarr(source: Any) -> bool:
+    if not isinstance(source, str | os.PathLike) or not isinstance(os.fspath(source), str):
+        return False  # what is no path is told where it is opened
+    path = Path(os.fspath(source))
+    return path.is_dir() and any((path / n).is_file() for n in (".zgroup", ".zarray", "zarr.json"))
+
+
+def _kinds_of(path: Path) -> tuple[str, ...]:
+    if path.is_dir():
+        return ("ZARR",)
+    head = head_of(str(path), str(path))
+    for magic, kinds in _KINDS:
+        if head.startswith(magic):
+            return kinds
+    raise InvalidInputError(
+        "a raster of this format has no variables", where=str(path), expected="NetCDF, HDF5 or Zarr"
+    )
+
+
+def head_of_any(path: str) -> bytes:
+    """The first bytes of a local file, none of a folder.
+
+    Raises
+    ------
+    ObjectNotFoundError, AccessDeniedError
+        It cannot be read.
+    """
+    return b"" if Path(path).is_dir() else head_of(path, path)
+
+
+def names_of(dataset: Any) -> list[str]:
+    """The variables of a container, as they may be asked for."""
+    named = [name.rpartition(":")[2].lstrip("/") for name in dataset.subdatasets]
+    only = dataset.tags(1).get("NETCDF_VARNAME") if dataset.count else None
+    return named or [one for one in (only,) if one]
+
+
+def refuse_container(dataset: Any, where: str) -> None:
+    """Refuse a file that holds several rasters and is none itself."""
+    if dataset.count == 0 and dataset.subdatasets:
+        raise no_variable(where, None, names_of(dataset))
+
+
+def no_variable(where: str, wanted: str | None, known: list[str]) -> InvalidInputError:
+    """The error about a file of which a variable must be named, or has none of that name."""
+    return InvalidInputError(
+        "the file has no such variable" if wanted else "a file of several variables",
+        where=where,
+        found=None if wanted is None else shown(wanted),
+        expected=", ".join(map(shown, known[:40])) or None,
+        hint="say which one: variable= (--variable on the command line)",
+    )
+
+
+# -- VRT -------------------------------------------------------------------------------------------
+#
+# GDAL opens the sources of a VRT by itself, resolves their names and follows their redirects. So
+# nothing that is elsewhere is opened unless `StorageConfig.linked_origins` names its origin.
+
+_LARGEST = 64 * MIB
+_DEEPEST = 8
+_STORES = {"s3": "s3", "gs": "gs", "az": "az", "adls": "az"}
+# File systems of GDAL that ask the network, alone or around others: /vsizip//vsicurl/https://...
+_VSI = re.compile(
+    r"/vsi(curl|s3|gs|az|adls|oss|swift|hdfs|webhdfs)(_streaming)?([/?].*)", re.DOTALL
+)
+_URL = re.compile(r"(?:https?|ftp)://\S+", re.IGNORECASE)
+# Descriptions of services, which GDAL takes for the name of a file.
+_SERVICE = re.compile(r"\s*<|[A-Z][A-Z0-9_]{2,}:(?!//)", re.ASCII)
+_LOCAL = (
+    "NETCDF:",
+    "HDF5:",
+    "HDF4_EOS:",
+    "HDF4_SDS:",
+    "GTIFF_DIR:",
+    "GTIFF_RAW:",
+    "GPKG:",
+)
+
+
+def check_references(path: Path, config: StorageConfig | None = None, depth: int = 0) -> None:
+    """Refuse a VRT, or one that it leads to, with sources that may not be opened.
+
+    Raises
+    ------
+    AccessDeniedError
+        A source is elsewhere, and its origin is not named in ``linked_origins``.
+    InvalidMetadataError
+        It cannot be read as XML, or leads to itself.
+    """
+    where = str(path)
+    config = default_config() if config is None else config
+    for text in _references(path, where):
+        found = _VSI.search(text)
+        url = _URL.search(text)
+        if found is not None or url is not None:
+            _check_elsewhere(_named(found, url), where, config)
+        elif _SERVICE.match(text) and not text.startswith(_LOCAL):
+            raise _refused(where, text.strip())
+        else:
+            _check_nested(path.parent / text, where, config, depth)
+
+
+def _references(path: Path, where: str) -> Iterator[str]:
+    """All texts that may name a file: of a source, or such as begin like a place elsewhere."""
+    if path.stat().st_size > _LARGEST:
+        raise InvalidMetadataError("not a VRT", where=where, found="a file of more than 64 MiB")
+    try:
+        root = ET.fromstring(path.read_bytes())  # noqa: S314 - expat bounds its entities
+    except (ET.ParseError, ValueError) as error:
+        raise InvalidMetadataError(
+            "raster cannot be read", where=where, found=reason_of(error)
+        ) from error
+    for element in root.iter():
+        kind = (element.tag + element.get("name", "")).lower()
+        names = kind.startswith("source") or "filename" in kind or kind.endswith("dataset")
+        text = (element.text or "").strip()
+        if (text and names and kind != "sourceband" and not len(element)) or _VSI.match(text):
+            yield text
+
+
+def _named(found: re.Match[str] | None, url: re.Match[str] | None) -> str:
+    if found is None or (url is not None and found[1] == "curl" and found[3].startswith("/")):
+        assert url is not None, "one of them is there"
+        return url[0]
+    rest = found[3]
+    if found[1] == "curl":
+        return str(parse_qs(rest[1:]).get("url", [""])[0])
+    scheme = _STORES.get(found[1])
+    return f"{scheme}:/{rest}" if scheme else found[0]
+
+
+def _check_elsewhere(href: str, where: str, config: StorageConfig) -> None:
+    try:
+        location = parse_href(href)
+    except InvalidInputError as error:
+        raise _refused(where, href) from error
+    if location.is_local:
+        raise _refused(where, href)
+    if config.linked(location) is None:
+        raise _refused(where, location.label, location.origin)
+
+
+def _refused(where: str, found: str, origin: str = "its origin") -> AccessDeniedError:
+    return AccessDeniedError(
+        "a VRT leads away from this machine",
+        where=where,
+        found=shown(found),
+        hint=f"name {origin} in linked_origins if that is meant",
+    )
+
+
+def _check_nested(path: Path, where: str, config: StorageConfig, depth: int) -> None:
+    """A source that is a VRT itself, whatever its name."""
+    try:
+        with path.open("rb") as file:
+            nested = file.read(512).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<VRTDataset")
+    except (OSError, ValueError):
+        return  # GDAL says what is wrong with it
+    if nested:
+        if depth >= _DEEPEST:
+            raise InvalidMetadataError("VRTs are nested too deep", where=where)
+        check_references(path, config, depth + 1)

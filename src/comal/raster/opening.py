@@ -1,24 +1,25 @@
-"""What a VRT leads to: other files of this machine, and of the network only what is allowed.
+"""Rasters that stand for themselves: opened by their first bytes, pixels and headers read.
 
-GDAL opens the sources of a VRT by itself, resolves their names and follows their redirects. So
-nothing that is elsewhere is opened unless `StorageConfig.linked_origins` names its origin.
+GDAL works here by rules of ours: it looks at nothing beside a file, reaches no network, and its
+errors become ours.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
-from xml.etree import ElementTree as ET
 
 import numpy as np
+import pyarrow as pa
 import rasterio
 from rasterio._err import CPLE_BaseError  # no public name, yet damaged GeoTIFF keys let it out
 from rasterio.enums import MaskFlags, Resampling
@@ -38,116 +39,10 @@ from comal.errors import (
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
+from comal.parallel import results
 from comal.raster.values import Array, Mask, alpha_at, as_array, valid_mask
-from comal.storage import local_path
+from comal.storage import check_several, local_path
 from comal.storage.config import StorageConfig, default_config
-from comal.storage.location import parse_href
-
-_LARGEST = 64 * MIB
-_DEEPEST = 8
-_STORES = {"s3": "s3", "gs": "gs", "az": "az", "adls": "az"}
-# File systems of GDAL that ask the network, alone or around others: /vsizip//vsicurl/https://...
-_VSI = re.compile(
-    r"/vsi(curl|s3|gs|az|adls|oss|swift|hdfs|webhdfs)(_streaming)?([/?].*)", re.DOTALL
-)
-_URL = re.compile(r"(?:https?|ftp)://\S+", re.IGNORECASE)
-# Descriptions of services, which GDAL takes for the name of a file.
-_SERVICE = re.compile(r"\s*<|[A-Z][A-Z0-9_]{2,}:(?!//)", re.ASCII)
-_LOCAL = (
-    "NETCDF:",
-    "HDF5:",
-    "HDF4_EOS:",
-    "HDF4_SDS:",
-    "GTIFF_DIR:",
-    "GTIFF_RAW:",
-    "GPKG:",
-)
-
-
-def check_references(path: Path, config: StorageConfig | None = None, depth: int = 0) -> None:
-    """Refuse a VRT, or one that it leads to, with sources that may not be opened.
-
-    Raises
-    ------
-    AccessDeniedError
-        A source is elsewhere, and its origin is not named in ``linked_origins``.
-    InvalidMetadataError
-        It cannot be read as XML, or leads to itself.
-    """
-    where = str(path)
-    config = default_config() if config is None else config
-    for text in _references(path, where):
-        found = _VSI.search(text)
-        url = _URL.search(text)
-        if found is not None or url is not None:
-            _check_elsewhere(_named(found, url), where, config)
-        elif _SERVICE.match(text) and not text.startswith(_LOCAL):
-            raise _refused(where, text.strip())
-        else:
-            _check_nested(path.parent / text, where, config, depth)
-
-
-def _references(path: Path, where: str) -> Iterator[str]:
-    """All texts that may name a file: of a source, or such as begin like a place elsewhere."""
-    if path.stat().st_size > _LARGEST:
-        raise InvalidMetadataError("not a VRT", where=where, found="a file of more than 64 MiB")
-    try:
-        root = ET.fromstring(path.read_bytes())  # noqa: S314 - expat bounds its entities
-    except (ET.ParseError, ValueError) as error:
-        raise InvalidMetadataError(
-            "raster cannot be read", where=where, found=reason_of(error)
-        ) from error
-    for element in root.iter():
-        kind = (element.tag + element.get("name", "")).lower()
-        names = kind.startswith("source") or "filename" in kind or kind.endswith("dataset")
-        text = (element.text or "").strip()
-        if (text and names and kind != "sourceband" and not len(element)) or _VSI.match(text):
-            yield text
-
-
-def _named(found: re.Match[str] | None, url: re.Match[str] | None) -> str:
-    if found is None or (url is not None and found[1] == "curl" and found[3].startswith("/")):
-        assert url is not None, "one of them is there"
-        return url[0]
-    rest = found[3]
-    if found[1] == "curl":
-        return str(parse_qs(rest[1:]).get("url", [""])[0])
-    scheme = _STORES.get(found[1])
-    return f"{scheme}:/{rest}" if scheme else found[0]
-
-
-def _check_elsewhere(href: str, where: str, config: StorageConfig) -> None:
-    try:
-        location = parse_href(href)
-    except InvalidInputError as error:
-        raise _refused(where, href) from error
-    if location.is_local:
-        raise _refused(where, href)
-    if config.linked(location) is None:
-        raise _refused(where, location.label, location.origin)
-
-
-def _refused(where: str, found: str, origin: str = "its origin") -> AccessDeniedError:
-    return AccessDeniedError(
-        "a VRT leads away from this machine",
-        where=where,
-        found=shown(found),
-        hint=f"name {origin} in linked_origins if that is meant",
-    )
-
-
-def _check_nested(path: Path, where: str, config: StorageConfig, depth: int) -> None:
-    """A source that is a VRT itself, whatever its name."""
-    try:
-        with path.open("rb") as file:
-            nested = file.read(512).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<VRTDataset")
-    except (OSError, ValueError):
-        return  # GDAL says what is wrong with it
-    if nested:
-        if depth >= _DEEPEST:
-            raise InvalidMetadataError("VRTs are nested too deep", where=where)
-        check_references(path, config, depth + 1)
-
 
 _ENVIRONMENT = {
     "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",  # nothing beside the file is looked for
@@ -391,6 +286,18 @@ def _check_blocks(dataset: Any, limits: Limits, where: str) -> None:
     limits.check("raster_bytes", largest, f"{where}, one block")
 
 
+def refuse_complex(dtypes: Iterable[str], where: str) -> None:
+    """Refuse pixels that have no order, and that no tile can hold."""
+    for name in dtypes:
+        if "complex" in name:
+            raise InvalidInputError(
+                "raster of complex numbers",
+                where=where,
+                found=name,
+                hint="convert it to real bands first, such as amplitude and phase",
+            )
+
+
 def head_of(path: str, where: str) -> bytes:
     """The first bytes of a local file."""
     try:
@@ -451,3 +358,114 @@ def _quiet() -> Iterator[None]:
             _quiet_users -= 1
             if _quiet_users == 0:
                 _quiet_filters.__exit__(None, None, None)
+
+
+# -- headers ---------------------------------------------------------------------------------------
+
+
+_ELEMENT = "element"
+SCHEMA = pa.schema(
+    [
+        ("crs", pa.string()),
+        ("shape", pa.list_(pa.field(_ELEMENT, pa.int64()))),
+        ("geotransform", pa.list_(pa.field(_ELEMENT, pa.float64()))),
+        ("dtype", pa.string()),
+        ("nodata", pa.float64()),
+        ("driver", pa.string()),
+    ]
+)
+_BATCH = 64
+_THREADS = 8
+_CONFIDENCE = 70  # percent; how sure PROJ must be that a CRS is the one of an authority
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The header of one raster."""
+
+    crs: str | None
+    """``EPSG:32718``, or WKT where no authority knows the CRS."""
+    shape: tuple[int, int, int]
+    """Bands, rows, columns."""
+    geotransform: tuple[float, ...] | None
+    """Six numbers in GDAL order: x0, dx, rotation, y0, rotation, dy; None when there is none."""
+    dtype: str
+    """numpy name of the pixels; of the widest band when they differ."""
+    nodata: float | None
+    driver: str
+    """GDAL driver."""
+
+
+def header(source: RasterSource, limits: Limits = DEFAULT_LIMITS) -> Header:
+    """The header of one raster; errors are those of `open_raster`."""
+    with open_raster(source, limits) as dataset:
+        placed = dataset.crs is not None or not dataset.transform.is_identity
+        nodata = dataset.nodata
+        return Header(
+            crs_name(dataset.crs),
+            (dataset.count, dataset.height, dataset.width),
+            dataset.transform.to_gdal() if placed else None,
+            _widest(dataset.dtypes),
+            None if nodata is None else float(nodata),
+            dataset.driver,
+        )
+
+
+def headers(
+    sources: Iterable[RasterSource],
+    executor: Executor | None = None,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+) -> pa.Table:
+    """The headers of many rasters, in their order, read in parallel.
+
+    Parameters
+    ----------
+    sources
+        Paths, bytes or spans.
+    executor
+        Any `concurrent.futures.Executor`; threads of its own when None.
+    limits
+        As for `open_raster`.
+
+    Returns
+    -------
+    A table with a row per source: ``crs`` string, ``shape`` list of bands, rows, columns,
+    ``geotransform`` list of six numbers in GDAL order, ``dtype``, ``nodata``, ``driver``.
+
+    Raises
+    ------
+    ComalError
+        Of the first source that cannot be read; the message names it.
+    """
+    check_several(sources, "rasters")
+    # Few batches are in flight at a time: a million paths must not become a million futures.
+    read = partial(_read, limits=limits)
+    rows = results(executor or _THREADS, read, _batches(sources), 4 * _THREADS)
+    return pa.Table.from_batches(rows, SCHEMA)
+
+
+def _batches(sources: Iterable[RasterSource]) -> Any:
+    iterator = iter(sources)
+    for first in iterator:
+        yield list(chain([first], islice(iterator, _BATCH - 1)))
+
+
+def _read(sources: Sequence[RasterSource], limits: Limits) -> pa.RecordBatch:
+    found = [header(source, limits) for source in sources]
+    columns = [
+        pa.array([getattr(one, column.name) for one in found], column.type) for column in SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def crs_name(crs: Any) -> str | None:
+    """``EPSG:32718``, or WKT where no authority knows the CRS; None without one."""
+    if not crs:
+        return None
+    authority = crs.to_authority(confidence_threshold=_CONFIDENCE)
+    return ":".join(authority) if authority else str(crs.to_wkt())
+
+
+def _widest(names: Sequence[str]) -> str:
+    return max(names, key=lambda name: (pa.array([], name).type.bit_width, name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import rasterio
 from affine import Affine
 from rasterio._err import CPLE_BaseError  # no public name, yet the drivers let it out
 from rasterio.enums import ColorInterp, Interleaving, Resampling
-from rasterio.errors import NotGeoreferencedWarning, RasterioError
+from rasterio.errors import RasterioError
 from rasterio.warp import reproject
 
 from comal.errors import (
@@ -151,7 +150,7 @@ def picture_of(
     if table is not None:
         rgba = table[np.clip(pixels[0], 0, 255).astype(np.uint8)]
         rgba[..., 3] = np.where(shown, rgba[..., 3], 0)
-        return encode_png(np.moveaxis(rgba, 2, 0))
+        return encode_picture(np.moveaxis(rgba, 2, 0), "png")
     as_it_is = len(pixels) == 3 and pixels.dtype == np.uint8
     valid = [as_array(mask, shown.shape) for mask in masks]
     shades = [
@@ -160,20 +159,7 @@ def picture_of(
     ]
     if len(shades) == 1:
         shades *= 3
-    return encode_png(np.stack([*shades, np.where(shown, 255, 0)]).astype(np.uint8))
-
-
-def encode_png(picture: Bytes) -> bytes:
-    """A picture (bands, rows, columns) of 8 bits as PNG."""
-    count, rows, columns = picture.shape
-    with rasterio.Env(GDAL_PAM_ENABLED="NO"), rasterio.MemoryFile(ext=".png") as memory:
-        profile = {"driver": "PNG", "count": count, "height": rows, "width": columns}
-        with warnings.catch_warnings():
-            # A picture has no place on the ground.
-            warnings.simplefilter("ignore", NotGeoreferencedWarning)
-            with memory.open(dtype="uint8", **profile) as target:
-                target.write(picture)
-        return bytes(memory.read())
+    return encode_picture(np.stack([*shades, np.where(shown, 255, 0)]).astype(np.uint8), "png")
 
 
 def default_bands(colours: Sequence[str | None]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Zones out of what users have: GeoDataFrames, files of four formats, GeoJSON, shapely.
+"""Zones out of what users have: GeoDataFrames, files of three formats, GeoJSON, shapely.
 
 Zones with names, such as countries, are `Regions`: they tell in which of them a place lies.
 """
@@ -23,7 +23,6 @@ from comal.errors import (
     ComalError,
     InvalidInputError,
     InvalidMetadataError,
-    MissingExtraError,
     NotThisFormatError,
     shown,
     translated,
@@ -69,8 +68,8 @@ def zones_of(
     Parameters
     ----------
     zones
-        GeoDataFrame or GeoSeries; path or URL of a GeoParquet, GeoJSON or GeoPackage file, path
-        of a Shapefile; an Arrow table as a GeoParquet file has it; a GeoJSON document; or shapely
+        GeoDataFrame or GeoSeries; path or URL of a GeoParquet, GeoJSON or GeoPackage file; an
+        Arrow table as a GeoParquet file has it; a GeoJSON document; or shapely
         geometries, one or a sequence of them.
     crs
         CRS of the geometries, where `zones` itself does not tell; longitude and latitude if
@@ -90,7 +89,7 @@ def zones_of(
     if isinstance(zones, str | os.PathLike):
         return _of_file(zones, crs, keep, layer, config, limits)
     if isinstance(zones, Mapping):
-        return _zones(of_geojson(zones, keep, "zones"), crs)
+        return _zones(_of_geojson(zones, keep, "zones"), crs)
     if isinstance(zones, pa.Table):
         return _of_table(zones, zones.schema.metadata or {}, crs, keep, "zones", limits)
     geometry = getattr(zones, "geometry", None)
@@ -142,17 +141,16 @@ def _of_file(
 ) -> Zones:
     with open_source(href, config=config) as source:
         (head,) = source.fetch([Head(_HEAD)])
-        if is_json(head.data):
-            return _zones(geojson_file(source, keep, limits), crs)
-        if head.data.startswith(SQLITE):
-            return _zones(geopackage(source, layer, keep, limits), crs)
-        if head.data.startswith(SHAPEFILE):
-            return _zones(shapefile(source, keep), crs)
+        if _is_json(head.data):
+            return _zones(_geojson_file(source, keep, limits), crs)
+        if head.data.startswith(_SQLITE):
+            return _zones(_geopackage(source, layer, keep, limits), crs)
         if not head.data.startswith(b"PAR1"):
             raise NotThisFormatError(
                 "not a file of zones",
                 where=source.href,
-                expected="GeoParquet, GeoJSON, a GeoPackage or a Shapefile",
+                expected="GeoParquet, GeoJSON or a GeoPackage",
+                hint="make it a GeoPackage: ogr2ogr zones.gpkg zones.shp",
             )
         span = ByteRange(0, source.stat().size or 0)
         footer = run(footer_plan(span, limits=limits), source.fetch)
@@ -224,7 +222,7 @@ def _described(
 Found = tuple[Any, Any, dict[str, Any]]
 """n shapely geometries, their CRS (None where it is not told), and columns of n rows."""
 
-SQLITE, SHAPEFILE = b"SQLite format 3\0", b"\0\0\x27\x0a"
+_SQLITE = b"SQLite format 3\0"
 _TYPES = frozenset(
     {"Point", "MultiPoint", "LineString", "MultiLineString", "Polygon", "MultiPolygon"}
     | {"GeometryCollection"}
@@ -240,7 +238,7 @@ _ENVELOPES = np.array([0, 32, 48, 48, 64, 0, 0, 0])
 _UNKNOWN_CRS = (-1, 0)
 
 
-def is_json(head: bytes) -> bool:
+def _is_json(head: bytes) -> bool:
     """Whether bytes begin as GeoJSON does."""
     return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
 
@@ -248,7 +246,7 @@ def is_json(head: bytes) -> bool:
 # -- GeoJSON (RFC 7946) ---------------------------------------------------------------------------
 
 
-def of_geojson(document: Mapping[str, Any], keep: Keep, where: str) -> Found:
+def _of_geojson(document: Mapping[str, Any], keep: Keep, where: str) -> Found:
     """A feature collection, a feature or a geometry."""
     kind = document.get("type")
     features: Any = [document]
@@ -305,17 +303,17 @@ def _properties(features: Sequence[Any], keep: Keep, where: str) -> dict[str, An
     return kept
 
 
-def geojson_file(source: Source, keep: Keep, limits: Limits) -> Found:
+def _geojson_file(source: Source, keep: Keep, limits: Limits) -> Found:
     """A GeoJSON file."""
     wide = replace(limits, json_bytes=limits.table_bytes)
     (piece,) = source.fetch([Whole(wide.json_bytes)])
-    return of_geojson(strictjson.loads(piece.data, source.href, wide), keep, source.href)
+    return _of_geojson(strictjson.loads(piece.data, source.href, wide), keep, source.href)
 
 
 # -- GeoPackage 1.3 -------------------------------------------------------------------------------
 
 
-def geopackage(source: Source, layer: str | None, keep: Keep, limits: Limits) -> Found:
+def _geopackage(source: Source, layer: str | None, keep: Keep, limits: Limits) -> Found:
     """A layer of features; the file is read into memory, so that it may be anywhere."""
     (piece,) = source.fetch([Whole(limits.table_bytes)])
     where = source.href
@@ -376,33 +374,6 @@ def _wkb(blob: Any, where: str) -> bytes | None:
     if not isinstance(blob, bytes) or blob[:2] != b"GP" or len(blob) < 8:
         raise InvalidMetadataError("a geometry that is none of GeoPackage", where=where)
     return blob[8 + int(_ENVELOPES[blob[3] >> 1 & 7]) :]
-
-
-# -- Shapefile ------------------------------------------------------------------------------------
-
-
-def shapefile(source: Source, keep: Keep) -> Found:
-    """A Shapefile of this machine, by geopandas."""
-    mend = "make it a GeoPackage: ogr2ogr zones.gpkg zones.shp"
-    try:
-        import geopandas  # type: ignore[import-untyped]  # noqa: PLC0415
-    except ImportError as error:
-        raise MissingExtraError(
-            "a Shapefile needs geopandas",
-            where=source.href,
-            hint=f"pip install geopandas, or {mend}",
-        ) from error
-    if not source.location.is_local:
-        raise InvalidInputError("a Shapefile must be a local file", where=source.href, hint=mend)
-    broken = (RuntimeError, ValueError, OSError, shapely.errors.ShapelyError)
-    with translated(
-        dict.fromkeys(broken, InvalidMetadataError),
-        "broken Shapefile",
-        where=source.href,
-    ):
-        frame = geopandas.read_file(source.href)
-    chosen = _chosen(keep, list(frame.columns), source.href)
-    return np.asarray(frame.geometry, object), frame.crs, {n: pa.array(frame[n]) for n in chosen}
 
 
 # -- areas with names -----------------------------------------------------------------------------

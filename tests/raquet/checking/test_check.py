@@ -581,7 +581,7 @@ def test_sums_of_squares_are_compared(tmp_path: Path, dtype: str) -> None:
     raquet.write(on_grid(tmp_path / "a.tif", pixels, nodata=0), path, block_size=32)
     assert raquet.check(path, statistics=True).total == 0
     other = _changed(path, lambda one: one.update(sum_squares=one["sum_squares"] * 1.001))
-    assert raquet.check(other, statistics=True).counts == {"raquet-statistics-differ": 1}
+    assert raquet.check(other, statistics=True).counts["raquet-statistics-differ"] == 1
 
 
 def test_the_page_index_leads_to_the_pages(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import struct
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from rasterio.features import rasterize
 
 from comal import grid, raquet
 from comal.cli import root
-from comal.errors import ComalError, InvalidInputError, InvalidMetadataError, MissingExtraError
+from comal.errors import ComalError, InvalidInputError, InvalidMetadataError
 from tests.raquet.build import Plan, noise, write
 from tests.support import SHARED, needs_shared
 
@@ -334,7 +332,7 @@ def frame() -> Any:
 
 
 @pytest.mark.parametrize("crs", ["EPSG:3857", "EPSG:4326", "ESRI:54009"])
-@pytest.mark.parametrize("ending", ["geojson", "gpkg", "shp", "parquet"])
+@pytest.mark.parametrize("ending", ["geojson", "gpkg", "parquet"])
 def test_zones_of_files_that_gdal_writes(
     path: Path, tmp_path: Path, frame: Any, ending: str, crs: str
 ) -> None:
@@ -405,29 +403,9 @@ def test_files_of_zones_that_are_broken(path: Path, tmp_path: Path, text: str) -
         raquet.zonal(path, file)
 
 
-@pytest.mark.filterwarnings("ignore:Non closed ring")
-def test_a_geopackage_and_a_shapefile_that_are_broken_inside(
-    path: Path, tmp_path: Path, frame: Any
-) -> None:
-    """A name that is no UTF-8, and a ring that is not closed."""
-    package, shape = tmp_path / "zones.gpkg", tmp_path / "zones.shp"
+def test_a_geopackage_with_a_name_that_is_no_utf8(path: Path, tmp_path: Path, frame: Any) -> None:
+    package = tmp_path / "zones.gpkg"
     frame.to_file(package, layer="areas")
-    frame.to_file(shape)
-    data = package.read_bytes()
-    package.write_bytes(data.replace(b"areas", b"are\xbfs"))
+    package.write_bytes(package.read_bytes().replace(b"areas", b"are\xbfs"))
     with pytest.raises(InvalidMetadataError, match="broken GeoPackage"):
         raquet.zonal(path, package)
-    points = bytearray(shape.read_bytes())
-    points[-8:] = struct.pack("<d", 1e3)  # the latitude of the last point
-    shape.write_bytes(points)
-    with pytest.raises(InvalidMetadataError, match="broken Shapefile"):
-        raquet.zonal(path, shape)
-
-
-def test_a_shapefile_without_geopandas_names_what_is_missing(
-    path: Path, tmp_path: Path, frame: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    frame.to_file(tmp_path / "zones.shp")
-    monkeypatch.setitem(sys.modules, "geopandas", None)
-    with pytest.raises(MissingExtraError, match="pip install geopandas"):
-        raquet.zonal(path, tmp_path / "zones.shp")

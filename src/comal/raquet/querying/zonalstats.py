@@ -74,9 +74,9 @@ def zonal(
     href
         Path or URL of a RaQuet file, an opened `RaquetFile`, or the parts of a data set.
     zones
-        GeoDataFrame or GeoSeries; path or URL of a GeoParquet, GeoJSON or GeoPackage file, or
-        path of a Shapefile (which needs geopandas); the Arrow table of a GeoParquet file; a
-        GeoJSON document as a dict; shapely polygons and multipolygons, one or a sequence.
+        GeoDataFrame or GeoSeries; path or URL of a GeoParquet, GeoJSON or GeoPackage
+        file; the Arrow table of a GeoParquet file; a GeoJSON document as a dict; shapely polygons
+        and multipolygons, one or a sequence.
     bands
         Names of bands; None for all.
     zoom

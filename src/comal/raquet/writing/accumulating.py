@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.raquet.spec import BandStatistics, Number
-from comal.raster.warping import Mask
+from comal.raster.values import Mask
 
 Array = npt.NDArray[Any]
 

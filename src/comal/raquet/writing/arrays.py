@@ -15,12 +15,12 @@ from comal.raquet.times import TimeAxis, time_axis
 from comal.raster.describing import (
     BandInfo,
     RasterInfo,
-    check_dtypes,
     crs_wkt,
     no_crs,
+    no_variable,
     whole_nodata,
 )
-from comal.raster.variables import no_variable
+from comal.raster.opening import refuse_complex
 
 _X = ("x", "lon", "longitude", "easting", "projection_x_coordinate")
 _Y = ("y", "lat", "latitude", "northing", "projection_y_coordinate")
@@ -102,7 +102,7 @@ def array_series(source: Any, crs: Any = None) -> ArraySeries:
     wkt = _crs(source, first, crs, (x_dim, y_dim), where)
     width, height = first.sizes[x_dim], first.sizes[y_dim]
     transform = _transform(first, x_dim, y_dim, where)
-    check_dtypes(tuple(str(array.dtype) for _, array in layers), where)
+    refuse_complex((str(array.dtype) for _, array in layers), where)
     bands = tuple(_band(array) for _, array in layers)
     counts = range(first.sizes[t_dim]) if t_dim is not None else (None,)
     steps = []

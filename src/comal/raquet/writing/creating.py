@@ -38,10 +38,9 @@ from comal.raquet.writing.layout import (
     write_parquet,
 )
 from comal.raquet.writing.planning import Conversion, Options, conversion_of, sources_of
-from comal.raster.describing import crs_label
+from comal.raster.describing import crs_label, file_of
 from comal.raster.gridding import outline
 from comal.raster.values import stored_nodata
-from comal.raster.variables import file_of
 from comal.raster.warping import MASK_BAND
 from comal.storage.kinds import Kind, check_ending
 from comal.storage.targetlock import Owns

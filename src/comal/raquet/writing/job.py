@@ -28,9 +28,8 @@ from comal.raquet.writing.accumulating import Totals, moments, sums_of
 from comal.raquet.writing.reducing import halved
 from comal.raster.describing import gdal_rules
 from comal.raster.gridding import TileRange
-from comal.raster.mosaic import GridReader, GridSource
 from comal.raster.values import Mask, both, occurring, valid_mask, valid_masks
-from comal.raster.warping import OutBand, Patch, Window2D
+from comal.raster.warping import GridReader, GridSource, OutBand, Patch, Window2D
 
 Array = npt.NDArray[Any]
 

@@ -33,9 +33,8 @@ from comal.raster.gridding import (
     plan_grid,
     raw_zoom,
 )
-from comal.raster.mosaic import GridSource, values_of
 from comal.raster.values import alpha_at
-from comal.raster.warping import MASK_BAND, OutBand, method_of
+from comal.raster.warping import MASK_BAND, GridSource, OutBand, method_of, values_of
 from comal.storage import StorageConfig, several
 
 _CLASSES = ("nearest", "near", "mode")

@@ -177,8 +177,7 @@ class STAC(_Placed):
         ComalError
             It cannot be opened, as `comal.raster.open_raster` says.
         """
-        from comal.raster.opening import place  # noqa: PLC0415 - GDAL only where it is needed
-        from comal.raster.reading import header  # noqa: PLC0415
+        from comal.raster.opening import header, place  # noqa: PLC0415 - loads GDAL
 
         found = header(path)
         if found.crs is None or found.geotransform is None:

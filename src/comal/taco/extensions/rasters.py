@@ -115,7 +115,7 @@ def _jobs(table: pa.Table) -> Any:
 
 
 def _stats(job: Job, classes: list[int] | None) -> list[list[float | None]] | None:
-    from comal.raster.stats import band_stats, class_shares  # noqa: PLC0415 - loads GDAL
+    from comal.raster.statistics import band_stats, class_shares  # noqa: PLC0415 - loads GDAL
 
     path, factor, offset = job
     if path is None:
@@ -178,8 +178,8 @@ class GeoEnrich(ComputedColumns):
         Name of a variable to a local raster, or to (path, band). Any name is taken; the unit is
         that of the raster.
     admin
-        Name of a column to areas: path or URL of GeoJSON, GeoPackage, GeoParquet or a
-        Shapefile, (path, name column), an Arrow table with ``geometry`` and a name, or a list of
+        Name of a column to areas: path or URL of GeoJSON, GeoPackage or
+        GeoParquet, (path, name column), an Arrow table with ``geometry`` and a name, or a list of
         (WKB, name), in EPSG:4326.
     prefix
         What stands before the colon.
@@ -248,7 +248,7 @@ class GeoEnrich(ComputedColumns):
         return pa.table(columns, schema=schema)
 
     def _means(self, footprints: samples.Footprints) -> list[Floats]:
-        from comal.raster.zonal import sample_footprint  # noqa: PLC0415 - loads GDAL
+        from comal.raster.statistics import sample_footprint  # noqa: PLC0415 - loads GDAL
 
         compute = partial(sample_footprint, footprints=footprints)
         run = map if self.executor is None else self.executor.map
