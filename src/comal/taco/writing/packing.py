@@ -32,8 +32,8 @@ from comal.table.columns import (
     valid_of,
 )
 from comal.taco import spec
+from comal.taco.extensions.places import STAC_SCHEMA
 from comal.taco.model.collection import CollectionFields, Taco, Tortilla
-from comal.taco.model.columns import described
 from comal.taco.model.levels import check_depth, check_ids, padding_ids
 from comal.taco.model.sample import as_table
 from comal.taco.spec import TacoWarning
@@ -117,10 +117,7 @@ class _Slots(NamedTuple):
 def _slots(level: Level, folders: Ints, places: Ints) -> _Slots:
     """What should be in the `folders` above, whose places are among `places` of all rows above."""
     names = level.ids.dictionary_encode()
-    ranks = np.empty(len(names.dictionary), np.int64)
-    ranks[numbers_of(pc.array_sort_indices(names.dictionary)).astype(np.int64)] = np.arange(
-        len(ranks)
-    )
+    ranks = numbers_of(pc.rank(names.dictionary, tiebreaker="first")).astype(np.int64) - 1
     # A child's place: that of its parent, then its name; ascending in that order.
     own = places[level.parents] * len(ranks) + ranks[numbers_of(names.indices)]
     wanted, codes = np.unique(own, return_inverse=True)
@@ -131,10 +128,9 @@ def _slots(level: Level, folders: Ints, places: Ints) -> _Slots:
     within = np.arange(len(parents)) - np.repeat(np.cumsum(counts) - counts, counts)
     place = np.repeat(first, counts) + within
     there = level.parents * len(wanted) + codes
-    order = np.argsort(there)
     sought = parents * len(wanted) + place
-    at = np.minimum(np.searchsorted(there[order], sought), len(there) - 1)
-    rows = np.where(there[order][at] == sought, order[at], -1)
+    found = pc.index_in(numbers_column(sought), value_set=numbers_column(there))
+    rows = numbers_of(pc.fill_null(found, -1)).astype(np.int64)
     return _Slots(rows, parents, place)
 
 
@@ -168,24 +164,8 @@ _HEADER_BLOCK = 4_096
 _ID_UNSAFE = re.compile(r"[^a-z0-9_-]+")
 _RASTER = r"(?i)[^/]\.(tif|tiff|jp2|png|jpg|jpeg|webp)$"
 _GEOMETRY = intake.Geometry("istac:geometry", "istac:crs")
-_STAC = (
-    described("stac:crs", pa.string(), "Coordinate reference system"),
-    described(
-        "stac:tensor_shape",
-        pa.list_(pa.field("element", pa.int64())),
-        "Bands, rows and columns of the raster",
-    ),
-    described(
-        "stac:geotransform",
-        pa.list_(pa.field("element", pa.float64())),
-        "Affine transform in GDAL order",
-    ),
-    described("stac:centroid", pa.binary(), "Centre of the raster, WKB point in EPSG:4326"),
-)
-_TIMES = {
-    "stac:time_start": "Start of acquisition, UTC",
-    "stac:time_end": "End of acquisition, UTC",
-}
+_STAC = ("stac:crs", "stac:tensor_shape", "stac:geotransform", "stac:centroid")
+_TIMES = ("stac:time_start", "stac:time_end")
 
 
 @takes(CollectionFields)
@@ -311,8 +291,9 @@ def _with_stac(table: Any, executor: Executor | None, progress: Progress) -> Any
         back = np.full(table.num_rows, -1, np.int64)
         back[rows] = np.arange(len(rows))
         where = pa.array(back, mask=back < 0)
-        for field, column in zip(_STAC, _stac_columns(headers), strict=True):
-            if field.name not in table.column_names:
+        for name, column in zip(_STAC, _stac_columns(headers), strict=True):
+            if name not in table.column_names:
+                field = STAC_SCHEMA.field(name)
                 table = table.append_column(field, column.take(where).cast(field.type))
     return _with_times(table)
 
@@ -321,19 +302,16 @@ def _stac_columns(headers: Any) -> list[Any]:
     crs, shape, transform = (
         headers.column(name).combine_chunks() for name in ("crs", "shape", "geotransform")
     )
-    placed = pc.and_(pc.is_valid(crs), pc.is_valid(transform))
     x, y = footprints.centroids(crs, transform, shape)
-    known = np.asarray(placed.to_numpy(zero_copy_only=False), bool) & np.isfinite(x)
-    points = wkb.point(np.where(known, x, np.nan), np.where(known, y, np.nan))
-    centroid = pc.if_else(pa.array(known), points, pa.scalar(None, pa.binary()))
-    return [crs, shape, transform, centroid]
+    return [crs, shape, transform, wkb.point(np.where(np.isfinite(x), x, np.nan), y)]
 
 
 def _with_times(table: Any) -> Any:
-    for name, text in _TIMES.items():
+    for name in _TIMES:
         plain = name.partition(":")[2]
         if plain in table.column_names and name not in table.column_names:
             position = table.column_names.index(plain)
             column = times.timestamps(table.column(position), plain)
-            table = table.set_column(position, described(name, column.type, text), column)
+            field = STAC_SCHEMA.field(name).with_type(column.type)
+            table = table.set_column(position, field, column)
     return table
