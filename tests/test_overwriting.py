@@ -241,7 +241,6 @@ COMMANDS: dict[str, Writer] = {
         "tapalcatl remetatile {s}/tiles {o} --metatile 1", "o", "tiles", folder=True
     ),
     "tapalcatl site": command("tapalcatl site {o} {s}/tiles {s}/dem.parquet", "o", folder=True),
-    "tapalcatl tile": command("tapalcatl tile {s}/tiles 3/0/0.png -o {o}", "o.png"),
     "tortilla compact": command("tortilla compact {s}/a.tortilla -o {o}", "o.tortilla"),
     "tortilla compile": command("tortilla compile {s}/a.tortilla {o}", "o.tortilla", "a.tortilla"),
     "tortilla create": command("tortilla create {s}/files {o}", "o.tortilla"),

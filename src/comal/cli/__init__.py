@@ -43,7 +43,7 @@ COMMANDS = {
     "comal",
     cls=Root,
     table=COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"max_content_width": 100},
 )
 @click.version_option(__version__, "-V", "--version", prog_name="comal")
 def root() -> None:

@@ -253,6 +253,7 @@ class Group(click.Group):
 
     def __init__(self, *args: Any, removed: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.context_settings.setdefault("help_option_names", ["-h", "--help"])
         self.help, self.examples = _told(self.help)
         self.removed = dict(removed or {})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -273,7 +272,7 @@ def merge(style: Style, /, parts: tuple[str, ...], output: str, **named: Any) ->
         of = parts[0] if folder else list(parts)
         made = raquet.merge(of, output, progress=progress, **named)
     text = f"{output}: {counted(made.tiles, 'tile')}, {human_size(made.size)}"
-    done(made.to_dict(), style, text + _new_nodata(made.chosen_nodata))
+    done(made.to_dict(), style, text)
 
 
 @group.command()
@@ -301,14 +300,7 @@ def add_bands(style: Style, /, source: str, other: str, output: str, **named: An
         made = raquet.append_bands(source, other, output, names=names, progress=progress, **named)
     bands = ", ".join(made.bands)
     text = f"{output}: bands {bands}, {human_size(made.size)}"
-    done(made.to_dict(), style, text + _new_nodata(made.chosen_nodata))
-
-
-def _new_nodata(chosen: Mapping[str, float]) -> str:
-    """Lines about bands whose nodata value became another."""
-    return "".join(
-        f"\nnodata of {name} is {value} now, which no pixel has" for name, value in chosen.items()
-    )
+    done(made.to_dict(), style, text)
 
 
 @group.command()
