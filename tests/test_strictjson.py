@@ -57,16 +57,19 @@ def test_byte_order_mark_is_read() -> None:
     assert strictjson.loads(b'\xef\xbb\xbf{"a": 1}', "x") == {"a": 1}
 
 
-@given(
-    st.dictionaries(
-        st.text(),
-        st.recursive(
-            st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.text(),
-            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-            max_leaves=10,
-        ),
-    )
+_WORDS = st.text(max_size=8)
+_DOCUMENTS = st.dictionaries(
+    _WORDS,
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(10**30), 10**30) | _WORDS,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_WORDS, inner, max_size=3),
+        max_leaves=10,
+    ),
+    max_size=3,
 )
+
+
+@given(_DOCUMENTS)
 def test_round_trip(document: dict[str, Any]) -> None:
     try:
         data = strictjson.dumps(document)

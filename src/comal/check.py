@@ -58,18 +58,6 @@ def rules(errors: Mapping[str, str], warnings: Mapping[str, str]) -> Codes:
     }
 
 
-def check_level(level: str) -> None:
-    """Refuse a level of a check that there is not.
-
-    Raises
-    ------
-    InvalidInputError
-        It is none of `LEVELS`.
-    """
-    if level not in LEVELS:
-        raise InvalidInputError("unknown level of a check", found=level, expected=", ".join(LEVELS))
-
-
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a check found."""
@@ -257,7 +245,9 @@ class Check(Findings):
         milder: Mapping[str, str] | None = None,
         of_limits: Mapping[str, str] | None = None,
     ) -> None:
-        check_level(level)
+        if level not in LEVELS:
+            expected = ", ".join(LEVELS)
+            raise InvalidInputError("unknown level of a check", found=level, expected=expected)
         super().__init__(codes, milder=milder, of_limits=of_limits)
         self.level, self.limits, self.progress = level, limits, progress or silent
 

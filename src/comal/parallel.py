@@ -127,6 +127,12 @@ class ByteCache(Generic[K, V]):
                 _, (_, gone) = self._values.popitem(last=False)
                 self._size -= gone
 
+    def drop(self, unwanted: Callable[[K], bool]) -> None:
+        """Forget the values of some keys."""
+        with self._lock:
+            for key in [key for key in self._values if unwanted(key)]:
+                self._size -= self._values.pop(key)[1]
+
     def clear(self) -> None:
         """Forget everything."""
         self._start()

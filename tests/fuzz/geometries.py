@@ -16,9 +16,8 @@ from shapely.geometry import LineString, MultiPolygon, Point, Polygon
 from comal.errors import ComalError
 from comal.geo import wkb
 from comal.geo.boxes import validate_bbox
-from comal.geo.footprints import geometry_boxes
-from comal.geo.samples import geometry_footprints
-from comal.geo.shapes import geometry_centroids
+from comal.geo.footprints import geometry_footprints
+from comal.geo.shapes import geometry_boxes, geometry_centroids
 from comal.geo.times import isoformat, parse_instant, parse_range, timestamps
 from comal.raster.zones import load_regions, zones_of
 from tests.fuzz.base import Target, as_file

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError
 from comal.geo import wkb
-from comal.geo.footprints import geometry_boxes
-from comal.geo.shapes import geometry_centroids
+from comal.geo.shapes import geometry_boxes, geometry_centroids
 
 NAN = float("nan")
 

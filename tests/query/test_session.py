@@ -90,28 +90,3 @@ def test_errors_are_ours() -> None:
         assert caught.value.hint == "the tables are numbers and odd"
     finally:
         held.close()
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "CREATE TABLE t (a INT)",
-        "DROP VIEW odd",
-        "SELECT 1; SELECT 2",
-        "SELECT 1\0; DROP VIEW odd",
-        "SET lock_configuration = false",
-        "COPY (SELECT 1) TO 'x.csv'",
-        "SELECT * FROM read_csv('/etc/passwd')",
-        "ATTACH 'x.db'",
-        "INSTALL spatial",
-        "WITH gone AS (DELETE FROM numbers RETURNING *) SELECT * FROM gone",
-    ],
-)
-def test_nothing_but_select(sql: str) -> None:
-    held = session(threads=1, memory_limit=1 << 28)
-    try:
-        with pytest.raises(QueryError):
-            held.query(sql)
-        assert held.query("SELECT count(*) c FROM odd").to_pylist() == [{"c": 2}]
-    finally:
-        held.close()

@@ -9,7 +9,7 @@ import pytest
 import shapely
 
 from comal.errors import InvalidInputError
-from comal.geo import samples, wkb
+from comal.geo import footprints, wkb
 from comal.raster import Layer, sample_footprint, statistics
 from tests.raster.rasters import write
 
@@ -23,10 +23,10 @@ def utm_layer(folder: Path, **options: Any) -> tuple[Path, Any]:
     return write(folder / "layer.tif", pixels, affine=affine, **options), pixels
 
 
-def chip(column: float, row: float, side: int, crs: str = UTM) -> samples.Footprints:
+def chip(column: float, row: float, side: int, crs: str = UTM) -> footprints.Footprints:
     """A raster of side x side pixels of 10 m."""
     affine = [[300000 + column * 100, 10, 0, 8700000 - row * 100, 0, -10]]
-    return samples.raster_footprints(crs, affine, [[side, side]])
+    return footprints.raster_footprints(crs, affine, [[side, side]])
 
 
 def test_whole_pixels(tmp_path: Path) -> None:
@@ -82,9 +82,9 @@ def test_antimeridian_and_layers_of_0_to_360(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tif", by_lon, crs="EPSG:4326", affine=(-180, 1, 0, 90, 0, -1))
     turned = np.roll(by_lon, 180, axis=1)
     other = write(tmp_path / "b.tif", turned, crs="EPSG:4326", affine=(0, 1, 0, 90, 0, -1))
-    footprint = samples.raster_footprints("EPSG:4326", [[175, 1, 0, 5, 0, -1]], [[10, 10]])
+    footprint = footprints.raster_footprints("EPSG:4326", [[175, 1, 0, 5, 0, -1]], [[10, 10]])
     area = shapely.from_wkt("POLYGON ((175 -5, -175 -5, -175 5, 175 5, 175 -5))")
-    outline = samples.geometry_footprints(wkb.from_shapely([area]))
+    outline = footprints.geometry_footprints(wkb.from_shapely([area]))
     for layer in (path, other):
         assert sample_footprint(layer, footprint)[0] == pytest.approx(1)
         assert sample_footprint(layer, outline)[0] == pytest.approx(1)
@@ -93,7 +93,7 @@ def test_antimeridian_and_layers_of_0_to_360(tmp_path: Path) -> None:
 def test_geometries_and_places(tmp_path: Path) -> None:
     path, pixels = utm_layer(tmp_path)
     triangle = shapely.Polygon([(300000, 8700000), (300000, 8699000), (301000, 8699000)])
-    outline = samples.geometry_footprints(wkb.from_shapely([triangle, None]), UTM)
+    outline = footprints.geometry_footprints(wkb.from_shapely([triangle, None]), UTM)
     inside = np.tril(np.ones((10, 10)))
     np.fill_diagonal(inside, 0.5)
     wanted = (pixels[:10, :10] * inside).sum() / inside.sum()
@@ -101,7 +101,7 @@ def test_geometries_and_places(tmp_path: Path) -> None:
     assert found[0] == pytest.approx(wanted, rel=0.03)
     assert np.isnan(found[1])
     lon, lat = chip(7.5, 3.5, 0).centres()
-    places = samples.point_footprints(wkb.point([lon[0], np.nan], [lat[0], 0]))
+    places = footprints.point_footprints(wkb.point([lon[0], np.nan], [lat[0], 0]))
     found = sample_footprint(path, places)
     assert found[0] == pixels[3, 7]
     assert np.isnan(found[1])
@@ -110,7 +110,7 @@ def test_geometries_and_places(tmp_path: Path) -> None:
 def test_a_thin_geometry_is_not_lost(tmp_path: Path) -> None:
     path, pixels = utm_layer(tmp_path)
     line = shapely.LineString([(300050, 8699950), (300950, 8699950)])
-    found = sample_footprint(path, samples.geometry_footprints(wkb.from_shapely([line]), UTM))
+    found = sample_footprint(path, footprints.geometry_footprints(wkb.from_shapely([line]), UTM))
     assert pixels[0, :10].min() <= found[0] <= pixels[0, :10].max()
 
 
@@ -123,7 +123,7 @@ def test_many_rows_give_what_each_gives(tmp_path: Path, monkeypatch: pytest.Monk
     affine[:, 3] -= random.uniform(-500, 4000, count)
     sides = random.integers(1, 60, count)
     crs = pa.array([UTM, "EPSG:32719"]).take(pa.array(np.arange(count) % 2))
-    many = samples.raster_footprints(crs, affine, np.stack([sides, sides], axis=1))
+    many = footprints.raster_footprints(crs, affine, np.stack([sides, sides], axis=1))
     together = sample_footprint(path, many)
     monkeypatch.setattr(statistics, "_PLACES", 64)
     monkeypatch.setattr(statistics, "_TILE", 7)
@@ -135,9 +135,9 @@ def test_many_rows_give_what_each_gives(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_first_known() -> None:
     crs = pa.array([UTM, None])
-    grids = samples.raster_footprints(crs, [[3e5, 10, 0, 87e5, 0, -10]] * 2, [[4, 4]] * 2)
-    places = samples.point_footprints(wkb.point([1, 2], [3, 4]))
-    found = samples.first_known([grids, places])
+    grids = footprints.raster_footprints(crs, [[3e5, 10, 0, 87e5, 0, -10]] * 2, [[4, 4]] * 2)
+    places = footprints.point_footprints(wkb.point([1, 2], [3, 4]))
+    found = footprints.first_known([grids, places])
     assert found.is_place().tolist() == [False, True]
     assert found.centres()[0][1] == 2
 

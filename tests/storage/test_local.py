@@ -70,17 +70,6 @@ def test_a_file_that_may_not_be_read() -> None:
             storage.open_source(folder / "a").fetch([Head(1)])
 
 
-def test_permission_errors_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a").write_bytes(b"1")
-
-    def denied(*args: object) -> int:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "open", denied)
-    with pytest.raises(AccessDeniedError):
-        storage.open_source(tmp_path / "a").fetch([Head(1)])
-
-
 def test_links_must_stay_in_the_folder(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "secret").write_bytes(b"secret")

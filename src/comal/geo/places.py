@@ -16,10 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from comal.errors import ComalError
-from comal.geo import boxes, footprints, shapes, times, wkb
+from comal.geo import boxes, footprints, shapes, wkb
 from comal.geo.boxes import Corners
 from comal.geo.crs import LONLAT, groups, projection
-from comal.geo.footprints import geometry_boxes
 from comal.lazy import pc, shapely
 
 Floats = npt.NDArray[np.float64]
@@ -223,7 +222,7 @@ class Places:
                     found = shapes.geometries(source, columns[0].take(part), way.columns[0])
                 else:
                     affine = footprints.affine_of(columns[1].take(part))
-                    found = shapes.outlines(
+                    found = footprints.outlines(
                         source, affine, footprints.size_of(columns[2].take(part))
                     )
                 result[mine[some]] = found
@@ -285,7 +284,7 @@ def _geometry_boxes(columns: list[Any], way: Way) -> Corners:
     if len(rows):
         part = pa.array(rows)
         crs = names.take(part) if isinstance(names, pa.Array) else names
-        found = geometry_boxes(columns[0].take(part), crs)
+        found = shapes.geometry_boxes(columns[0].take(part), crs)
         for side, values in zip((west, south, east, north), found, strict=True):
             side[rows] = values
     west, east = boxes.wrap_arcs(west, east)
@@ -309,44 +308,3 @@ _BOXES: Mapping[str, Callable[[list[Any], Way], Corners]] = {
     "raster": _raster_boxes,
     "text": _text_boxes,
 }
-
-
-Bounds = tuple[float, ...]
-
-_PER_EDGE = 24
-_SECOND = 1_000_000
-
-
-def within(
-    values: Any, start: int | None, end: int | None, where: str, *, seconds: bool = False
-) -> Bools:
-    """Which times lie in a range, both ends included.
-
-    Parameters
-    ----------
-    values
-        Arrow column, as `times.timestamps` takes it.
-    start, end
-        Microseconds since 1970 UTC, as `times.parse_range` gives them; None is an open end.
-    where
-        The column, for messages.
-    seconds
-        Numbers are seconds since 1970, not microseconds.
-    """
-    column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-    if seconds and is_number:
-        # Ends in seconds, for times in microseconds may not fit 64 bits.
-        start = None if start is None else -(-start // _SECOND)
-        end = None if end is None else end // _SECOND
-        if pa.types.is_floating(column.type):
-            column = pc.if_else(pc.is_finite(column), pc.floor(column), None)
-    else:
-        column = times.timestamps(column, where).cast(pa.int64())
-    result = np.asarray(pc.is_valid(column), np.bool_)
-    moments = np.asarray(pc.fill_null(column, 0))
-    if start is not None:
-        result = result & (moments >= start)
-    if end is not None:
-        result = result & (moments <= end)
-    return result

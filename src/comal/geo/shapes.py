@@ -1,4 +1,4 @@
-"""Areas in degrees as shapely geometries, also over the antimeridian and around the poles.
+"""Geometries in degrees: shapes, boxes and centroids, also over the antimeridian and the poles.
 
 Longitudes of a shape are continuous: one over the antimeridian goes on beyond 180. `cut` brings it
 into -180..180 as GeoJSON wants it (RFC 7946, 3.1.9); `meet` compares it with a box as it is.
@@ -11,49 +11,24 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from comal.geo import wkb
-from comal.geo.boxes import arc_width, continuous, edge_points, wrap
+from comal.geo.boxes import Corners, arc_width, continuous, ring_boxes, union_box, wrap
 from comal.geo.crs import Projection, groups, projection
-from comal.geo.footprints import BLOCK, densified, lonlat_boxes, places, take, without_poles
 from comal.lazy import shapely
 
 Floats = npt.NDArray[np.float64]
 Objects = npt.NDArray[np.object_]
+Rows = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Bounds = tuple[float, ...]
 
-_PER_EDGE = 24
 _SAME = 1e-9  # degrees
+_LONGEST = 2_500.0  # metres: half a metre off at most after the transformation
+_PIECES = 96  # at most so many along the edges of a small geometry, few more along a large one
+BLOCK = 65_536
 _PLAIN = Projection("", is_geographic=True, unit=1.0)
-
-
-def outlines(source: Projection, affine: Floats, size: Floats) -> Objects:
-    """Outlines of n rasters of one CRS; None of those that lie in part outside of the earth.
-
-    Parameters
-    ----------
-    source
-        Their CRS.
-    affine, size
-        Arrays (n, 6) and (n, 2) as `comal.geo.footprints` has them.
-    """
-    lon, lat = source.to_lonlat(*places(affine, size, *edge_points(_PER_EDGE).T))
-    result = np.full(len(lon), None, object)
-    whole = np.flatnonzero(np.isfinite(lon).all(axis=1) & np.isfinite(lat).all(axis=1))
-    if not len(whole):
-        return result
-    lon, lat = lon[whole], lat[whole].clip(-90, 90)
-    if source.transformer is not None:  # plain longitudes go on behind 180 as they are
-        if not source.is_geographic:
-            lon = without_poles(lon, lat)
-        starts = np.arange(len(lon), dtype=np.int64) * lon.shape[1]
-        lon = continuous(lon.ravel(), starts).reshape(lon.shape)
-    around = np.abs(lon[:, -1] - lon[:, 0]) > 180
-    result[whole[~around]] = shapely.polygons(np.stack([lon, lat], axis=2)[~around])
-    for row in np.flatnonzero(around):
-        result[whole[row]] = _around_pole(lon[row], lat[row])
-    return result
 
 
 def geometries(source: Projection, column: Any, where: str = "geometry") -> Objects:
@@ -120,14 +95,14 @@ def _polygon(part: Any) -> Any:
         lon, lat = shapely.get_coordinates(ring).T
         straight = continuous(lon, np.zeros(1, np.int64))
         if abs(straight[-1] - straight[0]) > 180:
-            rings.append(_around_pole(straight, lat))
+            rings.append(around_pole(straight, lat))
         else:
             rings.append(shapely.Polygon(np.column_stack([straight, lat])))
     outer, *holes = (shapely.union_all(list(_turned(ring))) for ring in rings)
     return outer if not holes else shapely.difference(outer, shapely.union_all(holes))
 
 
-def _around_pole(lon: Floats, lat: Floats) -> Any:
+def around_pole(lon: Floats, lat: Floats) -> Any:
     """What a ring of continuous longitudes around a pole holds, that pole included."""
     pole = 90.0 if lat.max() + lat.min() >= 0 else -90.0
     ring = [*zip(lon, lat, strict=True), (lon[-1], pole), (lon[0], pole)]
@@ -167,6 +142,111 @@ def _turned(shape: Any) -> Iterator[Any]:
             yield shapely.transform(part, lambda xy, turn=turn: xy - [360 * turn, 0])
 
 
+# -- boxes -----------------------------------------------------------------------------------------
+
+
+def geometry_boxes(
+    geometry: Any, crs: Any = "EPSG:4326", *, check_antimeridian: bool = True
+) -> Corners:
+    """Boxes of geometries: west, south, east, north in degrees.
+
+    Parameters
+    ----------
+    geometry
+        Arrow binary array of n geometries as WKB, in their CRS, x before y.
+    crs
+        Text for all rows or Arrow array of n texts.
+    check_antimeridian
+        Take an edge longer than 180 degrees in a geographic CRS as one over the antimeridian.
+        Without it, coordinates in degrees are taken as they stand.
+
+    Returns
+    -------
+    Four arrays of n; NaN for null and empty geometries. West > east crosses the antimeridian;
+    parts on both sides of it give the smallest arc that holds them.
+
+    Raises
+    ------
+    InvalidInputError
+        A CRS that PROJ does not know.
+    InvalidMetadataError
+        A row is no WKB.
+    """
+    result = np.full((4, len(geometry)), np.nan)
+    for name, rows in groups(crs, len(geometry)):
+        source = projection(name)
+        for start in range(0, len(rows), BLOCK):
+            some = rows[start : start + BLOCK]
+            result[:, some] = _geometry_boxes(
+                source, take(geometry, some), check=check_antimeridian
+            )
+    return result[0], result[1], result[2], result[3]
+
+
+def take(geometry: Any, rows: Rows) -> Any:
+    """Some rows of an Arrow array."""
+    return geometry.take(pa.array(rows))
+
+
+def _geometry_boxes(source: Projection, geometry: Any, *, check: bool) -> Floats:
+    if source.is_geographic and not check:
+        west, south, east, north = wkb.bounds(geometry)
+        west, south = source.to_lonlat(west, south)
+        east, north = source.to_lonlat(east, north)
+        return np.stack([west, south, east, north])
+    return lonlat_boxes(source, wkb.to_shapely(geometry))
+
+
+def lonlat_boxes(source: Projection, geometries: Objects) -> Floats:
+    """Boxes (4, n) of shapely geometries in the CRS of `source`; steps over 180 degrees cross."""
+    result = np.full((4, len(geometries)), np.nan)
+    if not source.is_geographic:
+        geometries = densified(source, geometries)
+    shells, owner = _shells(geometries)
+    coordinates, part = shapely.get_coordinates(shells, return_index=True)
+    if not len(coordinates):
+        return result
+    lon, lat = source.to_lonlat(coordinates[:, 0], coordinates[:, 1])
+    finite = np.isfinite(lon) & np.isfinite(lat)
+    lon, lat, part = lon[finite], lat[finite], part[finite]
+    present, starts = np.unique(part, return_index=True)
+    if not len(present):
+        return result
+    boxes = np.stack(ring_boxes(lon, lat, starts.astype(np.int64)))
+    owner = owner[present]
+    rows, first, count = np.unique(owner, return_index=True, return_counts=True)
+    result[:, rows] = boxes[:, first]
+    for row, start, parts in zip(rows, first, count, strict=True):
+        if parts > 1:
+            result[:, row] = union_box(*boxes[:, start : start + parts])
+    return result
+
+
+def densified(source: Projection, geometries: Objects) -> Objects:
+    """The geometries with vertices close enough to be transformed."""
+    length = shapely.length(geometries)
+    step = np.maximum(length / _PIECES, _LONGEST / source.unit)
+    result = np.array(geometries, object)
+    usable = np.isfinite(step) & (length > 0)
+    result[usable] = shapely.segmentize(result[usable], step[usable])
+    return result
+
+
+def _shells(geometries: Objects) -> tuple[Objects, Rows]:
+    """Points, lines and outer rings of all geometries, each with its row, rows ascending."""
+    rows = np.flatnonzero(~(shapely.is_missing(geometries) | shapely.is_empty(geometries)))
+    parts = geometries[rows]
+    while True:
+        parts, index = shapely.get_parts(parts, return_index=True)
+        rows = rows[index]
+        if not (shapely.get_type_id(parts) >= shapely.GeometryType.MULTIPOINT).any():
+            break
+    areas = shapely.get_type_id(parts) == shapely.GeometryType.POLYGON
+    parts = np.array(parts, object)
+    parts[areas] = shapely.get_exterior_ring(parts[areas])
+    return parts, rows.astype(np.int64)
+
+
 # -- centroids -------------------------------------------------------------------------------------
 
 
@@ -178,7 +258,7 @@ def geometry_centroids(
     The centroid is taken in the plane of the CRS and then transformed. In a geographic CRS a
     geometry over the antimeridian is first made continuous, so that its centroid lies within it
     and not on the other side of the earth. Parameters and errors are those of
-    `comal.geo.footprints.geometry_boxes`.
+    `geometry_boxes`.
     """
     lon, lat = np.full(len(geometry), np.nan), np.full(len(geometry), np.nan)
     for name, rows in groups(crs, len(geometry)):

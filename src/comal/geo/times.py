@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from comal.errors import InvalidInputError, translated
+from comal.lazy import pc
 
 Instant = int | str | dt.datetime | dt.date | np.datetime64
 """What is taken for a point in time; an integer is microseconds since 1970-01-01 UTC."""
@@ -24,6 +25,7 @@ OPEN = ".."
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
+_PER_SECOND = 1_000_000
 _PERIODS = ("Y", "M", "W", "D")
 _EXPECTED = "microseconds since 1970 as int, a datetime, a date or ISO 8601 text"
 
@@ -204,4 +206,39 @@ def middles(starts: Sequence[int] | npt.NDArray[np.int64], ends: Any) -> npt.NDA
     """floor((start + end) / 2) of microseconds, without overflow of 64 bits."""
     first, last = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
     result: npt.NDArray[np.int64] = (first & last) + ((first ^ last) >> 1)
+    return result
+
+
+def within(
+    values: Any, start: int | None, end: int | None, where: str, *, seconds: bool = False
+) -> npt.NDArray[np.bool_]:
+    """Which times lie in a range, both ends included.
+
+    Parameters
+    ----------
+    values
+        Arrow column, as `timestamps` takes it.
+    start, end
+        Microseconds since 1970 UTC, as `parse_range` gives them; None is an open end.
+    where
+        The column, for messages.
+    seconds
+        Numbers are seconds since 1970, not microseconds.
+    """
+    column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    if seconds and is_number:
+        # Ends in seconds, for times in microseconds may not fit 64 bits.
+        start = None if start is None else -(-start // _PER_SECOND)
+        end = None if end is None else end // _PER_SECOND
+        if pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_finite(column), pc.floor(column), None)
+    else:
+        column = timestamps(column, where).cast(pa.int64())
+    result = np.asarray(pc.is_valid(column), np.bool_)
+    moments = np.asarray(pc.fill_null(column, 0))
+    if start is not None:
+        result = result & (moments >= start)
+    if end is not None:
+        result = result & (moments <= end)
     return result

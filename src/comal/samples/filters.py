@@ -28,7 +28,6 @@ from comal.geo.places import (
     Way,
     way_of,
     ways_of,
-    within,
 )
 from comal.lazy import pc
 from comal.samples.frame import Dialect
@@ -110,7 +109,9 @@ class Period:
 
     def matches(self, values: Any) -> Bools:
         """Which rows match; null never does."""
-        return within(one_array(values), self.start, self.end, self.column, seconds=self.seconds)
+        return times.within(
+            one_array(values), self.start, self.end, self.column, seconds=self.seconds
+        )
 
 
 Filter = Box | Period

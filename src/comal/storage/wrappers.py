@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from comal.errors import InvalidInputError, ObjectChangedError
 from comal.limits import KIB
+from comal.parallel import ByteCache
 from comal.plan import ByteRange, Piece, Wanted
 from comal.storage.source import (
     ObjectInfo,
@@ -52,26 +52,36 @@ class BlockCache:
             )
         self.budget = budget
         self.block_size = block_size
+        self._kept: ByteCache[Key, bytes] = ByteCache(budget)
         self._start()
 
     def _start(self) -> None:
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._blocks: OrderedDict[Key, bytes] = OrderedDict()
         self._coming: dict[Key, Future[bytes]] = {}
-        self._size = 0
 
     @property
     def size(self) -> int:
         """Bytes that are kept."""
-        return self._size
+        return self._kept.size
 
     def blocks(self, info: ObjectInfo, numbers: Sequence[int], load: Load) -> dict[int, bytes]:
         """Blocks of an object by number; those that nobody has or fetches come from `load`."""
         if self._pid != os.getpid():
             # The lock of the parent may be held by one of its threads, which is not here.
             self._start()
-        found, waiting, mine = self._claim(info, numbers)
+        found: dict[int, bytes] = {}
+        waiting: dict[int, Future[bytes]] = {}
+        mine: dict[int, Future[bytes]] = {}
+        with self._lock:
+            for number in numbers:
+                key = info, number
+                if (data := self._kept.get(key)) is not None:
+                    found[number] = data
+                elif key in self._coming:
+                    waiting[number] = self._coming[key]
+                else:
+                    mine[number] = self._coming[key] = Future()
         if mine:
             found.update(self._load(info, mine, load))
         for number, future in waiting.items():
@@ -83,77 +93,47 @@ class BlockCache:
         size = self.block_size
         first = -(-piece.offset // size)
         stop = -(-info.size // size) if piece.end >= info.size else piece.end // size
-        with self._lock:
-            for number in range(first, stop):
-                at = number * size - piece.offset
-                self._keep((info, number), piece.data[at : at + size])
+        for number in range(first, stop):
+            at = number * size - piece.offset
+            data = piece.data[at : at + size]
+            self._kept.put((info, number), data, len(data))
 
     def drop(self, href: str) -> None:
         """Forget all blocks of an object, in every version."""
-        with self._lock:
-            for key in [key for key in self._blocks if key[0].href == href]:
-                self._size -= len(self._blocks.pop(key))
+        self._kept.drop(lambda key: key[0].href == href)
 
     def clear(self) -> None:
         """Forget everything."""
-        with self._lock:
-            self._blocks.clear()
-            self._size = 0
+        self._kept.clear()
 
-    def _claim(
-        self, info: ObjectInfo, numbers: Sequence[int]
-    ) -> tuple[dict[int, bytes], dict[int, Future[bytes]], list[int]]:
-        found: dict[int, bytes] = {}
-        waiting: dict[int, Future[bytes]] = {}
-        mine: list[int] = []
-        with self._lock:
-            for number in numbers:
-                key = (info, number)
-                if key in self._blocks:
-                    self._blocks.move_to_end(key)
-                    found[number] = self._blocks[key]
-                elif key in self._coming:
-                    waiting[number] = self._coming[key]
-                else:
-                    self._coming[key] = Future()
-                    mine.append(number)
-        return found, waiting, mine
-
-    def _load(self, info: ObjectInfo, mine: list[int], load: Load) -> dict[int, bytes]:
+    def _load(
+        self, info: ObjectInfo, mine: Mapping[int, Future[bytes]], load: Load
+    ) -> dict[int, bytes]:
         try:
-            loaded = dict(zip(mine, load(mine), strict=True))
+            loaded = dict(zip(mine, load(list(mine)), strict=True))
+            for number, data in loaded.items():
+                self._kept.put((info, number), data, len(data))
         except BaseException as error:
             # Whoever waits for these blocks gets the same error instead of waiting for ever.
-            with self._lock:
-                futures = [self._coming.pop((info, number)) for number in mine]
-            for future in futures:
+            self._arrived(info, mine)
+            for future in mine.values():
                 future.set_exception(error)
             raise
-        with self._lock:
-            futures = [self._coming.pop((info, number)) for number in mine]
-            for number, data in loaded.items():
-                self._keep((info, number), data)
-        for future, data in zip(futures, loaded.values(), strict=True):
-            future.set_result(data)
+        self._arrived(info, mine)
+        for number, future in mine.items():
+            future.set_result(loaded[number])
         return loaded
 
-    def _keep(self, key: Key, data: bytes) -> None:
-        if len(data) > self.budget:
-            return
-        old = self._blocks.pop(key, b"")
-        self._blocks[key] = data
-        self._size += len(data) - len(old)
-        while self._size > self.budget:
-            _, gone = self._blocks.popitem(last=False)
-            self._size -= len(gone)
+    def _arrived(self, info: ObjectInfo, numbers: Iterable[int]) -> None:
+        with self._lock:
+            for number in numbers:
+                del self._coming[info, number]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"budget": self.budget, "block_size": self.block_size}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.budget = state["budget"]
-        self.block_size = state["block_size"]
-        self._start()
+        self.__init__(state["budget"], block_size=state["block_size"])  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from comal.errors import InvalidInputError
 from comal.geo.crs import projection
-from comal.geo.footprints import densified
 from comal.geo.scanline import Edges, Method, Spans, area_spans
+from comal.geo.shapes import densified
 from comal.grid import HALF, LATITUDE_LIMIT, lonlat_to_xy, tile_box_3857, xy_to_lonlat
 from comal.lazy import shapely
 from comal.raster.zones import crs_text

@@ -19,7 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, shown
-from comal.geo import samples
+from comal.geo.footprints import (
+    Footprints,
+    first_known,
+    geometry_footprints,
+    point_footprints,
+    raster_footprints,
+)
 from comal.parallel import results
 from comal.public import warn
 from comal.raster.zones import Regions, load_regions
@@ -247,7 +253,7 @@ class GeoEnrich(ComputedColumns):
             columns.append(self._regions[name].find(lon, lat, self.tolerance))
         return pa.table(columns, schema=schema)
 
-    def _means(self, footprints: samples.Footprints) -> list[Floats]:
+    def _means(self, footprints: Footprints) -> list[Floats]:
         from comal.raster.statistics import sample_footprint  # noqa: PLC0415 - loads GDAL
 
         compute = partial(sample_footprint, footprints=footprints)
@@ -270,18 +276,18 @@ class RAI(GeoEnrich):
     _admin_name: ClassVar[str] = "admin{}"
 
 
-def footprints_of(table: pa.Table, who: str) -> samples.Footprints:
+def footprints_of(table: pa.Table, who: str) -> Footprints:
     """Footprints of samples from their ``stac:*`` and ``istac:*`` columns."""
     names = set(table.column_names)
-    options: list[samples.Footprints] = []
+    options: list[Footprints] = []
     if {"stac:crs", "stac:geotransform", "stac:tensor_shape"} <= names:
         raster = (table.column(f"stac:{part}") for part in ("crs", "geotransform", "tensor_shape"))
-        options.append(samples.raster_footprints(*raster))
+        options.append(raster_footprints(*raster))
     if {"istac:crs", "istac:geometry"} <= names:
         geometry, crs = table.column("istac:geometry"), table.column("istac:crs")
-        options.append(samples.geometry_footprints(geometry, crs))
+        options.append(geometry_footprints(geometry, crs))
     options += [
-        samples.point_footprints(table.column(name))
+        point_footprints(table.column(name))
         for name in ("stac:centroid", "istac:centroid")
         if name in names
     ]
@@ -291,7 +297,7 @@ def footprints_of(table: pa.Table, who: str) -> samples.Footprints:
             found=", ".join(map(shown, table.column_names[:20])),
             expected="the columns of STAC or ISTAC",
         )
-    return samples.first_known(options)
+    return first_known(options)
 
 
 def _column(name: str, values: Floats, kind: pa.DataType) -> pa.Array:
