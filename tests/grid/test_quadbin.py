@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from comal import grid
 from comal.errors import InvalidInputError
-from comal.grid import quadbin
+from comal.grid import deinterleave, interleave, quadbin
+from comal.grid.quadbin import z_order
 from tests.support import SHARED
 
 VECTORS = SHARED / "fixtures" / "raquet" / "quadbin_vectors.json"
@@ -313,3 +314,34 @@ def test_arrays_that_are_none() -> None:
             grid.lonlat_to_xy(lon, 0, 3)
     with pytest.raises(InvalidInputError, match="one cell and one distance"):
         grid.k_ring([cell], 1)  # type: ignore[arg-type]
+
+
+# -- Morton codes ----------------------------------------------------------------------------------
+
+words = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=8)
+
+
+def slow(x: int, y: int) -> int:
+    return sum(((x >> i & 1) << (2 * i)) | ((y >> i & 1) << (2 * i + 1)) for i in range(31))
+
+
+@given(words, st.integers(0, 2**31 - 1))
+@settings(max_examples=60)
+def test_bits_alternate(xs: list[int], y: int) -> None:
+    codes = interleave(xs, y)
+    assert codes.tolist() == [slow(x, y) for x in xs]
+    across, down = deinterleave(codes)
+    assert across.tolist() == xs
+    assert set(down.tolist()) == {y}
+
+
+@pytest.mark.parametrize("pair", [(-1, 0), (0, -1), (1 << 31, 0), (0, 1 << 40), (1.5, 0)])
+def test_numbers_that_no_code_holds(pair: tuple[int, int]) -> None:
+    with pytest.raises(InvalidInputError):
+        interleave(*pair)
+
+
+def test_keys_along_a_z_order_curve() -> None:
+    lon, lat = [0, -0.38, 151.21, -76.834], [0, 39.47, -33.87, -11.755]
+    expected = [1099511627775, 2745913652041, 2008963142099, 977856315723]
+    assert z_order(lon, lat).tolist() == expected

@@ -79,39 +79,6 @@ def test_a_raster_on_the_grid_has_its_own_pixels_and_no_others(aligned: Path) ->
         assert statistics.count == inside.sum()
 
 
-def test_points_on_padding_have_no_value(aligned: Path) -> None:
-    size = 360 / (32 << 10)
-    with raquet.open(aligned) as raster:
-        x = 32 * 500 + np.array([4.5, 5.5, 74.5, 75.5, 33.5])
-        y = np.full(5, 32 * 300 + 20.5)
-        lon, lat = grid.xy_to_lonlat(x / 32, y / 32, 10)
-        found = raster.points(lon, lat, masked=True)
-        np.testing.assert_array_equal(valid_of(found[0]), [False, True, True, False, True])
-        assert raster.point(float(lon[0]), float(lat[0])).tolist() == [0]
-        assert float(lon[1] - lon[0]) == pytest.approx(size)
-
-
-def test_queries_and_statistics_do_not_count_padding(aligned: Path) -> None:
-    with rasterio.open(aligned.with_suffix(".tif")) as source:
-        pixels = source.read(1)
-    (row,) = raquet.statistics(aligned, stats=["count", "sum", "min"]).to_pylist()
-    assert row == {"band": "band_1", "count": pixels.size, "sum": pixels.sum(), "min": 1}
-    world = shapely.box(-179, -80, 179, 80)
-    with raquet.connect(aligned) as connection:
-        query = (
-            "SELECT ST_RegionStats(band_1, block, $area, metadata) AS s,"
-            " sum(len(ST_Clip(band_1, block, $area, metadata))) AS n FROM raster"
-        )
-        (found,) = connection.sql(query, area=world.wkt).to_pylist()
-        assert (found["s"]["count"], found["s"]["min"], found["n"]) == (pixels.size, 1, pixels.size)
-        lon, lat = grid.xy_to_lonlat([500.03, 500.2], [300.5, 300.5], 10)
-        at = "SELECT ST_RasterValue(block, band_1, ST_Point($x, $y), metadata) AS v"
-        for x, y, known in zip(lon, lat, (False, True), strict=True):
-            query = f"{at} FROM read_raquet_at('raster', $x, $y)"
-            (value,) = connection.sql(query, x=float(x), y=float(y)).to_pylist()
-            assert (value["v"] is not None) == known
-
-
 def footprint_mask(source: Path, transform: Any, shape: tuple[int, int]) -> Any:
     """Pixels whose centres lie on the source, by PROJ."""
     from pyproj import Transformer
@@ -234,6 +201,8 @@ def test_files_of_other_sources_are_one_set(tmp_path: Path) -> None:
 
 
 LATER: dict[str, Any] = {"spec_version": "0.5.0", "tile_statistics": True}
+KEPT: dict[str, Any] = {**LATER, "keep_empty": True}
+INTERLEAVED: dict[str, Any] = {"spec_version": "0.5.0", "layout": "interleaved"}
 
 
 def transparent(path: Path) -> Path:
@@ -268,8 +237,10 @@ SOURCES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("options", [{}, LATER, {**LATER, "keep_empty": True}])
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [*((name, LATER) for name in SOURCES), ("warped", {}), ("transparent", KEPT), ("mask", KEPT)],
+)
 def test_statistics_of_our_own_are_right(tmp_path: Path, name: str, options: Any) -> None:
     path = made(SOURCES[name](tmp_path / "a.tif"), tmp_path / "a.parquet", **options)
     assert raquet.check(path, statistics=True).counts == {}
@@ -284,10 +255,7 @@ def test_pictures_have_other_pixels_than_their_statistics(tmp_path: Path) -> Non
     assert raquet.check(path, statistics=True).counts == {}
 
 
-@pytest.mark.parametrize(
-    "options", [{}, LATER, {"spec_version": "0.5.0", "layout": "interleaved"}], ids=str
-)
-@pytest.mark.parametrize("kind", ["alpha", "mask"])
+@pytest.mark.parametrize(("kind", "options"), [("alpha", INTERLEAVED), ("mask", LATER)])
 def test_what_alpha_hides_has_no_value(tmp_path: Path, kind: str, options: Any) -> None:
     """As rasterio sees it: pixels, windows, points, and statistics of all kinds."""
     shown = np.full((45, 70), 255, "uint8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +11,13 @@ import numpy as np
 import pytest
 
 from comal import raquet, storage
-from comal.errors import InvalidInputError, InvalidMetadataError, ObjectChangedError
+from comal.errors import InvalidMetadataError, ObjectChangedError
 from comal.grid import quadbin
 from comal.storage.local import HeldFile
 from tests.raquet.build import Plan, framed, noise, stored, write
-from tests.raquet.test_reading import ABSENT_TILE, PLANS, TILES
 
 if TYPE_CHECKING:
     from tests.servers.http import HttpServer
-
-ASKED = [ABSENT_TILE, *TILES, *reversed(TILES), ABSENT_TILE, (4, 4, 4)]
-
 
 SIDE = 12
 SQUARE = [(6, x, y) for x in range(SIDE) for y in range(SIDE)]
@@ -55,27 +50,6 @@ def counting(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
     return calls
 
 
-@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-def test_every_layout(tmp_path: Path, plan: Plan) -> None:
-    path = write(tmp_path / "a.parquet", dict(reversed(TILES.items())), plan)
-    how = plan.frame or framed
-    blobs = {key: how(stored(band)) if plan.compression else stored(band)
-             for key, (band,) in TILES.items()}  # fmt: skip
-    expected = [blobs.get(tile) for tile in ASKED]
-    with raquet.open(path) as file:
-        assert file.raw_blobs(ASKED) == expected
-        assert file.raw_blobs(np.array(ASKED), verify=False) == expected
-        assert list(file.iter_raw_blobs(iter(ASKED))) == expected
-        assert asyncio.run(file.raw_blobs_async(ASKED)) == expected
-        assert [file.raw_blob(*tile) for tile in ASKED] == expected
-        assert file.raw_blobs([]) == list(file.iter_raw_blobs([])) == []
-        assert [pixels.tolist() for pixels in file.tiles(np.array(ASKED))] == [
-            pixels.tolist() for pixels in file.tiles(ASKED)
-        ]
-    again = pickle.loads(pickle.dumps(file))
-    assert again.raw_blobs(ASKED) == expected
-
-
 def test_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from comal.raquet.reading import store
 
@@ -105,30 +79,6 @@ def test_parts_and_bands(tmp_path: Path) -> None:
             assert asyncio.run(file.raw_blobs_async(keys, name)) == expected
 
 
-@pytest.mark.parametrize(
-    "tile", [(1, 0, 0), (5, 0, 0), (4, 16, 0), (4, 0, -1), (60, 0, 0), (-1, 0, 0)]
-)
-def test_tiles_that_cannot_be(tmp_path: Path, tile: tuple[int, int, int]) -> None:
-    with raquet.open(write(tmp_path / "a.parquet", TILES)) as file:
-        with pytest.raises(InvalidInputError) as alone:
-            file.raw_blob(*tile)
-        for ask in (file.raw_blobs, file.iter_raw_blobs, file.tiles):
-            with pytest.raises(InvalidInputError) as error:
-                ask([*TILES, tile])
-            assert str(error.value) == str(alone.value)
-
-
-@pytest.mark.parametrize(
-    "tiles", [[(4, 4)], [(4, 4, 4, 4)], [4, 4, 4], [(4.0, 4.0, 4.0)], [("4", "4", "4")],
-              [(4, 4, 4), (4, 4)], [(4, 2**70, 0)], 5, [None]]
-)  # fmt: skip
-def test_what_is_no_list_of_tiles(tmp_path: Path, tiles: Any) -> None:
-    with raquet.open(write(tmp_path / "a.parquet", TILES)) as file:
-        for ask in (file.raw_blobs, file.iter_raw_blobs, file.tiles):
-            with pytest.raises(InvalidInputError):
-                ask(tiles)
-
-
 def test_a_damaged_page(tmp_path: Path) -> None:
     path = large(tmp_path / "a.parquet", checksum=True)
     tiles = SQUARE[:20]
@@ -142,7 +92,11 @@ def test_a_damaged_page(tmp_path: Path) -> None:
         with pytest.raises(InvalidMetadataError, match="another checksum") as error:
             list(found)
         assert str(quadbin.cells(*tiles[7])) in str(error.value)
+        for read in (file.raw_blob, file.tile):
+            with pytest.raises(InvalidMetadataError):
+                read(*tiles[7])
         loose = file.raw_blobs(tiles, verify=False)
+        assert file.raw_blob(*tiles[7], verify=False) == loose[7]
         assert [a == b for a, b in zip(loose, blobs, strict=True)] == [n != 7 for n in range(20)]
 
 
@@ -178,6 +132,9 @@ def test_one_request_from_a_server(tmp_path: Path, http_server: HttpServer) -> N
         source.reset()
         assert list(ask(tiles)) == expected
         assert source.round_trips == 1
+    source.reset()
+    file.tiles(tiles)
+    assert (source.requests, source.round_trips) == (1, 1)
 
 
 def test_no_more_than_some_are_held(tmp_path: Path) -> None:

@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import rasterio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rasterio.transform import Affine
 
 from comal import raquet, storage
 from comal.errors import (
@@ -32,7 +29,6 @@ from comal.errors import (
     ObjectChangedError,
     ObjectNotFoundError,
 )
-from comal.grid import quadbin, tile_box_3857
 from comal.limits import Limits
 from comal.raquet.reading.tilefile import ABSENT, TileIndex, cell_of
 from tests.raquet.build import BLOCK, Plan, cell, document, framed, noise, stored, write
@@ -47,6 +43,7 @@ TILES = {
     for z, x, y in [(2, 1, 1), (3, 2, 2), (3, 3, 2), (4, 4, 4), (4, 5, 4), (4, 7, 5), (4, 4, 5)]
 }
 ABSENT_TILE = (4, 6, 4)
+ASKED = [ABSENT_TILE, *TILES, *reversed(TILES), ABSENT_TILE, (4, 4, 4)]
 
 
 def check_all(file: raquet.RaquetFile, tiles: Mapping[Any, Any]) -> None:
@@ -87,17 +84,29 @@ PLANS = {
 def test_every_layout(tmp_path: Path, plan: Plan) -> None:
     tiles = dict(reversed(TILES.items()))
     path = write(tmp_path / "a.parquet", tiles, plan)
+    how = plan.frame or framed
     with raquet.open(path) as file:
         assert file.cells().tolist() == sorted(map(cell, tiles))
         check_all(file, tiles)
-        (z, x, y), (band,) = next(iter(tiles.items()))
-        blob = file.raw_blob(z, x, y)
-        assert file.raw_tile(z, x, y) == (blob,)
-        assert blob == (plan.frame or framed)(stored(band)) if plan.compression else stored(band)
-        assert file.raw_blob(*ABSENT_TILE) is None
         assert file.raw_tile(*ABSENT_TILE) is None
-        assert file.has_tile(z, x, y)
+        blobs = {key: how(stored(band)) if plan.compression else stored(band)
+                 for key, (band,) in TILES.items()}  # fmt: skip
+        for tile, blob in blobs.items():
+            assert file.raw_tile(*tile) == (blob,)
+            assert file.has_tile(*tile)
         assert not file.has_tile(*ABSENT_TILE)
+        expected = [blobs.get(tile) for tile in ASKED]
+        assert file.raw_blobs(ASKED) == expected
+        assert file.raw_blobs(np.array(ASKED), verify=False) == expected
+        assert list(file.iter_raw_blobs(iter(ASKED))) == expected
+        assert asyncio.run(file.raw_blobs_async(ASKED)) == expected
+        assert [file.raw_blob(*tile) for tile in ASKED] == expected
+        assert file.raw_blobs([]) == list(file.iter_raw_blobs([])) == []
+        found = file.tiles(np.array(ASKED)), file.tiles(ASKED)
+        np.testing.assert_array_equal(*found)
+    again = pickle.loads(pickle.dumps(file))
+    assert again.raw_blobs(ASKED) == expected
+    check_all(again, tiles)
 
 
 def test_a_required_block(tmp_path: Path) -> None:
@@ -227,15 +236,22 @@ def test_a_tile_belongs_to_who_asked_for_it(tmp_path: Path) -> None:
 
 def test_what_is_asked_wrong(tmp_path: Path) -> None:
     file = raquet.open(write(tmp_path / "a.parquet", TILES))
-    for tile in ((1, 0, 0), (5, 0, 0), (4, 16, 0), (4, 0, 16), (4, -1, 0)):
-        with pytest.raises(InvalidInputError):
+    for tile in ((1, 0, 0), (5, 0, 0), (4, 16, 0), (4, 0, 16), (4, -1, 0), (60, 0, 0)):
+        with pytest.raises(InvalidInputError) as alone:
             file.tile(*tile)
+        for ask in (file.raw_blobs, file.iter_raw_blobs, file.tiles):
+            with pytest.raises(InvalidInputError) as error:
+                ask([*TILES, tile])
+            assert str(error.value) == str(alone.value)
     others: list[Any] = [("4", 4, 4), (4, 4.5, 4), (4, None, 4), (None, None, None)]
     for wrong in others:
         with pytest.raises(InvalidInputError, match="whole numbers"):
             file.tile(*wrong)
-        with pytest.raises(InvalidInputError, match=r"no list of tiles|no 64-bit integer"):
-            file.tiles([wrong])
+    lists: list[Any] = [*([one] for one in others), [(4, 4)], [4, 4, 4], [(4, 4, 4), (4, 4)], 5]
+    for tiles in [*lists, [(4, 2**70, 0)]]:
+        for ask in (file.raw_blobs, file.iter_raw_blobs, file.tiles):
+            with pytest.raises(InvalidInputError, match=r"no list of tiles|no 64-bit integer"):
+                ask(tiles)
     with pytest.raises(InvalidInputError, match="no time"):
         file.tile(4, 4, 4, time=3)
 
@@ -436,16 +452,6 @@ def test_tiles_that_share_a_page(tmp_path: Path, codec: str, dictionary: bool) -
     check_all(file, tiles)
 
 
-def test_tiles_side_by_side_come_together(tmp_path: Path, http_server: HttpServer) -> None:
-    url = http_server.put("a.parquet", many(tmp_path / "a.parquet").read_bytes())
-    source = storage.CountingSource(storage.open_source(url))
-    file = raquet.open(source)
-    source.reset()
-    file.tiles([(9, x, y) for x in range(4) for y in range(4)])
-    assert source.requests == 1
-    assert source.round_trips == 1
-
-
 @pytest.mark.parametrize("where", ["http", "s3"])
 def test_remote(
     tmp_path: Path, http_server: HttpServer, request: pytest.FixtureRequest, where: str
@@ -484,16 +490,6 @@ def test_a_file_that_is_changed_while_it_is_open(tmp_path: Path, http_server: Ht
                 ask()
 
 
-def test_a_file_that_loses_its_name_is_read_on(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", TILES)
-    file = raquet.open(path)
-    file.tile(4, 4, 4)
-    other = write(tmp_path / "b.parquet", {key: [noise(77)] for key in TILES})
-    other.replace(path)
-    check_all(file, TILES)
-    np.testing.assert_array_equal(raquet.open(path).tile(4, 4, 4)[0], noise(77))
-
-
 def test_the_cache_keeps_to_its_budget(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", TILES)
     for budget, requests in ((10_000, 1), (0, 2), (100, 2)):
@@ -503,13 +499,6 @@ def test_the_cache_keeps_to_its_budget(tmp_path: Path) -> None:
         file.tile(4, 4, 4)
         file.tile(4, 4, 4)
         assert source.requests == requests
-
-
-def test_a_file_survives_pickle(tmp_path: Path) -> None:
-    for plan in (Plan(), Plan(sort=False, pages=False)):
-        file = raquet.open(write(tmp_path / "a.parquet", TILES, plan))
-        file.tile(4, 4, 4)
-        check_all(pickle.loads(pickle.dumps(file)), TILES)
 
 
 # -- what is broken -------------------------------------------------------------------------------
@@ -799,42 +788,6 @@ def test_the_partitioned_set_of_another_writer() -> None:
 def test_the_document_helper_agrees_with_itself() -> None:
     said = document(Plan(), list(TILES))
     assert (said["minresolution"], said["maxresolution"], said["num_blocks"]) == (2, 4, 4)
-
-
-def test_a_page_is_compared_with_its_checksum_unless_nobody_wants_it(tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
-    pixels = rng.integers(0, 256, (256, 256), np.uint8)  # large enough to be read in two
-    path = tmp_path / "a.parquet"
-    raquet.write(_raster(tmp_path / "a.tif", pixels), path)
-    with raquet.open(path) as file:
-        key = quadbin.tiles(file.cells(8).tolist()[0])
-        blob = file.raw_blob(*key)
-        assert blob is not None
-        assert len(blob) > 20_000
-        assert file.raw_blob(*key, verify=False) == blob
-    data = bytearray(path.read_bytes())
-    at = data.index(blob)
-    data[at + len(blob) // 2] ^= 1
-    path.write_bytes(data)
-    with raquet.open(path) as file:
-        with pytest.raises(InvalidMetadataError, match="checksum"):
-            file.raw_blob(*key)
-        assert file.raw_blob(*key, verify=False) == bytes(data[at : at + len(blob)])
-        with pytest.raises(InvalidMetadataError):
-            file.tile(*key)
-
-
-def _raster(path: Path, pixels: npt.NDArray[np.uint8]) -> Path:
-    """A raster of a tile of zoom 8, on the grid."""
-    west, south, east, north = tile_box_3857(8, 128, 127)
-    profile = {"driver": "GTiff", "count": 1, "dtype": "uint8", "crs": "EPSG:3857"}
-    height, width = pixels.shape
-    transform = Affine((east - west) / width, 0, west, 0, (south - north) / height, north)
-    with rasterio.open(
-        path, "w", width=width, height=height, transform=transform, **profile
-    ) as raster:
-        raster.write(pixels, 1)
-    return path
 
 
 def test_the_copy_that_has_its_metadata_in_the_last_row(tmp_path: Path, monkeypatch: Any) -> None:

@@ -60,3 +60,17 @@ def opened(data: bytes, **named: Any) -> tuple[ParquetTable, MemorySource]:
     footer = run(footer_plan(span, [known]), source.fetch)
     assert source.log == []
     return ParquetTable(source, footer, **named), source
+
+
+def varint(value: int) -> bytes:
+    """An unsigned integer, seven bits a byte, as the Thrift compact protocol writes it."""
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def zigzag(value: int) -> bytes:
+    """A signed integer."""
+    return varint(value * 2 if value >= 0 else -value * 2 - 1)

@@ -19,12 +19,14 @@ from comal.table.columns import (
     flags_of,
     numbers_column,
     numbers_of,
+    one_array,
     rows_equal,
     rows_where,
     spans_column,
     texts_column,
     valid_of,
     values_at,
+    values_column,
 )
 
 NUMBERS = st.sampled_from(
@@ -135,3 +137,47 @@ def test_pandas_stays_out() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "False"
+
+
+VALUES: list[st.SearchStrategy[Any]] = [
+    st.text(st.characters(codec="utf-8")),
+    st.binary(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.booleans(),
+    st.integers(-5, 5) | st.floats(-2, 2),
+    st.dates(),
+    st.lists(st.integers(0, 9)),
+]
+
+
+@settings(deadline=None)
+@given(st.data(), st.sampled_from(VALUES))
+def test_values_are_those_of_pyarrow(data: st.DataObject, kind: st.SearchStrategy[Any]) -> None:
+    values = data.draw(st.lists(st.none() | kind, max_size=20))
+    found = values_column(values)
+    found.validate(full=True)
+    expected = pa.array(values)
+    assert found.equals(expected)
+    assert found.null_count == expected.null_count
+
+
+def test_signs_and_nan_are_kept() -> None:
+    found = values_column([-0.0, float("nan"), None])
+    assert (str(found[0].as_py()), str(found[1].as_py()), found[2].as_py()) == ("-0.0", "nan", None)
+
+
+@pytest.mark.parametrize("values", [[1, "a"], [b"x", 1.5], [2**70], ["\ud800"], [{1}, object()]])
+def test_what_pyarrow_refuses_is_refused(values: list[Any]) -> None:
+    kinds = (pa.ArrowException, TypeError, ValueError, OverflowError)
+    with pytest.raises(kinds):
+        pa.array(values)
+    with pytest.raises(kinds):
+        values_column(values)
+
+
+def test_one_array_shares_what_is_one_already() -> None:
+    column = pa.array([1, 2, 3])
+    shared = one_array(pa.chunked_array([column]))
+    assert shared.buffers()[1].address == column.buffers()[1].address
+    assert one_array(pa.chunked_array([], pa.string())).equals(pa.array([], pa.string()))

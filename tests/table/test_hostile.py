@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes import MemorySource
-from tests.table.tables import opened, parquet, sample_table, source_of
-from tests.table.test_thrift import varint
+from tests.table.tables import opened, parquet, sample_table, source_of, varint, zigzag
 
 from comal.errors import ComalError, InvalidMetadataError, LimitExceededError, ShortReadError
 from comal.limits import Limits
@@ -217,9 +216,9 @@ def test_a_footer_that_says_too_few_values() -> None:
     file = io.BytesIO()
     pq.write_table(pa.table({"a": column}), file, store_schema=False)
     data = file.getvalue()
-    said = _varint(200_000)
+    said = zigzag(200_000)
     footer = len(data) - int.from_bytes(data[-8:-4], "little") - 8
-    few = data[:footer] + data[footer:].replace(said, _varint(1 << 15))
+    few = data[:footer] + data[footer:].replace(said, zigzag(1 << 15))
     assert few != data
     bomb, _ = opened(few, limits=Limits(leaf_bytes=40_000_000))
     assert bomb.footer.layout.values.max() == 1 << 15
@@ -238,12 +237,6 @@ def test_page_headers_that_contradict_themselves() -> None:
     assert (found.total, found.largest) == (30, 20)
     with pytest.raises(InvalidMetadataError, match="negative"):
         expansion(bytes([0x15, 0, 0x15, 1, 0x15, 4, 0]) + b"ab", "here")
-
-
-def _varint(value: int) -> bytes:
-    """As the Thrift compact protocol writes a signed integer of three bytes."""
-    value <<= 1
-    return bytes([value & 127 | 128, value >> 7 & 127 | 128, value >> 14])
 
 
 def test_rows_over_the_limit_are_not_decoded() -> None:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.table.tables import varint, zigzag
 
 from comal import storage
 from comal.errors import ComalError, InvalidMetadataError
@@ -158,17 +159,8 @@ def forged(tmp_path: Path, old: bytes, new: bytes) -> Path:
     return path
 
 
-def varint(value: int) -> bytes:
-    value <<= 1
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*found, value])
-
-
 def location(offset: int, size: int, row: int) -> bytes:
-    return b"\x16" + varint(offset) + b"\x15" + varint(size) + b"\x16" + varint(row) + b"\0"
+    return b"\x16" + zigzag(offset) + b"\x15" + zigzag(size) + b"\x16" + zigzag(row) + b"\0"
 
 
 @pytest.mark.parametrize("change", ["before", "behind", "overlap", "row", "empty", "negative"])
@@ -186,7 +178,7 @@ def test_page_locations_that_lie(tmp_path: Path, change: str) -> None:
         "row": location(offset, size, 4),
         "empty": location(offset, 0, 5) + b"\0\0",
         "negative": true.replace(
-            b"\x15" + varint(size), b"\x15" + bytes([varint(size)[0] | 1]) + varint(size)[1:]
+            b"\x15" + zigzag(size), b"\x15" + bytes([zigzag(size)[0] | 1]) + zigzag(size)[1:]
         ),
     }
     lie = lies[change]
@@ -349,15 +341,7 @@ def test_keys_of_a_damaged_index_are_right_or_not_taken(data: st.DataObject) -> 
 
 def heads_of(count: int) -> bytes:
     """A list of structs of so many elements in field 1, without one."""
-    return b"\x19\xfc" + varint_plain(count)
-
-
-def varint_plain(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])
+    return b"\x19\xfc" + varint(count)
 
 
 @pytest.mark.parametrize("count", [1_000, 2**27, 2**31, 2**34, 2**40, 2**62])
@@ -397,17 +381,17 @@ def test_locations_in_another_order(tmp_path: Path, fields: str) -> None:
     if fields == "other order":
         body = (
             b"\x36"
-            + varint(0)
+            + zigzag(0)
             + b"\x06"
-            + varint(1)
-            + varint(4)
+            + zigzag(1)
+            + zigzag(4)
             + b"\x05"
-            + varint(2)
-            + varint(50)
+            + zigzag(2)
+            + zigzag(50)
             + b"\0"
         )
     else:
-        body = location(4, 50, 0)[:-1] + b"\x16" + varint(9) + b"\0"
+        body = location(4, 50, 0)[:-1] + b"\x16" + zigzag(9) + b"\0"
     bodies, counts = np.array([0]), np.array([1])
     octets = np.frombuffer(body, np.uint8)
     assert pageindex._locations(octets, bodies, counts) is None

@@ -6,30 +6,18 @@ from typing import Any
 
 import pytest
 from isal import isal_zlib
+from tests.table.tables import varint, zigzag
 
 from comal.errors import InvalidMetadataError
 from comal.table import pages as page_values
 from comal.table.pages import OneValueReader, one_value
 
 
-def varint(value: int) -> bytes:
-    parts = []
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*parts, value])
-
-
-def zigzag(crc: int) -> int:
-    """A checksum as the signed 32-bit integer that thrift writes."""
-    signed = crc - (1 << 32) if crc >> 31 else crc
-    return (signed << 1) ^ (signed >> 31)
-
-
 def page_of(value: bytes) -> tuple[bytes, int]:
     """A page with a checksum, by `parquet.thrift` and the encoding of the compact protocol."""
     body = b"\x02\0\0\0\x02\x01" + len(value).to_bytes(4, "little") + value
-    field = varint(zigzag(isal_zlib.crc32(body)))
+    checksum = isal_zlib.crc32(body)
+    field = zigzag(checksum - (1 << 32) if checksum >> 31 else checksum)
     size = varint(2 * len(body))
     rest = b"\x1c\x15\x02\x15\0\x15\x06\x15\x06\0\0"
     return b"\x15\0\x15" + size + b"\x15" + size + b"\x15" + field + rest + body, len(field)

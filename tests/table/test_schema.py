@@ -13,8 +13,8 @@ from tests.table.tables import opened
 from comal.errors import InvalidMetadataError, LimitExceededError
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.table import plain_schema, plain_table
+from comal.table.columns import check_schema, plain_type
 from comal.table.scan import Scan
-from comal.table.schema import check_schema, plain_type
 
 INT_LIST = pa.list_(pa.field("element", pa.int64()))
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.table.tables import zigzag
 
 from comal.errors import ComalError
 from comal.table import footer as layouts
@@ -143,23 +144,13 @@ NUMBERS = st.one_of(
 )
 
 
-def varint(number: int) -> bytes:
-    """Zigzag and seven bits a byte, as the protocol says."""
-    left = (number << 1) ^ (number >> 63)
-    found = bytearray()
-    while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*found, left])
-
-
 @given(st.lists(NUMBERS, max_size=40))
 def test_integers_of_all_lengths(numbers: list[int]) -> None:
-    found = integers([varint(number) for number in numbers])
+    found = integers([zigzag(number) for number in numbers])
     assert found is not None
     assert found.tolist() == numbers
     for number in numbers:
-        assert CompactReader(varint(number)).integer() == number
+        assert CompactReader(zigzag(number)).integer() == number
 
 
 def test_an_integer_that_is_too_long() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.table.tables import varint, zigzag
 
 from comal.errors import InvalidMetadataError
 from comal.table.thrift import (
@@ -27,18 +28,6 @@ from comal.table.thrift import (
 
 Value = tuple[int, Any]
 """A type, and what it is made of: a number, bytes, or values."""
-
-
-def varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*found, value])
-
-
-def zigzag(value: int) -> bytes:
-    return varint(value * 2 if value >= 0 else -value * 2 - 1)
 
 
 def encoded(value: Value, *, inside: bool = False) -> bytes:  # noqa: PLR0911 - one for each type

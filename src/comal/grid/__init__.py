@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from comal.grid.mercator import pixel_size as pixel_size
     from comal.grid.mercator import tile_box_3857 as tile_box_3857
     from comal.grid.mercator import xy_to_lonlat as xy_to_lonlat
-    from comal.grid.morton import deinterleave as deinterleave
-    from comal.grid.morton import interleave as interleave
     from comal.grid.quadbin import MAX_ZOOM as MAX_ZOOM
     from comal.grid.quadbin import bounds as bounds
     from comal.grid.quadbin import cells as cells
     from comal.grid.quadbin import centres as centres
     from comal.grid.quadbin import children as children
+    from comal.grid.quadbin import deinterleave as deinterleave
     from comal.grid.quadbin import descendants as descendants
     from comal.grid.quadbin import from_lonlat as from_lonlat
+    from comal.grid.quadbin import interleave as interleave
     from comal.grid.quadbin import is_valid as is_valid
     from comal.grid.quadbin import k_ring as k_ring
     from comal.grid.quadbin import neighbours as neighbours

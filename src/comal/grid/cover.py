@@ -19,9 +19,16 @@ import numpy.typing as npt
 from comal.errors import InvalidInputError, LimitExceededError, translated
 from comal.grid.arguments import NO_ARRAY, integers
 from comal.grid.mercator import LATITUDE_LIMIT, lonlat_to_xy, xy_to_lonlat
-from comal.grid.morton import interleave
 from comal.grid.quadbin import cells as cell_ids
-from comal.grid.quadbin import children, descendants, from_lonlat, tiles, zooms, zooms_of
+from comal.grid.quadbin import (
+    children,
+    descendants,
+    from_lonlat,
+    interleave,
+    tiles,
+    zooms,
+    zooms_of,
+)
 from comal.lazy import shapely
 
 Ints = npt.NDArray[np.int64]

@@ -18,7 +18,7 @@ from rasterio.windows import Window
 from comal.errors import InvalidInputError
 from comal.geo.crs import Projection, projection
 from comal.geo.footprints import Footprints
-from comal.grid.morton import z_order
+from comal.grid.quadbin import z_order
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.raster.opening import (
     RasterSource,

@@ -24,10 +24,9 @@ from comal.errors import InvalidMetadataError, translated
 from comal.limits import MIB, Limits
 from comal.parallel import side_by_side
 from comal.plan import ByteRange, Piece, Wanted
-from comal.table.columns import SMALL_POOL
+from comal.table.columns import SMALL_POOL, plain_table, spread_bytes
 from comal.table.footer import BROKEN, Footer, where_of
 from comal.table.pages import Expansion, expansion
-from comal.table.schema import plain_table, spread_bytes
 
 BATCH = 65_536
 _SHARE = 4

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from comal.errors import ComalError, InvalidMetadataError, LimitExceededError, shown, translated
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Piece, Plan, cut
-from comal.table.schema import check_schema, plain_schema
+from comal.table.columns import check_schema, plain_schema
 from comal.table.thrift import (
     BINARY,
     I16,
@@ -56,7 +56,7 @@ class Footer:
     metadata: Any
     """`pyarrow.parquet.FileMetaData`."""
     schema: Any
-    """Arrow schema in plain types; see `schema.plain_schema`."""
+    """Arrow schema in plain types; see `columns.plain_schema`."""
     layout: Layout
     """Row groups and column chunks, inside of the file."""
     span: ByteRange

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 
 from comal.errors import ComalError, InvalidInputError, StorageError, translated
 from comal.lazy import pc
-from comal.table.columns import SMALL_POOL
-from comal.table.schema import plain_schema, plain_table
+from comal.table.columns import SMALL_POOL, plain_schema, plain_table
 
 _LEVELS: Mapping[str, tuple[int, int]] = {"zstd": (1, 22), "gzip": (1, 9), "brotli": (0, 11)}
 _WITHOUT_LEVEL = frozenset({"snappy", "lz4", "none"})
@@ -210,7 +209,7 @@ class Writer:
     file
         Binary file to write to; it is not closed.
     schema
-        Arrow schema of the batches; written in plain types, see `schema.plain_schema`.
+        Arrow schema of the batches; written in plain types, see `columns.plain_schema`.
     settings
         How to write.
     """

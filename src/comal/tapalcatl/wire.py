@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.errors import InvalidInputError, shown
-from comal.grid.morton import deinterleave, interleave
+from comal.grid.quadbin import deinterleave, interleave
 from comal.tapalcatl.spec import MAX_ZOOM, Tile
 from comal.ziparchive import Directory
 from comal.ziparchive.directory import (

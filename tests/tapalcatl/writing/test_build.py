@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from comal import tapalcatl
 from comal.errors import InvalidInputError, ObjectChangedError, StorageError
-from comal.grid.morton import interleave
+from comal.grid.quadbin import interleave
 from comal.tapalcatl import Generation1, NewTile, TapalcatlWarning
 from comal.tapalcatl.addressing import Template
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource

@@ -19,7 +19,7 @@ from comal.progress import Progress
 from comal.raquet import blobs, spec
 from comal.raquet.blobs import decode
 from comal.raquet.checking.file import Subject, aligned_window
-from comal.raquet.querying.moments import Moments, of_tile
+from comal.raquet.querying.statistics import Moments, of_tile
 from comal.raquet.reading.coverage import Coverage, coverage_of, coverages
 from comal.raquet.reading.pixels import alpha_of, stored_nodata, valid_of
 from comal.raquet.spec import Band, Metadata

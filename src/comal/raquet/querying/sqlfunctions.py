@@ -32,7 +32,6 @@ from comal.query.columns import (
     whole,
 )
 from comal.raquet.querying.areas import Areas
-from comal.raquet.querying.moments import Moments, of_spans, of_tile
 from comal.raquet.querying.sqlbands import (
     FROM_ALIAS,
     AlphaTiles,
@@ -43,6 +42,7 @@ from comal.raquet.querying.sqlbands import (
     band_of,
     document,
 )
+from comal.raquet.querying.statistics import Moments, of_spans, of_tile
 
 DOUBLES = pa.list_(pa.float64())
 _MOMENTS = ("count", "sum", "mean", "squares", "min", "max")

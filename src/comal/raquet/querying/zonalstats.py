@@ -22,8 +22,15 @@ from comal.plan import run
 from comal.progress import Progress, silent
 from comal.public import options_of, takes
 from comal.raquet.querying.areas import Areas
-from comal.raquet.querying.moments import STATISTICS, Moments, of_spans
-from comal.raquet.querying.ranks import Counts, Ranking, check_stat, is_ranked
+from comal.raquet.querying.statistics import (
+    STATISTICS,
+    Counts,
+    Moments,
+    Ranking,
+    check_stat,
+    is_ranked,
+    of_spans,
+)
 from comal.raquet.reading.opening import borrowed
 from comal.raquet.reading.pixels import alpha_of
 from comal.raquet.reading.store import TileStore

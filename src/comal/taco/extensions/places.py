@@ -18,7 +18,7 @@ from comal.errors import InvalidInputError, InvalidMetadataError, ObjectNotFound
 from comal.geo import footprints, times, wkb
 from comal.geo.shapes import geometry_centroids
 from comal.geo.times import Instant
-from comal.grid.morton import z_order
+from comal.grid.quadbin import z_order
 from comal.taco.extensions.base import ComputedColumns, SameForAll, declared, list_of, require
 
 Floats = npt.NDArray[np.float64]

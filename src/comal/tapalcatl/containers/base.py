@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from comal.errors import InvalidInputError, ObjectChangedError
-from comal.grid.morton import deinterleave, interleave
+from comal.grid.quadbin import deinterleave, interleave
 from comal.parallel import results
 from comal.tapalcatl.spec import TileSetMetadata
 from comal.tapalcatl.wire import Int64s, Keys
