@@ -123,9 +123,9 @@ def test_keys(frame: Any) -> None:
     assert ids(frame[1:6:2]) == ["s1", "s3", "s5"]
     assert ids(frame[::-3]) == ["s6", "s3", "s0"]
     assert [path for path, _ in frame.walk()] == ids(frame)
-    for key in (COUNT, -COUNT - 1, "nothing"):
+    for key in (COUNT, -COUNT - 1, np.int64(100), "nothing"):
         with pytest.raises(NotInContainerError):
             frame.read_bytes([key])
-    for odd in (1.5, [1.5], [None], object()):
+    for odd in (1.5, True, [1.5], [None], object()):
         with pytest.raises(InvalidInputError):
             frame.read_bytes(odd)

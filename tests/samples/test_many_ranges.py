@@ -14,9 +14,9 @@ from tests.attacks.build import Recipe
 from tests.servers.http import HttpServer
 from tests.tortilla.build import Item, built
 
-SAMPLES = {f"s{n:04}": bytes([n % 251, n // 251]) * 500 for n in range(1_000)}
+SAMPLES = {f"s{n:04}": bytes([n % 251, n // 251]) * 500 for n in range(300)}
 # Every second one; nothing is merged.
-SCATTERED = range(0, 1_000, 2)
+SCATTERED = range(0, 300, 2)
 RIGHT = list(SAMPLES.values())[::2]
 DOORS: dict[str, tuple[Callable[[], bytes], Callable[[Any], Any]]] = {
     "x.tacozip": (lambda: Recipe(SAMPLES).build(), lambda source: taco.load(source).data),
@@ -46,18 +46,18 @@ def test_a_server_that_answers_many_ranges(http_server: HttpServer, name: str, t
         assert asyncio.run(frame.read_bytes_async(SCATTERED)) == RIGHT
     else:
         assert frame.read_bytes(SCATTERED) == RIGHT
-    assert source.requests == 4
+    assert source.requests == 2
 
 
 @DOOR
 def test_a_server_that_does_not(http_server: HttpServer, name: str) -> None:
     frame, source = opened(name, http_server, multi_range=False)
     assert frame.read_bytes(SCATTERED) == RIGHT
-    assert source.requests == 500
-    for expected in (501, 500):  # it is asked once, and remembered
+    assert source.requests == 150
+    for expected in (151, 150):  # it is asked once, and remembered
         frame, source = opened(name, http_server)
         assert frame.read_bytes(SCATTERED) == RIGHT
         assert source.requests == expected
     source.reset()
     assert frame.read_bytes(SCATTERED) == RIGHT
-    assert source.requests == 500
+    assert source.requests == 150

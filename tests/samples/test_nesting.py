@@ -66,7 +66,7 @@ def reference(rows: list[tuple[str, str | None]]) -> list[list[tuple[str, str | 
 
 
 @given(st.lists(st.tuples(ID_PATHS, st.sampled_from([None, "/f", "/g"])), max_size=12))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_levels_are_those_of_plain_python(rows: list[tuple[str, str | None]]) -> None:
     reason = fault(rows)
     if reason is None:

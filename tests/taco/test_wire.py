@@ -141,39 +141,6 @@ def test_broken_tacocat_header(change: object, kind: type[ComalError]) -> None:
 
 
 @needs_shared
-@pytest.mark.parametrize(
-    ("name", "container", "levels"),
-    [
-        ("flat.tacozip", "zip", 1),
-        ("nested.tacozip", "zip", 3),
-        ("flat_padded.tacozip", "zip", 1),
-        ("tacocat_binary/part0.tacozip", "zip", 3),
-        ("tacocat_binary/__TACOCAT__", "tacocat", 3),
-    ],
-)
-def test_opening_takes_two_requests_and_one_round_trip(
-    name: str, container: str, levels: int
-) -> None:
-    source = CountingSource(open_source(FIXTURES / name))
-    opened = run(wire.open_plan(name), source.fetch)
-    assert opened.container == container
-    assert len(opened.footers) == levels
-    assert opened.collection["id"]
-    assert source.round_trips == 1
-    assert len(source.log) <= 2
-
-
-@needs_shared
-@pytest.mark.parametrize("tail", [22, 2000, 20_000])
-def test_a_short_tail_costs_round_trips_and_nothing_else(tail: int) -> None:
-    source = CountingSource(open_source(FIXTURES / "nested.tacozip"))
-    opened = run(wire.open_plan("x", tail=tail), source.fetch)
-    whole = run(wire.open_plan("x"), source.fetch)
-    assert opened.collection == whole.collection
-    assert [f.metadata.num_rows for f in opened.footers] == [3, 6, 6]
-
-
-@needs_shared
 @pytest.mark.parametrize("name", ["flat_folder", "nested_folder"])
 def test_folder(name: str) -> None:
     source = CountingSource(open_source(FIXTURES / name))

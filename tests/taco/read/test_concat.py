@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,22 @@ def test_rows_of_one_never_answer_for_another(parts: list[TacoDataset]) -> None:
     assert deep.data.read("s3/imagery")["id"].to_pylist() == ["before.bin", "after.bin"]
     assert both.pit_schema.root_n == 5
     assert both.pit_schema.rows(2) == 10
+
+
+def test_extents_are_united(tmp_path: Path) -> None:
+    extents = [
+        {"spatial": [170, 0, 179, 5], "temporal": ["2024-01-01T00:00:00Z"] * 2},
+        {"spatial": [-179, 1, -170, 2], "temporal": ["2023-01-01T00:00:00Z"] * 2},
+        {"spatial": None, "temporal": ["soon"] * 2},
+    ]
+    parts = []
+    for number, extent in enumerate(extents):
+        said = Recipe(tree=ONE, collection=partial(dict, extent=extent))
+        parts.append(load(write(tmp_path, said, f"{number}")))
+    assert concat(parts).extent == {
+        "spatial": [170, 0, -170, 5],
+        "temporal": ["2023-01-01T00:00:00Z", "2024-01-01T00:00:00Z"],
+    }
 
 
 def test_inputs_are_never_changed(parts: list[TacoDataset]) -> None:
@@ -187,20 +204,3 @@ def test_indexes_and_archives_mix() -> None:
         scene = frame["id"][row].as_py()
         part = load(root / "cat" / f"part{int(scene[-1]) // 2}.tacozip").data
         assert frame.read(row).read_bytes("label.json") == part.read_bytes(f"{scene}/label.json")
-
-
-@needs_shared
-def test_extents_are_united() -> None:
-    root = SHARED / "fixtures" / "taco"
-    parts = [load(root / "cat" / f"part{n}.tacozip") for n in range(3)]
-    both = concat(parts)
-    boxes = [part.extent["spatial"] for part in parts]
-    assert both.extent["spatial"] == pytest.approx(
-        [
-            min(b[0] for b in boxes),
-            min(b[1] for b in boxes),
-            max(b[2] for b in boxes),
-            max(b[3] for b in boxes),
-        ]
-    )
-    assert both.extent["temporal"][0] == min(p.extent["temporal"][0] for p in parts)

@@ -31,22 +31,6 @@ def flat(tmp_path_factory: pytest.TempPathFactory) -> TacoDataFrame:
     return load(write(tmp_path_factory.mktemp("f"), Recipe(tree=FLAT))).data
 
 
-def test_positions(flat: TacoDataFrame) -> None:
-    names = list(FLAT)
-    for key in (1, np.int64(1), np.uint8(1), -3, np.int32(-3), "img_1.bin"):
-        assert flat.read_bytes(key) == FLAT[names[1]]
-        assert flat.read(key) == flat["internal:gdal_vsi"][1].as_py()
-    for key in (4, -5, np.int64(100)):
-        with pytest.raises(NotInContainerError):
-            flat.read(key)
-    for other in (True, 1.0, None, b"img_1.bin"):
-        with pytest.raises(InvalidInputError):
-            flat.read(other)  # type: ignore[arg-type] # what a caller may try
-    assert flat.read_bytes() == list(FLAT.values())
-    assert flat.read_bytes([-1, "img_0.bin"]) == [FLAT[names[-1]], FLAT[names[0]]]
-    assert flat.read_bytes(np.array([2, 0])) == [FLAT[names[2]], FLAT[names[0]]]
-
-
 def test_ids_are_found_again_and_again(tmp_path: Path) -> None:
     ids = [f"s{n}" for n in range(300)] + ["é", "ü", "zzz", "A"]
     frame = load(write(tmp_path, Recipe(tree={name: name.encode() for name in ids}))).data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import threading
 from concurrent.futures import ProcessPoolExecutor
@@ -11,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from comal.errors import InvalidInputError
 from comal.taco.reading.dataset import load
-from comal.taco.spec import LOGGER, verbose
 from tests.attacks.build import Recipe
 from tests.taco.read.scenes import expected, located, read_all, scenes, write
 
@@ -56,21 +53,3 @@ def test_processes_share_a_dataset(method: str, tmp_path: Path) -> None:
     context = multiprocessing.get_context(method)
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         assert list(pool.map(use, [dataset] * 2)) == [(WANTED, LEAVES)] * 2
-
-
-def test_verbose_says_what_is_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path, Recipe(tree=TREE))
-    verbose(False)
-    load(path)
-    assert not LOGGER.isEnabledFor(logging.INFO)
-    verbose()
-    assert LOGGER.isEnabledFor(logging.INFO)
-    assert not LOGGER.isEnabledFor(logging.DEBUG)
-    verbose("debug")
-    assert LOGGER.isEnabledFor(logging.DEBUG)
-    for level in ("loud", None, ["info"]):
-        with pytest.raises(InvalidInputError):
-            verbose(level)  # type: ignore[arg-type] # what a caller may try
-    verbose(False)
-    assert not LOGGER.isEnabledFor(logging.INFO)
-    assert capsys.readouterr().out == ""

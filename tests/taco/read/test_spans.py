@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,11 @@ import pytest
 from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
-    LimitExceededError,
     UnsafeContentError,
 )
-from comal.storage import CountingSource, open_source
 from comal.taco.reading.dataset import load
 from comal.taco.spec import TacoWarning
-from tests.attacks.build import FLAT, RawZip, Recipe, Tree, parquet, replaced, swapped_spans
+from tests.attacks.build import FLAT, RawZip, Recipe, Tree, replaced, swapped_spans
 from tests.servers.http import HttpServer
 from tests.taco.read.scenes import expected, read_all, scenes, write, write_folder
 
@@ -168,21 +164,6 @@ def test_rot_is_found_by_the_checksum(tmp_path: Path) -> None:
     assert frame.read_bytes("img_1.bin") == FLAT["img_1.bin"]
 
 
-def test_many_reads_come_in_one_call(tmp_path: Path) -> None:
-    leaves = {f"img_{n:04d}": bytes([n % 251]) * (n % 97) for n in range(700)}
-    source = CountingSource(open_source(write(tmp_path, Recipe(tree=leaves))))
-    frame = load(source).data
-    before = source.round_trips
-    assert frame.read_bytes() == list(leaves.values())
-    assert source.round_trips == before + 1
-    assert asyncio.run(frame.read_bytes_async([3, "img_0005", -1])) == [
-        leaves["img_0003"],
-        leaves["img_0005"],
-        leaves["img_0699"],
-    ]
-    assert asyncio.run(frame.read_bytes_async(4)) == leaves["img_0004"]
-
-
 def test_files_over_leaves(tmp_path: Path) -> None:
     for path in (write(tmp_path, Recipe(tree=TREE)), write_folder(tmp_path, Recipe(tree=TREE))):
         with load(path).data.open("s1/label.txt") as file:
@@ -194,28 +175,11 @@ def test_files_over_leaves(tmp_path: Path) -> None:
         archive.open("s1/imagery")
 
 
-def test_the_archive_is_what_zipfile_says(tmp_path: Path) -> None:
-    path = write(tmp_path, Recipe(tree=TREE))
-    found = read_all(load(path).data)
-    with zipfile.ZipFile(path) as archive:
-        assert found == {name: archive.read(f"DATA/{name}") for name in found}
-
-
 def test_compressed_entries_are_no_samples(tmp_path: Path) -> None:
     recipe = Recipe(tree=FLAT, entry=lambda n: {"method": 8} if n == "DATA/img_0.bin" else {})
     frame = load(write(tmp_path, recipe)).data
     with pytest.raises(InvalidMetadataError):
         frame.read_bytes("img_0.bin")
-
-
-def test_an_object_replaced_between_reads_is_never_mixed(tmp_path: Path) -> None:
-    path = write(tmp_path, Recipe(tree=FLAT))
-    frame = load(path).data
-    other = {name: data[::-1] + b"!" for name, data in expected(FLAT).items()}
-    write(tmp_path, Recipe(tree=other))
-    with pytest.raises(OSError, match="changed"):
-        frame.read_bytes(0)
-    assert load(path).data.read_bytes(0) == next(iter(other.values()))
 
 
 # -- folders ---------------------------------------------------------------------------------------
@@ -285,22 +249,3 @@ def test_stored_paths_are_ignored(tmp_path: Path) -> None:
         assert read_all(dataset.data) == expected(TREE)
         for frame in (dataset.data, dataset.flatten(), dataset.sql("SELECT * FROM level1").data):
             assert "/etc/hostname" not in frame["internal:gdal_vsi"].to_pylist()
-
-
-def test_a_zip_bomb_of_a_table_is_refused(tmp_path: Path) -> None:
-    from comal.limits import Limits
-
-    path = write(tmp_path, Recipe(tree=FLAT, level_bytes=lambda n, data: parquet(_wide())))
-    with pytest.raises(LimitExceededError):
-        _ = load(path, limits=Limits(table_cells=10_000)).sql("SELECT * FROM data").data
-
-
-def _wide() -> Any:
-    count = 100_000
-    columns = {
-        "id": pa.array([str(n) for n in range(count)]),
-        "type": pa.array(["FILE"] * count),
-        "internal:offset": pa.array([0] * count),
-        "internal:size": pa.array([0] * count),
-    }
-    return pa.table(columns)

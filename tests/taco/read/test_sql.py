@@ -10,6 +10,7 @@ import pytest
 
 from comal.errors import InvalidInputError, InvalidMetadataError, LimitExceededError, QueryError
 from comal.limits import Limits
+from comal.query import Budget
 from comal.storage import CountingSource, open_source
 from comal.taco.reading.dataset import TacoDataset, load
 from tests.attacks.build import FLAT, Recipe
@@ -30,12 +31,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:level 0 is filtered")
 TREE = scenes("s2", "s10", "s1")
 
 
-@pytest.fixture(params=["zip", "folder"])
-def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> TacoDataset:
-    recipe = Recipe(tree=TREE, table=located)
-    if request.param == "zip":
-        return load(write(tmp_path, recipe))
-    return load(write_folder(tmp_path, recipe))
+@pytest.fixture(params=[write, write_folder], scope="module")
+def dataset(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> TacoDataset:
+    folder = tmp_path_factory.mktemp("x")
+    return load(request.param(folder, Recipe(tree=TREE, table=located)))
 
 
 def ids(dataset: TacoDataset) -> list[str]:
@@ -240,14 +241,15 @@ def test_a_view_stays_within_the_limits(tmp_path: Path) -> None:
 
 def test_isolated_queries(tmp_path: Path) -> None:
     dataset = load(write(tmp_path, Recipe(tree=TREE, table=located)))
-    some = dataset.sql("SELECT * FROM data WHERE id = $x", {"x": "s1"}, isolated=True)
+    roomy = Budget(wall=120.0)
+    some = dataset.sql("SELECT * FROM data WHERE id = $x", {"x": "s1"}, isolated=roomy)
     assert some.columns == dataset.columns
     assert some.data.read_bytes("s1/label.txt") == b"s1-label"
     bomb = dataset.sql("SELECT list_sum(range(3000000000)) AS x", isolated=True)
     with pytest.raises(LimitExceededError):
         _ = bomb.data
     with pytest.raises(QueryError):
-        _ = dataset.sql("COPY data TO 'x'", isolated=True).data
+        _ = dataset.sql("COPY data TO 'x'", isolated=roomy).data
 
 
 def test_a_broken_page_is_no_fault_of_the_query(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
+import logging
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from comal.storage import targets
 from comal.taco.extensions import Split
 from comal.taco.extensions.base import SampleExtension, TacoExtension, TortillaExtension
 from comal.taco.model.collection import Sample, Tortilla
-from comal.taco.spec import TacoWarning, verbose
+from comal.taco.spec import LOGGER, TacoWarning, verbose
 from comal.taco.writing.creating import create
 from tests.taco.write.small import Archive, dataset, flat
 
@@ -140,8 +141,7 @@ if sys.argv[3] == "kill":
 """
 
 
-@pytest.mark.parametrize("mend", ["next", "clean"])
-def test_temporary_files_of_a_killed_process(tmp_path: Path, mend: str) -> None:
+def test_temporary_files_of_a_killed_process(tmp_path: Path) -> None:
     def run(text: str, end: str) -> int:
         command = [sys.executable, "-W", "ignore", "-c", SPILL, str(tmp_path), text, end]
         return subprocess.run(command, timeout=60, check=False).returncode
@@ -150,13 +150,11 @@ def test_temporary_files_of_a_killed_process(tmp_path: Path, mend: str) -> None:
     assert run("ended", "end") == 0
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     alive = Sample("b", b"alive", temp_dir=tmp_path)
-    assert run("killed", "kill") == -signal.SIGKILL
-    assert sorted(files_below(tmp_path)) == [b"alive", b"killed", b"mine"]
-    if mend == "next":
-        assert run("ended", "end") == 0
-    else:
-        assert len(targets.clean(tmp_path)) == 1
-    assert sorted(files_below(tmp_path)) == [b"alive", b"mine"]
+    for ends_it in (True, False):
+        assert run("killed", "kill") == -signal.SIGKILL
+        assert sorted(files_below(tmp_path)) == [b"alive", b"killed", b"mine"]
+        assert run("ended", "end") == 0 if ends_it else len(targets.clean(tmp_path)) == 1
+        assert sorted(files_below(tmp_path)) == [b"alive", b"mine"]
     alive.cleanup()
 
 
@@ -466,7 +464,10 @@ def test_verbose(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
         verbose(False)
         create(dataset(flat()), tmp_path / "b.zip")
         assert caplog.text == ""
-        with pytest.raises(InvalidInputError):
-            verbose("loud")  # type: ignore[arg-type]  # what mypy refuses too
+        verbose("debug")
+        assert LOGGER.isEnabledFor(logging.DEBUG)
+        for level in ("loud", None, ["info"]):
+            with pytest.raises(InvalidInputError):
+                verbose(level)  # type: ignore[arg-type]  # what mypy refuses too
     finally:
         verbose("info")

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import shapely
 
 from comal.errors import InvalidInputError
 from comal.taco.model.collection import Coverage, Sample, Tortilla, united
@@ -101,8 +100,6 @@ def centroids(*lons: float) -> Tortilla:
     [
         ((-5, -1, 0.1, 4), -5, 4),
         ((170, -170, 179), 170, -170),
-        ((10,), 10, 10),
-        ((-120, -60), -120, -60),
     ],
 )
 def test_smallest_arc_of_longitudes(lons: tuple[float, ...], west: float, east: float) -> None:
@@ -152,14 +149,6 @@ def test_first_level_that_tells_counts() -> None:
     assert extent is not None
     assert np.allclose(extent["spatial"], [1, 4, 5, 5])
     assert extent["temporal"] == ["2024-01-01T00:00:00Z"] * 2
-
-
-def test_istac_geometry_in_its_own_crs() -> None:
-    square = shapely.to_wkb(shapely.box(500_000, 0, 510_000, 10_000))
-    tortilla = Tortilla([Sample("a", b"", **{"istac:crs": "EPSG:32631", "istac:geometry": square})])
-    extent = dataset(tortilla).extent
-    assert extent is not None
-    assert np.allclose(extent["spatial"], [3, 0, 3.0898, 0.0905], atol=1e-3)
 
 
 def test_given_extent_is_kept_and_nothing_known_is_the_world(tmp_path: Path) -> None:
