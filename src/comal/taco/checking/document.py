@@ -28,19 +28,10 @@ from comal.taco.spec import TacoWarning
 
 _NEAR = 1e-6
 """Degrees by which a stated box may be too small: about a decimetre."""
-_EXTENT_COLUMNS = (
-    "istac:geometry",
-    "istac:crs",
-    "istac:centroid",
-    "istac:time_start",
-    "istac:time_end",
-    "stac:crs",
-    "stac:geotransform",
-    "stac:tensor_shape",
-    "stac:centroid",
-    "stac:time_start",
-    "stac:time_end",
-)
+_PLACES = (*places.STAC_SCHEMA, *places.ISTAC_SCHEMA)
+_KINDS = {field.name: field.type for field in (*_PLACES, pa.field("split", pa.string()))}
+_MOST_AXES = 64
+_AFFINE, _SHAPE = "stac:geotransform", "stac:tensor_shape"
 _POLARS = {
     "str": "string",
     "utf8": "string",
@@ -64,15 +55,8 @@ def check_document(document: Mapping[str, Any], findings: Findings) -> None:
         message = f"found {shown(version)}, expected 0.5.0 or 2.x"
         findings.add("taco-version", f"{spec.COLLECTION}: taco_version", message)
     licences = document.get("licenses")
-    if isinstance(licences, list):
-        _check_licences([name for name in licences if isinstance(name, str) and name], findings)
-
-
-def _check_licences(names: Sequence[str], findings: Findings) -> None:
-    if not names:
-        return
-    for name in names:
-        if not _is_licence(name):
+    for name in licences if isinstance(licences, list) else ():
+        if isinstance(name, str) and name and not _is_licence(name):
             message = f"{shown(name)} is no SPDX licence or expression"
             findings.add("taco-licence", f"{spec.COLLECTION}: licenses", message)
 
@@ -111,14 +95,14 @@ def check_field_schema(
         findings.add("taco-field-schema", place, "is no object")
         return
     for depth, table in enumerate(tables):
-        key = f"level{depth}"
         if table is None:
             continue
+        key = f"level{depth}"
         fields = _fields(stated.get(key))
         if fields is None:
             findings.add("taco-field-schema", f"{place}.{key}", "is no list of [name, type, text]")
-            continue
-        _compare_fields(fields, table, f"{place}.{key}", findings)
+        else:
+            _compare_fields(fields, table, f"{place}.{key}", findings)
 
 
 def _fields(value: Any) -> dict[str, str] | None:
@@ -203,7 +187,7 @@ def _coverage(
     for depth, table in enumerate(tables):
         if table is None:
             continue
-        columns = [name for name in _EXTENT_COLUMNS if name in table.column_names]
+        columns = [field.name for field in _PLACES if field.name in table.column_names]
         if not columns:
             continue
         coverage = Coverage()
@@ -267,14 +251,6 @@ def _check_times(
 
 def _digits(box: Sequence[float]) -> list[float]:
     return [round(float(value), 6) for value in box]
-
-
-_KINDS = {
-    field.name: field.type
-    for field in (*places.STAC_SCHEMA, *places.ISTAC_SCHEMA, pa.field("split", pa.string()))
-}
-_MOST_AXES = 64
-_AFFINE, _SHAPE = "stac:geotransform", "stac:tensor_shape"
 
 
 def check_values(tables: Sequence[ParquetTable | None], findings: Findings) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -92,13 +92,12 @@ class ZipEntries(Spans):
 
     def take(self, rows: Ints) -> ZipEntries:
         """The payloads of `rows`."""
-        return ZipEntries(
-            self.sources,
-            self.source[rows],
-            self.offsets[rows],
-            self.lengths[rows],
+        return replace(
+            self,
+            source=self.source[rows],
+            offsets=self.offsets[rows],
+            lengths=self.lengths[rows],
             names=self.names.take(pa.array(rows)),
-            limit=self.limit,
         )
 
     def place(self, row: int) -> str:
@@ -319,16 +318,15 @@ class CheckedEntries(Spans):
 
     def take(self, rows: Ints) -> CheckedEntries:
         """The payloads of `rows`."""
-        return CheckedEntries(
-            self.sources,
-            self.source[rows],
-            self.offsets[rows],
-            self.lengths[rows],
+        return replace(
+            self,
+            source=self.source[rows],
+            offsets=self.offsets[rows],
+            lengths=self.lengths[rows],
             size=self.size[rows],
             crc=self.crc[rows],
             method=self.method[rows],
             names=self.names.take(pa.array(rows)),
-            limits=self.limits,
         )
 
     def block(self, rows: Ints, sizes: Ints) -> Any:

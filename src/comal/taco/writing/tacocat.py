@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -189,26 +190,34 @@ def check_members(members: Sequence[Container], *, validate: bool) -> None:
     """
     first = members[0]
     for other in members[1:]:
-        if other.pit.levels != first.pit.levels:
-            raise _differ(first, other, "number of levels", first.pit.levels, other.pit.levels)
-        if validate:
-            _check_tree(first, other)
-            for level in range(min(len(first.levels), len(other.levels))):
-                _check_fields(first, other, level)
+        for what, ours, theirs in islice(_compared(first, other), None if validate else 1):
+            if ours != theirs:
+                raise InvalidInputError(
+                    f"datasets differ: {what}",
+                    found=f"{ours} in {shown(first.name)}, {theirs} in {shown(other.name)}",
+                    expected="the same in all (TACO 2.0, 6.6)",
+                    hint="validate_schema=False joins them all the same where that is possible",
+                )
 
 
-def _check_tree(first: Container, other: Container) -> None:
-    if first.pit.root_type != other.pit.root_type:
-        raise _differ(first, other, "type of level 0", first.pit.root_type, other.pit.root_type)
+def _compared(first: Container, other: Container) -> Iterator[tuple[str, object, object]]:
+    """What must be the same in two datasets; nobody asks on after a difference."""
+    yield "number of levels", first.pit.levels, other.pit.levels
+    yield "type of level 0", first.pit.root_type, other.pit.root_type
     for level, patterns in first.pit.hierarchy.items():
         theirs = other.pit.hierarchy[level]
-        if len(patterns) != len(theirs):
-            raise _differ(first, other, f"patterns of level {level}", len(patterns), len(theirs))
-        for ours, their in zip(patterns, theirs, strict=True):
-            if ours.type != their.type or not _same_ids(ours.id, their.id):
-                raise _differ(
-                    first, other, f"children at level {level}", list(ours.id), list(their.id)
-                )
+        yield f"patterns of level {level}", len(patterns), len(theirs)
+        for one, two in zip(patterns, theirs, strict=True):
+            if one.type != two.type or not _same_ids(one.id, two.id):
+                yield f"children at level {level}", [*one.type, *one.id], [*two.type, *two.id]
+    for level, tables in enumerate(zip(first.levels, other.levels, strict=False)):
+        here, there = map(_fields_of, tables)
+        for name in [*here, *there]:
+            ours, found = (
+                spec.type_name(fields[name]) if name in fields else "absent"
+                for fields in (here, there)
+            )
+            yield f"field {shown(name)} of level {level}", ours, found
 
 
 def _same_ids(ours: Sequence[str], theirs: Sequence[str]) -> bool:
@@ -219,20 +228,6 @@ def _same_ids(ours: Sequence[str], theirs: Sequence[str]) -> bool:
     )
 
 
-def _check_fields(first: Container, other: Container, level: int) -> None:
-    ours, theirs = _fields_of(first.levels[level]), _fields_of(other.levels[level])
-    for name in [*ours, *theirs]:
-        a, b = ours.get(name), theirs.get(name)
-        if a is None or b is None or not a.equals(b):
-            raise _differ(
-                first,
-                other,
-                f"field {shown(name)} of level {level}",
-                "absent" if a is None else spec.type_name(a),
-                "absent" if b is None else spec.type_name(b),
-            )
-
-
 def _fields_of(level: Level) -> dict[str, Any]:
     """Metadata fields of a stored level and their types in plain form."""
     return {
@@ -240,17 +235,6 @@ def _fields_of(level: Level) -> dict[str, Any]:
         for column in level.table.schema
         if not column.name.startswith(spec.INTERNAL)
     }
-
-
-def _differ(
-    first: Container, other: Container, what: str, ours: object, theirs: object
-) -> InvalidInputError:
-    return InvalidInputError(
-        f"datasets differ: {what}",
-        found=f"{ours} in {shown(first.name)}, {theirs} in {shown(other.name)}",
-        expected="the same in all (TACO 2.0, 6.6)",
-        hint="validate_schema=False joins them all the same where that is possible",
-    )
 
 
 def merged_collection(members: Sequence[Container]) -> dict[str, Any]:
