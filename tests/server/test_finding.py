@@ -14,7 +14,7 @@ import pytest
 from comal import server, taco, tortilla
 from comal.errors import InvalidMetadataError
 from comal.geo.places import Places
-from comal.server.holdings import Finder
+from comal.server.holdings import Holdings
 from tests.server.asking import ask
 from tests.server.making import COLLECTION
 from tests.tortilla.build import Item, built
@@ -134,8 +134,8 @@ def test_periods(rasters: Path) -> None:
 
 def test_places_are_transformed_once(rasters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page of another box looks closely at those rows only that reach over its sides."""
-    finder = Finder(tortilla.open(rasters).to_arrow(), tortilla.TortillaFrame.DIALECT)
-    finder.in_box((0, 0, 1, 1))
+    holdings = Holdings(tortilla.open(rasters), "tortilla")
+    holdings.in_box((0, 0, 1, 1))
     asked: list[int] = []
     original = Places.shapes
 
@@ -144,7 +144,7 @@ def test_places_are_transformed_once(rasters: Path, monkeypatch: pytest.MonkeyPa
         return original(self, rows)
 
     monkeypatch.setattr(Places, "shapes", counting)
-    found = finder.in_box((-30, -40, 60, 50))
+    found = holdings.in_box((-30, -40, 60, 50))
     assert found.sum() > 30
     assert sum(asked) < found.sum() / 2
 

@@ -20,7 +20,6 @@ from comal.geo.places import Places, ways_of
 from comal.geo.shapes import cut
 from comal.lazy import shapely
 from comal.samples.filters import AUTO, broken_place, has_place, has_time, period_filter, ways_in
-from comal.samples.frame import Dialect
 from comal.taco import spec as taco_spec
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.frame import TacoDataFrame
@@ -28,6 +27,7 @@ from comal.taco.reading.spans import read_leaves
 from comal.tortilla import spec as tortilla_spec
 from comal.tortilla.frame import TortillaFrame
 
+Mask = npt.NDArray[np.bool_]
 FILE, FOLDER = taco_spec.FILE, taco_spec.FOLDER
 ID, TYPE = taco_spec.ID, taco_spec.TYPE
 
@@ -105,11 +105,53 @@ class Holdings:
         """The outermost rows."""
         self._reader = reader
 
+    # -- outermost rows by place and time, by the columns as the file has them --------------------
+
     @cached_property
-    def finder(self) -> Finder:
-        """Finds outermost rows by place and time, by the columns as the file has them."""
-        is_own = isinstance(self.top, TacoDataFrame)
-        return Finder(self.table if is_own else self.top.to_arrow(), self.top.DIALECT)
+    def _columns(self) -> Any:
+        return self.table if isinstance(self.top, TacoDataFrame) else self.top.to_arrow()
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether rows can be found by a box."""
+        return has_place(self._columns.schema, AUTO)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether rows can be found by a range of time."""
+        return has_time(self._columns.schema, AUTO, self.top.DIALECT)
+
+    @cached_property
+    def places(self) -> Places:
+        """Where the rows are.
+
+        Boxes of footprints are kept, as all that a filter costs is to transform them. Only rows
+        whose box reaches over a side of the box that is asked for are looked at more closely.
+        """
+        return Places(self._columns, ways_in(self._columns.schema, AUTO, self.top.DIALECT))
+
+    @property
+    def bounds(self) -> boxes.Box | None:
+        """The box of all rows, None when nothing is known or a place is broken."""
+        try:
+            return boxes.union_box(*self.places.corners)
+        except ComalError:
+            return None  # `comal check` tells
+
+    def in_box(self, bbox: Sequence[float]) -> Mask:
+        """Which rows have a point in common with a box, as `filter_bbox` of the format tells it."""
+        box, places = boxes.validate_bbox(bbox), self.places
+        try:
+            return places.meet(box)
+        except InvalidInputError as error:
+            raise broken_place(error) from error
+
+    def in_period(self, period: str) -> Mask:
+        """Which rows lie in a range of time, as `filter_datetime` of the format tells it."""
+        rule = period_filter(period, AUTO, self._columns.schema, self.top.DIALECT)
+        return rule.matches(self._columns.column(rule.column))
+
+    # -- tables, children, bytes -------------------------------------------------------------------
 
     def table_of(self, frame: Any) -> Any:
         """The table of a frame; a Tortilla's with ``id`` and ``type``, and times as times."""
@@ -266,58 +308,6 @@ def visible(table: Any) -> list[str]:
         for name in names
         if not name.startswith("internal:") and name not in hidden and names.count(name) == 1
     ]
-
-
-Mask = npt.NDArray[np.bool_]
-Box = Sequence[float]
-
-
-class Finder:
-    """Finds rows of one table.
-
-    Boxes of footprints are kept, as all that a filter costs is to transform them. Only rows whose
-    box reaches over a side of the box that is asked for are looked at more closely.
-    """
-
-    def __init__(self, table: Any, dialect: Dialect) -> None:
-        self._table = table
-        self._dialect = dialect
-
-    @property
-    def is_placed(self) -> bool:
-        """Whether rows can be found by a box."""
-        return has_place(self._table.schema, AUTO)
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether rows can be found by a range of time."""
-        return has_time(self._table.schema, AUTO, self._dialect)
-
-    @cached_property
-    def places(self) -> Places:
-        """Where the rows are."""
-        return Places(self._table, ways_in(self._table.schema, AUTO, self._dialect))
-
-    @property
-    def bounds(self) -> boxes.Box | None:
-        """The box of all rows, None when nothing is known or a place is broken."""
-        try:
-            return boxes.union_box(*self.places.corners)
-        except ComalError:
-            return None  # `comal check` tells
-
-    def in_box(self, bbox: Box) -> Mask:
-        """Which rows have a point in common with a box, as `filter_bbox` of the format tells it."""
-        box, places = boxes.validate_bbox(bbox), self.places
-        try:
-            return places.meet(box)
-        except InvalidInputError as error:
-            raise broken_place(error) from error
-
-    def in_period(self, period: str) -> Mask:
-        """Which rows lie in a range of time, as `filter_datetime` of the format tells it."""
-        rule = period_filter(period, AUTO, self._table.schema, self._dialect)
-        return rule.matches(self._table.column(rule.column))
 
 
 _DIGITS = 7

@@ -23,7 +23,6 @@ from comal.server.holdings import (
     ID,
     OTHER_MEDIA,
     TYPE,
-    Finder,
     Holdings,
     Row,
     geometries,
@@ -78,15 +77,16 @@ class Selection:
             query.whole("offset", 0, 0, _MOST_OFFSET),
         )
 
-    def rows(self, table: Any, finder: Finder) -> npt.NDArray[np.int64]:
-        """Numbers of all rows of a table that match, in order; the page is a part of them."""
+    def rows(self, holdings: Holdings) -> npt.NDArray[np.int64]:
+        """Numbers of all outermost rows that match, in order; the page is a part of them."""
+        table = holdings.table
         mask = np.ones(table.num_rows, np.bool_)
         if self.filter is not None:
             mask &= matching(self.filter, table)
         if self.datetime is not None:
-            mask &= finder.in_period(self.datetime)
+            mask &= holdings.in_period(self.datetime)
         if self.bbox is not None:
-            mask &= finder.in_box(self.bbox)
+            mask &= holdings.in_box(self.bbox)
         rows: npt.NDArray[np.int64] = np.flatnonzero(mask)
         if self.sort:
             rows = rows[_sorted(table.take(pa.array(rows)), self.sort)]

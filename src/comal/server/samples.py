@@ -162,8 +162,8 @@ class SamplesSource(ServedSource):
         pit = collection.get("taco:pit_schema")
         return {
             "version": short_text(collection.get("taco_version")),
-            "placed": self.holdings.finder.is_placed,
-            "timed": self.holdings.finder.is_timed,
+            "placed": self.holdings.is_placed,
+            "timed": self.holdings.is_timed,
             "licenses": _list(collection.get("licenses")),
             "tasks": _list(collection.get("tasks") or collection.get("task")),
             "providers": _list(collection.get("providers")),
@@ -177,7 +177,7 @@ class SamplesSource(ServedSource):
         extent = extent if isinstance(extent, dict) else {}
         bounds = _numbers(extent.get("spatial"))
         if bounds is None:
-            box = self.holdings.finder.bounds
+            box = self.holdings.bounds
             bounds = None if box is None else rounded(box)
         return bounds, _period(extent.get("temporal")) or self._period()
 
@@ -255,7 +255,7 @@ class SamplesSource(ServedSource):
 
     def _selected(self, request: Request) -> tuple[Selection, npt.NDArray[np.int64]]:
         selection = Selection.of(request.query, self.runtime.settings.limits.items)
-        return selection, selection.rows(self.table, self.holdings.finder)
+        return selection, selection.rows(self.holdings)
 
     async def _items(self, request: Request, rest: Sequence[str]) -> Response:
         path = "/".join(rest)
@@ -308,7 +308,7 @@ class SamplesSource(ServedSource):
         """Whether footprints or centroids decided which rows lie in the box that is asked for."""
         if selection.bbox is None:
             return {}
-        return {"comal:placed_by": list(self.holdings.finder.places.decided(rows))}
+        return {"comal:placed_by": list(self.holdings.places.decided(rows))}
 
     def _page_links(
         self, request: Request, selection: Selection, count: int
