@@ -19,7 +19,6 @@ from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.model.levels import Level
 from comal.taco.writing.containers import settings, table_writer, write_level
 from comal.taco.writing.creating import create
-from tests.support import files_below
 from tests.taco.write.small import dataset, nested
 
 
@@ -46,20 +45,6 @@ def test_files_lie_below_data_under_their_ids(tmp_path: Path) -> None:
     assert collection["taco:pit_schema"]["root"] == {"n": 12, "type": "FOLDER"}
     listed = [column[0] for column in collection["taco:field_schema"]["level2"]]
     assert listed == level2.column_names
-
-
-def test_sources_of_every_kind(tmp_path: Path) -> None:
-    big = bytes(range(256)) * 40_000
-    (tmp_path / "source").write_bytes(big)
-    samples = [
-        Sample("file", tmp_path / "source"),
-        Sample("bytes", b"abc"),
-        Sample("large", big),
-        Sample("empty", b""),
-    ]
-    (root,) = create(dataset(Tortilla(samples)), tmp_path / "out")
-    found = files_below(root / "DATA")
-    assert found == {"file": big, "bytes": b"abc", "large": big, "empty": b""}
 
 
 def test_pages_of_a_folder_are_cut_small_and_dictionaries_are_few(tmp_path: Path) -> None:
