@@ -611,3 +611,38 @@ def test_the_next_writer_tells_what_was_left(tmp_path: Path) -> None:
     ):
         assert targets.left_beside(tmp_path / "out") == []  # it is being written
     assert listing(tmp_path) == [".other.comal-part", ".out.part", "out"]
+
+
+BUILD = """
+import os, signal, sys
+from pathlib import Path
+from comal import tapalcatl
+from comal.storage import targets
+
+folder, data = Path(sys.argv[1]), sys.argv[2].encode()
+if "kill" in sys.argv[3:]:
+    targets._remove_old = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+for z in range(3):
+    (folder / f"tiles/{z}/0").mkdir(parents=True, exist_ok=True)
+    (folder / f"tiles/{z}/0/0.bin").write_bytes(data)
+    os.utime(folder / f"tiles/{z}/0/0.bin", (0, 0))
+tapalcatl.build(folder / "tiles", folder / "out", overwrite=True, metatile=1)
+"""
+
+
+def test_an_old_folder_is_no_build_to_be_gone_on_with(tmp_path: Path) -> None:
+    """A writer is killed when the new folder is in place, and the old one where that was built."""
+
+    def build(*words: str) -> int:
+        command = [sys.executable, "-W", "ignore", "-c", BUILD, str(tmp_path), *words]
+        return subprocess.run(command, timeout=120, check=False).returncode
+
+    assert build("old") == 0
+    assert build("new", "kill") == -signal.SIGKILL
+    new = contents(tmp_path / "out")
+    assert build("new") == 0
+    assert contents(tmp_path / "out") == new
+    assert [name for name in listing(tmp_path) if not name.endswith("comal-lock")] == [
+        "out",
+        "tiles",
+    ]

@@ -115,13 +115,7 @@ def shapes(column: Any) -> Any:
 
 
 def unique_shapes(column: Any) -> tuple[Any, Any]:
-    """As `shapes`: the different ones, and which of them each row has.
-
-    Raises
-    ------
-    QueryError
-        No geometry, or one that is broken.
-    """
+    """As `shapes`: the different ones, and which of them each row has."""
     # Most queries have one geometry for all rows.
     coded = column.dictionary_encode()
     given = coded.dictionary

@@ -518,13 +518,7 @@ _BODIES = {"GEOMETRY": ("BLOB", "ST_GeomFromWKB({})"), "JSON": ("VARCHAR", "{}::
 
 @cache
 def named(*, json: bool) -> Mapping[str, Function | str]:
-    """Functions and the macros that lead to them, by small name.
-
-    Parameters
-    ----------
-    json
-        Whether DuckDB knows GeoJSON.
-    """
+    """Functions and the macros that lead to them, by small name; `json`: DuckDB knows GeoJSON."""
     found: dict[str, Function | str] = {
         name: Function(vectorised(call, kind), None, returns)
         for name, (call, kind, returns) in CALLS.items()

@@ -320,12 +320,8 @@ class Signer:
     def address(self, location: Location) -> Address | None:
         """The address of an object, if it has one.
 
-        Raises
-        ------
-        InvalidInputError
-            For a key that no object can have.
-        StorageError
-            When there are no credentials, or none without the network in a forked process.
+        An error tells of a key that no object can have, and where there are no credentials, or none
+        without the network in a forked process.
         """
         addresses = self._addresses
         if addresses is None:

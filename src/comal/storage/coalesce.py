@@ -37,16 +37,9 @@ class Merged:
 
 
 def coalesce(offsets: Ints, sizes: Ints, gap: int, largest: int) -> Merged:
-    """Merge ranges that are at most `gap` bytes apart into requests of at most `largest` bytes.
+    """Merge ranges, in any order, that are at most `gap` bytes apart into requests.
 
-    Parameters
-    ----------
-    offsets, sizes
-        The ranges, in any order; they may overlap and repeat.
-    gap
-        Unwanted bytes that are fetched to save a request.
-    largest
-        Size that no request exceeds.
+    Ranges may overlap and repeat. No request exceeds `largest` bytes.
     """
     owner = np.full(len(offsets), -1, np.int64)
     filled = np.flatnonzero(sizes > 0)
@@ -94,24 +87,12 @@ def _take(starts: Ints, ends: Ints, largest: int) -> tuple[int, int]:
 
 
 def neighbours(offsets: Ints, sizes: Ints, gap: int, longest: int) -> list[tuple[int, int]]:
-    """Which ranges one read of a file brings: neighbours in the order in which they stand.
+    """Which ranges one read of a file brings: first of each run and the one behind its last.
 
+    Neighbours are taken in the order in which they stand, with up to `gap` unwanted bytes between
+    two. A run of several hardly exceeds `longest` bytes; a range of half as many stands alone.
     Unlike `coalesce` this neither sorts nor cuts, so that what was read can be dealt out and
     dropped run by run: a copy within the processor's caches costs less than a call each.
-
-    Parameters
-    ----------
-    offsets, sizes
-        The ranges, at least one of them.
-    gap
-        Unwanted bytes that may lie between two neighbours.
-    longest
-        Bytes that a run of several ranges hardly exceeds; a range of half as many stands alone.
-
-    Returns
-    -------
-    list of tuple of int
-        First range of each run and the one behind its last.
     """
     ends = offsets + sizes
     between = offsets[1:] - ends[:-1]
@@ -125,24 +106,11 @@ def neighbours(offsets: Ints, sizes: Ints, gap: int, longest: int) -> list[tuple
 
 
 def bundled(spans: Sequence[tuple[int, int]], lanes: int, largest: int) -> list[list[int]]:
-    """Which ranges of one object may share a request that names them all.
+    """Which ranges of one object, ascending, may share a request that names them all.
 
-    The bytes are dealt to all connections as far as that leaves each a worthwhile share: one
-    answer after the other on a single connection would be slower than many side by side.
-
-    Parameters
-    ----------
-    spans
-        Offsets and sizes of what `coalesce` could not merge, ascending.
-    lanes
-        Requests that can be in flight at once.
-    largest
-        Size that the ranges of one request do not exceed together.
-
-    Returns
-    -------
-    list of list of int
-        Positions in `spans`, each in one of the lists.
+    The bytes are dealt to all `lanes`, requests in flight at once, as far as that leaves each a
+    worthwhile share: one answer after the other on a single connection would be slower than many
+    side by side. The ranges of one request do not exceed `largest` bytes together.
     """
     most = min(largest, max(_SHARE, sum(size for _, size in spans) // lanes))
     found: list[list[int]] = []

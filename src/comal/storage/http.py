@@ -99,10 +99,8 @@ class _Way:
 class HttpTransport(Transport):
     """Makes one checked request at a time, trying again what may pass.
 
-    Parameters
-    ----------
-    least
-        How public the address of the origin itself must be: of one that only an archive names.
+    `least` is how public the address of the origin itself must be: of one that only an archive
+    names.
     """
 
     def __init__(self, config: StorageConfig, least: int = ANY) -> None:
@@ -128,14 +126,8 @@ class HttpTransport(Transport):
         """Ask for ranges of one known object in one request; None where each is to be asked alone.
 
         Trouble that passes is tried again as for any request. What else goes wrong is not judged
-        here: single ranges, which every server knows, will succeed or say what is the matter.
-
-        Raises
-        ------
-        ObjectChangedError
-            The object is no longer the one that is known.
-        StorageError
-            A server that has answered such requests before fails for good.
+        here where a server has not answered such requests before: single ranges, which every server
+        knows, will succeed or say what is the matter.
         """
         way = self._settled(asks[0].location)
         origin, may, mine = way.at.origin, takes_many(way.at), object()

@@ -58,16 +58,8 @@ def set_deadline(deadline: float, idle: float) -> None:
 def manager(location: Location, config: StorageConfig, least: int) -> urllib3.PoolManager:
     """The connections to use for a location, straight or by the proxy of the environment.
 
-    Parameters
-    ----------
-    least
-        How public an address must be, as `comal.storage.config` has it. A proxy resolves names by
-        its own rules: only a number in the URL can be looked at then.
-
-    Raises
-    ------
-    AccessDeniedError
-        Behind a proxy, as `AccessDeniedError`.
+    `least` is how public an address must be. A proxy resolves names by its own rules: only a number
+    in the URL can be looked at then, and a name is an `AccessDeniedError`.
     """
     proxy = _proxy(location.scheme, location.root)
     if proxy is not None:
@@ -269,15 +261,7 @@ def kind_of_host(host: str) -> int | None:
 
 
 def allowed(host: str, port: int, least: int) -> list[str]:
-    """The numerical addresses of a host that are at least as public as `least`.
-
-    Raises
-    ------
-    AccessDeniedError
-        It has none.
-    OSError
-        Its name cannot be resolved.
-    """
+    """The numerical addresses of a host that are at least as public as `least`; never none."""
     found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     addresses = dict.fromkeys(str(one[4][0]) for one in found)
     fitting = [address for address in addresses if kind_of(address) >= least]
@@ -287,13 +271,7 @@ def allowed(host: str, port: int, least: int) -> list[str]:
 
 
 def _check_by_proxy(location: Location, least: int) -> None:
-    """Refuse a place that a proxy would be asked for, and whose address is not known to be public.
-
-    Raises
-    ------
-    AccessDeniedError
-        Its address is not at least as public as `least`, or only the proxy learns it.
-    """
+    """Refuse a place to ask a proxy for whose address is not known to be public enough."""
     if least == ANY:
         return
     kind = kind_of_host(urlsplit(location.href).hostname or "")

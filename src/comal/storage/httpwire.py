@@ -191,13 +191,7 @@ def most_bytes(spans: Sequence[Span]) -> int:
 
 
 def check_parts(headers: Headers, spans: Sequence[Span]) -> bytes:
-    """The boundary between the parts of an answer, as its headers tell it.
-
-    Raises
-    ------
-    NotFittingError
-        They say that it is no answer to these ranges.
-    """
+    """The boundary between the parts of an answer; `NotFittingError` by what its headers say."""
     length = content_length(headers)
     if length is not None and length > most_bytes(spans):
         raise NotFittingError("an answer that is too long")
@@ -214,27 +208,11 @@ def check_parts(headers: Headers, spans: Sequence[Span]) -> bytes:
 
 
 def read_parts(body: bytes, boundary: bytes, spans: Sequence[Span], total: int) -> list[bytes]:
-    """The bytes of each of `spans` from a multipart answer.
+    """The bytes of each of `spans`, ascending and apart, of an object of `total` bytes.
 
-    It is taken as servers in use write it: a part for each range, in their order, lines that end
-    with CRLF, and nothing before, between or in the lines of a boundary. Of any other, each range
-    is asked for by itself.
-
-    Parameters
-    ----------
-    body
-        The answer, of which the end may be missing.
-    boundary
-        As `check_parts` gives it.
-    spans
-        Offsets and sizes that were asked for, ascending and without overlap.
-    total
-        Size of the object in bytes.
-
-    Raises
-    ------
-    NotFittingError
-        The body is no such answer.
+    A multipart answer is taken as servers in use write it: a part for each range, in their order,
+    lines that end with CRLF, and nothing before, between or in the lines of a boundary. For any
+    other a `NotFittingError` tells that each range is to be asked for by itself.
     """
     # The end of line before a delimiter belongs to it (RFC 2046, 5.1.1); the first may lack it.
     delimiter = b"\r\n--" + boundary

@@ -81,13 +81,9 @@ def check_target(
 ) -> Owns:
     """Refuse a target that may not be replaced; which of the files below it may go.
 
-    Raises
-    ------
-    ConflictError
-        It is a link, no archive of this kind, holds files of somebody, is a source or holds one;
-        or it may be replaced, and `overwrite` is False.
-    AccessDeniedError
-        It is read-only.
+    A `ConflictError` tells that it is a link, no archive of this kind, holds files of somebody, is
+    a source or holds one, or that `overwrite` is False; an `AccessDeniedError` that it is
+    read-only.
     """
     refuse_sources(target, sources)
     try:
@@ -138,19 +134,8 @@ def existing(target: Path) -> ConflictError:
 def refuse_sources(target: Path, sources: Any, *, inside: bool = False) -> None:
     """Refuse to write over what is read, over a folder that holds it, or into it.
 
-    Parameters
-    ----------
-    target
-        What would be written.
-    sources
-        A path or URL, what has one as its `href`, or a list of such; anything else passes.
-    inside
-        Whether the target may lie in a folder that is read, as whoever reads it leaves it out.
-
-    Raises
-    ------
-    ConflictError
-        One of the sources is the target, lies below it, or is a folder that it lies in.
+    Sources are a path or URL, what has one as its `href`, or a list of such; anything else passes.
+    The target may lie `inside` of a folder that is read where whoever reads it leaves it out.
     """
     real = os.path.realpath(target)
     for path in _local(sources):
@@ -273,17 +258,7 @@ _FORMATS: Final = {
 def check_ending(target: str | os.PathLike[str], *own: str) -> None:
     """Refuse a target that is called like another format; other names are the caller's business.
 
-    Parameters
-    ----------
-    target
-        A local path.
-    own
-        What the name may end in, such as ``.tif``; nothing for a folder.
-
-    Raises
-    ------
-    InvalidInputError
-        The name ends in that of another format, or it is no local path.
+    `own` is what the name may end in, such as ``.tif``; nothing for a folder.
     """
     path = local_path(target, "the target")
     ending = path.suffix.lower()

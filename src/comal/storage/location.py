@@ -33,23 +33,10 @@ _HREF = re.compile(
 
 
 def _hub_url(rest: str) -> str:
-    """The URL of what stands behind ``hf://``.
+    """The URL of what stands behind ``hf://``: ``datasets/owner/name[@revision]/path``.
 
-    Parameters
-    ----------
-    rest
-        ``datasets/owner/name/path``, ``datasets/owner/name@revision/path``, or the same without
-        ``datasets/`` for a repository of models. Without a revision it is ``main``.
-
-    Returns
-    -------
-    str
-        An HTTPS URL. The environment variable ``HF_ENDPOINT`` names another Hub.
-
-    Raises
-    ------
-    InvalidInputError
-        Something else.
+    Without ``datasets/`` it is a repository of models, without a revision ``main``. The environment
+    variable ``HF_ENDPOINT`` names another Hub.
     """
     match = _HREF.fullmatch(rest)
     parts = unquote(match["path"]).split("/") if match is not None else []

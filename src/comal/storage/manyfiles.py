@@ -75,28 +75,19 @@ def read_ahead(
     *,
     regular: bool = False,
 ) -> Iterator[Block[T] | Part]:
-    """Read files in their order, some of them before they are asked for.
+    """Read regular files in their order, some before they are asked for; links are followed.
 
     Parameters
     ----------
-    paths
-        Regular files; links are followed.
     gaps
         Bytes to be left free in front of each payload, shape (n,); at most 128 KiB.
     work
         Looks at the payloads of a buffer while they are fresh.
     expected
-        What each file was said to hold, if that is known.
+        What each file was said to hold, if that is known; another size is an `InvalidInputError`.
     regular
         The listing of their folder has said that all are regular files: each is asked for its
         length alone.
-
-    Raises
-    ------
-    ObjectNotFoundError, AccessDeniedError, StorageError
-        A file is missing or cannot be read.
-    InvalidInputError
-        No regular file, one that is not as long as expected, or that changes while it is read.
     """
     sizes = None if expected is None else expected.tolist()
     reader = _Reader(paths, gaps.tolist(), work, sizes, regular=regular)
@@ -251,15 +242,7 @@ def read_exactly(descriptor: int, view: memoryview, size: int, path: str) -> Non
 
 
 def file_sizes(paths: Sequence[str | None]) -> Ints:
-    """Sizes of regular files in bytes now, int64, shape (n,); 0 where there is no path.
-
-    Raises
-    ------
-    ObjectNotFoundError, AccessDeniedError, StorageError
-        A file is missing or cannot be looked at.
-    InvalidInputError
-        A path names something that is no regular file, or nothing that could exist.
-    """
+    """Sizes of regular files in bytes now, int64, shape (n,); 0 where there is no path."""
     sizes = np.zeros(len(paths), np.int64)
     for row, path in enumerate(paths):
         if path is None:

@@ -314,16 +314,7 @@ def passes(status: int) -> bool:
 class TransientError(Exception):
     """Trouble that may pass. It never leaves `comal.storage`.
 
-    Parameters
-    ----------
-    reason
-        What happened.
-    status
-        HTTP status, if there was one.
-    retry_after
-        Seconds that the server asks to wait.
-    short
-        Whether an answer ended early.
+    `retry_after` are seconds that the server asks to wait; `short` says that an answer ended early.
     """
 
     def __init__(
@@ -371,13 +362,7 @@ class Tries:
         """When the whole request must be done, on the clock of `Clock.now`."""
 
     def pause(self, error: TransientError) -> float:
-        """Seconds to wait after a failed try.
-
-        Raises
-        ------
-        StorageError, ShortReadError
-            When there is no try or no time left, or nobody waits for the answer any more.
-        """
+        """Seconds to wait after a failed try; raises when no try, no time, or nobody is left."""
         self._made += 1
         if self._made >= self._config.tries or stopped():
             raise self._given_up(error) from error

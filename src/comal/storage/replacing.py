@@ -85,13 +85,7 @@ class _Staged(NamedTuple):
     """Whether its folder was made for it."""
 
     def waits(self) -> bool:
-        """Whether it is still to be renamed.
-
-        Raises
-        ------
-        ConflictError
-            Somebody has written the target meanwhile.
-        """
+        """Whether it is still to be renamed; `ConflictError` where somebody wrote the target."""
         if not os.path.lexists(self.path):
             return False
         if _version_at(self.target) != self.was:
@@ -120,12 +114,8 @@ class Change:
     def edit(self, target: Path) -> Iterator[NextVersion]:
         """A file that is there, to be changed by writing behind its end or over it.
 
-        Raises
-        ------
-        ConflictError
-            Somebody else is writing it.
-        NotThisFormatError
-            It is no regular file.
+        A `ConflictError` tells that somebody else is writing it, a `NotThisFormatError` that it is
+        no regular file.
         """
         with ExitStack() as scope:
             staged = self._staged.get(target)
@@ -213,17 +203,9 @@ class Change:
 def changing_file(target: Path, *, durable: bool = True) -> Iterator[Change]:
     """Change one file, which is locked; it is replaced when the block ends without an error.
 
-    Parameters
-    ----------
-    target
-        The file, symbolic links resolved.
-    durable
-        Whether new bytes are on the disk before they count, and the name when the block ends.
-
-    Raises
-    ------
-    ConflictError
-        Somebody else is writing it.
+    Symbolic links in its path are resolved already. When it is `durable`, new bytes are on the disk
+    before they count, and the name when the block ends. A `ConflictError` tells that somebody else
+    is writing it.
     """
     with (
         locked(target) as left,
@@ -236,19 +218,8 @@ def changing_file(target: Path, *, durable: bool = True) -> Iterator[Change]:
 def changing_files(journal: Path, mend: str, *, durable: bool = True) -> Iterator[Change]:
     """Change several files, all or none; what a killed writer has left is settled first.
 
-    Parameters
-    ----------
-    journal
-        Where the journal is while the change lasts.
-    mend
-        The command that finishes a change, for the error that tells of one.
-    durable
-        As for `changing_file`.
-
-    Raises
-    ------
-    ConflictError
-        Somebody else is changing them.
+    `journal` is where the journal is while the change lasts, `mend` the command that finishes a
+    change, for the error that tells of one. All else as for `changing_file`.
     """
     with _held(journal) as book:
         book.settle()
@@ -268,15 +239,8 @@ def changing_files(journal: Path, mend: str, *, durable: bool = True) -> Iterato
 def settle(journal: Path) -> tuple[int, int]:
     """Finish or undo what a killed writer has left.
 
-    Returns
-    -------
-    (int, int)
-        Files that were put into their places, and hidden ones that were removed.
-
-    Raises
-    ------
-    ConflictError
-        The writer is still at it, or a file was changed by somebody else since.
+    How many files were put into their places, and how many hidden ones removed. A `ConflictError`
+    tells that the writer is still at it, or that a file was changed by somebody else since.
     """
     if not os.path.lexists(journal):
         return 0, 0

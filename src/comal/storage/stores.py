@@ -115,12 +115,8 @@ def forked() -> bool:
 def networked_store(location: Location, config: StorageConfig) -> ObjectStore:
     """The store of a location, to be used over the network, or in memory.
 
-    Raises
-    ------
-    StorageError
-        In a forked child of a process that has used obstore.
-    AccessDeniedError
-        A redirect of its endpoint would take secrets along.
+    An error tells of a forked child of a process that has used obstore, and of secrets that a
+    redirect of the endpoint would take along.
     """
     left_behind = forked()
     if location.scheme == "memory":
@@ -214,10 +210,7 @@ def opened_store(
 ) -> ObjectStore:
     """The store of a location; one for each configuration, which a forked child has, too.
 
-    Parameters
-    ----------
-    client
-        Further options of its HTTP client.
+    `client` are further options of its HTTP client.
     """
     parts = repr(sorted(options.items())), config.key, repr(client)
     named = (location.scheme, location.root, *parts)
@@ -286,10 +279,7 @@ def _asked_at_once(provider: Any) -> Any:
 def store_errors(ask: Ask, *, last: bool = False) -> Iterator[None]:
     """Turn what obstore raises into errors of comal, or into one that asks for another try.
 
-    Parameters
-    ----------
-    last
-        Whether there is no other way to ask left.
+    `last` says that there is no other way to ask left.
     """
     try:
         yield
@@ -357,10 +347,7 @@ class _Answer:
 def read(store: ObjectStore, ask: Ask, most: int) -> Reply:
     """Make one request; a `Whole` may be answered by its first `most` bytes.
 
-    Raises
-    ------
-    TransientError
-        For trouble that may pass; trying again is the caller's.
+    A `TransientError` tells of trouble that may pass; trying again is the caller's.
     """
     if is_question(ask.want):
         return Reply(b"", 0, _checked_info(ask, _head(store, ask)))

@@ -107,24 +107,10 @@ def _stem(name: str) -> str:
 
 @contextmanager
 def locked(target: Path, keep: Collection[str] = ()) -> Iterator[bool]:
-    """Hold the lock of a target; what a killed writer of it has left is removed, with a warning.
+    """Hold the lock of a target; yields whether a writer that was killed had left it.
 
-    Parameters
-    ----------
-    target
-        What is to be written.
-    keep
-        Which of `STALE` the caller goes on with.
-
-    Yields
-    ------
-    bool
-        Whether the lock was left by a writer that was killed.
-
-    Raises
-    ------
-    ConflictError
-        When somebody else holds it, in this process or another.
+    What such a writer has left beside it is removed with a warning, but for those of `STALE` that
+    are to be kept. A `ConflictError` tells that somebody else holds it, in this process or another.
     """
     path = hidden(target, LOCK)
     with write_errors("cannot write", target):
@@ -162,10 +148,7 @@ def write_errors(what: str, where: object) -> Iterator[None]:
 def acquire(path: Path, target: Path) -> tuple[int, bool]:
     """A descriptor of the lock file at `path`, and whether its file system has locks at all.
 
-    Raises
-    ------
-    ConflictError
-        Somebody else holds it.
+    A `ConflictError` tells that somebody else holds it.
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -337,17 +320,9 @@ def exchange(new: Path, old: Path, aside: Path) -> None:
 def publish_set(part: Path, names: Sequence[str], gone: Sequence[str]) -> None:
     """Give all files and folders in `part` their names beside it, and take the names of others.
 
-    What was there before is in `part` afterwards. Any failure takes back what was done; after a
-    kill `take_back` does that.
-
-    Parameters
-    ----------
-    part
-        The folder in which they are, complete and on the disk.
-    names
-        Theirs, in the order in which they appear.
-    gone
-        Names beside `part` of what goes in the end.
+    They are complete and on the disk, and appear in the order of `names`; those of `gone` go in the
+    end. What was there before is in `part` afterwards. Any failure takes back what was done; after
+    a kill `take_back` does that.
     """
     home = part.parent
     journal = {"new": {name: _inode(part / name) for name in names}, "gone": list(gone)}

@@ -119,11 +119,6 @@ def process_folder(place: Path) -> Path:
 
     It is locked and goes when the process ends. Those that killed processes have left in the same
     place are removed now, as by `clean`.
-
-    Raises
-    ------
-    StorageError, AccessDeniedError
-        It cannot be made.
     """
     pid, place = os.getpid(), place.absolute()
     folder = _work.get((pid, place))
@@ -165,24 +160,10 @@ def new_file(
     kind: Kind = NOTHING,
     sources: Any = (),
 ) -> Iterator[TargetFile]:
-    """Write a file that appears complete or not at all.
+    """Write a local file that appears complete or not at all; buffered, readable and seekable too.
 
-    Parameters
-    ----------
-    path
-        The target, a local path whose folder exists.
-    overwrite
-        Whether an existing file is replaced, at the end and as a whole.
-    kind
-        What is written; any other file is not replaced.
-    sources
-        What is read, none of which is replaced: a path or URL, what has one as its `href`, or
-        a list of such.
-
-    Yields
-    ------
-    TargetFile
-        A buffered binary file, readable and seekable too.
+    With `overwrite` an existing file of this `kind` is replaced, at the end and as a whole. None of
+    `sources` is: a path or URL, what has one as its `href`, or a list of such.
 
     Raises
     ------
@@ -248,27 +229,11 @@ def new_folder(
     kind: Kind = NOTHING,
     sources: Any = (),
 ) -> Iterator[Path]:
-    """Write a folder that appears complete or not at all.
+    """Write a folder that appears complete or not at all: an empty hidden one, to be filled.
 
-    Parameters
-    ----------
-    path
-        The target, a local path whose parent folder exists.
-    overwrite
-        Whether an existing folder is replaced at the end. It must be an archive of this kind, or
-        empty, and hold no file that is not the archive's.
-    kind, sources
-        As for `new_file`.
-
-    Yields
-    ------
-    pathlib.Path
-        An empty hidden folder beside the target, to be filled.
-
-    Raises
-    ------
-    ConflictError, AccessDeniedError, InvalidInputError, ObjectNotFoundError, StorageError
-        As `new_file`.
+    With `overwrite` an existing folder is replaced at the end. It must be an archive of this
+    `kind`, or empty, and hold no file that is not the archive's. All else, and errors, as for
+    `new_file`.
     """
     target = target_of(path)
     with ExitStack() as scope:
@@ -287,12 +252,7 @@ def new_folder(
 def publish_folder(part: Path, target: Path, owns: Owns, *, overwrite: bool) -> None:
     """Give a finished folder its name; of an old one only what it `owns` is removed.
 
-    Raises
-    ------
-    ConflictError
-        There is a folder, and `overwrite` is False.
-    StorageError
-        The new folder is in place, but of the old one something is left.
+    A `StorageError` tells where the new folder is in place, and of the old one something is left.
     """
     if not (overwrite and os.path.lexists(target)):
         _publish_new(part, target)
@@ -342,13 +302,7 @@ class TargetSet:
         self._gone: dict[str, Kind] = {}
 
     def add(self, name: str, kind: Kind, *, folder: bool = False) -> Path:
-        """Announce a file or folder; where it is to be written.
-
-        Raises
-        ------
-        ConflictError, AccessDeniedError
-            As `new_file`, for what stands in its place.
-        """
+        """Announce a file or folder; where it is to be written. Errors as for `new_file`."""
         self._members[name] = _Member(kind, folder, self.check(name, kind, folder=folder))
         return self.folder / name
 
@@ -383,10 +337,7 @@ class TargetSet:
     def publish(self) -> list[Path]:
         """Give all of them their names, in the order in which they were announced.
 
-        Raises
-        ------
-        StorageError
-            It failed, and so did taking it back.
+        A `StorageError` tells when that failed, and so did taking it back.
         """
         home, names = self.folder.parent, list(self._members)
         gone = [name for name in self._gone if name not in self._members]
@@ -442,19 +393,8 @@ def new_set(
 ) -> Iterator[TargetSet]:
     """Write several files and folders side by side that appear together or not at all.
 
-    Parameters
-    ----------
-    path
-        What they are named after: its lock is that of the set.
-    overwrite
-        Whether existing ones are replaced.
-    sources
-        What is read: none of it is replaced.
-
-    Yields
-    ------
-    TargetSet
-        Its `TargetSet.publish` gives the names; without that, all is thrown away.
+    They are named after a path, whose lock is that of the set, and appear by `TargetSet.publish`;
+    without that, all is thrown away. `overwrite` and `sources` as for `new_file`.
     """
     target = target_of(path)
     with locked(target), ExitStack() as scope:
@@ -498,19 +438,10 @@ def _left(target: Path) -> list[Path]:
 
 
 def clean(path: str | os.PathLike[str]) -> list[Path]:
-    """Take back and remove what writers of a target have left that were killed.
+    """Take back and remove what killed writers have left; the hidden paths that are gone.
 
-    A change of several files that was decided is finished instead.
-
-    Returns
-    -------
-    list of pathlib.Path
-        Hidden files and folders that were there and are gone.
-
-    Raises
-    ------
-    ConflictError
-        Somebody is writing the target.
+    A change of several files that was decided is finished instead. A `ConflictError` tells that
+    somebody is writing the target.
     """
     target = target_of(path)
     found = _left(target)
@@ -529,25 +460,13 @@ def clean(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
-    """The path of a target as the caller wrote it; targets are local.
-
-    Raises
-    ------
-    InvalidInputError
-        It is a URL of something else, or no path.
-    """
+    """The path of a target as the caller wrote it; `InvalidInputError` where it is not local."""
     hint = "write it here and copy it to the store when it is complete"
     return location.local_path(path, "the target", hint)
 
 
 def target_of(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a target, whose folder exists.
-
-    Raises
-    ------
-    InvalidInputError, ObjectNotFoundError
-        It has no name, is no local path, or there is no such folder.
-    """
+    """The absolute path of a target, which has a name, and whose folder exists."""
     target = Path(parse_href(local_path(path)).path)
     if not target.name:
         raise InvalidInputError("the target must have a name", where=shown_path(target))
