@@ -18,8 +18,7 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -533,31 +532,23 @@ def _of_level(files: Leaves, written: Spans | None, depth: int, rows: int) -> Sp
 
 
 class BatchWriter:
-    """Writes samples that come in batches; only their ids and spans are kept."""
+    """Writes samples that come in batches; only their ids and spans are kept.
 
-    def __init__(self, sink: Sink, schema: Any, how: Writing) -> None:
+    What it has open is closed by `finish`, or else with `scope`.
+    """
+
+    def __init__(self, sink: Sink, schema: Any, how: Writing, scope: ExitStack) -> None:
         self._sink = sink
         self._schema = schema
         self._coverage = Coverage()
         self._ids: list[Any] = []
         self._spans: list[Spans | None] = []
         self._count = 0
-        with ExitStack() as scope:
-            file = scope.enter_context(sink.table(0))
-            stored = stored_schema(schema, with_spans=sink.with_spans)
-            self._rows = scope.enter_context(table_writer(file, stored, how.parquet))
-            self._table = scope.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._table.__exit__(kind, error, trace)
+        self._table = ExitStack()
+        scope.push(self._table)
+        file = self._table.enter_context(sink.table(0))
+        stored = stored_schema(schema, with_spans=sink.with_spans)
+        self._rows = self._table.enter_context(table_writer(file, stored, how.parquet))
 
     def add(self, table: Any, payloads: Payloads) -> None:
         """Write the payloads of some samples, and keep their rows for the end."""

@@ -166,7 +166,8 @@ def _write_one(taco: Taco, target: Path, kind: str, how: Writing) -> None:
         document = taco.export_metadata() | computed_schemas(levels, spans=kind == "zip")
         write_levels(levels, document, target, kind, how)
         return
-    with new_container(target, kind, how) as sink, BatchWriter(sink, batches.schema, how) as writer:
+    with new_container(target, kind, how) as sink, ExitStack() as scope:
+        writer = BatchWriter(sink, batches.schema, how, scope)
         for table, payloads in batches:
             writer.add(table, payloads)
         writer.finish(taco)
@@ -353,8 +354,8 @@ class _Series:
         whole = self._set
         if whole.batches is not None:
             if self._writer is None:
-                writer = BatchWriter(self._begin(levels), whole.batches.schema, whole.how)
-                self._writer = self._archive.enter_context(writer)
+                sink = self._begin(levels)
+                self._writer = BatchWriter(sink, whole.batches.schema, whole.how, self._archive)
             self._writer.add(levels[0].table, levels[0].payloads)
             return
         sink = self._begin(levels)
