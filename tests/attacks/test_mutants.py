@@ -16,9 +16,7 @@ from tests.attacks.build import FLAT, NESTED, Recipe, Tree, header_payload, repl
 from tests.attacks.reading import read_everything
 
 _SETTINGS = settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 _BASES = {"flat": Recipe(tree=FLAT).build(), "nested": Recipe(tree=NESTED).build()}
 _TREES: dict[str, Tree] = {"flat": FLAT, "nested": NESTED}

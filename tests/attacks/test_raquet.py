@@ -244,7 +244,7 @@ CORPUS = {
 }
 OTHERS = {
     # What these say of their pixels is legal, and something else than before.
-    "warning: all bands null",
+    "warning: all bands null"
 }
 
 

@@ -142,9 +142,7 @@ def test_mutants(name: str, files: Any, tmp_path: Path) -> None:
 
 
 _SETTINGS = settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 _KEYS = [
     "version", "compression", "bounds", "width", "height", "num_blocks", "bands", "center",

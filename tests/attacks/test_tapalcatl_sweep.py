@@ -141,9 +141,7 @@ def test_mutants(name: str, archives: dict[str, Swept], tmp_path: Path) -> None:
 
 
 _SETTINGS = settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 _ANY = _JSON | st.floats() | st.integers(-(2**70), 2**70)
 

@@ -147,9 +147,7 @@ ATTACKS: dict[str, Attack] = {
         spans([None, *SPANS[1:]], SIZES), InvalidMetadataError, "tortilla-column-null"
     ),
     "offsets that are no integers": Attack(
-        spans([200.5, 210.0, 216.0], [10.0, 6.0, 1.0]),
-        InvalidMetadataError,
-        "tortilla-column-type",
+        spans([200.5, 210.0, 216.0], [10.0, 6.0, 1.0]), InvalidMetadataError, "tortilla-column-type"
     ),
     "partial overlap": Attack(
         spans([200, 205, 216], SIZES), InvalidMetadataError, "tortilla-span-overlap"

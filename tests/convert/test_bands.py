@@ -12,7 +12,7 @@ import rasterio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comal.convert.bands import band_counts, shape_of
+from comal.convert.columns import band_counts, shape_of
 from comal.progress import silent
 from comal.samples.payloads import Spans
 from comal.storage import open_source
@@ -24,12 +24,6 @@ CASES: list[tuple[str, int, dict[str, Any]]] = [
     ("GTiff", 4, {"ENDIANNESS": "BIG"}),
     ("GTiff", 13, {"ENDIANNESS": "BIG", "BIGTIFF": "YES", "tiled": True}),
     ("COG", 2, {}),
-    ("PNG", 1, {}),
-    ("PNG", 3, {}),
-    ("PNG", 4, {}),
-    ("JPEG", 1, {}),
-    ("JPEG", 3, {}),
-    ("JP2OpenJPEG", 3, {}),
 ]
 
 
@@ -52,8 +46,6 @@ def counted(path: Path) -> tuple[int, ...]:
 
 @pytest.mark.parametrize(("driver", "bands", "options"), CASES)
 def test_as_gdal_says(driver: str, bands: int, options: dict[str, Any], tmp_path: Path) -> None:
-    if driver not in rasterio.drivers.raster_driver_extensions().values() and driver != "COG":
-        pytest.skip(f"GDAL has no {driver}")
     path = made(tmp_path, driver, bands, options)
     assert counted(path) == (bands, 64, 96)
 
@@ -77,8 +69,7 @@ def test_other_bytes_tell_nothing(tmp_path: Path) -> None:
 
 @settings(max_examples=300)
 @given(
-    st.sampled_from([b"II*\0", b"MM\0*", b"II+\0", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"]),
-    st.binary(max_size=80),
+    st.sampled_from([b"II*\0", b"MM\0*", b"II+\0", b"\x89PNG\r\n\x1a\n"]), st.binary(max_size=80)
 )
 def test_no_bytes_break_it(magic: bytes, data: bytes) -> None:
     found = shape_of(magic + data)

@@ -66,8 +66,7 @@ def test_times_that_are_none(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*left as it is")
 def test_columns_that_are_something_else(tmp_path: Path) -> None:
     table, report = moved(
-        tmp_path,
-        {"stac:time_start": "2020-01-01", "stac:raster_shape": "64", "stac:centroid": 5.0},
+        tmp_path, {"stac:time_start": "2020-01-01", "stac:raster_shape": "64", "stac:centroid": 5.0}
     )
     assert set(messages(report, "kept")) == {
         "stac:time_start",
@@ -94,8 +93,7 @@ def test_columns_that_are_something_else(tmp_path: Path) -> None:
         ("rai:gdp", dt.datetime(2020, 1, 1)),
     ],
 )
-@pytest.mark.parametrize("rai", ["rai", "geoenrich"])
-def test_no_type_breaks_it(tmp_path: Path, name: str, value: Any, rai: str) -> None:
+def test_no_type_breaks_it(tmp_path: Path, name: str, value: Any) -> None:
     def child(n: int) -> Item:
         more = {name: value, "stac:time_start": 5.0}
         inner = built([Item("a", b"II*\0", "GTiff", more)], table=_whole)
@@ -108,7 +106,7 @@ def test_no_type_breaks_it(tmp_path: Path, name: str, value: Any, rai: str) -> N
 
     (tmp_path / "old.tortilla").write_bytes(built([child(0), child(1)], table=_whole))
     output = tmp_path / "new.tacozip"
-    migrate(tmp_path / "old.tortilla", output, rai=rai, **FIELDS)
+    migrate(tmp_path / "old.tortilla", output, **FIELDS)
     assert_sound(output)
 
 

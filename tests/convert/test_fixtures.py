@@ -99,17 +99,6 @@ def test_columns_have_the_names_and_types_of_taco(tmp_path: Path) -> None:
     assert "tortilla:id" not in types
 
 
-def test_names_of_geoenrich_on_request(tmp_path: Path) -> None:
-    output = tmp_path / "new.tacozip"
-    report = moved("flat_stac_rai.tortilla", output, rai="geoenrich")
-    names = level(output).column_names
-    enriched = {name for name in names if name.startswith("geoenrich:")}
-    assert len(enriched) == 8
-    assert [name for name in names if name.startswith("rai:")] == ["rai:hdi"]
-    assert any(change.name == "rai:hdi" for change in report.of("warning"))
-    assert level(output)["geoenrich:elevation"].type == "float"
-
-
 def test_a_nested_file_is_a_folder(tmp_path: Path) -> None:
     output = tmp_path / "new.tacozip"
     moved("nested.tortilla", output)

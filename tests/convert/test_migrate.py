@@ -199,7 +199,6 @@ def test_a_source_that_changes_is_noticed(http_server: HttpServer, tmp_path: Pat
     [
         ({"output": None}, "nowhere to write"),
         ({"children": "name"}, "unknown children"),
-        ({"rai": "x"}, "unknown rai"),
         ({"bands": 0}, "bands"),
         ({"compresion": "zstd"}, "compresion"),
     ],

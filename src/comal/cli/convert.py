@@ -14,7 +14,7 @@ from comal.cli.taco import collection_fields, collection_options, read_document
 from comal.convert import MigrationReport, convert
 from comal.errors import InvalidInputError
 
-_NO_FIELDS = ("pad", "children", "ids", "rai", "bands", "variable", "rename")
+_NO_FIELDS = ("pad", "children", "ids", "bands", "variable", "rename")
 
 
 def _mapping(path: str) -> dict[str, str]:
@@ -42,7 +42,6 @@ def _tell(report: MigrationReport, style: Style) -> None:
     "What nested items are called in a migration: as they are, or 0000, 0001, ...",
 )
 @option("--ids", "JSON object: old ids and the new ones.", metavar="FILE")
-@choice("--rai", ["rai", "geoenrich"], "What rai:* columns are called in a migration.")
 @whole("--bands", "Bands of every raster; read from each raster if absent.", 1)
 @option("--variable", "Variable of a NetCDF, HDF5 or Zarr file that becomes RaQuet.")
 @options.rename

@@ -29,8 +29,7 @@ from comal.cli.output import (
     write_bytes,
 )
 from comal.errors import ComalError, InvalidInputError, ObjectNotFoundError, Problem, counted
-from comal.formats import FORMATS, Adapter, adapter_of, of_band, sniff
-from comal.formats.base import Archive, Partly
+from comal.formats import FORMATS, Adapter, Archive, Partly, adapter_of, of_band, sniff
 from comal.storage import parse_href, targets
 from comal.storage.kinds import like, refuse_sources
 from comal.storage.location import shown_path

@@ -1,9 +1,14 @@
-"""Ids and metadata columns of a Tortilla by the rules of TACO 2.0 (5.6 and 7.1.2)."""
+"""Ids and metadata columns of a Tortilla by the rules of TACO 2.0 (5.6 and 7.1.2).
+
+Tortilla stores rows and columns of a raster, TACO 2.0 its bands as well: they are in the first
+bytes of a TIFF, or where these say.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +22,17 @@ from comal import names
 from comal.convert.report import Notes
 from comal.errors import InvalidInputError, shown
 from comal.geo import times, wkb
+from comal.limits import KIB
+from comal.plan import ByteRange
+from comal.progress import Progress
+from comal.samples.payloads import Spans
 from comal.taco import spec as taco_spec
 from comal.taco.copying.foreign import safe_name
 from comal.taco.extensions.places import STAC_SCHEMA as STAC
 from comal.taco.model.columns import described, normal_table
 from comal.taco.model.levels import flat
 from comal.tortilla import spec
+from comal.tortilla.archive import Home, Level
 
 Rows = npt.NDArray[np.int64]
 Rule = Mapping[str, str] | Callable[[str], str | None]
@@ -181,17 +191,6 @@ _SPLIT = "split"
 _MICROS = 1_000_000
 _LARGEST = (2**63 - 1) // _MICROS
 _YEARS = (1_800, 2_200)
-_GEOENRICH: Mapping[str, str] = {
-    spec.ELEVATION: "geoenrich:elevation",
-    "rai:cisi": "geoenrich:cisi",
-    "rai:gdp": "geoenrich:gdp",
-    "rai:gmi": "geoenrich:human_modification",
-    "rai:pop": "geoenrich:population",
-    "rai:admin0": "geoenrich:admin_countries",
-    "rai:admin1": "geoenrich:admin_states",
-    "rai:admin2": "geoenrich:admin_districts",
-}
-"""There is no counterpart of the human development index, `rai:hdi`."""
 _TEXTS: Mapping[str, str] = {
     spec.FILE_FORMAT: "GDAL driver, BYTES or TORTILLA, as the Tortilla had it",
     spec.ID: "Id in the Tortilla",
@@ -219,7 +218,6 @@ class Footer:
     notes: Notes
     bands: Ints
     """Bands of each row's raster, 0 where they are not known."""
-    geoenrich: bool = False
 
     def tell(self, kind: str, name: str, message: str, rows: int | None = None) -> None:
         """Note a change."""
@@ -264,21 +262,14 @@ def _known(of: Footer, made: dict[str, tuple[Any, Any]], name: str, column: Any)
         for target, values in rule(of, name, column).items():
             made[target] = _field(target, values), values
         return
-    target = _GEOENRICH.get(name, name) if of.geoenrich else name
-    if target != name:
-        number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-        column = column.cast(pa.float32(), safe=False) if number else column
-        of.tell("renamed", name, f"is {target}")
-    elif of.geoenrich and name in spec.RAI:
-        of.tell("warning", name, "has no counterpart in geoenrich: kept as it is")
-    made[target] = _field(target, column, name), column
+    made[name] = _field(name, column), column
 
 
-def _field(target: str, values: Any, source: str | None = None) -> Any:
+def _field(target: str, values: Any) -> Any:
     position = STAC.get_field_index(target)
     if position >= 0 and STAC.field(position).type.equals(values.type):
         return STAC.field(position)
-    return described(target, values.type, _TEXTS.get(source or target))
+    return described(target, values.type, _TEXTS.get(target))
 
 
 # -- columns of the specification ------------------------------------------------------------------
@@ -458,3 +449,194 @@ def centroid_points(column: Any) -> tuple[Any, int]:
         good = (np.abs(x) <= 180) & (np.abs(y) <= 90)
     points = wkb.point(np.where(good, x, np.nan), np.where(good, y, np.nan))
     return points, len(column) - column.null_count - int(np.count_nonzero(good))
+
+
+# -- bands of rasters ------------------------------------------------------------------------------
+
+
+_HEAD = KIB
+_DIRECTORY = 2 * KIB
+"""How much of a TIFF's directory is read: some 170 entries, or 100 of BigTIFF."""
+_AT_ONCE = 256
+"""Rasters whose heads are asked for at once; with the gaps between them at most 16 MiB."""
+
+_WIDTH, _HEIGHT, _SAMPLES = 256, 257, 277
+_INTEGERS = {1: "B", 3: "H", 4: "I", 16: "Q"}
+"""TIFF types that are unsigned integers, by their codes."""
+
+Found = tuple[int, int, int]
+"""Bands, rows, columns."""
+
+
+def bands_of(
+    depths: Sequence[Level],
+    home: Home,
+    given: int | None,
+    notes: Notes,
+    progress: Progress,
+) -> list[Ints]:
+    """Bands of the rasters of each depth, 0 where they are not known.
+
+    `given` is how many every raster has, if the caller knows. A nested file has those of its first
+    child, where it has its shape, as writers copy it.
+    """
+    if given is not None:
+        return [np.full(len(depth), given, np.int64) for depth in depths]
+    shapes = [_shapes(depth) for depth in depths]
+    counts = []
+    for number, (depth, own) in enumerate(zip(depths, shapes, strict=True)):
+        found = np.zeros(len(depth), np.int64)
+        if own is not None:
+            rows = np.flatnonzero(_rasters(depth))
+            found[rows], *sizes = band_counts(
+                home.spans(depth.table, np.arange(len(depth))), rows, progress
+            )
+            _compare(own[rows], np.stack(sizes, axis=1), f"level {number}", notes)
+        counts.append(found)
+    for number in reversed(range(len(depths) - 1)):
+        above, below = shapes[number : number + 2]
+        if above is not None and below is not None:
+            parents, first = np.unique(depths[number + 1].parents, return_index=True)
+            same = ((above[parents] == below[first]) & (above[parents] != -1)).all(axis=1)
+            counts[number][parents[same]] = counts[number + 1][first[same]]
+    return counts
+
+
+def _shapes(depth: Level) -> Ints | None:
+    """Rows and columns of each raster as the table has them, -1 where it has not two numbers."""
+    if spec.RASTER_SHAPE not in depth.table.column_names:
+        return None
+    column = integer_lists(flat(depth.table[spec.RASTER_SHAPE]))
+    if column is None:
+        return None
+    pairs = np.asarray(pc.fill_null(pc.equal(pc.list_value_length(column), 2), False), bool)
+    values = pc.fill_null(pc.list_flatten(column.filter(pa.array(pairs))), -1)
+    found = np.full((len(depth), 2), -1, np.int64)
+    found[pairs] = np.asarray(values).reshape(-1, 2)
+    return found
+
+
+def _rasters(depth: Level) -> Any:
+    """Which items are files that have a shape."""
+    shaped = depth.table[spec.RASTER_SHAPE].is_valid()
+    raw = pc.is_in(depth.table[spec.FILE_FORMAT], pa.array([spec.BYTES, spec.TORTILLA]))
+    return np.asarray(pc.and_not(shaped, raw))
+
+
+def _compare(told: Ints, found: Ints, place: str, notes: Notes) -> None:
+    """Report rasters whose header has other rows and columns than the table."""
+    wrong = (found[:, 0] > 0) & (told != found).any(axis=1)
+    if wrong.any() and (told != -1).all():
+        message = "is not what the header of the raster says; kept"
+        notes.tell("warning", place, spec.RASTER_SHAPE, message, int(np.count_nonzero(wrong)))
+
+
+def band_counts(spans: Spans, rows: Ints, progress: Progress) -> tuple[Ints, Ints, Ints]:
+    """Bands, rows and columns of rasters.
+
+    Parameters
+    ----------
+    spans
+        Where the bytes of all items lie.
+    rows
+        The items that are asked about.
+    progress
+        Told how far it is.
+
+    Returns
+    -------
+    Three arrays like `rows`; 0 where the first bytes do not tell: another format than TIFF,
+    or a damaged one.
+    """
+    found = np.zeros((3, len(rows)), np.int64)
+    for start in range(0, len(rows), _AT_ONCE):
+        some = rows[start : start + _AT_ONCE]
+        heads = _fetch(spans, some, [(0, _HEAD)] * len(some))
+        shapes = [shape_of(head) for head in heads]
+        # A directory elsewhere in the file takes one request more.
+        again = [n for n, shape in enumerate(shapes) if isinstance(shape, int)]
+        if again:
+            offsets = [shapes[n] for n in again]
+            wanted = [(offset, _DIRECTORY) for offset in offsets if isinstance(offset, int)]
+            pieces = _fetch(spans, some[again], wanted)
+            for n, piece in zip(again, pieces, strict=True):
+                shapes[n] = _tiff_shape(heads[n], piece)
+        for n, shape in enumerate(shapes):
+            if isinstance(shape, tuple):
+                found[:, start + n] = shape
+        progress(start + len(some), len(rows), "headers of rasters")
+    return found[0], found[1], found[2]
+
+
+def _fetch(spans: Spans, rows: Ints, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
+    """Ranges that count from the beginning of each item, cut at its end."""
+    found = [b""] * len(rows)
+    by_source: dict[int, list[tuple[int, ByteRange]]] = {}
+    for n, (row, (offset, size)) in enumerate(zip(rows.tolist(), wanted, strict=True)):
+        size = min(size, int(spans.lengths[row]) - offset)  # noqa: PLW2901 - cut
+        if size > 0:
+            wanted_range = ByteRange(int(spans.offsets[row]) + offset, size)
+            by_source.setdefault(int(spans.source[row]), []).append((n, wanted_range))
+    for source, ranges in by_source.items():
+        pieces = spans.sources[source].fetch([one for _, one in ranges])
+        for (n, _), piece in zip(ranges, pieces, strict=True):
+            found[n] = piece.data
+    return found
+
+
+def shape_of(head: bytes) -> Found | int | None:
+    """The shape that the first bytes of a TIFF tell; or where its directory lies."""
+    try:
+        version = _version(head)
+        if version not in (42, 43):
+            return None
+        place = struct.Struct(_order(head) + ("I" if version == 42 else "Q"))
+        (offset,) = place.unpack_from(head, 4 * (version - 41))
+        if offset < 8:
+            return None
+        return _entries(head[offset:], _order(head), version) or int(offset)
+    except struct.error:
+        return None  # cut short
+
+
+def _order(head: bytes) -> str:
+    return "<" if head[:2] == b"II" else ">"
+
+
+def _version(head: bytes) -> int:
+    """42 of a TIFF, 43 of a BigTIFF."""
+    if head[:2] not in (b"II", b"MM"):
+        return 0
+    return int(struct.unpack_from(_order(head) + "H", head, 2)[0])
+
+
+def _tiff_shape(head: bytes, directory: bytes) -> Found | None:
+    try:
+        return _entries(directory, _order(head), _version(head))
+    except struct.error:
+        return None  # a value of a type that does not fit its place
+
+
+def _sound(bands: int, rows: int, columns: int) -> Found | None:
+    whole = 0 < bands < 65_536 and 0 < rows < 1 << 32 and 0 < columns < 1 << 32
+    return (bands, rows, columns) if whole else None
+
+
+def _entries(directory: bytes, order: str, version: int) -> Found | None:
+    """The shape from a directory, None where it is cut before the tag that tells the bands."""
+    count_code, size, start = ("H", 12, 2) if version == 42 else ("Q", 20, 8)
+    if len(directory) < start:
+        return None
+    (count,) = struct.unpack_from(order + count_code, directory)
+    tags = {_SAMPLES: 1}  # the value where a baseline TIFF leaves it out
+    for n in range(min(count, (len(directory) - start) // size)):
+        at = start + n * size
+        tag, kind = struct.unpack_from(order + "HH", directory, at)
+        if tag in (_WIDTH, _HEIGHT, _SAMPLES) and kind in _INTEGERS:
+            (tags[tag],) = struct.unpack_from(
+                order + _INTEGERS[kind], directory, at + size // 2 + 2
+            )
+        if tag >= _SAMPLES:
+            return _sound(tags[_SAMPLES], tags.get(_HEIGHT, 0), tags.get(_WIDTH, 0))
+    whole = count <= (len(directory) - start) // size
+    return _sound(tags[_SAMPLES], tags.get(_HEIGHT, 0), tags.get(_WIDTH, 0)) if whole else None

@@ -41,7 +41,7 @@ _TAKEN_BY: Mapping[str, frozenset[str]] = {
     "variable": frozenset({"raster"}),
     "rename": frozenset({"zip"}),
     "pad": _TORTILLAS | _PACKED,
-    **dict.fromkeys(("dry_run", "children", "ids", "rai", "bands"), _TORTILLAS),
+    **dict.fromkeys(("dry_run", "children", "ids", "bands"), _TORTILLAS),
     **dict.fromkeys((*OPTIONS, "extra"), _TORTILLAS | _PACKED),
 }
 """Options that only some kinds of sources take."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from comal import grid, raquet
 from comal.check import Report
 from comal.errors import InvalidInputError, NotInContainerError, shown
-from comal.formats.base import LEAF_COLUMNS
+from comal.formats import LEAF_COLUMNS
 from comal.progress import Progress
 from comal.raquet.blobs import raw_bytes
 from comal.raquet.reading.file import RaquetFile

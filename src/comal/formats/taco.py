@@ -23,7 +23,7 @@ from comal.errors import (
     UnsupportedVersionError,
     shown,
 )
-from comal.formats.base import LEAF_COLUMNS
+from comal.formats import LEAF_COLUMNS
 from comal.limits import MIB
 from comal.progress import Progress
 from comal.storage import open_source

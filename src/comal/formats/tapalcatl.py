@@ -12,7 +12,7 @@ import pyarrow as pa
 from comal import tapalcatl
 from comal.check import OF_CONTENT, Report
 from comal.errors import ComalError, NotInContainerError, StorageError, shown
-from comal.formats.base import LEAF_COLUMNS
+from comal.formats import LEAF_COLUMNS
 from comal.progress import Progress
 from comal.tapalcatl import TileSet
 from comal.tapalcatl.addressing import UNIT

@@ -12,7 +12,7 @@ import pyarrow as pa
 from comal import tortilla
 from comal.check import Report
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
-from comal.formats.base import LEAF_COLUMNS
+from comal.formats import LEAF_COLUMNS
 from comal.geo import boxes, footprints, places
 from comal.progress import Progress
 from comal.tortilla import spec

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from comal.errors import (
-    InvalidMetadataError,
-)
-from tests.attacks.build import (
-    Recipe,
-)
-from tests.attacks.corpus.base import (
-    LEAF,
-    attack,
-    on_entry,
-)
+from comal.errors import InvalidMetadataError
+from tests.attacks.build import Recipe
+from tests.attacks.corpus.base import LEAF, attack, on_entry
 
 for name, how, code in (
     ("name", {"local_name": b"DATA/s2/imagery/other!.bin"}, "zip-local-mismatch"),

@@ -9,20 +9,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from comal.errors import (
-    ComalError,
-    InvalidMetadataError,
-    NotThisFormatError,
-)
-from tests.attacks.build import (
-    NESTED,
-    RawZip,
-    Recipe,
-    Tree,
-    folder,
-    header_payload,
-    replaced,
-)
+from comal.errors import ComalError, InvalidMetadataError, NotThisFormatError
+from tests.attacks.build import NESTED, RawZip, Recipe, Tree, folder, header_payload, replaced
 
 Outcome = Literal["right", "refused", "either"]
 

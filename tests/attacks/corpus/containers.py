@@ -10,22 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from comal.errors import (
-    InvalidMetadataError,
-    NotThisFormatError,
-)
-from tests.attacks.build import (
-    FLAT,
-    RawZip,
-    Recipe,
-)
-from tests.attacks.corpus.base import (
-    ANY,
-    attack,
-    on_entry,
-    raw,
-    set_column,
-)
+from comal.errors import InvalidMetadataError, NotThisFormatError
+from tests.attacks.build import FLAT, RawZip, Recipe
+from tests.attacks.corpus.base import ANY, attack, on_entry, raw, set_column
 
 
 def _fifo(place: Path) -> Path:
@@ -170,7 +157,7 @@ attack(
     Recipe(
         meta_bytes=lambda path, data: (
             data[:60] + bytes([data[60] ^ 1]) + data[61:] if path == "s2" else data
-        ),
+        )
     ),
     reads="either",
 )

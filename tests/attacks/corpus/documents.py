@@ -4,21 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from comal.errors import (
-    InvalidMetadataError,
-    LimitExceededError,
-    UnsupportedVersionError,
-)
-from tests.attacks.build import (
-    FLAT,
-    Recipe,
-)
-from tests.attacks.corpus.base import (
-    attack,
-    constant,
-    fields,
-    raw,
-)
+from comal.errors import InvalidMetadataError, LimitExceededError, UnsupportedVersionError
+from tests.attacks.build import FLAT, Recipe
+from tests.attacks.corpus.base import attack, constant, fields, raw
 
 for version in ("3.0.0", "1.0.0", "0.4.0", "2", 2, ["2.0.0"]):
     attack(

@@ -7,20 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from comal.errors import (
-    InvalidMetadataError,
-    UnsafeContentError,
-)
-from tests.attacks.build import (
-    FLAT,
-    Recipe,
-)
-from tests.attacks.corpus.base import (
-    attack,
-    first,
-    foldered,
-    set_column,
-)
+from comal.errors import InvalidMetadataError, UnsafeContentError
+from tests.attacks.build import FLAT, Recipe
+from tests.attacks.corpus.base import attack, first, foldered, set_column
 
 
 def _secret_link(target: Path) -> None:
@@ -88,14 +77,7 @@ def _pipe(target: Path) -> None:
     os.mkfifo(target / "DATA/s1/label.txt")
 
 
-attack(
-    "folder: pipe",
-    foldered(
-        Recipe(),
-        _pipe,
-    ),
-    "taco-symlink",
-)
+attack("folder: pipe", foldered(Recipe(), _pipe), "taco-symlink")
 attack(
     "folder: file too many",
     foldered(Recipe(), lambda target: (target / "DATA/s1/x").write_bytes(b"x")),

@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from comal.errors import (
-    InvalidMetadataError,
-    NotThisFormatError,
-)
-from tests.attacks.build import (
-    RawZip,
-    Recipe,
-    header_payload,
-)
-from tests.attacks.corpus.base import (
-    ANY,
-    attack,
-    first_slot,
-    slots,
-    zipped,
-)
+from comal.errors import InvalidMetadataError, NotThisFormatError
+from tests.attacks.build import RawZip, Recipe, header_payload
+from tests.attacks.corpus.base import ANY, attack, first_slot, slots, zipped
 
 
 def _not_first(place: Path) -> Path:
@@ -63,10 +50,7 @@ for name, slot in (
     ("of no bytes", (500, 0)),
 ):
     attack(
-        f"slot {name}",
-        Recipe(header=first_slot(slot)),
-        "taco-header",
-        error=InvalidMetadataError,
+        f"slot {name}", Recipe(header=first_slot(slot)), "taco-header", error=InvalidMetadataError
     )
 attack(
     "slots exchanged",

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from tests.attacks.build import (
-    FLAT,
-    Recipe,
-)
-from tests.attacks.corpus.base import (
-    attack,
-    first,
-    set_column,
-)
+from tests.attacks.build import FLAT, Recipe
+from tests.attacks.corpus.base import attack, first, set_column
 
 for name in ("..", ".", "", "a/b", "a\\b", "C:x", "a\0b", "a\nb", "a\u202eb", "a\u200bb", "__x"):
     attack(
@@ -26,9 +19,4 @@ for name in ("e\u0301", "nul", "a.", "x ", "a*b", "-rf", "~x", "a%2fb", "x" * 30
         "taco-id-risky",
         reads="right",
     )
-attack(
-    "ids alike",
-    Recipe(tree={"a.bin": b"one", "A.bin": b"two"}),
-    "taco-id-alike",
-    reads="right",
-)
+attack("ids alike", Recipe(tree={"a.bin": b"one", "A.bin": b"two"}), "taco-id-alike", reads="right")

@@ -7,21 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from comal.errors import (
-    InvalidMetadataError,
-    LimitExceededError,
-)
-from tests.attacks.build import (
-    FLAT,
-    Recipe,
-)
-from tests.attacks.corpus.base import (
-    appended,
-    attack,
-    dropped,
-    set_column,
-    tables_spoiled,
-)
+from comal.errors import InvalidMetadataError, LimitExceededError
+from tests.attacks.build import FLAT, Recipe
+from tests.attacks.corpus.base import appended, attack, dropped, set_column, tables_spoiled
 
 attack(
     "more rows than there are",
@@ -38,10 +26,7 @@ def _rows_lie(data: bytes) -> bytes:
 
 attack(
     "too many columns",
-    Recipe(
-        tree=FLAT,
-        table=lambda depth, table: _widened(table, 2_100),
-    ),
+    Recipe(tree=FLAT, table=lambda depth, table: _widened(table, 2_100)),
     "limit-exceeded",
     error=LimitExceededError,
 )
@@ -118,10 +103,7 @@ for name, column in (
 ):
     attack(
         f"column name with {name}",
-        Recipe(
-            tree=FLAT,
-            table=appended(column, 1),
-        ),
+        Recipe(tree=FLAT, table=appended(column, 1)),
         error=(InvalidMetadataError, LimitExceededError),
     )
 attack(

@@ -6,20 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from comal.errors import (
-    InvalidMetadataError,
-)
-from tests.attacks.build import (
-    NESTED,
-    Recipe,
-    Tree,
-    replaced,
-    swapped_spans,
-)
-from tests.attacks.corpus.base import (
-    attack,
-    set_column,
-)
+from comal.errors import InvalidMetadataError
+from tests.attacks.build import NESTED, Recipe, Tree, replaced, swapped_spans
+from tests.attacks.corpus.base import attack, set_column
 
 attack(
     "spans of other samples",

@@ -37,11 +37,7 @@ HEADERS = [
     ),
     (
         Header(
-            ByteRange(300, 40),
-            parts=3,
-            layout="v0.1",
-            driver="GTiff",
-            collection=ByteRange(340, 7),
+            ByteRange(300, 40), parts=3, layout="v0.1", driver="GTiff", collection=ByteRange(340, 7)
         ),
         347,
         b"#y"

@@ -142,12 +142,7 @@ def test_existing_files(tmp_path: Path) -> None:
     [(targets, "_finish", 0), (targetlock, "rename_new", 0), (targetlock, "exchange", 2)],
 )
 def test_a_part_that_cannot_be_published(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    failing: int,
-    module: Any,
-    step: str,
-    old: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int, module: Any, step: str, old: int
 ) -> None:
     calls: list[object] = []
     real = getattr(module, step)
