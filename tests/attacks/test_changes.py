@@ -10,7 +10,7 @@ import pytest
 from comal.errors import ComalError, ObjectChangedError, ObjectNotFoundError
 from comal.taco.reading.dataset import load
 from tests.attacks.build import FLAT, NESTED, Recipe
-from tests.attacks.corpus.base import zipped
+from tests.attacks.corpus import zipped
 
 
 def test_a_file_that_is_replaced_is_never_mixed(tmp_path: Path) -> None:

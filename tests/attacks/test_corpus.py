@@ -11,8 +11,7 @@ from comal.errors import InvalidInputError
 from comal.taco.checking import CODES, check
 from comal.taco.reading.dataset import load
 from tests.attacks.build import FLAT, Recipe, leaves_of
-from tests.attacks.corpus import ATTACKS, Attack
-from tests.attacks.corpus.base import set_column, zipped
+from tests.attacks.corpus import ATTACKS, Attack, set_column, zipped
 from tests.attacks.reading import read_everything
 
 _IDS = [attack.name for attack in ATTACKS]

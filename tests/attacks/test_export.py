@@ -13,8 +13,7 @@ from comal.taco.checking.repairing import repair
 from comal.taco.copying.exporting import export, folder2zip, zip2folder
 from comal.taco.reading.dataset import load
 from tests.attacks.build import FLAT, NESTED, Recipe, leaves_of
-from tests.attacks.corpus import ATTACKS, Attack
-from tests.attacks.corpus.base import first, foldered, set_column, zipped
+from tests.attacks.corpus import ATTACKS, Attack, first, foldered, set_column, zipped
 from tests.support import files_below
 from tests.taco.write.small import Archive
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import gzip
 import json
 import struct
+import warnings
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from comal import raquet
 from comal.errors import (
@@ -22,6 +27,7 @@ from comal.errors import (
     UnsupportedVersionError,
 )
 from comal.raquet import CODES
+from tests.attacks.test_mutants import JSON
 from tests.attacks.tilereading import Key, commands, held, read_raquet
 from tests.raquet.build import cell
 from tests.raquet.checking.damage import TILES, File, nested, packed, pixels, row_of, sound
@@ -266,3 +272,45 @@ def test_every_door(name: str, tmp_path: Path) -> None:
     if kind == "fine":
         assert found.errors == []
         assert exits["info"][0] == exits["ls"][0] == 0
+
+
+_SETTINGS = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+_KEYS = [
+    "version", "compression", "bounds", "width", "height", "num_blocks", "bands", "center",
+    "minresolution", "maxresolution", "block_resolution", "block_width", "block_height", "nodata",
+    "pixel_resolution", "time", "custom", "tiling", "crs", "band_layout", "tile_statistics",
+]  # fmt: skip
+_BAND_KEYS = [
+    "name", "type", "nodata", "colorinterp", "colortable", "stats", "scale", "offset", "unit",
+    "description", "histogram", "STATISTICS_MINIMUM", "source_band",
+]  # fmt: skip
+
+
+@_SETTINGS
+@given(
+    deep=st.booleans(),
+    in_band=st.booleans(),
+    data=st.data(),
+    value=JSON | st.floats() | st.integers(-(2**70), 2**70),
+)
+def test_any_value_in_the_metadata(
+    tmp_path: Path, deep: bool, in_band: bool, data: st.DataObject, value: Any
+) -> None:
+    file = nested() if deep else sound()
+    keys = _BAND_KEYS if in_band else _KEYS
+    place = file.document["bands"][0] if in_band else file.document
+    if deep and not in_band and data.draw(st.booleans()):
+        place, keys = file.document["tiling"], [*file.document["tiling"]]
+    place[data.draw(st.sampled_from(keys))] = value
+    path = file.write(tmp_path / "mutant.parquet")
+    truth = {tile: {"band_1": pixels(number)} for number, tile in enumerate(TILES)}
+    found = read_raquet(path, truth)
+    # Another block size, compression or type that fits would be a legal file of other pixels.
+    assert all(np.size(truth[key]["band_1"]) == 256 for key in truth)
+    assert found.wrong == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with suppress(ComalError):
+            assert set(raquet.check(path, statistics=True).counts) <= set(CODES)

@@ -9,7 +9,7 @@ import pytest
 from comal.errors import ComalError, LimitExceededError, QueryError
 from comal.taco.reading.dataset import TacoDataset, load
 from tests.attacks.build import FLAT, Recipe
-from tests.attacks.corpus.base import zipped
+from tests.attacks.corpus import zipped
 
 CANARY = "the canary sings"
 

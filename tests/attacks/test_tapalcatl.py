@@ -5,12 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 import struct
+import warnings
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from comal import tapalcatl
 from comal.errors import (
@@ -21,6 +25,7 @@ from comal.errors import (
     UnsafeContentError,
 )
 from comal.tapalcatl import CODES
+from tests.attacks.test_mutants import JSON
 from tests.attacks.tilereading import Key, commands, held, read_tileset
 from tests.servers.http import HttpServer
 from tests.support import SHARED
@@ -352,3 +357,43 @@ def test_odd_archives_beside_the_checkout(number: int) -> None:
     found = read_tileset(path, {})
     any_of_ours(found)
     commands(path)
+
+
+def _checked(path: Path) -> None:
+    """Check, which reports what it knows or raises an error of ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with suppress(ComalError):
+            assert set(tapalcatl.check(path).counts) <= set(CODES)
+
+
+_SETTINGS = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+_ANY = JSON | st.floats() | st.integers(-(2**70), 2**70)
+
+
+@_SETTINGS
+@given(key=st.sampled_from([*META, "minscale", "maxscale", "root", "headers", "name"]), value=_ANY)
+def test_any_value_in_the_documents(tmp_path: Path, key: str, value: Any) -> None:
+    text = json.dumps({**META, key: value})
+    entries = [Entry(entry.name, PNG) for entry in tiles()]
+    (tmp_path / "0" / "0").mkdir(parents=True, exist_ok=True)
+    inner = tmp_path / "0" / "0" / "0.zip"
+    inner.write_bytes(archive(entries, text.encode()[:65_535]))
+    (tmp_path / "meta.json").write_text(text)
+    for path in (inner, tmp_path):
+        assert read_tileset(path, PICTURES).wrong == []
+        _checked(path)
+
+
+@_SETTINGS
+@given(comment=st.binary(max_size=60) | _ANY.map(lambda value: json.dumps(value).encode()))
+def test_any_comment_of_an_entry(tmp_path: Path, comment: bytes) -> None:
+    entries = [Entry(entry.name, PNG, comment=comment[:65_535]) for entry in tiles()]
+    path = tmp_path / "a.zip"
+    path.write_bytes(archive(entries))
+    found = read_tileset(path, PICTURES)
+    assert found.wrong == []
+    assert found.right == set(PICTURES)
+    _checked(path)

@@ -12,9 +12,15 @@ import pytest
 
 from comal.taco.checking import CODES, LEVELS, check
 from tests.attacks.build import FLAT, NESTED, Index, RawZip, Recipe, Tree, replaced
-from tests.attacks.corpus import ATTACKS
-from tests.attacks.corpus.base import LEAF, foldered, on_entry, set_column, zipped
-from tests.attacks.corpus.folders import linked_folder
+from tests.attacks.corpus import (
+    ATTACKS,
+    LEAF,
+    foldered,
+    linked_folder,
+    on_entry,
+    set_column,
+    zipped,
+)
 from tests.taco.read.scenes import point
 
 Maker = Callable[[Path], Path]

@@ -31,8 +31,17 @@ from tests.attacks.build import (
     levels_in,
     swapped_spans,
 )
-from tests.attacks.corpus import ATTACKS, Attack
-from tests.attacks.corpus.base import LEAF, fields, foldered, on_entry, raw, set_column, zipped
+from tests.attacks.corpus import (
+    ATTACKS,
+    LEAF,
+    Attack,
+    fields,
+    foldered,
+    on_entry,
+    raw,
+    set_column,
+    zipped,
+)
 from tests.support import SHARED, files_below, needs_shared
 from tests.taco.check.test_codes import CASES
 from tests.taco.write.small import Archive

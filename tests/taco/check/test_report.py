@@ -21,7 +21,7 @@ from comal.taco.checking.archive import SHARE, some
 from comal.taco.checking.codes import new_check
 from comal.taco.checking.document import covers, plain_type
 from tests.attacks.build import FLAT, NESTED, Recipe, swapped_spans
-from tests.attacks.corpus.base import raw, zipped
+from tests.attacks.corpus import raw, zipped
 
 
 def test_report_is_plain_data(tmp_path: Path) -> None:

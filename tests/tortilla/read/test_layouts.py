@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from comal import tortilla
-from comal.errors import InvalidInputError, InvalidMetadataError
+from comal.errors import InvalidInputError
 from comal.tortilla import spec
 from tests.tortilla import build
 from tests.tortilla.build import Item, column, write
@@ -193,58 +192,3 @@ def test_only_wanted_columns_are_decoded(tmp_path: Path) -> None:
     assert ("rai:ele" in stored.columns, "b" in stored.columns) == (True, False)
     with pytest.raises(InvalidInputError, match="no column 'c'"):
         tortilla.open(path, columns=["b", "c"])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda t: t.drop_columns([spec.ID]),
-        lambda t: t.drop_columns([spec.FILE_FORMAT]),
-        lambda t: t.drop_columns([spec.OFFSET]),
-        column(spec.ID, pa.array([1, 2, 3])),
-        column(spec.OFFSET, pa.array([200.0, 205.0, 205.0])),
-        column(spec.OFFSET, pa.array([200, None, 205])),
-        column(spec.LENGTH, pa.nulls(3)),
-        column(spec.FILE_FORMAT, pa.array(["BYTES", None, "BYTES"])),
-        column(spec.FILE_FORMAT, pa.array([b"BYTES"] * 3)),
-    ],
-)
-def test_core_columns_must_be_there(tmp_path: Path, change: Any) -> None:
-    path = write(tmp_path, build.built(ITEMS, table=change))
-    with pytest.raises(InvalidMetadataError):
-        tortilla.open(path)
-    report = tortilla.check(path)
-    assert not report.ok
-    assert {code for code in report.counts if code.startswith("tortilla-column")}
-
-
-@pytest.mark.parametrize(
-    ("offsets", "lengths"),
-    [
-        ([0, 205, 205], [5, 0, 10]),
-        ([199, 205, 205], [5, 0, 10]),
-        ([-1, 205, 205], [5, 0, 10]),
-        ([200, 205, 205], [-5, 0, 10]),
-        ([200, 205, 205], [5, 0, 11]),
-        ([200, 205, 1 << 40], [5, 0, 1]),
-        ([200, 205, (1 << 63) - 1], [5, 0, (1 << 63) - 1]),
-        ([200, 203, 205], [5, 5, 10]),
-        ([200, 202, 205], [5, 2, 10]),
-        ([200, 200, 205], [5, 4, 10]),
-    ],
-)
-def test_spans_that_cannot_be(tmp_path: Path, offsets: list[int], lengths: list[int]) -> None:
-    spans = chain(column(spec.OFFSET, pa.array(offsets)), column(spec.LENGTH, pa.array(lengths)))
-    path = write(tmp_path, build.built(ITEMS, table=spans))
-    with pytest.raises(InvalidMetadataError):
-        tortilla.open(path)
-    counts = tortilla.check(path).counts
-    assert counts.get("tortilla-span-bounds", 0) + counts.get("tortilla-span-overlap", 0) > 0
-
-
-def test_offsets_beyond_64_bits_do_not_wrap(tmp_path: Path) -> None:
-    huge = pa.array(np.array([2**64 - 1, 205, 205], np.uint64))
-    path = write(tmp_path, build.built(ITEMS, table=column(spec.OFFSET, huge)))
-    with pytest.raises(InvalidMetadataError, match="outside"):
-        tortilla.open(path)
-    assert tortilla.check(path).counts["tortilla-span-bounds"] == 1
