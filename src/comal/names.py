@@ -145,21 +145,10 @@ def _suspects(column: Any) -> npt.NDArray[np.int64]:
 def twins(
     names: Any, parents: np.ndarray[Any, Any] | None = None, *, fold: bool = True
 ) -> list[tuple[int, int]]:
-    """Pairs of rows whose names are equal among siblings.
+    """Pairs of rows whose names are equal among siblings: the first row with each later one.
 
-    Parameters
-    ----------
-    names
-        Arrow string column.
-    parents
-        For each row a number that siblings share; None when all rows are siblings.
-    fold
-        Compare as a file system that ignores case and compatibility forms does.
-
-    Returns
-    -------
-    list of (int, int)
-        The first row of each group with each later row of it, ascending.
+    `parents` has for each row a number that siblings share; None when all rows are siblings. `fold`
+    compares as a file system that ignores case and compatibility forms does.
     """
     column = _without_nulls(_flat(names))
     keys = folded(column) if fold else column
@@ -181,10 +170,7 @@ def twins(
 def all_distinct(keys: Any) -> bool:
     """Whether no two texts or byte strings are equal, in far less memory than a table of all.
 
-    Parameters
-    ----------
-    keys
-        Arrow array without nulls.
+    The Arrow array has no nulls.
     """
     if len(keys) <= _FEW:
         return len(set(keys.to_pylist())) == len(keys)

@@ -36,10 +36,7 @@ _WAITING = 64
 class PerProcess(Generic[K, V]):
     """A table of shared things that starts empty again in a forked child.
 
-    Parameters
-    ----------
-    inherited
-        Whether a child goes on with what its parent has made instead.
+    Where it is `inherited`, a child goes on with what its parent has made instead.
     """
 
     def __init__(self, *, inherited: bool = False) -> None:
@@ -68,14 +65,9 @@ class PerProcess(Generic[K, V]):
 
 
 class ByteCache(Generic[K, V]):
-    """Values by key, the least recently used thrown out first.
+    """Values by key within a budget of bytes, the least recently used thrown out first.
 
-    Parameters
-    ----------
-    budget
-        Bytes that are kept at most.
-    keep_newest
-        Whether the newest value is kept even when it alone is over the budget.
+    With `keep_newest` the newest value is kept even when it alone is over the budget.
     """
 
     def __init__(self, budget: int, *, keep_newest: bool = False) -> None:
@@ -204,10 +196,7 @@ def results(
 def side_by_side(jobs: Sequence[Callable[[], R]], threads: int | ThreadPoolExecutor) -> list[R]:
     """What each job returns, or the error of the first that has one; the others pause no more.
 
-    Parameters
-    ----------
-    threads
-        How many threads to make for this, or threads that are there.
+    `threads` are threads that are there, or how many to make for this.
     """
     if len(jobs) < 2:
         return [job() for job in jobs]

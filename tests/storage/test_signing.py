@@ -15,7 +15,7 @@ import traceback
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import obstore
 import pytest
@@ -564,27 +564,6 @@ def test_redirects(http_server: HttpServer, configured: StorageConfig) -> None:
 
 def query_of(url: str) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
-
-
-@pytest.mark.parametrize("key", ["k", *ODD_KEYS])
-def test_signatures_of_s3(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
-    from botocore.auth import S3SigV4QueryAuth  # type: ignore[import-untyped]
-    from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
-    from botocore.credentials import Credentials  # type: ignore[import-untyped]
-
-    options = {"access_key_id": "AK", "secret_access_key": "SK", "session_token": "t/+="}
-    config = StorageConfig(s3={**options, "region": "eu-central-1"})
-    location = replace(parse_href("s3://box/x"), path=key)
-    address = cloud.Signer(location, config).address(location)
-    assert address is not None
-    query = query_of(address.url)
-    signed_at = datetime.strptime(query["X-Amz-Date"], "%Y%m%dT%H%M%SZ")  # noqa: DTZ007
-    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: signed_at)
-    request = AWSRequest("GET", address.url.partition("?")[0])
-    keys = Credentials("AK", "SK", "t/+=")
-    S3SigV4QueryAuth(keys, "s3", "eu-central-1", expires=3600).add_auth(request)
-    assert query_of(request.url)["X-Amz-Signature"] == query["X-Amz-Signature"]
-    assert unquote(urlsplit(address.url).path) == f"/box/{key}"
 
 
 @pytest.mark.parametrize("key", ["k", *ODD_KEYS])

@@ -152,19 +152,11 @@ def boxes_intersect(
 def union_box(
     west: npt.ArrayLike, south: npt.ArrayLike, east: npt.ArrayLike, north: npt.ArrayLike
 ) -> Box | None:
-    """The smallest box that holds all boxes, on the circle of longitudes.
+    """The smallest box that holds all boxes, on the circle of longitudes; None without any.
 
-    The smallest arc leaves out the largest gap between the arcs; among equal gaps the result that
-    does not cross the antimeridian is taken. Arcs that leave no gap give -180..180.
-
-    Parameters
-    ----------
-    west, south, east, north
-        Arrays of n corners in degrees; boxes with NaN are left out.
-
-    Returns
-    -------
-    The box, or None when there is no geometry at all.
+    Given are arrays of n corners in degrees; boxes with NaN are left out. The smallest arc leaves
+    out the largest gap between the arcs; among equal gaps the result that does not cross the
+    antimeridian is taken. Arcs that leave no gap give -180..180.
     """
     corners = np.stack([np.asarray(v, np.float64).ravel() for v in (west, south, east, north)])
     corners = corners[:, np.isfinite(corners).all(axis=0)]
@@ -222,14 +214,9 @@ _FLAT = 1e-9  # degrees: a ring this narrow after unwrapping has collapsed
 
 
 def continuous(lon: Floats, starts: Rows) -> Floats:
-    """Longitudes of rings without jumps.
+    """Longitudes in degrees of the vertices of rings, ring after ring, without jumps.
 
-    Parameters
-    ----------
-    lon
-        Longitudes of m vertices in degrees, ring after ring.
-    starts
-        Position of the first vertex of each ring, ascending, the first 0.
+    `starts` are positions of the first vertex of each ring, ascending, the first 0.
     """
     steps = np.diff(lon, prepend=lon[:1])
     steps[starts] = 0
@@ -241,22 +228,12 @@ def continuous(lon: Floats, starts: Rows) -> Floats:
 
 
 def ring_boxes(lon: Floats, lat: Floats, starts: Rows) -> Corners:
-    """Boxes of closed rings (or lines, or single points) given in degrees.
+    """Boxes of n closed rings (or lines, or single points) given in degrees; `starts` as for `continuous`.
 
     A step of more than 180 degrees crosses the antimeridian, except in a ring that would collapse
     to a line by that: then it goes around the whole world, as the ring of a global raster does.
-    Inside a ring that goes around a pole lies that pole.
-
-    Parameters
-    ----------
-    lon, lat
-        Vertices of all rings, m each, finite.
-    starts
-        Position of the first vertex of each of n rings.
-
-    Returns
-    -------
-    west, south, east, north of n rings; west > east across the antimeridian.
+    Inside a ring that goes around a pole lies that pole. West > east is a box across the
+    antimeridian.
     """
     unrolled = continuous(lon, starts)
     west = np.minimum.reduceat(unrolled, starts)

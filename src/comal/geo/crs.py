@@ -143,10 +143,7 @@ def wkt_of(crs: Any, where: str = "crs") -> str:
 def refuse_files(crs: str, where: str) -> None:
     """Refuse a text that would have PROJ or GDAL open a path or an address.
 
-    Raises
-    ------
-    InvalidInputError
-        It names one. Texts of strangers name no files of ours.
+    Texts of strangers name no files of ours.
     """
     text = crs
     if crs.lstrip().startswith("{"):

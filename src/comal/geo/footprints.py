@@ -215,18 +215,10 @@ def _partial_box(source: Projection, x: Floats, y: Floats) -> Floats:
 
 
 def places(affine: Floats, size: Floats, u: Floats, v: Floats) -> tuple[Floats, Floats]:
-    """Coordinates of places in rasters, in their CRS.
+    """Coordinates x and y (n, m) of places in n rasters, in their CRS.
 
-    Parameters
-    ----------
-    affine, size
-        Arrays (n, 6) and (n, 2) as `affine_of` and `size_of` give them.
-    u, v
-        m places from 0 to 1 along columns and rows.
-
-    Returns
-    -------
-    x and y, arrays (n, m).
+    `affine` and `size` are arrays as `affine_of` and `size_of` give them, `u` and `v` m places from
+    0 to 1 along columns and rows.
     """
     columns, rows = size[:, 1:2] * u, size[:, 0:1] * v
     x = affine[:, 0:1] + columns * affine[:, 1:2] + rows * affine[:, 2:3]
@@ -291,12 +283,7 @@ def _wrong_length(where: str, found: object, expected: str) -> InvalidInputError
 def outlines(source: Projection, affine: Floats, size: Floats) -> Objects:
     """Outlines of n rasters of one CRS; None of those that lie in part outside of the earth.
 
-    Parameters
-    ----------
-    source
-        Their CRS.
-    affine, size
-        Arrays (n, 6) and (n, 2) as `affine_of` and `size_of` give them.
+    `affine` and `size` are arrays as `affine_of` and `size_of` give them.
     """
     lon, lat = source.to_lonlat(*places(affine, size, *edge_points(_MANY).T))
     result = np.full(len(lon), None, object)
@@ -368,12 +355,10 @@ class Footprints:
         return Footprints(self.crs.take(pa.array(rows)), self.affine[rows], self.size[rows], shapes)
 
     def places(self, rows: Rows, per_side: int) -> tuple[Floats, Floats, Floats]:
-        """Places spread evenly over footprints.
+        """Places spread evenly over footprints: longitude, latitude and weight (rows, per_side^2).
 
-        Returns
-        -------
-        Longitude, latitude and weight, arrays (rows, per_side^2). The weight is the area that a
-        place stands for, up to a factor per row; 0 outside of a geometry.
+        The weight is the area that a place stands for, up to a factor per row; 0 outside of a
+        geometry.
         """
         chosen = self.take(rows)
         t = (np.arange(per_side) + 0.5) / per_side

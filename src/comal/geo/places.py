@@ -115,21 +115,11 @@ def _is_numbers(kind: Any) -> bool:
 
 
 class Places:
-    """Where the n rows of a table are.
+    """Where the n rows of a table are, by what `ways_of` found in its schema.
 
-    Parameters
-    ----------
-    table
-        An Arrow table.
-    ways
-        What `ways_of` found in its schema.
-    lenient
-        A way that fails (a CRS that PROJ does not know) says nothing instead of raising.
-
-    Raises
-    ------
-    InvalidInputError, InvalidMetadataError
-        By all that it tells: a CRS that PROJ does not know, lists of wrong length, no WKB.
+    When it is `lenient`, a way that fails (a CRS that PROJ does not know) says nothing instead of
+    raising. Otherwise all that it tells may raise: a CRS that PROJ does not know, lists of wrong
+    length, no WKB.
     """
 
     def __init__(self, table: Any, ways: tuple[Way, ...], *, lenient: bool = False) -> None:

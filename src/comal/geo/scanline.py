@@ -45,10 +45,7 @@ class Edges:
     def of(cls, areas: Any) -> Edges:
         """Edges of shapely polygons and multipolygons; y is turned, so that v grows to the south.
 
-        Raises
-        ------
-        InvalidInputError
-            A geometry that is no area, or an invalid one.
+        What is no area, or an invalid one, is refused.
         """
         shapes = np.asarray(areas, object)
         kinds = shapely.get_type_id(shapes)

@@ -212,18 +212,10 @@ def middles(starts: Sequence[int] | npt.NDArray[np.int64], ends: Any) -> npt.NDA
 def within(
     values: Any, start: int | None, end: int | None, where: str, *, seconds: bool = False
 ) -> npt.NDArray[np.bool_]:
-    """Which times lie in a range, both ends included.
+    """Which times of an Arrow column lie in a range, both ends included; None is an open end.
 
-    Parameters
-    ----------
-    values
-        Arrow column, as `timestamps` takes it.
-    start, end
-        Microseconds since 1970 UTC, as `parse_range` gives them; None is an open end.
-    where
-        The column, for messages.
-    seconds
-        Numbers are seconds since 1970, not microseconds.
+    `start` and `end` are microseconds since 1970 UTC, as `parse_range` gives them. With `seconds`,
+    numbers of the column are seconds since 1970. `where` is the column, for messages.
     """
     column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)

@@ -38,17 +38,7 @@ _COLLECTION = re.compile(
 
 
 def point(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
-    """Points as WKB.
-
-    Parameters
-    ----------
-    x, y
-        Arrays of n coordinates; a row where either is NaN becomes null.
-
-    Returns
-    -------
-    ``pa.BinaryArray`` of n, little-endian.
-    """
+    """Points as WKB, little-endian, in a ``pa.BinaryArray``; null where x or y is NaN."""
     xs, ys = np.asarray(x, np.float64).ravel(), np.asarray(y, np.float64).ravel()
     records = np.empty(len(xs), _POINT)
     records["order"], records["kind"] = 1, 1
@@ -67,23 +57,10 @@ def point(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
 
 
 def points_xy(array: Any, where: str = "geometry") -> tuple[Floats, Floats]:
-    """Coordinates of points.
+    """Coordinates x and y of n points in an Arrow binary column, of whatever kind.
 
-    Parameters
-    ----------
-    array
-        Arrow binary array (or chunked, large, fixed-size) of n WKB points.
-    where
-        The column, for messages.
-
-    Returns
-    -------
-    x and y, arrays of n; NaN for null, for an empty point and for what is no point.
-
-    Raises
-    ------
-    InvalidMetadataError
-        A row is no WKB; the message names it.
+    NaN for null, for an empty point and for what is no point. A row that is no WKB is an
+    `InvalidMetadataError`, which names it by `where` and its number.
     """
     array = _binary(array)
     known = _valid(array)
@@ -99,23 +76,10 @@ def points_xy(array: Any, where: str = "geometry") -> tuple[Floats, Floats]:
 
 
 def bounds(array: Any, where: str = "geometry") -> tuple[Floats, Floats, Floats, Floats]:
-    """Smallest and largest coordinates of geometries, in the plane of their CRS.
+    """Smallest and largest coordinates of n geometries, in the plane of their CRS.
 
-    Parameters
-    ----------
-    array
-        Arrow binary array (or chunked, large, fixed-size) of n geometries as WKB or EWKB.
-    where
-        The column, for messages.
-
-    Returns
-    -------
-    x min, y min, x max, y max, arrays of n; NaN for null and for empty geometries.
-
-    Raises
-    ------
-    InvalidMetadataError
-        A row is no WKB; the message names it.
+    The column holds WKB or EWKB. What comes back is x min, y min, x max, y max; NaN for null and
+    for empty geometries. A row that is no WKB is an `InvalidMetadataError`, as for `points_xy`.
     """
     array = _binary(array)
     result = np.full((4, len(array)), np.nan)
@@ -257,17 +221,7 @@ _POINT_TEXT = rf"^\s*(?i:POINT)\s*\(\s*(?P<x>{_NUMBER})\s+(?P<y>{_NUMBER})\s*\)\
 
 
 def text_points_xy(texts: Any) -> tuple[Floats, Floats]:
-    """Coordinates of points.
-
-    Parameters
-    ----------
-    texts
-        Arrow column of n strings, chunked or not.
-
-    Returns
-    -------
-    x and y, arrays of n; NaN for null and for what is no point of two numbers.
-    """
+    """Coordinates x and y of points in an Arrow column of texts; NaN for all that is none."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     parts = pc.extract_regex(texts, _POINT_TEXT)
@@ -285,16 +239,9 @@ def text_points_xy(texts: Any) -> tuple[Floats, Floats]:
 
 
 def lenient_points_xy(column: Any) -> tuple[Floats, Floats]:
-    """Coordinates of points, told as WKB or as WKT, among which anything may stand.
+    """Coordinates x and y of points, told as WKB or as WKT, among which anything may stand.
 
-    Parameters
-    ----------
-    column
-        Arrow array of n blobs or strings.
-
-    Returns
-    -------
-    x and y, arrays of n; NaN for null and for all that is no point.
+    NaN for null and for all that is no point.
     """
     known = _valid(column)
     if pa.types.is_binary(column.type):
