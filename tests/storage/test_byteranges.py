@@ -1,4 +1,4 @@
-"""Laws of answers with many ranges, and of the requests that ask for them."""
+"""Laws of answers with many ranges."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from comal.storage.coalesce import bundled
-from comal.storage.httpwire import NotFittingError, check_parts, ranges_header, read_parts
+from comal.storage.httpwire import NotFittingError, check_parts, read_parts
 from tests.servers.multipart import HONEST, Form
 
 # Data that looks like the frame around it.
@@ -146,45 +145,3 @@ def test_boundaries(value: str, boundary: bytes | None) -> None:
             check_parts({"Content-Type": value}, [])
     else:
         assert check_parts({"Content-Type": value}, []) == boundary
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.integers(-40, 3_000_000_000_000), st.integers(1, 3_000_000)), max_size=300
-    ),
-    st.integers(1, 64),
-    st.sampled_from([1, 1000, 1 << 20, 8 << 20]),
-)
-def test_bundles(steps: list[tuple[int, int]], lanes: int, largest: int) -> None:
-    spans: list[tuple[int, int]] = []
-    at = 0
-    for gap, size in steps:
-        # A gap below nothing is an overlap, which cut ranges may have.
-        at = max(spans[-1][0] if spans else 0, at + gap)
-        spans.append((at, size))
-        at += size
-    found = bundled(spans, lanes, largest)
-    assert [index for bundle in found for index in bundle] == list(range(len(spans)))
-    for bundle in found:
-        asked = [spans[index] for index in bundle]
-        assert len(asked) <= 128
-        if len(asked) > 1:
-            assert sum(size for _, size in asked) <= largest
-            ends = [start + size for start, size in asked]
-            assert all(end <= start for end, (start, _) in zip(ends, asked[1:], strict=False))
-            assert len(ranges_header(asked)) < 4096 + 8
-    if sum(size for _, size in spans) <= min(largest, 1 << 20) and len(spans) <= 100:
-        overlaps = sum(
-            spans[n][0] < spans[n - 1][0] + spans[n - 1][1] for n in range(1, len(spans))
-        )
-        assert len(found) == bool(spans) + overlaps
-
-
-def test_bytes_are_dealt_to_all_connections() -> None:
-    spans = [(n * 100_000, 20_000) for n in range(1000)]
-    assert len(bundled(spans, 64, 8 << 20)) == 20
-    assert len(bundled(spans, 4, 8 << 20)) == 8
-    large = [(n * 1_000_000, 500_000) for n in range(1000)]
-    assert len(bundled(large, 64, 8 << 20)) == 67
-    assert len(bundled(large, 1, 8 << 20)) == 63

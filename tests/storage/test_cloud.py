@@ -14,33 +14,14 @@ from comal.errors import (
     NotThisFormatError,
     ObjectNotFoundError,
 )
-from comal.plan import ByteRange, Head, Tail, Wanted, Whole
-from comal.storage import CountingSource, StorageConfig
+from comal.plan import ByteRange, Head, Tail
+from comal.storage import StorageConfig
 from comal.storage.cloud import memory_store
 from tests.servers.http import HttpServer
 from tests.servers.s3 import BUCKET, S3Server
 from tests.storage.places import noise
 
 DATA = noise(200_000)
-
-
-def test_neighbours_share_a_request(s3_server: S3Server) -> None:
-    href = s3_server.put("n", DATA)
-    counting = CountingSource(storage.open_source(href, config=s3_server.config))
-    wanted: list[Wanted] = [ByteRange(index * 400, 300) for index in range(500)]
-    pieces = counting.fetch(wanted)
-    assert b"".join(piece.data for piece in pieces) == b"".join(
-        DATA[at : at + 300] for at in range(0, 200_000, 400)
-    )
-    assert (counting.requests, counting.round_trips) == (1, 1)
-
-
-def test_a_large_object_comes_in_parts(s3_server: S3Server) -> None:
-    href = s3_server.put("large", DATA)
-    config = replace(s3_server.config, max_request=30_000)
-    counting = CountingSource(storage.open_source(href, config=config))
-    assert counting.fetch([Whole(200_000)])[0].data == DATA
-    assert (counting.requests, counting.round_trips) == (7, 1)
 
 
 def test_buckets(s3_server: S3Server) -> None:
@@ -76,19 +57,6 @@ def test_unsigned_by_the_name_that_gdal_has(
     config = StorageConfig(s3={"endpoint": http_server.origin, "region": "r"})
     assert storage.open_source("s3://bucket/k", config=config).fetch([Head(3)])[0].data == DATA[:3]
     assert "Authorization" not in http_server.requests[0].headers
-
-
-def test_azure(http_server: HttpServer, hasty: StorageConfig) -> None:
-    """Azure does not count from the end; its size is asked first."""
-    http_server.put("box/dir/k", DATA)
-    options = {"account_name": "acc", "endpoint": http_server.origin, "skip_signature": True}
-    config = replace(hasty, azure=options)
-    source = storage.open_source("az://box/dir", config=config)
-    wanted: list[Wanted] = [Tail(10, "k"), Head(5, "k"), ByteRange(7, 7, "k")]
-    assert [piece.data for piece in source.fetch(wanted)] == [DATA[-10:], DATA[:5], DATA[7:14]]
-    http_server.reset()
-    assert source.fetch([Tail(20, "k")])[0].data == DATA[-20:]
-    assert len(http_server.requests) == 1
 
 
 def test_google(http_server: HttpServer, hasty: StorageConfig, tmp_path: Path) -> None:

@@ -228,12 +228,12 @@ def continuous(lon: Floats, starts: Rows) -> Floats:
 
 
 def ring_boxes(lon: Floats, lat: Floats, starts: Rows) -> Corners:
-    """Boxes of n closed rings (or lines, or single points) given in degrees; `starts` as for `continuous`.
+    """Boxes of n closed rings (or lines, or single points) given in degrees.
 
     A step of more than 180 degrees crosses the antimeridian, except in a ring that would collapse
     to a line by that: then it goes around the whole world, as the ring of a global raster does.
-    Inside a ring that goes around a pole lies that pole. West > east is a box across the
-    antimeridian.
+    Inside a ring that goes around a pole lies that pole. `starts` are those of `continuous`. West >
+    east is a box across the antimeridian.
     """
     unrolled = continuous(lon, starts)
     west = np.minimum.reduceat(unrolled, starts)
