@@ -11,7 +11,7 @@ import pytest
 
 from comal import raquet, taco, tortilla
 from comal.errors import InvalidInputError
-from comal.raquet import partitioning
+from comal.raquet.writing import copying
 from comal.taco.writing import creating
 from comal.tortilla import writing as partfiles
 from tests.raquet.build import write
@@ -71,7 +71,7 @@ def test_a_set_of_too_many_files_is_refused_and_leaves_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     _files(4)
-    for module, name in ((creating, "MOST"), (partitioning, "MOST"), (partfiles, "_MOST")):
+    for module, name in ((creating, "MOST"), (copying, "MOST"), (partfiles, "_MOST")):
         assert getattr(module, name) == 9_999
         monkeypatch.setattr(module, name, 3)
     (tmp_path / "out").mkdir()
