@@ -14,7 +14,7 @@ import shapely
 from comal.errors import InvalidInputError, ObjectNotFoundError
 from comal.geo import wkb
 from comal.taco.extensions import ISTAC, STAC
-from comal.taco.extensions.base import RowSample, columns_for
+from comal.taco.extensions.base import RowSample, columns_for, list_of
 from tests.raster.rasters import write
 
 SAMPLE = RowSample("a", None, "FILE")
@@ -38,15 +38,9 @@ def test_stac_vector() -> None:
         "stac:time_end",
         "stac:time_middle",
     ]
-    assert [str(kind) for kind in found.schema.types] == [
-        "string",
-        "list<element: int64>",
-        "list<element: double>",
-        "timestamp[us]",
-        "binary",
-        "timestamp[us]",
-        "timestamp[us]",
-    ]
+    time, text = pa.timestamp("us"), pa.string()
+    shape, affine = list_of(pa.int64()), list_of(pa.float64())
+    assert found.schema.types == [text, shape, affine, time, pa.binary(), time, time]
     row = found.to_pylist()[0]
     assert row["stac:centroid"] == CENTRE
     assert row["stac:tensor_shape"] == [3, 16, 16]
