@@ -194,7 +194,6 @@ def test_ranges_merge() -> None:
     assert grid.merge_ranges([[b, b], [a, a]]).tolist() == [[a, b]]
     assert grid.merge_ranges([[a, c], [b, b]]).tolist() == [[a, c]]
     assert grid.merge_ranges([[a, a], [d, d]]).tolist() == [[a, a], [d, d]]
-    assert grid.merge_ranges([[a, a], [d, d]], gap=2).tolist() == [[a, d]]
     assert grid.merge_ranges([[a, a], [d, d], [far, far]], most=2).tolist() == [[a, d], [far, far]]
     assert grid.merge_ranges([[a, a], [d, d], [far, far]], most=1).tolist() == [[a, far]]
     assert grid.merge_ranges(np.empty((0, 2))).shape == (0, 2)

@@ -25,7 +25,6 @@ from comal.table.columns import (
     spans_column,
     texts_column,
     valid_of,
-    values_at,
     values_column,
 )
 
@@ -100,13 +99,6 @@ def test_null_columns_hold_nothing() -> None:
     assert valid_of(nothing).tolist() == [False] * 3
     assert rows_equal(nothing.cast(pa.string()), "").tolist() == [False] * 3
     assert flags_of(pa.chunked_array([], pa.bool_())).tolist() == []
-
-
-@pytest.mark.parametrize("count", [0, 3, 200])
-def test_values_at(count: int) -> None:
-    column = pa.chunked_array([[f"v{n}" for n in range(150)], [None, "end"]])
-    rows = np.random.default_rng(0).integers(0, 152, count)
-    assert values_at(column, rows) == [column.to_pylist()[row] for row in rows]
 
 
 def test_numbers_of_a_part() -> None:

@@ -202,15 +202,13 @@ def range_cells(ranges: npt.ArrayLike) -> Ints:
     return cast("Ints", np.repeat(pairs[:, 0], count) + within * np.repeat(step, count))
 
 
-def merge_ranges(ranges: npt.ArrayLike, *, gap: int = 0, most: int | None = None) -> Ints:
+def merge_ranges(ranges: npt.ArrayLike, *, most: int | None = None) -> Ints:
     """Ranges sorted, with those that overlap or follow on one another made one.
 
     Parameters
     ----------
     ranges
         Integer array (n, 2) of first and last cells, in any order; each range is of one zoom.
-    gap
-        Ranges with so many cells of their zoom between them become one, too.
     most
         At most so many ranges: the smallest gaps are closed.
     """
@@ -221,7 +219,7 @@ def merge_ranges(ranges: npt.ArrayLike, *, gap: int = 0, most: int | None = None
     last = np.maximum.accumulate(pairs[:, 1])
     step = np.left_shift(1, 52 - 2 * np.asarray(zooms(last)))
     between = pairs[1:, 0] - last[:-1]
-    apart = between > step[:-1] * (gap + 1)
+    apart = between > step[:-1]
     if most is not None and int(apart.sum()) >= max(1, most):
         kept = np.argsort(np.where(apart, between, 0), kind="stable")[len(between) - most + 1 :]
         apart = np.zeros_like(apart)

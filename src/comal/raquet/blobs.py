@@ -45,19 +45,10 @@ _MOST_MEMBERS = 1024  # each leaves a copy of what is behind it
 def encode(
     array: Pixels, compression: str | None, *, level: int = LEVEL, quality: int = 85
 ) -> bytes:
-    """The blob of a tile.
+    """The blob of a tile: one band, or (bands, rows, columns), which is stored pixel by pixel.
 
-    Parameters
-    ----------
-    array
-        Shape (rows, columns) for one band, or (bands, rows, columns) for a tile of the
-        interleaved layout, which is stored pixel by pixel.
-    compression
-        None, ``gzip``, ``jpeg`` or ``webp``.
-    level
-        Of gzip; see `compress`.
-    quality
-        Of a picture, 1 to 100.
+    `compression` is None, ``gzip`` with a level of `compress`, or ``jpeg`` and ``webp`` with a
+    quality of 1 to 100.
 
     Raises
     ------
@@ -102,36 +93,17 @@ def decode(
     where: str = "tile",
     limits: Limits = DEFAULT_LIMITS,
 ) -> Pixels:
-    """The pixels of a blob.
+    """The pixels of a blob, in the byte order of the machine; they may be read-only.
 
-    Parameters
-    ----------
-    blob
-        What the column of the band, or ``pixels``, holds for a tile.
-    compression
-        None, ``gzip``, ``jpeg`` or ``webp``.
-    dtype
-        Type of the pixels.
-    shape
-        (rows, columns), or (bands, rows, columns) for the interleaved layout.
-    byte_interleaved
-        Undo what one writer did to interleaved tiles of types wider than a byte: it took turns
-        byte by byte instead of value by value.
-    where
-        What an error calls the tile.
-    limits
-        ``tile_bytes`` caps the decoded size.
-
-    Returns
-    -------
-    Array of `shape` in the byte order of the machine; it may be read-only.
+    `shape` is (rows, columns), or (bands, rows, columns) for the interleaved layout. There one
+    writer took turns byte by byte instead of value by value, which `byte_interleaved` undoes.
 
     Raises
     ------
     InvalidMetadataError
         A blob that does not decode to exactly these pixels.
     LimitExceededError
-        Pixels over the limit; nothing has been decoded then.
+        More pixels than ``tile_bytes``; nothing has been decoded then.
     """
     pixel_type = np.dtype(dtype).newbyteorder("<")
     size = pixel_type.itemsize
@@ -180,13 +152,8 @@ def _picture(blob: bytes, kind: str, shape: Shape, where: str, limits: Limits) -
 def compress(data: bytes | memoryview, level: int = LEVEL) -> bytes:
     """One gzip member, the same bytes for the same data and level.
 
-    Parameters
-    ----------
-    data
-        What to compress.
-    level
-        1 to 12 with libdeflate, the same on every machine; 0 is several times faster than 1 and
-        some percent larger, by ISA-L, whose output can depend on the kind of processor.
+    Levels are 1 to 12 with libdeflate, the same on every machine; 0 is several times faster than 1
+    and some percent larger, by ISA-L, whose output can depend on the kind of processor.
     """
     if level not in _LEVELS:
         raise InvalidInputError("compression level out of range", found=level, expected="0 to 12")

@@ -27,8 +27,6 @@ SMALL_POOL = pa.system_memory_pool()
 """For what is small or lives shortly, given to Arrow call by call. The default pool asks the system
 for huge pages: its first allocation of each size alone takes megabytes."""
 
-_FEW = 64
-"""Values that are looked up one by one."""
 _MOST = (1 << 31) - 1
 
 
@@ -158,14 +156,6 @@ def rows_equal(column: Any, text: str) -> Mask:
         equal[start + rows] = True
         start += len(chunk)
     return equal & valid_of(column)
-
-
-def values_at(column: Any, rows: Ints) -> list[Any]:
-    """The values of some rows of a column, chunked or not, as Python objects."""
-    if len(rows) <= _FEW:
-        return [column[row].as_py() for row in rows.tolist()]
-    found: list[Any] = column.take(numbers_column(rows)).to_pylist()
-    return found
 
 
 def valid_of(column: Any) -> Mask:

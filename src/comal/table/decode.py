@@ -131,16 +131,9 @@ class _Ways:
 
 
 class Decoder:
-    """Columns of some row groups.
+    """Columns of some row groups, out of `pieces`: the column chunks of each group together.
 
-    Parameters
-    ----------
-    source
-        For what is not in `pieces`; a sound file needs nothing more.
-    names, groups
-        Columns and row groups.
-    pieces
-        Their column chunks, those of each row group together, in the order of `names`.
+    A sound file needs nothing more of the source.
 
     Raises
     ------

@@ -179,16 +179,9 @@ class Layout:
 
 
 def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
-    """Read and check the layout.
+    """Read and check the layout, out of the file's metadata in the Thrift compact protocol.
 
-    Parameters
-    ----------
-    footer
-        The file's metadata in the Thrift compact protocol.
-    data_size
-        Bytes of the file in front of the footer.
-    where
-        What an error calls the file.
+    `data_size` are the bytes of the file in front of the footer.
 
     Raises
     ------

@@ -172,18 +172,10 @@ def read_page_header(data: bytes, where: str) -> PageHeader:
 def one_value(
     page: bytes, where: str, *, required: bool = False, verify: bool = True
 ) -> bytes | None:
-    """The value of a page that holds one row; None for NULL.
+    """The value of a page that holds one row, header and body and no more; None for NULL.
 
-    Parameters
-    ----------
-    page
-        Header and body, no more.
-    where
-        What an error calls the page.
-    required
-        Whether the column has no NULLs, and so no levels.
-    verify
-        Whether the checksum is compared where the page has one.
+    A `required` column has no NULLs, and so no levels. Without `verify` the checksum is not
+    compared.
 
     Raises
     ------

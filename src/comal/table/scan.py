@@ -74,12 +74,7 @@ class Scan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
 class Batches(ABC):
     """What engines use of a `pyarrow.dataset.Scanner`: rows that are read when they are asked for.
 
-    Parameters
-    ----------
-    schema
-        Of the rows.
-    failures
-        Takes the error that ended the scan.
+    `failures` takes the error that ended the scan.
     """
 
     def __init__(self, schema: Any, failures: list[ComalError]) -> None:

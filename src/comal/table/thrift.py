@@ -96,12 +96,8 @@ class CompactReader:
     ) -> None:
         """Read a struct of which mostly numbers are wanted.
 
-        Parameters
-        ----------
-        found
-            Takes the integers of the fields that it has already; others are passed over.
-        inner
-            For some fields what reads their value, given its type.
+        `found` takes the integers of the fields that it has already; others are passed over. For
+        some fields `inner` has what reads their value, given its type.
         """
         data, at, number = self.data, self.at, 0
         while True:
@@ -273,20 +269,10 @@ class Shape:
 def shape_of(
     data: bytes, at: int, wanted: Callable[[Path], bool], same: Callable[[Path], bool]
 ) -> Shape | None:
-    """The shape of a struct that was read without an error before.
+    """The shape of a struct that starts at `at` and was read without an error before.
 
-    Parameters
-    ----------
-    data, at
-        Where it starts.
-    wanted
-        Which numbers a match captures.
-    same
-        Which numbers must be the same in all structs of the shape; others may be any.
-
-    Returns
-    -------
-    None for structs that hold a map, or are too large for this to be of use.
+    `wanted` says which numbers a match captures, `same` which must be the same in all structs of
+    the shape. None for structs that hold a map, or are too large for this to be of use.
     """
     walk = _Walk(data, wanted, same)
     if walk.value(STRUCT, at, ()) < 0:

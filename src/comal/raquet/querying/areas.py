@@ -47,16 +47,10 @@ class Areas:
 
     @classmethod
     def of(cls, shapes: Any, crs: Any = "EPSG:4326") -> Areas:
-        """Areas from shapely polygons.
+        """Areas from shapely polygons and multipolygons; None and empty ones hold no pixel.
 
-        Parameters
-        ----------
-        shapes
-            Sequence of polygons and multipolygons; None and empty ones hold no pixel.
-        crs
-            What they are in: text that PROJ reads, PROJJSON, a number of EPSG, or an object that
-            has ``to_wkt``. Anything but EPSG:3857 and geographic CRS is transformed to longitude
-            and latitude, with its edges bent as the CRS bends them.
+        `crs` is whatever `comal.raster.zones.crs_text` takes. Anything but EPSG:3857 and geographic
+        CRS is transformed to longitude and latitude, with its edges bent as the CRS bends them.
 
         Raises
         ------
@@ -85,18 +79,9 @@ class Areas:
         method: Method = "centre",
         chosen: Ints | None = None,
     ) -> Spans:
-        """The pixels of a tile that the areas hold.
+        """The pixels of a tile that the areas hold; see `comal.geo.scanline.area_spans`.
 
-        Parameters
-        ----------
-        tile
-            Zoom, column and row.
-        shape
-            Rows and columns of its pixels.
-        method
-            See `comal.geo.scanline.area_spans`.
-        chosen
-            Numbers of the areas that may lie on the tile, ascending; None for all.
+        `chosen` are the numbers of the areas that may lie on it, ascending; None for all.
         """
         height, width = shape
         edges = self.edges if chosen is None else self.edges.take(self._rows(chosen))

@@ -40,14 +40,10 @@ def tile_scans(store: TileStore, failures: list[ComalError]) -> list[TileScan]:
 
 
 class TileScan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
-    """The rows of files with the same columns. Engines ask for a `scanner`.
+    """The rows of the files `numbers` of a store, which have the same columns.
 
-    Parameters
-    ----------
-    store, numbers
-        A data set, and which of its files.
-    failures
-        Takes the error that ended a scan, of which an engine would pass on the text alone.
+    Engines ask for a `scanner`. `failures` takes the error that ended a scan, of which an engine
+    would pass on the text alone.
     """
 
     def __init__(

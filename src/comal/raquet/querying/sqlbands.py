@@ -88,17 +88,8 @@ class SqlBand:
     def read(self, blob: bytes, alpha: bytes | None) -> tuple[Pixels, Any]:
         """The band in a blob, and which pixels its alpha band does not hide.
 
-        Parameters
-        ----------
-        blob
-            The blob of the band.
-        alpha
-            The blob of the alpha band; None where that is not known.
-
-        Raises
-        ------
-        InvalidInputError
-            It is not known, but needed.
+        `alpha` is the blob of the alpha band; where it is None though one is needed, that is an
+        error of who asks.
         """
         of_alpha = self._alpha
         if of_alpha is None:
@@ -182,28 +173,11 @@ class AlphaTiles:
     def blobs(
         self, given: Any, bands: Sequence[SqlBand], cells: Ints | None, needed: Bools | None = None
     ) -> list[bytes | None]:
-        """The blob of the alpha band for each row of a query.
+        """The blob of the alpha band for each row of a query, or for those that are `needed`.
 
-        Parameters
-        ----------
-        given
-            The argument ``alpha``: a column of blobs, or of nulls without type where it was not
-            given.
-        bands
-            The band of each row.
-        cells
-            The block of each row; None where the function is not told it.
-        needed
-            For which rows; None for all.
-
-        Returns
-        -------
-        None where there is no need for it, or no telling; `ALL_HIDDEN` for a NULL tile.
-
-        Raises
-        ------
-        InvalidInputError
-            `given` is something else.
+        It is `given` by the argument ``alpha`` (nulls without type where that was left out), or
+        looked up by the block of each row, if the function is told it. None where there is no need
+        for it, or no telling; `ALL_HIDDEN` for a NULL tile.
         """
         if is_bytes(given):
             return [ALL_HIDDEN if blob is None else blob for blob in given.to_pylist()]

@@ -113,20 +113,7 @@ def _sum(pixels: Any, floats: Floats) -> float:
 
 
 def of_spans(values: Any, valid: Bools, spans: Spans) -> tuple[Any, Moments]:
-    """Moments of the areas that lie on a tile.
-
-    Parameters
-    ----------
-    values, valid
-        Pixels of the tile (rows, columns), and which of them count.
-    spans
-        Pixels of the areas.
-
-    Returns
-    -------
-    zones, moments
-        Numbers of the areas that have a pixel there, ascending, and theirs.
-    """
+    """Numbers of the areas that have a pixel on a tile, ascending, and their moments."""
     first = np.flatnonzero(np.concatenate([[True], spans.zone[1:] != spans.zone[:-1]]))
     if not len(spans):
         return spans.zone, Moments.empty(0)
