@@ -179,13 +179,6 @@ def origin_of(
 
     A variable of a NetCDF, HDF5 or Zarr file is named by `variable`, or in the source as GDAL does
     (``NETCDF:"path":name``).
-
-    Raises
-    ------
-    ObjectNotFoundError, AccessDeniedError, StorageError
-        It cannot be read.
-    NotThisFormatError
-        A remote file that is none of TIFF, JPEG, PNG, WebP and JPEG 2000.
     """
     inner = variable_of(source, variable)
     if inner is not None:
@@ -255,10 +248,7 @@ def open_origin(
 ) -> Any:
     """A rasterio dataset, which the caller closes.
 
-    Parameters
-    ----------
-    failures
-        Takes what goes wrong when a remote file is read, now or later; see `reading`.
+    `failures` takes what goes wrong when a remote file is read, now or later; see `reading`.
     """
     failures = [] if failures is None else failures
     drivers = [origin.driver] if isinstance(origin.driver, str) else list(origin.driver)
@@ -295,28 +285,9 @@ def describe(
 ) -> RasterInfo:
     """What a raster is.
 
-    Parameters
-    ----------
-    source
-        A local path or a URL. Formats that stand for themselves are opened by their content; a
-        VRT, which leads to other files, only under the name ``*.vrt``. Of a NetCDF, HDF5 or Zarr
-        file one variable, as GDAL names it: ``NETCDF:"path":name``, ``HDF5:...``, ``ZARR:...``.
-    variable
-        The variable, where the source is the file alone.
-    crs
-        Coordinate reference system of a raster that has none, as ``EPSG:32618`` or WKT. One that
-        the raster has is not replaced.
-    config
-        How what is remote is spoken to; its `linked_origins` are those that a VRT may lead to.
-    limits
-        ``raster_bytes`` bounds one block of pixels.
-
-    Raises
-    ------
-    InvalidInputError
-        It has no CRS, no place on the ground, or complex numbers.
-    ObjectNotFoundError, NotThisFormatError, InvalidMetadataError, StorageError
-        As `open_raster`.
+    Formats that stand for themselves are opened by their content; a VRT, which leads to other
+    files, only under the name ``*.vrt``. Of a NetCDF, HDF5 or Zarr file one variable is meant,
+    which the source or `variable` names. A `crs` is for a raster that has none.
     """
     with gdal_rules(config):
         origin = origin_of(source, variable, config)
@@ -476,15 +447,7 @@ def file_of(source: Any) -> Any:
 
 
 def variable_of(source: str | os.PathLike[str], variable: str | None) -> Variable | None:
-    """What is asked for, None for a plain raster.
-
-    Raises
-    ------
-    InvalidInputError
-        A remote file, a variable of a file that has none, or two variables.
-    ObjectNotFoundError, AccessDeniedError
-        The file cannot be read.
-    """
+    """What is asked for, None for a plain raster."""
     named = _NAMED.fullmatch(source) if isinstance(source, str) else None
     if named is None and variable is None and not _is_zarr(source):
         return None
@@ -529,13 +492,7 @@ def _kinds_of(path: Path) -> tuple[str, ...]:
 
 
 def head_of_any(path: str) -> bytes:
-    """The first bytes of a local file, none of a folder.
-
-    Raises
-    ------
-    ObjectNotFoundError, AccessDeniedError
-        It cannot be read.
-    """
+    """The first bytes of a local file, none of a folder."""
     return b"" if Path(path).is_dir() else head_of(path, path)
 
 
@@ -590,15 +547,7 @@ _LOCAL = (
 
 
 def check_references(path: Path, config: StorageConfig | None = None, depth: int = 0) -> None:
-    """Refuse a VRT, or one that it leads to, with sources that may not be opened.
-
-    Raises
-    ------
-    AccessDeniedError
-        A source is elsewhere, and its origin is not named in ``linked_origins``.
-    InvalidMetadataError
-        It cannot be read as XML, or leads to itself.
-    """
+    """Refuse a VRT, or one that it leads to, with sources that may not be opened."""
     where = str(path)
     config = default_config() if config is None else config
     for text in _references(path, where):

@@ -71,21 +71,7 @@ def write_geotiff(
 ) -> None:
     """Write a tiled GeoTIFF.
 
-    Parameters
-    ----------
-    path
-        The file; one that is there is overwritten.
-    layout
-        What it is.
-    blocks
-        Its pixels, in any order.
-    overviews
-        How overviews are made, None for none.
-
-    Raises
-    ------
-    StorageError
-        It cannot be written.
+    Blocks of pixels come in any order; a file that is there is overwritten.
     """
     if layout.compression not in CODECS:
         raise InvalidInputError(
@@ -128,13 +114,7 @@ def geotiff_to_cog(
     compression: str,
     block: int,
 ) -> None:
-    """Write a GeoTIFF as a Cloud-Optimized GeoTIFF with overviews.
-
-    Raises
-    ------
-    StorageError
-        It cannot be written.
-    """
+    """Write a GeoTIFF as a Cloud-Optimized GeoTIFF with overviews."""
     with _rules():
         copy_dataset(
             os.fspath(source),

@@ -15,13 +15,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import shapely
+from affine import Affine
 from rasterio.crs import CRS
+from rasterio.features import rasterize
 
 from comal.errors import InvalidInputError, InvalidMetadataError
 from comal.geo.crs import projection
 from comal.grid.mercator import CIRCUMFERENCE, LATITUDE_LIMIT, xy_to_lonlat
 from comal.public import warn
 from comal.raster.describing import RasterInfo, Transform
+from comal.raster.values import Mask
 
 Floats = npt.NDArray[np.float64]
 Box = tuple[float, float, float, float]
@@ -107,6 +110,16 @@ class Grid:
         return self.zoom + self.block.bit_length() - 1
 
 
+@dataclass(frozen=True, slots=True)
+class Window2D:
+    """A rectangle of pixels of the grid; x and y count from the corner of the world."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+
 @lru_cache(maxsize=64)
 def crs_kind(crs: str) -> str:
     """``mercator`` for EPSG:3857, ``lonlat`` for EPSG:4326 and its like, else ``other``."""
@@ -131,15 +144,7 @@ def on_plane(crs: str, x: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def footprint(info: RasterInfo) -> Footprint:
-    """Where a raster lies, from its whole edge and some points inside.
-
-    Raises
-    ------
-    InvalidInputError
-        Nothing of it lies on the Mercator plane.
-    InvalidMetadataError
-        Its geotransform is not invertible.
-    """
+    """Where a raster lies, from its whole edge and some points inside."""
     a, b, _, d, e, _ = info.transform
     if not np.isfinite(info.transform).all() or a * e - b * d == 0:
         raise InvalidMetadataError(
@@ -186,13 +191,7 @@ def raw_zoom(prints: Sequence[Footprint], block: int) -> float:
 
 
 def choose_zoom(raw: float, strategy: str) -> int:
-    """The zoom nearest to `raw`, or the one above or below; not beyond 26.
-
-    Raises
-    ------
-    InvalidInputError
-        The strategy is unknown.
-    """
+    """The zoom nearest to `raw`, or the one above or below; not beyond 26."""
     if strategy not in STRATEGIES:
         raise InvalidInputError(
             "unknown zoom strategy", found=strategy, expected=", ".join(STRATEGIES)
@@ -503,3 +502,48 @@ def _degrees(ring: Any, digits: int) -> list[list[float]]:
     lon, lat = xy_to_lonlat(points[:, 0], points[:, 1], 0)
     rounded: list[list[float]] = np.round(np.stack([lon, lat], axis=1), digits).tolist()
     return rounded
+
+
+class Edge:
+    """The edge of a member as a polygon on the grid, between pixels of it."""
+
+    def __init__(self, member: Member, pixel_zoom: int) -> None:
+        self._side = 2.0**pixel_zoom
+        ring = member.footprint.ring
+        self._polygon: Any = None
+        if ring is not None:
+            points = np.array(ring)
+            points[:, 0] += _turn(member)
+            polygon = shapely.Polygon(points * self._side)
+            if polygon.is_valid:
+                shapely.prepare(polygon)
+                self._polygon = polygon
+
+    def covered(self, window: Window2D) -> Mask | None:
+        """Pixels whose centres lie in the raster; None when all do or when it cannot be told."""
+        if self._polygon is None:
+            return None
+        x, y = window.x, window.y
+        box = shapely.box(x, y, x + window.width, y + window.height)
+        if self._polygon.covers(box):
+            return None
+        shape = (window.height, window.width)
+        if not self._polygon.intersects(box):
+            return np.zeros(shape, bool)
+        made = rasterize(
+            [(self._polygon, 1)],
+            out_shape=shape,
+            transform=Affine.translation(x, y),
+            dtype="uint8",
+        )
+        return np.asarray(made, bool)
+
+
+def _turn(member: Member) -> int:
+    """Worlds between the ring of a raster and the copy of the world that a member lies on."""
+    west, _, east, _ = member.footprint.box
+    middle = (member.box[0] + member.box[2]) / 2
+    for world in range(int(np.floor(west)), int(np.ceil(east)) + 1):
+        if west - world - 1e-9 <= middle <= east - world + 1e-9:
+            return -world
+    return 0

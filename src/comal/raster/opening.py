@@ -135,10 +135,8 @@ def place(source: RasterSource) -> str:
 def reading(where: str, failures: Sequence[ComalError] = ()) -> Iterator[None]:
     """Errors of GDAL while `where` is opened or read become ours.
 
-    Parameters
-    ----------
-    failures
-        What went wrong where GDAL reads through us, which it cannot tell: the first is the error.
+    `failures` are what went wrong where GDAL reads through us, which it cannot tell: the first is
+    the error.
     """
     try:
         yield

@@ -137,14 +137,7 @@ def picture_of(
 ) -> bytes:
     """A PNG of one or three bands, which shows what `comal.raster.values.seen` says.
 
-    Parameters
-    ----------
-    pixels, masks
-        Shape (bands, rows, columns), and where each band has a value.
-    table
-        RGBA of 256 values for a single band.
-    percentiles
-        See `preview`.
+    A single band may have a table of 256 colours as RGBA; `percentiles` are those of `preview`.
     """
     shown = as_array(seen(masks), pixels.shape[1:])
     if table is not None:
@@ -317,20 +310,8 @@ def _fits(driver: str, found: int, bands: int) -> bool:
 def encode_picture(pixels: Pixels, kind: str, *, quality: int = 85) -> bytes:
     """A picture file of the pixels.
 
-    Parameters
-    ----------
-    pixels
-        uint8, shape (bands, rows, columns): 1 or 3 bands for JPEG, 1, 3 or 4 for WebP (grey is
-        stored as three equal bands).
-    kind
-        ``jpeg``, ``webp`` or ``png``.
-    quality
-        1 to 100; lossy at any quality but for PNG.
-
-    Raises
-    ------
-    InvalidInputError
-        Another type, shape or quality.
+    Of uint8, shape (bands, rows, columns): 1 or 3 bands for JPEG, 1, 3 or 4 for WebP, where grey is
+    stored as three equal bands, 1 to 4 for PNG. `quality` is 1 to 100, lossy at any but for PNG.
     """
     driver = DRIVERS[kind]
     allowed = {"JPEG": (1, 3), "WEBP": (1, 3, 4), "PNG": (1, 2, 3, 4)}[driver]

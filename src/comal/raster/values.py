@@ -96,14 +96,7 @@ def valid_masks(
 ) -> list[Mask | None]:
     """`valid_mask` of each band of a raster.
 
-    Parameters
-    ----------
-    planes, nodata
-        Pixels of each band, in its type, and its nodata value.
-    covered
-        As for `valid_mask`, of all bands.
-    alpha
-        Position of the alpha band, as `alpha_at` tells it.
+    `alpha` is the position of the alpha band, as `alpha_at` tells it.
     """
     return [
         valid_mask(plane, hole, covered, None if alpha in (None, at) else planes[alpha])

@@ -18,11 +18,9 @@ from typing import Any
 
 import numpy as np
 import rasterio
-import shapely
 from affine import Affine
 from rasterio.crs import CRS
 from rasterio.enums import Resampling
-from rasterio.features import rasterize
 from rasterio.warp import reproject
 from rasterio.windows import Window
 
@@ -30,66 +28,10 @@ from comal.errors import ComalError, InvalidInputError
 from comal.geo.crs import projection
 from comal.grid.mercator import CIRCUMFERENCE, HALF
 from comal.raster.describing import FileOrigin, RasterInfo, gdal_rules, open_origin
-from comal.raster.gridding import Member, crs_kind
+from comal.raster.gridding import Edge, Member, Window2D, crs_kind
 from comal.raster.opening import reading
 from comal.raster.values import Array, Mask, as_array, occurring, seen, valid_mask, valid_masks
 from comal.storage.config import StorageConfig
-
-
-@dataclass(frozen=True, slots=True)
-class Window2D:
-    """A rectangle of pixels of the grid; x and y count from the corner of the world."""
-
-    x: int
-    y: int
-    width: int
-    height: int
-
-
-class Edge:
-    """The edge of a member as a polygon on the grid, between pixels of it."""
-
-    def __init__(self, member: Member, pixel_zoom: int) -> None:
-        self._side = 2.0**pixel_zoom
-        ring = member.footprint.ring
-        self._polygon: Any = None
-        if ring is not None:
-            points = np.array(ring)
-            points[:, 0] += _turn(member)
-            polygon = shapely.Polygon(points * self._side)
-            if polygon.is_valid:
-                shapely.prepare(polygon)
-                self._polygon = polygon
-
-    def covered(self, window: Window2D) -> Mask | None:
-        """Pixels whose centres lie in the raster; None when all do or when it cannot be told."""
-        if self._polygon is None:
-            return None
-        x, y = window.x, window.y
-        box = shapely.box(x, y, x + window.width, y + window.height)
-        if self._polygon.covers(box):
-            return None
-        shape = (window.height, window.width)
-        if not self._polygon.intersects(box):
-            return np.zeros(shape, bool)
-        made = rasterize(
-            [(self._polygon, 1)],
-            out_shape=shape,
-            transform=Affine.translation(x, y),
-            dtype="uint8",
-        )
-        return np.asarray(made, bool)
-
-
-def _turn(member: Member) -> int:
-    """Worlds between the ring of a raster and the copy of the world that a member lies on."""
-    west, _, east, _ = member.footprint.box
-    middle = (member.box[0] + member.box[2]) / 2
-    for world in range(int(np.floor(west)), int(np.ceil(east)) + 1):
-        if west - world - 1e-9 <= middle <= east - world + 1e-9:
-            return -world
-    return 0
-
 
 METHODS: Mapping[str, Resampling] = {
     "nearest": Resampling.nearest,
@@ -160,16 +102,7 @@ def method_of(name: str) -> Resampling:
 class MemberReader:
     """Reads windows of one member of a grid; for one thread.
 
-    Parameters
-    ----------
-    member
-        Which raster, and where it lies.
-    bands
-        Bands to make.
-    pixel_zoom
-        The grid: the world is 2**pixel_zoom pixels wide.
-    method
-        Name of the resampling.
+    The world is 2**`pixel_zoom` pixels wide.
     """
 
     def __init__(
@@ -193,13 +126,7 @@ class MemberReader:
         self._context = copy_context()
 
     def read(self, window: Window2D) -> Patch:
-        """The pixels of a window, filled where the raster has none.
-
-        Raises
-        ------
-        InvalidMetadataError
-            The raster is damaged.
-        """
+        """The pixels of a window, filled where the raster has none."""
         copied = self.member.offset is not None
         with reading(self.member.info.where, self._failures):
             return self._context.run(self._copied if copied else self._warped, window)
@@ -672,13 +599,7 @@ class GridReader:
         self._open: OrderedDict[int, MemberReader] = OrderedDict()
 
     def read(self, window: Window2D) -> Patch | None:
-        """The pixels of a window, None when no raster reaches it.
-
-        Raises
-        ------
-        InvalidMetadataError, StorageError
-            A raster cannot be read.
-        """
+        """The pixels of a window, None when no raster reaches it."""
         merged: Patch | None = None
         for index in self._touching(window):
             patch = self._reader(index).read(window)

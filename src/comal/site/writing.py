@@ -147,16 +147,7 @@ class Placed:
 
 
 def placed(sources: Iterable[str | os.PathLike[str] | SiteSource]) -> list[Placed]:
-    """Find out what each source is and which files it has; no two have one name.
-
-    Raises
-    ------
-    InvalidInputError
-        A source that a browser cannot read, a name that cannot stand in an address, or the same
-        name twice.
-    ObjectNotFoundError
-        A local source that is not there.
-    """
+    """Find out what each source is and which files it has; no two have one name."""
     check_several(sources, "paths, URLs or SiteSource")
     found: list[Placed] = []
     for given in sources:

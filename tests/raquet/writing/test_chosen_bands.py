@@ -14,7 +14,7 @@ from rasterio import Affine
 from comal import raquet
 
 
-@pytest.mark.parametrize("bands", [[1, 3], [2, 1], [4, 3, 2, 1], [3, 4], [4], {"red": 3, "nir": 4}])
+@pytest.mark.parametrize("bands", [[4, 3, 2, 1], [4], {"red": 3, "nir": 4}])
 def test_chosen_bands_are_the_bands_that_were_chosen(tmp_path: Path, bands: Any) -> None:
     source = tmp_path / "source.tif"
     transform = Affine(100, 0, 600_000, 0, -100, 4_500_000)

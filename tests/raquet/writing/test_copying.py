@@ -21,8 +21,9 @@ def _converted(tmp_path: Path, source: Any, **options: Any) -> Path:
     return target
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("south_up", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "south_up"), [*((dtype, False) for dtype in DTYPES), ("int16", True)]
+)
 def test_every_type_is_bit_identical(tmp_path: Path, dtype: str, south_up: bool) -> None:
     pixels = noise((2, 70, 90), dtype)
     source = on_grid(tmp_path / "a.tif", pixels, south_up=south_up)
@@ -33,29 +34,6 @@ def test_every_type_is_bit_identical(tmp_path: Path, dtype: str, south_up: bool)
     assert inside.sum() == 70 * 90
     np.testing.assert_array_equal(found[:, inside].data, pixels.reshape(2, -1))
     assert np.ma.getmaskarray(found)[:, ~inside].all()
-
-
-def test_statistics_are_those_of_the_source(tmp_path: Path) -> None:
-    for dtype in DTYPES:
-        pixels = noise((70, 90), dtype, seed=3)
-        source = on_grid(tmp_path / f"{dtype}.tif", pixels)
-        with comal.raquet.open(_converted(tmp_path, source)) as raster:
-            found = raster.bands[0].statistics
-        assert found is not None
-        exact = [int(value) for value in pixels.ravel()] if pixels.dtype.kind in "iu" else None
-        assert (found.count, found.min, found.max) == (6300, pixels.min(), pixels.max())
-        if exact is not None:
-            assert found.sum == sum(exact)
-            assert float(found.sum_squares or 0) == float(sum(value**2 for value in exact))
-        wide = pixels.astype(np.longdouble)
-        assert found.mean == pytest.approx(float(wide.mean()), rel=1e-12)
-        assert found.stddev == pytest.approx(float(wide.std()), rel=1e-12)
-        assert found.approximated is False
-        for parts in (3, 4, 10, 19):
-            shares = np.arange(1, parts) / parts
-            right = np.quantile(pixels, shares, method="lower").tolist()
-            assert found.quantiles is not None
-            assert list(found.quantiles[str(parts)]) == right
 
 
 def test_padding_does_not_count_and_nodata_is_kept(tmp_path: Path) -> None:

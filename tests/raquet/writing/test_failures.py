@@ -91,7 +91,7 @@ def test_a_pole_is_nowhere_on_the_plane(tmp_path: Path) -> None:
     _refused(tmp_path, source, InvalidInputError, "Web Mercator")
 
 
-@pytest.mark.parametrize("cut", [0.3, 0.6, 0.95])
+@pytest.mark.parametrize("cut", [0.3, 0.95])
 @pytest.mark.parametrize("make", [utm, on_grid])
 def test_truncated_files(tmp_path: Path, cut: float, make: Callable[..., Path]) -> None:
     source = make(
@@ -108,11 +108,11 @@ def test_truncated_files(tmp_path: Path, cut: float, make: Callable[..., Path]) 
     _refused(tmp_path, source, InvalidMetadataError, "raster cannot be read")
 
 
-@pytest.mark.parametrize("at", [0, 1, 2, 3])
+@pytest.mark.parametrize("at", [0, 2])
 def test_a_worker_that_dies_ends_the_job(
     tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = utm(tmp_path / "a.tif", noise((3000, 3000), "uint8"))
+    source = utm(tmp_path / "a.tif", noise((1500, 1500), "uint8"))
     calls = []
     real = jobs.encoded
 

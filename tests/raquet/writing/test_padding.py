@@ -44,8 +44,14 @@ CHOICES: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("options", [{}, LATER, INTERLEAVED], ids=["0.1.0", "0.5.0", "interleaved"])
-@pytest.mark.parametrize("name", CHOICES)
+CASES = [
+    *((name, {}) for name in CHOICES),
+    *((name, LATER) for name in ("uint8 without 255", "uint16 with all")),
+    *((name, INTERLEAVED) for name in ("uint8 without 7", "int8 with all", "float32")),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
 def test_a_value_that_no_pixel_has(tmp_path: Path, name: str, options: Any) -> None:
     pixels, expected = CHOICES[name]
     source = on_grid(tmp_path / "a.tif", pixels, column=32 * 500 + 5, row=32 * 300 + 3)

@@ -128,7 +128,7 @@ def _joined(first: Path, second: Path, made: Path) -> None:
 LATER: dict[str, Any] = {"spec_version": "0.5.0"}
 
 
-@pytest.mark.parametrize("layout", [None, "sequential", "interleaved"])
+@pytest.mark.parametrize("layout", ["sequential", "interleaved"])
 @pytest.mark.parametrize(
     ("one", "two"),
     [
@@ -141,7 +141,7 @@ LATER: dict[str, Any] = {"spec_version": "0.5.0"}
     ],
 )
 def test_bands_are_added_in_every_layout(
-    tmp_path: Path, one: dict[str, Any], two: dict[str, Any], layout: str | None
+    tmp_path: Path, one: dict[str, Any], two: dict[str, Any], layout: str
 ) -> None:
     first = _raquet(tmp_path, shape=(160, 200), **one)
     second = _raquet(tmp_path, "b", 1, (160, 200), **two)
@@ -149,7 +149,7 @@ def test_bands_are_added_in_every_layout(
     comal.raquet.append_bands(first, second, made, names={"band_1": "other"}, layout=layout)
     _joined(first, second, made)
     metadata = comal.raquet.open(made).metadata
-    assert metadata.layout == (layout or one.get("layout", "sequential"))
+    assert metadata.layout == layout
     assert metadata.compression == one.get("compression", "gzip")
 
 
@@ -188,38 +188,6 @@ def test_what_interleaved_tiles_cannot_hold_is_stored_apart(tmp_path: Path) -> N
     plain = _raquet(tmp_path, "b", **INTERLEAVED)
     with pytest.raises(InvalidInputError, match=r"(?s)cannot hold.*int32, uint16"):
         comal.raquet.append_bands(plain, extra, made, names={"band_1": "x"}, overwrite=True)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"compression": None},
-        {"spec_version": "0.5.0", "tile_statistics": True},
-        {"time": ["2020-01-01"]},
-    ],
-)
-def test_bands_are_added_in_every_sequential_form(tmp_path: Path, options: dict[str, Any]) -> None:
-    one, two = _raquet(tmp_path, **options), _raquet(tmp_path, "b", 1, **options)
-    comal.raquet.append_bands(one, two, tmp_path / "c.parquet", names={"band_1": "other"})
-    assert comal.raquet.check(tmp_path / "c.parquet", level="full", statistics=True).counts == {}
-    with (
-        comal.raquet.open(one) as first,
-        comal.raquet.open(two) as second,
-        comal.raquet.open(tmp_path / "c.parquet") as both,
-    ):
-        for zoom in both.zooms:
-            alone = [file.read(zoom=zoom).data for file in (first, second)]
-            np.testing.assert_array_equal(both.read(zoom=zoom).data, np.concatenate(alone))
-
-
-def test_parts_together_read_as_the_whole(tmp_path: Path) -> None:
-    path = _raquet(tmp_path)
-    made = comal.raquet.partition(path, tmp_path / "parts", target_size=50_000)
-    assert len(made) > 3
-    with comal.raquet.open(path) as one, comal.raquet.open(tmp_path / "parts") as many:
-        np.testing.assert_array_equal(one.cells(), many.cells())
-        for zoom in one.zooms:
-            np.testing.assert_array_equal(one.read(zoom=zoom).data, many.read(zoom=zoom).data)
 
 
 def test_overviews_can_be_left_out(tmp_path: Path) -> None:

@@ -108,10 +108,8 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
-def read_subject(
-    source: Source, footer: Footer, limits: Limits, findings: Findings
-) -> Subject | None:
-    """Ids, times and documents of all rows, row group by row group."""
+def _short_columns(footer: Footer, findings: Findings) -> list[str]:
+    """The columns without pixels that can be read."""
     names = [spec.BLOCK, spec.METADATA]
     kinds = dict(zip(footer.schema.names, footer.schema.types, strict=True))
     time = kinds.get(spec.TIME_CF)
@@ -121,58 +119,43 @@ def read_subject(
         findings.add("raquet-column-type", "schema", f"time_cf is {time}, not float64")
     if spec.TIME_TS in kinds and pa.types.is_timestamp(kinds[spec.TIME_TS]):
         names.append(spec.TIME_TS)
-    found = _Columns()
-    for groups, rows in _readable(ParquetTable(source, footer, limits=limits), names, findings):
+    return names
+
+
+def read_subject(
+    source: Source, footer: Footer, limits: Limits, findings: Findings
+) -> Subject | None:
+    """Ids, times and documents of all rows, row group by row group."""
+    names = _short_columns(footer, findings)
+    documents: dict[int, str] = {}
+    parts, groups, count = [], [], 0
+    for some, rows in _readable(ParquetTable(source, footer, limits=limits), names, findings):
         nulls = rows.column(spec.BLOCK).null_count
         if nulls:
-            place = f"row group {groups[0]}" if len(groups) == 1 else "column block"
+            place = f"row group {some[0]}" if len(some) == 1 else "column block"
             findings.add("raquet-cell", place, f"block is NULL in {counted(nulls, 'row')}")
-        found.add(np.repeat(groups, footer.layout.rows[groups]), rows)
-    if not found.ids:
+        texts = rows.column(spec.METADATA)
+        if texts.null_count < len(texts) and len(documents) < _MOST_DOCUMENTS:
+            there = np.flatnonzero(texts.is_valid().to_numpy())[:_MOST_DOCUMENTS].tolist()
+            documents |= {count + row: _decoded(texts[row].as_py()) for row in there}
+        groups.append(np.repeat(some, footer.layout.rows[some]))
+        parts.append(rows.drop_columns(spec.METADATA))
+        count += rows.num_rows
+    if not parts:
         if not findings.total:
             findings.add("raquet-metadata-missing", "table", "the table has no rows")
         return None
-    return Subject(
-        source,
-        footer,
-        limits,
-        np.concatenate(found.ids),
-        np.concatenate(found.groups),
-        np.concatenate(found.times) if found.times else None,
-        np.concatenate(found.stamps) if found.stamps else None,
-        found.documents,
-    )
-
-
-class _Columns:
-    """Rows of the short columns, as they come."""
-
-    def __init__(self) -> None:
-        self.ids: list[Ints] = []
-        self.groups: list[Ints] = []
-        self.times: list[npt.NDArray[np.float64]] = []
-        self.stamps: list[npt.NDArray[np.datetime64]] = []
-        self.documents: dict[int, str] = {}
-        self._count = 0
-
-    def add(self, groups: Ints, rows: Any) -> None:
-        """Rows and the row group of each."""
-        # NULL is reported by itself; 1 is no cell, and no metadata row.
-        ids = rows.column(spec.BLOCK).fill_null(1).to_numpy()
-        self.ids.append(ids.astype(np.int64, copy=False))
-        self.groups.append(groups)
-        if spec.TIME_CF in rows.column_names:
-            column = rows.column(spec.TIME_CF).cast(pa.float64(), safe=False)
-            self.times.append(column.to_numpy())
-        if spec.TIME_TS in rows.column_names:
-            stamps = rows.column(spec.TIME_TS).cast(pa.timestamp("us"), safe=False)
-            self.stamps.append(stamps.to_numpy().astype(_MICRO))
-        column = rows.column(spec.METADATA)
-        if column.null_count < len(column):
-            for row in np.flatnonzero(column.is_valid().to_numpy()).tolist():
-                if len(self.documents) < _MOST_DOCUMENTS:
-                    self.documents[self._count + row] = _decoded(column[row].as_py())
-        self._count += int(rows.num_rows)
+    table = pa.concat_tables(parts)
+    times = stamps = None
+    if spec.TIME_CF in names:
+        times = table.column(spec.TIME_CF).cast(pa.float64(), safe=False).to_numpy()
+    if spec.TIME_TS in names:
+        instants = table.column(spec.TIME_TS).cast(pa.timestamp("us"), safe=False)
+        stamps = instants.to_numpy().astype(_MICRO)
+    # NULL is reported by itself; 1 is no cell, and no metadata row.
+    ids = table.column(spec.BLOCK).fill_null(1).to_numpy().astype(np.int64, copy=False)
+    every = np.concatenate(groups)
+    return Subject(source, footer, limits, ids, every, times, stamps, documents)
 
 
 _MOST_DOCUMENTS = 100

@@ -317,13 +317,7 @@ def _hopeless(source: Source, findings: Findings) -> InvalidMetadataError:
 
 
 def usable_metadata(text: str, cells: Ints, limits: Limits) -> Metadata:
-    """The document; bounds that are none are replaced by those of the tiles.
-
-    Raises
-    ------
-    InvalidMetadataError, UnsupportedVersionError, LimitExceededError
-        As for `comal.raquet.parse_metadata`: what nothing else can tell.
-    """
+    """The document; bounds that are none are replaced by those of the tiles."""
     try:
         return parse_metadata(text, PLACE, limits)
     except InvalidMetadataError as error:
@@ -420,19 +414,15 @@ class Recount:
             if band.nodata is not None and alpha_of(self.metadata.bands) is None:
                 found = finished(sums, None, step=self.step)
                 old = band.statistics
-                if old is not None and old.valid_percent is not None:
-                    found = replace(found, valid_percent=_percent(old.count, sums.count, old))
+                if old is not None and old.count == sums.count:
+                    # Only who counted the same pixels knows how many the source covers.
+                    found = replace(found, valid_percent=old.valid_percent)
                 bands.append(replace(band, statistics=found))
             elif contradiction(band) is not None:
                 bands.append(replace(band, statistics=None))
             else:
                 bands.append(band)
         return replace(self.metadata, bands=tuple(bands))
-
-
-def _percent(before: int | None, count: int, old: Any) -> float | None:
-    # Only a writer that counted the same pixels knows how many the source covers.
-    return old.valid_percent if before == count else None
 
 
 def _statistics(

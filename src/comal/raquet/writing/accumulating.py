@@ -122,14 +122,8 @@ def lattice_step(pixels: int, bands: int) -> int:
 def sums_of(pixels: Array, valid: Mask | None, *, step: int, x: int, y: int) -> BandSums:
     """Statistics of the valid pixels of an array.
 
-    Parameters
-    ----------
-    pixels, valid
-        Rows and columns; all are valid when `valid` is None.
-    step
-        Distance of lattice pixels.
-    x, y
-        Where the array lies on the grid, in pixels.
+    Rows and columns; all are valid when `valid` is None. The array lies at x and y on the grid, in
+    pixels, of which every `step`-th is on the lattice.
     """
     dtype = pixels.dtype.name
     if is_counted(dtype):

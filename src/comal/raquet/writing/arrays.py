@@ -61,13 +61,7 @@ def is_array(source: object) -> bool:
 
 
 def variable_in(source: Any, variable: str | None) -> Any:
-    """The variable of a Dataset that is asked for; the source where none is.
-
-    Raises
-    ------
-    InvalidInputError
-        There is none of that name.
-    """
+    """The variable of a Dataset that is asked for; the source where none is."""
     if variable is None:
         return source
     known = source.data_vars if hasattr(source, "data_vars") else {source.name: source}
@@ -83,11 +77,6 @@ def array_series(source: Any, crs: Any = None) -> ArraySeries:
 
     Each variable of a Dataset that has rows and columns is a band; so is each entry of another
     dimension than those and time.
-
-    Raises
-    ------
-    InvalidInputError
-        No rows and columns, coordinates that are not regular, or no CRS.
     """
     variables = _variables(source)
     first = variables[0]

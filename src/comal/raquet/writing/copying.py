@@ -517,11 +517,14 @@ def append_bands(
         metadata = joined(first.metadata, second.metadata, bands, layout, first.href)
         tiles = [StoredTiles(raster.store) for raster in (first, second)]
         every = [np.stack([one.cells, one.steps], axis=1) for one in tiles]
-        keys = np.unique(np.concatenate(every), axis=0)
+        keys, at = np.unique(np.concatenate(every), axis=0, return_inverse=True)
+        places = np.full((2, len(keys)), -1, np.int64)
+        for place, own in zip(places, np.split(at.ravel(), [len(every[0])]), strict=True):
+            place[own] = np.arange(len(own))
         if metadata.interleaved:
             for one in tiles:
                 _refuse_untold_gaps(one, len(keys))
-        groups = _joined_groups(tiles, metadata, keys, progress)
+        groups = _joined_groups(tiles, places, metadata, keys, progress)
         metadata = settled(metadata, keys[:, 0])
         version = version_for(spec_version, nested=metadata.nested)
         return write_rows(file, path, metadata, version, groups, first.times)
@@ -653,9 +656,9 @@ def _refuse_untold_gaps(tiles: StoredTiles, count: int) -> None:
 
 
 def _joined_groups(
-    both: Sequence[StoredTiles], metadata: Metadata, keys: Ints, progress: Progress
+    both: Sequence[StoredTiles], places: Ints, metadata: Metadata, keys: Ints, progress: Progress
 ) -> Iterator[RowGroup]:
-    places = [_positions(tiles, keys) for tiles in both]
+    """Row groups of all `keys`; `places` tell where the tiles of each raster stand, -1 for none."""
     sizes = np.zeros(len(keys), np.int64)
     for tiles, place in zip(both, places, strict=True):
         sizes[place >= 0] += tiles.sizes()[place[place >= 0]]
@@ -675,16 +678,6 @@ def _joined_groups(
         times = time_columns(both[0].axis, keys[start:stop, 1])
         yield RowGroup(keys[start:stop, 0], columns, *times, statistics)
         progress(stop, len(keys), "copying tiles")
-
-
-def _positions(tiles: StoredTiles, keys: Ints) -> Ints:
-    """Where tiles stand, -1 where there is none."""
-    mine = np.stack([tiles.cells, tiles.steps], axis=1)
-    every, inverse = np.unique(np.concatenate([keys, mine]), axis=0, return_inverse=True)
-    assert len(every) == len(keys), "keys are all there are"
-    found = np.full(len(keys), -1, np.int64)
-    found[inverse.ravel()[len(keys) :]] = np.arange(len(mine))
-    return found
 
 
 def _by_band(tiles: StoredTiles, at: Ints, coding: Coding) -> list[list[Any]]:

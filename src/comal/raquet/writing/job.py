@@ -27,9 +27,9 @@ from comal.raquet.spec import Metadata, Number
 from comal.raquet.writing.accumulating import Totals, moments, sums_of
 from comal.raquet.writing.reducing import halved
 from comal.raster.describing import gdal_rules
-from comal.raster.gridding import TileRange
+from comal.raster.gridding import TileRange, Window2D
 from comal.raster.values import Mask, both, occurring, valid_mask, valid_masks
-from comal.raster.warping import GridReader, GridSource, OutBand, Patch, Window2D
+from comal.raster.warping import GridReader, GridSource, OutBand, Patch
 
 Array = npt.NDArray[Any]
 
@@ -484,11 +484,6 @@ def run_job(
 
     The order of tiles and of additions is that of the ids, whoever does the work, so that the
     same job gives the same bytes with any executor and any number of workers.
-
-    Raises
-    ------
-    ComalError
-        Of the first subtree that fails; those that have not begun are not run.
     """
     places = list(roots(job))
     total, done = len(places) * len(job.steps), 0
