@@ -138,8 +138,11 @@ def _mask_of(data: Pixels, bands: Sequence[Band], missing: Bools) -> Bools:
     """Which pixels hold no value."""
     mask = missing.copy()
     at = alpha_of(bands)
-    # An alpha tile that is not there hides all, whatever its fill value.
-    alpha = None if at is None else np.where(missing[at], 0, data[at])
+    alpha = None if at is None else data[at]
+    if at is not None and stored_nodata(bands[at]) is not None:
+        # An alpha tile that is not there hides all. Without nodata value it is 0 there, and what
+        # an outline takes for padding may still be opaque.
+        alpha = np.where(missing[at], 0, data[at])
     for index, band in enumerate(bands):
         # Compared in the type of the band: 255 is no nodata once it is a float.
         pixels = data[index].astype(band.dtype, copy=False)
