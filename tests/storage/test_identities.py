@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -175,3 +177,33 @@ def test_what_is_named_comes_first(http_server: HttpServer, hasty: StorageConfig
         source = storage.open_source("gs://box/k", config=config)
         assert source.fetch([Head(5)])[0].data == DATA[:5]
         assert told(http_server) == [f"Bearer {identity}" if identity else ""]
+
+
+def test_threads_wait_for_one_that_asks() -> None:
+    from comal.storage.tokens import Tokens
+
+    asked: list[int] = []
+
+    def slow() -> dict[str, Any]:
+        asked.append(1)
+        time.sleep(0.2)
+        return {"token": f"t{len(asked)}", "expires_at": None}
+
+    tokens = Tokens(slow, "here")
+    found: list[str] = []
+
+    def work() -> None:
+        token = tokens.get()
+        assert token is not None
+        found.append(token.value)
+
+    threads = [threading.Thread(target=work) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    # A child that is forked while a thread asks does not wait for that thread.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        in_child(work)
+    for thread in threads:
+        thread.join()
+    assert (found, asked) == (["t1"] * 20, [1])

@@ -3,16 +3,17 @@
 obstore finds credentials, lists and signs; where signing is a computation, the bytes are read by
 signed addresses over the same HTTP engine as any URL, with its checks, ``Retry-After``, deadlines
 and connections that survive a fork. Those are the keys of S3, whichever way they come, the private
-key of a Google service account, and the key of an Azure account. Public objects, and Azure's with a
-shared access signature, have an address without that.
+key of a Google service account, and the key of an Azure account. Public objects, Azure's with a
+shared access signature, and what is asked for with a token have an address without that.
 
-All else is read by obstore itself: with tokens, keys of customers, sessions or connections of the
-store's own. It hides ``Retry-After`` and cannot be used in a forked child of a process that has
+All else is read by obstore itself: with keys of customers, sessions or connections of the store's
+own. It hides ``Retry-After`` and cannot be used in a forked child of a process that has
 used it: there such a child gets an error.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,6 +45,7 @@ from comal.storage.source import ObjectInfo
 from comal.storage.stores import (
     OWN_CLIENT,
     allows_http,
+    asked_at_once,
     forked,
     memory_store,
     networked_store,
@@ -56,6 +58,7 @@ from comal.storage.stores import (
     switched_on,
     without,
 )
+from comal.storage.tokens import Token, Tokens
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -66,8 +69,11 @@ T = TypeVar("T")
 _Addresses = Callable[[str], str]
 
 _MOST_KEPT = 16_384
+_MOST_TOKENS = 64
 # What stores answer to a signature that has expired, or was made with keys that have.
 _REFUSED = frozenset({400, 401, 403})
+# What they answer to a token that has expired.
+_EXPIRED = frozenset({401})
 _HINTS = {
     400: "check the credentials",
     401: "check the credentials",
@@ -84,7 +90,7 @@ _STUCK_FOR = 60.0
 # of the store's own client.
 _OWN_REQUESTS = ("sse_customer_key_base64", "encryption_key", "s3_express", *OWN_CLIENT)
 # Without this header, Azure answers anonymous requests as it did in 2009.
-_HEADERS = {"az": {"x-ms-version": "2023-11-03"}}
+_HEADERS = {"az": (("x-ms-version", "2023-11-03"),)}
 # A client that reaches nothing: what it signs was signed without the network.
 _OFFLINE = {"proxy_url": "http://127.0.0.1:0"}
 # Signed with these, an address is only taken for what stands before its query.
@@ -106,7 +112,7 @@ class CloudTransport(Transport):
 
     def __init__(self, config: StorageConfig) -> None:
         self.config = config
-        self._http: HttpTransport | None = None
+        self._http: dict[tuple[tuple[str, str], ...], HttpTransport] = {}
         self._addresses: dict[str, Address] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -154,10 +160,17 @@ class CloudTransport(Transport):
                 return reply
         # Keys may have changed, and addresses expire: signed anew, once.
         signer = signer_of(ask.location, self.config)
-        address = signer.address(ask.location)
+        address = signer.address(ask.location, held)
         if address is None:
             return self._by_store(ask)
-        if signer.by_clock and not forked():
+        if address.token:
+            reply = self._unless_refused(ask, address, _EXPIRED)
+            if reply is None:
+                # It was asked for when another object was read, or its clock stood still while
+                # this machine slept.
+                address = signer.address(ask.location, address) or address
+                reply = self._by_http(ask, address)
+        elif signer.by_clock and not forked():
             # Azure takes no signature of a clock that is ahead of its own; obstore's way of
             # asking leaves it a quarter of an hour.
             reply = self._unless_refused(ask, address)
@@ -177,23 +190,29 @@ class CloudTransport(Transport):
             self._addresses.clear()
         self._addresses[address.href] = address
 
-    def _transport(self, scheme: str) -> HttpTransport:
+    def _transport(self, address: Address) -> HttpTransport:
         """HTTP with the headers of a store; the caller's own for HTTP are not its business."""
-        if self._http is None:
-            self._http = HttpTransport(replace(self.config, http_headers=_HEADERS.get(scheme, {})))
-        return self._http
+        transport = self._http.get(address.headers)
+        if transport is None:
+            if len(self._http) >= _MOST_TOKENS:
+                self._http.clear()
+            transport = HttpTransport(replace(self.config, http_headers=dict(address.headers)))
+            self._http[address.headers] = transport
+        return transport
 
-    def _unless_refused(self, ask: Ask, address: Address) -> Reply | None:
+    def _unless_refused(
+        self, ask: Ask, address: Address, refused: frozenset[int] = _REFUSED
+    ) -> Reply | None:
         try:
             return self._by_http(ask, address)
         except (StorageError, AccessDeniedError) as error:
-            if error.fields.get("status") not in _REFUSED:
+            if error.fields.get("status") not in refused:
                 raise
         self._addresses.pop(address.href, None)
         return None
 
     def _by_http(self, ask: Ask, address: Address) -> Reply:
-        http = self._transport(ask.location.scheme)
+        http = self._transport(address)
         if ask.location.scheme == "az" and isinstance(ask.want, Tail) and ask.want.size:
             # Azure does not count from the end, and would send the whole object.
             info = ask.known or http.get(Ask(address, Head(0), None)).info
@@ -255,6 +274,10 @@ class Address(Location):
     """
 
     named: Location = field(kw_only=True)
+    token: str = field(kw_only=True, default="")
+    """The bearer token to send with a request."""
+    headers: tuple[tuple[str, str], ...] = field(kw_only=True, default=())
+    """What to send with a request, the token included."""
     until: float = field(kw_only=True, default=0.0)
     """For how long to use it, by `time.monotonic`."""
 
@@ -308,6 +331,7 @@ class Signer:
         self._http = allows_http(location.scheme, self._options)
         self._stuck_until = 0.0
         self._any_name = location.scheme != "az"
+        self._tokens: Tokens | None = None
         self._addresses: _Addresses | None = None
         with suppress(_StuckError):
             self._addresses = self._in_time(lambda: self._find(location))
@@ -315,10 +339,10 @@ class Signer:
     @property
     def by_clock(self) -> bool:
         """Whether its addresses are signed by an account key of Azure, which compares clocks."""
-        return not self._any_name
+        return not (self._any_name or self._tokens)
 
-    def address(self, location: Location) -> Address | None:
-        """The address of an object, if it has one.
+    def address(self, location: Location, refused: Address | None = None) -> Address | None:
+        """The address of an object, if it has one, other than one that was refused.
 
         An error tells of a key that no object can have, and where there are no credentials, or none
         without the network in a forked process.
@@ -326,13 +350,20 @@ class Signer:
         addresses = self._addresses
         if addresses is None:
             return None
+        # Tokens are not asked for by obstore: a forked child waits for them as its parent does.
+        token = self._tokens.get(refused.token if refused else "") if self._tokens else None
         try:
-            return self._in_time(lambda: self._address(location, addresses))
+            return self._in_time(lambda: self._address(location, addresses, token))
         except _StuckError:
             raise no_network_here(location) from None
 
-    def _address(self, location: Location, addresses: _Addresses) -> Address | None:
-        until = time.monotonic() + _USED_FOR
+    def _address(
+        self, location: Location, addresses: _Addresses, token: Token | None
+    ) -> Address | None:
+        until, headers = time.monotonic() + _USED_FOR, _HEADERS.get(location.scheme, ())
+        if token is not None:
+            until = min(until, token.until)
+            headers = (*headers, ("Authorization", f"Bearer {token.value}"))
         tries = Tries(self._config, location)
 
         def sign() -> str:
@@ -351,7 +382,8 @@ class Signer:
             # Azure compares the signature with that of the plain name, obstore signs its encoding.
             return None
         where = parts.scheme, parts.netloc, parts.path, parts.query
-        return Address(*where, named=location, until=until)
+        value = token.value if token else ""
+        return Address(*where, named=location, token=value, headers=headers, until=until)
 
     def _in_time(self, call: Callable[[], T]) -> T:
         """Call what may wait for the network, which never answers in a forked child."""
@@ -389,12 +421,31 @@ class Signer:
             return self._public(location)
         if location.scheme == "s3":
             return self._signed(location)
-        if self._config.credential_provider is not None or known.get("bearer_token"):
+        static = known.get("bearer_token") or (location.scheme == "az" and known.get("token"))
+        if self._config.credential_provider is not None or static:
             # A signature would be by another identity than the token.
-            return None
-        if location.scheme == "az" and known.get("token"):
-            return None
+            return self._by_tokens(location, known, str(static))
         return self._local(location, known)
+
+    def _by_tokens(
+        self, location: Location, known: dict[str, Any], static: str
+    ) -> _Addresses | None:
+        """Plain addresses, to be asked with a token; None where keys are given instead."""
+        provider = asked_at_once(self._config.credential_provider)
+        if provider is None:
+            if "credential_type" in known:
+                return None
+            provider = functools.partial(dict, token=static)
+        tokens = Tokens(provider, location.label)
+        if tokens.get() is None:
+            return None
+        self._tokens = tokens
+        if location.scheme == "gs":
+            return _google(location, known)
+        with suppress(InvalidInputError):
+            return self._public(location)
+        # The account is the provider's secret.
+        return None
 
     def _signed(self, location: Location, **client: Any) -> _Addresses:
         store = cast("Any", opened_store(location, self._options, self._config, **client))

@@ -238,7 +238,7 @@ def _open(
     options.pop("allow_http", None)
     named: dict[str, Any] = {"client_options": client, "retry_config": {"max_retries": 0}}
     if config.credential_provider is not None:
-        named["credential_provider"] = _asked_at_once(config.credential_provider)
+        named["credential_provider"] = asked_at_once(config.credential_provider)
     if account:
         options.setdefault("account_name", account.partition(".")[0])
     kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[location.scheme]
@@ -269,7 +269,7 @@ class _AskedAtOnce:
         return getattr(self._provider, name)
 
 
-def _asked_at_once(provider: Any) -> Any:
+def asked_at_once(provider: Any) -> Any:
     """A provider that answers when it is called, made of one that may need to be awaited."""
     called = provider if inspect.isroutine(provider) else getattr(provider, "__call__", None)  # noqa: B004 - looked at, not called
     return _AskedAtOnce(provider) if inspect.iscoroutinefunction(called) else provider
