@@ -133,7 +133,7 @@ def files_below(
     links: list[str] = []
     held: list[str] = []
     with translated(_READING, "folder cannot be read", where=shown(root, 200)):
-        for name in _walk(top, fits, _Target.of(target), links):
+        for name in _walk(top, fits, target, links):
             held.append(name)
             if len(held) == _HELD:
                 chunks.append(_texts_of(held, top))
@@ -155,27 +155,15 @@ def absolute(paths: Any, root: Path) -> Any:
         return pc.if_else(is_absolute, paths, joined) if pc.any(is_absolute).as_py() else joined
 
 
-class _Target:
-    """What is written, if it is there already."""
-
-    def __init__(self, real: str) -> None:
-        self._real, self._below = real, real.rstrip("/") + "/"
-
-    @classmethod
-    def of(cls, target: Path) -> _Target | None:
-        return cls(os.path.realpath(target)) if os.path.lexists(target) else None
-
-    def holds(self, path: str) -> bool:
-        """Whether a real path is the target, or lies below it."""
-        return path == self._real or path.startswith(self._below)
-
-
-def _walk(
-    top: str, fits: re.Pattern[str] | None, target: _Target | None, links: list[str]
-) -> Iterator[str]:
+def _walk(top: str, fits: re.Pattern[str] | None, target: Path, links: list[str]) -> Iterator[str]:
     """Id paths of the files. Folders wait on a list, as they may be nested to any depth."""
+    written = os.path.realpath(target)
+
+    def is_written(path: str) -> bool:
+        return path == written or path.startswith(f"{written.rstrip('/')}/")
+
     real = os.path.realpath(top).rstrip("/")
-    if fits is None or (target is not None and target.holds(real)):
+    if fits is None or is_written(real):
         return
     waiting = [("", iter(_entries(top)))]
     while waiting:
@@ -185,7 +173,9 @@ def _walk(
             waiting.pop()
             continue
         name = above + entry.name
-        if target is not None and target.holds(_real(entry, f"{real}/{name}")):
+        # Only the path of a link is not real already.
+        path = f"{real}/{name}"
+        if is_written(os.path.realpath(path) if entry.is_symlink() else path):
             continue
         if entry.is_dir(follow_symlinks=False):
             waiting.append((f"{name}/", iter(_entries(entry.path))))
@@ -202,11 +192,6 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         found = [entry for entry in scan if not entry.name.startswith(".")]
     found.sort(key=lambda entry: entry.name)
     return found
-
-
-def _real(entry: os.DirEntry[str], path: str) -> str:
-    """The real path of an entry of a real folder; only a link must be asked."""
-    return os.path.realpath(path) if entry.is_symlink() else path
 
 
 def _refuse_no_file(entry: os.DirEntry[str]) -> None:

@@ -88,7 +88,6 @@ DESCRIPTIONS: Mapping[str, str] = {
     SIZE: "Size of the sample's data in bytes",
     RELATIVE_PATH: "Path below DATA/; a FOLDER ends in a slash",
     SOURCE_FILE: "File name of the source ZIP",
-    GDAL_VSI: "Path by which GDAL opens the sample's data",
 }
 
 _KEY = re.compile(r"[A-Za-z0-9_]+(:[A-Za-z0-9_]+)?")

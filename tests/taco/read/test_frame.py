@@ -165,10 +165,6 @@ def test_what_a_dataset_says_about_itself(nested: TacoDataset) -> None:
     assert nested.licenses == ["CC-BY-4.0"]
     assert nested.pit_schema.depth == 2
     assert set(nested.field_schema) == {"level0", "level1", "level2"}
-    assert list(nested.navigation_columns())[:2] == ["id", "type"]
-    described = nested.navigation_columns(describe=True)
-    assert isinstance(described, dict)
-    assert described["internal:gdal_vsi"]
     assert nested.keywords == []
     assert nested.curators == []
 

@@ -36,7 +36,6 @@ from comal.taco.model.levels import (
     Level,
     Levels,
     check_depth,
-    check_levels,
     flat,
     is_padding,
     path_of,
@@ -104,14 +103,6 @@ class Tortilla:
         self = cls.__new__(cls)
         self.strict_schema = strict_schema
         self._samples = self._levels = self._stream = self._added = None
-        return self
-
-    @classmethod
-    def from_levels(cls, levels: Levels, *, foreign: bool = False) -> Self:
-        """A tortilla of levels that are columns already, such as those of another container."""
-        check_levels(levels, foreign=foreign)
-        self = cls._empty(strict_schema=True)
-        self._levels = levels
         return self
 
     @classmethod
@@ -261,11 +252,6 @@ class Tortilla:
         if self._samples is not None and self._levels is None:
             return sample_table(self._samples, strict=self.strict_schema, added=self._added)
         return self.levels()[0].table
-
-    @property
-    def metadata_table(self) -> Any:
-        """The same as `to_arrow`."""
-        return self.to_arrow()
 
     def export_metadata(self, deep: int = 0) -> Any:
         """The metadata of the samples `deep` levels below as an Arrow table.

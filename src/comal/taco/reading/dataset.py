@@ -453,11 +453,6 @@ class TacoDataset(Closing):
             return
         views.check_spans(table, only)
 
-    def navigation_columns(self, *, describe: bool = False) -> list[str] | dict[str, str]:
-        """The columns of the current view that navigation needs, with `describe` what they are."""
-        names = [name for name in self.columns if name in spec.PROTECTED_COLUMNS]
-        return {name: spec.DESCRIPTIONS[name] for name in names} if describe else names
-
     # -- life --------------------------------------------------------------------------------------
 
     def close(self) -> None:

@@ -71,7 +71,7 @@ class Compiler:
         self.functions: dict[str, Function] = {}
         self.failures: list[ComalError] = []
 
-    def run(self, text: str, about: str, max_rows: int | None = None) -> Any:
+    def run(self, text: str, about: str) -> Any:
         """Run the finished text; `about` is what messages call it."""
         try:
             return query.engine().select(
@@ -79,7 +79,6 @@ class Compiler:
                 self.params,
                 tables=self.tables,
                 functions=self.functions,
-                max_rows=max_rows,
                 about=about,
             )
         except ComalError as error:
@@ -472,7 +471,7 @@ def _union_schema(schemas: Sequence[Any], columns: Sequence[str]) -> Any:
     return pa.schema([fields[name] for name in columns])
 
 
-def materialise(view: View, *, padding: bool = False, max_rows: int | None = None) -> Any:
+def materialise(view: View, *, padding: bool = False) -> Any:
     """The rows of a view as an Arrow table.
 
     Raises
@@ -480,9 +479,9 @@ def materialise(view: View, *, padding: bool = False, max_rows: int | None = Non
     QueryError
         A query of the view cannot run.
     LimitExceededError
-        More than `max_rows` rows, or an isolated query that took more than it may.
+        An isolated query took more than it may.
     """
-    return _run(_rows, view, padding, max_rows)
+    return _run(_rows, view, padding)
 
 
 def flattened(view: View, level: int) -> Any:
@@ -505,12 +504,12 @@ def _run(function: Any, view: View, *args: Any) -> Any:
     return query.run_isolated(function, view, *args, budget=budget, remote=remote)
 
 
-def _rows(view: View, padding: bool, max_rows: int | None) -> Any:  # noqa: FBT001 - by `_run` alone
-    if isinstance(view, Scan) and max_rows is None:
+def _rows(view: View, padding: bool) -> Any:  # noqa: FBT001 - by `_run` alone
+    if isinstance(view, Scan):
         rows = view.container.levels[0].whole()
         return rows if padding else unpadded(rows)
     compiler = Compiler(Home(view), padding=padding)
-    return compiler.run(compiler.view(view), about(view), max_rows)
+    return compiler.run(compiler.view(view), about(view))
 
 
 def _flat(view: View, level: int) -> Any:
