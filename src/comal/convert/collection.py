@@ -45,21 +45,8 @@ def collection_of(
 ) -> dict[str, Any]:
     """Fields of COLLECTION.json, without extent where none is known, and without schemas.
 
-    Parameters
-    ----------
-    stored
-        The collection of a TACO v1; None for a Tortilla, which has none.
-    given
-        Fields of the core that the caller gives; they win.
-    extra
-        More fields that the caller gives.
-    notes
-        Told of changes, and of fields that are missing.
-
-    Raises
-    ------
-    InvalidInputError
-        A field of the caller that is none, or whose value JSON cannot hold.
+    `stored` is the collection of a TACO v1, None for a Tortilla; fields of the core that the caller
+    gives win, `extra` are more of them. `notes` is told of changes, and of what is missing.
     """
     unknown = [name for name in given if name not in OPTIONS]
     if unknown:
@@ -99,13 +86,7 @@ def _ask(fields: Mapping[str, Any], notes: Notes, stored: frozenset[str]) -> Non
 
 
 def refuse_missing(missing: list[Missing], where: str) -> None:
-    """Refuse to invent what TACO 2.0 asks for and nobody has given.
-
-    Raises
-    ------
-    InvalidInputError
-        The message names the options that give it.
-    """
+    """Refuse to invent what TACO 2.0 asks for and nobody has given; the options are named."""
     if not missing:
         return
     options = " ".join(f"{one.option} ..." for one in missing)

@@ -44,25 +44,10 @@ _ILLEGAL = "/\\:"
 def legal_ids(ids: Any, parents: Rows | None, rule: Rule | None = None) -> Any:
     """Ids that follow the rules of TACO 2.0, 5.6, unique among siblings.
 
-    Parameters
-    ----------
-    ids
-        Arrow strings without nulls.
-    parents
-        A number that siblings share; None when all rows are siblings.
-    rule
-        Names that the caller wants; two old ids may be given one name on purpose, where they
-        stand for the same thing below different parents.
-
-    Returns
-    -------
-    Arrow strings. Ids that are legal are kept; of several that become one, the legal one keeps the
-    name, and the others get ``_2``, ``_3`` in the order of the rows.
-
-    Raises
-    ------
-    InvalidInputError
-        The rule gives a name that is no id.
+    `parents` is a number that siblings share, None when all rows are siblings. The `rule` of the
+    caller may give two old ids one name on purpose, where they stand for the same thing below
+    different parents. Ids that are legal are kept; of several that become one, the legal one keeps
+    the name, and the others get ``_2``, ``_3`` in the order of the rows.
     """
     encoded = pc.dictionary_encode(ids)
     wanted = encoded.dictionary if rule is None else _given(encoded.dictionary, rule)
@@ -227,12 +212,7 @@ class Footer:
 def fields_of(of: Footer, *, keep_ids: bool) -> Any:
     """The metadata fields of one level, in the order of the source's columns.
 
-    Parameters
-    ----------
-    of
-        The items of one depth.
-    keep_ids
-        Keep the ids of the source as the field ``tortilla:id``.
+    `keep_ids` keeps the ids of the source as the field ``tortilla:id``.
     """
     table = of.table
     made: dict[str, tuple[Any, Any]] = {}
@@ -407,19 +387,9 @@ def integer_lists(column: Any) -> Any:
 
 
 def tensor_shapes(shapes: Any, bands: Ints) -> tuple[Any, int]:
-    """Shapes with the number of bands before rows and columns.
+    """Shapes with the number of bands before rows and columns, where it is not 0.
 
-    Parameters
-    ----------
-    shapes
-        Arrow lists of int64, n rows.
-    bands
-        Bands of each row; 0 where they are not known.
-
-    Returns
-    -------
-    The lists, of int64, and how many of them are rows and columns only. A list that has not two
-    numbers is kept as it is.
+    Also how many are rows and columns only. A list that has not two numbers is kept as it is.
     """
     lengths = np.asarray(pc.fill_null(pc.list_value_length(shapes), 0), np.int64)
     values = np.asarray(pc.list_flatten(shapes).fill_null(0), np.int64)
@@ -438,12 +408,7 @@ def tensor_shapes(shapes: Any, bands: Ints) -> tuple[Any, int]:
 
 
 def centroid_points(column: Any) -> tuple[Any, int]:
-    """Points as WKB, from WKT, or from WKB as it is.
-
-    Returns
-    -------
-    The points, and how many rows had a value that is no point on the earth; they are null.
-    """
+    """Points as WKB, null where a value is no point on the earth, and how many those are."""
     x, y = wkb.lenient_points_xy(column)
     with np.errstate(invalid="ignore"):
         good = (np.abs(x) <= 180) & (np.abs(y) <= 90)
@@ -532,21 +497,9 @@ def _compare(told: Ints, found: Ints, place: str, notes: Notes) -> None:
 
 
 def band_counts(spans: Spans, rows: Ints, progress: Progress) -> tuple[Ints, Ints, Ints]:
-    """Bands, rows and columns of rasters.
+    """Bands, rows and columns of the rasters in `rows`; 0 where the first bytes do not tell.
 
-    Parameters
-    ----------
-    spans
-        Where the bytes of all items lie.
-    rows
-        The items that are asked about.
-    progress
-        Told how far it is.
-
-    Returns
-    -------
-    Three arrays like `rows`; 0 where the first bytes do not tell: another format than TIFF,
-    or a damaged one.
+    That is another format than TIFF, or a damaged one.
     """
     found = np.zeros((3, len(rows)), np.int64)
     for start in range(0, len(rows), _AT_ONCE):

@@ -49,17 +49,7 @@ Children = Literal["id", "position"]
 
 
 def levels_of(frame: TortillaFrame) -> list[Depth]:
-    """All items of a frame; the nested files of one depth are opened together.
-
-    Raises
-    ------
-    InvalidInputError
-        The frame mixes levels, or its columns have the types that happen to be stored.
-    LimitExceededError
-        Deeper than TACO 2.0 can be, or more rows than the limits allow.
-    InvalidMetadataError
-        A nested file is broken, or has columns that do not go together with others.
-    """
+    """All items of a frame; the nested files of one depth are opened together."""
     home = frame.home
     if spec.PATH in frame.columns:
         raise InvalidInputError(
@@ -99,22 +89,10 @@ class Shaped:
 
 
 def regular(depths: Sequence[Depth], ids: Sequence[Any], *, pad: bool) -> list[Shaped]:
-    """The levels of a regular tree.
+    """The levels of a regular tree from those of the source and legal ids for each.
 
-    Parameters
-    ----------
-    depths
-        The source.
-    ids
-        Legal ids of each depth, unique among siblings.
-    pad
-        Fill missing FILE samples with padding.
-
-    Raises
-    ------
-    InvalidInputError
-        The source has no items, mixes files and nested files at the top, or is irregular in a way
-        that is not to be, or cannot be, padded.
+    `pad` fills missing FILE samples with padding. Refused are a source without items, one that
+    mixes files and nested files at the top, and what is not to be, or cannot be, padded.
     """
     top = depths[0]
     if len(top) == 0:

@@ -132,19 +132,7 @@ class Home:
     def nested(self, addresses: Sequence[Address], depth: int) -> list[Nested]:
         """Open nested files; those of one object come in one round trip.
 
-        Parameters
-        ----------
-        addresses
-            Where they lie; the same one may stand several times.
-        depth
-            How many files they are nested in.
-
-        Raises
-        ------
-        LimitExceededError
-            Nested too deep, or more rows than the limits allow.
-        InvalidMetadataError
-            One of them is broken.
+        An address may stand several times; `depth` is how many files they are nested in.
         """
         if addresses:
             # An item lies inside the data of its file, behind the header, so that each nested file
@@ -317,24 +305,10 @@ class Level:
 def levels_below(
     top: Level, depth: int, home: Home, columns: Sequence[str] | None = None
 ) -> Iterator[Level]:
-    """The levels below some rows; each file's rows stand once for each row that names it.
+    """The levels below some rows that are nested in `depth` files.
 
-    Parameters
-    ----------
-    top
-        The rows.
-    depth
-        How many files they are nested in.
-    columns
-        Optional columns to keep; None for all.
-
-    Raises
-    ------
-    LimitExceededError
-        More rows than the limits allow, or nested too deep. Files that share bytes can stand for
-        many more rows than they hold.
-    InvalidMetadataError
-        A nested file is broken, or has columns that do not go together with others.
+    Each file's rows stand once for each row that names it, so that files that share bytes can stand
+    for many more rows than they hold. Of optional columns only `columns` are kept, or all.
     """
     level = top
     while level.folders.any():

@@ -41,13 +41,7 @@ Ids = Callable[[int], str]
 
 
 def check_extra(name: object, where: str) -> str:
-    """Refuse a name that a further column cannot have; aliases become the specified name.
-
-    Raises
-    ------
-    InvalidInputError
-        No text, empty, too long, control characters, or a name of the core.
-    """
+    """Refuse a name that a further column cannot have; aliases become the specified name."""
     if not isinstance(name, str) or not name:
         raise InvalidInputError("name of a column is empty or no text", where=where)
     size = len(name.encode("utf-8", "surrogatepass"))
@@ -66,13 +60,7 @@ def check_extra(name: object, where: str) -> str:
 
 
 def column(name: str, values: Sequence[Any], who: Ids) -> Any:
-    """A column from values of single samples; None where one has none.
-
-    Raises
-    ------
-    InvalidInputError
-        Values of different types, or of another type than the specification says.
-    """
+    """A column from values of single samples, None where one has none; `who` names a sample."""
     if name in (spec.TIME_START, spec.TIME_END):
         return seconds(values, name)
     wanted = spec.TYPES.get(name)
@@ -187,19 +175,10 @@ def check_ids(
 ) -> None:
     """Refuse ids that no file system could hold, or that stand twice among siblings.
 
-    Parameters
-    ----------
-    ids
-        Arrow column of texts.
-    where
-        What messages call the table.
-    parents
-        For each row a number that siblings share; None when all are siblings.
-    tier
-        2 for new rows. 1 for rows of a file that somebody else made: ids that are merely not
-        portable are kept. 0 refuses nothing but what stands twice.
-    keeps
-        The caller has an ``allow_ids`` that was not given, and that lowers the tier by one.
+    `parents` is a number that siblings share, None when all are siblings. Tier 2 is for new rows; 1
+    for rows of a file that somebody else made, whose ids may be merely not portable; 0 refuses
+    nothing but what stands twice. With `keeps` the caller has an ``allow_ids`` that was not given,
+    and that lowers the tier by one.
     """
     flat = one_array(ids)
     if flat.null_count:
@@ -221,13 +200,7 @@ def check_ids(
 
 
 def unified(schemas: Iterable[Any], where: str) -> Any:
-    """One schema for tables that are to stand under one another, in the order of a footer.
-
-    Raises
-    ------
-    InvalidInputError
-        A column has types that do not go together.
-    """
+    """One schema for tables that are to stand under one another, in the order of a footer."""
     try:
         schema = pa.unify_schemas(list(schemas), promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
@@ -279,18 +252,8 @@ _SECOND = 1_000_000
 def seconds(values: Any, name: str) -> Any:
     """Times as an Arrow int64 array of seconds.
 
-    Parameters
-    ----------
-    values
-        Arrow column, NumPy array or sequence: **numbers are seconds**; datetimes and dates (naive
-        ones are UTC), datetime64 and ISO 8601 texts. None, NaN and NaT are null.
-    name
-        The column, for messages.
-
-    Raises
-    ------
-    InvalidInputError
-        A value that is no time.
+    **Numbers are seconds**; datetimes and dates (naive ones are UTC), datetime64 and ISO 8601 texts
+    are converted; None, NaN and NaT are null.
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()

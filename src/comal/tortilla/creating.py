@@ -291,17 +291,7 @@ def _items_of(levels: Sequence[Level], fields: Any) -> Prepared:
 def read_manifest(path: str | os.PathLike[str]) -> Any:
     """A table in a CSV or Parquet file; short names of times become those of STAC.
 
-    Parameters
-    ----------
-    path
-        The file. Ids in CSV are texts, whatever they look like (``0007``).
-
-    Raises
-    ------
-    ObjectNotFoundError, AccessDeniedError
-        It cannot be read.
-    InvalidInputError
-        It is neither.
+    Ids in CSV are texts, whatever they look like (``0007``).
     """
     place = local_path(path, "the manifest")
     table = intake.read_table(place, texts=(intake.ID, spec.ID, intake.PATH))

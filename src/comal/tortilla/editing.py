@@ -112,17 +112,7 @@ class Edit:
 
 @contextmanager
 def editing(path: Location) -> Iterator[Edit]:
-    """A file to be changed, locked; what is committed takes its place at the end.
-
-    Raises
-    ------
-    ConflictError
-        Somebody else is writing it.
-    UnsupportedVersionError
-        A file of an older generation.
-    InvalidInputError
-        No local file.
-    """
+    """A file to be changed, locked; what is committed takes its place at the end."""
     target = local_path(path).resolve()
     with changing_file(target) as change:
         frame = open_frame(target, typed=False)

@@ -34,25 +34,9 @@ def is_json(opened: Opened) -> bool:
 def stored_table(
     opened: Opened, where: str, limits: Limits, columns: Sequence[str] | None = None
 ) -> Any:
-    """The footer as it is stored, in plain Arrow types.
+    """The footer as it is stored, in plain Arrow types; of optional columns only `columns`, or all.
 
-    Parameters
-    ----------
-    opened
-        The file.
-    where
-        What messages call it.
-    limits
-        Caps on rows, cells and columns; checked before anything is decoded.
-    columns
-        Names of optional columns that are wanted beside those of the core; None for all.
-
-    Raises
-    ------
-    InvalidMetadataError
-        A footer that does not decode.
-    LimitExceededError
-        A footer over the limits.
+    Rows, cells and columns are held against the limits before anything is decoded.
     """
     if is_json(opened):
         return _from_json(opened, f"{where}: footer", limits)
@@ -99,13 +83,7 @@ def _from_json(opened: Opened, where: str, limits: Limits) -> Any:
 
 
 def joined(tables: Sequence[Any], where: str) -> Any:
-    """Tables under one another; a column that one of them lacks, or has without a type, is null.
-
-    Raises
-    ------
-    InvalidMetadataError
-        A column has types that do not go together.
-    """
+    """Tables under one another; a column that one lacks, or has without a type, is null."""
     if all(table.schema.equals(tables[0].schema) for table in tables[1:]):
         return pa.concat_tables(tables)
     try:
@@ -120,30 +98,11 @@ def joined(tables: Sequence[Any], where: str) -> Any:
 
 
 def items_of(stored: Any, opened: Opened, where: str, *, typed: bool = True) -> Any:
-    """The items of a file.
+    """The items of a file from its stored footer, checked.
 
-    Parameters
-    ----------
-    stored
-        The footer's table, from `footers.stored_table`.
-    opened
-        The file.
-    where
-        What messages call it.
-    typed
-        Give the columns of the specification the names and types that it gives them.
-
-    Returns
-    -------
-    pyarrow.Table
-        Core columns first, offsets from the beginning of the object. Columns that only readers
-        make (``internal:*``) and the index of pandas are left out.
-
-    Raises
-    ------
-    InvalidMetadataError
-        A core column that is missing, of another type or null; a span outside of the data, or one
-        that overlaps another.
+    Core columns come first, offsets count from the beginning of the object. Columns that only
+    readers make (``internal:*``) and the index of pandas are left out. `typed` gives the columns of
+    the specification its names and types.
     """
     table = without_foreign(with_format(stored, opened.header))
     check_core(table, where)
@@ -312,13 +271,7 @@ _TOO_LARGE = np.iinfo(np.int64).max
 
 
 def integers(column: Any, name: str, where: str) -> Ints:
-    """A column of offsets or lengths as int64; what no int64 holds becomes the largest.
-
-    Raises
-    ------
-    InvalidMetadataError
-        The column holds nulls, or is no column of integers.
-    """
+    """A column of offsets or lengths as int64; what no int64 holds becomes the largest."""
     kind = column.type
     if not pa.types.is_integer(kind) and not (pa.types.is_null(kind) and not len(column)):
         raise InvalidMetadataError(

@@ -273,15 +273,7 @@ class Prepared:
 
 
 def from_samples(samples: Sequence[Sample], where: str = "samples", depth: int = 1) -> Prepared:
-    """Samples as columns; what is nested is gathered over all of them.
-
-    Raises
-    ------
-    InvalidInputError
-        Ids or values that may not be, or that do not go together.
-    LimitExceededError
-        Nested too deep.
-    """
+    """Samples as columns; what is nested is gathered over all of them."""
     DEFAULT_LIMITS.check("tortilla_depth", depth, where)
     table = _sample_table(samples)
     payloads = payloads_of([sample.path for sample in samples])
@@ -311,13 +303,7 @@ def _sample_table(samples: Sequence[Sample]) -> Any:
 
 
 def from_table(data: Any, names: Names, where: str = "table") -> Prepared:
-    """A table of items as it is: a row each, and no object per item.
-
-    Raises
-    ------
-    InvalidInputError
-        A column that is missing or cannot be used.
-    """
+    """A table of items as it is: a row each, and no object per item."""
     table = table_of(data, where)
     payloads = payloads_in(table, names, where)
     found = names.id if names.id in table.column_names else spec.ID
@@ -341,13 +327,7 @@ Source = Samples | Iterable[Any] | Any
 
 
 def batches_of(source: Source, names: Names) -> Iterator[Prepared]:
-    """What the user gave, as batches of columns; whole where it is in memory already.
-
-    Raises
-    ------
-    InvalidInputError
-        Neither samples nor tables.
-    """
+    """What the user gave, as batches of columns; whole where it is in memory already."""
     if isinstance(source, Prepared):
         yield source
     elif isinstance(source, Samples) or _begins_with_samples(source):

@@ -219,12 +219,8 @@ def children_plan(
 
     The header says where the footer is and the end of the file is where it nearly always is, so
     both ends are asked for at once. Of neighbours the end of one touches the beginning of the next,
-    which makes one request of each pair; a single small file comes whole.
-
-    Returns
-    -------
-    list
-        What was opened, or the error of content that one of them has, in the order of `spans`.
+    which makes one request of each pair; a single small file comes whole. In place of a file with
+    broken content stands its error.
     """
     single = len(spans) == 1
     wanted = [_ends(span, single=single) for span in spans]

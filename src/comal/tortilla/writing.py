@@ -76,15 +76,7 @@ _ALIASES = {name: alias for alias, name in spec.ALIASES.items()}
 
 
 def settings(rows: int, chosen: Mapping[str, Any]) -> ParquetSettings:
-    """How a footer of so many rows is written.
-
-    Parameters
-    ----------
-    rows
-        Rows of the table.
-    chosen
-        Keywords of the caller, as `ParquetSettings.from_kwargs` takes them.
-    """
+    """How a footer of so many rows is written; `chosen` are keywords of the caller."""
     base = _SMALL if rows <= _FEW else SETTINGS
     # Statistics help where a reader can leave out row groups, and nowhere else.
     base = replace(base, statistics=rows > base.row_group_size)
@@ -123,21 +115,7 @@ def nested_footer(table: Any, *, aliases: bool = False) -> bytes:
 def check_footer(source: Source, span: ByteRange, tables: Iterable[Any], rows: int) -> None:
     """Refuse a footer whose ids and spans are others than those of the rows that were written.
 
-    Parameters
-    ----------
-    source
-        The file.
-    span
-        Where the footer lies.
-    tables
-        All rows, piece by piece.
-    rows
-        How many they are.
-
-    Raises
-    ------
-    InvalidMetadataError
-        They disagree; the file must not be published.
+    `tables` are all of them, piece by piece; a file that disagrees must not be published.
     """
     footer = ParquetTable(source, run(footer_plan(span), source.fetch))
     if footer.num_rows != rows:
@@ -168,14 +146,8 @@ def _broken(what: str, found: object, expected: object) -> InvalidMetadataError:
 class RowStore:
     """Tables that come one after the other, of schemas that may differ.
 
-    They go to a temporary file when they are more than 32 MiB.
-
-    Parameters
-    ----------
-    spool
-        Makes a temporary file.
-    where
-        What messages call the table.
+    They go to a file that `spool` makes when they are more than 32 MiB; `where` is what messages
+    call the table.
     """
 
     def __init__(self, spool: Callable[[], BinaryIO], where: str) -> None:
@@ -330,13 +302,7 @@ class SetOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> SetOptions:
-        """What a caller has given; what is none of these is a setting of the footer.
-
-        Raises
-        ------
-        InvalidInputError
-            Numbers that cannot be.
-        """
+        """What a caller has given; what is none of these is a setting of the footer."""
         own = {name: value for name, value in given.items() if name in cls.__dataclass_fields__}
         rest = {name: value for name, value in given.items() if name not in own}
         made = cls(**{**own, "parquet": {**own.get("parquet", {}), **rest}})
@@ -440,12 +406,8 @@ class PartSet:
     def finish(self, collection: bytes | None = None, of: int | None = None) -> None:
         """Write footers and headers; every part gets the columns of all.
 
-        Parameters
-        ----------
-        collection
-            JSON of a TACO v1, which stands behind each footer.
-        of
-            Files of the set that one file belongs to, where it is written anew alone.
+        The JSON of a TACO v1 stands behind each footer. `of` is how many files the set has to which
+        one belongs that is written anew alone.
         """
         schemas = [part.rows.schema() for part in self.parts]
         if len(schemas) > 1:
