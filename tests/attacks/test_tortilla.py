@@ -113,6 +113,10 @@ ATTACKS: dict[str, Attack] = {
     "a collection of 2^63 bytes": Attack(
         b"WX" + patched(26, FOOTER[0], 1 << 63)[2:], InvalidMetadataError, "tortilla-header"
     ),
+    "a ZIP": Attack(b"PK\x03\x04".ljust(200, b"\0"), NotThisFormatError, None),
+    "a TACO without a collection": Attack(
+        b"WX" + SOUND[2:], InvalidMetadataError, "tortilla-header"
+    ),
     "2^63 parts": Attack(patched(18, 1 << 63), None, "tortilla-name"),
     "no parts": Attack(patched(18, 0), None, "tortilla-part-count"),
     "negative offset": Attack(

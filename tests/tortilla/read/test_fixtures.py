@@ -49,26 +49,17 @@ def items(frame: TortillaFrame, prefix: str = "") -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_item_at_every_depth(name: str) -> None:
+def test_header_columns_and_every_item_at_every_depth(name: str) -> None:
     frame = tortilla.open(FIXTURES / name)
     assert len(frame) == EXPECTED[name]["rows"]
     assert items(frame) == EXPECTED[name]["items"]
     assert frame.collection == EXPECTED[name].get("collection")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_columns_are_those_of_the_file(name: str) -> None:
-    frame = tortilla.open(FIXTURES / name)
     stored = {spec.ALIASES.get(column, column) for column in EXPECTED[name]["columns"]}
     assert set(frame.columns) == stored | {spec.FILE_FORMAT, spec.SUBFILE}
     raw = tortilla.open(FIXTURES / name, typed=False)
     assert set(EXPECTED[name]["columns"]) <= set(raw.columns)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_header_is_the_first_bytes(name: str) -> None:
     want = EXPECTED[name]
-    (part,) = tortilla.open(FIXTURES / name).home.parts
+    (part,) = frame.home.parts
     header = part.header
     assert header.magic.decode() == want["magic"]
     assert (header.footer.offset, header.footer.size) == (want["FO"], want["FL"])

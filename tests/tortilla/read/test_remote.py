@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import obstore
@@ -110,17 +109,6 @@ def test_parts_are_opened_side_by_side(http_server: HttpServer) -> None:
         tortilla.open(urls[3], siblings=True)
 
 
-def test_async_takes_the_same_requests(http_server: HttpServer) -> None:
-    url = http_server.put("x.tortilla", roi(4))
-
-    async def read() -> list[bytes]:
-        frame = await tortilla.open_async(url)
-        found: list[bytes] = await (await frame.flatten_async()).read_bytes_async()
-        return found
-
-    assert asyncio.run(read()) == tortilla.open(url).flatten().read_bytes()
-
-
 def test_object_stores(s3_server: S3Server) -> None:
     for number in (1, 2):
         data = build.nested((f"r{number}", [Item("x", b"xyz")]), parts=2)
@@ -187,21 +175,15 @@ def test_errors_of_the_server_are_ours(http_server: HttpServer) -> None:
         tortilla.open(http_server.url_for("nothing.tortilla"))
 
 
-@pytest.mark.parametrize("waiting", [False, True])
 def test_a_file_that_is_replaced_while_it_is_opened_is_opened_anew(
-    http_server: HttpServer, *, waiting: bool
+    http_server: HttpServer,
 ) -> None:
     old = build.built([Item(f"old{n}", b"x" * 900) for n in range(80)])
     new = build.built([Item(f"new{n}", b"y" * 901) for n in range(70)])
     url = http_server.put("x.tortilla", old)
 
-    def opened() -> tortilla.TortillaFrame:
-        if waiting:
-            return asyncio.run(tortilla.open_async(url, tail=100))
-        return tortilla.open(url, tail=100)
-
     http_server.behave("call", skip=2, times=1, function=lambda: http_server.put("x.tortilla", new))
-    frame = opened()
+    frame = tortilla.open(url, tail=100)
     assert frame[spec.ID].to_pylist() == [f"new{n}" for n in range(70)]
     assert frame.read_bytes(69) == b"y" * 901
 
@@ -212,17 +194,4 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_opened_anew(
 
     http_server.behave("call", function=replace)
     with pytest.raises(ObjectChangedError):
-        opened()
-
-
-def test_a_part_finds_its_set_without_blocking(http_server: HttpServer) -> None:
-    urls = []
-    for number in range(1, 4):
-        data = build.built([Item(f"p{number}", bytes([number]) * 9)], parts=3)
-        urls.append(http_server.put(f"s.{number:04d}.part.tortilla", data))
-    for url in urls:
-        frame = asyncio.run(tortilla.open_async(url, siblings=True))
-        assert frame[spec.ID].to_pylist() == ["p1", "p2", "p3"]
-    http_server.remove("s.0002.part.tortilla")
-    with pytest.raises(ObjectNotFoundError):
-        asyncio.run(tortilla.open_async(urls[2], siblings=True))
+        tortilla.open(url, tail=100)
