@@ -270,8 +270,9 @@ def folder2zip(
     Files below ``DATA/`` that no row names are not copied; a warning tells of them.
     """
     del temp_dir
-    how = settings(parquet, "zip")
-    return _converted(input, output, "zip", 100, quiet, overwrite, False, config, progress, how)
+    how = Writing(settings(parquet, "zip"), overwrite)
+    with telling(progress, quiet=quiet) as told:
+        return _converted(input, output, "zip", config, replace(how, progress=told))
 
 
 def zip2folder(
@@ -328,10 +329,11 @@ def zip2folder(
     StorageError, ObjectChangedError
         Source or target fail, or the source changes while it is read.
     """
-    how = settings(parquet, "folder")
-    return _converted(
-        input, output, "folder", limit, quiet, overwrite, rename, config, progress, how
-    )
+    _check_limit(limit)
+    how = Writing(settings(parquet, "folder"), overwrite)
+    with telling(progress, quiet=quiet) as told:
+        how = replace(how, progress=told)
+        return _converted(input, output, "folder", config, how, limit=limit, rename=rename)
 
 
 async def folder2zip_async(
@@ -358,17 +360,14 @@ def _converted(
     href: str | os.PathLike[str],
     output: str | os.PathLike[str],
     kind: str,
-    limit: int,
-    quiet: bool,  # noqa: FBT001
-    overwrite: bool,  # noqa: FBT001
-    rename: bool,  # noqa: FBT001
     config: StorageConfig | None,
-    progress: Progress | None,
-    parquet: Any,
+    how: Writing,
+    *,
+    limit: int = 100,
+    rename: bool = False,
 ) -> Path:
     target = targets.local_path(output)
     container_of(target, kind)  # refuses names that a folder cannot have
-    _check_limit(limit)
     with open_source(href, config=config) as source:
         container = open_container(source)
         if container.kind != ("folder" if kind == "zip" else "zip"):
@@ -386,8 +385,7 @@ def _converted(
         if kind == "zip" and source.location.is_local:
             levels = _checked_folder(source.href.rstrip("/"), levels)
         document = container.collection | _schemas(container, levels, kind)
-        with telling(progress, quiet=quiet) as told:
-            write_levels(levels, document, target, kind, Writing(parquet, overwrite, told))
+        write_levels(levels, document, target, kind, how)
     LOGGER.info("wrote %s", target)
     return target
 
