@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from PIL import Image
 
-from comal.grid import quadbin
+from tests.raquet import build
 
 Tile = tuple[int, int, int]
 WORLD = [-180.0, -85.0511287798066, 180.0, 85.0511287798066]
@@ -152,53 +150,10 @@ def raquet(
     **fields: Any,
 ) -> Path:
     """Write a RaQuet file with one tile per page, metadata first, as comal lays it out."""
-    zooms = sorted({z for z, _, _ in tiles})
-    side = next(iter(tiles.values()))[0].shape[0]
-    metadata = {
-        "version": "0.1.0",
-        "compression": "gzip",
-        "minresolution": zooms[0],
-        "maxresolution": zooms[-1],
-        "block_resolution": zooms[-1],
-        "block_width": side,
-        "block_height": side,
-        "bounds": WORLD,
-        "bands": bands,
-        **fields,
-    }
-    names = [band["name"] for band in bands]
-    schema = pa.schema(
-        [
-            ("block", pa.uint64()),
-            ("metadata", pa.string()),
-            *((name, pa.binary()) for name in names),
-        ]
-    )
-    rows = [{"block": 0, "metadata": json.dumps(metadata)}]
-    groups = [rows]
-    cells = sorted((quadbin.cells(z, x, y), (z, x, y)) for z, x, y in tiles)
-    for cell, tile in cells:
-        if groups[-1] is rows or groups[-1][-1]["zoom"] != tile[0]:
-            groups.append([])
-        blobs = {
-            name: gzip.compress(pixels.astype(pixels.dtype.newbyteorder("<")).tobytes(), mtime=0)
-            for name, pixels in zip(names, tiles[tile], strict=True)
-        }
-        groups[-1].append({"block": cell, "zoom": tile[0], **blobs})
-    compression = {"block": "ZSTD", "metadata": "ZSTD", **dict.fromkeys(names, "NONE")}
-    with pq.ParquetWriter(
-        path,
-        schema,
-        use_dictionary=False,
-        compression=compression,
-        write_page_index=True,
-        write_statistics=["block"],
-        max_rows_per_page=1,
-        sorting_columns=[pq.SortingColumn(0)],
-    ) as writer:
-        for group in groups:
-            writer.write_table(pa.Table.from_pylist(group, schema=schema))
-    return path
+    block = next(iter(tiles.values()))[0].shape
+    names = [(band["name"], band["type"], None) for band in bands]
+    change = {"bounds": WORLD, "bands": bands, **fields}
+    return build.write(path, tiles, build.Plan(bands=names, block=block, change=change))
 
 
 def pyramid(zoom: int, pixels: Callable[[Tile], list[np.ndarray[Any, Any]]]) -> dict[Tile, Any]:

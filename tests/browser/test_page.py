@@ -227,8 +227,11 @@ def test_documents_are_those_of_the_server(show: Any, sources: Path) -> None:
     ask = "async (path) => (await fetch(`tiles/${path}`)).json()"
     asked = ["sources.json", "colormaps.json", *names]
     asked += [f"ramp/{name}?bidx=1" for name in ("statistics", "histogram")]
-    with running({name: str(sources / path) for name, path in names.items()}) as server:
-        told = {path: httpx.get(f"{server.origin}/{path}").json() for path in asked}
+    with (
+        running({name: str(sources / path) for name, path in names.items()}) as server,
+        httpx.Client(base_url=server.origin, timeout=60) as client,
+    ):
+        told = {path: client.get(path).json() for path in asked}
     found = {path: page.evaluate(ask, path) for path in asked}
     # Of the site; of a band when nothing is chosen; of layers that the first tile tells of.
     own = {"title", "colormap_name", "id", "fields"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import struct
 import zipfile
@@ -19,7 +20,7 @@ import rasterio
 from rasterio.transform import Affine
 
 from comal import taco
-from comal.grid import quadbin
+from tests.raquet import build as raquet
 
 WORLD = [-180, -85.0511287798066, 180, 85.0511287798066]
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(200))
@@ -120,54 +121,22 @@ def raquet_file(
     extra: dict[str, dict[str, Any]] | None = None,
 ) -> Path:
     """Zoom 1, all four tiles cut out of arrays of 128 x 128, and zoom 0 by leaving out pixels."""
-    block = 64
-    rows: list[tuple[int, dict[str, bytes]]] = []
-    for z in (0, 1):
-        for x in range(1 << z):
-            for y in range(1 << z):
-                blobs = {}
-                for name, pixels in bands.items():
-                    part = (
-                        pixels[::2, ::2]
-                        if z == 0
-                        else pixels[y * block : (y + 1) * block, x * block : (x + 1) * block]
-                    )
-                    little = np.ascontiguousarray(part).astype(part.dtype.newbyteorder("<"))
-                    blobs[name] = gzip.compress(little.tobytes(), mtime=0)
-                rows.append((int(quadbin.cells(z, x, y)), blobs))
-    rows.sort(key=lambda row: row[0])
+    tiles = {(0, 0, 0): [pixels[::2, ::2] for pixels in bands.values()]}
+    for x, y in itertools.product((0, 1), repeat=2):
+        part = slice(64 * y, 64 * y + 64), slice(64 * x, 64 * x + 64)
+        tiles[1, x, y] = [pixels[part] for pixels in bands.values()]
     described = []
     for name, pixels in bands.items():
         one: dict[str, Any] = {"type": str(pixels.dtype), "name": name, "colorinterp": "gray"}
         if nodata is not None:
             one["nodata"] = str(nodata)
         described.append({**one, **(extra or {}).get(name, {})})
-    metadata = {
-        "version": "0.1.0",
-        "compression": "gzip",
-        "block_resolution": 1,
-        "minresolution": 0,
-        "maxresolution": 1,
-        "nodata": nodata,
-        "bounds": WORLD,
-        "center": [0, 0, 1],
-        "width": 128,
-        "height": 128,
-        "block_width": block,
-        "block_height": block,
-        "num_blocks": 4,
-        "num_pixels": 16384,
-        "pixel_resolution": 7,
-        "bands": described,
-    }
-    columns: dict[str, Any] = {
-        "block": pa.array([0, *(cell for cell, _ in rows)], pa.uint64()),
-        "metadata": pa.array([json.dumps(metadata), *[None] * len(rows)], pa.string()),
-    }
-    for name in bands:
-        columns[name] = pa.array([None, *(blobs[name] for _, blobs in rows)], pa.binary())
-    pq.write_table(pa.table(columns), path)
-    return path
+    plan = raquet.Plan(
+        bands=[(name, str(pixels.dtype), None) for name, pixels in bands.items()],
+        block=(64, 64),
+        change={"bounds": WORLD, "bands": described, "nodata": nodata, "pixel_resolution": 7},
+    )
+    return raquet.write(path, tiles, plan)
 
 
 def tiff(values: npt.NDArray[Any], origin: tuple[float, float] = (300000, 8700000)) -> bytes:
