@@ -15,8 +15,6 @@ from comal import storage
 from comal.errors import ComalError, ObjectChangedError, ShortReadError, StorageError
 from comal.plan import ByteRange, Head, Tail
 from comal.storage import (
-    BlockCache,
-    CachedSource,
     CountingSource,
     Source,
     StorageConfig,
@@ -313,15 +311,6 @@ def test_counting(http_server: HttpServer) -> None:
     assert counting.log[0].offset == 1000
 
 
-def test_through_the_cache(http_server: HttpServer) -> None:
-    http_server.behave("multipart")
-    cached = CachedSource(opened(http_server.put("a", DATA)), BlockCache(1 << 20, block_size=1000))
-    http_server.reset()
-    for _ in range(2):
-        assert read(cached) == right(WANTED)
-    assert len(http_server.requests) == 1
-
-
 def test_several_objects_in_one_fetch(http_server: HttpServer) -> None:
     http_server.behave("multipart")
     for name in "abc":
@@ -337,26 +326,6 @@ def test_several_objects_in_one_fetch(http_server: HttpServer) -> None:
         assert piece.data == data[want.offset : want.end]
     assert found[-2].data == DATA[-10:]
     assert len(http_server.requests) == 3
-
-
-def test_large_ranges_stay_by_themselves(http_server: HttpServer) -> None:
-    http_server.behave("multipart")
-    source = opened(http_server.put("a", DATA), replace(FEW, max_request=10_000))
-    http_server.reset()
-    wanted = [ByteRange(index * 20_000, 9_000) for index in range(10)]
-    assert read(source, wanted) == right(wanted)
-    assert len(http_server.requests) == 10
-    assert verdict(http_server) is None
-
-
-def test_many_ranges_are_several_requests(http_server: HttpServer) -> None:
-    http_server.behave("multipart")
-    source = opened(http_server.put("a", DATA))
-    http_server.reset()
-    wanted = [ByteRange(index * 150, 10) for index in range(1000)]
-    assert read(source, wanted) == right(wanted)
-    assert len(http_server.requests) == 8
-    assert max(len(str(request.range)) for request in http_server.requests) < 4200
 
 
 def test_connections_are_used_again(http_server: HttpServer) -> None:

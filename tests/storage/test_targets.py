@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import json
 import os
@@ -530,11 +529,6 @@ def test_killed_between_any_two_steps(tmp_path: Path) -> None:
             allowed |= {"absent"}
         assert state in allowed, case
         assert rerun, case
-
-
-def test_the_c_library_is_asked_once() -> None:
-    assert targetlock._library() is targetlock._library()
-    assert isinstance(targetlock._library(), ctypes.CDLL)
 
 
 SETS = """
