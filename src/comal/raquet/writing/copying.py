@@ -176,11 +176,10 @@ def _write_copy(
     groups = tiles.groups(chosen, lambda done: progress(done, len(chosen), "copying tiles"))
     metadata = settled(metadata, tiles.cells[chosen])
     metadata = metadata if min_zoom is None else replace(metadata, min_zoom=min_zoom)
+    version = version_for(version, nested=metadata.nested)
     check_ending(path, ".parquet")
     with new_file(path, overwrite, RAQUET, tiles.store.sources) as file:
-        return write_rows(
-            file, path, metadata, version_for(version, nested=metadata.nested), groups, tiles.axis
-        )
+        return write_rows(file, path, metadata, version, groups, tiles.axis)
 
 
 # -- a raster in parts ---------------------------------------------------------------------------
@@ -339,12 +338,11 @@ def merge(
                 found=f"block {tiles.cells[unlike]}",
                 hint="files of different rasters are joined by converting the rasters as a mosaic",
             )
-        processing = {**raster.metadata.processing}
-        processing.pop(spec.PART, None)
+        own = raster.metadata
         metadata = replace(
-            raster.metadata,
+            own,
             bands=_merged_bands(documents),
-            processing=processing,
+            processing={key: own.processing[key] for key in own.processing if key != spec.PART},
             custom=united_custom(documents),
         )
         return _write_copy(
@@ -367,19 +365,19 @@ def _merged_bands(documents: Sequence[Metadata]) -> tuple[Band, ...]:
 def _merged_statistics(every: Sequence[BandStatistics | None]) -> BandStatistics | None:
     """Of several files; None when one does not say enough."""
     sums = BandSums("float64")
-    known = [one for one in every if one is not None]
-    for one in known:
-        count, mean, stddev = one.count, one.mean, one.stddev
-        if count is None or (count and (mean is None or stddev is None)):
+    for one in every:
+        if one is None or one.count is None:
             return None
-        if count and mean is not None and stddev is not None:
-            if one.min is None or one.max is None:
-                return None
-            total, squares = one.sum or 0, one.sum_squares or 0
-            m2 = stddev**2 * count
-            sums.add(BandSums("float64", count, one.min, one.max, total, squares, mean, m2))
-    if not sums.count or len(known) < len(every):
+        if not one.count:
+            continue
+        low, high, mean, stddev = one.min, one.max, one.mean, one.stddev
+        if low is None or high is None or mean is None or stddev is None:
+            return None
+        total, squares, m2 = one.sum or 0, one.sum_squares or 0, stddev**2 * one.count
+        sums.add(BandSums("float64", one.count, low, high, total, squares, mean, m2))
+    if not sums.count:
         return None
+    known = [one for one in every if one is not None]
     return BandStatistics(
         count=sums.count,
         min=sums.low,
