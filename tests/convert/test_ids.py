@@ -80,7 +80,7 @@ def test_positions() -> None:
 odd = st.text(st.sampled_from("aA_/.:\\ ~%\n\u200b\u0301é\x7f\ud7ff"), max_size=6) | st.text()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=300))
 def test_whatever_it_is_becomes_legal(name: str) -> None:
     new = mended(name)

@@ -108,14 +108,6 @@ def set_columns(folder: str) -> None:
     tortilla.edit(tortilla_of(folder), columns={"m": [1.0, 2.0, 3.0, 4.0]})
 
 
-def drop_columns(folder: str) -> None:
-    tortilla.edit(tortilla_of(folder), drop=["n"])
-
-
-def rename(folder: str) -> None:
-    tortilla.edit(tortilla_of(folder), rename={"s1": "another"})
-
-
 def delete_rows(folder: str) -> None:
     tortilla.delete(tortilla_of(folder), ids=["s1"])
 

@@ -13,7 +13,7 @@ from tests.faults import operations
 from tests.faults.harness import KILL, REMOVALS, Faults, chosen, faults, listing, visible
 from tests.tortilla.write.oracle import read
 
-CHANGES = ["append", "set_columns", "drop_columns", "rename", "delete_rows", "compact_tortilla"]
+CHANGES = ["append", "set_columns", "delete_rows", "compact_tortilla"]
 
 
 @pytest.fixture(scope="module")
