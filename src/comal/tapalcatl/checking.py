@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -123,6 +123,8 @@ MILDER: Final[Mapping[str, str]] = {"zip-local-mismatch": "zip-local-note"}
 OLD_SHAPE: Final = "is no list of objects with one key, which existing readers want"
 _DEAD = frozenset({"zip-hole", "zip-undeclared-entry"})
 """What lies between entries: for this format bytes of earlier versions, told in one sum."""
+_SLACK: Final = 1e-6
+"""Degrees by which bounds may be narrower than tiles."""
 _WANTED = ("minzoom", "maxzoom", "bounds", "formats", "root")
 
 
@@ -395,20 +397,16 @@ def check(
             tileset = open_tileset(source, limits=limits, **options)
     except ObjectNotFoundError:
         raise
-    except UnsupportedVersionError as error:
+    except (UnsupportedVersionError, *OF_CONTENT) as error:
         container = _container_of(source)
-        code = "comment-version" if container == "archive" else "document-version"
-        findings.take_error(error, code, "")
-        return findings.reported(source.href, container)
-    except NotThisFormatError as error:
-        container = _container_of(source)
-        if container != "archive":
-            raise
-        findings.take_error(error, "zip-end", shown(source.href.rpartition("/")[2], 120)[1:-1])
-        return findings.reported(source.href, container)
-    except OF_CONTENT as error:
-        container = _container_of(source)
-        findings.take_error(error, "zip-directory" if container == "archive" else "document", "")
+        code, of_archive, place = "document", "zip-directory", ""
+        if isinstance(error, UnsupportedVersionError):
+            code, of_archive = "document-version", "comment-version"
+        elif isinstance(error, NotThisFormatError):
+            if container != "archive":
+                raise
+            of_archive, place = "zip-end", shown(source.href.rpartition("/")[2], 120)[1:-1]
+        findings.take_error(error, of_archive if container == "archive" else code, place)
         return findings.reported(source.href, container)
     expected = _expected(tileset, options.get("variant"))
     if tileset.files.alone:
@@ -511,12 +509,7 @@ def _check_own(archive: _Archive, own: ArchiveMetadata, tile: Tile | None) -> No
     _check_tilejson(findings, "", own.extra)
     if tile is not None and own.root is not None and own.root != tile:
         findings.add("archive-root", "", f"is called {_text(tile)}, says {_text(own.root)}")
-    low = 0 if own.min_zoom is None else own.min_zoom
-    high = spec.MAX_ZOOM if own.max_zoom is None else own.max_zoom
-    archive.tiles("archive-zooms", (names.z < low) | (names.z > high), "outside the zooms")
-    if own.formats:
-        unknown = archive.by_suffix(lambda _, ext: ext not in own.formats)
-        archive.tiles("archive-formats", unknown, "of unknown format")
+    _check_said(archive, own, "archive", "comment")
     odd = archive.by_suffix(lambda scale, _: not own.min_scale <= scale <= own.max_scale)
     archive.tiles("archive-scales", odd, "of unknown scale")
     root = tile if tile is not None else own.root
@@ -526,19 +519,9 @@ def _check_own(archive: _Archive, own: ArchiveMetadata, tile: Tile | None) -> No
         archive.tiles("archive-bounds", outside, "outside the bounds of the comment")
     elif own.bounds is not None and root is not None:
         whole = archive_bounds(root, own.metatile)
-        if _narrower(own.bounds, whole):
+        west, south, east, north = np.subtract(own.bounds, whole)
+        if max(west, south, -east, -north) > _SLACK:
             findings.add("archive-bounds", "", f"{own.bounds}, its root tiles have {whole}")
-
-
-def _narrower(bounds: spec.Bounds, whole: spec.Bounds) -> bool:
-    slack = 1e-6
-    west, south, east, north = bounds
-    return (
-        west > whole[0] + slack
-        or south > whole[1] + slack
-        or east < whole[2] - slack
-        or north < whole[3] - slack
-    )
 
 
 # -- a tree ---------------------------------------------------------------------------------------
@@ -643,17 +626,24 @@ def _check_placed(archive: _Archive, tile: Tile, tileset: TileSet) -> None:
     for root, own in zip(roots, tile, strict=True):
         elsewhere |= root != own
     archive.tiles("tile-place", elsewhere, "looked for in another archive")
-    metadata = tileset.metadata
-    low = 0 if metadata.min_zoom is None else metadata.min_zoom
-    high = spec.MAX_ZOOM if metadata.max_zoom is None else metadata.max_zoom
-    hidden = (names.z < low) | (names.z > high)
-    archive.tiles("document-zooms", hidden, "outside the zooms of the document")
-    if metadata.bounds is not None:
-        outside = _outside(metadata.bounds, names)
+    _check_said(archive, tileset.metadata, "document", "document")
+    if tileset.metadata.bounds is not None:
+        outside = _outside(tileset.metadata.bounds, names)
         archive.tiles("document-bounds", outside, "outside the bounds of the document")
-    if metadata.formats:
-        unknown = archive.by_suffix(lambda _, ext: ext not in metadata.formats)
-        archive.tiles("document-formats", unknown, "of a format without headers")
+
+
+def _check_said(
+    archive: _Archive, said: ArchiveMetadata | TileSetMetadata, code: str, what: str
+) -> None:
+    """Zooms and formats that a comment or the document says."""
+    zooms = archive.names.z
+    hidden = zooms < (said.min_zoom or 0)
+    if said.max_zoom is not None:
+        hidden |= zooms > said.max_zoom
+    archive.tiles(f"{code}-zooms", hidden, f"outside the zooms of the {what}")
+    if said.formats:
+        unknown = archive.by_suffix(lambda _, ext: ext not in said.formats)
+        archive.tiles(f"{code}-formats", unknown, f"of a format that the {what} does not know")
 
 
 def _outside(bounds: spec.Bounds, names: TileNames) -> Any:
@@ -672,9 +662,9 @@ def _outside(bounds: spec.Bounds, names: TileNames) -> Any:
 def _check_agreement(
     archive: _Archive, own: ArchiveMetadata, tile: Tile, document: TileSetMetadata
 ) -> None:
-    side = min(own.metatile, 1 << tile[0]), min(document.metatile, 1 << tile[0])
+    most = 1 << tile[0]
     pairs: list[tuple[str, Any, Any]] = [
-        ("metatile", *side),
+        ("metatile", min(own.metatile, most), min(document.metatile, most)),
         ("name", own.name, document.name),
     ]
     if own.min_scale < document.min_scale or own.max_scale > document.max_scale:
@@ -689,8 +679,7 @@ def _check_agreement(
             archive.findings.add("archive-document", "", message)
 
 
-def _check_missing(tileset: TileSet, there: Iterable[Tile], findings: Check) -> None:
-    present = set(there)
+def _check_missing(tileset: TileSet, present: set[Tile], findings: Check) -> None:
     if isinstance(tileset.layout, MetatileLayout):
         return  # how deep the tree goes is not told
     try:
@@ -698,11 +687,9 @@ def _check_missing(tileset: TileSet, there: Iterable[Tile], findings: Check) -> 
         missing = [tile for tile in possible if tile not in present]
     except InvalidInputError:
         return  # so many could be there that only the existing ones mean something
-    findings.add_rows(
-        "archive-missing",
-        range(len(missing)),
-        lambda row: (f"{_text(missing[row])}.zip", "is inside zooms and bounds, and not there"),
-    )
+    message = "is inside zooms and bounds, and not there"
+    for tile in missing:
+        findings.add("archive-missing", f"{_text(tile)}.zip", message)
 
 
 def _text(tile: Tile) -> str:

@@ -113,8 +113,8 @@ _OWN = frozenset({"tilejson", "tiles", "scheme", "basename", "filesize", "format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TileSetMetadata:
-    """``meta.json``: what a tileset holds, and where its archives are."""
+class Described:
+    """What the document of a tileset and the comment of an archive both say."""
 
     formats: Mapping[str, Headers] = field(default_factory=dict)
     """Headers of each extension, without its dot; the empty one is that of names without any."""
@@ -123,10 +123,8 @@ class TileSetMetadata:
     bounds: Bounds | None = None
     metatile: int = 1
     """Root tiles of an archive per side, a power of two."""
-    materialized_zooms: tuple[int, ...] = (0,)
-    """Zooms at which archives begin, ascending."""
-    source: str | None = None
-    """Template of the archives' addresses with ``{z}``, ``{x}``, ``{y}`` and maybe ``{h}``."""
+    materialized_zooms: tuple[int, ...] = ()
+    """Zooms at which archives begin, ascending; of a comment those that it names."""
     name: str | None = None
     description: str | None = None
     min_scale: float = 1
@@ -137,38 +135,27 @@ class TileSetMetadata:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveMetadata:
+class TileSetMetadata(Described):
+    """``meta.json``: what a tileset holds, and where its archives are."""
+
+    materialized_zooms: tuple[int, ...] = (0,)
+    source: str | None = None
+    """Template of the archives' addresses with ``{z}``, ``{x}``, ``{y}`` and maybe ``{h}``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveMetadata(Described):
     """The comment of an archive: the tileset's document, narrowed to what the archive holds."""
 
-    formats: Mapping[str, Headers] = field(default_factory=dict)
-    min_zoom: int | None = None
-    max_zoom: int | None = None
-    bounds: Bounds | None = None
-    metatile: int = 1
     root: Tile | None = None
     """Zoom, column and row of the north-western root tile: the archive's name."""
-    materialized_zooms: tuple[int, ...] = ()
-    """Those of the tileset, where the comment names them: the next one ends the archive."""
-    name: str | None = None
-    description: str | None = None
-    min_scale: float = 1
-    max_scale: float = 1
     headers: Headers = ()
     """Headers of every tile, which only the oldest archives have."""
-    version: str = VERSION
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-_SHARED = tuple(
-    one.name
-    for one in fields(ArchiveMetadata)
-    if one.name in TileSetMetadata.__dataclass_fields__ and one.name != "version"
-)
-
-
-def shared(said: TileSetMetadata | ArchiveMetadata) -> dict[str, Any]:
-    """What documents and comments both say, as fields of either."""
-    return {name: getattr(said, name) for name in _SHARED}
+def shared(said: Described) -> dict[str, Any]:
+    """What documents and comments both say but for the version, as fields of either."""
+    return {one.name: getattr(said, one.name) for one in fields(Described) if one.name != "version"}
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -498,7 +485,7 @@ def ascii_line(value: Any) -> bytes:
     return text.replace("\x7f", "\\u007f").encode("ascii")
 
 
-def _leading(metadata: TileSetMetadata | ArchiveMetadata) -> dict[str, Any]:
+def _leading(metadata: Described) -> dict[str, Any]:
     scaled = metadata.min_scale != 1 or metadata.max_scale != 1
     optional: dict[str, Any] = {
         "name": metadata.name,

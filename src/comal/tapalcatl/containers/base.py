@@ -6,7 +6,7 @@ square is at most 16 tiles wide, so whoever copies a pyramid of any size holds o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -17,8 +17,9 @@ import pyarrow as pa
 from comal.errors import InvalidInputError, ObjectChangedError
 from comal.grid.quadbin import deinterleave, interleave
 from comal.parallel import results
+from comal.tapalcatl.containers.content import extension
 from comal.tapalcatl.spec import TileSetMetadata
-from comal.tapalcatl.wire import Int64s, Keys
+from comal.tapalcatl.wire import Int64s, Keys, suffix_of
 from comal.ziparchive import wire
 from comal.ziparchive.headermaking import (
     checksums,
@@ -191,73 +192,67 @@ def empty_tiles() -> Tiles:
 def concatenated(parts: Sequence[Tiles]) -> Tiles:
     """Tiles of several sources in one, those of later parts behind; what one lacks is made up."""
     parts = [part for part in parts if len(part)]
-    if not parts:
-        return empty_tiles()
-    if len(parts) == 1:
-        return parts[0]
-    names = ["z", "x", "y"]
-    suffix: npt.NDArray[np.int32] | None = None
-    suffixes: tuple[str, ...] = ()
-    if any(part.suffix is not None or part.methods is not None for part in parts):
-        names += ["methods", "sizes", "crcs"]
-        suffix, suffixes = _suffixes(parts)
-        parts = [_complete(part) for part in parts]
+    if len(parts) < 2:
+        return parts[0] if parts else empty_tiles()
+
+    def column(name: str, made: Callable[[Tiles], Any]) -> list[Any] | None:
+        found = [getattr(part, name) for part in parts]
+        if all(one is None for one in found):
+            return None
+        return [made(part) if one is None else one for one, part in zip(found, parts, strict=True)]
+
     columns: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in names
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in ("z", "x", "y")
     }
+    for name, made in _MADE_UP.items():
+        values = column(name, made)
+        columns[name] = None if values is None else np.concatenate(values)
+    suffixes: dict[str, int] = {}
+    codes = column("suffix", lambda part: np.zeros(len(part), np.int32))
+    if codes is not None:
+        tables = [
+            [suffixes.setdefault(suffix, len(suffixes)) for suffix in part.suffixes or ("",)]
+            for part in parts
+        ]
+        named = zip(tables, codes, strict=True)
+        columns["suffix"] = np.concatenate([np.array(table, np.int32)[own] for table, own in named])
+    comments = column("comments", lambda part: binary([b""] * len(part)))
     return Tiles(
         **columns,
         payloads=[payload for part in parts for payload in part.payloads],
-        suffix=suffix,
-        suffixes=suffixes,
-        comments=_comments(parts),
-        modified=_times(parts),
+        suffixes=tuple(suffixes),
+        comments=None if comments is None else pa.concat_arrays(comments),
     )
 
 
-def _suffixes(parts: Sequence[Tiles]) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
-    suffixes: dict[str, int] = {}
-    codes = []
-    for part in parts:
-        table = [suffixes.setdefault(suffix, len(suffixes)) for suffix in part.suffixes or ("",)]
-        own = np.zeros(len(part), np.int32) if part.suffix is None else part.suffix
-        codes.append(np.array(table, np.int32)[own])
-    return np.concatenate(codes), tuple(suffixes)
-
-
-def _complete(part: Tiles) -> Tiles:
-    stored = np.full(len(part), wire.STORE, np.uint16)
-    return replace(
-        part,
-        methods=stored if part.methods is None else part.methods,
-        sizes=payload_sizes(part.payloads) if part.sizes is None else part.sizes,
-        crcs=checksums(part.payloads) if part.crcs is None else part.crcs,
-    )
-
-
-def _times(parts: Sequence[Tiles]) -> Int64s | None:
-    if all(part.modified is None for part in parts):
-        return None
-    unknown = np.int64(UNKNOWN_TIME)
-    columns = [
-        np.full(len(part), unknown) if part.modified is None else part.modified for part in parts
-    ]
-    return np.concatenate(columns)
-
-
-def _comments(parts: Sequence[Tiles]) -> Any:
-    if all(part.comments is None for part in parts):
-        return None
-    columns = [
-        pa.array([b""] * len(part), pa.binary()) if part.comments is None else part.comments
-        for part in parts
-    ]
-    return pa.concat_arrays(columns)
+_MADE_UP: Final[dict[str, Callable[[Tiles], Any]]] = {
+    "methods": lambda part: np.full(len(part), wire.STORE, np.uint16),
+    "sizes": lambda part: payload_sizes(part.payloads),
+    "crcs": lambda part: checksums(part.payloads),
+    "modified": lambda part: np.full(len(part), UNKNOWN_TIME, np.int64),
+}
+"""Columns that not all sources have, and what stands for them."""
 
 
 def binary(values: Iterable[bytes]) -> Any:
     """An Arrow binary array."""
     return pa.array(values, pa.binary())
+
+
+def named(
+    tiles: Tiles,
+    kinds: npt.NDArray[np.uint8],
+    hint: str | None,
+    ext: str | None = None,
+    scale: float = 1,
+) -> Tiles:
+    """Tiles without names get the extension that was asked for, or that their bytes tell."""
+    table: dict[str, int] = {}
+    codes = np.zeros(256, np.int32)
+    for kind in np.unique(kinds).tolist():
+        own = extension(kind, hint) if ext is None else ext
+        codes[kind] = table.setdefault(suffix_of(scale, own), len(table))
+    return replace(tiles, suffix=codes[kinds], suffixes=tuple(table))
 
 
 class TileIndex:

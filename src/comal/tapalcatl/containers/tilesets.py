@@ -38,8 +38,9 @@ from comal.tapalcatl.containers.base import (
     binary,
     concatenated,
     gone,
+    named,
 )
-from comal.tapalcatl.containers.content import extension, kinds_of
+from comal.tapalcatl.containers.content import kinds_of
 from comal.tapalcatl.layout import (
     InArchive,
     MetatileLayout,
@@ -49,7 +50,7 @@ from comal.tapalcatl.reading.index import Record
 from comal.tapalcatl.reading.tile import check_local_name, refuse
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import WORLD, Bounds, Tile, TileSetMetadata
-from comal.tapalcatl.wire import BASES, Int64s, Keys, suffix_of
+from comal.tapalcatl.wire import BASES, Int64s, Keys
 from comal.ziparchive import STORE, wire
 from comal.ziparchive import local as zip_local
 from comal.ziparchive.headermaking import checksums
@@ -114,13 +115,7 @@ def _named(tiles: Tiles, source: TileSource) -> Tiles:
     """Tiles with suffixes: those without any get theirs as their own source would give it."""
     if tiles.suffix is not None or not len(tiles):
         return tiles
-    table: dict[str, int] = {}
-    kinds = kinds_of(tiles.payloads)
-    codes = [
-        table.setdefault(suffix_of(1, extension(kind, source.hint)), len(table))
-        for kind in kinds.tolist()
-    ]
-    return replace(tiles, suffix=np.array(codes, np.int32), suffixes=tuple(table))
+    return named(tiles, kinds_of(tiles.payloads), source.hint)
 
 
 def _merged(all_of: Sequence[TileSetMetadata]) -> TileSetMetadata:

@@ -17,8 +17,8 @@ from comal.errors import InvalidInputError
 from comal.geo.times import parse_instant
 from comal.public import check_fields
 from comal.tapalcatl.addressing import Generation1
-from comal.tapalcatl.containers.base import UNKNOWN_TIME, Tiles, TileSource, binary
-from comal.tapalcatl.containers.content import GZIP, compressed, extension, gzipped, kinds_of
+from comal.tapalcatl.containers.base import UNKNOWN_TIME, Tiles, TileSource, binary, named
+from comal.tapalcatl.containers.content import GZIP, compressed, gzipped, kinds_of
 from comal.tapalcatl.spec import (
     CONTENT_ENCODING,
     Bounds,
@@ -198,7 +198,7 @@ def new_entries(tiles: Tiles, rules: EntryRules, formats: Mapping[str, Headers])
     kinds = kinds_of(tiles.payloads)
     stored = None if tiles.methods is None else tiles.methods == STORE
     if tiles.suffix is None:
-        tiles = _named(tiles, kinds, rules)
+        tiles = named(tiles, kinds, rules.hint, rules.ext, rules.scale)
     settled = dict(formats)
     tiles = _described(tiles, kinds, stored, rules, settled)
     payloads, details = _stored(tiles, kinds, stored, rules)
@@ -226,17 +226,6 @@ def names_of(tiles: Tiles, inside: Keys, variant: str | None) -> Any:
     last = suffixes.take(pa.array(tiles.suffix))
     columns[2] = pc.binary_join_element_wise(columns[2], last, "")
     return pc.binary_join_element_wise(*columns, "/")
-
-
-def _named(tiles: Tiles, kinds: npt.NDArray[np.uint8], rules: EntryRules) -> Tiles:
-    """Tiles without names get the extension that they are by their bytes, or that was asked for."""
-    table: dict[str, int] = {}
-    found = np.unique(kinds)
-    codes = np.zeros(256, np.int32)
-    for kind in found.tolist():
-        ext = rules.ext if rules.ext is not None else extension(kind, rules.hint)
-        codes[kind] = table.setdefault(suffix_of(rules.scale, ext), len(table))
-    return replace(tiles, suffix=codes[kinds], suffixes=tuple(table))
 
 
 def _described(
