@@ -14,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from comal import tapalcatl
+
 Key = tuple[int, int, int]
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -68,6 +70,17 @@ def sparse(count: int, last: int, seed: int = 1, kind: str = "png") -> dict[Key,
 def listed(tiles: Mapping[Key, bytes]) -> list[tuple[int, int, int, bytes]]:
     """Tiles as `build` takes them."""
     return [(*key, data) for key, data in tiles.items()]
+
+
+def names_and_data(tiles: Mapping[Key, bytes], ext: str = "png") -> dict[str, bytes]:
+    """Tiles by the names of their entries."""
+    return {f"{z}/{x}/{y}.{ext}": data for (z, x, y), data in tiles.items()}
+
+
+def data_of(tileset: tapalcatl.TileSet, z: int, x: int, y: int, **options: Any) -> bytes | None:
+    """The bytes of a tile, None where there is none."""
+    tile = tileset.tile(z, x, y, **options)
+    return None if tile is None else tile.data
 
 
 def write_mbtiles(

@@ -105,11 +105,7 @@ def test_a_tile_touches_itself_alone(z: int, data: st.DataObject) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.integers(0, 12),
-    st.floats(-180, 180),
-    st.floats(-85, 85),
-    st.floats(0, 40),
-    st.floats(0, 40),
+    st.integers(0, 12), st.floats(-180, 180), st.floats(-85, 85), st.floats(0, 40), st.floats(0, 40)
 )
 def test_the_tiles_of_a_box_hold_its_corners(
     z: int, west: float, south: float, width: float, height: float

@@ -28,13 +28,7 @@ from tests.faults.harness import (
 from tests.tapalcatl.making import read_pmtiles, write_mbtiles
 
 HERE = "tests.faults.operations:"
-WHOLE = {
-    "build": 6,
-    "build_from_file": 6,
-    "replace_tileset": 6,
-    "to_mbtiles": 6,
-    "to_pmtiles": 6,
-}
+WHOLE = {"build": 6, "build_from_file": 6, "replace_tileset": 6, "to_mbtiles": 6, "to_pmtiles": 6}
 """What appears as a whole, and with how many calls of each the fault happens."""
 CHANGES = {"put": 8, "put_into_archive": 8, "delete": 6, "compact": 7, "edit": 5}
 Content = dict[str, Any]

@@ -11,11 +11,7 @@ from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError
 from comal.tapalcatl import choose_layout
-from comal.tapalcatl.layout import (
-    DIRECTORY_LIMIT,
-    EntrySize,
-    directory_bytes,
-)
+from comal.tapalcatl.layout import DIRECTORY_LIMIT, EntrySize, directory_bytes
 
 
 @settings(max_examples=60, deadline=None)

@@ -143,48 +143,39 @@ def with_end(**named: int) -> bytes:
     )
 
 
-BROKEN: dict[str, tuple[bytes, type[ComalError]]] = {
-    "nothing": (b"", NotThisFormatError),
-    "no archive": (b"x" * 70_000, NotThisFormatError),
-    "end cut off": (TWO[:-1], NotThisFormatError),
-    "only the end": (TWO[END:], InvalidMetadataError),
-    "start cut off": (TWO[50:], InvalidMetadataError),
-    "hole in the middle": (TWO[:30] + TWO[40:], InvalidMetadataError),
-    "count too large": (with_end(count=3), InvalidMetadataError),
-    "count too small": (with_end(count=1), InvalidMetadataError),
-    "count zero": (with_end(count=0), InvalidMetadataError),
-    "count largest": (with_end(count=0xFFFF), InvalidMetadataError),
-    "size too large": (with_end(size=END - START + 1), InvalidMetadataError),
-    "size too small": (with_end(size=END - START - 1), InvalidMetadataError),
-    "size beyond the file": (with_end(size=0xFFFFFFFE), InvalidMetadataError),
-    "size largest": (with_end(size=0xFFFFFFFF), InvalidMetadataError),
-    "offset beyond the file": (with_end(offset=0xFFFFFFFE), InvalidMetadataError),
-    "offset largest": (with_end(offset=0xFFFFFFFF), InvalidMetadataError),
-    "several volumes": (with_end(disk=1), InvalidMetadataError),
-    "another volume": (changed(END + 4, b"\1\0"), InvalidMetadataError),
-    "directory on another volume": (changed(END + 6, b"\1\0"), InvalidMetadataError),
-    "entries on another volume": (changed(END + 8, b"\1\0"), InvalidMetadataError),
-    "ZIP64: another volume": (with_zip64_end(TWO, disk=1), InvalidMetadataError),
-    "ZIP64: directory on another volume": (
-        with_zip64_end(TWO, first_disk=1),
-        InvalidMetadataError,
-    ),
-    "ZIP64: entries on another volume": (with_zip64_end(TWO, here=-1), InvalidMetadataError),
-    "signature of the first": (changed(START, b"PK\1\3"), InvalidMetadataError),
-    "signature of the second": (changed(START + 51, b"XX"), InvalidMetadataError),
-    "name too long": (changed(START + 28, b"\xff\xff"), InvalidMetadataError),
-    "extra too long": (changed(START + 51 + 30, b"\1\0"), InvalidMetadataError),
-    "member beyond the file": (changed(START + 20, b"\0\1"), InvalidMetadataError),
-    "header beyond the file": (changed(START + 42, b"\0\1"), InvalidMetadataError),
-    "header in the directory": (
-        changed(START + 42, struct.pack("<I", START)),
-        InvalidMetadataError,
-    ),
-    "overlap": (changed(START + 51 + 42, struct.pack("<I", 5)), InvalidMetadataError),
-    "another size on one header": (
-        changed(START + 51 + 42, bytes(4)),
-        InvalidMetadataError,
-    ),
+BROKEN: dict[str, bytes] = {
+    "nothing": b"",
+    "no archive": b"x" * 70_000,
+    "end cut off": TWO[:-1],
+    "only the end": TWO[END:],
+    "start cut off": TWO[50:],
+    "hole in the middle": TWO[:30] + TWO[40:],
+    "count too large": with_end(count=3),
+    "count too small": with_end(count=1),
+    "count zero": with_end(count=0),
+    "count largest": with_end(count=0xFFFF),
+    "size too large": with_end(size=END - START + 1),
+    "size too small": with_end(size=END - START - 1),
+    "size beyond the file": with_end(size=0xFFFFFFFE),
+    "size largest": with_end(size=0xFFFFFFFF),
+    "offset beyond the file": with_end(offset=0xFFFFFFFE),
+    "offset largest": with_end(offset=0xFFFFFFFF),
+    "several volumes": with_end(disk=1),
+    "another volume": changed(END + 4, b"\1\0"),
+    "directory on another volume": changed(END + 6, b"\1\0"),
+    "entries on another volume": changed(END + 8, b"\1\0"),
+    "ZIP64: another volume": with_zip64_end(TWO, disk=1),
+    "ZIP64: directory on another volume": with_zip64_end(TWO, first_disk=1),
+    "ZIP64: entries on another volume": with_zip64_end(TWO, here=-1),
+    "signature of the first": changed(START, b"PK\1\3"),
+    "signature of the second": changed(START + 51, b"XX"),
+    "name too long": changed(START + 28, b"\xff\xff"),
+    "extra too long": changed(START + 51 + 30, b"\1\0"),
+    "member beyond the file": changed(START + 20, b"\0\1"),
+    "header beyond the file": changed(START + 42, b"\0\1"),
+    "header in the directory": changed(START + 42, struct.pack("<I", START)),
+    "overlap": changed(START + 51 + 42, struct.pack("<I", 5)),
+    "another size on one header": changed(START + 51 + 42, bytes(4)),
 }
 
 
@@ -203,9 +194,10 @@ def test_a_zip64_end_record_that_nothing_needs() -> None:
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_broken_archives_are_refused(case: str) -> None:
-    data, error = BROKEN[case]
+    other = case in {"nothing", "no archive", "end cut off"}
+    error = NotThisFormatError if other else InvalidMetadataError
     with pytest.raises(error) as caught:
-        opened(data)
+        opened(BROKEN[case])
     assert type(caught.value) is error
     assert caught.value.where is not None
 

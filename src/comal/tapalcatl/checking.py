@@ -37,16 +37,8 @@ from comal.storage.local import LocalSource
 from comal.storage.replacing import state_of
 from comal.storage.targetlock import CHANGE
 from comal.tapalcatl import spec
-from comal.tapalcatl.addressing import (
-    archive_bounds,
-    column_ranges,
-    tile_range,
-)
-from comal.tapalcatl.layout import (
-    DIRECTORY_LIMIT,
-    MetatileLayout,
-    TreeLayout,
-)
+from comal.tapalcatl.addressing import archive_bounds, column_ranges, tile_range
+from comal.tapalcatl.layout import DIRECTORY_LIMIT, MetatileLayout, TreeLayout
 from comal.tapalcatl.reading.opening import open as open_tileset
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import ArchiveMetadata, Headers, TapalcatlWarning, Tile, TileSetMetadata
@@ -309,11 +301,7 @@ def _headers(metadata: ArchiveMetadata | None, suffix: str, expected: _Expected)
 
 
 def _check_content(
-    payload: bytes,
-    directory: Directory,
-    row: int,
-    headers: Headers | None,
-    told: Check,
+    payload: bytes, directory: Directory, row: int, headers: Headers | None, told: Check
 ) -> None:
     place = label(directory.names, row)
     try:

@@ -160,12 +160,7 @@ def choose_layout(
     return layout
 
 
-def directory_bytes(
-    layout: Layout,
-    zoom: int,
-    max_zoom: int,
-    size: EntrySize = EntrySize(),
-) -> int:
+def directory_bytes(layout: Layout, zoom: int, max_zoom: int, size: EntrySize = EntrySize()) -> int:
     """Bytes of directory, end record and comment of a full archive that begins at `zoom`."""
     last = layout.last_zoom(zoom, max_zoom)
     total = wire.END_SIZE + size.comment

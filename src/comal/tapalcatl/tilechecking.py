@@ -14,12 +14,7 @@ Fault = tuple[str, str]
 """Code and message."""
 
 _GZIP = b"\x1f\x8b"
-_IMAGES = {
-    "image/png": "png",
-    "image/jpeg": "jpeg",
-    "image/jpg": "jpeg",
-    "image/webp": "webp",
-}
+_IMAGES = {"image/png": "png", "image/jpeg": "jpeg", "image/jpg": "jpeg", "image/webp": "webp"}
 _SIGNS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg"}
 _VECTORS = frozenset(
     {

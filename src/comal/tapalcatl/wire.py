@@ -22,14 +22,8 @@ from comal.errors import InvalidInputError, shown
 from comal.grid.quadbin import deinterleave, interleave
 from comal.tapalcatl.spec import MAX_ZOOM, Tile
 from comal.ziparchive import Directory
-from comal.ziparchive.directory import (
-    extra_field,
-    slices,
-)
-from comal.ziparchive.headermaking import (
-    value_bytes,
-    value_offsets,
-)
+from comal.ziparchive.directory import extra_field, slices
+from comal.ziparchive.headermaking import value_bytes, value_offsets
 
 Int64s = npt.NDArray[np.int64]
 Keys = tuple[Int64s, Int64s, Int64s]

@@ -12,10 +12,7 @@ from comal.ziparchive.directory import (
     directory_plan,
     parse_directory,
 )
-from comal.ziparchive.headermaking import (
-    Details,
-    packed_archives,
-)
+from comal.ziparchive.headermaking import Details, packed_archives
 from comal.ziparchive.local import (
     LocalHeader,
     check_crc,
@@ -26,11 +23,7 @@ from comal.ziparchive.local import (
 )
 from comal.ziparchive.raw import StoredDirectory, stored_directory_plan
 from comal.ziparchive.wire import DEFLATE, STORE
-from comal.ziparchive.write import (
-    Reserved,
-    Span,
-    ZipWriter,
-)
+from comal.ziparchive.write import Reserved, Span, ZipWriter
 
 __all__ = [
     "DEFLATE",

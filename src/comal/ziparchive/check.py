@@ -17,12 +17,7 @@ from isal import igzip_lib, isal_zlib
 from comal.errors import InvalidMetadataError, Problem, counted, shown
 from comal.plan import ByteRange, Plan
 from comal.ziparchive import wire
-from comal.ziparchive.directory import (
-    MAX_PROBLEMS,
-    Directory,
-    label,
-    slices,
-)
+from comal.ziparchive.directory import MAX_PROBLEMS, Directory, label, slices
 from comal.ziparchive.local import SIZE, SLACK, Run, differences, local_size, parse_local, runs
 
 ZIP_RULES: Final[Mapping[str, str]] = {

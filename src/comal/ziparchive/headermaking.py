@@ -405,9 +405,7 @@ def checksums(payloads: Any) -> npt.NDArray[np.uint32]:
     bounds = value_offsets(payloads).tolist()
     data = memoryview(payloads.buffers()[2] or b"")
     return np.fromiter(
-        (crc32(data[start:stop]) for start, stop in pairwise(bounds)),
-        np.uint32,
-        len(payloads),
+        (crc32(data[start:stop]) for start, stop in pairwise(bounds)), np.uint32, len(payloads)
     )
 
 

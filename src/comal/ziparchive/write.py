@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from isal.isal_zlib import crc32
 
 from comal.errors import InvalidInputError, shown, translated
@@ -49,103 +48,6 @@ from comal.ziparchive.headermaking import (
 )
 
 _Block = manyfiles.Block[npt.NDArray[np.uint32]]
-
-
-class PathCopier:
-    """Copies files behind the `position` of an archive; see `ZipWriter.add_paths`."""
-
-    def __init__(
-        self,
-        file: BinaryIO,
-        entries: Entries,
-        position: int,
-        shift: int,
-        *,
-        dos_date: int,
-        dos_time: int,
-    ) -> None:
-        self.position = position
-        """Offset in the archive behind everything that was written."""
-        self._file = file
-        self._entries = entries
-        self._shift = shift
-        self._dos_date, self._dos_time = dos_date, dos_time
-        self._start = self._crc = 0
-
-    def copy(
-        self,
-        names: Any,
-        paths: Sequence[str],
-        sizes: npt.NDArray[np.int64] | None,
-        *,
-        regular: bool = False,
-    ) -> tuple[wire.Int64s, wire.Int64s]:
-        """Copy all `paths` under `names` (a binary array); offsets and sizes of the payloads."""
-        name_sizes = pc.binary_length(names).to_numpy().astype(np.int64)
-        gaps = wire.LOCAL_SIZE + name_sizes
-        self._offsets = np.empty(len(paths), np.int64)
-        self._sizes = np.empty(len(paths), np.int64)
-        for piece in manyfiles.read_ahead(paths, gaps, _checksums, sizes, regular=regular):
-            if isinstance(piece, manyfiles.Part):
-                self._write_part(piece, names[piece.row].as_py(), paths[piece.row])
-            else:
-                rows = slice(piece.first, piece.first + len(piece.starts))
-                self._write_block(piece, names[rows], name_sizes[rows])
-                self._offsets[rows] = self.position - len(piece.array) + piece.starts
-                self._sizes[rows] = piece.sizes
-        return self._offsets, self._sizes
-
-    def _write_block(self, block: _Block, names: Any, name_sizes: wire.Int64s) -> None:
-        starts = block.starts - name_sizes - wire.LOCAL_SIZE
-        flags = flags_of(names)
-        records = entry_records(starts, block.sizes, block.made, flags, name_sizes)
-        headers = wire.local_headers(records, 0, dos_time=self._dos_time, dos_date=self._dos_date)
-        name_bytes = value_bytes(names)
-        _scatter(block.array, starts, headers.view(np.uint8).reshape(-1, wire.LOCAL_SIZE))
-        _scatter_names(block.array, starts + wire.LOCAL_SIZE, name_sizes, name_bytes)
-        write_all(self._file, block.array.data)
-        records["offset"] += self.position
-        self._entries.extend(records, name_bytes)
-        self.position += len(block.array)
-
-    def _write_part(self, part: manyfiles.Part, name: bytes, path: str) -> None:
-        """Some of a file that fills a buffer alone; its checksum is patched in at its end."""
-        size = part.size
-        if part.start == 0:
-            if not self._file.seekable():
-                raise InvalidInputError(
-                    "large files need a target that can seek", where=shown(path, 200)
-                )
-            self._begin(name, size)
-        self._crc = crc32(part.view, self._crc)
-        write_all(self._file, part.view)
-        self.position += len(part.view)
-        if part.start + len(part.view) < size:
-            return
-        self._offsets[part.row], self._sizes[part.row] = self.position - size, size
-        self._entries.append(
-            name, offset=self._start, csize=size, size=size, crc=self._crc, method=wire.STORE
-        )
-        self._patch(self._start + 14, self._crc.to_bytes(4, "little"))
-
-    def _begin(self, name: bytes, size: int) -> None:
-        self._start, self._crc = self.position, 0
-        header = wire.local_header(
-            name,
-            crc=0,
-            csize=size,
-            size=size,
-            dos_time=self._dos_time,
-            dos_date=self._dos_date,
-        )
-        write_all(self._file, header)
-        self.position += len(header)
-
-    def _patch(self, offset: int, data: bytes) -> None:
-        with translated(DISK, "target cannot be written"):
-            self._file.seek(offset + self._shift)
-            write_all(self._file, data)
-            self._file.seek(self.position + self._shift)
 
 
 def _checksums(view: memoryview, starts: list[int], sizes: list[int]) -> npt.NDArray[np.uint32]:
@@ -284,9 +186,7 @@ class ZipWriter:
                 offsets[start] = self.add(name, payload).offset
                 continue
             offsets[start:stop] = self._add_block(
-                names.slice(start, stop - start),
-                payloads[start:stop],
-                details.slice(start, stop),
+                names.slice(start, stop - start), payloads[start:stop], details.slice(start, stop)
             )
         return offsets
 
@@ -367,11 +267,30 @@ class ZipWriter:
             raise InvalidInputError(
                 "sizes and paths differ in length", found=len(sizes), expected=len(paths)
             )
-        copier = PathCopier(self._file, self._entries, self._position, self._shift, **self._dos)
-        try:
-            return copier.copy(encoded, paths, sizes, regular=regular)
-        finally:
-            self._position = copier.position
+        name_sizes = payload_sizes(encoded)
+        offsets, found = np.empty(len(paths), np.int64), np.empty(len(paths), np.int64)
+        gaps = wire.LOCAL_SIZE + name_sizes
+        row = header = crc = 0
+        for piece in manyfiles.read_ahead(paths, gaps, _checksums, sizes, regular=regular):
+            if not isinstance(piece, manyfiles.Part):
+                rows = slice(piece.first, piece.first + len(piece.starts))
+                offsets[rows], found[rows] = self._position + piece.starts, piece.sizes
+                self._add_files(piece, encoded[rows], name_sizes[rows])
+                continue
+            # Some of a file that fills a buffer alone; its checksum is patched in at its end.
+            if piece.start == 0:
+                if not self._file.seekable():
+                    raise InvalidInputError(
+                        "large files need a target that can seek",
+                        where=shown(paths[piece.row], 200),
+                    )
+                row, header = self._begin(encoded[piece.row].as_py(), piece.size)
+                offsets[piece.row], found[piece.row], crc = self._position, piece.size, 0
+            crc = crc32(piece.view, crc)
+            self._write(piece.view)
+            if piece.start + len(piece.view) == piece.size:
+                self._set_crc(row, header, crc)
+        return offsets, found
 
     def reserve(self, name: str, size: int) -> Reserved:
         """Add a stored entry of `size` zero bytes whose payload comes later, by `fill`.
@@ -400,13 +319,7 @@ class ZipWriter:
         self._set_crc(reserved.row, reserved.header, crc32(payload))
         self._open_reservations.discard(reserved.row)
 
-    def close(
-        self,
-        comment: bytes = b"",
-        *,
-        kept: bytes = b"",
-        kept_count: int = 0,
-    ) -> None:
+    def close(self, comment: bytes = b"", *, kept: bytes = b"", kept_count: int = 0) -> None:
         """Write the central directory and the end records; the file stays open.
 
         Parameters
@@ -483,13 +396,7 @@ class ZipWriter:
         if stamp is not None:
             dos = {"dos_time": int(stamp[0]), "dos_date": int(stamp[1])}
         header = wire.local_header(
-            encoded,
-            crc=crc,
-            csize=csize,
-            size=size,
-            method=method,
-            extra=extra,
-            **dos,
+            encoded, crc=crc, csize=csize, size=size, method=method, extra=extra, **dos
         )
         row = self._entries.append(
             encoded,
@@ -544,6 +451,18 @@ class ZipWriter:
             self._write(joined_bytes([*columns, as_binary(payloads)]))
         offsets: wire.Int64s = records["offset"] + heads.sizes
         return offsets
+
+    def _add_files(self, block: _Block, names: Any, name_sizes: wire.Int64s) -> None:
+        """Write a buffer of files; headers go to the room that was left for them."""
+        starts = block.starts - name_sizes - wire.LOCAL_SIZE
+        records = entry_records(starts, block.sizes, block.made, flags_of(names), name_sizes)
+        headers = wire.local_headers(records, 0, **self._dos)
+        name_bytes = value_bytes(names)
+        _scatter(block.array, starts, headers.view(np.uint8).reshape(-1, wire.LOCAL_SIZE))
+        _scatter_names(block.array, starts + wire.LOCAL_SIZE, name_sizes, name_bytes)
+        records["offset"] += self._position
+        self._entries.extend(records, name_bytes)
+        self._write(block.array)
 
     def _need_seekable(self, verb: str) -> None:
         if not self._file.seekable():

@@ -118,11 +118,7 @@ def test_leaf_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_folders_in_every_scheme(tmp_path: Path, scheme: str) -> None:
     tiles = {(3, 1, 6): payload(3, 1, 6), (1, 0, 1): payload(1, 0, 1)}
     tapalcatl.to_directory(listed(tiles), tmp_path / "out", scheme=scheme)
-    place = {
-        "xyz": "3/1/6.png",
-        "tms": "3/1/1.png",
-        "zyx": "3/6/1.png",
-    }[scheme]
+    place = {"xyz": "3/1/6.png", "tms": "3/1/1.png", "zyx": "3/6/1.png"}[scheme]
     assert (tmp_path / "out" / place).read_bytes() == tiles[3, 1, 6]
     source = tapalcatl.open_tiles(tmp_path / "out", scheme=scheme)
     tapalcatl.to_mbtiles(source, tmp_path / "a.mbtiles")

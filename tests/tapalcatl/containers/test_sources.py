@@ -41,14 +41,7 @@ from comal.tapalcatl.containers.pmtiles import PMTiles
 from comal.tapalcatl.containers.pmtileswire import parse_directory, tile_ids, tiles_of
 from tests.servers.http import HttpServer
 from tests.support import open_below
-from tests.tapalcatl.making import (
-    Key,
-    listed,
-    pyramid,
-    sparse,
-    write_mbtiles,
-    write_pmtiles,
-)
+from tests.tapalcatl.making import Key, listed, pyramid, sparse, write_mbtiles, write_pmtiles
 
 LIBRARY: Any = import_module("pmtiles.tile")
 TILES = {**sparse(150, 9), **pyramid(2)}

@@ -17,16 +17,13 @@ from comal import tapalcatl
 from comal.errors import ComalError
 from comal.plan import Piece, Tail, run
 from comal.tapalcatl.reading import index as module
-from comal.tapalcatl.reading.index import (
-    ArchiveIndex,
-    index_plan,
-    near_index,
-)
+from comal.tapalcatl.reading.index import ArchiveIndex, index_plan, near_index
 from comal.tapalcatl.wire import tile_key
 from comal.ziparchive import directory_bytes_plan, parse_directory
 from comal.ziparchive.raw import RegularDirectory, regular
 from tests.attacks.tilereading import held
 from tests.support import SHARED
+from tests.tapalcatl.making import data_of
 from tests.tapalcatl.odd import METADATA, Entry, appended, archive, tiles
 from tests.tapalcatl.reading.test_odd import BOMB, BROKEN, READ
 
@@ -262,9 +259,7 @@ def test_an_end_record_in_a_long_comment_is_told_apart(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.zip"
         path.write_bytes(archive(tiles(), METADATA + b" " * 9_000 + fake))
         with tapalcatl.open(path) as tileset:
-            tile = tileset.tile(1, 1, 1)
-            assert tile is not None, name
-            assert tile.data == tiles()[4].data
+            assert data_of(tileset, 1, 1, 1) == tiles()[4].data
 
 
 def walked(data: bytes) -> Iterator[tuple[bytes, int]]:

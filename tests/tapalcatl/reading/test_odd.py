@@ -16,15 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal import tapalcatl
-from comal.errors import (
-    ComalError,
-    InvalidMetadataError,
-    LimitExceededError,
-    NotThisFormatError,
-)
+from comal.errors import ComalError, InvalidMetadataError, LimitExceededError, NotThisFormatError
 from comal.limits import Limits
 from comal.tapalcatl import TapalcatlWarning, TileSet
 from comal.ziparchive import wire
+from tests.tapalcatl.making import data_of
 from tests.tapalcatl.odd import METADATA, Entry, appended, archive, tiles
 
 PLACES = [(0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)]
@@ -174,7 +170,7 @@ def test_variants(tmp_path: Path) -> None:
     data = archive(entries)
     assert opened(tmp_path, data).tile(0, 0, 0).data == b"light"  # type: ignore[union-attr]
     dark = opened(tmp_path, data, variant="dark")
-    assert dark.tile(0, 0, 0).data == b"dark"  # type: ignore[union-attr]
+    assert data_of(dark, 0, 0, 0) == b"dark"
 
 
 @pytest.mark.parametrize("count", [0, 2_000], ids=["few", "many"])
@@ -196,7 +192,7 @@ def test_the_last_of_two_names_counts_and_is_told(
         with pytest.warns(TapalcatlWarning, match="'0/0/0.png' stands more than once") as told:
             read(tileset)
         assert len(told) == 1, "once for an archive"
-        assert tileset.tile(0, 0, 0).data == b"new"  # type: ignore[union-attr]
+        assert data_of(tileset, 0, 0, 0) == b"new"
         assert len(tileset.keys()) == 5 + count
     with zipfile.ZipFile(tmp_path / "a.zip") as oracle:
         assert oracle.read("0/0/0.png") == b"new"
@@ -267,9 +263,7 @@ def test_a_broken_tile_fails_alone(tmp_path: Path, name: str) -> None:
     assert peak < 4 << 20
     assert "1/1/0" in str(caught.value)
     for number in (0, 1, 3, 4):
-        tile = tileset.tile(*PLACES[number])
-        assert tile is not None
-        assert tile.data == entries[number].data
+        assert data_of(tileset, *PLACES[number]) == entries[number].data
 
 
 @pytest.mark.parametrize(

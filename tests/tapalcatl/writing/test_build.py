@@ -23,15 +23,14 @@ from comal.tapalcatl import Generation1, NewTile, TapalcatlWarning
 from comal.tapalcatl.addressing import Template
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource
 from comal.tapalcatl.containers.export import IterableSource
-from comal.tapalcatl.layout import (
-    Layout,
-    TreeLayout,
-)
+from comal.tapalcatl.layout import Layout, TreeLayout
 from comal.tapalcatl.spec import TileSetMetadata
 from comal.tapalcatl.writing import building
 from tests.support import files_below
 from tests.tapalcatl.making import (
+    data_of,
     listed,
+    names_and_data,
     payload,
     picture,
     pyramid,
@@ -55,14 +54,9 @@ def test_every_tile_is_where_arithmetic_says(tmp_path: Path) -> None:
     tiles = pyramid(5)
     made = tapalcatl.build(listed(tiles), tmp_path / "out", materialized_zooms=[0, 4])
     assert (made.tiles, made.min_zoom, made.max_zoom) == (len(tiles), 0, 5)
-    assert unzipped(tmp_path / "out") == {
-        f"{z}/{x}/{y}.png": data for (z, x, y), data in tiles.items()
-    }
+    assert unzipped(tmp_path / "out") == names_and_data(tiles)
     with tapalcatl.open(tmp_path / "out" / "meta.json") as tileset:
-        for key, data in tiles.items():
-            tile = tileset.tile(*key)
-            assert tile is not None
-            assert tile.data == data
+        assert all(data_of(tileset, *key) == data for key, data in tiles.items())
     for root, said in comments(tmp_path / "out").items():
         assert said["root"] == root
         assert said["formats"] == {"png": "image/png"}
@@ -102,10 +96,7 @@ def test_only_what_is_not_compressed_is_deflated(tmp_path: Path, kind: str) -> N
     small = {"json": {8}, "png": {0}, "mvt": {0}}
     assert methods == small.get(kind, methods)
     with tapalcatl.open(tmp_path / "out") as tileset:
-        for key, data in tiles.items():
-            tile = tileset.tile(*key)
-            assert tile is not None
-            assert tile.data == data
+        assert all(data_of(tileset, *key) == data for key, data in tiles.items())
 
 
 def test_compression_by_choice(tmp_path: Path) -> None:
@@ -203,10 +194,7 @@ def test_any_pyramid_in_any_layout_comes_back(
     tapalcatl.build(listed(tiles), out, metatile=metatile, materialized_zooms=zooms)
     with tapalcatl.open(out) as tileset:
         assert {tuple(key) for key in tileset.keys().tolist()} == keys
-        for key, data in tiles.items():
-            tile = tileset.tile(*key)
-            assert tile is not None
-            assert tile.data == data
+        assert all(data_of(tileset, *key) == data for key, data in tiles.items())
     assert tapalcatl.check(out, level="full").ok
 
 
@@ -318,15 +306,10 @@ def test_generation_1(tmp_path: Path) -> None:
             max_detail_zoom=settings1.max_detail_zoom,
         )
         with tileset:
-            for key, data in tiles.items():
-                tile = tileset.tile(*key, ext="mvt")
-                assert tile is not None
-                assert tile.data == data
+            assert all(data_of(tileset, *key, ext="mvt") == data for key, data in tiles.items())
             back = tapalcatl.build(tileset, tmp_path / f"back{number}")
         assert back.tiles == len(tiles)
-        assert unzipped(tmp_path / f"back{number}") == {
-            f"{z}/{x}/{y}.mvt": data for (z, x, y), data in tiles.items()
-        }
+        assert unzipped(tmp_path / f"back{number}") == names_and_data(tiles, "mvt")
 
 
 def test_what_cannot_be_built(tmp_path: Path) -> None:
@@ -379,9 +362,7 @@ def test_a_broken_build_is_gone_on_with(tmp_path: Path) -> None:
     made = tapalcatl.build(source, tmp_path / "out", **layout)
     source.close()
     assert made.kept == len(finished) - 1
-    assert unzipped(tmp_path / "out") == {
-        f"{z}/{x}/{y}.png": data for (z, x, y), data in tiles.items()
-    }
+    assert unzipped(tmp_path / "out") == names_and_data(tiles)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -456,27 +437,6 @@ def test_paths_are_what_the_template_says(text: str) -> None:
     assert second.path((4, 11, 7)) == Template(text).address((4, 11, 7))
 
 
-def test_one_large_archive_is_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Above what is held at once, an archive goes out block by block while the next one is read.
-    streamed = []
-    real = building.ArchiveWriter._one
-
-    def one(writer: Any, owner: int, squares: Any) -> Any:
-        streamed.append(owner)
-        return real(writer, owner, squares)
-
-    monkeypatch.setattr(building.ArchiveWriter, "_one", one)
-    monkeypatch.setattr(building, "HELD", 2_000)
-    monkeypatch.setattr(building, "_BLOCK", 1_000)
-    tiles = pyramid(5)
-    write_mbtiles(tmp_path / "a.mbtiles", tiles)
-    for zooms in ([0], [0, 3]):
-        out = tmp_path / f"out{len(zooms)}"
-        tapalcatl.build(tmp_path / "a.mbtiles", out, metatile=1, materialized_zooms=zooms)
-        assert unzipped(out) == {f"{z}/{x}/{y}.png": data for (z, x, y), data in tiles.items()}
-        assert streamed
-
-
 def test_read_ahead_keeps_the_order_and_stops_at_an_error() -> None:
     squares = [Square(4, x, 0, 1) for x in range(9)]
     asked: list[int] = []
@@ -513,7 +473,7 @@ def test_a_half_archive_is_written_again(tmp_path: Path) -> None:
     written[0].write_bytes(written[0].read_bytes()[:-30])
     made = tapalcatl.build(tmp_path / "a.mbtiles", tmp_path / "out", **options)
     assert made.kept == len(written) - 1
-    assert unzipped(tmp_path / "out") == {f"{z}/{x}/{y}.png": d for (z, x, y), d in tiles.items()}
+    assert unzipped(tmp_path / "out") == names_and_data(tiles)
 
 
 def loose(folder: Path, names: Mapping[str, bytes]) -> Path:

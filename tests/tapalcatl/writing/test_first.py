@@ -16,7 +16,7 @@ from comal.errors import ConflictError, InvalidInputError
 from comal.storage.replacing import changing_files
 from comal.storage.targetlock import locked
 from comal.tapalcatl import Generation1
-from tests.tapalcatl.making import PNG, listed, payload, pyramid
+from tests.tapalcatl.making import PNG, data_of, listed, payload, pyramid
 
 NEW = PNG + b"another one"
 SETTINGS: dict[str, Any] = {"metatile": 2, "layer": "all", "layout": "prefix-hash", "prefix": "abc"}
@@ -50,9 +50,7 @@ def test_a_tile_is_put_where_servers_look_for_it(tree: Path) -> None:
     expected = {name: payload(*key) for name, key in was.items()}
     assert entries(at(tree, 2, 2, 1)) == {**expected, "1/1/0.png": NEW}
     with tapalcatl.open(tree, **SETTINGS) as tileset:
-        tile = tileset.tile(3, 5, 2)
-        assert tile is not None
-        assert tile.data == NEW
+        assert data_of(tileset, 3, 5, 2) == NEW
 
 
 def test_an_archive_that_is_missing_is_made(tree: Path) -> None:

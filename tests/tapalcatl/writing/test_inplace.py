@@ -30,7 +30,16 @@ from comal.storage.targetlock import LeftoverWarning, locked
 from comal.ziparchive import directory_plan
 from tests.server.asking import ask
 from tests.tapalcatl import odd
-from tests.tapalcatl.making import PNG, listed, payload, picture, pyramid, unzipped
+from tests.tapalcatl.making import (
+    PNG,
+    data_of,
+    listed,
+    names_and_data,
+    payload,
+    picture,
+    pyramid,
+    unzipped,
+)
 
 NEW = PNG + b"another one"
 
@@ -83,9 +92,7 @@ def test_an_open_tileset_sees_the_new_tile(tree: Path) -> None:
     with tapalcatl.open(tree, recheck=0) as tileset:
         assert tileset.tile(3, 2, 2) is not None
         tapalcatl.put(tree, [(3, 2, 2, NEW)])
-        tile = tileset.tile(3, 2, 2)
-    assert tile is not None
-    assert tile.data == NEW
+        assert data_of(tileset, 3, 2, 2) == NEW
 
 
 def test_delete_leaves_the_bytes(archive: Path) -> None:
@@ -104,9 +111,7 @@ def test_delete_of_one_format(tree: Path) -> None:
     tapalcatl.put(tree, [(3, 2, 2, b'{"a": 1}')])
     assert tapalcatl.delete(tree, [(3, 2, 2)], ext="png").deleted == 1
     with tapalcatl.open(tree) as tileset:
-        tile = tileset.tile(3, 2, 2)
-    assert tile is not None
-    assert tile.data == b'{"a": 1}'
+        assert data_of(tileset, 3, 2, 2) == b'{"a": 1}'
 
 
 def test_a_tileset_grows(tree: Path) -> None:
@@ -156,9 +161,7 @@ def test_a_missing_archive_is_made_where_the_hash_of_the_others_leads(
     assert (tree / key(2, 3, 3)).is_file()
     with tapalcatl.open(tree) as tileset:
         for place, data in tiles.items():
-            tile = tileset.tile(*place)
-            assert tile is not None
-            assert tile.data == data
+            assert data_of(tileset, *place) == data
 
 
 def test_tiles_of_another_archive_are_refused(archive: Path) -> None:
@@ -219,7 +222,7 @@ def test_many_tiles_into_one_archive(tmp_path: Path) -> None:
     tiles = pyramid(5)
     changed = tapalcatl.put(path, listed(tiles), durable=False)
     assert (changed.added, changed.replaced) == (len(tiles) - 1, 1)
-    assert content(path) == {f"{z}/{x}/{y}.png": data for (z, x, y), data in tiles.items()}
+    assert content(path) == names_and_data(tiles)
     with zipfile.ZipFile(path) as opened:
         assert json.loads(opened.comment)["maxzoom"] == 5
 
@@ -290,7 +293,7 @@ def test_space_and_compaction(tree: Path, archive: Path) -> None:
     for number in range(3):
         tapalcatl.put(tree, [(3, 2, 2, NEW + bytes([number]))])
     tapalcatl.put(tree, [(3, 2, 2, payload(3, 2, 2))])
-    assert unzipped(tree) == {f"{z}/{x}/{y}.png": data for (z, x, y), data in pyramid(3).items()}
+    assert unzipped(tree) == names_and_data(pyramid(3))
     used = tapalcatl.space(tree)
     assert used.dead > 4 * 46 * 4
     assert used.live == clean.live

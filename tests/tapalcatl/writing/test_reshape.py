@@ -52,10 +52,7 @@ def test_another_layout(tree: Path, tmp_path: Path, layout: tuple[int, list[int]
     with tapalcatl.open(tree) as old:
         own = old.metadata
     tapalcatl.remetatile(
-        tmp_path / "new",
-        back,
-        metatile=own.metatile,
-        materialized_zooms=own.materialized_zooms,
+        tmp_path / "new", back, metatile=own.metatile, materialized_zooms=own.materialized_zooms
     )
     assert {path.relative_to(back): path.read_bytes() for path in back.rglob("*.*")} == {
         path.relative_to(tree): path.read_bytes() for path in tree.rglob("*.*")

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from comal import tapalcatl
 from comal.cli import root
 from comal.errors import InvalidInputError
-from tests.tapalcatl.making import Key, listed, picture, pyramid, unzipped
+from tests.tapalcatl.making import Key, data_of, listed, picture, pyramid, unzipped
 
 PLAIN = {key: picture(number) for number, key in enumerate(pyramid(2))}
 DARK = {key: picture(100 + number) for number, key in enumerate(pyramid(3, first=1))}
@@ -96,9 +96,7 @@ def test_a_variant_of_an_open_tileset(tmp_path: Path, name: str) -> None:
         tapalcatl.put(target, [(0, 0, 0, picture(9))], variant="light")
         light.refresh()
         light.archives.clear()
-        tile = light.tile(0, 0, 0)
-        assert tile is not None
-        assert tile.data == picture(9)
+        assert data_of(light, 0, 0, 0) == picture(9)
         assert light.tile(1, 0, 0) is None
 
 

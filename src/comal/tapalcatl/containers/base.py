@@ -21,10 +21,7 @@ from comal.tapalcatl.containers.content import extension
 from comal.tapalcatl.spec import TileSetMetadata
 from comal.tapalcatl.wire import Int64s, Keys, suffix_of
 from comal.ziparchive import wire
-from comal.ziparchive.headermaking import (
-    checksums,
-    payload_sizes,
-)
+from comal.ziparchive.headermaking import checksums, payload_sizes
 
 SIDE: Final = 16
 """Tiles of a square per side, at most."""

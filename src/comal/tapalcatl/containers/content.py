@@ -19,12 +19,7 @@ import numpy.typing as npt
 from comal import strictjson
 from comal.errors import ComalError
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.tapalcatl.spec import (
-    MAX_ZOOM,
-    MEDIA_TYPES,
-    Bounds,
-    TileSetMetadata,
-)
+from comal.tapalcatl.spec import MAX_ZOOM, MEDIA_TYPES, Bounds, TileSetMetadata
 
 GZIP: Final = "gzip"
 

@@ -48,13 +48,7 @@ from comal.tapalcatl.containers.folder import Folder, check_scheme, folder_sink
 from comal.tapalcatl.containers.mbtiles import MBTiles, mbtiles_sink
 from comal.tapalcatl.containers.pmtiles import PMTiles, pmtiles_sink
 from comal.tapalcatl.containers.pmtileswire import tile_ids
-from comal.tapalcatl.containers.survey import (
-    Choice,
-    Order,
-    TileSink,
-    plain_tiles,
-    pyramid,
-)
+from comal.tapalcatl.containers.survey import Choice, Order, TileSink, plain_tiles, pyramid
 from comal.tapalcatl.containers.tilesets import TileSetSource
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import MAX_ZOOM, META, Headers, TileSetMetadata, entry_comment

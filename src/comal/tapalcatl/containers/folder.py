@@ -39,11 +39,7 @@ from comal.storage.targetlock import Owns, write_errors
 from comal.storage.targets import new_folder
 from comal.tapalcatl.containers.base import Square, TileIndex, Tiles, TileSource, empty_tiles
 from comal.tapalcatl.containers.content import hinted, json_values, metadata_of
-from comal.tapalcatl.containers.survey import (
-    Choice,
-    Pyramid,
-    TileSink,
-)
+from comal.tapalcatl.containers.survey import Choice, Pyramid, TileSink
 from comal.tapalcatl.spec import MAX_ZOOM, TileSetMetadata
 from comal.tapalcatl.wire import Keys, scales_of
 

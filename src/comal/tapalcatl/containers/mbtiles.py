@@ -34,11 +34,7 @@ from comal.storage.location import parse_href
 from comal.storage.targets import new_file
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource, empty_tiles
 from comal.tapalcatl.containers.content import hinted, mbtiles_rows, metadata_of
-from comal.tapalcatl.containers.survey import (
-    Choice,
-    Pyramid,
-    TileSink,
-)
+from comal.tapalcatl.containers.survey import Choice, Pyramid, TileSink
 from comal.tapalcatl.spec import MAX_ZOOM
 from comal.tapalcatl.wire import Keys
 

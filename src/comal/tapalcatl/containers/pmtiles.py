@@ -21,12 +21,7 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from comal.errors import (
-    InvalidMetadataError,
-    LimitExceededError,
-    ObjectChangedError,
-    shown,
-)
+from comal.errors import InvalidMetadataError, LimitExceededError, ObjectChangedError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.parallel import ByteCache
 from comal.plan import ByteRange, Head
@@ -49,11 +44,7 @@ from comal.tapalcatl.containers.pmtileswire import (
     tile_ids,
     tiles_of,
 )
-from comal.tapalcatl.containers.survey import (
-    Choice,
-    Pyramid,
-    TileSink,
-)
+from comal.tapalcatl.containers.survey import Choice, Pyramid, TileSink
 from comal.tapalcatl.spec import TileSetMetadata
 from comal.tapalcatl.wire import BASES, Int64s, Keys
 from comal.ziparchive.local import runs

@@ -195,10 +195,7 @@ class Pyramid:
     def metadata(self) -> TileSetMetadata:
         """What the source says, with the zooms and bounds that hold."""
         return replace(
-            self.source.metadata,
-            min_zoom=self.min_zoom,
-            max_zoom=self.max_zoom,
-            bounds=self.bounds,
+            self.source.metadata, min_zoom=self.min_zoom, max_zoom=self.max_zoom, bounds=self.bounds
         )
 
 
@@ -275,9 +272,7 @@ def scaled(said: Said, suffixes: Iterable[str]) -> Said:
     """Metadata whose scales take in those of some tiles."""
     scales: list[float] = [split_suffix(suffix)[0] for suffix in suffixes]
     return replace(
-        said,
-        min_scale=min([said.min_scale, *scales]),
-        max_scale=max([said.max_scale, *scales]),
+        said, min_scale=min([said.min_scale, *scales]), max_scale=max([said.max_scale, *scales])
     )
 
 

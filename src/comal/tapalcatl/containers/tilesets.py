@@ -26,10 +26,7 @@ from comal.grid.cover import bbox_ranges, geometry_ranges, in_ranges, range_cell
 from comal.grid.quadbin import cells, tiles
 from comal.lazy import shapely
 from comal.parallel import results
-from comal.tapalcatl.addressing import (
-    common,
-    union,
-)
+from comal.tapalcatl.addressing import common, union
 from comal.tapalcatl.containers.base import (
     UNKNOWN_TIME,
     Square,
@@ -41,10 +38,7 @@ from comal.tapalcatl.containers.base import (
     named,
 )
 from comal.tapalcatl.containers.content import kinds_of
-from comal.tapalcatl.layout import (
-    InArchive,
-    MetatileLayout,
-)
+from comal.tapalcatl.layout import InArchive, MetatileLayout
 from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.index import Record
 from comal.tapalcatl.reading.tile import check_local_name, refuse

@@ -25,12 +25,7 @@ import pyarrow.compute as pc
 from comal.errors import Problem
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Fetch, Plan, Tail
-from comal.tapalcatl.spec import (
-    ArchiveMetadata,
-    TapalcatlWarning,
-    Tile,
-    read_comment,
-)
+from comal.tapalcatl.spec import ArchiveMetadata, TapalcatlWarning, Tile, read_comment
 from comal.tapalcatl.wire import (
     Int64s,
     TileNames,
@@ -282,10 +277,7 @@ class ArchiveIndex:
 
 
 def index_plan(
-    where: str,
-    tail: int = TAIL,
-    limits: Limits = DEFAULT_LIMITS,
-    prefix: bytes = b"",
+    where: str, tail: int = TAIL, limits: Limits = DEFAULT_LIMITS, prefix: bytes = b""
 ) -> Plan[ArchiveIndex]:
     """Fetch the directory of an archive: the last `tail` bytes, more only where it is longer."""
     data, end = yield from directory_bytes_plan("", tail, limits, where=where)

@@ -38,13 +38,7 @@ from comal.tapalcatl.addressing import (
     union_of,
     usual_headers,
 )
-from comal.tapalcatl.layout import (
-    ArchiveLayout,
-    InArchive,
-    Layout,
-    MetatileLayout,
-    TreeLayout,
-)
+from comal.tapalcatl.layout import ArchiveLayout, InArchive, Layout, MetatileLayout, TreeLayout
 from comal.tapalcatl.reading.archives import ArchiveFiles, Archives, ReadOptions
 from comal.tapalcatl.reading.index import ArchiveIndex
 from comal.tapalcatl.reading.tileset import TileSet

@@ -19,12 +19,7 @@ from comal.errors import InvalidMetadataError, LimitExceededError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Plan, run
 from comal.tapalcatl.reading.archives import OpenArchive
-from comal.tapalcatl.reading.index import (
-    BAD,
-    ENCRYPTED,
-    Fields,
-    Record,
-)
+from comal.tapalcatl.reading.index import BAD, ENCRYPTED, Fields, Record
 from comal.tapalcatl.spec import CONTENT_ENCODING, CONTENT_TYPE, OCTETS, Headers
 from comal.tapalcatl.wire import key_tile, suffix_of
 from comal.ziparchive import DEFLATE, STORE, extracted

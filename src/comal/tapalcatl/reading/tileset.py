@@ -23,19 +23,9 @@ from comal.storage import Source, open_again
 from comal.storage.source import Closing, same_version
 from comal.tapalcatl import spec
 from comal.tapalcatl.addressing import with_formats
-from comal.tapalcatl.layout import (
-    ArchiveLayout,
-    Spot,
-)
-from comal.tapalcatl.reading.archives import (
-    ArchiveFiles,
-    Archives,
-    OpenArchive,
-)
-from comal.tapalcatl.reading.index import (
-    Fields,
-    Record,
-)
+from comal.tapalcatl.layout import ArchiveLayout, Spot
+from comal.tapalcatl.reading.archives import ArchiveFiles, Archives, OpenArchive
+from comal.tapalcatl.reading.index import Fields, Record
 from comal.tapalcatl.reading.tile import (
     StoredTile,
     Tile,

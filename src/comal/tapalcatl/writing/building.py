@@ -28,19 +28,10 @@ from comal.public import takes, warn
 from comal.storage import open_source
 from comal.storage.kinds import check_ending
 from comal.storage.targetlock import write_errors
-from comal.tapalcatl.addressing import (
-    Generation1,
-    Template,
-    tilejson_files,
-)
+from comal.tapalcatl.addressing import Generation1, Template, tilejson_files
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource, concatenated, no_tiles
 from comal.tapalcatl.containers.export import opened
-from comal.tapalcatl.containers.survey import (
-    Dealt,
-    bounds_of,
-    dealt,
-    scaled,
-)
+from comal.tapalcatl.containers.survey import Dealt, bounds_of, dealt, scaled
 from comal.tapalcatl.layout import (
     ArchiveLayout,
     MetatileLayout,
@@ -70,11 +61,12 @@ from comal.tapalcatl.writing.entries import (
     rules_of,
 )
 from comal.tapalcatl.writing.targets import (
+    TREE,
     Workplace,
     check_one,
+    first_generation,
     is_archive,
     place_of_one,
-    tree_kind,
     workplace,
 )
 from comal.ziparchive import ZipWriter, check_plan, directory_plan, packed_archives
@@ -199,7 +191,9 @@ def build(
             )
         else:
             fingerprint = _fingerprint(tiles, arrangement, rules, plan) if resume else b""
-            kind = tree_kind(wanted.version, wanted.generation1)
+            kind = TREE
+            if isinstance(arrangement, MetatileLayout):
+                kind = first_generation(arrangement.settings)
             placing = workplace(
                 out, fingerprint, kind, source, overwrite=overwrite, durable=durable
             )

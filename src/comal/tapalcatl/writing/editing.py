@@ -29,23 +29,10 @@ from comal.storage.location import parse_href, shown_path
 from comal.storage.replacing import Change, NextVersion, changing_file, changing_files, state_of
 from comal.storage.targetlock import CHANGE, write_errors
 from comal.storage.targets import local_path
-from comal.tapalcatl.addressing import (
-    Generation1,
-    Template,
-    archive_bounds,
-    union,
-)
-from comal.tapalcatl.containers.survey import (
-    dealt,
-    extents_of,
-    grown,
-)
+from comal.tapalcatl.addressing import Generation1, Template, archive_bounds, union
+from comal.tapalcatl.containers.survey import dealt, extents_of, grown
 from comal.tapalcatl.containers.tilesets import TileSetSource
-from comal.tapalcatl.layout import (
-    Layout,
-    MetatileLayout,
-    TreeLayout,
-)
+from comal.tapalcatl.layout import Layout, MetatileLayout, TreeLayout
 from comal.tapalcatl.reading.archives import ArchiveFiles
 from comal.tapalcatl.reading.opening import open as open_tileset
 from comal.tapalcatl.spec import (

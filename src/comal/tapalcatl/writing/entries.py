@@ -38,11 +38,7 @@ from comal.tapalcatl.wire import (
     ut_field,
 )
 from comal.ziparchive import DEFLATE, STORE, Details
-from comal.ziparchive.headermaking import (
-    FEW,
-    checksums,
-    payload_sizes,
-)
+from comal.ziparchive.headermaking import FEW, checksums, payload_sizes
 
 COMPRESSION: Final = ("auto", "store", "deflate")
 FIXED: Final = "fixed"

@@ -15,18 +15,10 @@ from comal.storage import Source, several
 from comal.tapalcatl.containers.base import TileSource
 from comal.tapalcatl.containers.export import opened
 from comal.tapalcatl.containers.tilesets import Area, MergedSource, PartOptions, TileSetSource
-from comal.tapalcatl.layout import (
-    DIRECTORY_LIMIT,
-    Layout,
-    TreeLayout,
-    directory_bytes,
-)
+from comal.tapalcatl.layout import DIRECTORY_LIMIT, Layout, TreeLayout, directory_bytes
 from comal.tapalcatl.reading.opening import open as open_tileset
 from comal.tapalcatl.reading.tileset import TileSet
-from comal.tapalcatl.writing.building import (
-    Built,
-    build,
-)
+from comal.tapalcatl.writing.building import Built, build
 from comal.tapalcatl.writing.entries import SOURCE
 from comal.tapalcatl.writing.targets import is_archive
 

@@ -28,9 +28,7 @@ from comal.storage.targetlock import (
 from comal.storage.targets import new_file, publish_folder, target_of
 from comal.tapalcatl.addressing import Generation1
 from comal.tapalcatl.containers.survey import Dealt
-from comal.tapalcatl.spec import (
-    META,
-)
+from comal.tapalcatl.spec import META
 from comal.tapalcatl.wire import parse_name
 
 _FIELD = re.compile(r"\{([^{}]*)\}")
@@ -94,11 +92,6 @@ def first_generation(layout: Generation1) -> Kind:
         return owns if any(fits(name) for name in names) else None
 
     return Kind(f"a tileset of Tapalcatl 1 with the layout {layout.pattern}", claim)
-
-
-def tree_kind(version: int, layout: Generation1 | None) -> Kind:
-    """Trees of a version; of Tapalcatl 1 with a layout."""
-    return TREE if version == 2 else first_generation(layout or Generation1())
 
 
 def _is_archive(file: BinaryIO) -> bool:

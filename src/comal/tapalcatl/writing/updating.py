@@ -25,17 +25,8 @@ from comal.storage.targets import local_path
 from comal.tapalcatl.addressing import Generation1
 from comal.tapalcatl.containers.base import Tiles, TileSource, concatenated
 from comal.tapalcatl.containers.export import IterableSource, opened
-from comal.tapalcatl.containers.survey import (
-    Dealt,
-    dealt,
-    extents_of,
-    grown,
-    scaled,
-)
-from comal.tapalcatl.layout import (
-    MetatileLayout,
-    trimmed_comment,
-)
+from comal.tapalcatl.containers.survey import Dealt, dealt, extents_of, grown, scaled
+from comal.tapalcatl.layout import MetatileLayout, trimmed_comment
 from comal.tapalcatl.reading.tile import other_tile
 from comal.tapalcatl.spec import (
     MAX_ZOOM,
@@ -460,10 +451,7 @@ class Space:
 
 
 def space(
-    target: Location,
-    *,
-    generation1: Generation1 | None = None,
-    progress: Progress | None = None,
+    target: Location, *, generation1: Generation1 | None = None, progress: Progress | None = None
 ) -> Space:
     """How much of an archive or a tileset is dead: left behind by updates.
 
