@@ -303,18 +303,22 @@ def check_schema(schema: Any, limits: Limits, where: str) -> None:
     """
     limits.check("table_columns", len(schema), where)
     _check_names(list(schema), limits, where)
-    for field in schema:
-        limits.check("table_nesting", _depth(field.type), f"{where}, column {shown(field.name)}")
+    if len(schema):
+        depth, name = max((_depth(field.type), field.name) for field in schema)
+        limits.check("table_nesting", depth, f"{where}, column {shown(name)}")
 
 
 def _check_names(fields: list[Any], limits: Limits, where: str) -> None:
     counts = Counter(field.name for field in fields)
+    if counts:
+        size, name = max((len(name.encode("utf-8", "surrogatepass")), name) for name in counts)
+        limits.check("column_name_bytes", size, f"{where}, column {shown(name)}")
     for name, count in counts.items():
-        place = f"{where}, column {shown(name)}"
-        limits.check("column_name_bytes", len(name.encode("utf-8", "surrogatepass")), place)
         if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in name):
+            place = f"{where}, column {shown(name)}"
             raise InvalidMetadataError("column name holds control characters", where=place)
         if count > 1:
+            place = f"{where}, column {shown(name)}"
             raise InvalidMetadataError("column name stands twice", where=place)
     for field in fields:
         if pa.types.is_nested(field.type):
