@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -579,8 +580,12 @@ def test_a_set_is_taken_back_after_a_kill(tmp_path: Path) -> None:
         assert done.returncode == -signal.SIGKILL, done.stderr
         left = targets.left_beside(folder / "b") or targets.left_beside(folder / "set")
         assert left == [folder / ".set.comal-part"]
-        assert targets.clean(folder / "b") or targets.clean(folder / "set")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", targetlock.KeptWarning)
+            assert targets.clean(folder / "b") or targets.clean(folder / "set")
         after = contents(folder)
+        if after != before:  # what has been replaced is not removed by whoever cleans up
+            assert after.pop("d.old/x") == OLD
         assert after in (before, new)
         assert not targets.left_beside(folder / "set")
         ends.append(after == new)
@@ -607,36 +612,65 @@ def test_the_next_writer_tells_what_was_left(tmp_path: Path) -> None:
     assert listing(tmp_path) == [".other.comal-part", ".out.part", "out"]
 
 
-BUILD = """
+LATE = """
 import os, signal, sys
 from pathlib import Path
 from comal import tapalcatl
 from comal.storage import targets
+from comal.storage.kinds import Kind
 
-folder, data = Path(sys.argv[1]), sys.argv[2].encode()
-if "kill" in sys.argv[3:]:
+folder, how, data = Path(sys.argv[1]), sys.argv[2], sys.argv[3].encode()
+if "kill" in sys.argv[4:]:
     targets._remove_old = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-for z in range(3):
-    (folder / f"tiles/{z}/0").mkdir(parents=True, exist_ok=True)
-    (folder / f"tiles/{z}/0/0.bin").write_bytes(data)
-    os.utime(folder / f"tiles/{z}/0/0.bin", (0, 0))
-tapalcatl.build(folder / "tiles", folder / "out", overwrite=True, metatile=1)
+kind = Kind("anything", lambda _: lambda name: name == "data")
+if how == "folder":
+    with targets.new_folder(folder / "out", True, kind) as part:
+        (part / "data").write_bytes(data)
+elif how == "set":
+    with targets.new_set(folder / "set", True) as made:
+        part = made.add("out", kind, folder=True)
+        part.mkdir()
+        (part / "data").write_bytes(data)
+        made.publish()
+else:
+    for z in range(3):
+        (folder / f"tiles/{z}/0").mkdir(parents=True, exist_ok=True)
+        (folder / f"tiles/{z}/0/0.bin").write_bytes(data)
+        os.utime(folder / f"tiles/{z}/0/0.bin", (0, 0))
+    tapalcatl.build(folder / "tiles", folder / "out", overwrite=True, metatile=1)
 """
 
 
-def test_an_old_folder_is_no_build_to_be_gone_on_with(tmp_path: Path) -> None:
-    """A writer is killed when the new folder is in place, and the old one where that was built."""
+def late(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "always", "-c", LATE, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
-    def build(*words: str) -> int:
-        command = [sys.executable, "-W", "ignore", "-c", BUILD, str(tmp_path), *words]
-        return subprocess.run(command, timeout=120, check=False).returncode
 
-    assert build("old") == 0
-    assert build("new", "kill") == -signal.SIGKILL
+@pytest.mark.parametrize("how", ["folder", "set", "build"])
+@pytest.mark.parametrize("mend", ["again", "clean"])
+def test_a_letter_in_the_old_folder_of_a_killed_writer_stays(
+    tmp_path: Path, how: str, mend: str
+) -> None:
+    """The writer is killed when the new folder is in place, and somebody writes into the old.
+
+    Nor is that old folder taken for a build that can be gone on with.
+    """
+    assert late(tmp_path, how, "old").returncode == 0
+    old, inode = contents(tmp_path / "out"), (tmp_path / "out").stat().st_ino
+    assert late(tmp_path, how, "new", "kill").returncode == -signal.SIGKILL
     new = contents(tmp_path / "out")
-    assert build("new") == 0
+    assert new.keys() == old.keys()
+    assert new != old
+    (left,) = (path for path in tmp_path.rglob("*") if path.stat().st_ino == inode)
+    (left / "letter").write_bytes(OLD)
+    if mend == "again":
+        done = late(tmp_path, how, "new")
+        assert done.returncode == 0, done.stderr
+        assert "the old one is kept as out.old" in done.stderr
+    else:
+        with pytest.warns(targetlock.KeptWarning, match=r"kept as out\.old"):
+            targets.clean(tmp_path / ("set" if how == "set" else "out"))
     assert contents(tmp_path / "out") == new
-    assert [name for name in listing(tmp_path) if not name.endswith("comal-lock")] == [
-        "out",
-        "tiles",
-    ]
+    assert contents(tmp_path / "out.old") == {**old, "letter": OLD}
+    hidden = [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+    assert all(name.endswith("comal-lock") for name in hidden), hidden

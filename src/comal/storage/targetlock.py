@@ -47,14 +47,17 @@ _EXCHANGE = 2
 # A file name may have 255 bytes; dots, digits and suffix need 28 of them.
 _NAME_BYTES = 200
 
-PART, OLD, WORK, SPOOL, BUILD, LOCK = "part", "old", "work", "spool", "build", "lock"
-STALE = (PART, OLD, WORK, SPOOL, BUILD)
-"""What a killed writer may leave: the new target, the old one on its way out, files that are only
-needed meanwhile, and a build that can be gone on with. An empty lock file says nothing."""
+PART, WORK, SPOOL, BUILD, LOCK = "part", "work", "spool", "build", "lock"
+OLD, ASIDE = "old", "aside"
+STALE = (PART, WORK, SPOOL, BUILD, OLD, ASIDE)
+"""What a killed writer may leave: the new target, files that are needed meanwhile, a build to be
+gone on with, and an old folder on its way out. An empty lock file says nothing."""
 CHANGE = ".meta.json.change"
 """The journal of a change of several files, in the folder of these (`comal.storage.replacing`)."""
 JOURNAL = "comal-journal.json"
 """In a folder of new files: which of them take whose place, while they get their names."""
+DONE = "comal-done.json"
+"""The same, once they have them: folders beside it are old ones, on their way out."""
 NEXT = r"\.[0-9a-f]{16}\.next"
 _MADE = re.compile(rf"\.(.+)(?:\.comal-(?:{'|'.join((*STALE, LOCK))})|{NEXT})", re.DOTALL)
 
@@ -66,6 +69,10 @@ _COUNTED = 1000
 
 class LeftoverWarning(UserWarning):
     """A writer that was killed had left something, which is removed now."""
+
+
+class KeptWarning(UserWarning):
+    """A writer that was killed had left an old folder, into which others may have written."""
 
 
 def hidden(target: Path, what: str) -> Path:
@@ -222,12 +229,29 @@ def remove_left(path: Path, target: Path) -> None:
     """Remove what a killed writer of a target has left, and tell of it."""
     with write_errors("cannot remove what a killed writer has left", path):
         undone = take_back(path)
+        for folder, owner in _old_folders(path, target):
+            kept = set_aside(folder, owner).name
+            text = f"{shown_path(owner)}: a writer was killed when it had replaced the folder"
+            warnings.warn(KeptWarning(f"{text}; the old one is kept as {kept}"), stacklevel=6)
         discard(path)
     did = "took back what it had begun" if undone else "removed what it had left"
     warnings.warn(
         LeftoverWarning(f"{shown_path(target)}: a writer was killed; {did}: {path.name}"),
         stacklevel=6,
     )
+
+
+def _old_folders(path: Path, target: Path) -> list[tuple[Path, Path]]:
+    """Replaced folders in what a killed writer has left, each with the name that it had.
+
+    They are not removed: nobody knows any more what in them is not of the archive.
+    """
+    found = []
+    if path in (hidden(target, OLD), hidden(target, ASIDE)):
+        found = [(path, target)]
+    elif (path / DONE).exists():
+        found = [(one, path.with_name(one.name.removesuffix(".old"))) for one in path.iterdir()]
+    return [one for one in found if one[0].is_dir() and not one[0].is_symlink()]
 
 
 # -- an old folder ---------------------------------------------------------------------------------
@@ -336,7 +360,7 @@ def publish_set(part: Path, names: Sequence[str], gone: Sequence[str]) -> None:
         for name in gone:
             (home / name).rename(part / name)
         sync_folder(home)
-        (part / JOURNAL).unlink()
+        (part / JOURNAL).rename(part / DONE)
         sync_folder(part)
     except BaseException:  # also on Ctrl-C: nothing half done may stay
         take_back(part)

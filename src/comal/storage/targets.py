@@ -33,6 +33,7 @@ from comal.storage.kinds import NOTHING, Kind, check_target, existing
 from comal.storage.location import parse_href, shown_path
 from comal.storage.replacing import settle, state_of
 from comal.storage.targetlock import (
+    ASIDE,
     CHANGE,
     JOURNAL,
     LOCK,
@@ -258,11 +259,17 @@ def publish_folder(part: Path, target: Path, owns: Owns, *, overwrite: bool) -> 
         _publish_new(part, target)
         return
     owns = own_files(target, owns)
-    exchange(part, target, hidden(target, OLD))
+    # Its name tells whoever comes after a kill that this may be the old folder.
+    old = part.rename(hidden(target, OLD))
+    try:
+        exchange(old, target, hidden(target, ASIDE))
+    except BaseException:
+        old.rename(part)
+        raise
     try:
         sync_folder(target.parent)
     finally:
-        _remove_old(part, target, owns)
+        _remove_old(old, target, owns)
 
 
 def _remove_old(old: Path, target: Path, owns: Owns) -> None:
@@ -271,10 +278,8 @@ def _remove_old(old: Path, target: Path, owns: Owns) -> None:
         remove_own(old, owns)
         if not os.path.lexists(old):
             return
-    if next(strangers(old, owns), None) is not None:
-        kept = set_aside(old, target)
-    else:
-        kept = old.rename(hidden(target, OLD))
+    has_strangers = next(strangers(old, owns), None) is not None
+    kept = set_aside(old, target) if has_strangers else old
     raise StorageError(
         "the new folder is in place, but not all files of the old one could be removed",
         where=shown_path(target),
