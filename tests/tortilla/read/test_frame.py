@@ -28,6 +28,9 @@ def test_items_of_bytes_and_of_files(tmp_path: Path) -> None:
     assert frame.tail(1).read("roi/y") == b"deep"
     assert frame.read("roi").read_bytes() == [b"inside", b"deep"]
     assert "1 nested" in repr(frame)
+    deep = frame.flatten().where("\"internal:path\" = 'roi/y'")
+    part = tortilla.open(tortilla.compile(deep, tmp_path / "part.tortilla"))
+    assert (part[spec.ID].to_pylist(), part.read_bytes()) == (["y"], [b"deep"])
 
     async def everything() -> None:
         again = await tortilla.open_async(path)

@@ -1,0 +1,285 @@
+"""Samples by box and by time: against shapely, rasterio and the datetimes of Python."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import shapely
+from hypothesis import given
+from hypothesis import strategies as st
+from rasterio.crs import CRS
+from rasterio.warp import transform
+
+from comal.errors import InvalidInputError, InvalidMetadataError
+from comal.samples.filters import Period
+from tests.samples.doors import Door, each_format
+
+_EDGE = 60
+_SURE = 1e-3
+"""Degrees by which an outline must miss or meet a box for the oracle to be sure."""
+
+Raster = tuple[str, list[float], list[int]]
+
+
+def _opened(door: Door, folder: Path, rows: list[dict[str, Any]]) -> Any:
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: pa.array([row.get(name) for row in rows]) for name in names}
+    return door.open(folder, {f"i{n}": b"x" for n in range(len(rows))}, columns)
+
+
+def _placed(raster: Raster) -> dict[str, Any]:
+    crs, affine, shape = raster
+    return {"stac:crs": crs, "stac:geotransform": affine, "stac:raster_shape": shape}
+
+
+def _outline(raster: Raster) -> Any:
+    """The outline in degrees, with longitudes that go on behind 180."""
+    crs, affine, (rows, columns) = raster
+    t = np.arange(_EDGE) / _EDGE
+    one, zero = np.ones(_EDGE), np.zeros(_EDGE)
+    u = np.concatenate([t, one, 1 - t, zero]) * columns
+    v = np.concatenate([zero, t, one, 1 - t]) * rows
+    x = affine[0] + u * affine[1] + v * affine[2]
+    y = affine[3] + u * affine[4] + v * affine[5]
+    lon, lat = transform(CRS.from_user_input(crs), CRS.from_epsg(4326), x, y)
+    return shapely.Polygon(np.column_stack([np.unwrap(lon, period=360), lat]))
+
+
+def _windows(box: tuple[float, float, float, float]) -> Any:
+    west, south, east, north = box
+    east = east if west <= east else east + 360
+    turns = (-720, -360, 0, 360, 720)
+    return shapely.union_all([shapely.box(west + t, south, east + t, north) for t in turns])
+
+
+def _rasters() -> list[Raster]:
+    """Scenes of 100 km and chips of 1 km, rotated and straight, many at the antimeridian."""
+    random = np.random.default_rng(7)
+    found: list[Raster] = []
+    for zone, size, turn in itertools.product((1, 2, 31, 60), (1_000, 100_000), (0.0, 0.4)):
+        for _ in range(6):
+            step = size / 100
+            x, y = random.uniform(180_000, 820_000), random.uniform(1e6, 7e6)
+            cos, sin = np.cos(turn) * step, np.sin(turn) * step
+            found.append((f"EPSG:{32600 + zone}", [x, cos, sin, y, sin, -cos], [100, 100]))
+    for west in (-180.0, -175.5, -3.0, 170.0, 175.0, 350.0):
+        affine = [west, 0.1, 0.0, 12.0, 0.0, -0.1]
+        found += [("EPSG:4326", affine, [40, 90]), ("OGC:CRS84", affine, [10, 10])]
+    return found
+
+
+def _boxes() -> list[tuple[float, float, float, float]]:
+    random = np.random.default_rng(8)
+    found = [(-180.0, -90.0, 180.0, 90.0), (170.0, -90.0, -170.0, 90.0), (179.9, 0.0, -179.9, 70.0)]
+    for _ in range(60):
+        west = random.choice([random.uniform(-180, -170), random.uniform(165, 180), 2.0])
+        south = random.uniform(5, 60)
+        width, height = random.choice([0.05, 0.5, 5.0], 2)
+        east = west + width
+        found.append((west, south, east - 360 if east > 180 else east, south + height))
+    return found
+
+
+@each_format
+def test_outlines_meet_boxes(door: Door, tmp_path: Path) -> None:
+    rasters = _rasters()
+    frame = _opened(door, tmp_path, [_placed(raster) for raster in rasters])
+    outlines = np.array([_outline(raster) for raster in rasters])
+    sure = met = 0
+    for box in _boxes():
+        found = {int(name[1:]) for name in door.ids(frame.filter_bbox(*box))}
+        window = _windows(box)
+        certainly = shapely.intersects(shapely.buffer(outlines, -_SURE), window)
+        perhaps = shapely.intersects(shapely.buffer(outlines, _SURE), window)
+        assert set(np.flatnonzero(certainly).tolist()) <= found, box
+        assert found <= set(np.flatnonzero(perhaps).tolist()), box
+        sure += int((certainly == perhaps).sum())
+        met += int(certainly.sum())
+    assert sure > 0.98 * len(rasters) * len(_boxes())
+    assert met > 150
+
+
+@each_format
+def test_a_corner_of_the_box_alone_is_not_met(door: Door, tmp_path: Path) -> None:
+    """A raster turned by 45 degrees leaves the corners of its box free."""
+    step = 0.01 / np.sqrt(2)
+    raster: Raster = ("EPSG:4326", [0.0, step, step, 0.0, step, -step], [100, 100])
+    frame = _opened(door, tmp_path, [_placed(raster)])
+    assert len(frame.filter_bbox(0.6, 0.0, 0.8, 0.1)) == 1
+    assert len(frame.filter_bbox(0.01, 0.65, 0.05, 0.7)) == 0
+    assert len(frame.filter_bbox(-1, -1, 2, 2)) == 1
+
+
+@each_format
+def test_over_a_pole(door: Door, tmp_path: Path) -> None:
+    raster: Raster = ("EPSG:3031", [-1e6, 1e4, 0.0, 1e6, 0.0, -1e4], [200, 200])
+    frame = _opened(door, tmp_path, [_placed(raster)])
+    for box in ((0, -90, 1, -89), (120, -86, 130, -85), (170, -89, -170, -88)):
+        assert len(frame.filter_bbox(*box)) == 1
+    assert len(frame.filter_bbox(-180, -70, 180, 90)) == 0
+
+
+@each_format
+def test_centres_where_there_is_no_outline(door: Door, tmp_path: Path) -> None:
+    scene = _placed(("EPSG:4326", [10.0, 0.1, 0.0, 50.0, 0.0, -0.1], [10, 10]))
+    columns = {name: pa.array([value, *[None] * 4]) for name, value in scene.items()}
+    places = door.points([(-100, 0), (179.5, 1), (-179.5, 1), None, None])
+    tree = {f"i{n}": b"x" for n in range(5)}
+    frame = door.open(tmp_path, tree, {"stac:centroid": places, **columns})
+    ids = door.ids
+    assert ids(frame.filter_bbox(-180, -90, 180, 90)) == ["i0", "i1", "i2"]
+    assert ids(frame.filter_bbox(179, 0, -179, 2)) == ["i1", "i2"]
+    assert ids(frame.filter_bbox(179.5, 1, 179.5, 1)) == ["i1"]
+    assert ids(frame.filter_bbox(1, -10, -1, 10)) == ["i1", "i2"]
+    assert ids(frame.filter_bbox(10.9, 49.5, 30, 60)) == ["i0"]
+    assert ids(frame.filter_bbox(-101, -1, -99, 1)) == []
+    assert ids(frame.filter_bbox(-101, -1, -99, 1, geometry_col="stac:centroid")) == ["i0"]
+    assert ids(frame.filter_bbox(-180, -90, 180, 90)[1:].filter_bbox(179, 0, 180, 2)) == ["i1"]
+    for box in ((0, 1, 1, 0), (float("nan"), 0, 1, 1), (0, -91, 1, 1)):
+        with pytest.raises(InvalidInputError):
+            frame.filter_bbox(*box)
+
+
+@each_format
+def test_columns_of_shapes_are_compared_exactly(door: Door, tmp_path: Path) -> None:
+    shapes = [
+        shapely.Polygon([(0, 0), (10, 0), (0, 10)]),
+        shapely.LineString([(0, 0), (10, 10)]),
+        shapely.box(175, -5, 185, 5),
+        shapely.Point(20, 20),
+        None,
+    ]
+    frame = _opened(door, tmp_path, [{"area": shape and shape.wkb} for shape in shapes])
+    for box, wanted in {
+        (8, 8, 9, 9): ["i1"],
+        (1, 2, 1.5, 2.5): ["i0"],
+        (-179, 0, -176, 1): ["i2"],
+        (-174, 0, -170, 1): [],
+        (9, 9, 20, 20): ["i1", "i3"],
+        (11, 9, 19, 20): [],
+    }.items():
+        assert door.ids(frame.filter_bbox(*box, geometry_col="area")) == wanted
+    broken = _opened(door, tmp_path, [{"area": shapely.Point(0, 0).wkb}, {"area": b"\1\2"}])
+    with pytest.raises(InvalidMetadataError, match="area"):
+        broken.filter_bbox(-1, -1, 2, 2, geometry_col="area")
+
+
+@each_format
+def test_broken_places(door: Door, tmp_path: Path) -> None:
+    affine = [0.0, 1.0, 0.0, 0.0, 0.0, -1.0]
+    for crs, numbers in (("EPSG:0", affine), ("EPSG:4326", affine[:5])):
+        frame = _opened(door, tmp_path, [_placed((crs, numbers, [1, 1]))])
+        with pytest.raises(InvalidMetadataError, match="place of a sample"):
+            frame.filter_bbox(0, 0, 1, 1)
+
+
+@each_format
+def test_hints_name_what_a_writer_could_have_told(door: Door, tmp_path: Path) -> None:
+    frame = _opened(door, tmp_path, [{"n": 1, "flag": True}])
+    with pytest.raises(InvalidInputError, match="nothing of where") as caught:
+        frame.filter_bbox(0, 0, 1, 1)
+    assert door.name != "tortilla" or "stac=True" in str(caught.value.hint)
+    assert "stac:centroid" in str(caught.value.expected)
+    with pytest.raises(InvalidInputError, match="no time"):
+        frame.filter_datetime("2020-01-01", time_col="flag")
+
+
+START = dt.datetime(2023, 1, 1, tzinfo=dt.UTC)
+TIMES = [
+    dt.datetime(2022, 12, 31, 23, 59, 59, tzinfo=dt.UTC),
+    START,
+    dt.datetime(2023, 6, 1, 12, 30, tzinfo=dt.UTC),
+    dt.datetime(2023, 12, 31, 23, 59, 59, tzinfo=dt.UTC),
+    dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
+    None,
+]
+RANGES: list[tuple[Any, list[int]]] = [
+    ("2023-01-01/2023-12-31", [1, 2, 3]),
+    ("2023-01-01/..", [1, 2, 3, 4]),
+    ("../2023-01-01", [0, 1]),
+    ("2023-06-01", [2]),
+    ("2023-06-01T12:30:00Z", [2]),
+    ("2023-06-01T14:30:00+02:00", [2]),
+    ("2023-06-01T12:30:00.5/2023-06-02", []),
+    ("2023-06-01T12:00:00/2023-06-01T13:00:00", [2]),
+    ("1890-01-01/1900-01-01", []),
+    ((dt.datetime(2023, 1, 1), dt.datetime(2023, 6, 2)), [1, 2]),
+    (np.datetime64("2023-06-01"), [2]),
+    ((1_672_531_200_000_000, 1_685_622_600_000_000), [1, 2]),
+]
+
+
+def _columns_of_times(door: Door) -> dict[str, Any]:
+    """The same times in columns of every type, all in whole seconds."""
+    seconds = [time and int(time.timestamp()) for time in TIMES]
+    stamps = pa.array(TIMES, pa.timestamp("us", "UTC"))
+    found = {f"{unit}": stamps.cast(pa.timestamp(unit, "UTC")) for unit in ("s", "ms", "us", "ns")}
+    found |= {"naive": stamps.cast(pa.timestamp("us")), "stac:time_start": door.times(seconds)}
+    found["texts"] = pa.array([time and time.isoformat() for time in TIMES])
+    if door.name == "tortilla":  # numbers are seconds there
+        return {**found, "whole": pa.array(seconds), "floats": pa.array(seconds, pa.float64())}
+    return {**found, "whole": pa.array([one and one * 1_000_000 for one in seconds])}
+
+
+@each_format
+def test_times(door: Door, tmp_path: Path) -> None:
+    columns = _columns_of_times(door)
+    frame = door.open(tmp_path, {f"i{n}": b"x" for n in range(len(TIMES))}, columns)
+    for when, expected in RANGES:
+        names = [f"i{row}" for row in expected]
+        assert door.ids(frame.filter_datetime(when)) == names
+        for column in columns:
+            assert door.ids(frame.filter_datetime(when, time_col=column)) == names, column
+
+
+@each_format
+def test_days_and_times_far_away(door: Door, tmp_path: Path) -> None:
+    """Seconds that are no microseconds of 64 bits are as far away as they say."""
+    days = pa.array([dt.date(2023, 1, 1), None, dt.date(2023, 1, 2)])
+    far = {"day": days, "far": pa.array([2**62, -(2**62), 0])}
+    frame = door.open(tmp_path, {f"i{n}": b"x" for n in range(3)}, far)
+    assert door.ids(frame.filter_datetime("2023-01-01", time_col="day")) == ["i0"]
+    assert door.ids(frame.filter_datetime("2023-01-02/..", time_col="day")) == ["i2"]
+    assert door.ids(frame.filter_datetime("1970-01-01/..", time_col="far")) == ["i0", "i2"]
+    assert door.ids(frame.filter_datetime("../1970-01-01", time_col="far")) == ["i1", "i2"]
+    since = (dt.date(1970, 1, 1), None)
+    assert door.ids(frame.filter_datetime(since, time_col="far")[::-1]) == ["i2", "i0"]
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.integers(-(10**15), 10**15)), max_size=30),
+    st.one_of(st.none(), st.integers(-(10**15), 10**15)),
+    st.one_of(st.none(), st.integers(-(10**15), 10**15)),
+)
+def test_periods_hold_both_ends(
+    values: list[int | None], start: int | None, end: int | None
+) -> None:
+    found = Period(start, end, "t").matches(pa.array(values, pa.timestamp("us")))
+    wanted = [
+        v is not None and (start is None or v >= start) and (end is None or v <= end)
+        for v in values
+    ]
+    assert found.tolist() == wanted
+
+
+@each_format
+def test_filters_and_queries_in_any_order_lead_to_bytes(door: Door, tmp_path: Path) -> None:
+    tree = {f"s{n}": {"x": b"%d" % n} for n in range(3)}
+    columns = {
+        "stac:centroid": door.points([(0, 0), (1, 0), (2, 0)]),
+        "stac:time_start": door.times([int(START.timestamp()) + 86_400 * n for n in range(3)]),
+    }
+    frame = door.open(tmp_path, tree, columns)
+    query = f"\"{door.id}\" <> 's2'"
+    for found in (
+        frame.filter_bbox(-1, -1, 1.5, 1).filter_datetime("2023-01-02/..").where(query),
+        frame.where(query).filter_datetime("2023-01-02/..").filter_bbox(-1, -1, 1.5, 1),
+    ):
+        assert door.ids(found) == ["s1"]
+        assert found.read_bytes("s1/x") == b"1"
