@@ -217,7 +217,7 @@ RANGES: list[tuple[Any, list[int]]] = [
 
 def _columns_of_times(door: Door) -> dict[str, Any]:
     """The same times in columns of every type, all in whole seconds."""
-    seconds = [time and int(time.timestamp()) for time in TIMES]
+    seconds = [None if time is None else int(time.timestamp()) for time in TIMES]
     stamps = pa.array(TIMES, pa.timestamp("us", "UTC"))
     found = {f"{unit}": stamps.cast(pa.timestamp(unit, "UTC")) for unit in ("s", "ms", "us", "ns")}
     found |= {"naive": stamps.cast(pa.timestamp("us")), "stac:time_start": door.times(seconds)}

@@ -18,7 +18,7 @@ import pytest
 
 from comal import taco
 from comal.errors import InvalidInputError, InvalidMetadataError, NotInContainerError, QueryError
-from tests.attacks.build import leaves_of
+from tests.attacks.build import Tree, leaves_of
 from tests.samples.doors import Door, each_format
 
 pytestmark = each_format
@@ -27,7 +27,7 @@ COUNT = 7
 TIMES = [1_600_000_000 + 86_400 * n for n in range(COUNT)]
 NAMES = [f"s{n}" for n in range(COUNT)]
 PAYLOADS = [b"payload %d" % n for n in range(COUNT)]
-SCENES = {
+SCENES: Tree = {
     scene: {
         "imagery": {name: f"{scene}/{name}".encode() * 3 for name in ("before.bin", "after.bin")},
         "label.txt": f"{scene}-label".encode(),

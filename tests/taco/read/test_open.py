@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -219,24 +217,6 @@ def test_lists(tmp_path: Path) -> None:
     assert load([one]).data["id"].to_pylist() == ["a", "b"]
     with pytest.raises(InvalidInputError):
         load([])
-
-
-def test_opening_a_local_file_loads_no_engine(tmp_path: Path) -> None:
-    path = write(tmp_path, Recipe())
-    script = (
-        "import sys; from comal import taco; d = taco.load(sys.argv[1]); d.columns; repr(d);"
-        "d.filter_bbox(0, 0, 1, 1, geometry_col='g') if 'g' in d.columns else None;"
-        "print('duckdb' in sys.modules, 'shapely' in sys.modules, 'rasterio' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert done.stdout.split() == ["False"] * 3
-    assert done.stderr == ""
 
 
 def test_pickles_reopen_nothing(tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def test_isolated_queries(tmp_path: Path) -> None:
     some = dataset.sql("SELECT * FROM data WHERE id = $x", {"x": "s1"}, isolated=roomy)
     assert some.columns == dataset.columns
     assert some.data.read_bytes("s1/label.txt") == b"s1-label"
-    bomb = dataset.sql("SELECT list_sum(range(3000000000)) AS x", isolated=True)
+    bomb = dataset.sql("SELECT list_sum(range(3000000000)) AS x", isolated=Budget(wall=3.0))
     with pytest.raises(LimitExceededError):
         _ = bomb.data
     with pytest.raises(QueryError):
