@@ -360,7 +360,7 @@ def _named(container: Container, inner: str | None, depth: int, keys: Any) -> In
         if spec.is_text(keys.type):
             return level.find_paths(keys, inner)
         if pa.types.is_integer(keys.type):
-            return level.find(np.asarray(keys.cast(pa.int64())), inner)
+            return level.find(spec.int64s(keys), inner)
     return np.full(len(keys), -1, np.int64)
 
 
