@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from comal.errors import InvalidInputError, NotInContainerError
-from comal.tortilla import create
+from comal.tortilla import create, pack_folder
 from comal.tortilla import writing as rowstore
+from comal.tortilla.creating import read_manifest
 from tests.tortilla.write.oracle import listing, read
 
 
@@ -137,3 +138,24 @@ def test_tables_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises((InvalidInputError, NotInContainerError)):
         create(pa.table(good), tmp_path / "a.tortilla", id="name")
     assert listing(tmp_path) == []
+
+
+def test_manifests_of_tortillas_alone(tmp_path: Path) -> None:
+    """Ids are paths where there are none, and have two names; times are numbers."""
+    (tmp_path / "0007").write_bytes(b"seven")
+    manifest = tmp_path / "m.csv"
+    for name in ("id", "tortilla:id"):
+        manifest.write_text(f"{name},time_start,time_end\n0007,5,6\n")
+        made = read(
+            pack_folder(tmp_path, tmp_path / "a.tortilla", manifest=manifest, overwrite=True)
+        )
+        assert made.tree() == {"0007": b"seven"}
+        assert made.column("stac:time_start") == [5]
+    assert read_manifest(manifest).to_pydict() == {
+        "tortilla:id": ["0007"],
+        "stac:time_start": [5],
+        "stac:time_end": [6],
+    }
+    manifest.write_text("id,path\na,0007\nb,\n")
+    with pytest.raises(InvalidInputError, match="without a payload"):
+        pack_folder(tmp_path, tmp_path / "b.tortilla", manifest=manifest)

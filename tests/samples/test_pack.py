@@ -1,0 +1,212 @@
+"""A folder of files, or what a manifest lists, in each format of samples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from comal import taco, tortilla
+from comal.errors import (
+    ComalError,
+    ConflictError,
+    InvalidInputError,
+    LimitExceededError,
+    ObjectNotFoundError,
+)
+from tests.taco.write.small import Archive
+from tests.tortilla.write.oracle import Read, read, read_bytes
+
+
+@dataclass(frozen=True)
+class Packer:
+    """How a format packs; and what is in the file, read without comal."""
+
+    name: str
+    pack: Callable[..., Any]
+    tree: Callable[[Path], dict[str, bytes]]
+    """Path and bytes of every leaf, in their order."""
+    levels: Callable[[Path], list[Any]]
+    """The tables of the uppermost samples, and of those below the first of them."""
+
+    def made(self, folder: Path, output: Path, **how: Any) -> Path:
+        self.pack(folder, output.with_suffix(f".{self.name}"), **how)
+        return output.with_suffix(f".{self.name}")
+
+
+def _flat(tree: dict[str, Any], above: str = "") -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for name, inner in tree.items():
+        nested = isinstance(inner, dict)
+        found |= _flat(inner, f"{above}{name}/") if nested else {above + name: inner}
+    return found
+
+
+def _tables(file: Read) -> list[Any]:
+    items = zip(file.items, file.column("tortilla:file_format"), strict=True)
+    below = [read_bytes(data).table for data, kind in items if kind == "TORTILLA"]
+    return [file.table, *below[:1]]
+
+
+def _levels_of_taco(path: Path) -> list[Any]:
+    archive = Archive(path)
+    return [archive.level(number) for number in range(archive.levels)]
+
+
+PACKERS = (
+    Packer("tacozip", taco.pack_folder, lambda path: Archive(path).walked(), _levels_of_taco),
+    Packer(
+        "tortilla",
+        tortilla.pack_folder,
+        lambda path: _flat(read(path).tree()),
+        lambda path: _tables(read(path)),
+    ),
+)
+pytestmark = pytest.mark.parametrize("packer", PACKERS, ids=lambda packer: packer.name)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "in"
+    for name in ("s1/x.bin", "s1/deep/y.BIN", "s2/x.bin", "s2/deep/y.BIN", ".hidden/z", "s1/.x"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(name.encode())
+    return root
+
+
+def csv(folder: Path, text: str) -> Path:
+    path = folder / "m.csv"
+    path.write_text(text)
+    return path
+
+
+def test_a_folder_nests(packer: Packer, folder: Path, tmp_path: Path) -> None:
+    names = ["s1/deep/y.BIN", "s1/x.bin", "s2/deep/y.BIN", "s2/x.bin"]
+    made = packer.made(folder, tmp_path / "a")
+    assert packer.tree(made) == {name: name.encode() for name in names}
+    some = packer.made(folder, tmp_path / "b", pattern=["x.bin", "*.txt"])
+    assert list(packer.tree(some)) == names[1::2]
+    with pytest.raises(InvalidInputError, match="no file to pack"):
+        packer.made(folder, tmp_path / "c", pattern="*.nc")
+    with pytest.raises(ObjectNotFoundError):
+        packer.made(folder / "no", tmp_path / "c")
+
+
+def test_what_is_no_file_or_leads_elsewhere(packer: Packer, folder: Path, tmp_path: Path) -> None:
+    """Other kinds of names have their tests in `test_trees.py`."""
+    (folder / "loop").symlink_to(folder)
+    with pytest.warns(UserWarning, match="a link to a folder is left out: .*loop") as told:
+        made = packer.made(folder, tmp_path / "a")
+    assert told[0].filename == __file__
+    assert len(packer.tree(made)) == 4
+    (folder / "loop").unlink()
+    os.mkfifo(folder / "s1/pipe.bin")
+    with pytest.raises(InvalidInputError, match="pipe"):
+        packer.made(folder, tmp_path / "b")
+    assert not (tmp_path / f"b.{packer.name}").exists()
+
+
+def test_folders_that_are_too_deep(packer: Packer, tmp_path: Path) -> None:
+    below = tmp_path / "in" / "/".join("d" * 17)
+    below.mkdir(parents=True)
+    (below / "f.deep").write_bytes(b"f")
+    (tmp_path / "in/a.bin").write_bytes(b"a")
+    packer.made(tmp_path / "in", tmp_path / "a", pattern="*.bin")
+    with pytest.raises(LimitExceededError, match=r"deep|depth"):
+        packer.made(tmp_path / "in", tmp_path / "b", pattern="*.deep")
+
+
+def test_an_output_in_the_folder_is_no_sample_of_the_next_run(packer: Packer, folder: Path) -> None:
+    made = packer.made(folder, folder / "o")
+    first = made.read_bytes()
+    (folder / "link").symlink_to(made.name)
+    packer.pack(folder, folder / "s1/.." / made.name, overwrite=True)
+    assert made.read_bytes() == first
+    manifest = csv(folder, f"id,path\na,s1/x.bin\no,{made.name}\n")
+    with pytest.raises(ConflictError, match="source"):
+        packer.made(folder, made, manifest=manifest, overwrite=True)
+    assert made.read_bytes() == first
+
+
+def test_ids_and_paths_of_a_manifest_are_texts(
+    packer: Packer, folder: Path, tmp_path: Path
+) -> None:
+    (folder / "0007").write_bytes(b"seven")
+    rows = "0001,0007,01,NA\n2024-01-02,0007,NA,\nNA,0007,02,null\n"
+    made = packer.made(folder, tmp_path / "a", manifest=csv(tmp_path, f"id,path,n,land\n{rows}"))
+    assert packer.tree(made) == dict.fromkeys(["0001", "2024-01-02", "NA"], b"seven")
+    (table,) = packer.levels(made)
+    assert table["n"].to_pylist() == [1, None, 2]
+    assert table["land"].to_pylist() == ["NA", None, "null"]
+
+
+def test_types_of_a_manifest_are_kept(packer: Packer, folder: Path, tmp_path: Path) -> None:
+    fields = {
+        "short": pa.array([1, None, 3], pa.int16()),
+        "single": pa.array([0.5, 1.5, None], pa.float32()),
+        "days": pa.array([1, 2, 3], pa.date32()),
+        "list": pa.array([[1], None, []], pa.list_(pa.field("element", pa.int8()))),
+        "parent": pa.array(["x", "y", "z"]),
+    }
+    path, whole = "s1/x.bin", f"{folder}/s1/x.bin"
+    for name, ids, paths, wanted in (
+        ("flat", ["a", "b", "c"], [path] * 3, [slice(0, 3)]),
+        ("nested", ["s", "s/a", "s/b"], [None, whole, path], [slice(0, 1), slice(1, 3)]),
+        ("implied", ["s/b", "s/a", "s/c"], [path] * 3, [slice(0, 0), slice(0, 3)]),
+    ):
+        table = pa.table({"id": ids, "path": paths, **fields})
+        pq.write_table(table, tmp_path / "m")  # told by its first bytes
+        made = packer.made(folder, tmp_path / name, manifest=tmp_path / "m")
+        leaves = [one for one, place in zip(ids, paths, strict=True) if place]
+        assert packer.tree(made) == dict.fromkeys(leaves, path.encode())
+        for level, rows in zip(packer.levels(made), wanted, strict=True):
+            if rows.stop == 0:
+                assert not set(fields) & set(level.column_names)
+                continue
+            for field, column in fields.items():
+                assert level[field].combine_chunks().equals(column[rows]), (name, field)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("id,path\na,nowhere\n", ObjectNotFoundError, r"missing: .*nowhere' \(row 0\)"),
+        ("id,path\na,s1\n", InvalidInputError, "no regular file"),
+        ("id,path\na,s1/x.bin\na,s2/x.bin\n", InvalidInputError, "'a' stands twice: .*row 1"),
+        ("id,path\n,s1/x.bin\n", InvalidInputError, "without an id: .*row 0"),
+        ("id,path\na,s1/x.bin\na/b,s1/x.bin\n", InvalidInputError, "no folder: 'a/b'"),
+        ("id,path\nb,\n", InvalidInputError, "no file to pack"),
+        ("id,path\na:b,s1/x.bin\n", InvalidInputError, "a:b"),
+        ("id,path\na//b,s1/x.bin\n", InvalidInputError, "empty"),
+        ("id,path\n../b,s1/x.bin\n", InvalidInputError, r"\.\."),
+        ("name\na\n", InvalidInputError, "path"),
+        ("", InvalidInputError, "cannot be read"),
+    ],
+)
+def test_bad_manifests(
+    packer: Packer, folder: Path, tmp_path: Path, text: str, error: type[ComalError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        packer.made(folder, tmp_path / "a", manifest=csv(tmp_path, text))
+    assert not list(tmp_path.glob("a.*"))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_times_of_a_manifest_get_the_names_of_stac(
+    packer: Packer, folder: Path, tmp_path: Path, kind: str
+) -> None:
+    text = "2023-01-01T00:00:00Z"
+    manifest = csv(tmp_path, f"id,path,time_start,time_end\na,s1/x.bin,{text},{text}\n")
+    if kind == "parquet":
+        manifest = tmp_path / "m.parquet"
+        columns = {"id": ["a"], "path": ["s1/x.bin"], "time_start": [text], "time_end": [text]}
+        pq.write_table(pa.table(columns), manifest)
+    (table,) = packer.levels(packer.made(folder, tmp_path / "a", manifest=manifest))
+    assert {"stac:time_start", "stac:time_end"} <= set(table.column_names)
+    assert not {"time_start", "time_end"} & set(table.column_names)
