@@ -18,6 +18,7 @@ from comal.errors import ConflictError, InvalidInputError, NotThisFormatError
 from comal.limits import parse_size
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.model.levels import Level
+from comal.taco.reading.dataset import load
 from comal.taco.spec import TacoWarning
 from comal.taco.writing import containers
 from comal.taco.writing.containers import Spans
@@ -126,7 +127,7 @@ def test_parts_that_the_new_set_lacks_are_removed(
         (tmp_path / name).write_bytes(b"mine")
     others = set(tmp_path.iterdir())
     create(dataset(samples(12)), tmp_path / "d.zip", **how)
-    new = create(dataset(samples(3), id="else"), tmp_path / "d.zip", overwrite=True, **how)
+    new = create(dataset(samples(3)), tmp_path / "d.zip", overwrite=True, **how)
     assert set(tmp_path.iterdir()) == {*new, *others}
     assert names([path for path in new if path.suffix]) == ["d_part0001.zip", "d_part0002.zip"]
 
@@ -150,15 +151,17 @@ def test_archives_of_groups_that_the_new_set_lacks_stay(tmp_path: Path) -> None:
 
 
 @WAYS
-@pytest.mark.parametrize("kind", ["bytes", "link"])
-def test_a_file_that_is_no_archive_is_never_removed(
-    tmp_path: Path, samples: Any, kind: str
-) -> None:
+@pytest.mark.parametrize("kind", ["bytes", "link", "dataset", "broken"])
+def test_a_file_that_is_no_part_is_never_removed(tmp_path: Path, samples: Any, kind: str) -> None:
     old = create(dataset(samples(4)), tmp_path / "d.zip", split_size=600, consolidate=False)
     before = {path: path.read_bytes() for path in old}
     stranger = tmp_path / "d_part0007.zip"
     if kind == "bytes":
         stranger.write_bytes(b"mine")
+    elif kind == "dataset":
+        create(dataset(samples(1), id="another"), stranger)
+    elif kind == "broken":
+        stranger.write_bytes(old[0].read_bytes()[:500])
     else:
         stranger.symlink_to(old[0])
     before[stranger] = stranger.read_bytes()
@@ -340,6 +343,16 @@ def test_oldest_archives_join_too(tmp_path: Path) -> None:
     theirs = pq.read_table(io.BytesIO(data[offset : offset + size]))
     for name in ("id", "internal:offset", "internal:source_file"):
         assert table[name].to_pylist() == theirs[name].to_pylist()
+
+
+def test_an_index_names_archives_as_the_disk_does(tmp_path: Path) -> None:
+    tortillas = [Tortilla([Sample(f"s{n}", b"%d" % n)]) for n in range(2)]
+    for number, tortilla in enumerate(tortillas):
+        create(dataset(tortilla), tmp_path / f"what?{number}.tacozip")
+    create_tacocat(sorted(tmp_path.iterdir()))
+    data = load(tmp_path).data
+    assert data["internal:source_file"].to_pylist() == ["what?0.tacozip", "what?1.tacozip"]
+    assert data.read_bytes() == [b"0", b"1"]
 
 
 def test_wrong_spans_of_other_writers_are_mended(

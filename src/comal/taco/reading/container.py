@@ -146,7 +146,7 @@ class Container:
         self.kind, self.is_index = origin.kind, origin.is_index
         self.part, self.directory = origin.part, origin.directory
         self.vsi, self.close = origin.vsi, origin.close
-        self.name = source.href.partition("?")[0].rstrip("/").rpartition("/")[2]
+        self.name = source.location.name
         """The last part of the location, as `internal:source_file` shows it in a concatenation."""
         self.collection: dict[str, Any] = opened.collection
         self.pit = spec.PITSchema.from_dict(

@@ -471,5 +471,6 @@ def _labels(containers: Sequence[Container]) -> tuple[str, ...]:
 
 def _short(container: Container) -> str:
     if container.name in {spec.TACOCAT, spec.TACOCAT_FOLDER}:
-        return container.source.href.partition("?")[0].rstrip("/").split("/")[-2]
+        location = container.source.location.parent()
+        return location.name or location.root
     return container.name

@@ -14,14 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.errors import ConflictError, InvalidInputError, shown
+from comal.errors import ComalError, ConflictError, InvalidInputError, shown
 from comal.limits import parse_size
+from comal.plan import run
 from comal.progress import Progress, silent
 from comal.samples.payloads import Ints, Payloads, refuse_read
-from comal.storage import targets
+from comal.storage import open_source, targets
 from comal.storage.kinds import check_ending
 from comal.storage.targets import TargetSet
-from comal.taco import spec
+from comal.taco import spec, wire
 from comal.taco.model.collection import Taco, extent_of
 from comal.taco.model.levels import Level, Levels, check_pit, check_twins, flat, select
 from comal.taco.spec import LOGGER
@@ -130,7 +131,7 @@ def create(
         archives = whole.write(group_by)
         if consolidate:
             write_tacocat(made, [made.folder / path.name for path in archives], how.parquet)
-        paths = whole.publish()
+        paths = whole.publish(archives)
     for path in paths:
         LOGGER.info("wrote %s", path)
     names = {path.name for path in archives}
@@ -303,11 +304,30 @@ class _ArchiveSet:
             if os.path.realpath(path) in self._sources:
                 raise ConflictError("the target is the source", where=shown(path, 200))
 
-    def publish(self) -> list[Path]:
+    def publish(self, archives: Collection[Path]) -> list[Path]:
         """Give everything its name, and let go what is left of the old set."""
         for path in self._old:
-            self.made.remove(path.name, ZIP)
+            if path not in archives:
+                self._refuse_stranger(path)
+                self.made.remove(path.name, ZIP)
         return self.made.publish()
+
+    def _refuse_stranger(self, path: Path) -> None:
+        """Refuse to remove an archive that its collection does not call a part of this dataset."""
+        try:
+            with open_source(path) as source:
+                opened = run(wire.open_plan(source.href), source.fetch)
+            found = shown(opened.collection.get("id"))
+        except ComalError as error:
+            found = error.what
+        if found != shown(self.taco.id):
+            raise ConflictError(
+                "a file that is no part of this dataset has the name of one",
+                where=shown(path, 200),
+                found=found,
+                expected=f"a part of {shown(self.taco.id)}",
+                hint="remove it, or choose another name",
+            )
 
 
 class _Series:
