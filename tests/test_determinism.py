@@ -17,7 +17,7 @@ from tests.tapalcatl.making import sparse, write_mbtiles
 PROGRAM = """
 import os, sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from comal import raquet, tapalcatl
+from comal import raquet, taco, tapalcatl, tortilla
 folder, umask, workers = sys.argv[1], int(sys.argv[2], 8), int(sys.argv[3])
 os.umask(umask)
 with ThreadPoolExecutor(workers) as executor:
@@ -33,6 +33,21 @@ with ThreadPoolExecutor(workers) as executor:
     )
     tapalcatl.put(os.path.join(folder, "tiles"), [(4, 3, 3, b"{}" * 90), (0, 0, 0, b"[1]")])
     tapalcatl.to_pmtiles(os.path.join(folder, "tiles"), os.path.join(folder, "a.pmtiles"))
+
+def samples(room):
+    leaves = [[("a", b"x" * n), ("b", b"y")] for n in range(1, 13)]
+    below = [[room.Sample(name, path=data) for name, data in pair] for pair in leaves]
+    if room is taco:
+        below = [taco.Tortilla(pair) for pair in below]
+    return [room.Sample(f"s{n}", path=inner, score=n / 2) for n, inner in enumerate(below)]
+
+fields = dict(
+    id="a", dataset_version="1", description="a", licenses=["CC0-1.0"],
+    providers=[{"name": "a"}], tasks=["other"],
+)
+for name in ("a.tacozip", "loose"):
+    taco.create(taco.Taco(taco.Tortilla(samples(taco)), **fields), os.path.join(folder, name))
+tortilla.create(samples(tortilla), os.path.join(folder, "a.tortilla"))
 """
 SURROUNDINGS: list[tuple[Mapping[str, str], str, int]] = [
     ({"TZ": "UTC", "LANG": "C", "PYTHONHASHSEED": "0"}, "022", 1),
@@ -68,7 +83,6 @@ def test_one_digest_in_all_surroundings(sources: Path) -> None:
         )
         found.append(digests(files_below(home)))
     assert len(found[0]) > 10
-    assert {"grid-0.1.0.parquet", "utm-0.5.0.parquet", "tiles/meta.json", "a.pmtiles"} <= set(
-        found[0]
-    )
+    tiles = {"grid-0.1.0.parquet", "utm-0.5.0.parquet", "tiles/meta.json", "a.pmtiles"}
+    assert {*tiles, "a.tacozip", "a.tortilla", "loose/DATA/s0/a"} <= set(found[0])
     assert all(one == found[0] for one in found)

@@ -1,9 +1,8 @@
-"""Samples by box and by time: against shapely, rasterio and the datetimes of Python."""
+"""Samples by box and by time; outlines of rasters are compared in `test_space.py`."""
 
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,10 @@ import pytest
 import shapely
 from hypothesis import given
 from hypothesis import strategies as st
-from rasterio.crs import CRS
-from rasterio.warp import transform
 
 from comal.errors import InvalidInputError, InvalidMetadataError
 from comal.samples.filters import Period
 from tests.samples.doors import Door, each_format
-
-_EDGE = 60
-_SURE = 1e-3
-"""Degrees by which an outline must miss or meet a box for the oracle to be sure."""
-
-Raster = tuple[str, list[float], list[int]]
 
 
 def _opened(door: Door, folder: Path, rows: list[dict[str, Any]]) -> Any:
@@ -33,101 +24,13 @@ def _opened(door: Door, folder: Path, rows: list[dict[str, Any]]) -> Any:
     return door.open(folder, {f"i{n}": b"x" for n in range(len(rows))}, columns)
 
 
-def _placed(raster: Raster) -> dict[str, Any]:
-    crs, affine, shape = raster
+def _placed(crs: str, affine: list[float], shape: list[int]) -> dict[str, Any]:
     return {"stac:crs": crs, "stac:geotransform": affine, "stac:raster_shape": shape}
-
-
-def _outline(raster: Raster) -> Any:
-    """The outline in degrees, with longitudes that go on behind 180."""
-    crs, affine, (rows, columns) = raster
-    t = np.arange(_EDGE) / _EDGE
-    one, zero = np.ones(_EDGE), np.zeros(_EDGE)
-    u = np.concatenate([t, one, 1 - t, zero]) * columns
-    v = np.concatenate([zero, t, one, 1 - t]) * rows
-    x = affine[0] + u * affine[1] + v * affine[2]
-    y = affine[3] + u * affine[4] + v * affine[5]
-    lon, lat = transform(CRS.from_user_input(crs), CRS.from_epsg(4326), x, y)
-    return shapely.Polygon(np.column_stack([np.unwrap(lon, period=360), lat]))
-
-
-def _windows(box: tuple[float, float, float, float]) -> Any:
-    west, south, east, north = box
-    east = east if west <= east else east + 360
-    turns = (-720, -360, 0, 360, 720)
-    return shapely.union_all([shapely.box(west + t, south, east + t, north) for t in turns])
-
-
-def _rasters() -> list[Raster]:
-    """Scenes of 100 km and chips of 1 km, rotated and straight, many at the antimeridian."""
-    random = np.random.default_rng(7)
-    found: list[Raster] = []
-    for zone, size, turn in itertools.product((1, 2, 31, 60), (1_000, 100_000), (0.0, 0.4)):
-        for _ in range(6):
-            step = size / 100
-            x, y = random.uniform(180_000, 820_000), random.uniform(1e6, 7e6)
-            cos, sin = np.cos(turn) * step, np.sin(turn) * step
-            found.append((f"EPSG:{32600 + zone}", [x, cos, sin, y, sin, -cos], [100, 100]))
-    for west in (-180.0, -175.5, -3.0, 170.0, 175.0, 350.0):
-        affine = [west, 0.1, 0.0, 12.0, 0.0, -0.1]
-        found += [("EPSG:4326", affine, [40, 90]), ("OGC:CRS84", affine, [10, 10])]
-    return found
-
-
-def _boxes() -> list[tuple[float, float, float, float]]:
-    random = np.random.default_rng(8)
-    found = [(-180.0, -90.0, 180.0, 90.0), (170.0, -90.0, -170.0, 90.0), (179.9, 0.0, -179.9, 70.0)]
-    for _ in range(60):
-        west = random.choice([random.uniform(-180, -170), random.uniform(165, 180), 2.0])
-        south = random.uniform(5, 60)
-        width, height = random.choice([0.05, 0.5, 5.0], 2)
-        east = west + width
-        found.append((west, south, east - 360 if east > 180 else east, south + height))
-    return found
-
-
-@each_format
-def test_outlines_meet_boxes(door: Door, tmp_path: Path) -> None:
-    rasters = _rasters()
-    frame = _opened(door, tmp_path, [_placed(raster) for raster in rasters])
-    outlines = np.array([_outline(raster) for raster in rasters])
-    sure = met = 0
-    for box in _boxes():
-        found = {int(name[1:]) for name in door.ids(frame.filter_bbox(*box))}
-        window = _windows(box)
-        certainly = shapely.intersects(shapely.buffer(outlines, -_SURE), window)
-        perhaps = shapely.intersects(shapely.buffer(outlines, _SURE), window)
-        assert set(np.flatnonzero(certainly).tolist()) <= found, box
-        assert found <= set(np.flatnonzero(perhaps).tolist()), box
-        sure += int((certainly == perhaps).sum())
-        met += int(certainly.sum())
-    assert sure > 0.98 * len(rasters) * len(_boxes())
-    assert met > 150
-
-
-@each_format
-def test_a_corner_of_the_box_alone_is_not_met(door: Door, tmp_path: Path) -> None:
-    """A raster turned by 45 degrees leaves the corners of its box free."""
-    step = 0.01 / np.sqrt(2)
-    raster: Raster = ("EPSG:4326", [0.0, step, step, 0.0, step, -step], [100, 100])
-    frame = _opened(door, tmp_path, [_placed(raster)])
-    assert len(frame.filter_bbox(0.6, 0.0, 0.8, 0.1)) == 1
-    assert len(frame.filter_bbox(0.01, 0.65, 0.05, 0.7)) == 0
-    assert len(frame.filter_bbox(-1, -1, 2, 2)) == 1
-
-
-@each_format
-def test_over_a_pole(door: Door, tmp_path: Path) -> None:
-    raster: Raster = ("EPSG:3031", [-1e6, 1e4, 0.0, 1e6, 0.0, -1e4], [200, 200])
-    frame = _opened(door, tmp_path, [_placed(raster)])
-    for box in ((0, -90, 1, -89), (120, -86, 130, -85), (170, -89, -170, -88)):
-        assert len(frame.filter_bbox(*box)) == 1
-    assert len(frame.filter_bbox(-180, -70, 180, 90)) == 0
 
 
 @each_format
 def test_centres_where_there_is_no_outline(door: Door, tmp_path: Path) -> None:
-    scene = _placed(("EPSG:4326", [10.0, 0.1, 0.0, 50.0, 0.0, -0.1], [10, 10]))
+    scene = _placed("EPSG:4326", [10.0, 0.1, 0.0, 50.0, 0.0, -0.1], [10, 10])
     columns = {name: pa.array([value, *[None] * 4]) for name, value in scene.items()}
     places = door.points([(-100, 0), (179.5, 1), (-179.5, 1), None, None])
     tree = {f"i{n}": b"x" for n in range(5)}
@@ -174,7 +77,7 @@ def test_columns_of_shapes_are_compared_exactly(door: Door, tmp_path: Path) -> N
 def test_broken_places(door: Door, tmp_path: Path) -> None:
     affine = [0.0, 1.0, 0.0, 0.0, 0.0, -1.0]
     for crs, numbers in (("EPSG:0", affine), ("EPSG:4326", affine[:5])):
-        frame = _opened(door, tmp_path, [_placed((crs, numbers, [1, 1]))])
+        frame = _opened(door, tmp_path, [_placed(crs, numbers, [1, 1])])
         with pytest.raises(InvalidMetadataError, match="place of a sample"):
             frame.filter_bbox(0, 0, 1, 1)
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 import struct
-import subprocess
-import sys
 import zipfile
 import zlib
 from pathlib import Path
@@ -142,26 +139,6 @@ def test_codec_and_encodings_of_the_level_tables(tmp_path: Path) -> None:
     assert "DELTA_BYTE_ARRAY" in columns["id"].encodings
     assert "DELTA_BINARY_PACKED" in columns["internal:offset"].encodings
     assert "RLE_DICTIONARY" in columns["cloud"].encodings
-
-
-def test_same_input_gives_the_same_bytes_everywhere(tmp_path: Path) -> None:
-    program = (
-        "import sys, os; os.umask(0o077)\n"
-        "from comal.taco.writing.creating import create\n"
-        "from tests.taco.write.small import dataset, nested\n"
-        "create(dataset(nested(12)), sys.argv[1])\n"
-    )
-    root = Path(__file__).resolve().parents[3]
-    environment = {**os.environ, "TZ": "Asia/Tokyo", "PYTHONPATH": f"{root}{os.pathsep}{root}/src"}
-    there = tmp_path / "there.tacozip"
-    subprocess.run(
-        [sys.executable, "-c", program, there],
-        env={**environment, "PYTHONHASHSEED": "1"},
-        cwd=tmp_path,
-        check=True,
-    )
-    (here,) = create(dataset(nested(12)), tmp_path / "here.tacozip")
-    assert there.read_bytes() == here.read_bytes()
 
 
 def test_samples_tables_and_batches_give_the_same_bytes(tmp_path: Path) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import io
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -129,21 +126,6 @@ def test_nothing_to_open(tmp_path: Path) -> None:
         tortilla.open(tmp_path / "x.tortilla")
     with pytest.raises(NotThisFormatError):
         tortilla.open(tmp_path)
-
-
-@pytest.mark.parametrize("wrong", [b"a.tortilla", io.BytesIO(b"#y"), None, 5, [5]])
-def test_what_names_no_file(tmp_path: Path, wrong: Any) -> None:
-    target = tmp_path / "x.tortilla"
-    for asking in (
-        lambda: tortilla.open(wrong),
-        lambda: asyncio.run(tortilla.open_async(wrong)),
-        lambda: tortilla.check(wrong),
-        lambda: tortilla.join(wrong, target),
-        lambda: tortilla.Slice(wrong, 0, 1),
-    ):
-        with pytest.raises(InvalidInputError, match="a path, a URL or a source"):
-            asking()
-    assert not target.exists()
 
 
 def test_a_name_with_the_characters_of_a_pattern(tmp_path: Path) -> None:
