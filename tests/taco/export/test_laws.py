@@ -1,10 +1,6 @@
-"""What holds for every tree, every choice of rows and every name."""
+"""What holds for every name and every choice of entries; rows are in `samples/test_laws.py`."""
 
 from __future__ import annotations
-
-import tempfile
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,49 +13,9 @@ from comal.errors import InvalidMetadataError
 from comal.storage import open_source
 from comal.taco.copying import entries as copying
 from comal.taco.copying.entries import ZipEntries
-from comal.taco.copying.exporting import export
 from comal.taco.copying.foreign import safe_name
-from comal.taco.reading.dataset import load
-from tests.attacks.build import Recipe, leaves_of
-from tests.taco.read.scenes import write
+from tests.attacks.build import Recipe
 from tests.taco.write.small import Archive
-
-SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-IDS = st.lists(st.integers(0, 40), min_size=1, max_size=8, unique=True)
-
-
-def regular(roots: list[int], shape: Any, prefix: str = "") -> Any:
-    """A tree whose roots all look like `shape`: None is a leaf, a list a folder of such."""
-    if shape is None:
-        return prefix.encode() * 3
-    return {f"c{n}": regular([], child, f"{prefix}/c{n}") for n, child in enumerate(shape)}
-
-
-SHAPES = st.recursive(
-    st.none(), lambda child: st.lists(child, min_size=1, max_size=3), max_leaves=6
-)
-
-
-@SLOW
-@given(roots=IDS, shape=SHAPES, data=st.data())
-def test_any_rows_of_any_tree(roots: list[int], shape: Any, data: Any) -> None:
-    tree = {f"s{n}": regular([], shape, f"s{n}") for n in roots}
-    chosen = data.draw(st.lists(st.sampled_from(list(tree)), min_size=1, unique=True))
-    with tempfile.TemporaryDirectory() as folder:
-        dataset = load(write(Path(folder), Recipe(tree)))
-        wanted = {name: tree[name] for name in chosen}
-        order = " ".join(f"WHEN '{name}' THEN {n}" for n, name in enumerate(chosen))
-        part = dataset.sql(
-            f"SELECT * FROM data WHERE id IN ({', '.join(repr(n) for n in chosen)}) "
-            f"ORDER BY CASE id {order} END"
-        )
-        archive = Archive(export(part, Path(folder) / "out.tacozip"))
-        assert archive.level(0)["id"].to_pylist() == chosen
-        assert archive.leaves() == archive.walked() == archive.entries() == dict(leaves_of(wanted))
-        names_ = [n.removeprefix("DATA/") for n in archive.zip.namelist() if n.startswith("DATA/")]
-        files = [name for name in names_ if not name.endswith("__meta__")]
-        # Depth-first, in the order of the samples.
-        assert files == list(dict(leaves_of(wanted)))
 
 
 @settings(max_examples=300, deadline=None)
