@@ -282,11 +282,6 @@ def merge(style: Style, /, parts: tuple[str, ...], output: str, **named: Any) ->
 @option(
     "--rename", "New name for a band of OTHER; repeatable.", multiple=True, type=options.OLD_NEW
 )
-@choice(
-    "--layout",
-    ("sequential", "interleaved"),
-    "How tiles are stored; as in X if absent. Bands of several types need sequential.",
-)
 @options.writing
 def add_bands(style: Style, /, source: str, other: str, output: str, **named: Any) -> None:
     """Write OUTPUT with the bands of X and of OTHER, a RaQuet file or a raster.

@@ -297,12 +297,6 @@ def test_pixels_and_documents(opened: raquet.RaquetConnection) -> None:
     assert one(opened, "SELECT ST_Band(metadata, 'x') FROM metadata") is None
     document = one(opened, "SELECT raquet_parse_metadata(metadata) FROM metadata")
     assert (document["compression"], document["num_bands"]) == ("gzip", 2)
-    verdict = one(opened, "SELECT raquet_validate_metadata(metadata) FROM metadata")
-    assert verdict["is_valid"] is True
-    assert verdict["zoom_range"] == "4-5"
-    verdict = one(opened, "SELECT raquet_validate_metadata('{\"bands\": []}')")
-    assert verdict["is_valid"] is False
-    assert verdict["errors"]
 
 
 def test_interleaved_tiles(tmp_path: Path) -> None:
@@ -511,47 +505,6 @@ def test_data_sets_may_have_names_that_sql_knows(path: Path) -> None:
     with raquet.connect({"order": path}) as opened:
         assert one(opened, 'SELECT count(*) FROM "order"') == 4
         assert one(opened, "SELECT count(*) FROM read_raquet('order')") == 5
-
-
-def test_bands_of_several_data_sets_are_merged(tmp_path: Path) -> None:
-    every = pixels()
-    land = {tile: bands[:1] for tile, bands in every.items() if tile != (5, 16, 10)}
-    height = {tile: bands[1:] for tile, bands in every.items()}
-    # A column may be called anything; the types of the bands differ.
-    files = {
-        "land": write(tmp_path / "a.parquet", land, Plan(bands=(('a"; b', "uint8", 0),))),
-        "height": write(tmp_path / "b.parquet", height, Plan(bands=PLAN.bands[1:])),
-        "pair": write(tmp_path / "c.parquet", every, PLAN),
-        "other": write(tmp_path / "d.parquet", {(6, 1, 1): [noise(1)]}),
-    }
-    merged = "raquet_merge_bands(['land', 'height'])"
-    lon, lat = middle(20, 3)
-    with raquet.connect(files) as opened:
-        table = opened.sql(f"FROM {merged} ORDER BY block")
-        assert table.column_names == ["block", "band_1", "band_2", "metadata"]
-        assert table["block"].to_pylist() == sorted(map(cell, every))
-        at = table["block"].to_pylist().index(cell((5, 16, 10)))
-        assert table["band_1"][at].as_py() is None
-        at = table["block"].to_pylist().index(cell((5, 17, 11)))
-        assert table["band_2"][at].as_py() is None
-        for number in (0, 1):
-            value = f"ST_RasterValue(block, band_{number + 1}, ST_Point($lon, $lat), metadata)"
-            where = "block = quadbin_from_lonlat($lon, $lat, 5)"
-            found = one(opened, f"SELECT {value} FROM {merged} WHERE {where}", lon=lon, lat=lat)
-            assert found == mosaic(number)[3, 20]
-        parsed = one(opened, f"SELECT DISTINCT raquet_parse_metadata(metadata) FROM {merged}")
-        assert (parsed["num_bands"], parsed["min_zoom"], parsed["max_zoom"]) == (2, 4, 5)
-        told = one(opened, f"SELECT DISTINCT raquet_validate_metadata(metadata) FROM {merged}")
-        assert (told["is_valid"], told["errors"], told["num_blocks"]) == (True, [], 4)
-        for names, wrong in (
-            ("['land', 'pair']", "one band"),
-            ("['land', 'other']", "cannot share"),
-            ("['land', 'none']", "no such data set"),
-            ("[]", "no list of data sets"),
-            ("'land'", "no list of data sets"),
-        ):
-            with pytest.raises(InvalidInputError, match=wrong):
-                opened.sql(f"FROM raquet_merge_bands({names})")
 
 
 def test_broken_tiles_are_told(tmp_path: Path) -> None:

@@ -128,7 +128,6 @@ def _joined(first: Path, second: Path, made: Path) -> None:
 LATER: dict[str, Any] = {"spec_version": "0.5.0"}
 
 
-@pytest.mark.parametrize("layout", ["sequential", "interleaved"])
 @pytest.mark.parametrize(
     ("one", "two"),
     [
@@ -140,54 +139,44 @@ LATER: dict[str, Any] = {"spec_version": "0.5.0"}
         ({**INTERLEAVED, "time": ["2020-01-01"]}, {**LATER, "time": ["2020-01-01"]}),
     ],
 )
-def test_bands_are_added_in_every_layout(
-    tmp_path: Path, one: dict[str, Any], two: dict[str, Any], layout: str
+def test_bands_of_every_layout_are_added(
+    tmp_path: Path, one: dict[str, Any], two: dict[str, Any]
 ) -> None:
     first = _raquet(tmp_path, shape=(160, 200), **one)
     second = _raquet(tmp_path, "b", 1, (160, 200), **two)
     made = tmp_path / "c.parquet"
-    comal.raquet.append_bands(first, second, made, names={"band_1": "other"}, layout=layout)
+    comal.raquet.append_bands(first, second, made, names={"band_1": "other"})
     _joined(first, second, made)
     metadata = comal.raquet.open(made).metadata
-    assert metadata.layout == layout
+    assert metadata.layout == "sequential"
     assert metadata.compression == one.get("compression", "gzip")
 
 
 def test_a_raster_is_added_to_interleaved_tiles(tmp_path: Path) -> None:
     path = _raquet(tmp_path, **INTERLEAVED)
-    extra = utm(tmp_path / "x.tif", noise((300, 200), "uint16", 3), nodata=7)
+    extra = utm(tmp_path / "x.tif", noise((300, 200), "int32", 3), nodata=7)
     made = tmp_path / "c.parquet"
     comal.raquet.append_bands(path, extra, made, names={"band_1": "other"})
     with comal.raquet.open(path) as one, comal.raquet.open(made) as both:
-        assert both.metadata.interleaved
+        assert not both.metadata.interleaved
         tile = quadbin.tiles(int(one.cells()[-1]))
         np.testing.assert_array_equal(one.tile(*tile)[0], both.tile(*tile, "band_1")[0])
         assert [band.nodata for band in both.bands] == [0, 7]
 
 
-def test_what_interleaved_tiles_cannot_hold_is_stored_apart(tmp_path: Path) -> None:
+def test_bands_beside_pictures_are_stored_with_gzip(tmp_path: Path) -> None:
     source = utm(tmp_path / "a.tif", noise((3, 200, 220), "uint8"))
     path, made = tmp_path / "a.parquet", tmp_path / "c.parquet"
     comal.raquet.write(
         source, path, block_size=32, **INTERLEAVED, compression="webp", nodata="none"
     )
     extra = utm(tmp_path / "x.tif", noise((200, 220), "int32"), nodata=7)
-    for layout in (None, "interleaved"):
-        with pytest.raises(InvalidInputError, match=r"(?s)cannot hold.*webp") as caught:
-            comal.raquet.append_bands(path, extra, made, names={"band_1": "x"}, layout=layout)
-        assert "sequential" in str(caught.value.hint)
-    with pytest.raises(InvalidInputError, match="unknown layout"):
-        comal.raquet.append_bands(path, extra, made, names={"band_1": "x"}, layout="tiled")
-    assert not made.exists()
-    comal.raquet.append_bands(path, extra, made, names={"band_1": "x"}, layout="sequential")
+    comal.raquet.append_bands(path, extra, made, names={"band_1": "x"})
     with comal.raquet.open(path) as one, comal.raquet.open(made) as both:
         assert (both.metadata.compression, both.metadata.quality) == ("gzip", None)
         tile = quadbin.tiles(int(one.cells()[-1]))
         np.testing.assert_array_equal(one.tile(*tile), both.tile(*tile, [1, 2, 3]))
     assert comal.raquet.check(made, level="full").ok
-    plain = _raquet(tmp_path, "b", **INTERLEAVED)
-    with pytest.raises(InvalidInputError, match=r"(?s)cannot hold.*int32, uint16"):
-        comal.raquet.append_bands(plain, extra, made, names={"band_1": "x"}, overwrite=True)
 
 
 def test_overviews_can_be_left_out(tmp_path: Path) -> None:

@@ -27,13 +27,7 @@ from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import borrowed
 from comal.raquet.reading.store import TileStore
 from comal.raquet.spec import TIME_CF, Metadata
-from comal.raquet.writing.copying import (
-    check_grids,
-    joined,
-    settled,
-    united_custom,
-    version_for,
-)
+from comal.raquet.writing.copying import united_custom, version_for
 from comal.storage import StorageConfig
 from comal.storage.source import Closing
 
@@ -81,10 +75,9 @@ class RaquetConnection(Closing):
       (``ST_RasterSummaryStats``, ``ST_NormalizedDifference``, ``ST_BandMath``), the query passes
       the column as a last argument, ``alpha := band_4``, and gets an error where that is missing.
       ``raquet_pixel`` and ``raquet_decode_band`` go by the blob alone;
-    - ``raquet_merge_bands`` takes names of data sets, too, each of one band, and gives tiles of
-      all zooms without the row of metadata; types of bands may differ;
-    - there is no ``read_raster``, and what describes a blob by arguments in place of its metadata
-      is left out.
+    - there is no ``read_raster``, ``raquet_merge_bands`` (JOIN USING (block) does it) or
+      ``raquet_validate_metadata`` (`comal.raquet.check`), and what describes a blob by arguments in
+      place of its metadata is left out.
 
     All other ``ST_*`` of geometries are those of DuckDB's spatial extension, as in every ``sql``
     of comal; a block may stand for its box there, as in ``ST_Intersects(block, geometry)``.
@@ -397,7 +390,6 @@ _TABLE_MACROS = (
     _table_macro("read_raquet_at", _FORMS_OF_PLACE),
     _table_macro("ST_RasterAt", _FORMS_OF_PLACE),
     "CREATE MACRO read_raquet_metadata(f) AS TABLE FROM query_table(f || '_metadata')",
-    "CREATE MACRO raquet_merge_bands(data_sets) AS TABLE FROM query(comal_merging(data_sets))",
 )
 """Functions of duckdb-raquet that give rows; `f` is the name of a data set, not of a file."""
 
@@ -414,81 +406,10 @@ def _lookups(stores: Mapping[str, TileStore]) -> dict[str, Function]:
             found.append(high if number is None else max(metadata.min_zoom, min(high, int(number))))
         return pa.array(found, pa.int32())
 
-    def merging(column: Any) -> Any:
-        return pa.array([_merging(one, stores) for one in column.to_pylist()], pa.string())
-
-    return {
-        "comal_zoom": Function(zoom, None, "INTEGER"),
-        "comal_merging": Function(merging, None, "VARCHAR"),
-    }
+    return {"comal_zoom": Function(zoom, None, "INTEGER")}
 
 
 def _named(name: Any, stores: Mapping[str, TileStore]) -> TileStore:
     if name not in stores:
         raise InvalidInputError("no such data set", found=shown(name), expected=", ".join(stores))
     return stores[name]
-
-
-# -- bands of several files ------------------------------------------------------------------------
-
-
-def _merging(names: Any, stores: Mapping[str, TileStore]) -> str:
-    """All tiles below one another, each in the column of its band, and then block by block."""
-    if not isinstance(names, list) or not names:
-        raise InvalidInputError(
-            "no list of data sets", found=shown(names), expected=", ".join(stores)
-        )
-    chosen = [_named(name, stores) for name in names]
-    for name, one in zip(names, chosen, strict=True):
-        _check_mergeable(name, one, chosen[0].metadata)
-    rows = []
-    for at, (name, one) in enumerate(zip(names, chosen, strict=True)):
-        quoted = '"' + one.metadata.band_names[0].replace('"', '""') + '"'
-        columns = (
-            f"{quoted if n == at else 'NULL::BLOB'} AS band_{n + 1}" for n in range(len(names))
-        )
-        # The names of data sets are checked by `connect`.
-        rows.append(f"SELECT block, {', '.join(columns)} FROM {name}_pyramid")  # noqa: S608
-    bands = ", ".join(f"any_value(band_{n + 1}) AS band_{n + 1}" for n in range(len(names)))
-    document = _merged_document(chosen).replace("'", "''")
-    return (
-        f"SELECT block, {bands}, '{document}' AS metadata"  # noqa: S608
-        f" FROM ({' UNION ALL '.join(rows)}) GROUP BY block"
-    )
-
-
-def _check_mergeable(name: str, store: TileStore, first: Metadata) -> None:
-    metadata = store.metadata
-    if len(metadata.bands) != 1 or metadata.interleaved:
-        raise InvalidInputError(
-            "data sets of one band are merged",
-            where=name,
-            found=", ".join(shown(band) for band in metadata.band_names[:20]),
-            hint="comal.raquet.append_bands joins any, and JOIN .. USING (block) too",
-        )
-    if store.times is not None:
-        raise InvalidInputError("time series cannot be merged by block alone", where=name)
-    check_grids(first, metadata)
-    if metadata.compression != first.compression:
-        raise InvalidInputError(
-            "data sets with another compression cannot be merged",
-            where=name,
-            found=metadata.compression,
-            expected=first.compression,
-        )
-
-
-def _merged_document(stores: Sequence[TileStore]) -> str:
-    """The metadata of all of them, bands numbered from 1 on."""
-    every = [store.metadata for store in stores]
-    bands = tuple(
-        replace(metadata.bands[0], name=f"band_{number}")
-        for number, metadata in enumerate(every, 1)
-    )
-    whole = replace(every[0], bands=bands[:1])
-    for count, metadata in enumerate(every[1:], 2):
-        whole = joined(whole, metadata, bands[:count], None, "raquet_merge_bands")
-    ids = np.unique(np.concatenate([store.ids for store in stores]))
-    cells = ids[np.asarray(grid.is_valid(ids))]
-    whole = replace(settled(whole, cells), tile_statistics=())
-    return metadata_json(whole, version_for(None, nested=whole.nested))

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from comal import grid
-from comal.errors import ComalError, InvalidInputError, InvalidMetadataError, shown
+from comal.errors import InvalidInputError, shown
 from comal.geo.scanline import Spans
 from comal.query import Function
 from comal.query.columns import (
@@ -69,16 +69,6 @@ DOCUMENT = pa.struct(
         ("max_zoom", pa.int32()),
         ("num_bands", pa.int32()),
         ("tile_statistics", pa.bool_()),
-    ]
-)
-VERDICT = pa.struct(
-    [
-        ("is_valid", pa.bool_()),
-        ("errors", pa.list_(pa.string())),
-        ("warnings", pa.list_(pa.string())),
-        ("num_blocks", pa.int64()),
-        ("num_bands", pa.int32()),
-        ("zoom_range", pa.string()),
     ]
 )
 _KEPT = 64
@@ -459,28 +449,6 @@ def parsed(metadata: Any) -> Any:
     ]
 
 
-def validated(metadata: Any) -> Any:
-    """``raquet_validate_metadata(json)``."""
-    return [_verdict(text) for text in texts(metadata, "metadata")]
-
-
-def _verdict(text: str) -> dict[str, Any]:
-    try:
-        one = document(text)
-    except ComalError as error:
-        problems = error.problems if isinstance(error, InvalidMetadataError) else ()
-        errors = [f"{p.place}: {p.message}" for p in problems if p.severity == "error"]
-        return {"is_valid": False, "errors": errors or [error.what], "warnings": []}
-    return {
-        "is_valid": True,
-        "errors": [],
-        "warnings": [f"{problem.place}: {problem.message}" for problem in one.problems],
-        "num_blocks": one.num_blocks,
-        "num_bands": len(one.bands),
-        "zoom_range": f"{one.min_zoom}-{one.max_zoom}",
-    }
-
-
 # -- names and forms -------------------------------------------------------------------------------
 
 
@@ -586,7 +554,6 @@ _TILES = (
 _DOCUMENTS: dict[str, tuple[Callable[..., Any], Any]] = {
     "st_band": (band_number, pa.int32()),
     "raquet_parse_metadata": (parsed, DOCUMENT),
-    "raquet_validate_metadata": (validated, VERDICT),
 }
 MACROS = tuple(function.macro() for function in _TILES)
 """What makes the macros for values; those for tables are in `comal.raquet.querying.session`."""

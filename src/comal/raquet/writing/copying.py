@@ -10,7 +10,6 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -99,15 +98,12 @@ class StoredTiles:
         return [[found[row, name] for row in rows] for name in names]
 
     def planes(self, at: Ints) -> Iterator[list[Any]]:
-        """The bands of each of some tiles; fill values where one is NULL, or for position -1."""
+        """The bands of each of some tiles, fill values where one is NULL."""
         bands, store = self.metadata.bands, self.store
         shape = (self.metadata.block_height, self.metadata.block_width)
         blank = [np.full(shape, fill_value(band), band.dtype) for band in bands]
-        for one in at.tolist():
-            found: Sequence[Any] = [None] * len(bands)
-            if one >= 0:
-                row = int(self.rows[one])
-                found = run(store.bands_plan([row], bands, keep=False), store.fetch)[row]
+        for row in self.rows[at].tolist():
+            found = run(store.bands_plan([row], bands, keep=False), store.fetch)[row]
             yield [
                 empty if pixels is None else pixels
                 for empty, pixels in zip(blank, found, strict=True)
@@ -459,7 +455,6 @@ def append_bands(
     path: Path_,
     *,
     names: Mapping[str, str] | None = None,
-    layout: str | None = None,
     spec_version: str | None = None,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -477,9 +472,6 @@ def append_bands(
         The file to write.
     names
         New names for bands of `other`, such as ``{"band_1": "elevation"}``.
-    layout
-        ``sequential`` or ``interleaved``; by default that of `source`. Bands of several types
-        need the former.
     spec_version, overwrite, progress
         As for `partition`.
     **options
@@ -487,18 +479,16 @@ def append_bands(
 
     Notes
     -----
-    A tile that only one of them has is written for both. Bands without pixels hold nodata there;
-    those without a nodata value are NULL, or in interleaved tiles 0 that the file tells from
-    pixels by where its source lies. An alpha band of `source` hides the added bands too, as RaQuet
-    has one for all bands of a file; a warning says so.
-    Tiles of JPEG and WebP are never compressed a second time: in the sequential layout their
-    pixels are stored with gzip.
+    Bands are stored apart, those of interleaved tiles too. A tile that only one raster has is
+    written for both: bands without pixels hold nodata there, or are NULL without a nodata value.
+    An alpha band of `source` hides the added bands too, as RaQuet has one for all bands of a file;
+    a warning says so.
+    Tiles of JPEG and WebP are not compressed a second time: their pixels are stored with gzip.
 
     Raises
     ------
     InvalidInputError
-        Grids, times, types or names that do not go together; an alpha band in `other`; interleaved
-        bands of which nothing would tell where they have no tile.
+        Grids, times or names that do not go together; an alpha band in `other`.
     """
     check_ending(path, ".parquet")
     with (
@@ -512,16 +502,13 @@ def append_bands(
         ]
         bands = (*first.metadata.bands, *new)
         _check_together(first, second, bands)
-        metadata = joined(first.metadata, second.metadata, bands, layout, first.href)
+        metadata = _joined(first.metadata, second.metadata, bands)
         tiles = [StoredTiles(raster.store) for raster in (first, second)]
         every = [np.stack([one.cells, one.steps], axis=1) for one in tiles]
         keys, at = np.unique(np.concatenate(every), axis=0, return_inverse=True)
         places = np.full((2, len(keys)), -1, np.int64)
         for place, own in zip(places, np.split(at.ravel(), [len(every[0])]), strict=True):
             place[own] = np.arange(len(own))
-        if metadata.interleaved:
-            for one in tiles:
-                _refuse_untold_gaps(one, len(keys))
         groups = _joined_groups(tiles, places, metadata, keys, progress)
         metadata = settled(metadata, keys[:, 0])
         version = version_for(spec_version, nested=metadata.nested)
@@ -559,7 +546,15 @@ def _as_raquet(other: Any, first: RaquetFile, file: TargetFile, options: dict[st
 def _check_together(first: RaquetFile, second: RaquetFile, bands: Sequence[Band]) -> None:
     """Refuse rasters that cannot share a file."""
     one, two = first.metadata, second.metadata
-    check_grids(one, two)
+    for what in ("block_width", "block_height", "max_zoom"):
+        if getattr(one, what) != getattr(two, what):
+            raise InvalidInputError(
+                f"rasters with another {what.replace('_', ' ')} cannot share a file",
+                found=getattr(two, what),
+                expected=getattr(one, what),
+            )
+    if one.tile_statistics != two.tile_statistics:
+        raise InvalidInputError("only one of the rasters has tile statistics")
     times = [[] if file.times is None else file.times.values.tolist() for file in (first, second)]
     if times[0] != times[1]:
         raise InvalidInputError("rasters with other steps in time cannot share a file")
@@ -583,40 +578,14 @@ def _check_together(first: RaquetFile, second: RaquetFile, bands: Sequence[Band]
         warn(f"alpha band {name} hides the added bands, too: pixels without it are nodata")
 
 
-def check_grids(one: Metadata, two: Metadata) -> None:
-    """Refuse rasters whose tiles are not the same places, or of which one has statistics."""
-    for what in ("block_width", "block_height", "max_zoom"):
-        if getattr(one, what) != getattr(two, what):
-            raise InvalidInputError(
-                f"rasters with another {what.replace('_', ' ')} cannot share a file",
-                found=getattr(two, what),
-                expected=getattr(one, what),
-            )
-    if one.tile_statistics != two.tile_statistics:
-        raise InvalidInputError("only one of the rasters has tile statistics")
-
-
-def joined(
-    one: Metadata, two: Metadata, bands: tuple[Band, ...], layout: str | None, where: str
-) -> Metadata:
+def _joined(one: Metadata, two: Metadata, bands: tuple[Band, ...]) -> Metadata:
     """The metadata of both, but for what their tiles tell."""
-    layout = one.layout if layout is None else layout
-    if layout not in spec.LAYOUTS:
-        raise InvalidInputError("unknown layout", found=layout, expected=", ".join(spec.LAYOUTS))
     lossy = one.compression in spec.LOSSY_BANDS
-    types = {band.dtype for band in bands}
-    if layout == spec.INTERLEAVED and (lossy or len(types) > 1):
-        raise InvalidInputError(
-            "bands that the interleaved layout cannot hold together",
-            where=where,
-            found=f"{one.compression} tiles" if lossy else ", ".join(sorted(types)),
-            hint="layout='sequential' (--layout sequential) stores each band by itself",
-        )
     west, south, east, north = zip(one.bounds, two.bounds, strict=True)
     return replace(
         one,
         bands=bands,
-        layout=layout,
+        layout=spec.SEQUENTIAL,
         compression=spec.GZIP if lossy else one.compression,
         quality=None if lossy else one.quality,
         bounds=(min(west), min(south), max(east), max(north)),
@@ -639,20 +608,6 @@ def _custom_of_both(one: Metadata, two: Metadata, added: Sequence[Band]) -> dict
     return {**one.custom, "comal": {**mine, "sources": by_band}}
 
 
-def _refuse_untold_gaps(tiles: StoredTiles, count: int) -> None:
-    """Refuse bands of which nothing tells, in interleaved tiles, where they have no tile."""
-    bands = tiles.metadata.bands
-    if len(tiles) == count or alpha_of(bands) is not None:
-        return
-    for band, cover in zip(bands, tiles.store.coverage, strict=True):
-        if stored_nodata(band) is None and cover is None:
-            raise InvalidInputError(
-                "a band without a nodata value has no tile where the other raster has one",
-                found=f"band {shown(band.name)}",
-                hint="layout='sequential' (--layout sequential) stores each band by itself",
-            )
-
-
 def _joined_groups(
     both: Sequence[StoredTiles], places: Ints, metadata: Metadata, keys: Ints, progress: Progress
 ) -> Iterator[RowGroup]:
@@ -663,13 +618,7 @@ def _joined_groups(
     coding = Coding.of(metadata)
     for start, stop in row_groups(keys[:, 0], sizes):
         at = [(tiles, place[start:stop]) for tiles, place in zip(both, places, strict=True)]
-        if coding.interleaved:
-            rows = zip(*(tiles.planes(some) for tiles, some in at), strict=True)
-            columns: list[list[Any]] = [
-                [blob for bands in rows for blob in encoded([*chain(*bands)], coding)]
-            ]
-        else:
-            columns = [column for tiles, some in at for column in _by_band(tiles, some, coding)]
+        columns = [column for tiles, some in at for column in _by_band(tiles, some, coding)]
         known = [tiles.statistics(some) for tiles, some in at]
         told = [one for one in known if one is not None]
         statistics = np.concatenate(told, axis=1) if len(told) == len(known) else None
