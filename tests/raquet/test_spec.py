@@ -285,6 +285,7 @@ def test_bare_tokens_are_read_and_told() -> None:
         ({"minresolution": -1}, {"raquet-zooms"}),
         ({"maxresolution": ..., "block_resolution": ...}, {"raquet-zooms"}),
         ({"bounds": [0, 0, 0, 1]}, {"raquet-bounds"}),
+        ({"bounds": [0, 5, 5, 0]}, {"raquet-bounds"}),
         ({"bounds": [0, 0, 1]}, {"raquet-bounds"}),
         ({"bounds": [0, 0, 1, math.inf]}, {"raquet-bounds"}),
         ({"bounds": [0, True, 1, 2]}, {"raquet-bounds"}),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,19 @@ def nested() -> File:
 def row_of(file: File, tile: tuple[int, int, int]) -> dict[str, Any]:
     """The row of a tile."""
     return next(row for row in file.rows if row["block"] == cell(tile))
+
+
+@contextmanager
+def rewritten(path: Path | str, target: Path) -> Iterator[Any]:
+    """The document of a file, to be changed: `target` is the file with what it is then."""
+    table = pq.read_table(path)
+    texts = table["metadata"].to_pylist()
+    row = next(at for at, text in enumerate(texts) if text)
+    document = json.loads(texts[row])
+    yield document
+    texts[row] = json.dumps(document)
+    place = table.schema.get_field_index("metadata")
+    pq.write_table(table.set_column(place, "metadata", pa.array(texts, pa.string())), target)
 
 
 def interleaved(dtype: str = "uint16", version: bytes | None = b"0.5.0") -> File:
