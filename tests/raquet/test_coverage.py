@@ -1,5 +1,8 @@
 """Padding of tiles at the edge is no pixel, though the format has no mask.
 
+Which pixels count in every view is asked by ``test_pixel_law``; here are documents, sets, merged
+files, and what a check makes of statistics.
+
 Files of bands without nodata value are made with ``nodata="none"``, as older files are.
 """
 
@@ -18,6 +21,7 @@ import rasterio
 import shapely
 from hypothesis import given
 from hypothesis import strategies as st
+from pyproj import Transformer
 from rasterio.enums import ColorInterp
 from rasterio.features import rasterize
 from rasterio.transform import Affine
@@ -26,8 +30,8 @@ from comal import grid, raquet
 from comal.raquet.reading.coverage import coverages
 from comal.raquet.spec import Band, Metadata
 from comal.raquet.writing.copying import united_custom
+from tests.raquet.checking.damage import rewritten
 from tests.raquet.writing.sources import noise, on_grid, utm
-from tests.support import SHARED, needs_shared
 
 # rasterio multiplies its own transforms in a way that affine has given up.
 pytestmark = [
@@ -50,72 +54,28 @@ def valid_of(pixels: Any) -> Any:
     return ~np.ma.getmaskarray(pixels)
 
 
-@pytest.fixture
-def aligned(tmp_path: Path) -> Path:
-    """70 x 45 pixels of 1 to 9 that begin 5 pixels to the east and 3 south of a tile's corner."""
-    pixels = np.random.default_rng(3).integers(1, 10, (45, 70), "uint8")
-    source = on_grid(tmp_path / "a.tif", pixels, column=32 * 500 + 5, row=32 * 300 + 3)
-    return made(source, tmp_path / "a.parquet", zoom=10)
-
-
-def test_a_raster_on_the_grid_has_its_own_pixels_and_no_others(aligned: Path) -> None:
-    assert "footprint" not in source_of(aligned)
-    with raquet.open(aligned) as raster, rasterio.open(aligned.with_suffix(".tif")) as source:
-        window = raster.read(masked=True)
-        inside = np.zeros(window.data.shape[1:], bool)
-        inside[3:48, 5:75] = True
-        np.testing.assert_array_equal(valid_of(window.data[0]), inside)
-        np.testing.assert_array_equal(window.data[0].compressed(), source.read(1).ravel())
-        tile = raster.tile(10, 500, 300, masked=True)
-        np.testing.assert_array_equal(valid_of(tile[0]), inside[:32, :32])
-        np.testing.assert_array_equal(
-            valid_of(raster.tiles([(10, 500, 300)], masked=True)[0]), [inside[:32, :32]]
-        )
-        assert np.isnan(raster.tile(10, 500, 300, scaled=True)[0, 0, 0])
-        # What is stored is there for those who ask for it.
-        assert raster.tile(10, 500, 300)[0, 0, 0] == 0
-        statistics = raster.bands[0].statistics
-        assert statistics is not None
-        assert statistics.count == inside.sum()
-
-
-def footprint_mask(source: Path, transform: Any, shape: tuple[int, int]) -> Any:
-    """Pixels whose centres lie on the source, by PROJ."""
-    from pyproj import Transformer
-
+def test_a_warped_raster_is_no_rectangle(tmp_path: Path) -> None:
+    """Valid are the pixels whose centres lie on the source, by PROJ, but for some at its edge."""
+    source = SOURCES["warped"](tmp_path / "a.tif")
+    path = made(source, tmp_path / "a.parquet")
+    assert 5 <= len(source_of(path)["footprint"]["coordinates"][0][0]) < 40
     with rasterio.open(source) as dataset:
         back, width, height = ~dataset.transform, dataset.width, dataset.height
         to_source = Transformer.from_crs("EPSG:3857", dataset.crs, always_xy=True)
-    column, row = np.meshgrid(np.arange(shape[1]) + 0.5, np.arange(shape[0]) + 0.5)
-    a, _, c, _, e, f = transform
-    x, y = to_source.transform(a * column + c, e * row + f)
-    u, v = back.a * x + back.b * y + back.c, back.d * x + back.e * y + back.f
-    return (u >= 0) & (u <= width) & (v >= 0) & (v <= height)
-
-
-def test_a_warped_raster_is_no_rectangle(tmp_path: Path) -> None:
-    source = utm(tmp_path / "a.tif", noise((300, 420), "uint16"))
-    path = made(source, tmp_path / "a.parquet")
-    corners = source_of(path)["footprint"]["coordinates"]
-    assert 5 <= len(corners[0][0]) < 40
     with raquet.open(path) as raster:
         for zoom in raster.zooms:
             window = raster.read(zoom=zoom, masked=True)
             found = valid_of(window.data[0])
-            wanted = footprint_mask(source, window.transform, found.shape)
-            around = found.shape[0] + found.shape[1]
-            assert (found != wanted).sum() <= around * 0.05
-            if zoom == raster.zooms[-1]:
-                statistics = raster.bands[0].statistics
-                assert statistics is not None
-                assert statistics.count == pytest.approx(found.sum(), abs=around * 0.05)
-        picture = raquet.preview(path, size=256)
-    with rasterio.MemoryFile(picture) as memory, memory.open() as drawn:
-        clear = (drawn.read(4) == 0).mean()
-    assert 0.01 < clear < 0.3
+            rows, columns = np.indices(found.shape) + 0.5
+            a, _, c, _, e, f = window.transform
+            u, v = back @ to_source.transform(a * columns + c, e * rows + f)
+            wanted = (u >= 0) & (u <= width) & (v >= 0) & (v <= height)
+            assert (found != wanted).sum() <= sum(found.shape) * 0.05
 
 
-def test_bands_with_nodata_need_no_footprint(tmp_path: Path) -> None:
+def test_only_what_is_warped_and_has_no_nodata_needs_a_footprint(tmp_path: Path) -> None:
+    plain = made(SOURCES["on the grid"](tmp_path / "b.tif"), tmp_path / "b.parquet", zoom=10)
+    assert "footprint" not in source_of(plain)
     source = utm(tmp_path / "a.tif", noise((60, 80), "uint16"), nodata=0)
     assert "footprint" not in source_of(made(source, tmp_path / "a.parquet"))
 
@@ -135,40 +95,8 @@ def test_a_mosaic_has_the_outline_of_all(tmp_path: Path) -> None:
         assert window.count() == 2 * 1600 - 64
 
 
-@needs_shared
-def test_a_raster_across_the_antimeridian(tmp_path: Path) -> None:
-    path = tmp_path / "d.parquet"
-    raquet.write(SHARED / "data" / "dateline_uint16_utm60.tif", path, zoom=6)
-    with raquet.open(path) as raster:
-        assert raster.metadata.bounds[0] == -180
-        assert raster.metadata.bounds[2] == 180
-        assert raster.bounds[0] > 170
-        assert raster.bounds[2] < -170
-        window = raster.read(masked=True)
-        assert window.data.shape[2] < 400
-        statistics = raster.bands[0].statistics
-        assert statistics is not None
-        assert statistics.count == pytest.approx(window.data.count(), rel=0.01)
-    done = raquet.to_geotiff(path, tmp_path / "d.tif")
-    with rasterio.open(tmp_path / "d.tif") as dataset:
-        assert dataset.width == done.width < 400
-        np.testing.assert_array_equal(dataset.read_masks(1) > 0, valid_of(window.data[0]))
-
-
-def test_exports_have_a_mask_where_nodata_does_not_tell(aligned: Path, tmp_path: Path) -> None:
-    for write, name in ((raquet.to_geotiff, "a.tif"), (raquet.to_cog, "b.tif")):
-        write(aligned, tmp_path / f"out_{name}")
-        with rasterio.open(tmp_path / f"out_{name}") as dataset:
-            assert dataset.nodata is None
-            assert dataset.read_masks(1).sum() == 255 * 45 * 70
-            assert sorted(one.name for one in tmp_path.glob("*.msk")) == []
-    box = grid.bounds(grid.cells(10, 501, 300))
-    raquet.to_geotiff(aligned, tmp_path / "c.tif", bbox=[float(one) for one in box])
-    with rasterio.open(tmp_path / "c.tif") as dataset:
-        assert dataset.mask_flag_enums[0][0].name == "per_dataset"
-
-
-def test_bands_that_are_added_keep_their_own_source(aligned: Path, tmp_path: Path) -> None:
+def test_bands_that_are_added_keep_their_own_source(tmp_path: Path) -> None:
+    aligned = made(SOURCES["on the grid"](tmp_path / "a.tif"), tmp_path / "a.parquet", zoom=10)
     other = on_grid(
         tmp_path / "o.tif", np.full((30, 30), 7, "uint8"), column=32 * 501 + 9, row=32 * 300 + 9
     )
@@ -202,7 +130,6 @@ def test_files_of_other_sources_are_one_set(tmp_path: Path) -> None:
 
 LATER: dict[str, Any] = {"spec_version": "0.5.0", "tile_statistics": True}
 KEPT: dict[str, Any] = {**LATER, "keep_empty": True}
-INTERLEAVED: dict[str, Any] = {"spec_version": "0.5.0", "layout": "interleaved"}
 
 
 def transparent(path: Path) -> Path:
@@ -229,7 +156,7 @@ SOURCES: dict[str, Any] = {
     "on the grid": lambda path: on_grid(
         path, noise((45, 70), "int16"), column=32 * 500 + 5, row=32 * 300 + 3
     ),
-    "warped": lambda path: utm(path, noise((300, 420), "uint16")),
+    "warped": lambda path: utm(path, noise((150, 210), "uint16")),
     "floats": lambda path: utm(path, noise((150, 170), "float32")),
     "three bands": lambda path: utm(path, noise((3, 150, 170), "uint8")),
     "transparent": transparent,
@@ -255,86 +182,13 @@ def test_pictures_have_other_pixels_than_their_statistics(tmp_path: Path) -> Non
     assert raquet.check(path, statistics=True).counts == {}
 
 
-@pytest.mark.parametrize(("kind", "options"), [("alpha", INTERLEAVED), ("mask", LATER)])
-def test_what_alpha_hides_has_no_value(tmp_path: Path, kind: str, options: Any) -> None:
-    """As rasterio sees it: pixels, windows, points, and statistics of all kinds."""
-    shown = np.full((45, 70), 255, "uint8")
-    shown[10:20, 5:40] = 0
-    shown[30, 50] = 1
-    bands = 3 if kind == "alpha" else 2
-    pixels = noise((bands, 45, 70), "uint8")
-    if kind == "alpha":
-        pixels = np.concatenate([pixels, shown[None]])
-    source = on_grid(tmp_path / "a.tif", pixels, column=32 * 500 + 5, row=32 * 300 + 3)
-    with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True), rasterio.open(source, "r+") as dataset:
-        if kind == "alpha":
-            names = ("red", "green", "blue", "alpha")
-            dataset.colorinterp = [ColorInterp[name] for name in names]
-        else:
-            dataset.write_mask(shown)
-    path = made(source, tmp_path / "a.parquet", zoom=10, **options)
-    with raquet.open(path) as raster, rasterio.open(source) as dataset:
-        wanted = dataset.read(masked=True)[:bands]
-        inside = np.s_[:, 3:48, 5:75]
-        window = raster.read(masked=True).data
-        np.testing.assert_array_equal(valid_of(window[inside])[:bands], valid_of(wanted))
-        assert valid_of(window[inside])[bands].all()
-        # Alpha counts where it is not asked for, and is not given then.
-        alone = raster.read(bands=[2], masked=True).data
-        assert alone.shape[0] == 1
-        assert alone.dtype == np.uint8
-        np.testing.assert_array_equal(valid_of(alone), valid_of(window)[1:2])
-        place = (10, 500, 300)
-        for tile in (
-            raster.tile(*place, bands=[2], masked=True),
-            raster.tiles([place], bands=[2], masked=True)[0],
-        ):
-            np.testing.assert_array_equal(valid_of(tile), valid_of(window)[1:2, :32, :32])
-        assert np.isnan(raster.tile(*place, bands=[2], scaled=True)[0, 15, 20])
-        x, y = 32 * 500 + 5 + np.array([4.5, 5.5]), 32 * 300 + 3 + np.array([10.5, 10.5])
-        found = raster.points(*grid.xy_to_lonlat(x / 32, y / 32, 10), bands=[1], masked=True)
-        assert valid_of(found).tolist() == [[True, False]]
-        # What is stored is there for those who ask for it.
-        assert raster.read(bands=[2]).data[inside][0, 30, 50] == pixels[1, 30, 50]
-        table = raquet.statistics(path, stats=["count", "mean", "median"]).to_pylist()
-        for number in range(bands):
-            valid = wanted[number].compressed()
-            row = table[number]
-            assert (row["count"], row["median"]) == (len(valid), np.median(valid))
-            assert row["mean"] == pytest.approx(valid.mean())
-            own = raster.bands[number].statistics
-            assert own is not None
-            assert own.mean == pytest.approx(valid.mean())
-            assert own.min == valid.min()
-        if options == LATER:
-            counts = pq.read_table(path, columns=["block", "band_1_count"]).to_pylist()
-            finest = [one for one in counts if one["block"] and grid.zooms(one["block"]) == 10]
-            assert sum(one["band_1_count"] for one in finest) == wanted[0].count()
-
-
-def test_statistics_of_a_transparent_tile_are_those_of_what_is_there(tmp_path: Path) -> None:
-    path = made(transparent(tmp_path / "a.tif"), tmp_path / "a.parquet")
-    with raquet.open(path) as file:
-        for band, row in zip(file.bands, raquet.statistics(path).to_pylist(), strict=True):
-            assert band.statistics is not None
-            assert (band.statistics.count, band.statistics.min) == (row["count"], row["min"])
-            assert band.statistics.mean == pytest.approx(row["mean"])
-
-
 @pytest.mark.parametrize("kind", ["count", "sum", "mean", "min"])
 def test_of_a_raster_on_the_grid_statistics_are_exact(tmp_path: Path, kind: str) -> None:
     path = made(SOURCES["on the grid"](tmp_path / "a.tif"), tmp_path / "a.parquet", min_zoom=10)
-    table = pq.read_table(path)
-    documents = table.column("metadata").to_pylist()
-    row = next(at for at, text in enumerate(documents) if text)
-    document = json.loads(documents[row])
-    statistics = document["bands"][0]["stats"]
-    statistics[kind] += 1 + abs(int(statistics[kind])) // 1000
-    documents[row] = json.dumps(document)
-    at = table.column_names.index("metadata")
-    changed = table.set_column(at, "metadata", pa.array(documents, pa.string()))
-    pq.write_table(changed, tmp_path / "b.parquet")
-    found = raquet.check(tmp_path / "b.parquet", statistics=True)
+    with rewritten(path, path) as document:
+        statistics = document["bands"][0]["stats"]
+        statistics[kind] += 1 + abs(int(statistics[kind])) // 1000
+    found = raquet.check(path, statistics=True)
     assert found.counts["raquet-statistics-differ"] == 1
 
 
@@ -371,23 +225,26 @@ def test_statistics_that_count_padding_are_found(tmp_path: Path) -> None:
         assert f"{kind} " in places[0].message
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 63), st.integers(0, 63)), min_size=3, max_size=8),
-    st.integers(0, 3),
-    st.integers(0, 3),
-)
-def test_what_a_writer_may_count_lies_near_the_edge(
-    points: list[tuple[int, int]], x: int, y: int
-) -> None:
-    polygon = shapely.convex_hull(shapely.MultiPoint(np.array(points) + 0.3))
-    if polygon.geom_type != "Polygon":
-        return
+def polygons() -> st.SearchStrategy[Any]:
+    """Convex areas of a plane of 64 x 64 pixels, no corner of which is the middle of a pixel."""
+    corners = st.lists(st.tuples(st.integers(0, 63), st.integers(0, 63)), min_size=3, max_size=8)
+    hulls = corners.map(lambda some: shapely.convex_hull(shapely.MultiPoint(np.array(some) + 0.3)))
+    return hulls.filter(lambda hull: hull.geom_type == "Polygon")
+
+
+def cover_of(polygon: Any) -> Any:
+    """What a document says whose source covers such an area."""
     u, v = shapely.get_coordinates(polygon).T / 64
-    lon, lat = grid.xy_to_lonlat(u, v, 0)
-    ring = np.stack([lon, lat], axis=1).tolist()
-    source = {"footprint": {"type": "MultiPolygon", "coordinates": [[ring]]}}
-    (cover,) = coverages([metadata({"source": source})])
+    ring = np.stack(grid.xy_to_lonlat(u, v, 0), axis=1).tolist()
+    footprint = {"type": "MultiPolygon", "coordinates": [[ring]]}
+    (cover,) = coverages([metadata({"source": {"footprint": footprint}})])
     assert cover is not None
+    return cover
+
+
+@given(polygons(), st.integers(0, 3), st.integers(0, 3))
+def test_what_a_writer_may_count_lies_near_the_edge(polygon: Any, x: int, y: int) -> None:
+    cover = cover_of(polygon)
     column, row = np.meshgrid(16 * x + np.arange(16) + 0.5, 16 * y + np.arange(16) + 0.5)
     middles = shapely.points(column, row)
     inside, away = shapely.contains(polygon, middles), shapely.distance(polygon.exterior, middles)
@@ -526,55 +383,29 @@ def test_nodata_is_enough() -> None:
     assert cover is not None
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 63), st.integers(0, 63)), min_size=3, max_size=8),
-    st.integers(0, 40),
-    st.integers(0, 40),
-)
-def test_windows_and_tiles_are_those_of_gdal(
-    points: list[tuple[int, int]], column: int, row: int
-) -> None:
-    polygon = shapely.convex_hull(shapely.MultiPoint(np.array(points) + 0.3))
-    if polygon.geom_type != "Polygon":
-        return
-    corners = shapely.get_coordinates(polygon)
-    lon, lat = grid.xy_to_lonlat(corners[:, 0] / 64, corners[:, 1] / 64, 0)
-    document = json.loads(
-        json.dumps(
-            {
-                "source": {
-                    "footprint": {
-                        "type": "MultiPolygon",
-                        "coordinates": [[np.stack([lon, lat], axis=1).tolist()]],
-                    }
-                }
-            }
-        )
-    )
-    (cover,) = coverages([metadata(document)])
-    assert cover is not None
+@given(polygons(), st.integers(0, 40), st.integers(0, 40))
+def test_windows_and_tiles_are_those_of_gdal(polygon: Any, column: int, row: int) -> None:
+    cover = cover_of(polygon)
     wanted = rasterize([(polygon, 1)], (64, 64), transform=Affine.identity()) > 0
     centres = shapely.points(np.stack(np.meshgrid(*[np.arange(64) + 0.5] * 2), axis=-1))
     sure = shapely.distance(polygon.exterior, centres) > 1e-6
-    whole = cover.window((0, 0, 64, 64), (64, 64))
-    np.testing.assert_array_equal((whole if whole is not None else True) & sure, wanted & sure)
-    part = cover.window((column, row, 20, 20), (64, 64))
-    cut = np.s_[row : row + 20, column : column + 20]
-    shown = np.ones((20, 20), bool) if part is None else part
-    np.testing.assert_array_equal(shown & sure[cut], wanted[cut] & sure[cut])
-    around = cover.window((column - 64, 0, 64, 64), (64, 64))
-    rolled = np.roll(wanted & sure, -column, axis=1)
-    shown = np.ones((64, 64), bool) if around is None else around
-    np.testing.assert_array_equal(shown & np.roll(sure, -column, axis=1), rolled)
-    tile = cover.tile(2, 1, 2, (16, 16))
-    shown = np.ones((16, 16), bool) if tile is None else tile
-    at = np.s_[32:48, 16:32]
-    np.testing.assert_array_equal(shown & sure[at], wanted[at] & sure[at])
+    part, tile = np.s_[row : row + 20, column : column + 20], np.s_[32:48, 16:32]
+    for found, right, certain in (
+        (cover.window((0, 0, 64, 64), (64, 64)), wanted, sure),
+        (cover.window((column, row, 20, 20), (64, 64)), wanted[part], sure[part]),
+        (
+            cover.window((column - 64, 0, 64, 64), (64, 64)),
+            np.roll(wanted, -column, axis=1),
+            np.roll(sure, -column, axis=1),
+        ),
+        (cover.tile(2, 1, 2, (16, 16)), wanted[tile], sure[tile]),
+    ):
+        shown = np.ones_like(right) if found is None else found
+        np.testing.assert_array_equal(shown & certain, right & certain)
 
 
 def test_repair_and_parts_keep_the_outline(tmp_path: Path) -> None:
-    source = utm(tmp_path / "a.tif", noise((300, 420), "uint16"))
-    path = made(source, tmp_path / "a.parquet")
+    path = made(SOURCES["warped"](tmp_path / "a.tif"), tmp_path / "a.parquet")
     raquet.repair(path, tmp_path / "r.parquet")
     assert source_of(tmp_path / "r.parquet") == source_of(path)
     raquet.partition(path, tmp_path / "parts", zoom=12)

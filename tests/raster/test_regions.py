@@ -1,7 +1,10 @@
+"""Zones out of every form that users have, and areas with names in which places lie."""
+
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from comal.errors import (
     NotThisFormatError,
     ObjectNotFoundError,
 )
-from comal.raster.zones import Regions, load_regions
+from comal.raster.zones import Regions, Zones, load_regions, zones_of
 
 WEST, EAST = shapely.box(-10, -10, 0, 10), shapely.box(0, -10, 10, 10)
 
@@ -150,3 +153,106 @@ def test_broken_files(kind: str, tmp_path: Path) -> None:
     path.write_bytes(BROKEN[kind])
     with pytest.raises(KINDS.get(kind, InvalidMetadataError)):
         load_regions(path)
+
+
+# -- zones in every form ---------------------------------------------------------------------------
+
+gpd = pytest.importorskip("geopandas", reason="geopandas is not installed")
+
+
+@pytest.fixture
+def frame() -> Any:
+    """Areas in EPSG:3857: a box, one with a hole, one in two parts."""
+    box, ring = shapely.box(0, 5e6, 1e5, 5.1e6), shapely.Point(3e5, 5e6).buffer(5e4)
+    areas = [box, ring.difference(ring.buffer(-2e4)), box.union(shapely.box(2e5, 5e6, 3e5, 6e6))]
+    names = [f"zone {n}" for n in range(3)]
+    return gpd.GeoDataFrame({"name": names, "size": range(3)}, geometry=areas, crs=3857)
+
+
+def same(found: Zones, wanted: Any, columns: Sequence[str] = ("name", "size")) -> None:
+    """Columns, and geometries at the same places."""
+    assert {name: list(map(str, found.kept[name])) for name in columns} == {
+        name: list(map(str, wanted[name])) for name in columns
+    }
+    shapes = gpd.GeoSeries(found.shapes, crs=found.crs).to_crs(3857)
+    assert shapes.geom_equals_exact(wanted.geometry.to_crs(3857), 1e-6).all()
+
+
+@pytest.mark.parametrize("crs", ["EPSG:3857", "EPSG:4326", "ESRI:54009"])
+@pytest.mark.parametrize("ending", ["geojson", "gpkg", "parquet"])
+def test_zones_of_files_that_gdal_writes(tmp_path: Path, frame: Any, ending: str, crs: str) -> None:
+    moved = frame.to_crs(crs)
+    file = tmp_path / f"zones.{ending}"
+    moved.to_parquet(file) if ending == "parquet" else moved.to_file(file)
+    # GeoJSON has its coordinates rounded, so that what is read back is the oracle.
+    same(
+        zones_of(file, keep=["name", "size"]), moved if ending == "parquet" else gpd.read_file(file)
+    )
+
+
+def test_zones_in_memory(frame: Any) -> None:
+    same(zones_of(frame, keep=["name", "size"]), frame)
+    same(zones_of(frame.geometry), frame, [])
+    same(zones_of(list(frame.geometry), crs="EPSG:3857"), frame, [])
+    wkb = pa.table({"geometry": frame.geometry.to_wkb().tolist()})
+    same(zones_of(wkb, crs="EPSG:3857"), frame, [])
+    document = json.loads(frame.to_crs(4326).to_json())
+    same(zones_of(document, keep=["name"]), frame, ["name"])
+    feature = document["features"][0]
+    for one in (feature, feature["geometry"]):
+        same(zones_of(one), frame.head(1), [])
+    nothing = {"type": "FeatureCollection", "features": [{"type": "Feature", "geometry": None}]}
+    assert zones_of(nothing).shapes.tolist() == [None]
+
+
+def test_what_is_no_zone(tmp_path: Path, frame: Any) -> None:
+    frame.to_parquet(tmp_path / "z.parquet")
+    cases: list[tuple[Any, dict[str, Any], type[ComalError], str]] = [
+        (["POINT (1 1)"], {}, InvalidInputError, "no zones"),
+        (list(frame.geometry), {"keep": ["name"]}, InvalidInputError, "columns"),
+        (frame, {"keep": ["x"]}, InvalidInputError, "no such column"),
+        (tmp_path / "z.parquet", {"keep": ["x"]}, InvalidInputError, "no such column"),
+        (pa.table({"geometry": ["POINT (1 1)"]}), {}, InvalidInputError, "not WKB"),
+        (pa.table({"shape": ["POINT (1 1)"]}), {}, InvalidMetadataError, "no GeoParquet"),
+    ]
+    for source, named, kind, text in cases:
+        with pytest.raises(kind, match=text):
+            zones_of(source, **named)
+
+
+def test_a_geopackage_of_several_layers_wants_the_name_of_one(tmp_path: Path, frame: Any) -> None:
+    file = tmp_path / "zones.gpkg"
+    frame.to_file(file, layer="all")
+    frame.head(2).to_file(file, layer='fi"rst')
+    assert len(zones_of(file, layer='fi"rst').shapes) == 2
+    for layer in (None, "other"):
+        with pytest.raises(InvalidInputError, match="all"):
+            zones_of(file, layer=layer)
+    file.write_bytes(file.read_bytes().replace(b"all", b"a\xbfl"))
+    with pytest.raises(InvalidMetadataError, match="broken GeoPackage"):
+        zones_of(file, layer='fi"rst')
+
+
+_COLLECTION = '{"type": "GeometryCollection", "geometries": ['
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"type": "Topology"}',
+        '{"type": "FeatureCollection"}',
+        '{"type": "FeatureCollection", "features": [1]}',
+        '{"type": "Polygon", "coordinates": [[[0, 0]]]}',
+        '{"type": "Polygon", "coordinates": 7}',
+        '{"type": "Feature", "geometry": 5}',
+        '{"type": "FeatureCollection", "features": [',
+        _COLLECTION * 9001 + "]}" * 9001,
+        "SQLite format 3\0 and no more",
+        "\0\0\x27\x0a and no more",
+    ],
+)
+def test_files_of_zones_that_are_broken(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "zones"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ComalError):
+        zones_of(file)
