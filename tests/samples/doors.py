@@ -30,8 +30,8 @@ class Door:
     """A column, besides the ids, that no frame is without."""
     made: Callable[[Tree, Columns], bytes]
     """The file of a tree; the columns are those of its uppermost samples."""
-    opened: Callable[[Path], Any]
-    """The frame of the uppermost samples."""
+    opened: Callable[..., Any]
+    """The frame of the uppermost samples of a path, a URL or a source."""
     points: Callable[[list[tuple[float, float] | None]], Any]
     """Places as the format writes them."""
     times: Callable[[list[int | None]], Any]
@@ -97,7 +97,7 @@ DOORS = (
         "id",
         "internal:offset",
         _taco,
-        lambda path: taco.load(path).data,
+        lambda href, **how: taco.load(href, **how).data,
         _wkb,
         _microseconds,
     ),

@@ -1,10 +1,9 @@
-"""What is opened, what is refused, and how many requests it takes."""
+"""What is opened, and what is refused; requests are counted in `samples/test_remote.py`."""
 
 from __future__ import annotations
 
 import json
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,10 @@ from comal.errors import (
     InvalidMetadataError,
     LimitExceededError,
     NotThisFormatError,
-    ObjectChangedError,
     ObjectNotFoundError,
     UnsupportedVersionError,
 )
 from comal.limits import Limits
-from comal.storage import CountingSource, open_source
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.reading.dataset import load
 from comal.taco.spec import TacoWarning
@@ -134,37 +131,6 @@ def test_a_wrong_checksum_of_the_header_is_survived_with_a_warning(tmp_path: Pat
     assert read_all(dataset.data) == expected(NESTED)
 
 
-def test_opening_takes_two_requests_in_one_round_trip(tmp_path: Path) -> None:
-    source = CountingSource(open_source(write(tmp_path, Recipe(tree=SORTED))))
-    dataset = load(source)
-    assert (source.wanted, source.round_trips) == (2, 1)
-    assert dataset.columns
-    assert dataset.pit_schema.root_n == 3
-    assert source.round_trips == 1
-    for tail in (22, 64, 2_000):
-        source.reset()
-        assert read_all(load(source, tail=tail).data) == expected(SORTED)
-    source.reset()
-    load(source, tail=64)
-    assert source.round_trips <= 3
-
-
-def test_remote_requests(http_server: HttpServer) -> None:
-    leaves = {f"img_{n:04d}": bytes([n % 256]) * 64 for n in range(600)}
-    url = http_server.put("data/x.tacozip", Recipe(tree=leaves).build())
-    dataset = load(url)
-    assert len(http_server.requests) == 2
-    frame = dataset.data
-    http_server.reset()
-    assert frame.read(5) == f"/vsisubfile/{frame.leaf(5).offset}_64,/vsicurl/{url}"
-    assert http_server.requests == []
-    assert frame.read_bytes(7) == leaves["img_0007"]
-    assert len(http_server.requests) == 1
-    http_server.reset()
-    assert frame.read_bytes(list(range(500))) == list(leaves.values())[:500]
-    assert len(http_server.requests) == 1
-
-
 def test_nested_reads_never_touch_local_metadata(http_server: HttpServer) -> None:
     recipe = Recipe(tree=SORTED, meta_bytes=lambda name, data: b"\0" * len(data))
     dataset = load(http_server.put("x.tacozip", recipe.build()))
@@ -219,16 +185,6 @@ def test_lists(tmp_path: Path) -> None:
         load([])
 
 
-def test_pickles_reopen_nothing(tmp_path: Path) -> None:
-    source = CountingSource(open_source(write(tmp_path, Recipe(tree=SORTED))))
-    dataset = load(source).sql("SELECT * FROM data WHERE id <> 'b'")
-    before = source.requests
-    copy = pickle.loads(pickle.dumps(dataset))
-    assert source.requests == before
-    assert read_all(copy.data) == {p: d for p, d in expected(SORTED).items() if p[0] != "b"}
-    assert json.dumps(copy.collection) == json.dumps(dataset.collection)
-
-
 def test_indexes_find_parts_with_odd_names(http_server: HttpServer, tmp_path: Path) -> None:
     """An index over one ZIP whose name is no plain part of a URL."""
     name = "x 1%&.tacozip"
@@ -253,12 +209,6 @@ def test_indexes_find_parts_with_odd_names(http_server: HttpServer, tmp_path: Pa
     assert frame.read("a/label.txt").endswith("/set/x%201%25%26.tacozip")
 
 
-@pytest.mark.parametrize("thing", [None, 3, [None], b"x.tacozip"])
-def test_what_names_no_dataset_is_told_so(thing: Any) -> None:
-    with pytest.raises(InvalidInputError, match="path, a URL or a source"):
-        load(thing)
-
-
 def test_a_large_sample_is_streamed_though_it_is_not_held(tmp_path: Path) -> None:
     large = Tortilla([Sample(id="large", path=bytes(30_000))])
     (path,) = create(dataset(large), tmp_path / "large.tacozip")
@@ -267,27 +217,3 @@ def test_a_large_sample_is_streamed_though_it_is_not_held(tmp_path: Path) -> Non
         frame.read_bytes("large")
     with frame.open("large") as file:
         assert file.read() == bytes(30_000)
-
-
-def test_a_file_that_is_replaced_while_it_is_opened_is_opened_anew(
-    http_server: HttpServer, tmp_path: Path
-) -> None:
-    old = write(tmp_path, Recipe(tree=SORTED)).read_bytes()
-    tree = scenes("d", "e")
-    new = write(tmp_path, Recipe(tree=tree), "y.tacozip").read_bytes()
-    url = http_server.put("x.tacozip", old)
-    http_server.behave("call", skip=2, times=1, function=lambda: http_server.put("x.tacozip", new))
-    dataset = load(url, tail=100)
-    assert read_all(dataset.data) == expected(tree)
-
-    turns = iter(range(1000))
-
-    def replace() -> None:
-        http_server.put("x.tacozip", new, etag=f'"{next(turns)}"')
-
-    http_server.behave("call", function=replace)
-    with pytest.raises(ObjectChangedError):
-        load(url, tail=100)
-    # What is open already is one version for good.
-    with pytest.raises(ObjectChangedError):
-        read_all(dataset.data)

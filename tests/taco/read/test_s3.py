@@ -13,8 +13,6 @@ import rasterio
 from rasterio import Affine
 
 from comal import taco
-from comal.errors import ObjectChangedError, ObjectNotFoundError
-from comal.storage import StorageConfig
 
 if TYPE_CHECKING:
     from tests.servers.s3 import S3Server
@@ -110,17 +108,6 @@ def test_folders_and_indexes(s3_server: S3Server, local: Path, tmp_path: Path) -
     base = s3_server.url_for("parts")
     with taco.load(index, base_path=base, config=s3_server.config) as dataset:
         assert dataset.data.read("s2").read_bytes("image.tif") == image
-
-
-def test_what_is_absent_or_replaced_is_an_error(s3_server: S3Server, local: Path) -> None:
-    with pytest.raises(ObjectNotFoundError):
-        taco.load(s3_server.url_for("no/such.tacozip"), config=s3_server.config)
-    href = s3_server.put("replaced/x.tacozip", local.read_bytes())
-    config = StorageConfig(s3=s3_server.config.s3, tries=1)
-    with taco.load(href, config=config, tail=1000) as dataset:
-        s3_server.put("replaced/x.tacozip", local.read_bytes() + b"more")
-        with pytest.raises(ObjectChangedError):
-            dataset.data.read("s2").read_bytes("image.tif")
 
 
 def test_a_dataset_that_was_used_survives_a_fork(s3_server: S3Server, local: Path) -> None:

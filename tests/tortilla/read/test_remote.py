@@ -1,4 +1,4 @@
-"""Requests that reading over a network takes."""
+"""Requests for nested files and sets; those for one file are in `samples/test_remote.py`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from comal import tortilla
 from comal.errors import (
     ComalError,
     InvalidInputError,
-    InvalidMetadataError,
-    ObjectChangedError,
     ObjectNotFoundError,
 )
 from comal.storage import CountingSource, StorageConfig, open_source
@@ -40,17 +38,6 @@ def counted(url: str, **config: Any) -> CountingSource:
     return CountingSource(open_source(url, config=StorageConfig(**config)))
 
 
-def test_open_is_one_round_trip(http_server: HttpServer) -> None:
-    url = http_server.put("x.tortilla", roi())
-    source = counted(url)
-    frame = tortilla.open(source)
-    assert (source.round_trips, source.requests) == (1, 2)
-    assert frame[spec.SUBFILE][0].as_py().endswith(f",/vsicurl/{url}")
-    assert all("If-Match" not in seen.headers for seen in http_server.requests)
-    frame.read_bytes(0)
-    assert "If-Match" in http_server.requests[-1].headers
-
-
 def test_a_nested_file_is_one_request(http_server: HttpServer) -> None:
     source = counted(http_server.put("x.tortilla", roi()))
     frame = tortilla.open(source)
@@ -73,21 +60,6 @@ def test_forty_nested_samples_are_two_round_trips(http_server: HttpServer) -> No
     assert flat.read_bytes()[::2] == [IMAGE[n:][:100_000] for n in range(40)]
     assert source.round_trips == 2
     assert source.bytes < 1.5 * len(data)
-
-
-def test_neighbours_come_together(http_server: HttpServer) -> None:
-    items = [Item(f"i{n}", bytes([n % 256]) * 1000) for n in range(500)]
-    source = counted(http_server.put("x.tortilla", build.built(items)))
-    frame = tortilla.open(source)
-    source.reset()
-    assert frame.read_bytes() == [one.data for one in items]
-    assert source.requests == 1
-    source.reset()
-    assert frame.read_bytes([0, 400]) == [items[0].data, items[400].data]
-    assert source.requests == 2
-    source.reset()
-    assert frame.read_bytes(3) == items[3].data
-    assert (source.requests, source.bytes) == (1, 1000)
 
 
 def test_parts_are_opened_side_by_side(http_server: HttpServer) -> None:
@@ -157,41 +129,3 @@ def test_memory_has_bytes_and_no_path() -> None:
     assert frame.read("x") == b"xyz"
     with pytest.raises(InvalidInputError):
         frame.vsi("x")
-
-
-def test_a_file_that_is_replaced_is_never_mixed(http_server: HttpServer) -> None:
-    url = http_server.put("x.tortilla", roi(3))
-    frame = tortilla.open(url)
-    http_server.put("x.tortilla", roi(3)[:-1] + b"?")
-    with pytest.raises(ObjectChangedError):
-        frame.read("roi_1")
-
-
-def test_errors_of_the_server_are_ours(http_server: HttpServer) -> None:
-    url = http_server.put("x.tortilla", roi(3)[:5_000])
-    with pytest.raises(InvalidMetadataError, match="outside"):
-        tortilla.open(url)
-    with pytest.raises(ObjectNotFoundError):
-        tortilla.open(http_server.url_for("nothing.tortilla"))
-
-
-def test_a_file_that_is_replaced_while_it_is_opened_is_opened_anew(
-    http_server: HttpServer,
-) -> None:
-    old = build.built([Item(f"old{n}", b"x" * 900) for n in range(80)])
-    new = build.built([Item(f"new{n}", b"y" * 901) for n in range(70)])
-    url = http_server.put("x.tortilla", old)
-
-    http_server.behave("call", skip=2, times=1, function=lambda: http_server.put("x.tortilla", new))
-    frame = tortilla.open(url, tail=100)
-    assert frame[spec.ID].to_pylist() == [f"new{n}" for n in range(70)]
-    assert frame.read_bytes(69) == b"y" * 901
-
-    turns = iter(range(1000))
-
-    def replace() -> None:
-        http_server.put("x.tortilla", new, etag=f'"{next(turns)}"')
-
-    http_server.behave("call", function=replace)
-    with pytest.raises(ObjectChangedError):
-        tortilla.open(url, tail=100)
