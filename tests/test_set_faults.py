@@ -1,4 +1,4 @@
-"""Each call that changes files fails, or is the last one, while a set of files is written.
+"""Each call that changes files fails, or is the last one, while a set is written or a file edited.
 
 Afterwards the set is the old or the new one, or the command that the error or ``comal check`` names
 makes it one of them; and the job succeeds when it is run again.
@@ -18,15 +18,32 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from comal import raquet
+from comal import raquet, tortilla
 from comal.cli import root
 from tests.faults import operations
 from tests.faults.harness import KILL, REMOVALS, Faults, chosen, faults, listing
 from tests.server.making import tiff
+from tests.tortilla.write.oracle import read
 
 HERE = "tests.faults.operations:"
 Make = Callable[[str], None]
+
+
+def _tortilla(folder: str) -> None:
+    samples = [tortilla.Sample(f"s{n}", path=f"item {n}".encode(), n=n) for n in range(4)]
+    tortilla.create(samples, operations.tortilla_of(folder))
+
+
+def _tortilla_with_a_gap(folder: str) -> None:
+    _tortilla(folder)
+    tortilla.delete(operations.tortilla_of(folder), ids=["s0"])
+
+
 SETS: dict[str, tuple[Make | None, str]] = {
+    "append": (_tortilla, ""),
+    "set_columns": (_tortilla, ""),
+    "delete_rows": (_tortilla, ""),
+    "compact_tortilla": (_tortilla_with_a_gap, ""),
     "tortilla_parts": (None, "a.tortilla"),
     "replace_tortilla_parts": (operations.tortilla_parts, "a.0001.part.tortilla"),
     "fewer_tortilla_parts": (operations.tortilla_parts, "a.0001.part.tortilla"),
@@ -39,7 +56,7 @@ SETS: dict[str, tuple[Make | None, str]] = {
     "replace_taco_zip": (operations.create_taco, "a.tacozip"),
     "put": (operations.build, "out"),
 }
-"""What is there before, and a name to check."""
+"""What is there before, and a name to check; none where nothing may have to be mended."""
 COMMAND = re.compile(r"'(comal (?:clean|tapalcatl recover) [^']+)'")
 
 
@@ -105,6 +122,8 @@ def test_a_set_is_old_or_new(place: tuple[Faults, Path], operation: str) -> None
     assert good.how == "done", good.text
     new = seen(folder)
     assert new == visible(new) != old
+    if (folder / "a.tortilla").exists():
+        assert read(folder / "a.tortilla").items  # by pyarrow
     for kind, number, at in chosen(good.calls, operation, 5):
         prepare()
         came = process.run(HERE + operation, folder, number, at)
@@ -117,6 +136,7 @@ def test_a_set_is_old_or_new(place: tuple[Faults, Path], operation: str) -> None
         if came.how != "killed" and came.struck not in REMOVALS and not COMMAND.search(came.text):
             assert left == visible(left), what
         if visible(left) not in (old, new):
+            assert name, what
             mended(came.text, folder / name)
             left = seen(folder)
             assert left in (old, new), what
