@@ -17,7 +17,7 @@ from comal.table import Footer, ParquetTable, footer_plan
 from comal.table.footer import read_layout
 from comal.table.pageindex import page_index_plan
 from comal.table.pages import OneValueReader, expansion, one_value, read_page_header
-from comal.table.thrift import STRUCT, CompactReader
+from comal.table.thrift import I64, LIST, STRUCT, CompactReader
 from tests.fakes import MemorySource
 from tests.fuzz.base import Target
 from tests.table.tables import parquet, sample_table
@@ -74,7 +74,7 @@ def _thrift(data: bytes) -> None:
     """What all Thrift structs have in common, then the two kinds that are read by themselves."""
     reads: tuple[Callable[[], None], ...] = (
         lambda: CompactReader(data).skip(STRUCT),
-        lambda: CompactReader(data).numbers({1: 0, 2: 0}),
+        lambda: CompactReader(data).struct({1: I64, 2: {3: I64}, 4: LIST}),
         lambda: _fields(CompactReader(data)),
     )
     for read in reads:

@@ -157,14 +157,9 @@ def test_fields_have_their_numbers_and_types(fields: list[tuple[int, Value]]) ->
 
 @given(fields=structs(VALUES))
 def test_numbers_of_a_struct(fields: list[tuple[int, Value]]) -> None:
-    wanted = dict.fromkeys(range(-50, 301), 7)
-    expected = dict(wanted)
-    for number, (kind, content) in fields:
-        if kind in {I16, I32, I64}:
-            expected[number] = content
+    expected = {n: content for n, (kind, content) in fields if kind in {I16, I32, I64}}
     reader = CompactReader(struct(fields) + b"behind")
-    reader.numbers(wanted)
-    assert wanted == expected
+    assert reader.struct(dict.fromkeys(range(-50, 301), I64)) == expected
     assert reader.data[reader.at :] == b"behind"
 
 
@@ -175,17 +170,25 @@ def test_single_values(number: int, text: bytes) -> None:
     assert reader.at == len(reader.data)
 
 
-def test_numbers_may_be_left_to_another() -> None:
-    seen: list[int] = []
-    reader = CompactReader(struct([(1, (I32, 5)), (2, (STRUCT, [(9, (BYTE, 3))])), (3, (I64, -6))]))
-
-    def inner(kind: int) -> None:
-        seen.append(kind)
-        reader.skip(kind)
-
-    found = {1: 0, 3: 0}
-    reader.numbers(found, {2: inner})
-    assert (found, seen) == ({1: 5, 3: -6}, [STRUCT])
+def test_structs_in_structs_and_lists_as_they_stand() -> None:
+    inner: Value = (STRUCT, [(9, (BYTE, 3)), (10, (I32, 8))])
+    listed: Value = (LIST, (I32, [1, 300]))
+    both: Value = (LIST, (STRUCT, [inner[1], []]))
+    fields = [(1, (I32, 5)), (2, inner), (3, (BINARY, b"a")), (4, listed), (5, both)]
+    data = struct(fields) + b"behind"
+    wanted = {1: I64, 2: {10: I64}, 3: BINARY, 4: LIST, 5: ({10: I64},)}
+    found = {1: 5, 2: {10: 8}, 3: b"a", 4: encoded(listed), 5: [{10: 8}, {}]}
+    reader = CompactReader(data)
+    assert reader.struct(wanted) == found
+    assert reader.data[reader.at :] == b"behind"
+    # What is of another type is as if it were not there.
+    for number, want in ((1, BINARY), (2, I64), (3, LIST), (4, {1: I64}), (5, {1: I64})):
+        reader = CompactReader(data)
+        others = {key: value for key, value in found.items() if key != number}
+        assert reader.struct({**wanted, number: want}) == others
+        assert reader.data[reader.at :] == b"behind"
+    with pytest.raises(InvalidMetadataError, match="another type"):
+        CompactReader(data).struct({4: ({1: I64},)})
 
 
 @pytest.mark.parametrize("size", [14, 15])

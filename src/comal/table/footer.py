@@ -21,10 +21,10 @@ from comal.table.thrift import (
     I32,
     I64,
     LIST,
-    STRUCT,
     CompactReader,
     Path,
     Shape,
+    Wanted,
     integers,
     shape_of,
 )
@@ -252,14 +252,25 @@ class _Leaf:
     repetition: int
 
 
+_ELEMENT: Wanted = {1: I64, 2: I64, 3: I64, 4: BINARY, 5: I64}
+"""SchemaElement: 1 type, 2 type_length, 3 repetition_type, 4 name, 5 num_children."""
+_METADATA: Wanted = {2: LIST, 4: I64, 5: I64, 7: I64, 9: I64, 11: I64}
+"""ColumnMetaData: 2 encodings, 4 codec, 5 values, 7 stored size, 9 and 11 page offsets."""
+_INDEXES = (4, 5, 6, 7)
+_COLUMN: Wanted = {1: BINARY, 3: _METADATA, **dict.fromkeys(_INDEXES, I64)}
+"""ColumnChunk: 1 file_path, 3 meta_data, 4 to 7 offset and size of both indexes."""
+_ROW_GROUP: Wanted = {1: (_COLUMN,), 3: I64}
+"""RowGroup: 1 columns, 3 num_rows."""
+
+
 def _file(reader: CompactReader, where: str) -> tuple[int, list[_Element], list[_Group]]:
     """FileMetaData: 2 schema, 3 num_rows, 4 row_groups."""
     rows: int | None = None
-    schema: list[_Element] = []
+    schema: list[dict[int, Any]] = []
     groups: list[_Group] = []
     for number, kind in reader.fields():
         if number == 2 and kind == LIST:
-            schema = [_element(reader, where) for _ in range(_structs(reader, where))]
+            schema = reader.structs(_ELEMENT)
         elif number == 3 and kind in _INTEGERS:
             rows = reader.integer()
         elif number == 4 and kind == LIST:
@@ -268,33 +279,17 @@ def _file(reader: CompactReader, where: str) -> tuple[int, list[_Element], list[
             reader.skip(kind)
     if rows is None or not schema:
         raise InvalidMetadataError("Parquet footer holds no schema or no row count", where=where)
-    return rows, schema, groups
+    return rows, [_element(one, where) for one in schema], groups
 
 
-def _structs(reader: CompactReader, where: str) -> int:
-    kind, size = reader.items()
-    if kind != STRUCT and size:
-        raise InvalidMetadataError("Parquet footer is broken", where=where, found="list of others")
-    return size
-
-
-def _element(reader: CompactReader, where: str) -> _Element:
-    """SchemaElement: 1 type, 2 type_length, 3 repetition_type, 4 name, 5 num_children."""
-    name = ""
-    numbers = {1: -1, 2: 0, 3: 0, 5: 0}
-    for number, kind in reader.fields():
-        if number == 4 and kind == BINARY:
-            name = reader.binary().decode("utf-8", "replace")
-        elif number in numbers and kind in _INTEGERS:
-            numbers[number] = reader.integer()
-        else:
-            reader.skip(kind)
+def _element(fields: dict[int, Any], where: str) -> _Element:
+    name = fields.get(4, b"").decode("utf-8", "replace")
     width = _WIDEST_NUMBER
-    if numbers[1] == _BYTE_ARRAY:
+    if fields.get(1) == _BYTE_ARRAY:
         width = 0
-    elif numbers[1] == _FIXED_LEN_BYTE_ARRAY:
-        width = _bounded(numbers[2], where)
-    return name, numbers[5], width, numbers[3]
+    elif fields.get(1) == _FIXED_LEN_BYTE_ARRAY:
+        width = _bounded(fields.get(2, 0), where)
+    return name, fields.get(5, 0), width, fields.get(3, 0)
 
 
 _FOR_SHAPES = 20
@@ -402,7 +397,7 @@ class _Alike:
 
 def _groups(reader: CompactReader, where: str) -> list[_Group]:
     """The list of row groups: those that are alike are read by what they have in common."""
-    count = _structs(reader, where)
+    count = reader.count()
     groups: list[_Group] = []
     found = [_Alike(kind) for kind in _remembered.kinds]
     learned: list[_Kind] = []
@@ -443,98 +438,44 @@ def _is_same(path: Path) -> bool:
 
 
 def _group(reader: CompactReader, where: str) -> _Group:
-    """RowGroup: 1 columns, 3 num_rows."""
-    rows = -1
-    chunks: list[_Chunk] = []
-    for number, kind in reader.fields():
-        if number == 1 and kind == LIST:
-            columns = _Chunks(reader, where)
-            chunks = [columns.read() for _ in range(_structs(reader, where))]
-        elif number == 3 and kind in _INTEGERS:
-            rows = reader.integer()
-        else:
-            reader.skip(kind)
-    return _bounded(rows, where), chunks
+    fields = reader.struct(_ROW_GROUP)
+    encodings: dict[bytes, int] = {}
+    chunks = [_chunk(one, encodings, where) for one in fields.get(1, ())]
+    return _bounded(fields.get(3, -1), where), chunks
 
 
-class _Chunks:
-    """The column chunks of a row group; a footer holds thousands, so little is made for each."""
-
-    __slots__ = ("_encodings", "_found", "_inside", "_known", "_listed", "_reader", "_where")
-
-    def __init__(self, reader: CompactReader, where: str) -> None:
-        self._reader, self._where = reader, where
-        self._inside = {1: self._path, 3: self._metadata}
-        self._listed = {2: self._encodings_of}
-        self._found: list[_Chunk] = []
-        self._encodings = 0
-        self._known: dict[bytes, int] = {}
-
-    def read(self) -> _Chunk:
-        """ColumnChunk: 1 file_path, 3 meta_data, 4 to 7 offset and size of both indexes."""
-        self._found.clear()
-        index = {4: 0, 5: 0, 6: 0, 7: 0}
-        self._reader.numbers(index, self._inside)
-        if not self._found:
-            raise InvalidMetadataError(
-                "column chunk without metadata",
-                where=self._where,
-                hint="encrypted columns are not read",
-            )
-        return *self._found[-1], *self._checked(tuple(index.values()))
-
-    def _path(self, kind: int) -> None:
-        if kind != BINARY:
-            self._reader.skip(kind)
-        elif self._reader.binary():
-            raise InvalidMetadataError("column chunk lies in another file", where=self._where)
-
-    def _metadata(self, kind: int) -> None:
-        """ColumnMetaData: 2 encodings, 4 codec, 5 values, 7 stored size, 9 and 11 page offsets."""
-        if kind != STRUCT:
-            self._reader.skip(kind)
-            return
-        self._encodings = 0
-        numbers = {4: 0, 5: -1, 7: -1, 9: -1, 11: 0}
-        self._reader.numbers(numbers, self._listed)
-        data, dictionary = numbers[9], numbers[11]
-        # Some writers put 0 where there is no dictionary.
-        start = min(data, dictionary) if dictionary > 0 else data
-        found = self._checked((start, numbers[7], numbers[5], numbers[4]))
-        self._found.append((*found, self._encodings))
-
-    def _encodings_of(self, kind: int) -> None:
-        reader = self._reader
-        if kind != LIST:
-            reader.skip(kind)
-            return
-        start = reader.at
-        # As many bytes as a list of so many small numbers has; it is mostly one that was met.
-        known = self._known.get(reader.data[start : start + 1 + (reader.data[start] >> 4)])
-        if known is not None:
-            reader.at = start + 1 + (reader.data[start] >> 4)
-            self._encodings = known
-            return
-        self._encodings = _encodings(reader, self._where)
-        read = reader.data[start : reader.at]
-        if len(read) == 1 + (read[0] >> 4):
-            self._known[read] = self._encodings
-
-    def _checked(self, values: tuple[int, ...]) -> tuple[int, ...]:
-        if min(values) < 0 or max(values) > _MAX_OFFSET:
-            for one in values:
-                _bounded(one, self._where)
-        return values
+def _chunk(fields: dict[int, Any], encodings: dict[bytes, int], where: str) -> _Chunk:
+    """A column chunk; `encodings` are those that were met in its row group, by their bytes."""
+    if fields.get(1):
+        raise InvalidMetadataError("column chunk lies in another file", where=where)
+    metadata = fields.get(3)
+    if metadata is None:
+        raise InvalidMetadataError(
+            "column chunk without metadata", where=where, hint="encrypted columns are not read"
+        )
+    data, dictionary = metadata.get(9, -1), metadata.get(11, 0)
+    # Some writers put 0 where there is no dictionary.
+    start = min(data, dictionary) if dictionary > 0 else data
+    listed = metadata.get(2, b"\0")
+    if listed not in encodings:
+        encodings[listed] = _encodings(CompactReader(listed), where)
+    codec, size, values = metadata.get(4, 0), metadata.get(7, -1), metadata.get(5, -1)
+    indexes = [fields.get(number, 0) for number in _INDEXES]
+    chunk = start, size, values, codec, encodings[listed], *indexes
+    if min(chunk) < 0 or max(chunk) > _MAX_OFFSET:
+        for one in chunk:
+            _bounded(one, where)
+    return chunk
 
 
 def _encodings(reader: CompactReader, where: str) -> int:
     kind, size = reader.items()
+    if kind not in _INTEGERS and size:
+        raise InvalidMetadataError("Parquet footer is broken", where=where, found="encodings")
     found = 0
-    for _ in range(size):
-        if kind not in _INTEGERS:
-            raise InvalidMetadataError("Parquet footer is broken", where=where, found="encodings")
+    for number in [reader.integer() for _ in range(size)]:
         # Those that do not exist yet are told from the others, no more.
-        found |= 1 << min(_bounded(reader.integer(), where), _MOST_ENCODINGS)
+        found |= 1 << min(_bounded(number, where), _MOST_ENCODINGS)
     return found
 
 

@@ -7,8 +7,9 @@ hostile footer makes the C++ side throw. What comal itself needs of a footer is 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,12 @@ import numpy.typing as npt
 from comal.errors import InvalidMetadataError
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
+
+Want = int | dict[int, Any] | tuple[dict[int, Any]]
+"""What is wanted of a field: `I64` for an integer of any width, `BINARY`, `LIST` for the bytes of
+a list as they stand, fields of a struct, or those of all structs of a list, in a tuple."""
+Wanted = dict[int, Want]
+"""Numbers of fields, and a `Want` of each."""
 
 _MAX_DEPTH = 32
 
@@ -91,36 +98,62 @@ class CompactReader:
             number = number + step if step else self.integer()
             yield number, head & 0x0F
 
-    def numbers(
-        self, found: dict[int, int], inner: Mapping[int, Callable[[int], None]] | None = None
-    ) -> None:
-        """Read a struct of which mostly numbers are wanted.
+    def struct(self, wanted: Wanted) -> dict[int, Any]:
+        """The wanted fields of a struct; of one that stands twice the last, as others read it.
 
-        `found` takes the integers of the fields that it has already; others are passed over. For
-        some fields `inner` has what reads their value, given its type.
+        Those that are not there, or of another type, are missing.
         """
         data, at, number = self.data, self.at, 0
-        while True:
-            head = data[at]
+        found: dict[int, Any] = {}
+        while head := data[at]:
             at += 1
-            if not head:
-                self.at = at
-                return
-            self.at = at
-            number = number + (head >> 4) if head > 0x0F else self.integer()
-            kind = head & 0x0F
-            if kind in _VARINTS and number in found:
-                value = data[self.at]
-                self.at += 1
-                if value & 0x80:
-                    self.at -= 1
-                    value = self.varint()
-                found[number] = (value >> 1) ^ -(value & 1)
-            elif inner is not None and number in inner:
-                inner[number](kind)
+            if head > 0x0F:
+                number += head >> 4
             else:
-                self.at = _BEHIND[kind](data, self.at, 0)
-            at = self.at
+                self.at = at
+                number, at = self.integer(), self.at
+            kind, want = head & 0x0F, wanted.get(number)
+            if want is None:
+                at = _BEHIND[kind](data, at, 0)
+            elif kind in _VARINTS and want == I64:
+                value = data[at]
+                self.at = at
+                if value & 0x80:
+                    value = self.varint()
+                    at = self.at
+                else:
+                    at += 1
+                found[number] = (value >> 1) ^ -(value & 1)
+            else:
+                self.at = at
+                content = self._value(kind, want)
+                if content is not None:
+                    found[number] = content
+                at = self.at
+        self.at = at + 1
+        return found
+
+    def structs(self, wanted: Wanted) -> list[dict[int, Any]]:
+        """The wanted fields of each struct of a list."""
+        return [self.struct(wanted) for _ in range(self.count())]
+
+    def count(self) -> int:
+        """The head of a list of structs: how many follow."""
+        kind, size = self.items()
+        if kind != STRUCT and size:
+            raise InvalidMetadataError("Thrift list of another type", where=f"byte {self.at}")
+        return size
+
+    def _value(self, kind: int, want: Want) -> Any:
+        if isinstance(want, tuple) and kind == LIST:
+            return self.structs(want[0])
+        if isinstance(want, dict) and kind == STRUCT:
+            return self.struct(want)
+        if want == kind == BINARY:
+            return self.binary()
+        start = self.at
+        self.skip(kind)
+        return self.data[start : self.at] if want == kind == LIST else None
 
     def skip(self, kind: int) -> None:
         """Pass over a value that stands in a field."""
@@ -188,8 +221,8 @@ def _behind_list(data: bytes, at: int, depth: int) -> int:
         size, at = reader.varint(), reader.at
     if size > len(data) - at:
         raise IndexError("list is longer than the data")
-    if kind in {TRUE, FALSE}:
-        return at + size  # inside of a list a boolean takes a byte
+    if kind in {TRUE, FALSE} or (kind in _VARINTS and data[at : at + size].isascii()):
+        return at + size  # inside of a list a boolean takes a byte, and so does a small number
     behind = _BEHIND[kind]
     for _ in range(size):
         at = behind(data, at, depth + 1)
