@@ -72,7 +72,7 @@ def _has_nan(column: Any) -> bool:
 
 def _thrift(data: bytes) -> None:
     """What all Thrift structs have in common, then the two kinds that are read by themselves."""
-    reads: tuple[Callable[[], None], ...] = (
+    reads: tuple[Callable[[], object], ...] = (
         lambda: CompactReader(data).skip(STRUCT),
         lambda: CompactReader(data).struct({1: I64, 2: {3: I64}, 4: LIST}),
         lambda: _fields(CompactReader(data)),

@@ -176,7 +176,7 @@ def test_structs_in_structs_and_lists_as_they_stand() -> None:
     both: Value = (LIST, (STRUCT, [inner[1], []]))
     fields = [(1, (I32, 5)), (2, inner), (3, (BINARY, b"a")), (4, listed), (5, both)]
     data = struct(fields) + b"behind"
-    wanted = {1: I64, 2: {10: I64}, 3: BINARY, 4: LIST, 5: ({10: I64},)}
+    wanted: dict[int, Any] = {1: I64, 2: {10: I64}, 3: BINARY, 4: LIST, 5: ({10: I64},)}
     found = {1: 5, 2: {10: 8}, 3: b"a", 4: encoded(listed), 5: [{10: 8}, {}]}
     reader = CompactReader(data)
     assert reader.struct(wanted) == found

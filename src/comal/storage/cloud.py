@@ -281,10 +281,8 @@ class Address(Location):
     until: float = field(kw_only=True, default=0.0)
     """For how long to use it, by `time.monotonic`."""
 
-    @property
-    def href(self) -> str:
-        """The name of the object: ``s3://bucket/key``."""
-        return self.named.href
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "href", self.named.href)  # ``s3://bucket/key``
 
     @property
     def label(self) -> str:

@@ -182,7 +182,7 @@ class LocalSource(Source):
                 yield descriptor, info
                 # Only what is still the same after the reads was the same during them.
                 after = _info(location, os.fstat(descriptor))
-                if not same_version(info, after):
+                if after != info:
                     raise changed(location, info, after)
             finally:
                 os.close(descriptor)
@@ -293,7 +293,8 @@ def _pieces(
                     continue
         check_wanted(want, location)
         offset, size = span_of(want, info.size, location)
-        report(location.href, offset, size)
+        if heard:
+            report(location.href, offset, size)
         pieces.append(Piece(_pread(descriptor, offset, size, location), offset, info.size))
     return pieces
 

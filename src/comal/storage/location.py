@@ -79,20 +79,20 @@ class Location:
     """``user:password`` of an HTTP URL."""
     withheld: bool = field(default=False, repr=False)
     """Whether a pickle has left out `query` and `userinfo`; then nothing can be asked for."""
+    href: str = field(init=False, repr=False, compare=False)
+    """The normalised URL without user, password and query, or the absolute path of a file."""
+
+    def __post_init__(self) -> None:
+        href = self.path
+        if self.scheme != FILE:
+            slash = "" if self.scheme in HTTP_SCHEMES else "/"
+            href = f"{self.scheme}://{self.root}{slash}{self.path}"
+        object.__setattr__(self, "href", href)
 
     @property
     def origin(self) -> str:
         """Whom credentials belong to: ``https://host[:port]``, ``s3://bucket``, ``file://``."""
         return f"{self.scheme}://{self.root}"
-
-    @property
-    def href(self) -> str:
-        """The normalised URL without user, password and query, or the absolute path of a file."""
-        if self.scheme == FILE:
-            return self.path
-        if self.scheme in HTTP_SCHEMES:
-            return f"{self.scheme}://{self.root}{self.path}"
-        return f"{self.scheme}://{self.root}/{self.path}"
 
     @property
     def is_local(self) -> bool:
@@ -290,7 +290,8 @@ def parse_href(href: str | os.PathLike[str]) -> Location:
 
 def _no_url(path: str) -> str:
     """A path, unless it holds a URL with a secret, which errors of the system would show."""
-    if without_secrets(path) != path:
+    # Secrets stand before an '@' or behind a '?'; few paths have either.
+    if ("@" in path or "?" in path) and without_secrets(path) != path:
         raise InvalidInputError(
             "a URL where a path is expected",
             where=shown(path),

@@ -155,16 +155,13 @@ class Source(Closing):
 
     def __init__(self, location: Location, config: StorageConfig, pins: Pins | None = None) -> None:
         self.location = location
+        self.href = location.href
+        """The location: a normalised URL, or an absolute path; for people, without secrets."""
         self.config = config
         self.pins = pins if pins is not None else Pins()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.location.label!r})"
-
-    @property
-    def href(self) -> str:
-        """The location: a normalised URL, or an absolute path; for people, without secrets."""
-        return self.location.href
 
     @abstractmethod
     def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:

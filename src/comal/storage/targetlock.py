@@ -141,15 +141,19 @@ def write_errors(what: str, where: object) -> Iterator[None]:
         yield
     except ComalError:
         raise
-    except PermissionError as error:
-        raise AccessDeniedError(what, where=shown_path(where), found=error.strerror) from error
     except OSError as error:
-        hint = None
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            hint = "make room on the disk, or write to another one"
-        raise StorageError(
-            what, where=shown_path(where), found=error.strerror or str(error), hint=hint
-        ) from error
+        raise write_error(what, where, error) from error
+
+
+def write_error(what: str, where: object, error: OSError) -> AccessDeniedError | StorageError:
+    """An error of the system as ours, with what to do about a full disk."""
+    if isinstance(error, PermissionError):
+        return AccessDeniedError(what, where=shown_path(where), found=error.strerror)
+    hint = None
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = "make room on the disk, or write to another one"
+    found = error.strerror or str(error)
+    return StorageError(what, where=shown_path(where), found=found, hint=hint)
 
 
 def acquire(path: Path, target: Path) -> tuple[int, bool]:

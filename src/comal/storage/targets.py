@@ -63,6 +63,7 @@ from comal.storage.targetlock import (
     strangers,
     sync_file,
     sync_folder,
+    write_error,
     write_errors,
 )
 
@@ -515,12 +516,16 @@ class _WatchedFile(io.FileIO):
         self._target = target
 
     def write(self, data: Any, /) -> int:
-        with write_errors("cannot write", self._target):
+        try:
             return super().write(data)
+        except OSError as error:
+            raise write_error("cannot write", self._target, error) from error
 
     def truncate(self, size: int | None = None, /) -> int:
-        with write_errors("cannot write", self._target):
+        try:
             return super().truncate(size)
+        except OSError as error:
+            raise write_error("cannot write", self._target, error) from error
 
 
 def _finish(file: TargetFile) -> None:

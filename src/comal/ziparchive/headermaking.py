@@ -1,13 +1,12 @@
-"""Entries that are being written: what a writer remembers, their headers, and ways to a file."""
+"""Entries that are being written: what a writer remembers, and their headers."""
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from isal.isal_zlib import crc32
 
-from comal.errors import InvalidInputError, StorageError, shown, translated
+from comal.errors import InvalidInputError, shown
 from comal.names import all_distinct
 from comal.ziparchive import wire
 
@@ -220,10 +219,7 @@ def joined(columns: list[Any]) -> Any:
 BLOCK_BYTES = 8 << 20
 BLOCK_ROWS = 65_536
 CHUNK = 4 << 20
-_VECTOR = 1_024
-"""Pieces that one system call takes, at most."""
 _BYTES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
-DISK: dict[type[BaseException], type[StorageError]] = {OSError: StorageError}
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,17 +279,6 @@ class Details:
 NO_DETAILS = Details()
 
 
-def encoded_name(name: str) -> bytes:
-    """The bytes of an entry name; refused when empty, too long, or not representable."""
-    try:
-        encoded = name.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            "entry name is not valid Unicode", found=shown(name), hint="rename the sample"
-        ) from error
-    return checked_name(encoded)
-
-
 def checked_name(encoded: bytes) -> bytes:
     """The bytes of an entry name; refused when they cannot stand in an archive."""
     if not 0 < len(encoded) <= wire.MAX_NAME or b"\0" in encoded:
@@ -306,7 +291,7 @@ def checked_name(encoded: bytes) -> bytes:
 
 
 def checked_names(names: Any) -> Any:
-    """An Arrow column of names as binary; refused like `encoded_name`, all at once."""
+    """An Arrow column of names as binary; refused like `checked_name`, all at once."""
     names = names.cast(pa.binary()) if names.type != pa.binary() else names
     sizes = pc.binary_length(names)
     bad = pc.or_(
@@ -431,57 +416,6 @@ def entry_records(
     records["flags"] = flags
     records["name_size"] = name_sizes
     return records
-
-
-def exact_chunks(source: BinaryIO, size: int, where: str) -> Iterator[bytes]:
-    """The bytes of a stream that must hold exactly `size` of them."""
-    left = size
-    while True:
-        with translated({OSError: StorageError}, "source cannot be read", where=where):
-            chunk = source.read(min(left, CHUNK) if left else 1)
-        if not chunk and not left:
-            return
-        if not chunk or len(chunk) > left:
-            raise InvalidInputError(
-                "source is not as long as it was said to be",
-                where=where,
-                found=f"{size - left} bytes" if not chunk else f"more than {size} bytes",
-                expected=f"{size} bytes",
-                hint="leave the source alone while it is packed",
-            )
-        left -= len(chunk)
-        yield chunk
-
-
-def zeros(size: int) -> Iterator[bytes]:
-    """`size` zero bytes in chunks."""
-    block = bytes(min(size, CHUNK))
-    for start in range(0, size, CHUNK):
-        yield block[: size - start]
-
-
-def write_all(file: BinaryIO, data: Any) -> None:
-    """Write all of `data`, also to a file that takes less than it is given."""
-    with translated(DISK, "target cannot be written"):
-        left = memoryview(data).cast("B")
-        while left:
-            left = left[file.write(left) :]
-
-
-def write_pieces(descriptor: int, pieces: list[Any]) -> int:
-    """Write pieces one behind the other without joining them; how many bytes they are."""
-    size = at = 0
-    while at < len(pieces):
-        block = pieces[at : at + _VECTOR]
-        wanted = sum(map(len, block))
-        done = os.writev(descriptor, block)
-        size += wanted
-        at += len(block)
-        if done < wanted:  # a system call may take less than it is given
-            left = memoryview(b"".join(block))[done:]
-            while left:
-                left = left[os.write(descriptor, left) :]
-    return size
 
 
 class Heads(NamedTuple):

@@ -9,7 +9,9 @@ full buffer at once and writes it.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -17,12 +19,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from isal.isal_zlib import crc32
 
-from comal.errors import InvalidInputError, shown, translated
+from comal.errors import ComalError, InvalidInputError, StorageError, reason_of, shown, translated
 from comal.storage import manyfiles
 from comal.ziparchive import wire
 from comal.ziparchive.headermaking import (
     CHUNK,
-    DISK,
     FEW,
     NO_DETAILS,
     Details,
@@ -31,9 +32,7 @@ from comal.ziparchive.headermaking import (
     block_bounds,
     checked_name,
     checked_names,
-    encoded_name,
     entry_records,
-    exact_chunks,
     flags_of,
     flat,
     heads_of,
@@ -42,9 +41,6 @@ from comal.ziparchive.headermaking import (
     joined_bytes,
     payload_sizes,
     value_bytes,
-    write_all,
-    write_pieces,
-    zeros,
 )
 
 _Block = manyfiles.Block[npt.NDArray[np.uint32]]
@@ -121,7 +117,7 @@ class ZipWriter:
     ) -> None:
         self._file = file
         self._position = base_offset
-        with translated(DISK, "target cannot be written"):
+        with _writing():
             self._shift = file.tell() - base_offset if file.seekable() else 0
         self._entries = Entries()
         self._open_reservations: set[int] = set()
@@ -360,7 +356,7 @@ class ZipWriter:
                 comment=comment,
             )
         )
-        with translated(DISK, "target cannot be written"):
+        with _writing():
             self._file.flush()
         self._closed = True
 
@@ -395,9 +391,6 @@ class ZipWriter:
         dos = self._dos
         if stamp is not None:
             dos = {"dos_time": int(stamp[0]), "dos_date": int(stamp[1])}
-        header = wire.local_header(
-            encoded, crc=crc, csize=csize, size=size, method=method, extra=extra, **dos
-        )
         row = self._entries.append(
             encoded,
             offset=self._position,
@@ -410,6 +403,9 @@ class ZipWriter:
         )
         if stamp is not None:
             self._entries.stamp(row, stamp.reshape(1, 2))
+        header = wire.local_header(
+            encoded, crc=crc, csize=csize, size=size, method=method, extra=extra, **dos
+        )
         if csize <= CHUNK:
             self._write(b"".join((header, payload)))
         else:
@@ -476,13 +472,94 @@ class ZipWriter:
         """Write a block of so many bytes of payloads, without joining them where they are large."""
         # A subclass may do more than to write.
         if type(self._file) is io.FileIO and size >= _JOINED * len(pieces):
-            with translated(DISK, "target cannot be written"):
+            with _writing():
                 self._position += write_pieces(self._file.fileno(), pieces)
         else:
             self._write(b"".join(pieces))
 
     def _patch(self, offset: int, data: bytes) -> None:
-        with translated(DISK, "target cannot be written"):
+        with _writing():
             self._file.seek(offset + self._shift)
             write_all(self._file, data)
             self._file.seek(self._position + self._shift)
+
+
+# -- names, sources and ways to a file ------------------------------------------------------------
+
+
+_VECTOR = 1_024
+"""Pieces that one system call takes, at most."""
+
+
+def encoded_name(name: str) -> bytes:
+    """The bytes of an entry name; refused when empty, too long, or not representable."""
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            "entry name is not valid Unicode", found=shown(name), hint="rename the sample"
+        ) from error
+    return checked_name(encoded)
+
+
+def exact_chunks(source: BinaryIO, size: int, where: str) -> Iterator[bytes]:
+    """The bytes of a stream that must hold exactly `size` of them."""
+    left = size
+    while True:
+        with translated({OSError: StorageError}, "source cannot be read", where=where):
+            chunk = source.read(min(left, CHUNK) if left else 1)
+        if not chunk and not left:
+            return
+        if not chunk or len(chunk) > left:
+            raise InvalidInputError(
+                "source is not as long as it was said to be",
+                where=where,
+                found=f"{size - left} bytes" if not chunk else f"more than {size} bytes",
+                expected=f"{size} bytes",
+                hint="leave the source alone while it is packed",
+            )
+        left -= len(chunk)
+        yield chunk
+
+
+def zeros(size: int) -> Iterator[bytes]:
+    """`size` zero bytes in chunks."""
+    block = bytes(min(size, CHUNK))
+    for start in range(0, size, CHUNK):
+        yield block[: size - start]
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Make an error of the system ours; files of our own raise such already."""
+    try:
+        yield
+    except ComalError:
+        raise
+    except OSError as error:
+        found = reason_of(error)
+        raise StorageError("target cannot be written", found=found) from error
+
+
+def write_all(file: BinaryIO, data: Any) -> None:
+    """Write all of `data`, also to a file that takes less than it is given."""
+    with _writing():
+        left = memoryview(data).cast("B")
+        while left:
+            left = left[file.write(left) :]
+
+
+def write_pieces(descriptor: int, pieces: list[Any]) -> int:
+    """Write pieces one behind the other without joining them; how many bytes they are."""
+    size = at = 0
+    while at < len(pieces):
+        block = pieces[at : at + _VECTOR]
+        wanted = sum(map(len, block))
+        done = os.writev(descriptor, block)
+        size += wanted
+        at += len(block)
+        if done < wanted:  # a system call may take less than it is given
+            left = memoryview(b"".join(block))[done:]
+            while left:
+                left = left[os.write(descriptor, left) :]
+    return size

@@ -70,7 +70,7 @@ from comal.tapalcatl.writing.targets import (
     workplace,
 )
 from comal.ziparchive import ZipWriter, check_plan, directory_plan, packed_archives
-from comal.ziparchive.headermaking import write_pieces
+from comal.ziparchive.write import write_pieces
 
 TEMPLATE: Final = "{z}/{x}/{y}.zip"
 _TASK: Final = 16

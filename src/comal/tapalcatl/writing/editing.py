@@ -57,7 +57,7 @@ from comal.ziparchive import StoredDirectory, ZipWriter, stored_directory_plan
 from comal.ziparchive import wire as zip_wire
 from comal.ziparchive.directory import TAIL
 from comal.ziparchive.end import find_end
-from comal.ziparchive.headermaking import write_all
+from comal.ziparchive.write import write_all
 
 
 class ArchiveEdit:
