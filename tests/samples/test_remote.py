@@ -1,10 +1,14 @@
-"""Files of samples in other places: how many requests they take, and what may go wrong there."""
+"""Files of samples in other places: how many requests they take, and what may go wrong there.
+
+Scattered samples take few requests where a server answers many ranges at once.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -56,6 +60,43 @@ def test_neighbours_come_together(door: Door, http_server: HttpServer) -> None:
     http_server.reset()
     assert frame.read_bytes(3) == MANY["i0003"]
     assert len(http_server.requests) == 1
+
+
+def _scattered(door: Door, server: HttpServer, **how: Any) -> tuple[Any, CountingSource]:
+    """A frame of which nothing is merged, before any of it is read."""
+    url = server.put("x", door.made(MANY, {}))
+    source = CountingSource(open_source(url, config=StorageConfig(coalesce_gap=0, **how)))
+    frame = door.opened(source)
+    source.reset()
+    return frame, source
+
+
+SCATTERED = range(0, 300, 2)
+RIGHT = list(MANY.values())[:300:2]
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_a_server_that_answers_many_ranges(door: Door, http_server: HttpServer, twin: bool) -> None:
+    http_server.behave("multipart")
+    frame, source = _scattered(door, http_server)
+    if twin:
+        assert asyncio.run(frame.read_bytes_async(SCATTERED)) == RIGHT
+    else:
+        assert frame.read_bytes(SCATTERED) == RIGHT
+    assert source.requests == 2
+
+
+def test_a_server_that_does_not(door: Door, http_server: HttpServer) -> None:
+    frame, source = _scattered(door, http_server, multi_range=False)
+    assert frame.read_bytes(SCATTERED) == RIGHT
+    assert source.requests == 150
+    for expected in (151, 150):  # it is asked once, and remembered
+        frame, source = _scattered(door, http_server)
+        assert frame.read_bytes(SCATTERED) == RIGHT
+        assert source.requests == expected
+    source.reset()
+    assert frame.read_bytes(SCATTERED) == RIGHT
+    assert source.requests == 150
 
 
 def test_pickles_reopen_nothing(door: Door, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_a_level_outlives_its_container(tmp_path: Path) -> None:
 
 
 def test_many_large_datasets_one_after_another(tmp_path: Path) -> None:
-    rows = np.arange(150_000)
+    rows = np.arange(60_000)
     names = [f"sample_{row:06d}" for row in rows]
     table = pa.table(
         {
@@ -84,8 +84,8 @@ def test_many_large_datasets_one_after_another(tmp_path: Path) -> None:
     )
     path = tmp_path / "many.tacozip"
     taco.create(dataset, path)
-    query = "SELECT * FROM data WHERE part = 'b' AND number % 50000 < 10"
-    wanted = rows[(rows % 3 == 1) & (rows % 50_000 < 10)]
+    query = "SELECT * FROM data WHERE part = 'b' AND number % 20000 < 10"
+    wanted = rows[(rows % 3 == 1) & (rows % 20_000 < 10)]
     before = pa.total_allocated_bytes()
     for _ in range(3):
         loaded = load(path)
