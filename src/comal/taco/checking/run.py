@@ -168,9 +168,9 @@ def _check(subject: Subject, findings: Check) -> None:
     levels = first_of(loaded)
     complete = len(levels) == len(loaded) > 0
     tree.link(levels, findings, complete=complete)
-    codes = tree.check_pit(levels, findings)
+    pit = tree.check_pit(levels, findings)
     if subject.collection is not None and complete:
-        tree.check_pit_schema(subject.collection, levels, codes, findings)
+        tree.check_pit_schema(subject.collection, levels, pit, findings)
     spans: Sequence[EntrySpans] | None = None
     if subject.kind == "zip":
         for rows in levels:

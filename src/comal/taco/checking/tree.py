@@ -18,6 +18,7 @@ from comal.errors import InvalidMetadataError, counted, shown
 from comal.table.columns import one_array
 from comal.taco import spec
 from comal.taco.checking.subject import Subject
+from comal.taco.model.levels import Difference, Tree, child_counts, is_padding
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -55,7 +56,7 @@ class Rows:
     @property
     def padding(self) -> Bools:
         """Rows that stand for missing samples (5.5)."""
-        return bools(pc.starts_with(self.ids, spec.PAD_PREFIX))
+        return is_padding(self.ids)
 
 
 _KINDS = {
@@ -370,15 +371,8 @@ def _check_padding(rows: Rows, findings: Findings) -> None:
     )
 
 
-def child_counts(rows: Rows, below: Rows | None) -> Int64s:
-    """How many children each row has."""
-    if below is None or below.above is None:
-        return np.zeros(len(rows), np.int64)
-    return np.bincount(below.above[below.above >= 0], minlength=len(rows)).astype(np.int64)
-
-
 def _check_children(rows: Rows, below: Rows | None, findings: Findings) -> None:
-    counts = child_counts(rows, below)
+    counts = child_counts(len(rows), None if below is None else below.above)
     findings.add_rows(
         "taco-folder-empty",
         np.flatnonzero(rows.folders & (counts == 0)),
@@ -389,84 +383,33 @@ def _check_children(rows: Rows, below: Rows | None, findings: Findings) -> None:
 # -- PIT (5.5) ------------------------------------------------------------------------------------
 
 
-def positions(levels: Sequence[Rows]) -> list[Int64s]:
-    """For each row a number that rows at the same position below their roots share.
-
-    Numbers ascend with the position: that of the parent first, then the place among siblings.
-    """
-    codes = [np.zeros(len(levels[0]), np.int64)] if levels else []
-    for rows in levels[1:]:
-        assert rows.above is not None
-        order = np.argsort(rows.above, kind="stable")
-        parents = rows.above[order]
-        rank = np.empty(len(rows), np.int64)
-        rank[order] = np.arange(len(rows)) - np.searchsorted(parents, parents, side="left")
-        above = codes[-1]
-        parent = above[np.where(rows.above < 0, 0, rows.above)] if len(above) else rank
-        width = int(rank.max(initial=0)) + 1
-        # Rows without a parent have no position; they were reported with that.
-        code = np.where(rows.above < 0, -1, parent * width + rank)
-        known, dense = np.unique(code, return_inverse=True)
-        codes.append(dense - int(len(known) > 0 and known[0] == -1))
-    return codes
-
-
-def check_pit(levels: Sequence[Rows], findings: Findings) -> list[Int64s]:
-    """Compare every row with the first one at its position (PIT-1); the positions come back."""
-    codes = positions(levels)
-    for depth, rows in enumerate(levels):
-        below = levels[depth + 1] if depth + 1 < len(levels) else None
-        counts = child_counts(rows, below)
-        _compare(rows, codes[depth], counts, findings)
-    return codes
-
-
-def _compare(rows: Rows, code: Int64s, counts: Int64s, findings: Findings) -> None:
-    valid = code >= 0
-    if not valid.any():
-        return
-    reference = first_rows(code, valid)[np.where(valid, code, 0)]
-    padding = rows.padding
-    real = first_rows(code, valid & ~padding)[np.where(valid, code, 0)]
-    real = np.where(real < 0, reference, real)
-    kinds = valid & (rows.folders != rows.folders[reference])
-    findings.add_rows(
-        "taco-pit-1",
-        np.flatnonzero(kinds),
-        lambda row: (rows.place(row), f"type differs from {rows.place(int(reference[row]))}"),
+def check_pit(levels: Sequence[Rows], findings: Findings) -> Tree:
+    """Compare every row with the first one at its position (PIT-1); the tree comes back."""
+    tree = Tree(
+        [rows.ids for rows in levels],
+        [rows.folders for rows in levels],
+        [rows.above for rows in levels],
     )
-    if rows.depth:  # ids of level 0 are what tells samples apart
-        same = bools(pc.equal(rows.ids, rows.ids.take(pa.array(real))))
-        findings.add_rows(
-            "taco-pit-1",
-            np.flatnonzero(valid & ~kinds & ~same & ~padding),
-            lambda row: (rows.place(row), f"id differs from {rows.place(int(real[row]))}"),
-        )
-    differ = valid & ~kinds & rows.folders & (counts != counts[reference])
-    findings.add_rows(
-        "taco-pit-1",
-        np.flatnonzero(differ),
-        lambda row: (
-            rows.place(row),
-            f"{counts[row]} children, not {counts[reference[row]]} as "
-            + rows.place(int(reference[row])),
-        ),
-    )
+    for found in tree.differences():
+        rows, counts = levels[found.depth], tree.counts[found.depth]
+        findings.add_rows("taco-pit-1", found.rows, partial(_irregular, rows, found, counts))
+    return tree
 
 
-def first_rows(code: Int64s, mask: Any) -> Int64s:
-    """For each position the first row of it that `mask` allows, -1 where there is none."""
-    result = np.full(int(code.max(initial=-1)) + 1, -1, np.int64)
-    rows = np.flatnonzero(mask)[::-1]
-    result[code[rows]] = rows
-    return result
+def _irregular(rows: Rows, found: Difference, counts: Int64s, row: int) -> tuple[str, str]:
+    first = int(found.first[row])
+    if found.what == "number of children":
+        message = f"{counts[row]} children, not {counts[first]} as {rows.place(first)}"
+    else:
+        message = f"{found.what} differs from {rows.place(first)}"
+    return rows.place(row), message
 
 
 # -- taco:pit_schema against the tables -----------------------------------------------------------
 
 
 def check_pit_schema(
-    document: dict[str, Any], levels: Sequence[Rows], codes: Sequence[Int64s], findings: Findings
+    document: dict[str, Any], levels: Sequence[Rows], tree: Tree, findings: Findings
 ) -> None:
     """Compare what the collection says about the tree with the tree."""
     try:
@@ -488,20 +431,16 @@ def check_pit_schema(
         message = f"says {stated.root_n}, level 0 has {counted(len(levels[0]), 'row')}"
         findings.add("taco-pit-count", f"{place}.root.n", message)
     for depth in range(1, min(stated.levels, len(levels))):
-        _check_patterns(
-            stated.hierarchy[depth], levels, codes, depth, f"{place}.hierarchy.{depth}", findings
-        )
+        where = f"{place}.hierarchy.{depth}"
+        _check_patterns(stated.hierarchy[depth], tree.patterns(depth), where, findings)
 
 
 def _check_patterns(
     stated: Sequence[spec.PITPattern],
-    levels: Sequence[Rows],
-    codes: Sequence[Int64s],
-    depth: int,
+    found: Sequence[spec.PITPattern],
     place: str,
     findings: Findings,
 ) -> None:
-    found = patterns(levels, codes, depth)
     if len(stated) != len(found):
         message = f"{len(stated)} patterns, the tables have {len(found)}"
         findings.add("taco-pit-schema", place, message)
@@ -515,27 +454,3 @@ def _check_patterns(
             findings.add("taco-pit-schema", where, message)
         if one.n != other.n:
             findings.add("taco-pit-count", f"{where}.n", f"says {one.n}, there are {other.n}")
-
-
-def patterns(levels: Sequence[Rows], codes: Sequence[Int64s], depth: int) -> list[spec.PITPattern]:
-    """The pattern below each FOLDER position of the level above, by the first rows of each."""
-    rows, above = levels[depth], levels[depth - 1]
-    code = codes[depth]
-    firsts = first_rows(code, code >= 0)
-    real = first_rows(code, (code >= 0) & ~rows.padding)
-    firsts = np.where(real >= 0, real, firsts)
-    assert rows.above is not None
-    parents = codes[depth - 1][rows.above[firsts]] if len(above) else firsts
-    totals = np.bincount(code[code >= 0], minlength=len(firsts))
-    result = []
-    for parent in np.unique(parents).tolist():
-        mine = np.flatnonzero(parents == parent)
-        some = firsts[mine]
-        result.append(
-            spec.PITPattern(
-                int(totals[mine].sum()),
-                tuple(spec.FOLDER if rows.folders[row] else spec.FILE for row in some),
-                tuple(rows.ids[int(row)].as_py() for row in some),
-            )
-        )
-    return result

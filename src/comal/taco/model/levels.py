@@ -11,8 +11,9 @@ types, same place of the parent. That is checked for all levels and all rows at 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -218,9 +219,14 @@ def _check_children(levels: Levels, depth: int, level: Level, below: Level | Non
 
 def children(level: Level, below: Level | None) -> Ints:
     """How many children each row of `level` has."""
-    if below is None:
-        return np.zeros(level.rows, np.int64)
-    return np.bincount(below.parent, minlength=level.rows).astype(np.int64)
+    return child_counts(level.rows, None if below is None else below.parent)
+
+
+def child_counts(rows: int, parents: Ints | None) -> Ints:
+    """How often each of `rows` rows is one of the `parents` in the level below, if there is one."""
+    if parents is None:
+        return np.zeros(rows, np.int64)
+    return np.bincount(parents[parents >= 0], minlength=rows).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,138 +290,163 @@ def select(levels: Levels, roots: Ints) -> Levels:
 # -- the Position-Invariant Tree (5.5) -------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Rows of one level that are not as the first one at their position (PIT-1)."""
+
+    depth: int
+    what: str
+    """``type``, ``id`` or ``number of children``."""
+    rows: Ints
+    first: Ints
+    """For every row of the level the one that it is compared with."""
+
+
+class Tree:
+    """The rules of PIT for rows of all levels, of which some may have no parent.
+
+    Rows that stand at the same place below their roots share a position: that of the parent first,
+    then the place among siblings. A padding sample stands for any FILE at its position: it takes
+    the place of one that is missing (TACO 2.0, 5.5).
+
+    Parameters
+    ----------
+    ids, folders
+        Per level Arrow strings, and which rows are FOLDERs.
+    parents
+        Per level the row of the parent in the level above, -1 where there is none; of level 0
+        nobody asks.
+    """
+
+    def __init__(self, ids: Sequence[Any], folders: Sequence[Any], parents: Sequence[Any]) -> None:
+        self._ids, self._folders = ids, folders
+        below = [*parents[1:], None]
+        self.counts = [child_counts(len(f), p) for f, p in zip(folders, below, strict=True)]
+        """How many children each row of a level has."""
+        self._positions = [np.zeros(len(found), np.int64) for found in folders[:1]]
+        for own in parents[1:]:
+            self._positions.append(_positions(own, self._positions[-1]))
+        self._parents = parents
+
+    def differences(self) -> Iterator[Difference]:
+        """All that is irregular, from the roots downwards."""
+        for depth, folders in enumerate(self._folders):
+            position, counts = self._positions[depth], self.counts[depth]
+            valid = position >= 0
+            if not valid.any():
+                continue
+            place = np.where(valid, position, 0)
+            first = _first_rows(position, valid)[place]
+            kinds = valid & (folders != folders[first])
+            yield Difference(depth, "type", np.flatnonzero(kinds), first)
+            if depth:  # ids of level 0 are what tells samples apart
+                ids = self._ids[depth]
+                codes = pc.dictionary_encode(ids).indices.to_numpy(zero_copy_only=False)
+                real = self._references(depth)[place]
+                wrong = valid & ~kinds & (codes != codes[real]) & ~is_padding(ids)
+                yield Difference(depth, "id", np.flatnonzero(wrong), real)
+            wrong = valid & ~kinds & folders & (counts != counts[first])
+            yield Difference(depth, "number of children", np.flatnonzero(wrong), first)
+
+    def patterns(self, depth: int) -> tuple[spec.PITPattern, ...]:
+        """The pattern below each FOLDER position of the level above, by the first rows of each."""
+        position, parents = self._positions[depth], self._parents[depth]
+        rows = self._references(depth)
+        if not len(rows):
+            return ()
+        totals = np.bincount(position[position >= 0], minlength=len(rows))
+        ids: list[str] = self._ids[depth].take(pa.array(rows)).to_pylist()
+        types = [spec.FOLDER if folder else spec.FILE for folder in self._folders[depth][rows]]
+        _, starts = np.unique(self._positions[depth - 1][parents[rows]], return_index=True)
+        return tuple(
+            spec.PITPattern(
+                int(totals[start:stop].sum()), tuple(types[start:stop]), tuple(ids[start:stop])
+            )
+            for start, stop in pairwise([*starts.tolist(), len(rows)])
+        )
+
+    def _references(self, depth: int) -> Ints:
+        """For each position its first row that is no padding; its first one where all are."""
+        position = self._positions[depth]
+        first = _first_rows(position, position >= 0)
+        real = _first_rows(position, (position >= 0) & ~is_padding(self._ids[depth]))
+        return np.where(real < 0, first, real)
+
+
+def _positions(parents: Ints, above: Ints) -> Ints:
+    """Numbers of positions, which ascend; -1 for a row without a parent."""
+    order = np.argsort(parents, kind="stable")
+    ordered = parents[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-2))
+    sizes = np.diff(starts, append=len(order))
+    rank = np.empty(len(parents), np.int64)
+    rank[order] = np.arange(len(order)) - np.repeat(starts, sizes)
+    width = int(rank.max(initial=0)) + 1
+    found = parents >= 0
+    places = above[parents[found]] * width + rank[found]
+    positions = np.full(len(parents), -1, np.int64)
+    most = int(places.max(initial=-1)) + 1
+    if most <= 2 * len(parents):  # as in every regular tree, where no sort is needed
+        used = np.zeros(most, np.bool_)
+        used[places] = True
+        positions[found] = (np.cumsum(used) - 1)[places]
+    else:
+        positions[found] = np.unique(places, return_inverse=True)[1]
+    return positions
+
+
+def _first_rows(position: Ints, mask: Any) -> Ints:
+    """For each position the first row of it that `mask` allows, -1 where there is none."""
+    result = np.full(int(position.max(initial=-1)) + 1, -1, np.int64)
+    rows = np.flatnonzero(mask)[::-1]
+    result[position[rows]] = rows
+    return result
+
+
+def _tree(levels: Levels) -> Tree:
+    return Tree(*zip(*((one.ids, one.folders, one.parent) for one in levels), strict=True))
+
+
 def check_pit(levels: Levels) -> None:
     """Refuse a dataset whose level 0 samples differ in structure (PIT-1).
-
-    A padding sample stands for any FILE at its position: it takes the place of one that is
-    missing (TACO 2.0, 5.5).
 
     Raises
     ------
     InvalidInputError
         With the paths of the two samples that differ.
     """
-    root = levels[0]
-    folders = root.folders
-    if folders.any() and not folders.all():
-        other = int(np.flatnonzero(folders != folders[0])[0])
-        raise _differ(levels, 0, 0, other, "type", _type(root, 0), _type(root, other))
-    for depth in range(1, len(levels)):
-        _check_counts(levels, depth)
-        _check_repeats(levels, depth)
-
-
-def _check_counts(levels: Levels, depth: int) -> None:
-    """The parents at one position must have equally many children."""
-    above = levels[depth - 1]
-    counts = children(above, levels[depth])
-    width = above.rows // levels[0].rows
-    grid = counts.reshape(levels[0].rows, width)
-    wrong = np.argwhere(grid != grid[0])
-    for root, position in wrong[:1].tolist():
-        first, second = position, root * width + position
-        raise _differ(
-            levels,
-            depth - 1,
-            first,
-            second,
-            "number of children",
-            str(counts[first]),
-            str(counts[second]),
-            hint="pad_to=N fills each tortilla with empty samples up to a multiple of N",
-        )
-
-
-def _check_repeats(levels: Levels, depth: int) -> None:
-    """Ids and types must repeat from root to root; parents do, once the counts are equal."""
-    level, roots = levels[depth], levels[0].rows
-    codes = _codes(level.ids).reshape(roots, -1)
-    padding = is_padding(level.ids).reshape(roots, -1)
-    folders = level.folders.reshape(roots, -1)
-    width = codes.shape[1]
-    reference = _reference_rows(padding)
-    expected = codes[reference, np.arange(width)]
-    wrong = ((codes != expected) & ~padding) | (folders != folders[0])
-    for root, position in np.argwhere(wrong)[:1].tolist():
-        first = int(reference[position]) * width + position
-        second = root * width + position
-        if folders[root, position] != folders[0, position]:
-            first = position
-            what, values = "type", (_type(level, first), _type(level, second))
-        else:
-            what, values = "id", (_id(level, first), _id(level, second))
-        raise _differ(levels, depth, first, second, what, *values)
-
-
-def _codes(ids: Any) -> Ints:
-    encoded = pc.dictionary_encode(ids).indices
-    return np.asarray(encoded.to_numpy(zero_copy_only=False), np.int64)
-
-
-def _reference_rows(padding: np.ndarray[Any, np.dtype[np.bool_]]) -> Ints:
-    """For each position the first root that has a real sample there; 0 where none has."""
-    return np.asarray(np.argmax(~padding, axis=0), np.int64)
-
-
-def _type(level: Level, row: int) -> str:
-    return str(level.table.column(spec.TYPE)[row].as_py())
-
-
-def _id(level: Level, row: int) -> str:
-    return str(shown(level.table.column(spec.ID)[row].as_py()))
+    tree = _tree(levels)
+    for found in tree.differences():
+        for row in found.rows[:1].tolist():
+            raise _differ(levels, tree, found, int(found.first[row]), row)
 
 
 def _differ(
-    levels: Levels,
-    depth: int,
-    first: int,
-    second: int,
-    what: str,
-    old: str,
-    new: str,
-    hint: str | None = None,
+    levels: Levels, tree: Tree, found: Difference, first: int, second: int
 ) -> InvalidInputError:
+    depth = found.depth
+    sides = []
+    for row in (first, second):
+        if found.what == "number of children":
+            value = str(tree.counts[depth][row])
+        else:
+            value = levels[depth].table.column(found.what)[row].as_py()
+            value = value if found.what == "type" else shown(value)
+        sides.append(f"{value} at {shown(path_of(levels, depth, row))}")
+    hint = "pad_to=N fills each tortilla with empty samples up to a multiple of N"
     return InvalidInputError(
-        f"samples differ in structure: {what} at level {depth}",
-        found=f"{old} at {shown(path_of(levels, depth, first))}, "
-        f"{new} at {shown(path_of(levels, depth, second))}",
+        f"samples differ in structure: {found.what} at level {depth}",
+        found=", ".join(sides),
         expected="the same at the same position below every level 0 sample (TACO 2.0, 5.5, PIT-1)",
-        hint=hint,
+        hint=hint if found.what == "number of children" else None,
         level=depth,
     )
 
 
 def pit_schema(levels: Levels) -> spec.PITSchema:
     """``taco:pit_schema`` of a dataset that `check_pit` accepts."""
-    root = levels[0]
-    roots = root.rows
-    hierarchy: dict[int, tuple[spec.PITPattern, ...]] = {}
-    shape = [roots]
-    for depth in range(1, len(levels)):
-        above, level = levels[depth - 1], levels[depth]
-        counts = children(above, level)
-        shape.append(int(counts.max()))
-        # The first root's part of the level above has every FOLDER position once.
-        width = level.rows // roots
-        padding = is_padding(level.ids).reshape(roots, width)
-        reference = _reference_rows(padding)
-        hierarchy[depth] = _patterns(level, roots, reference, counts[: above.rows // roots])
-    return spec.PITSchema(roots, _type(root, 0), hierarchy, tuple(shape))
-
-
-def _patterns(
-    level: Level, roots: int, reference: Ints, counts: Ints
-) -> tuple[spec.PITPattern, ...]:
-    width = len(reference)
-    rows = reference * width + np.arange(width)
-    some = level.table.select([spec.ID, spec.TYPE]).take(rows)
-    ids: Sequence[str] = some.column(0).to_pylist()
-    types: Sequence[str] = some.column(1).to_pylist()
-    patterns, start = [], 0
-    for count in counts[counts > 0].tolist():
-        stop = start + count
-        patterns.append(
-            spec.PITPattern(roots * count, tuple(types[start:stop]), tuple(ids[start:stop]))
-        )
-        start = stop
-    return tuple(patterns)
+    tree, roots = _tree(levels), levels[0].rows
+    hierarchy = {depth: tree.patterns(depth) for depth in range(1, len(levels))}
+    shape = (roots, *(int(counts.max()) for counts in tree.counts[:-1]))
+    kind = spec.FOLDER if levels[0].folders[0] else spec.FILE
+    return spec.PITSchema(roots, kind, hierarchy, shape)
