@@ -36,7 +36,7 @@ from comal.taco import spec
 from comal.taco.checking import document
 from comal.taco.checking.archive import EntrySpans, check_bounds, mismatch, true_spans
 from comal.taco.checking.codes import new_check
-from comal.taco.checking.subject import Subject, open_folder, open_zip
+from comal.taco.checking.subject import Subject, open_zip
 from comal.taco.checking.tree import Int64s, Rows, differing, same_type
 from comal.taco.reading.container import Collected, Container, open_container
 from comal.taco.writing.tacocat import check_members, merged_collection
@@ -285,7 +285,7 @@ def check_sources(
 def _open(source: Source, place: str, findings: Check) -> Subject | None:
     inner = new_check(limits=findings.limits)
     try:
-        part = open_zip(source, inner)
+        part = open_zip(source, None, inner)
     except ComalError as error:
         _take_unopened(error, "ZIP", place, findings)
         return None
@@ -395,15 +395,20 @@ def _check_listed(document: Mapping[str, Any], sources: Sequence[str], findings:
             findings.add("taco-source-stale", f"{place}.{count}", message)
 
 
-def check_forms(source: Source, findings: Check) -> None:
-    """Compare ``.tacocat`` and ``__TACOCAT__`` in one folder: users of either must see the same."""
-    quiet = new_check(limits=findings.limits)
-    folder = open_folder(source.child(spec.TACOCAT_FOLDER), "tacocat-folder", None, quiet)
+def check_forms(folder: Subject, findings: Check) -> None:
+    """Compare ``.tacocat`` with a ``__TACOCAT__`` beside it: users of either must see the same."""
+    if folder.kind != "tacocat-folder" or folder.base is None:
+        return  # another form, or one that was asked for by its own name
     with findings.guard("taco-index-forms", spec.TACOCAT):
-        single = open_zip(source.child(spec.TACOCAT), quiet)
+        try:
+            single = open_zip(
+                folder.source.sibling(spec.TACOCAT), None, new_check(limits=findings.limits)
+            )
+        except (ObjectNotFoundError, AccessDeniedError):
+            return
         if len(folder.tables) != len(single.tables):
             message = f"levels: {len(folder.tables)} in one, {len(single.tables)} in the other"
-            findings.add("taco-index-forms", source.href, message)
+            findings.add("taco-index-forms", folder.where, message)
         for depth, (one, other) in enumerate(zip(folder.tables, single.tables, strict=False)):
             if one is not None and other is not None:
                 with findings.guard("taco-index-forms", f"level {depth}"):

@@ -41,8 +41,7 @@ from comal.taco.checking import tree
 from comal.taco.checking.archive import EntrySpans, true_spans
 from comal.taco.checking.codes import new_check
 from comal.taco.checking.comparing import fetch_file, read_local, table_of
-from comal.taco.checking.run import open_subject
-from comal.taco.checking.subject import Subject
+from comal.taco.checking.subject import Subject, open_subject
 from comal.taco.checking.tree import Int64s, Rows, first_of, load
 from comal.taco.copying.entries import CheckedEntries
 from comal.taco.copying.foreign import check_foreign

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 
 from comal.check import Check, Report
 from comal.errors import (
     NotThisFormatError,
-    ObjectNotFoundError,
-    StorageError,
     UnsupportedVersionError,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress
-from comal.storage import Source, StorageConfig, open_beside, open_source
-from comal.taco import spec
+from comal.storage import StorageConfig, open_beside, open_source
 from comal.taco.checking import document, tree
 from comal.taco.checking.archive import (
     EntrySpans,
@@ -34,7 +30,7 @@ from comal.taco.checking.comparing import (
     check_sources,
 )
 from comal.taco.checking.document import check_values
-from comal.taco.checking.subject import Subject, open_folder, open_zip
+from comal.taco.checking.subject import Subject, open_subject
 from comal.taco.checking.tree import first_of, load
 from comal.taco.reading.container import Collected, read_collected
 
@@ -102,61 +98,8 @@ def check(
         return findings.reported(source.href, subject.kind)
 
 
-def open_subject(source: Source, base: Source | None, findings: Check) -> Subject:
-    """Open what is there by its bytes, as `load` does, as far as it goes."""
-    last = source.href.rstrip("/").rpartition("/")[2]
-    if last == spec.TACOCAT_FOLDER:
-        return open_folder(source, "tacocat-folder", base, findings)
-    if source.location.is_local:
-        opening = _open_folder if source.stat().is_dir else _open_file
-        return opening(source, base, findings)
-    missing: ObjectNotFoundError | None = None
-    if not source.href.endswith("/"):
-        try:
-            return _open_file(source, base, findings)
-        except ObjectNotFoundError as error:
-            missing = error  # unless it is a prefix in a store, or a folder behind HTTP
-    try:
-        return _open_folder(source, base, findings)
-    except NotThisFormatError as error:
-        raise (missing or error) from None
-
-
-def _open_folder(source: Source, base: Source | None, findings: Check) -> Subject:
-    try:
-        names = set(source.names())
-    except ObjectNotFoundError:
-        raise
-    except StorageError:
-        # HTTP cannot list; what each kind of folder must hold is asked for instead.
-        names = {f"{spec.TACOCAT_FOLDER}/"} if _is_index(source) else set()
-    if f"{spec.TACOCAT_FOLDER}/" in names:
-        inner = source.child(spec.TACOCAT_FOLDER)
-        subject = open_folder(inner, "tacocat-folder", base or source, findings)
-        if spec.TACOCAT in names:
-            check_forms(source, findings)
-        return subject
-    if spec.TACOCAT in names:
-        return _open_file(source.child(spec.TACOCAT), base or source, findings)
-    return open_folder(source, "folder", base, findings)
-
-
-def _is_index(source: Source) -> bool:
-    """Whether a folder that cannot be listed is one over an index, and not a dataset."""
-    for name in (spec.COLLECTION, f"{spec.TACOCAT_FOLDER}/{spec.COLLECTION}"):
-        with suppress(ObjectNotFoundError):
-            source.stat(name)
-            return name != spec.COLLECTION
-    return False
-
-
-def _open_file(source: Source, base: Source | None, findings: Check) -> Subject:
-    subject = open_zip(source, findings)
-    subject.base = base
-    return subject
-
-
 def _check(subject: Subject, findings: Check) -> None:
+    check_forms(subject, findings)
     payload = None
     if subject.directory is not None:
         with findings.guard("zip-directory", subject.where):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from comal import strictjson
@@ -20,6 +21,7 @@ from comal.plan import ByteRange, Head, Whole, run
 from comal.storage import Source
 from comal.table import ParquetTable, footer_plan
 from comal.taco import spec, wire
+from comal.taco.reading.container import INDEX_KINDS, at_door, beside
 from comal.ziparchive import Directory, directory_plan
 
 
@@ -47,21 +49,26 @@ class Subject:
     @property
     def is_index(self) -> bool:
         """Whether rows name the ZIP that holds them (6.5)."""
-        return self.kind in {"tacocat", "tacocat-folder"}
+        return self.kind in INDEX_KINDS
 
     def part(self, name: str) -> Source:
         """A ZIP of the index."""
-        if self.base is not None:
-            return self.base.child(name)
-        return self.source.sibling(name)
+        return beside(self.source, self.base, name)
 
 
-def open_zip(source: Source, findings: Check) -> Subject:
+def open_subject(source: Source, base: Source | None, findings: Check) -> Subject:
+    """Open what is there by its bytes, as `load` does, as far as it goes."""
+    return at_door(
+        source, base, partial(open_zip, findings=findings), partial(_open_folder, findings=findings)
+    )
+
+
+def open_zip(source: Source, base: Source | None, findings: Check) -> Subject:
     """Open a ZIP or a ``__TACOCAT__`` file."""
     (head,) = source.fetch([Head(wire.HEADER_END)])
     if head.data.startswith(wire.TACOCAT_MAGIC):
-        return _open_tacocat(source, head.data, head.total, findings)
-    subject = Subject(source, "zip", head.total)
+        return _open_tacocat(source, base, head.data, head.total, findings)
+    subject = Subject(source, "zip", head.total, base=base)
     try:
         subject.header = wire.parse_header(head.data, head.total, source.href)
         findings.take(subject.header.problems)
@@ -168,8 +175,10 @@ def _compare_slots(
         findings.add("taco-header-slot", f"slot {position}", fault)
 
 
-def _open_tacocat(source: Source, head: bytes, total: int, findings: Check) -> Subject:
-    subject = Subject(source, "tacocat", total)
+def _open_tacocat(
+    source: Source, base: Source | None, head: bytes, total: int, findings: Check
+) -> Subject:
+    subject = Subject(source, "tacocat", total, base=base)
     try:
         subject.header = wire.parse_tacocat_header(head, total, source.href)
     except InvalidMetadataError as error:
@@ -201,7 +210,7 @@ def _open_tacocat(source: Source, head: bytes, total: int, findings: Check) -> S
     return subject
 
 
-def open_folder(
+def _open_folder(
     source: Source, kind: wire.Container, base: Source | None, findings: Check
 ) -> Subject:
     """Open a FOLDER, or the folder form of TACOCAT."""
@@ -210,10 +219,6 @@ def open_folder(
         (piece,) = source.fetch([Whole(findings.limits.json_bytes, spec.COLLECTION)])
     except LimitExceededError as error:
         findings.take_error(error, "taco-collection", spec.COLLECTION)
-    except ObjectNotFoundError as error:
-        raise NotThisFormatError(
-            "not a TACO dataset", where=source.href, expected=f"{spec.COLLECTION} in it"
-        ) from error
     else:
         with findings.guard("taco-collection", spec.COLLECTION):
             subject.collection = strictjson.loads(piece.data, spec.COLLECTION, findings.limits)

@@ -6,9 +6,10 @@ file or as a folder. It is opened by its bytes and reads nothing more until it i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from comal import strictjson, ziparchive
 from comal.errors import (
@@ -35,6 +36,8 @@ from comal.taco.spec import TacoWarning
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+Opened = TypeVar("Opened")
 
 INDEX_KINDS = frozenset({"tacocat", "tacocat-folder"})
 
@@ -76,7 +79,7 @@ class Origin:
         found = self._parts.get(source_file)
         if found is None:
             _refuse_illegal(source_file, spec.SOURCE_FILE, self.source.href)
-            found = self._parts[source_file] = _beside(self.source, self.base, source_file)
+            found = self._parts[source_file] = beside(self.source, self.base, source_file)
         return found
 
     def directory(self, source_file: str | None = None) -> Any:
@@ -105,7 +108,8 @@ class Origin:
             source.close()
 
 
-def _beside(source: Source, base: Source | None, name: str) -> Source:
+def beside(source: Source, base: Source | None, name: str) -> Source:
+    """The ZIP `name` of the index `source`, whose ZIPs may lie in the folder `base`."""
     return source.sibling(name) if base is None else base.child(name)
 
 
@@ -208,55 +212,77 @@ def open_container(
     InvalidMetadataError
         A container that is broken.
     """
-    if _is_folder(source):
-        container = _open_folder(source, base, tail, limits)
-    else:
+
+    def file(at: Source, base: Source | None) -> Container:
         try:
-            opened = run(wire.open_plan(source.href, tail=tail, limits=limits), source.fetch)
+            opened = run(wire.open_plan(at.href, tail=tail, limits=limits), at.fetch)
         except NotThisFormatError as error:
-            named = _named(source, error)
+            named = _named(at, error)
             if named is error:
                 raise  # an error that is its own cause cannot be pickled by every library
             raise named from error
-        except ObjectNotFoundError as missing:
-            # A prefix in an object store is no object, and HTTP cannot say which it is.
-            if "://" not in source.href:
-                raise
-            try:
-                container = _open_remote_folder(source, base, limits)
-            except ObjectNotFoundError:
-                raise missing from None
-        else:
-            container = Container(source, opened, base=base, limits=limits)
+        return Container(at, opened, base=base, limits=limits)
+
+    def folder(at: Source, kind: wire.Container, base: Source | None) -> Container:
+        bind(at, spec.COLLECTION)
+        plan = wire.open_folder_plan(at.href, container=kind, limits=limits)
+        return Container(at, run(plan, at.fetch), base=base, limits=limits)
+
+    container = at_door(source, base, file, folder)
     _check_version(container.collection, f"{source.href}: {spec.COLLECTION}")
     for problem in container.opened.problems:
         warn(f"{problem.place}: {problem.message}", TacoWarning)
     return container
 
 
-def _is_folder(source: Source) -> bool:
-    if not source.location.is_local:
-        last = source.href.rstrip("/").rpartition("/")[2]
-        return source.href.endswith("/") or last == spec.TACOCAT_FOLDER
-    return source.stat().is_dir
+def at_door(
+    source: Source,
+    base: Source | None,
+    file: Callable[[Source, Source | None], Opened],
+    folder: Callable[[Source, wire.Container, Source | None], Opened],
+) -> Opened:
+    """What `file` or `folder` opens of the container at `source`, whichever of its forms it has.
 
-
-def _open_folder(source: Source, base: Source | None, tail: int, limits: Limits) -> Container:
+    A folder on the disk is listed. A prefix in an object store is no object, and HTTP cannot say
+    what it is: there, what each form must hold is asked for, and `folder` raises
+    `ObjectNotFoundError` where there is no COLLECTION.json.
+    """
     if source.href.rstrip("/").rpartition("/")[2] == spec.TACOCAT_FOLDER:
         try:
-            return _read_folder(source, "tacocat-folder", base, limits)
+            return folder(source, "tacocat-folder", base)
         except ObjectNotFoundError as missing:
             raise _no_folder(source, spec.COLLECTION, missing) from None
-    if not source.location.is_local:
-        return _open_remote_folder(source, base, limits)
+    if source.location.is_local:
+        return _at_local_door(source, base, file, folder)
+    absent: ObjectNotFoundError | None = None
+    if not source.href.endswith("/"):
+        try:
+            return file(source, base)
+        except ObjectNotFoundError as error:
+            absent = error
+    try:
+        return folder(source, "folder", base)
+    except ObjectNotFoundError as missing:
+        try:
+            return folder(source.child(spec.TACOCAT_FOLDER), "tacocat-folder", base or source)
+        except ObjectNotFoundError:
+            expected = f"{spec.COLLECTION} or {spec.TACOCAT_FOLDER}"
+            raise absent or _no_folder(source, expected, missing) from None
+
+
+def _at_local_door(
+    source: Source,
+    base: Source | None,
+    file: Callable[[Source, Source | None], Opened],
+    folder: Callable[[Source, wire.Container, Source | None], Opened],
+) -> Opened:
+    if not source.stat().is_dir:
+        return file(source, base)
     names = set(source.names())
     if f"{spec.TACOCAT_FOLDER}/" in names:
-        inner = source.child(spec.TACOCAT_FOLDER)
-        return _read_folder(inner, "tacocat-folder", base or source, limits)
+        return folder(source.child(spec.TACOCAT_FOLDER), "tacocat-folder", base or source)
     if spec.TACOCAT in names:
-        return open_container(
-            source.child(spec.TACOCAT), base=base or source, tail=tail, limits=limits
-        )
+        return file(source.child(spec.TACOCAT), base or source)
     if spec.COLLECTION not in names:
         raise NotThisFormatError(
             "not a TACO dataset",
@@ -264,20 +290,7 @@ def _open_folder(source: Source, base: Source | None, tail: int, limits: Limits)
             found="a folder",
             expected=f"{spec.COLLECTION} or {spec.TACOCAT_FOLDER} in it",
         )
-    return _read_folder(source, "folder", base, limits)
-
-
-def _open_remote_folder(source: Source, base: Source | None, limits: Limits) -> Container:
-    """Find out by asking for what each kind of folder must hold."""
-    try:
-        return _read_folder(source, "folder", base, limits)
-    except ObjectNotFoundError as missing:
-        try:
-            inner = source.child(spec.TACOCAT_FOLDER)
-            return _read_folder(inner, "tacocat-folder", base or source, limits)
-        except ObjectNotFoundError:
-            expected = f"{spec.COLLECTION} or {spec.TACOCAT_FOLDER}"
-            raise _no_folder(source, expected, missing) from None
+    return folder(source, "folder", base)
 
 
 def _no_folder(source: Source, expected: str, missing: ObjectNotFoundError) -> ObjectNotFoundError:
@@ -288,14 +301,6 @@ def _no_folder(source: Source, expected: str, missing: ObjectNotFoundError) -> O
         expected=f"{expected} in it",
         **missing.fields,
     )
-
-
-def _read_folder(
-    source: Source, kind: wire.Container, base: Source | None, limits: Limits
-) -> Container:
-    bind(source, spec.COLLECTION)
-    plan = wire.open_folder_plan(source.href, container=kind, limits=limits)
-    return Container(source, run(plan, source.fetch), base=base, limits=limits)
 
 
 _HEAD = 64
@@ -354,7 +359,7 @@ class Collected:
 
     def part(self, name: str) -> Source:
         """The dataset of this name, beside the document or in the folder that was named."""
-        return _beside(self.source, self.base, name)
+        return beside(self.source, self.base, name)
 
 
 def read_collected(
