@@ -264,19 +264,6 @@ _FIRST = np.array([0])
 
 
 @dataclass(slots=True)
-class Counted:
-    """The pixels that any writer counts, and those that one may count."""
-
-    least: Moments = field(default_factory=lambda: Moments.empty(1))
-    most: Moments = field(default_factory=lambda: Moments.empty(1))
-
-    def merge(self, other: Counted) -> None:
-        """Add the pixels of another tile."""
-        self.least.merge(_FIRST, other.least)
-        self.most.merge(_FIRST, other.most)
-
-
-@dataclass(slots=True)
 class BandCheck:
     """Statistics of one band while its tiles are gone through."""
 
@@ -297,8 +284,10 @@ class BandCheck:
     """Pixels outside of the bounds."""
     black: bool = True
     """Whether all of these are 0."""
-    total: Counted = field(default_factory=Counted)
-    """Of the maximum zoom."""
+    total: Moments = field(default_factory=lambda: Moments.empty(1))
+    """Of the pixels of the maximum zoom that a writer may count."""
+    sure: bool = True
+    """Whether any writer counts all of these."""
 
     def column(self, kind: str) -> str:
         """Column of a tile statistic."""
@@ -308,40 +297,37 @@ class BandCheck:
         self, pixels: Any, declared: Mapping[str, Any] | None, tile: Tile | None, *, finest: bool
     ) -> str | None:
         """A tile and its declared statistics; what is wrong with them comes back."""
-        found = self._counted(pixels, tile, reduced=not finest)
+        found, sure = self._moments(pixels, tile, finest=finest)
         if finest:
-            self.total.merge(found)
+            self.total.merge(_FIRST, found)
+            self.sure = self.sure and sure
         if declared is None:
             return None
         if all(declared.get(kind) is None for kind in self.kinds):
-            return None if found.least.count[0] == 0 else "are NULL though pixels are valid"
-        return self._difference(declared, found)
+            return "are NULL though pixels are valid" if sure and found.count[0] else None
+        return self._difference(declared, found, sure=sure)
 
-    def _counted(self, pixels: Any, tile: Tile | None, *, reduced: bool) -> Counted:
+    def _moments(self, pixels: Any, tile: Tile | None, *, finest: bool) -> tuple[Moments, bool]:
+        """Of the pixels of a tile that a writer may count, and whether any counts all of them."""
         valid = valid_of(pixels, self.band)
         if stored_nodata(self.band) is not None and not self.hidden:
-            found = of_tile(pixels, valid)
-            return Counted(found, found)
-        if self.bounds is not None and tile is not None and not reduced:
-            self._see_outside(pixels, self.bounds.limits(*tile, pixels.shape, reduced=False))
-        limits = None
-        if self.cover is not None and tile is not None:
-            limits = self.cover.limits(*tile, pixels.shape, reduced=reduced)
-        chosen = valid if limits is None else valid & limits[1]
-        most = of_tile(pixels, chosen)
-        if self.cover is None or tile is None or self.hidden:
-            return Counted(Moments.empty(1), most)
-        return Counted(most if limits is None else of_tile(pixels, valid & limits[0]), most)
-
-    def _see_outside(self, pixels: Any, limits: Any) -> None:
-        if limits is not None:
-            beyond = pixels[~limits[1]]
-            self.outside += len(beyond)
-            self.black = self.black and not beyond.any()
+            return of_tile(pixels, valid), True
+        if tile is None:
+            return of_tile(pixels, valid), False
+        if self.bounds is not None and finest:
+            inside, _ = self.bounds.reach(*tile, pixels.shape, reduced=False)
+            if inside is not None:
+                self.outside += int(np.count_nonzero(~inside))
+                self.black = self.black and not pixels[~inside].any()
+        if self.cover is None:
+            return of_tile(pixels, valid), False
+        reached, sure = self.cover.reach(*tile, pixels.shape, reduced=not finest)
+        chosen = valid if reached is None else valid & reached
+        return of_tile(pixels, chosen), sure and not self.hidden
 
     def _check_padding(self, findings: Findings) -> None:
         """Find zeros that were invented: outside of the bounds, or left out of statistics."""
-        found, most = self.band.statistics, self.total.most
+        found, most = self.band.statistics, self.total
         told = stored_nodata(self.band) is not None or self.hidden or self.cover is not None
         reason = None
         if self.outside and self.black:
@@ -358,32 +344,30 @@ class BandCheck:
         """Compare with what the document says of all tiles."""
         self._check_padding(findings)
         found = self.band.statistics
-        if found is None or self.total.most.count[0] == 0:
+        if found is None or self.total.count[0] == 0:
             return
         values = {kind: getattr(found, kind) for kind in (*spec.STATISTICS, _SQUARES)}
+        sure = self.sure and not found.approximated
         if found.approximated:
             # Of some pixels only, whichever they are.
             values = {kind: values[kind] for kind in ("min", "max")}
-            self.total.least = Moments.empty(1)
-        reason = (
-            _narrower(values, self.total.least)
-            if self.part
-            else self._difference(values, self.total)
-        )
+        if not self.part:
+            reason = self._difference(values, self.total, sure=sure)
+        else:
+            reason = _narrower(values, self.total) if sure else None
         if reason is not None:
             findings.add("raquet-statistics-differ", f"band {shown(self.band.name)}", reason)
 
-    def _difference(self, declared: Mapping[str, Any], found: Counted) -> str | None:
+    def _difference(self, declared: Mapping[str, Any], found: Moments, *, sure: bool) -> str | None:
         """What differs, the first of it; None when nothing does."""
-        least, most = found.least, found.most
-        count = declared.get("count")
-        if count is not None and not least.count[0] <= count <= most.count[0]:
-            return f"count {count}, the pixels have {_between(least.count[0], most.count[0])}"
+        count, counted_here = declared.get("count"), float(found.count[0])
+        if count is not None and (count > counted_here or (sure and count < counted_here)):
+            return f"count {count}, the pixels have {'' if sure else 'at most '}{counted_here:.10g}"
         if not self.exact:
             return None
-        if most.count[0] in (least.count[0], count):
-            return _unequal(declared, most)
-        return _beyond(declared, least, most)
+        return (
+            _unequal(declared, found) if sure or count == counted_here else _beyond(declared, found)
+        )
 
 
 def band_checks(metadata: Metadata) -> list[BandCheck]:
@@ -428,28 +412,17 @@ def _squared(found: Moments) -> float:
     return float(found.squares[0] + found.count[0] * found.mean[0] ** 2)
 
 
-def _beyond(declared: Mapping[str, Any], least: Moments, most: Moments) -> str | None:
-    """What no choice of pixels has that are `least` and some of `most`."""
-    low, high = float(most.min[0]), float(most.max[0])
-    scale = max(abs(low), abs(high))
-    if not math.isfinite(scale):
+def _beyond(declared: Mapping[str, Any], found: Moments) -> str | None:
+    """What no choice of some of these pixels has."""
+    low, high = float(found.min[0]), float(found.max[0])
+    room = _CLOSE * max(abs(low), abs(high))
+    if not math.isfinite(room):
         return None
-    limits = {"min": (low, float(least.min[0])), "max": (float(least.max[0]), high)}
-    count, mean = declared.get("count"), declared.get("mean")
-    if count:
-        more = count - float(least.count[0])
-        first, last = float(least.sum[0]) + more * low, float(least.sum[0]) + more * high
-        limits |= {"sum": (first, last), "mean": (first / count, last / count)}
-    if count and mean is not None:
-        # Squared deviations from the mean that is declared; those of the others are not known.
-        own = float(least.squares[0]) + float(least.count[0]) * (float(least.mean[0]) - mean) ** 2
-        others = more * max((low - mean) ** 2, (high - mean) ** 2)
-        limits["stddev"] = math.sqrt(own / count), math.sqrt((own + others) / count)
+    limits = dict.fromkeys(("min", "max", "mean"), (low, high)) | {"stddev": (0, (high - low) / 2)}
     for kind, (first, last) in limits.items():
         value = declared.get(kind)
-        room = _CLOSE * scale * (float(count or 1) if kind == "sum" else 1)
         if value is not None and not first - room <= value <= last + room:
-            return f"{kind} {value}, the pixels have {_between(first, last)}"
+            return f"{kind} {value}, the pixels have {first:.10g} to {last:.10g}"
     return None
 
 
@@ -464,7 +437,3 @@ def _narrower(declared: Mapping[str, Any], found: Moments) -> str | None:
         if value is not None and sign * value < sign * true:
             return f"{kind} {value}, the pixels of this part have {true:.10g}"
     return None
-
-
-def _between(first: float, last: float) -> str:
-    return f"{first:.10g}" if first == last else f"{first:.10g} to {last:.10g}"

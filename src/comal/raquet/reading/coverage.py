@@ -22,6 +22,7 @@ from comal.geo.scanline import Edges, Method, area_spans
 from comal.grid import mercator
 from comal.raquet.reading.pixels import alpha_of, stored_nodata
 from comal.raquet.spec import Bounds, Metadata
+from comal.raster.values import as_array
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -46,40 +47,33 @@ class Coverage:
         side = 2.0**z
         return self._box(x / side, y / side, 1 / side, 1 / side, shape)
 
-    def limits(
+    def reach(
         self, z: int, x: int, y: int, shape: tuple[int, int], *, reduced: bool
-    ) -> tuple[Bools, Bools] | None:
-        """Pixels of a tile that every writer takes for covered, and those that one may.
+    ) -> tuple[Bools | None, bool]:
+        """Pixels of a tile that a writer may take for covered, None for all; whether all do so.
 
-        None when all of the tile is covered in any case. Between the two lie pixels whose middle
-        is no more than `_NEAR` beside the edge; and of a `reduced` tile, an overview, those that
-        have the edge in them or beside them: the source may have a part of such a pixel.
+        Of a `reduced` tile, an overview, the source may have a part of a pixel at the edge.
         """
-        side = 2.0**z
-        rows, columns = shape
+        side, (rows, columns) = 2.0**z, shape
         width, height = 1 / (side * columns), 1 / (side * rows)
         box = x / side - width, y / side - height, 1 / side + 2 * width, 1 / side + 2 * height
         if not self._near(*box).any():
-            all_or_none = self.tile(z, x, y, shape)
-            return None if all_or_none is None else (all_or_none, all_or_none)
-        if not reduced:
-            found = [
-                self._box(x / side + i * width, y / side + j * height, 1 / side, 1 / side, shape)
-                for i in (-_NEAR, 0, _NEAR)
-                for j in (-_NEAR, 0, _NEAR)
-            ]
-            if all(one is None for one in found):
-                return None
-            every = [np.ones(shape, np.bool_) if one is None else one for one in found]
-            return np.logical_and.reduce(every), np.logical_or.reduce(every)
-        grown = rows + 2, columns + 2
-        inside = self._box(*box, grown)
-        if inside is None:
-            return None
-        touched = self._box(*box, grown, "all_touched")
-        if touched is None:
-            touched = np.ones(grown, np.bool_)
-        return np.logical_and.reduce(_around(inside)), np.logical_or.reduce(_around(touched))
+            return self.tile(z, x, y, shape), True
+        if reduced:
+            grown = rows + 2, columns + 2
+            touched = as_array(self._box(*box, grown, "all_touched"), grown)
+            around = [touched[i : rows + i, j : columns + j] for i in range(3) for j in range(3)]
+            return np.logical_or.reduce(around), False
+        moved = [
+            as_array(
+                self._box(x / side + i * width, y / side + j * height, 1 / side, 1 / side, shape),
+                shape,
+            )
+            for i in (-_NEAR, 0, _NEAR)
+            for j in (-_NEAR, 0, _NEAR)
+        ]
+        found = np.logical_or.reduce(moved)
+        return found, bool((found == np.logical_and.reduce(moved)).all())
 
     def window(self, span: tuple[int, int, int, int], world: tuple[int, int]) -> Bools | None:
         """Which pixels of a window are covered; None when all are.
@@ -101,13 +95,8 @@ class Coverage:
             at = stop
         if all(part is None for part in parts):
             return None
-        return np.concatenate(
-            [
-                np.ones((height, wide), np.bool_) if part is None else part
-                for part, wide in zip(parts, widths, strict=True)
-            ],
-            axis=1,
-        )
+        filled = [as_array(part, (height, wide)) for part, wide in zip(parts, widths, strict=True)]
+        return np.concatenate(filled, axis=1)
 
     def is_whole(self, span: tuple[int, int, int, int], world: tuple[int, int]) -> bool:
         """Whether all pixels of a window are covered; see `window`, without its memory."""
@@ -157,12 +146,6 @@ class Coverage:
         found &= np.maximum(edges.v0, edges.v1) >= north
         found &= np.minimum(edges.v0, edges.v1) <= north + height
         return found
-
-
-def _around(pixels: Bools) -> list[Bools]:
-    """Each pixel that is not at the edge, and its eight neighbours."""
-    rows, columns = pixels.shape
-    return [pixels[i : rows - 2 + i, j : columns - 2 + j] for i in range(3) for j in range(3)]
 
 
 def coverages(every: Sequence[Metadata], *, declared: bool = True) -> tuple[Coverage | None, ...]:
