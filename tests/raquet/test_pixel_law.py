@@ -60,7 +60,7 @@ Values = Any
 """Masked array (bands, rows, columns): the pixels of the tiles, masked where there is no value."""
 
 DTYPES = spec.DTYPES
-PAIRS = (("nodata", "side"), ("dtype", "place"), ("side", "place"), ("nodata", "place"))
+PAIRS = (("nodata", "side"), ("dtype", "way"), ("side", "place"), ("nodata", "place"))
 NODATA = ("none", "zero", "max", "nan", "out of range", "per band")
 SIDES = ("neither", "alpha", "mask")
 
@@ -73,6 +73,11 @@ class Case:
     nodata: str
     side: str
     place: str
+
+    @property
+    def way(self) -> str:
+        """How the pixels come into the file."""
+        return "warped" if self.place in WARPED else self.place
 
     @property
     def nodata_of(self) -> tuple[Any, Any]:

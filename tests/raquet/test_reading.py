@@ -31,7 +31,7 @@ from comal.errors import (
 )
 from comal.limits import Limits
 from comal.raquet.reading.tilefile import ABSENT, TileIndex, cell_of
-from tests.raquet.build import BLOCK, Plan, cell, document, framed, noise, stored, write
+from tests.raquet.build import Plan, cell, framed, noise, stored, write
 from tests.support import SHARED, needs_shared
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ PLANS = {
     "codec and pages": Plan(codec="zstd"),
     "small groups": Plan(rows_in_group=1),
     "signed": Plan(block_type=pa.int64()),
+    "required": Plan(required=True),
     "large types": Plan(large=True),
     "large types, dictionary": Plan(large=True, dictionary=True, pages=False),
     "no document in the footer": Plan(in_footer=False),
@@ -109,10 +110,6 @@ def test_every_layout(tmp_path: Path, plan: Plan) -> None:
     check_all(again, tiles)
 
 
-def test_a_required_block(tmp_path: Path) -> None:
-    check_all(raquet.open(write(tmp_path / "a.parquet", TILES, Plan(required=True))), TILES)
-
-
 @pytest.mark.parametrize("nested", [False, True])
 def test_bands_of_several_types(tmp_path: Path, nested: bool) -> None:
     kinds = ("uint8", "int16", "float32")
@@ -137,14 +134,6 @@ def test_bands_that_no_type_holds(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="no type"):
         file.tile(4, 4, 4)
     assert file.tile(4, 4, 4, bands="a").dtype == np.int64
-
-
-def test_integers_of_64_bits_are_exact(tmp_path: Path) -> None:
-    pixels = noise(1, "int64") + 2**60 + 1
-    plan = Plan(bands=[("a", "int64", str(2**60 + 2))])
-    file = raquet.open(write(tmp_path / "a.parquet", {(1, 0, 0): [pixels]}, plan))
-    np.testing.assert_array_equal(file.tile(1, 0, 0)[0], pixels)
-    np.testing.assert_array_equal(file.tile(1, 0, 0, masked=True).mask[0], pixels == 2**60 + 2)
 
 
 def test_interleaved(tmp_path: Path) -> None:
@@ -183,34 +172,6 @@ def test_tiles_and_bands_that_are_not_there(tmp_path: Path) -> None:
     assert np.isnan(file.tile(1, 1, 1, scaled=True)).all()
     assert file.raw_tile(1, 0, 0) is not None
     assert file.raw_blob(1, 0, 0, "b") is None
-
-
-def test_nodata_that_the_type_cannot_hold_matches_nothing(tmp_path: Path) -> None:
-    plan = Plan(
-        bands=[("a", "uint8", -1), ("b", "uint8", 300), ("c", "uint8", "NaN"), ("d", "int8", 0.5)]
-    )
-    pixels = np.arange(256, dtype=np.uint8).reshape(BLOCK, BLOCK)
-    tiles = {(1, 0, 0): [pixels, pixels, pixels, pixels.astype(np.int8)]}
-    file = raquet.open(write(tmp_path / "a.parquet", tiles, plan))
-    assert not file.tile(1, 0, 0, masked=True).mask.any()
-    assert (file.tile(1, 1, 0) == 0).all()
-
-
-def test_nodata_of_floats(tmp_path: Path) -> None:
-    pixels = noise(1, "float32")
-    pixels[0, :4] = [np.nan, np.inf, np.float32(0.1), -9999]
-    for nodata, masked in (
-        (0.1, {0, 1, 2}),
-        ("Infinity", {0, 1}),
-        (-9999, {0, 1, 3}),
-        ("nan", {0, 1}),
-        (None, {0, 1}),
-        (1e300, {0, 1}),
-    ):
-        plan = Plan(bands=[("a", "float32", nodata)])
-        file = raquet.open(write(tmp_path / "a.parquet", {(1, 0, 0): [pixels]}, plan))
-        mask = file.tile(1, 0, 0, masked=True).mask[0]
-        assert set(np.flatnonzero(mask).tolist()) == masked
 
 
 def test_scale_and_offset(tmp_path: Path) -> None:
@@ -392,9 +353,9 @@ def test_a_small_file_is_opened_with_one_request_and_read_with_none_or_one(tmp_p
 
 
 def test_a_cold_tile_takes_three_requests_and_then_one_each(tmp_path: Path) -> None:
-    source, file = counted(many(tmp_path / "a.parquet", 20_000))
+    source, file = counted(many(tmp_path / "a.parquet", 8_000))
     assert source.requests == 2
-    file.tile(9, 100, 100)
+    file.tile(9, 80, 80)
     assert source.requests == 3
     file.tile(9, 3, 7)
     assert source.requests == 4
@@ -402,7 +363,7 @@ def test_a_cold_tile_takes_three_requests_and_then_one_each(tmp_path: Path) -> N
 
 
 def test_the_document_costs_a_request_where_the_footer_has_none(tmp_path: Path) -> None:
-    source, _ = counted(many(tmp_path / "a.parquet", 20_000, in_footer=False))
+    source, _ = counted(many(tmp_path / "a.parquet", 8_000, in_footer=False))
     assert source.requests == 3
 
 
@@ -581,19 +542,8 @@ def test_ids_that_are_no_cells_hurt_nobody(tmp_path: Path) -> None:
     check_all(file, TILES)
 
 
-BLOBS = {
-    "bomb": framed(bytes(1 << 20)),
-    "too short": framed(bytes(255)),
-    "too long": framed(bytes(257)),
-    "raw": bytes(256),
-    "empty": b"",
-    "cut": framed(bytes(256))[:-1],
-    "wrong checksum": framed(bytes(256))[:-5] + b"\xff" + framed(bytes(256))[-4:],
-}
-
-
 @pytest.mark.parametrize("pages", [False, True])
-@pytest.mark.parametrize("blob", BLOBS.values(), ids=BLOBS)
+@pytest.mark.parametrize("blob", [framed(bytes(1 << 20)), b""])
 def test_a_tile_that_does_not_decode_names_its_place(
     tmp_path: Path, blob: bytes, pages: bool
 ) -> None:
@@ -609,7 +559,7 @@ def test_a_tile_that_does_not_decode_names_its_place(
 def test_a_page_over_the_limit_is_not_fetched(tmp_path: Path) -> None:
     tiles: dict[Any, Any] = {**TILES, (4, 9, 9): [b"\x1f\x8b" * 50_000]}
     path = write(tmp_path / "a.parquet", tiles)
-    file = raquet.open(path, limits=Limits(tile_bytes=20_000))
+    file = raquet.open(path, limits=Limits(tile_bytes=8_000))
     with pytest.raises(LimitExceededError):
         file.tile(4, 9, 9)
     check_all(file, TILES)
@@ -783,11 +733,6 @@ def test_the_partitioned_set_of_another_writer() -> None:
     for name in names:
         for tile in expected()[name]["tiles"].values():
             assert [digest(band) for band in file.tile(*tile["zxy"])] == tile["bands"]
-
-
-def test_the_document_helper_agrees_with_itself() -> None:
-    said = document(Plan(), list(TILES))
-    assert (said["minresolution"], said["maxresolution"], said["num_blocks"]) == (2, 4, 4)
 
 
 def test_the_copy_that_has_its_metadata_in_the_last_row(tmp_path: Path, monkeypatch: Any) -> None:

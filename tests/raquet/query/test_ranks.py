@@ -8,25 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import rasterio
-import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rasterio.features import rasterize
 
-from comal import grid, raquet
+from comal import raquet
 from comal.errors import InvalidInputError, LimitExceededError
 from comal.raquet.querying import statistics
 from tests.raquet.build import Plan, write
+from tests.raquet.query.areas import TILES, shares, zones
 from tests.raquet.writing.sources import noise
 
-# rasterio multiplies its own transforms in a way that affine has given up.
-pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 QUANTILES = ("median", "p0", "p10", "p33.3", "p90", "p100")
 FREQUENCIES = ("majority", "minority", "variety")
-TILES = [(5, x, y) for x in (16, 17) for y in (10, 11)]
-SIZE = grid.CIRCUMFERENCE / 2**5 / 16
-TRANSFORM = rasterio.Affine(SIZE, 0, 0, 0, -SIZE, grid.HALF - 10 * 16 * SIZE)
 DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "uint32", "int64", "float32", "float64")
 
 
@@ -51,36 +44,6 @@ def file_of(path: Path, pixels: Any, *, interleaved: bool = False) -> Path:
         tiles[z, x, y] = [part, part] if interleaved else [part]
     bands = tuple((name, pixels.dtype.name, 7) for name in ("a", "b")[: 1 + interleaved])
     return write(path, tiles, Plan(bands=bands, interleaved=interleaved, nested=interleaved))
-
-
-def zones() -> list[Any]:
-    """In EPSG:3857, overlapping; one is everything, one empty, one elsewhere."""
-    random = np.random.default_rng(4)
-    left, top = TRANSFORM.c, TRANSFORM.f
-    corners = random.uniform(0, 32, (8, 5, 2)) * SIZE
-    found: list[Any] = [
-        shapely.convex_hull(shapely.MultiPoint(np.c_[left + some[:, 0], top - some[:, 1]]))
-        for some in corners
-    ]
-    found.append(shapely.box(left, top - 32 * SIZE, left + 32 * SIZE, top))
-    found.append(shapely.Polygon())
-    found.append(shapely.box(left - 9e6, top, left - 8e6, top + 1e6))
-    return found
-
-
-def shares(zone: Any, method: str) -> Any:
-    """Weight of each pixel in a zone, by shapely."""
-    column, row = np.meshgrid(np.arange(32), np.arange(32))
-    west, north = TRANSFORM.c + column * SIZE, TRANSFORM.f - row * SIZE
-    boxes = shapely.box(west, north - SIZE, west + SIZE, north)
-    part = shapely.area(shapely.intersection(zone, boxes)) / SIZE**2
-    if method == "fractional":
-        return part
-    if method == "all_touched":
-        return (part > 0).astype(float)
-    if zone.is_empty:
-        return np.zeros((32, 32))
-    return rasterize([(zone, 1)], (32, 32), transform=TRANSFORM).astype(float)
 
 
 def wanted(values: Any, weights: Any, stat: str, *, weighted: bool) -> Any:

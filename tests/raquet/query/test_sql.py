@@ -520,7 +520,7 @@ def test_one_query(path: Path) -> None:
     assert raquet.sql(path, query, least=0).to_pylist() == [{"n": 4}]
     assert raquet.sql(path, query, {"least": 0}, isolated=True).to_pylist() == [{"n": 4}]
     with pytest.raises(QueryError):
-        raquet.sql(path, "SELECT nothing", isolated=True)
+        raquet.sql(path, "SELECT nothing")
     with pytest.raises(InvalidInputError, match="isolated"):
         raquet.sql([path], query, least=0, isolated=True)
 

@@ -112,7 +112,7 @@ def test_truncated_files(tmp_path: Path, cut: float, make: Callable[..., Path]) 
 def test_a_worker_that_dies_ends_the_job(
     tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = utm(tmp_path / "a.tif", noise((1500, 1500), "uint8"))
+    source = utm(tmp_path / "a.tif", noise((700, 700), "uint8"))
     calls = []
     real = jobs.encoded
 
@@ -125,9 +125,9 @@ def test_a_worker_that_dies_ends_the_job(
     monkeypatch.setattr(jobs, "encoded", failing)
     before = set(tmp_path.iterdir())
     with pytest.raises(MemoryError, match="injected"):
-        comal.raquet.write(source, tmp_path / "out.parquet", block_size=64)
+        comal.raquet.write(source, tmp_path / "out.parquet", block_size=32)
     with ThreadPoolExecutor(2) as executor, pytest.raises(MemoryError, match="injected"):
-        comal.raquet.write(source, tmp_path / "out.parquet", block_size=64, executor=executor)
+        comal.raquet.write(source, tmp_path / "out.parquet", block_size=32, executor=executor)
     assert set(tmp_path.iterdir()) == before
 
 

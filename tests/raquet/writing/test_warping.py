@@ -19,13 +19,13 @@ from tests.raquet.writing.sources import assembled, misplaced, noise, utm, warpe
 @pytest.mark.parametrize(("dtype", "nodata"), [("uint8", None), ("int16", -5), ("float32", np.nan)])
 @pytest.mark.parametrize("method", ["nearest", "bilinear", "average"])
 def test_as_rasterio_warps(tmp_path: Path, dtype: str, nodata: Any, method: str) -> None:
-    pixels = noise((300, 400), dtype)
+    pixels = noise((150, 200), dtype)
     if nodata is not None:
-        pixels[20:60, 100:200] = nodata
+        pixels[10:30, 50:100] = nodata
     source = utm(tmp_path / "a.tif", pixels, nodata=nodata)
     path = tmp_path / "a.parquet"
     made = comal.raquet.write(
-        source, path, resampling=method, block_size=64, nodata=None if nodata else "none"
+        source, path, resampling=method, block_size=32, nodata=None if nodata else "none"
     )
     assert made.num_blocks > 16
     fill = 0 if nodata is None else nodata
@@ -94,7 +94,7 @@ def test_the_same_bytes_for_any_executor(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_same_bytes_on_a_cluster(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    source = utm(tmp_path / "a.tif", noise((700, 900), "uint16"), nodata=0)
+    source = utm(tmp_path / "a.tif", noise((200, 300), "uint16"), nodata=0)
     path = tmp_path / "a.parquet"
     own = _digest(path, source, None)
     with warnings.catch_warnings():
@@ -107,6 +107,22 @@ def test_the_same_bytes_on_a_cluster(tmp_path: Path) -> None:
             client.get_executor() as executor,
         ):
             assert _digest(path, source, executor) == own
+
+
+@pytest.mark.parametrize("bands", [[4, 3, 2, 1], [4], {"red": 3, "nir": 4}])
+def test_chosen_bands_are_the_bands_that_were_chosen(tmp_path: Path, bands: Any) -> None:
+    """GDAL numbers them anew while it warps."""
+    pixels = np.stack([np.full((64, 64), 10 * n, np.uint16) for n in range(1, 5)])
+    path = tmp_path / "a.parquet"
+    comal.raquet.write(utm(tmp_path / "a.tif", pixels), path, bands=bands)
+    numbers = list(bands.values()) if isinstance(bands, dict) else bands
+    with comal.raquet.open(path) as file:
+        for band, plane, number in zip(
+            file.bands, file.read(masked=True).data, numbers, strict=True
+        ):
+            assert set(plane.compressed().tolist()) == {10 * number}
+            assert band.statistics is not None
+            assert (band.statistics.min, band.statistics.max) == (10 * number, 10 * number)
 
 
 def test_a_nodata_value_that_the_source_has_not(tmp_path: Path) -> None:
