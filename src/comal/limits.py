@@ -35,13 +35,16 @@ class Limits:
     raster_bytes: int = 2 * GIB
     query_bytes: int = 64 * KIB
 
-    def check(self, name: str, value: int, where: str) -> None:
-        """Raise `LimitExceededError` when `value` is over the limit called `name`."""
+    def check(self, name: str, value: int, where: str, column: str | None = None) -> None:
+        """Raise `LimitExceededError` when `value` is over the limit called `name`.
+
+        `where` is safe to print; the name of a `column` may hold anything.
+        """
         limit = getattr(self, name)
         if value > limit:
             raise LimitExceededError(
                 f"{name.replace('_', ' ')} over the limit",
-                where=where,
+                where=where if column is None else f"{where}, column {shown(column)}",
                 found=value,
                 expected=f"at most {limit}",
                 hint=f"pass limits=Limits({name}={value}) if the source is trusted",

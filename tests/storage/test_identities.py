@@ -180,7 +180,7 @@ def test_what_is_named_comes_first(http_server: HttpServer, hasty: StorageConfig
 
 
 def test_threads_wait_for_one_that_asks() -> None:
-    from comal.storage.tokens import Tokens
+    from comal.storage.cloud import Tokens
 
     asked: list[int] = []
 

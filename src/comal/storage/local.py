@@ -93,8 +93,12 @@ class LocalSource(Source):
             groups.setdefault(want.href, []).append(index)
         pieces: dict[int, Piece] = {}
         with self._whole():
+            heard = is_observed()
             for href, indexes in groups.items():
-                found = self._read(self.resolve(href), [wanted[index] for index in indexes])
+                location = self.resolve(href)
+                with self._reading(location) as (descriptor, info):
+                    mine = [wanted[index] for index in indexes]
+                    found = _pieces(descriptor, mine, info, location, heard=heard)
                 pieces.update(zip(indexes, found, strict=True))
         return [pieces[index] for index in range(len(wanted))]
 
@@ -152,10 +156,6 @@ class LocalSource(Source):
     def info_of(self, status: os.stat_result) -> ObjectInfo:
         """What a status says of the file itself."""
         return _info(self.location, status)
-
-    def _read(self, location: Location, wanted: list[Wanted]) -> list[Piece]:
-        with self._reading(location) as (descriptor, info):
-            return _pieces(descriptor, wanted, info, location)
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -278,10 +278,9 @@ def _info(location: Location, status: os.stat_result) -> ObjectInfo:
 
 
 def _pieces(
-    descriptor: int, wanted: Sequence[Wanted], info: ObjectInfo, location: Location
+    descriptor: int, wanted: list[Wanted], info: ObjectInfo, location: Location, *, heard: bool
 ) -> list[Piece]:
     pieces = []
-    heard = is_observed()
     for want in wanted:
         # What reads ten thousand samples at once mostly comes by here.
         if type(want) is ByteRange and want.offset >= 0 and 0 <= want.size <= _MOST:

@@ -210,11 +210,8 @@ def _opened(part: Path, target: Path, scope: ExitStack, *, keep: bool = False) -
 @contextmanager
 def _creating(part: Path, target: Path) -> Iterator[None]:
     try:
-        with write_errors("cannot create", target):
-            yield
-    except StorageError as error:
-        if not isinstance(error.__cause__, FileExistsError):
-            raise
+        yield
+    except FileExistsError as error:
         # The lock is ours, so that this is a file system without locks.
         raise ConflictError(
             "somebody else is writing the target, or was killed while writing it",
@@ -222,6 +219,8 @@ def _creating(part: Path, target: Path) -> Iterator[None]:
             found=shown_path(part),
             hint="if nobody is, remove what was found",
         ) from error
+    except OSError as error:
+        raise write_error("cannot create", target, error) from error
 
 
 @contextmanager

@@ -305,14 +305,14 @@ def check_schema(schema: Any, limits: Limits, where: str) -> None:
     _check_names(list(schema), limits, where)
     if len(schema):
         depth, name = max((_depth(field.type), field.name) for field in schema)
-        limits.check("table_nesting", depth, f"{where}, column {shown(name)}")
+        limits.check("table_nesting", depth, where, name)
 
 
 def _check_names(fields: list[Any], limits: Limits, where: str) -> None:
     counts = Counter(field.name for field in fields)
     if counts:
         size, name = max((len(name.encode("utf-8", "surrogatepass")), name) for name in counts)
-        limits.check("column_name_bytes", size, f"{where}, column {shown(name)}")
+        limits.check("column_name_bytes", size, where, name)
     for name, count in counts.items():
         if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in name):
             place = f"{where}, column {shown(name)}"

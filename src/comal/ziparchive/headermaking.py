@@ -53,7 +53,8 @@ class Entries:
         extra: bytes = b"",
         comment: bytes = b"",
     ) -> int:
-        """Add one entry and return its row."""
+        """Add one entry and return its row; a name that cannot be written is refused."""
+        checked_name(name)
         row = len(self)
         self._records += _ENTRY.pack(
             offset, csize, size, crc, wire.flags_of(name), method, len(name)

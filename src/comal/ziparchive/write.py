@@ -30,7 +30,6 @@ from comal.ziparchive.headermaking import (
     Entries,
     as_binary,
     block_bounds,
-    checked_name,
     checked_names,
     entry_records,
     flags_of,
@@ -419,7 +418,7 @@ class ZipWriter:
         offsets = np.empty(len(names), np.int64)
         for row, (name, payload) in enumerate(zip(names, payloads, strict=True)):
             span = self._add(
-                checked_name(name),
+                name,
                 payload,
                 size=len(payload) if details.sizes is None else int(details.sizes[row]),
                 crc=crc32(payload) if details.crcs is None else int(details.crcs[row]),
@@ -492,14 +491,13 @@ _VECTOR = 1_024
 
 
 def encoded_name(name: str) -> bytes:
-    """The bytes of an entry name; refused when empty, too long, or not representable."""
+    """The bytes of an entry name; refused when not representable."""
     try:
-        encoded = name.encode()
+        return name.encode()
     except UnicodeEncodeError as error:
         raise InvalidInputError(
             "entry name is not valid Unicode", found=shown(name), hint="rename the sample"
         ) from error
-    return checked_name(encoded)
 
 
 def exact_chunks(source: BinaryIO, size: int, where: str) -> Iterator[bytes]:

@@ -252,7 +252,8 @@ def _of_document(settings: _Settings, meta: Source) -> TileSet:
 def _tree(
     meta: Source, metadata: TileSetMetadata, settings: _Settings, *, document: bool = True
 ) -> TileSet:
-    _warn_of_newer(metadata.version, _place(meta))
+    if spec.is_newer(metadata.version):
+        _warn_of_newer(metadata.version, _place(meta))
     if settings.template is not None:
         metadata = replace(metadata, source=settings.template)
     by_caller = settings.template is not None or settings.metadata is not None
@@ -279,7 +280,6 @@ def _below(meta: Source, text: str | None, *, by_caller: bool) -> tuple[Source, 
     A relative template is relative to the document. One that is not the document's own may name any
     place; one of a document from a server or a store leads where `open_linked` lets it.
     """
-    where = f"{_place(meta)}, source"
     if text is None:
         raise InvalidMetadataError(
             "tileset does not say where its archives are",
@@ -294,7 +294,7 @@ def _below(meta: Source, text: str | None, *, by_caller: bool) -> tuple[Source, 
         if not slash or "?" in text or "#" in text or (head.endswith(":/") and "://" in text):
             raise InvalidMetadataError(
                 "template of archives cannot be used",
-                where=where,
+                where=f"{_place(meta)}, source",
                 found=shown(text),
                 expected="fields in the path alone",
             )
@@ -305,7 +305,7 @@ def _below(meta: Source, text: str | None, *, by_caller: bool) -> tuple[Source, 
     if ".." in relative.split("/"):
         raise UnsafeContentError(
             "template of archives leaves its folder",
-            where=where,
+            where=f"{_place(meta)}, source",
             found=shown(relative),
             expected=f"archives below {base.href}",
             hint="pass source= with an absolute place if that is meant",
@@ -345,14 +345,13 @@ def _check_version(index: ArchiveIndex, settings: _Settings) -> None:
     for problem in index.comment_problems:
         if problem.code == "comment-version":
             raise UnsupportedVersionError(problem.message, where=problem.place, expected="2.x")
-    if index.metadata is not None:
+    if index.metadata is not None and spec.is_newer(index.metadata.version):
         _warn_of_newer(index.metadata.version, settings.template or "comment")
 
 
 def _warn_of_newer(version: str, where: str) -> None:
-    if spec.is_newer(version):
-        text = f"{where}: Tapalcatl {shown(version)} may say more than is understood, which is 2.0"
-        warn(TapalcatlWarning(text))
+    text = f"{where}: Tapalcatl {shown(version)} may say more than is understood, which is 2.0"
+    warn(TapalcatlWarning(text))
 
 
 def _zoom_of(href: str) -> int | None:
