@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -53,18 +53,9 @@ class Exported:
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain data."""
-        nodata = self.nodata
-        known = nodata is None or nodata == nodata  # noqa: PLR0124 - NaN has no JSON
-        return {
-            "path": self.path,
-            "zoom": self.zoom,
-            "width": self.width,
-            "height": self.height,
-            "bands": list(self.bands),
-            "dtype": self.dtype,
-            "nodata": nodata if known else "nan",
-            "size": self.size,
-        }
+        known = self.nodata is None or self.nodata == self.nodata  # NaN has no JSON
+        told = {"bands": list(self.bands), "nodata": self.nodata if known else "nan"}
+        return {**asdict(self), **told}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,20 +260,18 @@ def _plan(raster: RaquetFile, asked: ExportOptions) -> _Plan:
         )
     value, masked = _common_nodata(raster, chosen, dtype, asked.nodata)
     names = tuple(_dated(raster, band.name, step) for step in steps for band in chosen)
-    texts = [
-        _dated(raster, band.description or band.name, step) for step in steps for band in chosen
-    ]
     infos = tuple(
         BandInfo(
             dtype=dtype.name,
-            description=text,
+            description=_dated(raster, band.description or band.name, step),
             unit=band.unit or None,
             scale=band.scale,
             offset=band.offset,
             colorinterp=band.colorinterp,
             colortable=band.colortable,
         )
-        for text, band in zip(texts, chosen * len(steps), strict=True)
+        for step in steps
+        for band in chosen
     )
     layout = TiffLayout(
         width=width,

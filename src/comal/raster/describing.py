@@ -203,7 +203,8 @@ def origin_of(
 
 def _origin_of_variable(inner: Variable) -> FileOrigin:
     """The first way that opens it; what else the file holds is told where none does."""
-    head_of_any(inner.path)
+    if not Path(inner.path).is_dir():
+        head_of(inner.path, inner.path)  # says what is wrong with a file that cannot be read
     for path, driver in inner.openings():
         with (
             suppress(InvalidMetadataError, NotThisFormatError),
@@ -260,7 +261,7 @@ def open_origin(
         else:
             dataset = _open_remote(origin, failures, driver=drivers[0], **extra)
         try:
-            refuse_container(dataset, where)
+            _refuse_container(dataset, where)
             _check_blocks(dataset, limits, where)
         except BaseException:  # whatever it is, nobody else would close the dataset
             dataset.close()
@@ -442,8 +443,8 @@ class Variable:
 
 def file_of(source: Any) -> Any:
     """The file that a source names; the source itself where it is no variable of one."""
-    found = _NAMED.fullmatch(source) if isinstance(source, str) else None
-    return source if found is None else found[2] or found[3]
+    named = _NAMED.fullmatch(source) if isinstance(source, str) else None
+    return source if named is None else named[2] or named[3]
 
 
 def variable_of(source: str | os.PathLike[str], variable: str | None) -> Variable | None:
@@ -451,14 +452,13 @@ def variable_of(source: str | os.PathLike[str], variable: str | None) -> Variabl
     named = _NAMED.fullmatch(source) if isinstance(source, str) else None
     if named is None and variable is None and not _is_zarr(source):
         return None
-    file = source if named is None else named[2] or named[3]
     name = (named[4] or None) if named is not None else None
     if name and variable not in {None, name}:
         raise InvalidInputError("two variables are named", found=variable, expected=name)
     name = variable if name is None else name
     if name is not None and ('"' in name or not name.isprintable() or not name.strip("/")):
         raise InvalidInputError("not the name of a variable", found=shown(repr(name)))
-    location = parse_href(file)
+    location = parse_href(file_of(source))
     if not location.is_local:
         raise InvalidInputError(
             "a variable of a remote file",
@@ -491,11 +491,6 @@ def _kinds_of(path: Path) -> tuple[str, ...]:
     )
 
 
-def head_of_any(path: str) -> bytes:
-    """The first bytes of a local file, none of a folder."""
-    return b"" if Path(path).is_dir() else head_of(path, path)
-
-
 def names_of(dataset: Any) -> list[str]:
     """The variables of a container, as they may be asked for."""
     named = [name.rpartition(":")[2].lstrip("/") for name in dataset.subdatasets]
@@ -503,7 +498,7 @@ def names_of(dataset: Any) -> list[str]:
     return named or [one for one in (only,) if one]
 
 
-def refuse_container(dataset: Any, where: str) -> None:
+def _refuse_container(dataset: Any, where: str) -> None:
     """Refuse a file that holds several rasters and is none itself."""
     if dataset.count == 0 and dataset.subdatasets:
         raise no_variable(where, None, names_of(dataset))

@@ -90,14 +90,14 @@ def array_series(source: Any, crs: Any = None) -> ArraySeries:
     layers = [layer for one in variables for layer in _layers(one, (t_dim, y_dim, x_dim))]
     wkt = _crs(source, first, crs, (x_dim, y_dim), where)
     width, height = first.sizes[x_dim], first.sizes[y_dim]
-    transform = _transform(first, x_dim, y_dim, where)
+    (x0, dx), (y0, dy) = _axis(first, x_dim, where), _axis(first, y_dim, where)
     refuse_complex((str(array.dtype) for _, array in layers), where)
     bands = tuple(_band(array) for _, array in layers)
     counts = range(first.sizes[t_dim]) if t_dim is not None else (None,)
     steps = []
     for step in counts:
         arrays = tuple(
-            _plane(array if step is None else array.isel({t_dim: step}), y_dim, x_dim)
+            (array if step is None else array.isel({t_dim: step})).transpose(y_dim, x_dim)
             for _, array in layers
         )
         steps.append(
@@ -106,10 +106,9 @@ def array_series(source: Any, crs: Any = None) -> ArraySeries:
                 where=where,
                 width=width,
                 height=height,
-                transform=transform,
+                transform=(dx, 0.0, x0, 0.0, dy, y0),
                 crs=wkt,
                 bands=bands,
-                own_crs=True,
             )
         )
     axis = None
@@ -176,10 +175,6 @@ def _layers(array: Any, known: tuple[Any, ...]) -> list[tuple[str, Any]]:
     ]
 
 
-def _plane(array: Any, y_dim: Any, x_dim: Any) -> Any:
-    return array.transpose(y_dim, x_dim)
-
-
 def _crs(source: Any, first: Any, given: Any, dims: tuple[Any, Any], where: str) -> str:
     for holder in (first, source):
         found = getattr(getattr(holder, "rio", None), "crs", None)
@@ -198,14 +193,6 @@ def _crs(source: Any, first: Any, given: Any, dims: tuple[Any, Any], where: str)
     if (geographic and all(geographic)) or names in {("lon", "lat"), ("longitude", "latitude")}:
         return crs_wkt("EPSG:4326", where)  # CF conventions, 4.1 and 4.2
     raise no_crs(where)
-
-
-def _transform(
-    array: Any, x_dim: Any, y_dim: Any, where: str
-) -> tuple[float, float, float, float, float, float]:
-    x0, dx = _axis(array, x_dim, where)
-    y0, dy = _axis(array, y_dim, where)
-    return (dx, 0.0, x0, 0.0, dy, y0)
 
 
 def _axis(array: Any, dim: Any, where: str) -> tuple[float, float]:

@@ -181,10 +181,8 @@ def sources_of(source: Any, options: Options, time: Any = None) -> Sources:
     if time is None:
         return Sources((_flat(infos),), None, None)
     axis = time_axis(list(time))
-    if len(axis) == len(infos):
-        return Sources(tuple((info,) for info in infos), None, axis)
     _check_steps(axis, len(infos))
-    raise AssertionError
+    return Sources(tuple((info,) for info in infos), None, axis)
 
 
 def _described(path: Any, crs: str | None, options: Options) -> RasterInfo:
