@@ -26,7 +26,14 @@ from comal.storage.kinds import refuse_sources
 from comal.taco import spec as taco_spec
 from comal.taco.model.collection import CollectionFields, extent_of_tables
 from comal.taco.model.columns import described
-from comal.taco.model.levels import Level, Levels, check_depth, check_levels, check_pit
+from comal.taco.model.levels import (
+    Level,
+    Levels,
+    check_depth,
+    check_levels,
+    check_pit,
+    with_padding,
+)
 from comal.taco.writing.containers import Writing, computed_schemas, settings
 from comal.taco.writing.creating import container_of, write_levels
 from comal.tortilla import opening, spec
@@ -180,7 +187,7 @@ class _Grid:
         ids = self.key_ids.take(pa.array(np.tile(np.arange(self.width), self.roots)))
         folders = np.tile(self.key_folder, self.roots)
         moved = bool((np.diff(self.target) < 0).any())
-        return Shaped(rows, parent, _with_padding(ids, rows, parent), folders, moved)
+        return Shaped(rows, parent, with_padding(ids, parent, rows < 0), folders, moved)
 
     def _check_types(self, depth: Depth, column: Rows) -> None:
         wrong = np.flatnonzero(depth.folders != self.key_folder[column])
@@ -240,20 +247,6 @@ class _Grid:
         if self.number > 1:
             parts.append("..")
         return shown("/".join([*parts, self.key_ids[key].as_py()]), 120)
-
-
-def _with_padding(ids: Any, rows: Rows, parent: Rows) -> Any:
-    empty = np.flatnonzero(rows < 0)
-    if len(empty) == 0:
-        return ids
-    owner = parent[empty]
-    order = np.argsort(owner, kind="stable")
-    ordered = owner[order]
-    number = np.empty(len(empty), np.int64)
-    number[order] = np.arange(len(empty)) - np.searchsorted(ordered, ordered, side="left")
-    known = [f"{taco_spec.PAD_PREFIX}{n}" for n in range(int(number.max()) + 1)]
-    mask = pa.array(rows < 0)
-    return pc.replace_with_mask(ids, mask, pa.array(known, pa.string()).take(pa.array(number)))
 
 
 # -- what is written -------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from comal.storage import Source
 from comal.taco import spec
 from comal.taco.copying.entries import LimitedSource, ZipEntries
 from comal.taco.model.columns import Chunk, described, normal_table, unify
-from comal.taco.model.levels import Level, Levels, check_pit, is_padding, padding_ids
+from comal.taco.model.levels import Level, Levels, check_pit, is_padding, with_padding
 from comal.taco.reading import sql as views
 from comal.taco.reading.container import Container
 from comal.taco.reading.dataset import TacoDataset
@@ -113,12 +113,12 @@ def _refill(levels: Levels, needed: list[Bools], depth: int) -> None:
 
 def _with_placeholders(level: Level, padding: Bools) -> Level:
     """The level with empty placeholders in the rows `padding`, numbered within each parent."""
-    names, mask = padding_ids(level.parent[padding]), pa.array(padding)
+    mask = pa.array(padding)
     columns: list[Any] = []
     for field in level.table.schema:
         column = level.table.column(field.name)
         if field.name == spec.ID:
-            column = pc.replace_with_mask(column.combine_chunks(), mask, names)
+            column = with_padding(column, level.parent, padding)
         elif field.name != spec.TYPE:
             column = pc.if_else(mask, pa.scalar(None, field.type), column)
         columns.append(column)

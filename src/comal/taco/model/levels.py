@@ -111,8 +111,17 @@ def is_padding(ids: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return np.asarray(mask.to_numpy(zero_copy_only=False), bool)
 
 
-def padding_ids(parents: Ints) -> Any:
-    """Ids of placeholders, numbered within each of their parents, which ascend."""
+def with_padding(ids: Any, parents: Ints, empty: Any) -> Any:
+    """The ids, of which those of `empty` rows become padding, numbered within each parent.
+
+    `parents` ascend.
+    """
+    if not empty.any():
+        return ids
+    return pc.replace_with_mask(flat(ids), pa.array(empty), _padding_ids(parents[empty]))
+
+
+def _padding_ids(parents: Ints) -> Any:
     numbers = np.arange(len(parents)) - np.searchsorted(parents, parents, side="left")
     return pc.binary_join_element_wise(spec.PAD_PREFIX, pa.array(numbers).cast(pa.string()), "")
 

@@ -34,7 +34,7 @@ from comal.table.columns import (
 from comal.taco import spec
 from comal.taco.extensions.places import STAC_SCHEMA
 from comal.taco.model.collection import CollectionFields, Taco, Tortilla
-from comal.taco.model.levels import check_depth, check_ids, padding_ids
+from comal.taco.model.levels import check_depth, check_ids, with_padding
 from comal.taco.model.sample import as_table
 from comal.taco.spec import TacoWarning
 from comal.taco.writing.creating import container_of, create
@@ -91,7 +91,7 @@ def _padded(levels: Sequence[Level]) -> tuple[list[Level], list[Mask]]:
         empty = rows < 0
         complete.append(
             Level(
-                _with_padding(taken(level.ids, rows), parents, empty),
+                with_padding(taken(level.ids, rows), parents, empty),
                 taken(level.paths, rows),
                 parents,
                 np.where(empty, -1, level.rows[rows]),
@@ -151,13 +151,6 @@ def _refuse_missing_folders(above: Sequence[Level], level: Level, slots: _Slots)
             "folder is missing, and only files can be padded",
             where=shown("/".join(reversed(parts)), 120),
         )
-
-
-def _with_padding(ids: Any, parents: Ints, empty: Mask) -> Any:
-    """The ids, with those of padding where a child is missing."""
-    if not empty.any():
-        return ids
-    return pc.replace_with_mask(ids, pa.array(empty), padding_ids(parents[empty]))
 
 
 _HEADER_BLOCK = 4_096
