@@ -281,20 +281,20 @@ def unify(chunks: Sequence[Chunk], *, strict: bool) -> Any:
     chunks = [chunk for chunk in chunks if chunk.table.num_rows]
     if len(chunks) == 1:
         return chunks[0].table
-    target: dict[str, tuple[Any, Chunk]] = {}
+    target: dict[str, tuple[Any, Who]] = {}
     for chunk in chunks:
         for found in chunk.table.schema:
-            known = target.get(found.name)
-            target[found.name] = (
-                (found, chunk) if known is None else _agree(known, (found, chunk), strict=strict)
-            )
+            target[found.name] = agreed(target.get(found.name), (found, chunk.who), strict=strict)
     if strict:
         _check_columns(chunks, target)
     schema = pa.schema([found for found, _ in target.values()])
     return pa.concat_tables([_conform(chunk.table, schema) for chunk in chunks])
 
 
-def _agree(known: tuple[Any, Chunk], new: tuple[Any, Chunk], *, strict: bool) -> tuple[Any, Chunk]:
+def agreed(known: tuple[Any, Who] | None, new: tuple[Any, Who], *, strict: bool) -> tuple[Any, Who]:
+    """The field that two have in common, or the new one; each with who tells of its samples."""
+    if known is None:
+        return new
     old, found = known[0].type, new[0].type
     if old.equals(found) or pa.types.is_null(found):
         return known
@@ -304,8 +304,8 @@ def _agree(known: tuple[Any, Chunk], new: tuple[Any, Chunk], *, strict: bool) ->
     if wide is None or strict:
         raise type_conflict(
             known[0].name,
-            (known[1].who(0), spec.type_name(old)),
-            (new[1].who(0), spec.type_name(found)),
+            (known[1](0), spec.type_name(old)),
+            (new[1](0), spec.type_name(found)),
         )
     return known[0].with_type(wide), known[1]
 
@@ -321,12 +321,12 @@ def _wider(first: Any, second: Any) -> Any:
     return None
 
 
-def _check_columns(chunks: Sequence[Chunk], target: Mapping[str, tuple[Any, Chunk]]) -> None:
+def _check_columns(chunks: Sequence[Chunk], target: Mapping[str, tuple[Any, Who]]) -> None:
     for chunk in chunks:
         absent = [name for name in target if name not in chunk.table.schema.names]
         if absent and (chunk.real is None or chunk.real.any()):
             row = 0 if chunk.real is None else int(np.flatnonzero(chunk.real)[0])
-            raise missing_field(absent[0], target[absent[0]][1].who(0), chunk.who(row))
+            raise missing_field(absent[0], target[absent[0]][1](0), chunk.who(row))
 
 
 def _conform(table: Any, schema: Any) -> Any:

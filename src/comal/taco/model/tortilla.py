@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
@@ -15,7 +16,6 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from comal import names as name_rules
 from comal.errors import InvalidInputError, counted, shown
 from comal.limits import DEFAULT_LIMITS
 from comal.public import guarded_class
@@ -25,6 +25,8 @@ from comal.taco import spec
 from comal.taco.extensions.base import SampleExtension, columns_for
 from comal.taco.model.columns import (
     Chunk,
+    Who,
+    agreed,
     check_key,
     check_values,
     column,
@@ -36,6 +38,7 @@ from comal.taco.model.levels import (
     Level,
     Levels,
     check_depth,
+    check_twins,
     flat,
     is_padding,
     path_of,
@@ -412,13 +415,7 @@ def check_siblings(samples: Sequence[Sample]) -> None:
     # Lower case is folding enough for ASCII; the rest is left to the rules of names.
     if len({name.lower() for name in ids}) == len(ids) and all(map(str.isascii, ids)):
         return
-    column = pa.array(ids, pa.string())
-    for fold, text in ((False, "stand twice"), (True, "are one name where case is ignored")):
-        for first, second in name_rules.twins(column, fold=fold)[:1]:
-            raise InvalidInputError(
-                f"ids {shown(ids[first])} and {shown(ids[second])} {text} in a tortilla",
-                where=f"samples {first} and {second}",
-            )
+    check_twins(pa.array(ids, pa.string()))
 
 
 def check_fields(samples: Sequence[Sample], *, strict: bool) -> None:
@@ -485,20 +482,16 @@ def _schema_givers(samples: Sequence[Sample], strict: bool) -> Sequence[Sample]:
 
 def _declared(samples: Sequence[Sample], key: str, *, strict: bool) -> Any:
     """The Arrow field that extensions gave `key`; all that give one must agree."""
-    known: tuple[Any, Sample] | None = None
+    known: tuple[Any, Who] | None = None
     for sample in samples:
         found = sample.declared(key)
-        if found is None or (known and found is known[0]):
-            continue
-        if known is None or (pa.types.is_null(known[0].type) and not pa.types.is_null(found.type)):
-            known = (found, sample)
-        elif not found.type.equals(known[0].type) and not pa.types.is_null(found.type):
-            chunks = [
-                Chunk(pa.table([pa.nulls(1, kind.type)], [key]), lambda _, s=owner: s.id)  # type: ignore[misc]
-                for kind, owner in (known, (found, sample))
-            ]
-            known = (unify(chunks, strict=strict).schema.field(key), known[1])
+        if found is not None and not (known and found is known[0]):
+            known = agreed(known, (found, partial(_id_of, sample)), strict=strict)
     return None if known is None or pa.types.is_null(known[0].type) else known[0]
+
+
+def _id_of(sample: Sample, _row: int) -> str:
+    return sample.id
 
 
 def beside(table: Any, more: Any) -> Any:
@@ -589,7 +582,7 @@ def _bulk(group: Sequence[_Below]) -> tuple[Any, Payloads, Any, list[Sample]]:
     return table, payloads_of(paths), parent, samples
 
 
-def _who(table: Any, parent: Any, above: Sequence[Level]) -> Callable[[int], str]:
+def _who(table: Any, parent: Any, above: Sequence[Level]) -> Who:
     def who(row: int) -> str:
         name = str(table.column(spec.ID)[row].as_py())
         return f"{path_of(above, len(above) - 1, int(parent[row]))}/{name}" if above else name
