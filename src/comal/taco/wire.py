@@ -99,14 +99,7 @@ def _pack_pairs(spans: Sequence[tuple[int, int]]) -> bytes:
 def parse_header(head: bytes, total: int, where: str) -> Header:
     """TACO_HEADER from the first 157 bytes of an object of `total` bytes.
 
-    Raises
-    ------
-    NotThisFormatError
-        The bytes are something else, named where it is known.
-    UnsupportedVersionError
-        The bytes are TACO 3.
-    InvalidMetadataError
-        A count outside 2-7, slack that is not zero, or a span that leaves the object.
+    Refused are a count outside 2-7, slack that is not zero, and a span that leaves the object.
     """
     payload, crc_is_right = _header_payload(head, where)
     count = payload[0]

@@ -70,25 +70,10 @@ def column(
     declared: Any = None,
     strict: bool = True,
 ) -> Any:
-    """Python values of one field as an Arrow array.
+    """Python values of one field as an Arrow array; None is null.
 
-    Parameters
-    ----------
-    name
-        The field, for messages.
-    values
-        One value per sample; None is null.
-    who
-        Id of the sample in a row.
-    declared
-        The Arrow type, when an extension or a table has fixed it; inferred when None.
-    strict
-        Refuse integers among floating-point numbers instead of widening them.
-
-    Raises
-    ------
-    InvalidInputError
-        Values of two types, or of a type that has no place in a table.
+    `declared` is the Arrow type that an extension or a table has fixed; else it is inferred.
+    `strict` refuses integers among floating-point numbers instead of widening them.
     """
     what = f"field {shown(name)} cannot be made a column"
     if declared is not None:

@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 
 from comal import names
 from comal.errors import InvalidInputError, LimitExceededError, shown
-from comal.public import warn
 from comal.samples.payloads import Ints, Payloads, concat
 from comal.samples.tables import depth_first
 from comal.table.columns import one_array
@@ -61,13 +60,7 @@ Levels = tuple[Level, ...]
 
 
 def flat(column: Any) -> Any:
-    """A chunked column as one array.
-
-    Raises
-    ------
-    LimitExceededError
-        It holds more text than one array can, which are 2 GiB.
-    """
+    """A chunked column as one array, which can hold 2 GiB of text."""
     try:
         return one_array(column)
     except pa.ArrowInvalid as error:  # nothing else can be wrong with chunks of one column
@@ -126,29 +119,17 @@ def _padding_ids(parents: Ints) -> Any:
     return pc.binary_join_element_wise(spec.PAD_PREFIX, pa.array(numbers).cast(pa.string()), "")
 
 
-def check_levels(levels: Levels, *, foreign: bool = False) -> None:
+def check_levels(levels: Levels) -> None:
     """Refuse levels that no container can hold.
 
-    Parameters
-    ----------
-    levels
-        The dataset.
-    foreign
-        The rows come from another container: names that only some systems cannot hold are a
-        warning then.
-
-    Raises
-    ------
-    LimitExceededError
-        More than six levels (TACO 2.0, 6.3).
-    InvalidInputError
-        A bad or repeated id, a FOLDER without children, a FILE with children.
+    These are more than six (TACO 2.0, 6.3), or some with a bad or repeated id, a FOLDER without
+    children or a FILE with some.
     """
     check_depth(len(levels))
     for depth, level in enumerate(levels):
         if level.rows == 0:
             raise InvalidInputError(f"level {depth} has no sample", hint="add at least one")
-        check_ids(level.ids, level.parent if depth else None, foreign=foreign, depth=depth)
+        check_ids(level.ids, level.parent if depth else None, depth=depth)
         below = levels[depth + 1] if depth + 1 < len(levels) else None
         _check_children(levels, depth, level, below)
 
@@ -163,26 +144,19 @@ def check_depth(count: int) -> None:
         )
 
 
-def check_ids(
-    ids: Any, parents: Ints | None = None, *, foreign: bool = False, depth: int = 0
-) -> None:
+def check_ids(ids: Any, parents: Ints | None = None, *, depth: int = 0) -> None:
     """Refuse ids that break a rule, or that stand twice among siblings."""
-    check_names(ids, foreign=foreign, depth=depth)
-    check_twins(ids, parents, foreign=foreign, depth=depth)
+    check_names(ids, depth=depth)
+    check_twins(ids, parents, depth=depth)
 
 
-def check_names(ids: Any, *, foreign: bool = False, depth: int = 0) -> None:
+def check_names(ids: Any, *, depth: int = 0) -> None:
     """Refuse ids that break a rule by themselves."""
     for bad in names.bad_names(ids, tier=2):
-        error = bad_id(bad.name, bad.reason, f"level {depth}, row {bad.row}")
-        if bad.tier == 1 or not foreign:
-            raise error
-        warn(str(error))
+        raise bad_id(bad.name, bad.reason, f"level {depth}, row {bad.row}")
 
 
-def check_twins(
-    ids: Any, parents: Ints | None = None, *, foreign: bool = False, depth: int = 0
-) -> None:
+def check_twins(ids: Any, parents: Ints | None = None, *, depth: int = 0) -> None:
     """Refuse ids that stand twice among siblings."""
     twins = names.twins(ids, parents)
     # Equal names are equal where case is ignored as well, so that most often one look is enough.
@@ -193,14 +167,11 @@ def check_twins(
             id=ids[first].as_py(),
         )
     for first, second in twins[:1]:
-        error = InvalidInputError(
+        raise InvalidInputError(
             f"ids {shown(ids[first].as_py())} and {shown(ids[second].as_py())} are one name "
             "where case is ignored",
             where=f"level {depth}, rows {first} and {second}",
         )
-        if not foreign:
-            raise error
-        warn(str(error))
 
 
 def bad_id(name: str, reason: str, where: str | None = None) -> InvalidInputError:
@@ -318,13 +289,8 @@ class Tree:
     then the place among siblings. A padding sample stands for any FILE at its position: it takes
     the place of one that is missing (TACO 2.0, 5.5).
 
-    Parameters
-    ----------
-    ids, folders
-        Per level Arrow strings, and which rows are FOLDERs.
-    parents
-        Per level the row of the parent in the level above, -1 where there is none; of level 0
-        nobody asks.
+    Per level there are ids (Arrow strings), which rows are FOLDERs, and the row of each parent in
+    the level above, -1 where there is none; of level 0 nobody asks.
     """
 
     def __init__(self, ids: Sequence[Any], folders: Sequence[Any], parents: Sequence[Any]) -> None:
@@ -417,13 +383,7 @@ def _tree(levels: Levels) -> Tree:
 
 
 def check_pit(levels: Levels) -> None:
-    """Refuse a dataset whose level 0 samples differ in structure (PIT-1).
-
-    Raises
-    ------
-    InvalidInputError
-        With the paths of the two samples that differ.
-    """
+    """Refuse a dataset whose level 0 samples differ in structure (PIT-1), with two that do."""
     tree = _tree(levels)
     for found in tree.differences():
         for row in found.rows[:1].tolist():

@@ -135,14 +135,7 @@ class Batches:
     _used: bool = False
 
     def __iter__(self) -> Iterator[tuple[Any, Payloads]]:
-        """Metadata table and payloads of one batch after the other.
-
-        Raises
-        ------
-        InvalidInputError
-            A batch with another schema, or a second walk over an iterator that can only be
-            walked once.
-        """
+        """Metadata table and payloads of one batch after the other."""
         if callable(self.source):
             batches = _iterable(self.source())
         elif self._used and iter(self.source) is self.source:

@@ -49,16 +49,8 @@ class Origin:
     would hold each other, and the columns of a dataset that nobody uses any more would stay in
     memory until Python looks for such cycles.
 
-    Parameters
-    ----------
-    source
-        The ZIP, the folder or the index.
-    opened
-        What the opening plan returned.
-    base
-        Folder with the ZIPs of an index; None means beside the index.
-    limits
-        Caps on what a file may make us hold.
+    `opened` is what the opening plan returned; `base` is the folder with the ZIPs of an index, None
+    where they are beside it.
     """
 
     def __init__(
@@ -127,14 +119,7 @@ class Container:
     It holds no connection and no lock: it may be used from several threads, survives a fork, and
     its pickle reopens nothing.
 
-    Parameters
-    ----------
-    source
-        The ZIP, the folder or the index.
-    opened
-        What the opening plan returned.
-    base
-        Folder with the ZIPs of an index; None means beside the index.
+    The arguments are those of `Origin`.
     """
 
     def __init__(
@@ -201,16 +186,7 @@ def open_container(
     A file is a ZIP or a ``__TACOCAT__``; a folder is an index when it is named ``.tacocat`` or
     holds one, else a dataset in FOLDER form.
 
-    Raises
-    ------
-    ObjectNotFoundError
-        Nothing is there.
-    NotThisFormatError
-        Something else is there; what it is, is named where comal knows it.
-    UnsupportedVersionError
-        Another major version of TACO.
-    InvalidMetadataError
-        A container that is broken.
+    Where something else is there, the error names it if comal knows it.
     """
 
     def file(at: Source, base: Source | None) -> Container:
@@ -367,14 +343,7 @@ def read_collected(
 ) -> Collected | None:
     """The document at `source`; None where no JSON is.
 
-    Raises
-    ------
-    NotThisFormatError
-        JSON that names no datasets, such as the COLLECTION.json of one.
-    UnsupportedVersionError
-        Another major version of TACO.
-    InvalidMetadataError, LimitExceededError, UnsafeContentError
-        JSON that is broken, too large, or whose names are no names of files.
+    JSON that names no datasets, such as the COLLECTION.json of one, is refused.
     """
     (head,) = source.fetch([Head(_HEAD)])
     if not head.data.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):

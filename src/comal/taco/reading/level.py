@@ -55,14 +55,7 @@ class Level:
 
     Rows are numbered by their place in the table, padding included.
 
-    Parameters
-    ----------
-    container
-        Where the container lies.
-    table
-        The consolidated table.
-    above
-        The level of the parents; None for level 0.
+    `above` is the level of the parents; None for level 0.
     """
 
     def __init__(self, container: Origin, table: ParquetTable, above: Level | None) -> None:
@@ -240,13 +233,7 @@ class Level:
         return self._rows_of(ids, codes if self.container.is_index else None)
 
     def row(self, current_id: int, source_file: str | None) -> int:
-        """The row of one id.
-
-        Raises
-        ------
-        InvalidMetadataError
-            There is none.
-        """
+        """The row of one id; an error where there is none."""
         found = int(self.find(np.array([current_id], np.int64), source_file)[0])
         if found < 0:
             raise InvalidMetadataError(
@@ -435,10 +422,7 @@ class Level:
     def relation(self, *, spans: bool) -> Any:
         """What a query reads: a mended table, or None when the stored columns can be read lazily.
 
-        Parameters
-        ----------
-        spans
-            Whether the query may look at spans, so that they must be right.
+        `spans` tells that the query may look at spans, so that they must be right.
         """
         self.check_names()
         wrong = self.index > 0 and (

@@ -60,13 +60,7 @@ class Spans:
 
 
 def stored_spans(level: Level) -> tuple[Int64s, Int64s]:
-    """The spans that a level table holds, checked against the size of the object.
-
-    Raises
-    ------
-    InvalidMetadataError
-        A span is null, negative or ends behind the object.
-    """
+    """The spans that a level table holds, checked against the size of the object."""
     table = level.table.read([spec.OFFSET, spec.SIZE])
     total = None if level.container.is_index else level.container.source.stat().size
     return checked_spans(table.column(spec.OFFSET), table.column(spec.SIZE), total, level.where)
@@ -288,11 +282,8 @@ class Leaf:
 def read_leaves(leaves: Sequence[Leaf], *, verify: bool = True) -> list[bytes]:
     """The bytes of leaves, in order; neighbours come in one request.
 
-    Raises
-    ------
-    InvalidMetadataError
-        A span is not that of the sample and the directory does not know it, or with `verify` a
-        checksum is wrong.
+    A span that is not that of its sample is looked up in the directory; `verify` compares
+    checksums.
     """
     groups: dict[tuple[int, str | None], list[int]] = {}
     for row, leaf in enumerate(leaves):

@@ -52,14 +52,8 @@ def quoted(name: str) -> str:
 class Compiler:
     """Builds the text of one query over a view, and collects its tables, functions and values.
 
-    Parameters
-    ----------
-    home
-        The containers.
-    padding
-        Whether rows that only pad (5.5) are shown.
-    spans
-        Whether spans of deeper levels must be right; not when only a schema is asked for.
+    `padding` shows rows that only pad (5.5); without `spans`, those of deeper levels need not be
+    right, as when only a schema is asked for.
     """
 
     def __init__(self, home: Home, *, padding: bool = False, spans: bool = True) -> None:
@@ -472,15 +466,7 @@ def _union_schema(schemas: Sequence[Any], columns: Sequence[str]) -> Any:
 
 
 def materialise(view: View, *, padding: bool = False) -> Any:
-    """The rows of a view as an Arrow table.
-
-    Raises
-    ------
-    QueryError
-        A query of the view cannot run.
-    LimitExceededError
-        An isolated query took more than it may.
-    """
+    """The rows of a view as an Arrow table."""
     return _run(_rows, view, padding)
 
 

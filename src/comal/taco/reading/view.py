@@ -197,20 +197,7 @@ class Home:
     # -- children ----------------------------------------------------------------------------------
 
     def children(self, source_file: str | None, index: int, current_id: int) -> Any:
-        """The children of a row.
-
-        Parameters
-        ----------
-        source_file, current_id
-            Of the parent.
-        index
-            The level of the children.
-
-        Raises
-        ------
-        InvalidMetadataError
-            There is no such level, or no such parent.
-        """
+        """The children, at level `index`, of the row that the other two name."""
         container, inner = self.resolve(source_file)
         if index >= len(container.levels):
             raise InvalidMetadataError(
@@ -238,18 +225,8 @@ class Home:
         """The protected columns of the rows of a query, as the levels have them.
 
         What leads to bytes comes from the levels alone: a query names rows, by id or by path.
-
-        Returns
-        -------
-        pyarrow.Table
-            As many rows; those that name nothing, as a join leaves them, are null.
-
-        Raises
-        ------
-        QueryError
-            The query says something else of a row, or names one that is not there.
-        InvalidInputError
-            Its columns do not say which rows they are.
+        There are as many rows; those that name nothing, as a join leaves them, are null. A query
+        that says something else of a row, or names one that is not there, is refused.
         """
         containers, depths, rows = self.locate(table)
         sources = table.column(spec.SOURCE_FILE) if self.is_labelled else None
@@ -273,15 +250,7 @@ class Home:
         return own
 
     def locate(self, table: Any) -> tuple[Int64s, Int64s, Int64s]:
-        """For each row of a query its container, level and row there; -1 for one without a name.
-
-        Raises
-        ------
-        QueryError
-            A row is no sample of the dataset.
-        InvalidInputError
-            The columns do not say which rows they are.
-        """
+        """For each row of a query its container, level and row there; -1 for one without a name."""
         paths = _paths(table, labelled=self.is_labelled)
         keys = table.column(spec.CURRENT_ID) if spec.CURRENT_ID in table.column_names else paths
         named = np.asarray(keys.is_valid())
@@ -339,10 +308,7 @@ class Home:
     def keep(self, rule: Filter, sources: Any, ids: Any) -> Any:
         """Which rows of level 0 a filter keeps, as an Arrow array.
 
-        Parameters
-        ----------
-        sources, ids
-            ``internal:source_file`` (None for a dataset without) and ``internal:current_id``.
+        `sources` (None for a dataset without) and `ids` are their ``internal:`` columns.
         """
         result = np.ones(len(ids), np.bool_)
         numbers = spec.int64s(ids)

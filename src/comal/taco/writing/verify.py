@@ -223,10 +223,7 @@ def check_folder(root: Path, document: dict[str, Any], paths: Sequence[Any]) -> 
 def files_below(root: Path | str) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Everything but folders below a local folder, by its path from there; links are not followed.
 
-    Raises
-    ------
-    OSError
-        A folder cannot be listed.
+    A folder that cannot be listed raises `OSError`.
     """
     left = [""]
     while left:
