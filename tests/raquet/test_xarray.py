@@ -209,26 +209,6 @@ def test_the_crs_is_understood(path: Path) -> None:
     assert clipped.rio.crs.to_epsg() == 4326
 
 
-def test_a_raster_across_the_antimeridian_stays_in_one_piece(tmp_path: Path) -> None:
-    world = 32 << 10
-    source = on_grid(
-        tmp_path / "a.tif", noise(1, shape=(45, 70)), column=world - 30, row=32 * 300 + 3
-    )
-    options: dict[str, Any] = {"zoom": 10, "min_zoom": 10, "nodata": "none"}
-    raquet.write(source, tmp_path / "a.parquet", block_size=32, **options)
-    window = raquet.open(tmp_path / "a.parquet").read(masked=True)
-    with opened(tmp_path / "a.parquet") as found:
-        band = found["band_1"]
-        assert band.shape == (64, 96)
-        assert (np.diff(band["x"]) > 0).all()
-        part = band.sel(
-            x=slice(window.bounds[0], window.bounds[2]), y=slice(window.bounds[3], window.bounds[1])
-        )
-        np.testing.assert_array_equal(part, window.data[0].astype(float).filled(np.nan))
-        assert int(band.count()) == 45 * 70
-        np.testing.assert_array_equal(band[:, [0, 40, 95]], band.values[:, [0, 40, 95]])
-
-
 def test_time(tmp_path: Path) -> None:
     series = {(1, x, 0, day): [noise(10 * x + day)] for x in (0, 1) for day in (0, 31, 60)}
     path = write(tmp_path / "a.parquet", series, Plan(times=True))

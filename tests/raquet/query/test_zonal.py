@@ -7,17 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pyproj
 import pytest
-import rasterio
 import shapely
 from click.testing import CliRunner
-from rasterio.features import rasterize
 
 from comal import grid, raquet
 from comal.cli import root
 from comal.errors import InvalidInputError
 from tests.raquet.build import Plan, noise, write
 from tests.raquet.query.areas import TILES, shares, zones
-from tests.support import SHARED, needs_shared
+from tests.support import SHARED
 
 gpd = pytest.importorskip("geopandas", reason="geopandas is not installed")
 
@@ -71,7 +69,10 @@ def compared(table: Any, weights: list[Any]) -> None:
 
 @pytest.mark.parametrize("method", ["centre", "all_touched", "fractional"])
 def test_zones_have_the_statistics_of_numpy(path: Path, method: Any) -> None:
-    found = raquet.zonal(path, zones(), crs="EPSG:3857", method=method, stats=STATS)
+    seen: list[Any] = []
+    named: dict[str, Any] = {"stats": STATS, "progress": lambda *step: seen.append(step)}
+    found = raquet.zonal(path, zones(), crs="EPSG:3857", method=method, **named)
+    assert seen[-1][0] == seen[-1][1]
     assert found.column("zone").to_pylist() == list(range(len(zones())))
     if method != "fractional":
         assert found.schema.field("dem_count").type == pa.int64()
@@ -113,17 +114,6 @@ def test_zooms_bands_and_steps(path: Path, tmp_path: Path) -> None:
     with raquet.open(path) as file:
         assert raquet.zonal(file, whole, stats=("count",)).equals(fine)
         assert file.tile(*TILES[0]).shape == (1, 16, 16)
-
-
-def test_interleaved(tmp_path: Path) -> None:
-    tiles = {tile: [noise(1, "uint16"), noise(2, "uint16")] for tile in TILES}
-    bands = (("red", "uint16", None), ("blue", "uint16", 7))
-    path = write(tmp_path / "i.parquet", tiles, Plan(bands=bands, interleaved=True, nested=True))
-    found = raquet.zonal(path, shapely.box(-180, -80, 180, 80), stats=("count", "sum"))
-    valid = noise(2, "uint16") != 7
-    assert found["red_count"][0].as_py() == 1024
-    assert found["blue_count"][0].as_py() == 4 * valid.sum()
-    assert found["blue_sum"][0].as_py() == 4 * noise(2, "uint16")[valid].sum()
 
 
 def test_over_the_antimeridian(tmp_path: Path) -> None:
@@ -203,31 +193,6 @@ def test_what_cannot_be(path: Path) -> None:
         raquet.zonal(path, shapely.Point(1, 1))
     with pytest.raises(InvalidInputError, match="not defined"):
         raquet.zonal(path, shapely.box(1e9, 1e9, 2e9, 2e9), crs="EPSG:3035")
-
-
-@needs_shared
-def test_a_real_raster_by_rasterio() -> None:
-    with rasterio.open(FIXTURES / "src" / "dem_i16_nodata_3857.tif") as source:
-        data, bounds, transform = source.read(1), source.bounds, source.transform
-    random = np.random.default_rng(0)
-    spread = [bounds.right - bounds.left, bounds.top - bounds.bottom]
-    places = random.uniform(0, 1, (30, 5, 2)) * spread + [bounds.left, bounds.bottom]
-    areas = [shapely.convex_hull(shapely.MultiPoint(one)) for one in places]
-    seen: list[Any] = []
-    for version in ("v0.1.0/dem_i16_nodata_3857", "v0.9.0/dem_i16_nodata_3857_bs1024"):
-        found = raquet.zonal(
-            FIXTURES / "raquet-io" / f"{version}.parquet",
-            areas,
-            crs="EPSG:3857",
-            progress=lambda *step: seen.append(step),
-        ).to_pylist()
-        for area, row in zip(areas, found, strict=True):
-            inside = rasterize([(area, 1)], data.shape, transform=transform) > 0
-            values = data[inside & (data != -32768)].astype(float)
-            assert row["band_1_count"] == len(values)
-            assert row["band_1_sum"] == values.sum()
-            assert row["band_1_stddev"] == pytest.approx(values.std())
-    assert seen[-1][0] == seen[-1][1]
 
 
 def test_zones_of_a_file_keep_their_columns(path: Path, tmp_path: Path) -> None:

@@ -11,9 +11,6 @@ import pytest
 import comal.raquet
 from tests.raquet.writing.sources import BLOCK, assembled, noise, on_grid
 
-DTYPES = ["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
-DTYPES += ["float32", "float64"]
-
 
 def _converted(tmp_path: Path, source: Any, **options: Any) -> Path:
     target = tmp_path / "out.parquet"
@@ -21,17 +18,13 @@ def _converted(tmp_path: Path, source: Any, **options: Any) -> Path:
     return target
 
 
-@pytest.mark.parametrize(
-    ("dtype", "south_up"), [*((dtype, False) for dtype in DTYPES), ("int16", True)]
-)
-def test_every_type_is_bit_identical(tmp_path: Path, dtype: str, south_up: bool) -> None:
-    pixels = noise((2, 70, 90), dtype)
-    source = on_grid(tmp_path / "a.tif", pixels, south_up=south_up)
+def test_a_raster_stored_south_up_is_bit_identical(tmp_path: Path) -> None:
+    """All types are asked by ``test_pixel_law``."""
+    pixels = noise((2, 70, 90), "int16")
+    source = on_grid(tmp_path / "a.tif", pixels, south_up=True)
     with comal.raquet.open(_converted(tmp_path, source)) as raster:
         found = raster.read(bands=[1, 2], masked=True).data
-    assert found.dtype == dtype
     inside = ~np.ma.getmaskarray(found[0])
-    assert inside.sum() == 70 * 90
     np.testing.assert_array_equal(found[:, inside].data, pixels.reshape(2, -1))
     assert np.ma.getmaskarray(found)[:, ~inside].all()
 

@@ -15,7 +15,6 @@ import comal.raquet
 from comal.errors import InvalidInputError, ObjectNotFoundError
 from comal.raquet.times import time_axis
 from tests.raquet.writing.sources import assembled, noise, on_grid, utm
-from tests.raster.rasters import write as write_tiff
 from tests.servers.http import HttpServer
 
 xr = pytest.importorskip("xarray")
@@ -165,24 +164,6 @@ def test_arrays_without_a_place(tmp_path: Path) -> None:
         _write(tmp_path, crooked, crs="EPSG:32632")
     with pytest.raises(InvalidInputError, match="space"):
         _write(tmp_path, xr.DataArray(np.ones(3), dims=("row",)))
-
-
-def test_both_sides_of_the_antimeridian(tmp_path: Path) -> None:
-    values = np.arange(1, 101, dtype=np.uint8)[None].repeat(100, axis=0)
-    paths = []
-    for west in (175, -185):
-        source = tmp_path / f"{west}.tif"
-        write_tiff(source, values, crs="EPSG:4326", affine=(west, 0.1, 0, 5, 0, -0.1), nodata=0)
-        paths.append(_write(tmp_path, source))
-        with comal.raquet.open(paths[-1]) as raster:
-            assert raster.bounds[0::2] == pytest.approx((175.0, -175.0))
-            assert raster.metadata.bounds[0::2] == (-180.0, 180.0)
-            lons = np.concatenate([np.arange(175.05, 180, 0.5), np.arange(-179.95, -175, 0.5)])
-            found = raster.points(lons, np.zeros(len(lons)))[0]
-            right = 1 + np.floor((lons - 175) % 360 / 0.1 + 1e-9)
-            assert np.abs(found - right).max() <= 1
-            assert raster.point(0, 0)[0] == 0
-        assert comal.raquet.check(paths[-1], level="full").ok
 
 
 def test_times_that_cannot_be() -> None:
