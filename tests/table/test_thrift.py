@@ -189,6 +189,9 @@ def test_structs_in_structs_and_lists_as_they_stand() -> None:
         assert reader.data[reader.at :] == b"behind"
     with pytest.raises(InvalidMetadataError, match="another type"):
         CompactReader(data).struct({4: ({1: I64},)})
+    assert CompactReader(encoded(listed)).numbers() == [1, 300]
+    with pytest.raises(InvalidMetadataError, match="another type"):
+        CompactReader(encoded(both)).numbers()
 
 
 @pytest.mark.parametrize("size", [14, 15])

@@ -11,7 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from comal.errors import ComalError, InvalidMetadataError, LimitExceededError, shown, translated
+from comal.errors import (
+    ComalError,
+    InvalidMetadataError,
+    LimitExceededError,
+    reason_of,
+    shown,
+    translated,
+)
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Piece, Plan, cut
 from comal.table.columns import check_schema, plain_schema
@@ -188,8 +195,12 @@ def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
     InvalidMetadataError
         A broken footer, rows that do not add up, or a chunk that reaches out of the file.
     """
-    with translated({IndexError: InvalidMetadataError}, "Parquet footer is broken", where=where):
+    try:
         rows, leaves, groups = _file(CompactReader(footer), where)
+    except IndexError as error:
+        raise InvalidMetadataError(
+            "Parquet footer is broken", where=where, found=reason_of(error)
+        ) from error
     names, found = _tree(leaves, where)
     count = len(found)
     wrong = next((row for row, (_, chunks) in enumerate(groups) if len(chunks) != count), None)
@@ -458,7 +469,7 @@ def _chunk(fields: dict[int, Any], encodings: dict[bytes, int], where: str) -> _
     start = min(data, dictionary) if dictionary > 0 else data
     listed = metadata.get(2, b"\0")
     if listed not in encodings:
-        encodings[listed] = _encodings(CompactReader(listed), where)
+        encodings[listed] = _encodings(listed, where)
     codec, size, values = metadata.get(4, 0), metadata.get(7, -1), metadata.get(5, -1)
     indexes = [fields.get(number, 0) for number in _INDEXES]
     chunk = start, size, values, codec, encodings[listed], *indexes
@@ -468,12 +479,10 @@ def _chunk(fields: dict[int, Any], encodings: dict[bytes, int], where: str) -> _
     return chunk
 
 
-def _encodings(reader: CompactReader, where: str) -> int:
-    kind, size = reader.items()
-    if kind not in _INTEGERS and size:
-        raise InvalidMetadataError("Parquet footer is broken", where=where, found="encodings")
+def _encodings(listed: bytes, where: str) -> int:
+    """The encodings of a list as bits, as in `Layout`."""
     found = 0
-    for number in [reader.integer() for _ in range(size)]:
+    for number in CompactReader(listed).numbers():
         # Those that do not exist yet are told from the others, no more.
         found |= 1 << min(_bounded(number, where), _MOST_ENCODINGS)
     return found

@@ -139,8 +139,15 @@ class CompactReader:
 
     def count(self) -> int:
         """The head of a list of structs: how many follow."""
+        return self._items_of(frozenset({STRUCT}))
+
+    def numbers(self) -> list[int]:
+        """The integers of a list."""
+        return [self.integer() for _ in range(self._items_of(_VARINTS))]
+
+    def _items_of(self, kinds: frozenset[int]) -> int:
         kind, size = self.items()
-        if kind != STRUCT and size:
+        if kind not in kinds and size:
             raise InvalidMetadataError("Thrift list of another type", where=f"byte {self.at}")
         return size
 
