@@ -51,7 +51,7 @@ class Level:
     @property
     def folders(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which rows are FOLDER samples."""
-        mask = pc.equal(flat(self.table.column(spec.TYPE)), spec.FOLDER)
+        mask = pc.equal(self.table.column(spec.TYPE), spec.FOLDER)
         return np.asarray(mask.to_numpy(zero_copy_only=False), bool)
 
 
