@@ -69,20 +69,6 @@ def test_windows_in_pixels(file: raquet.RaquetFile, data: st.DataObject) -> None
     )
 
 
-def test_windows_outside_of_the_world(file: raquet.RaquetFile) -> None:
-    for window in (
-        (Z, 0, -1, 4, 4),
-        (Z, 0, SIDE - 3, 4, 4),
-        (Z, 0, 0, 0, 4),
-        (Z, 0, 0, SIDE + 1, 4),
-        (Z, 2 * SIDE, 0, 1, 1),
-        (0, 0, 0, 1, 1),
-        (4, 0, 0, 1, 1),
-    ):
-        with pytest.raises(InvalidInputError):
-            file.window(*window)
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_boxes_hold_the_pixels_that_they_touch(
@@ -152,19 +138,36 @@ def test_resolutions(file: raquet.RaquetFile) -> None:
     expected = [(finest, 3), (finest * 1.5, 3), (finest * 2, 2), (finest / 9, 3), (finest * 99, 1)]
     for resolution, zoom in expected:
         assert file.read(box, resolution=resolution).zoom == zoom
-    for wrong in (0, -1, math.nan, math.inf, "fine"):
-        with pytest.raises(InvalidInputError):
-            file.read(box, resolution=wrong)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="a zoom is no"):
-        file.read(box, zoom="finest")  # type: ignore[arg-type]
+
+
+WINDOWS = [
+    (Z, 0, -1, 4, 4),
+    (Z, 0, SIDE - 3, 4, 4),
+    (Z, 0, 0, 0, 4),
+    (Z, 0, 0, SIDE + 1, 4),
+    (Z, 2 * SIDE, 0, 1, 1),
+    (0, 0, 0, 1, 1),
+    (4, 0, 0, 1, 1),
+]
+BOXES: list[Any] = [(0, 0, 1), (0, 1, 1, 0), (0, math.nan, 1, 1), "everywhere"]
+FINE: list[dict[str, Any]] = [{"resolution": one} for one in (0, -1, math.nan, math.inf, "fine")]
+FINE += [{"zoom": "finest"}, {"resolution": 1, "zoom": 1}]
+POINTS: list[Any] = [([math.nan], [0]), ([0], [math.inf]), ([0], [91]), ([0, 1], [0])]
+POINTS += [(["a"], [0]), (None, [0]), ([0], [None])]
+
+
+@pytest.mark.parametrize(
+    ("ask", "given", "named"),
+    [
+        *(("window", window, {}) for window in WINDOWS),
+        *(("read", (box,), {}) for box in BOXES),
+        *(("read", ((-170, 10, -100, 60),), named) for named in FINE),
+        *(("points", places, {}) for places in POINTS),
+    ],
+)
+def test_what_is_no_place(file: raquet.RaquetFile, ask: str, given: Any, named: Any) -> None:
     with pytest.raises(InvalidInputError):
-        file.read(box, resolution=1, zoom=1)
-
-
-def test_boxes_that_are_none(file: raquet.RaquetFile) -> None:
-    for box in ((0, 0, 1), (0, 1, 1, 0), (0, math.nan, 1, 1), "everywhere"):
-        with pytest.raises(InvalidInputError):
-            file.read(box)  # type: ignore[arg-type]
+        getattr(file, ask)(*given, **named)
 
 
 @settings(max_examples=30, deadline=None)
@@ -199,14 +202,6 @@ def test_points_at_other_zooms(file: raquet.RaquetFile) -> None:
     # A point at a zoom without tile has no value.
     for zoom in (0, 2, 26):
         assert file.point(lon, lat, zoom=zoom, masked=True).mask.all()
-
-
-def test_points_that_are_none(file: raquet.RaquetFile) -> None:
-    places: list[Any] = [([math.nan], [0]), ([0], [math.inf]), ([0], [91]), ([0, 1], [0])]
-    places += [(["a"], [0]), (None, [0]), ([0], [None])]
-    for lons, lats in places:
-        with pytest.raises(InvalidInputError):
-            file.points(lons, lats)
 
 
 def test_async_twins(file: raquet.RaquetFile) -> None:

@@ -94,14 +94,16 @@ def test_integers_beyond_the_exact_ones_of_doubles(tmp_path: Path) -> None:
     pixels[1, :5] = most
     pixels[2, :7] = most - 1
     path = write(tmp_path / "a.parquet", {(0, 0, 0): [pixels]}, Plan(bands=[("v", "int64", least)]))
+    calls = (
+        "ST_RasterSummaryStats(v, metadata{}).count",
+        "len(ST_Clip(v, block, $w, metadata{}))",
+        "ST_RegionStats(v, block, $w, metadata{}).count",
+    )
     with raquet.connect(path) as connection:
         for nodata, count in (("", 253), (f", {most}", 251), (f", {most - 1}", 249)):
-            query = f"SELECT ST_RasterSummaryStats(v, metadata{nodata}).count n FROM raster"
-            assert connection.sql(query).column("n").to_pylist() == [count]
-            query = f"SELECT len(ST_Clip(v, block, $w, metadata{nodata})) n FROM raster"
-            assert connection.sql(query, w=WORLD).column("n").to_pylist() == [count]
-            query = f"SELECT ST_RegionStats(v, block, $w, metadata{nodata}).count n FROM raster"
-            assert connection.sql(query, w=WORLD).column("n").to_pylist() == [count]
+            for call in calls:
+                query = f"SELECT {call.format(nodata)} n FROM raster, (SELECT $w)"
+                assert connection.sql(query, w=WORLD).column("n").to_pylist() == [count]
 
 
 def test_nan_is_never_a_value(tmp_path: Path) -> None:
@@ -155,31 +157,20 @@ def test_regions_across_the_antimeridian(tmp_path: Path) -> None:
         assert connection.sql(query, r=wide).num_rows == 2
 
 
-def test_arguments_of_statistics(path: Path) -> None:
-    wrong: list[dict[str, Any]] = [
-        {"stats": ()},
-        {"zoom": "x"},
-        {"zoom": 1.5},
-        {"bands": [1]},
-        {"stats": "mean"},
-    ]
-    for named in wrong:
-        with pytest.raises(InvalidInputError):
-            raquet.statistics(path, **named)
+@pytest.mark.parametrize(
+    "named", [{"stats": ()}, {"zoom": "x"}, {"zoom": 1.5}, {"bands": [1]}, {"stats": "mean"}]
+)
+def test_arguments_of_statistics(path: Path, named: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        raquet.statistics(path, **named)
 
 
-def test_arguments_of_exports(path: Path, tmp_path: Path) -> None:
-    wrong: list[dict[str, Any]] = [
-        {"bbox": "abcd"},
-        {"bbox": 5},
-        {"bbox": (0, 0, 1)},
-        {"bbox": (0, 0, None, 1)},
-        {"bands": 5.0},
-        {"bands": [0]},
-        {"bands": [["a"]]},
-        {"bands": []},
-    ]
-    for named in wrong:
-        with pytest.raises(InvalidInputError):
-            raquet.to_geotiff(path, tmp_path / "a.tif", **named)
-        assert not (tmp_path / "a.tif").exists()
+@pytest.mark.parametrize(
+    "named",
+    [{"bbox": one} for one in ("abcd", 5, (0, 0, 1), (0, 0, None, 1))]
+    + [{"bands": one} for one in (5.0, [0], [["a"]], [])],
+)
+def test_arguments_of_exports(path: Path, tmp_path: Path, named: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        raquet.to_geotiff(path, tmp_path / "a.tif", **named)
+    assert not (tmp_path / "a.tif").exists()

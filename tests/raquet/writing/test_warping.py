@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from hashlib import sha256
 from multiprocessing import get_context
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import comal.raquet
+from comal.raquet.writing import job
 from tests.raquet.writing.sources import assembled, misplaced, noise, utm, warped
 
 
@@ -66,37 +68,34 @@ def test_long_integers_keep_every_bit_when_they_are_only_moved(tmp_path: Path, d
         comal.raquet.write(source, path, resampling="bilinear", overwrite=True)
 
 
-def _digest(path: Path, source: Path, executor: Executor | None) -> str:
-    comal.raquet.write(
-        source,
-        path,
-        block_size=64,
-        executor=executor,
-        overwrite=True,
-        spec_version="0.5.0",
-        tile_statistics=True,
-    )
-    return sha256(path.read_bytes()).hexdigest()
-
-
-def test_the_same_bytes_for_any_executor(tmp_path: Path) -> None:
-    pixels = noise((2, 700, 900), "float32")
-    source = utm(tmp_path / "a.tif", pixels, nodata=0)
+@pytest.fixture
+def digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Of the file that an executor makes of a raster, which it takes in six pieces."""
+    monkeypatch.setattr(job, "_MOST_SIDE", 256)
+    source = utm(tmp_path / "a.tif", noise((2, 300, 400), "float32"), nodata=0)
     path = tmp_path / "a.parquet"
-    own = _digest(path, source, None)
+    options: dict[str, Any] = {"spec_version": "0.5.0", "tile_statistics": True, "block_size": 64}
+
+    def written(executor: Executor | None) -> str:
+        comal.raquet.write(source, path, executor=executor, overwrite=True, **options)
+        return sha256(path.read_bytes()).hexdigest()
+
+    return written
+
+
+def test_the_same_bytes_for_any_executor(digest: Callable[..., str]) -> None:
+    own = digest(None)
     for workers in (1, 3):
         with ThreadPoolExecutor(workers) as threads:
-            assert _digest(path, source, threads) == own
+            assert digest(threads) == own
     with ProcessPoolExecutor(2, get_context("spawn")) as processes:
-        assert _digest(path, source, processes) == own
+        assert digest(processes) == own
 
 
 @pytest.mark.slow
-def test_the_same_bytes_on_a_cluster(tmp_path: Path) -> None:
+def test_the_same_bytes_on_a_cluster(digest: Callable[..., str]) -> None:
     distributed = pytest.importorskip("distributed")
-    source = utm(tmp_path / "a.tif", noise((200, 300), "uint16"), nodata=0)
-    path = tmp_path / "a.parquet"
-    own = _digest(path, source, None)
+    own = digest(None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a cluster says of ports and clocks is not ours
         with (
@@ -106,7 +105,7 @@ def test_the_same_bytes_on_a_cluster(tmp_path: Path) -> None:
             distributed.Client(cluster) as client,
             client.get_executor() as executor,
         ):
-            assert _digest(path, source, executor) == own
+            assert digest(executor) == own
 
 
 @pytest.mark.parametrize("bands", [[4, 3, 2, 1], [4], {"red": 3, "nir": 4}])
