@@ -11,7 +11,7 @@ import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -307,10 +307,14 @@ class Spans(Payloads):
 
     def take(self, rows: Ints) -> Self:
         """The payloads of `rows`."""
-        hrefs = None if self.hrefs is None else self.hrefs.take(numbers_column(rows))
-        return type(self)(
-            self.sources, self.source[rows], self.offsets[rows], self.lengths[rows], hrefs
-        )
+        taken: dict[str, Any] = {}
+        for one in fields(self):
+            column = getattr(self, one.name)
+            if isinstance(column, np.ndarray):
+                taken[one.name] = column[rows]
+            elif isinstance(column, pa.Array | pa.ChunkedArray):
+                taken[one.name] = column.take(numbers_column(rows))
+        return replace(self, **taken)
 
     def block(self, rows: Ints, sizes: Ints) -> Any:
         """Fetch `rows`: one call per source, which joins neighbours into few requests."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -60,11 +60,23 @@ class LimitedSource(SourceWrapper):
 
 
 @dataclass(frozen=True, slots=True)
-class ZipEntries(Spans):
-    """Samples of other archives, by the spans that their indexes give them."""
+class _Entries(Spans):
+    """Samples that are entries of ZIP archives."""
 
     names: Any = field(kw_only=True)
-    """Arrow strings: the name of the entry that each row must be."""
+    """Arrow strings: the name of the entry that each row must be, or its path below DATA/."""
+
+    def place(self, row: int) -> str:
+        """The sample and where its bytes are."""
+        name = shown(self.names[row].as_py(), 120)
+        where = self.sources[int(self.source[row])].href
+        return f"sample {name} in {where} (bytes {self.offsets[row]}+{self.lengths[row]})"
+
+
+@dataclass(frozen=True, slots=True)
+class ZipEntries(_Entries):
+    """Samples of other archives, by the spans that their indexes give them."""
+
     limit: int = 100
     """Requests in flight at most."""
 
@@ -89,20 +101,6 @@ class ZipEntries(Spans):
             names=pa.concat_arrays([part.names for part in parts]),
             limit=min(part.limit for part in parts),
         )
-
-    def take(self, rows: Ints) -> ZipEntries:
-        """The payloads of `rows`."""
-        return replace(
-            self,
-            source=self.source[rows],
-            offsets=self.offsets[rows],
-            lengths=self.lengths[rows],
-            names=self.names.take(pa.array(rows)),
-        )
-
-    def place(self, row: int) -> str:
-        """The archive and the span in it."""
-        return _place(self, row)
 
     def block(self, rows: Ints, sizes: Ints) -> Any:
         """Fetch `rows`, neighbours together, and compare each with its local header."""
@@ -142,7 +140,7 @@ def _fetched(entries: ZipEntries, source: Source) -> Iterator[Any]:
     name_sizes = _name_sizes(entries.names)
     for row in np.flatnonzero(entries.offsets < wire.LOCAL_SIZE + name_sizes)[:1].tolist():
         raise InvalidMetadataError(
-            "the span is not that of the sample", where=_place(entries, row), expected="a header"
+            "the span is not that of the sample", where=entries.place(row), expected="a header"
         )
     # The same for all rows, so that ranges ascend as offsets do.
     before = prefix_size(int(name_sizes.max(initial=0)))
@@ -192,8 +190,8 @@ def _taken(
     for row in overlaps[:1].tolist():
         raise InvalidMetadataError(
             "samples overlap",
-            where=_place(entries, first + row + 1),
-            found=f"begins inside {_place(entries, first + row)}",
+            where=entries.place(first + row + 1),
+            found=f"begins inside {entries.place(first + row)}",
         )
     payloads = slices(data, places, lengths)
     found = checksums(payloads)
@@ -250,7 +248,7 @@ def _unusual(entries: ZipEntries, row: int, place: int, data: bytes) -> int:
     before = min(place, prefix_size(len(name.encode())))
     size = int(entries.lengths[row])
     prefix = data[place - before : place]
-    return int(local_before(prefix, name, size, where=_place(entries, row)).crc)
+    return int(local_before(prefix, name, size, where=entries.place(row)).crc)
 
 
 def _name_sizes(names: Any) -> Ints:
@@ -301,33 +299,18 @@ class _CheckedStream(io.RawIOBase):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedEntries(Spans):
+class CheckedEntries(_Entries):
     """Entries of an archive by its directory, which tells their methods and checksums."""
 
     size: Ints = field(kw_only=True)
     """Bytes of each sample; `lengths` are those in the archive."""
     crc: Ints = field(kw_only=True)
     method: Ints = field(kw_only=True)
-    names: Any = field(kw_only=True)
-    """Arrow strings: path of each sample below DATA/."""
     limits: Limits = DEFAULT_LIMITS
 
     def sizes(self) -> Ints:
         """Bytes of each sample."""
         return self.size
-
-    def take(self, rows: Ints) -> CheckedEntries:
-        """The payloads of `rows`."""
-        return replace(
-            self,
-            source=self.source[rows],
-            offsets=self.offsets[rows],
-            lengths=self.lengths[rows],
-            size=self.size[rows],
-            crc=self.crc[rows],
-            method=self.method[rows],
-            names=self.names.take(pa.array(rows)),
-        )
 
     def block(self, rows: Ints, sizes: Ints) -> Any:
         """The bytes of `rows`."""
@@ -351,10 +334,6 @@ class CheckedEntries(Spans):
 
         return cast("BinaryIO", _CheckedStream(source, span, _GROUP, judge))
 
-    def place(self, row: int) -> str:
-        """The sample and where its bytes are."""
-        return _place(self, row)
-
     def _content(self, row: int, data: bytes) -> bytes:
         return extracted(
             data,
@@ -369,18 +348,10 @@ class CheckedEntries(Spans):
 # -- errors ---------------------------------------------------------------------------------------
 
 
-def _place(entries: ZipEntries | CheckedEntries, row: int) -> str:
-    name = shown(entries.names[row].as_py(), 120)
-    where = entries.sources[int(entries.source[row])].href
-    return f"sample {name} in {where} (bytes {entries.offsets[row]}+{entries.lengths[row]})"
-
-
-def _damaged(
-    entries: ZipEntries | CheckedEntries, row: int, found: int, expected: int
-) -> InvalidMetadataError:
+def _damaged(entries: _Entries, row: int, found: int, expected: int) -> InvalidMetadataError:
     return InvalidMetadataError(
         "checksum mismatch",
-        where=_place(entries, row),
+        where=entries.place(row),
         found=f"crc {found:08x}",
         expected=f"{expected:08x}",
         hint="the archive is damaged; fetch it again",
