@@ -422,22 +422,6 @@ MENDS: dict[str, tuple[Do, Do]] = {
             raquet.to_geotiff(one_lost(f), f.new("a.tif"), bands=["a"]),
         ],
     ),
-    "layout='sequential' (--layout sequential)": (
-        lambda f: raquet.append_bands(
-            bands_file(f, "uint8"),
-            bands_file(f, "float32", name="other.parquet"),
-            f.new("o.parquet"),
-            names={"a": "b"},
-            layout="interleaved",
-        ),
-        lambda f: raquet.append_bands(
-            f.new("bands.parquet"),
-            f.new("other.parquet"),
-            f.new("o.parquet"),
-            names={"a": "b"},
-            layout="sequential",
-        ),
-    ),
     "say which value is to be none: nodata=": (
         lambda f: raquet.write([values_of_all(f, 0), values_of_all(f, 1)], f.new("o.parquet")),
         lambda f: raquet.write(

@@ -149,6 +149,8 @@ def test_a_raster_is_added_to_interleaved_tiles(tmp_path: Path) -> None:
     path = _raquet(tmp_path, **INTERLEAVED)
     extra = utm(tmp_path / "x.tif", noise((300, 200), "int32", 3), nodata=7)
     made = tmp_path / "c.parquet"
+    with pytest.raises(InvalidInputError, match="stored apart"):
+        comal.raquet.append_bands(path, extra, made, layout="interleaved")
     comal.raquet.append_bands(path, extra, made, names={"band_1": "other"})
     with comal.raquet.open(path) as one, comal.raquet.open(made) as both:
         assert not both.metadata.interleaved

@@ -524,6 +524,8 @@ def _as_raquet(other: Any, first: RaquetFile, file: TargetFile, options: dict[st
                 "options are for rasters that are converted", found=list(options)
             )
         return other
+    if "layout" in options:
+        raise InvalidInputError("added bands are stored apart", found=options["layout"])
     metadata = first.metadata
     lossy = metadata.compression in spec.LOSSY_BANDS
     grid = {
