@@ -75,16 +75,6 @@ def test_add_bands(tmp_path: Path, source: Path) -> None:
         assert raster.bands[-1].name == "height"
 
 
-def test_bands_are_added_in_a_layout(tmp_path: Path, source: Path) -> None:
-    made, target = tmp_path / "a.parquet", tmp_path / "b.parquet"
-    comal.raquet.write(source, made, spec_version="0.5.0", layout="interleaved")
-    renamed = ["--rename", "band_1=x", "--rename", "band_2=y", "--rename", "band_3=z"]
-    _run("add-bands", made, source, target, *renamed)
-    assert comal.raquet.open(target).metadata.interleaved
-    _run("add-bands", made, source, target, *renamed, "--layout", "sequential", "--overwrite")
-    assert not comal.raquet.open(target).metadata.interleaved
-
-
 @pytest.mark.parametrize("name", ["y.xyz", "y.png", "y.csv", "y.tacozip"])
 def test_convert_says_what_raquet_becomes(tmp_path: Path, source: Path, name: str) -> None:
     made = tmp_path / "a.parquet"
