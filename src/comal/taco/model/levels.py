@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -295,8 +295,9 @@ class Tree:
 
     def __init__(self, ids: Sequence[Any], folders: Sequence[Any], parents: Sequence[Any]) -> None:
         self._ids, self._folders = ids, folders
-        below = [*parents[1:], None]
-        self.counts = [child_counts(len(f), p) for f, p in zip(folders, below, strict=True)]
+        self.counts = [
+            child_counts(len(own), below) for own, below in zip_longest(folders, parents[1:])
+        ]
         """How many children each row of a level has."""
         self._positions = [np.zeros(len(found), np.int64) for found in folders[:1]]
         for own in parents[1:]:
