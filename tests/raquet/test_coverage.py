@@ -71,6 +71,9 @@ def test_a_warped_raster_is_no_rectangle(tmp_path: Path) -> None:
             u, v = back @ to_source.transform(a * columns + c, e * rows + f)
             wanted = (u >= 0) & (u <= width) & (v >= 0) & (v <= height)
             assert (found != wanted).sum() <= sum(found.shape) * 0.05
+    with rasterio.MemoryFile(raquet.preview(path, size=64)) as memory, memory.open() as drawn:
+        around = wanted[wanted.any(axis=1)][:, wanted.any(axis=0)]
+        assert (drawn.read(4) > 0).mean() == pytest.approx(around.mean(), abs=0.02)
 
 
 def test_only_what_is_warped_and_has_no_nodata_needs_a_footprint(tmp_path: Path) -> None:
