@@ -230,12 +230,56 @@ def append(
     stac: bool | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Add samples to a file, behind the rows that it has; see `edit`."""
+    """Add samples to a file, behind the rows that it has.
+
+    Columns that only the old or only the new rows have are null in the others.
+
+    Parameters
+    ----------
+    path
+        A local file of the layout of today.
+    samples
+        Samples, or a table with the columns ``id`` and ``path``.
+    stac, progress
+        As for `create`.
+
+    Returns
+    -------
+    Rows that the file has now.
+
+    Raises
+    ------
+    InvalidInputError
+        A sample that cannot be written, or an id that the file has already.
+    ConflictError
+        Somebody else is writing the file.
+    UnsupportedVersionError
+        A file of an older generation.
+    """
     return edit(path, add=samples, stac=stac, progress=progress)
 
 
 def delete(path: Location, *, ids: Sequence[str] | None = None, rows: Any = None) -> int:
-    """Remove rows, named by ids, or by positions or a mask, from the footer; see `edit`."""
+    """Remove rows from the footer of a file; their bytes stay until `compact`.
+
+    Parameters
+    ----------
+    path
+        As for `append`.
+    ids, rows
+        Which: ids, or positions or a mask.
+
+    Returns
+    -------
+    Rows that the file has now.
+
+    Raises
+    ------
+    NotInContainerError
+        No such row.
+    InvalidInputError
+        No row would be left, or nothing says which ones.
+    """
     if (ids is None) == (rows is None):
         raise InvalidInputError("rows to delete are not named", expected="ids or rows")
     return edit(path, delete=rows if ids is None else list(ids))
