@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -44,6 +45,16 @@ def http_server() -> Iterator[HttpServer]:
     server = HttpServer()
     yield server
     server.close()
+
+
+@pytest.fixture
+def own_loop() -> Iterator[None]:
+    """An event loop for Mangum, which takes that of its thread and else makes one to keep."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    loop.close()
+    asyncio.set_event_loop(None)
 
 
 @pytest.fixture(scope="session")

@@ -60,6 +60,7 @@ def test_guide_python(workplace: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MADE)
+@pytest.mark.usefixtures("own_loop")
 def test_python(name: str, workplace: Path) -> None:
     run_python(REPOSITORY / "docs" / f"{name}.md")
     for made in MADE[name]:

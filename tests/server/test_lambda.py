@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +51,7 @@ def load_balancer(path: str, **headers: str) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def loop() -> Iterator[None]:
-    """Mangum takes the event loop of its thread, and makes one that it never closes."""
-    made = asyncio.new_event_loop()
-    asyncio.set_event_loop(made)
-    yield
-    made.close()
-    asyncio.set_event_loop(None)
-
-
-@pytest.mark.usefixtures("loop")
+@pytest.mark.usefixtures("own_loop")
 @pytest.mark.parametrize("event", [function_url, rest_api, load_balancer])
 def test_events(archives: dict[str, Path], event: Any) -> None:
     handler: Any = Mangum(server.app({"tiles": str(archives["tiles"])}, log="none"), lifespan="off")
