@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import geopandas as gpd  # type: ignore[import-untyped]
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -156,8 +157,6 @@ def test_broken_files(kind: str, tmp_path: Path) -> None:
 
 
 # -- zones in every form ---------------------------------------------------------------------------
-
-gpd = pytest.importorskip("geopandas", reason="geopandas is not installed")
 
 
 @pytest.fixture

@@ -263,7 +263,7 @@ def publish_folder(part: Path, target: Path, owns: Owns, *, overwrite: bool) -> 
     old = part.rename(hidden(target, OLD))
     try:
         exchange(old, target, hidden(target, ASIDE))
-    except BaseException:
+    except BaseException:  # also on Ctrl-C: a new folder must not pass for an old one
         old.rename(part)
         raise
     try:
