@@ -17,7 +17,10 @@ worker.addEventListener("activate", (/** @type {any} */ event) =>
 );
 
 worker.addEventListener("message", (/** @type {any} */ event) => {
-  if (event.data === "reset") engine.reset();
+  if (event.data === "reset") {
+    engine.reset();
+    event.ports[0]?.postMessage("done");
+  }
   // A page that was reloaded past its worker asks for it.
   if (event.data === "claim") event.waitUntil(worker.clients.claim());
 });

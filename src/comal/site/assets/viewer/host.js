@@ -39,11 +39,29 @@ async function controlled(base) {
       workers.addEventListener("controllerchange", () => resolve(true), { once: true }),
     );
     active?.postMessage("claim");
-    const late = new Promise((resolve) => setTimeout(() => resolve(false), PATIENCE));
-    if (!(await Promise.race([claimed, late]))) return false;
+    if (!(await Promise.race([claimed, tooLate()]))) return false;
   }
-  workers.controller?.postMessage("reset");
-  return true;
+  return Promise.race([forgotten(workers.controller), tooLate()]);
+}
+
+/**
+ * Have the worker forget what it read for the page before. Messages and requests reach a worker by
+ * different ways: only its answer says that the next request meets fresh sources.
+ * @param {ServiceWorker | null} worker
+ * @returns {Promise<boolean>}
+ */
+function forgotten(worker) {
+  const { port1, port2 } = new MessageChannel();
+  const done = new Promise((resolve) => {
+    port1.onmessage = () => resolve(true);
+  });
+  worker?.postMessage("reset", [port2]);
+  return done;
+}
+
+/** @returns {Promise<boolean>} */
+function tooLate() {
+  return new Promise((resolve) => setTimeout(() => resolve(false), PATIENCE));
 }
 
 /** @param {URL} base @returns {Promise<Host>} */
