@@ -280,7 +280,6 @@ FORMATS: dict[str, tuple[Any, list[list[str]], list[str]]] = {
             ["raquet", "export", "@", "OUT/o.tif"],
             ["raquet", "sql", "@", "SELECT count(*) FROM raster"],
             ["raquet", "partition", "@", "OUT/p"],
-            ["raquet", "add-bands", "@", "@", "OUT/b.parquet"],
         ],
         ["/a", "/a/tilejson.json", "/a/tiles/2/2/1.png", "/a/statistics", "/a/point/0,0"],
     ),

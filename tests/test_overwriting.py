@@ -112,10 +112,6 @@ PART: dict[str, Any] = {"quiet": True, "subset_date": "2025-01-01"}
 TEMPLATE = "https://e.org/{z}/{x}/{y}.{fmt}"
 
 
-def add_bands(source: Path, path: Path, **options: Any) -> None:
-    raquet.append_bands(source, source, path, names={"band_1": "b"}, **options)
-
-
 def write_site(sources: Any, out: Path, **options: Any) -> None:
     site.write(out, sources, **options)
 
@@ -155,7 +151,6 @@ WRITERS: dict[str, Writer] = {
     "tortilla.compact": writer(tortilla.compact, "a.tortilla", "o.tortilla", ""),
     "tortilla.join": writer(tortilla.join, "a.tortilla", "o.tortilla"),
     "raquet.write": writer(raquet.write, "dem.tif", "o.parquet"),
-    "raquet.append_bands": writer(add_bands, "dem.parquet", "o.parquet"),
     "raquet.merge": writer(raquet.merge, "dem.parquet", "o.parquet"),
     "raquet.partition": writer(raquet.partition, "dem.parquet", "o"),
     "raquet.repair": writer(raquet.repair, "dem.parquet", "o.parquet"),
@@ -208,9 +203,6 @@ COMMANDS: dict[str, Writer] = {
     "convert drawn": command("convert {s}/dem.parquet {o}", "o.zip"),
     "demo": command("demo {s}/files/a.tif --out {o}", "o", folder=True),
     "get": command("get {s}/more.tacozip a.tif -o {o}", "o.tif", "more.tacozip"),
-    "raquet add-bands": command(
-        "raquet add-bands {s}/dem.parquet {s}/dem.parquet {o} --rename band_1=b", "o.parquet"
-    ),
     "raquet create": command("raquet create {s}/dem.tif {o}", "o.parquet"),
     "raquet export": command("raquet export {s}/dem.parquet {o}", "o.tif"),
     "raquet export png": command("raquet export {s}/dem.parquet {o}", "o.png"),

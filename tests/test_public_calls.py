@@ -62,12 +62,6 @@ FUNCTIONS: dict[str, Arguments] = {
     "convert.draw": lambda f: {"source": f.dem, "out": new(f), "stretch": (0, 1)},
     "formats.open_any": lambda f: {"href": f.dem},
     "formats.sniff": lambda f: {"href": f.dem},
-    "raquet.append_bands": lambda f: {
-        "source": f.dem,
-        "other": f.dem,
-        "path": new(f, ".parquet"),
-        "names": {"height": "more"},
-    },
     "raquet.check": lambda f: {"href": f.dem},
     "raquet.connect": lambda f: {"href": f.dem},
     "raquet.merge": lambda f: {"parts": f.dem, "path": new(f, ".parquet")},

@@ -138,7 +138,6 @@ def test_messages_name_options_and_no_arguments_of_python(run: Run, tmp_path: Pa
             "--compression",
             "jpeg",
         ),
-        "--rename band_1=": ("raquet", "add-bands", raster, source, tmp_path / "b"),
     }
     for option, words in wrong.items():
         assert option in run(*words, code=2).stderr

@@ -67,14 +67,6 @@ def test_bands_nodata_and_several_rasters(tmp_path: Path, source: Path) -> None:
         assert words[0] in result.output
 
 
-def test_add_bands(tmp_path: Path, source: Path) -> None:
-    made, other = tmp_path / "a.parquet", utm(tmp_path / "h.tif", noise((200, 300), "float32"))
-    _run("create", source, made)
-    _run("add-bands", made, other, tmp_path / "b.parquet", "--rename", "band_1=height")
-    with comal.raquet.open(tmp_path / "b.parquet") as raster:
-        assert raster.bands[-1].name == "height"
-
-
 @pytest.mark.parametrize("name", ["y.xyz", "y.png", "y.csv", "y.tacozip"])
 def test_convert_says_what_raquet_becomes(tmp_path: Path, source: Path, name: str) -> None:
     made = tmp_path / "a.parquet"

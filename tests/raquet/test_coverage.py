@@ -98,21 +98,6 @@ def test_a_mosaic_has_the_outline_of_all(tmp_path: Path) -> None:
         assert window.count() == 2 * 1600 - 64
 
 
-def test_bands_that_are_added_keep_their_own_source(tmp_path: Path) -> None:
-    aligned = made(SOURCES["on the grid"](tmp_path / "a.tif"), tmp_path / "a.parquet", zoom=10)
-    other = on_grid(
-        tmp_path / "o.tif", np.full((30, 30), 7, "uint8"), column=32 * 501 + 9, row=32 * 300 + 9
-    )
-    path = tmp_path / "both.parquet"
-    raquet.append_bands(aligned, other, path, names={"band_1": "x"})
-    with raquet.open(aligned) as one, raquet.open(path) as both:
-        window = both.read(masked=True).data
-        np.testing.assert_array_equal(valid_of(window[0]), valid_of(one.read(masked=True).data[0]))
-        np.testing.assert_array_equal(valid_of(window[1]), np.ma.getdata(window[1]) == 7)
-        assert window[1].count() == 900
-    assert raquet.check(path, level="full").ok
-
-
 def test_files_of_other_sources_are_one_set(tmp_path: Path) -> None:
     pixels = np.full((1, 20, 20), 5, "uint8")
     paths = []
@@ -321,21 +306,6 @@ def test_merged_files_beside_the_antimeridian() -> None:
     assert found.area == pytest.approx(2, rel=1e-3)
 
 
-def test_bands_of_several_sources_keep_them_when_files_are_merged() -> None:
-    def document(west: float, *, nodata: int | None) -> Metadata:
-        sources = {"b": {"bounds": [west, 0, west + 1, 1]}}
-        own = {"source": {"bounds": [west, 0, west + 2, 1]}, "sources": sources}
-        bands = tuple(Band(name=name, dtype="uint8", nodata=nodata) for name in "ab")
-        return replace(metadata(own), bands=bands, max_zoom=12)
-
-    merged = [document(west, nodata=None) for west in (0.0, 5.0)]
-    sources = united_custom(merged)["comal"]["sources"]
-    assert [sources[name]["bounds"][2] for name in "ab"] == pytest.approx([7, 6])
-    assert "footprint" in sources["b"]
-    merged = [document(west, nodata=0) for west in (0.0, 5.0)]
-    assert "footprint" not in united_custom(merged)["comal"]["sources"]["b"]
-
-
 def metadata(source: Any, **named: Any) -> Metadata:
     bands = (Band(name="band_1", dtype="uint8", **named),)
     return Metadata(
@@ -367,8 +337,6 @@ def metadata(source: Any, **named: Any) -> Metadata:
         {"source": {"footprint": {"type": "MultiPolygon"}}},
         {"source": {"footprint": {"type": "MultiPolygon", "coordinates": [[[[0, 0], [1, 1]]]]}}},
         {"source": {"footprint": {"type": "MultiPolygon", "coordinates": 7}}},
-        {"source": {"bounds": [0, 0, 1, 1]}, "sources": {"band_1": None}},
-        {"source": {"bounds": [0, 0, 1, 1]}, "sources": {"band_1": 3}},
     ],
 )
 def test_what_says_nothing_hides_nothing(source: Any) -> None:

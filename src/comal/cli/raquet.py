@@ -21,6 +21,7 @@ from comal.errors import InvalidInputError, counted
     "raquet",
     cls=Group,
     removed={
+        "add-bands": "comal convert STACK.vrt OUT, with a stack by 'gdalbuildvrt -separate'",
         "check": "comal check X... --statistics",
         "repair": "comal check X --repair OUT",
     },
@@ -272,29 +273,6 @@ def merge(style: Style, /, parts: tuple[str, ...], output: str, **named: Any) ->
         of = parts[0] if folder else list(parts)
         made = raquet.merge(of, output, progress=progress, **named)
     text = f"{output}: {counted(made.tiles, 'tile')}, {human_size(made.size)}"
-    done(made.to_dict(), style, text)
-
-
-@group.command()
-@argument("source", metavar="X")
-@argument("other", metavar="OTHER")
-@argument("output", metavar="OUTPUT")
-@option(
-    "--rename", "New name for a band of OTHER; repeatable.", multiple=True, type=options.OLD_NEW
-)
-@options.writing
-def add_bands(style: Style, /, source: str, other: str, output: str, **named: Any) -> None:
-    """Write OUTPUT with the bands of X and of OTHER, a RaQuet file or a raster.
-
-    $ comal raquet add-bands rgb.parquet dem.tif all.parquet --rename band_1=elevation
-      # a raster, put on the grid of the file
-    $ comal raquet add-bands a.parquet b.parquet both.parquet  # another RaQuet file
-    """
-    with working(f"adding bands to {source}", style) as progress:
-        names = dict(named.pop("rename"))
-        made = raquet.append_bands(source, other, output, names=names, progress=progress, **named)
-    bands = ", ".join(made.bands)
-    text = f"{output}: bands {bands}, {human_size(made.size)}"
     done(made.to_dict(), style, text)
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from comal.raquet.spec import Metadata as Metadata
     from comal.raquet.times import TimeAxis as TimeAxis
     from comal.raquet.wire import parse_metadata as parse_metadata
-    from comal.raquet.writing.copying import append_bands as append_bands
     from comal.raquet.writing.copying import merge as merge
     from comal.raquet.writing.copying import partition as partition
     from comal.raquet.writing.creating import Written as Written

@@ -1,4 +1,4 @@
-"""Parts and the whole, and bands side by side."""
+"""Parts and the whole."""
 
 from __future__ import annotations
 
@@ -105,75 +105,6 @@ def test_pictures_are_copied_as_they_are(tmp_path: Path, compression: str) -> No
     assert (tmp_path / "b.parquet").read_bytes() == path.read_bytes()
 
 
-def _joined(first: Path, second: Path, made: Path) -> None:
-    """Bands of both, whatever the layouts and compressions."""
-    assert comal.raquet.check(made, level="full", statistics=True).counts == {}
-    with (
-        comal.raquet.open(first) as one,
-        comal.raquet.open(second) as two,
-        comal.raquet.open(made) as both,
-    ):
-        for zoom in both.zooms:
-            alone = [file.read(zoom=zoom).data for file in (one, two)]
-            np.testing.assert_array_equal(both.read(zoom=zoom).data, np.concatenate(alone))
-
-
-LATER: dict[str, Any] = {"spec_version": "0.5.0"}
-
-
-@pytest.mark.parametrize(
-    ("one", "two"),
-    [
-        (INTERLEAVED, LATER),
-        (LATER, INTERLEAVED),
-        (INTERLEAVED, INTERLEAVED),
-        ({**INTERLEAVED, "tile_statistics": True}, {**LATER, "tile_statistics": True}),
-        ({**LATER, "compression": None}, LATER),
-        ({**INTERLEAVED, "time": ["2020-01-01"]}, {**LATER, "time": ["2020-01-01"]}),
-    ],
-)
-def test_bands_of_every_layout_are_added(
-    tmp_path: Path, one: dict[str, Any], two: dict[str, Any]
-) -> None:
-    first = _raquet(tmp_path, shape=(160, 200), **one)
-    second = _raquet(tmp_path, "b", 1, (160, 200), **two)
-    made = tmp_path / "c.parquet"
-    comal.raquet.append_bands(first, second, made, names={"band_1": "other"})
-    _joined(first, second, made)
-    metadata = comal.raquet.open(made).metadata
-    assert metadata.layout == "sequential"
-    assert metadata.compression == one.get("compression", "gzip")
-
-
-def test_a_raster_is_added_to_interleaved_tiles(tmp_path: Path) -> None:
-    path = _raquet(tmp_path, **INTERLEAVED)
-    extra = utm(tmp_path / "x.tif", noise((300, 200), "int32", 3), nodata=7)
-    made = tmp_path / "c.parquet"
-    with pytest.raises(InvalidInputError, match="stored apart"):
-        comal.raquet.append_bands(path, extra, made, layout="interleaved")
-    comal.raquet.append_bands(path, extra, made, names={"band_1": "other"})
-    with comal.raquet.open(path) as one, comal.raquet.open(made) as both:
-        assert not both.metadata.interleaved
-        tile = quadbin.tiles(int(one.cells()[-1]))
-        np.testing.assert_array_equal(one.tile(*tile)[0], both.tile(*tile, "band_1")[0])
-        assert [band.nodata for band in both.bands] == [0, 7]
-
-
-def test_bands_beside_pictures_are_stored_with_gzip(tmp_path: Path) -> None:
-    source = utm(tmp_path / "a.tif", noise((3, 200, 220), "uint8"))
-    path, made = tmp_path / "a.parquet", tmp_path / "c.parquet"
-    comal.raquet.write(
-        source, path, block_size=32, **INTERLEAVED, compression="webp", nodata="none"
-    )
-    extra = utm(tmp_path / "x.tif", noise((200, 220), "int32"), nodata=7)
-    comal.raquet.append_bands(path, extra, made, names={"band_1": "x"})
-    with comal.raquet.open(path) as one, comal.raquet.open(made) as both:
-        assert (both.metadata.compression, both.metadata.quality) == ("gzip", None)
-        tile = quadbin.tiles(int(one.cells()[-1]))
-        np.testing.assert_array_equal(one.tile(*tile), both.tile(*tile, [1, 2, 3]))
-    assert comal.raquet.check(made, level="full").ok
-
-
 def test_overviews_can_be_left_out(tmp_path: Path) -> None:
     path = _raquet(tmp_path)
     made = comal.raquet.partition(path, tmp_path / "parts", zoom=13, overviews=False)
@@ -211,41 +142,3 @@ def test_statistics_of_neighbours_are_merged(tmp_path: Path) -> None:
         assert found.stddev == pytest.approx(pixels.std())
         assert raster.metadata.width == 128
     assert comal.raquet.check(tmp_path / "both.parquet", level="full").ok
-
-
-def test_bands_of_a_raster_and_of_a_file_are_added(tmp_path: Path) -> None:
-    path = _raquet(tmp_path)
-    extra = utm(tmp_path / "x.tif", noise((150, 100), "float32"), nodata=np.nan)
-    comal.raquet.append_bands(path, extra, tmp_path / "b.parquet", names={"band_1": "height"})
-    assert comal.raquet.check(tmp_path / "b.parquet", level="full").ok
-    with (
-        comal.raquet.open(path) as before,
-        comal.raquet.open(tmp_path / "b.parquet") as after,
-    ):
-        assert [band.name for band in after.bands] == ["band_1", "height"]
-        for cell in before.cells().tolist():
-            tile = quadbin.tiles(cell)
-            assert before.raw_tile(*tile) == (after.raw_tile(*tile) or ())[:1]
-        wanted = comal.raquet.write(
-            extra,
-            tmp_path / "x.parquet",
-            block_size=32,
-            zoom=before.metadata.max_zoom,
-            min_zoom=before.metadata.min_zoom,
-        )
-        assert wanted.tiles
-        with comal.raquet.open(tmp_path / "x.parquet") as alone:
-            for cell in alone.cells().tolist():
-                tile = quadbin.tiles(cell)
-                np.testing.assert_array_equal(alone.tile(*tile)[0], after.tile(*tile, [2])[0])
-            missing = np.setdiff1d(before.cells(), alone.cells())
-            assert len(missing)
-            tile = quadbin.tiles(int(missing[-1]))
-            assert np.isnan(after.tile(*tile, [2])).all()
-    comal.raquet.append_bands(
-        path, tmp_path / "x.parquet", tmp_path / "c.parquet", names={"band_1": "height"}
-    )
-    assert (tmp_path / "c.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
-    with pytest.raises(InvalidInputError, match="one name"):
-        comal.raquet.append_bands(path, tmp_path / "x.parquet", tmp_path / "d.parquet")
-    assert sorted(one.name for one in tmp_path.iterdir() if one.name[0] == ".") == []

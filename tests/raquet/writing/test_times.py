@@ -111,9 +111,6 @@ def test_a_series_has_the_version_that_brought_time(tmp_path: Path, asked: str, 
         path,
         *(part.path for part in parts),
         comal.raquet.merge(tmp_path / "parts", tmp_path / "merged.parquet").path,
-        comal.raquet.append_bands(
-            path, path, tmp_path / "bands.parquet", names={"band_1": "again"}
-        ).path,
         comal.raquet.repair(path, tmp_path / "mended.parquet"),
     ]
     assert {document(one)["version"] for one in made} == {label}

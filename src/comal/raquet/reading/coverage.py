@@ -4,8 +4,7 @@ A band with a nodata value is padded with that, and beside an alpha band padding
 Other bands, of pictures and of older files, are padded with 0, which no reader can tell from a
 pixel, but that files by comal say where their source lies (``custom.comal.source``):
 ``footprint``, a GeoJSON MultiPolygon whose edges are straight on the Web Mercator plane, or
-``bounds`` alone where the source is as large as these. ``custom.comal.sources`` has the same by the
-name of a band, for bands that came from elsewhere. A pixel is covered when its middle is.
+``bounds`` alone where the source is as large as these. A pixel is covered when its middle is.
 """
 
 from __future__ import annotations
@@ -155,22 +154,14 @@ def coverages(every: Sequence[Metadata], *, declared: bool = True) -> tuple[Cove
     `declared`, or by the alpha band of its source, or of which a file does not say where its
     source lies.
     """
-    found: list[Coverage | None] = []
-    known: dict[tuple[int, ...], Coverage | None] = {}
     bands = every[0].bands
-    by_band = [[source_of(one, band.name) for one in every] for band in bands]
     alpha = alpha_of(bands)
-    hidden = None if alpha is None else by_band[alpha]
-    for at, (band, sources) in enumerate(zip(bands, by_band, strict=True)):
-        told = stored_nodata(band) is not None or (at != alpha and sources == hidden)
-        if declared and told:
-            found.append(None)
-            continue
-        key = tuple(map(id, sources))
-        if key not in known:
-            known[key] = _of_sources(sources)
-        found.append(known[key])
-    return tuple(found)
+    told = [
+        declared and (stored_nodata(band) is not None or alpha not in (None, at))
+        for at, band in enumerate(bands)
+    ]
+    cover = None if all(told) else _of_sources([source_of(one) for one in every])
+    return tuple(None if one else cover for one in told)
 
 
 def coverage_of(bounds: Bounds) -> Coverage | None:
@@ -178,18 +169,10 @@ def coverage_of(bounds: Bounds) -> Coverage | None:
     return _of_sources([{"bounds": list(bounds)}])
 
 
-def source_of(metadata: Metadata, band: str | None) -> Any:
-    """What a document says of the source of a band, or of all bands (None); it may be anything."""
+def source_of(metadata: Metadata) -> Any:
+    """What a document says of its source; it may be anything."""
     own = metadata.custom.get("comal")
-    if not isinstance(own, Mapping):
-        return None
-    by_band = own.get("sources")
-    if isinstance(by_band, Mapping):
-        if band is None:
-            return None
-        if band in by_band:
-            return by_band[band]
-    return own.get("source")
+    return own.get("source") if isinstance(own, Mapping) else None
 
 
 def _of_sources(sources: Sequence[Any]) -> Coverage | None:
@@ -215,7 +198,7 @@ def bounds_of(every: Sequence[Metadata], whole: Metadata | None = None) -> Bound
     Where its files do not say it, the bounds of whole tiles are taken: those of `whole`, which
     holds for all of them, or of the first file.
     """
-    sources = [source_of(one, None) for one in every]
+    sources = [source_of(one) for one in every]
     same = all(source == sources[0] for source in sources)
     return (extent_of(sources[0]) if same else None) or (whole or every[0]).bounds
 

@@ -1,16 +1,14 @@
-"""Files out of open files: a raster in parts, parts as one file, bands of two rasters in one.
+"""Files out of open files: a raster in parts, and parts as one file.
 
-Tiles are copied as they are stored, row group by row group. Pixels are decoded only where bands
-that come together are stored in different ways.
+Tiles are copied as they are stored, row group by row group.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,29 +16,24 @@ import numpy.typing as npt
 import shapely
 
 from comal import storage
-from comal.errors import InvalidInputError, shown
+from comal.errors import InvalidInputError
 from comal.grid import quadbin
 from comal.grid.mercator import lonlat_to_xy
 from comal.plan import run
 from comal.progress import Progress, silent
-from comal.public import warn
 from comal.raquet import spec
 from comal.raquet.reading.coverage import extent_of, polygons_of, source_of
-from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
-from comal.raquet.reading.pixels import alpha_of, fill_value, stored_nodata, tile_bytes
+from comal.raquet.reading.pixels import stored_nodata, tile_bytes
 from comal.raquet.reading.store import TileStore, tile_statistics
 from comal.raquet.spec import Band, BandStatistics, Metadata
 from comal.raquet.times import time_columns
 from comal.raquet.writing.accumulating import BandSums
-from comal.raquet.writing.creating import PARTS, RAQUET, Written, write, write_rows
-from comal.raquet.writing.job import Coding, encoded
+from comal.raquet.writing.creating import PARTS, RAQUET, Written, write_rows
 from comal.raquet.writing.layout import RowGroup, lowest_zoom, row_groups
-from comal.raquet.writing.planning import NO_NODATA
 from comal.raster.gridding import Footprint, extent, outline_of
-from comal.raster.values import ALPHA
 from comal.storage.kinds import check_ending
-from comal.storage.targets import TargetFile, new_file
+from comal.storage.targets import new_file
 
 Ints = npt.NDArray[np.int64]
 Path_ = str | os.PathLike[str]
@@ -96,18 +89,6 @@ class StoredTiles:
         keys = [(row, name) for row in rows for name in names]
         found = run(self.store.blobs_plan(keys), self.store.fetch)
         return [[found[row, name] for row in rows] for name in names]
-
-    def planes(self, at: Ints) -> Iterator[list[Any]]:
-        """The bands of each of some tiles, fill values where one is NULL."""
-        bands, store = self.metadata.bands, self.store
-        shape = (self.metadata.block_height, self.metadata.block_width)
-        blank = [np.full(shape, fill_value(band), band.dtype) for band in bands]
-        for row in self.rows[at].tolist():
-            found = run(store.bands_plan([row], bands, keep=False), store.fetch)[row]
-            yield [
-                empty if pixels is None else pixels
-                for empty, pixels in zip(blank, found, strict=True)
-            ]
 
     def statistics(self, chosen: Ints) -> npt.NDArray[np.float64] | None:
         """Tile statistics as (tiles, bands, kinds), NaN for position -1; None without any."""
@@ -390,8 +371,8 @@ def _merged_statistics(every: Sequence[BandStatistics | None]) -> BandStatistics
 def united_custom(documents: Sequence[Metadata]) -> dict[str, Any]:
     """The extra keys of a file that holds the tiles of several with the same bands.
 
-    What all of them say, and in ``comal`` what their sources cover together: ``source``, or
-    ``sources`` by the name of a band where bands differ. Nothing of it where one does not say so.
+    What all of them say, and in ``comal.source`` what their sources cover together; nothing of it
+    where one does not say so.
     """
     first = documents[0].custom
     if all(one.custom == first for one in documents):
@@ -403,17 +384,7 @@ def united_custom(documents: Sequence[Metadata]) -> dict[str, Any]:
     }
     padded = any(stored_nodata(band) is None for band in documents[0].bands)
     pixel_zoom = documents[0].max_zoom + documents[0].block_width.bit_length() - 1
-    known: dict[str, Any] = {}
-    by_band: dict[str, Any] = {}
-    for name in documents[0].band_names:
-        sources = [source_of(one, name) for one in documents]
-        key = repr(sources)
-        if key not in known:
-            known[key] = _united(sources, pixel_zoom, padded=padded)
-        by_band[name] = known[key]
-    if len(known) > 1:
-        return {**found, "comal": {"sources": by_band}}
-    (source,) = known.values()
+    source = _united([source_of(one) for one in documents], pixel_zoom, padded=padded)
     return found if source is None else {**found, "comal": {"source": source}}
 
 
@@ -444,212 +415,3 @@ def _united(sources: Sequence[Any], pixel_zoom: int, *, padded: bool) -> Any:
             found["footprint"] = edge
     rasters = [one.get("rasters", 1) for one in different]
     return found | {"rasters": sum(one for one in rasters if isinstance(one, int))}
-
-
-# -- bands side by side ----------------------------------------------------------------------------
-
-
-def append_bands(
-    source: Path_ | Sequence[Path_],
-    other: Any,
-    path: Path_,
-    *,
-    names: Mapping[str, str] | None = None,
-    spec_version: str | None = None,
-    overwrite: bool = False,
-    progress: Progress = silent,
-    **options: Any,
-) -> Written:
-    """Write a file with the bands of two rasters.
-
-    Parameters
-    ----------
-    source
-        A RaQuet file.
-    other
-        Another one on the same grid, or a raster or array, which is put on that grid.
-    path
-        The file to write.
-    names
-        New names for bands of `other`, such as ``{"band_1": "elevation"}``.
-    spec_version, overwrite, progress
-        As for `partition`.
-    **options
-        How a raster is converted, as for `write`.
-
-    Notes
-    -----
-    Bands are stored apart, those of interleaved tiles too. A tile that only one raster has is
-    written for both: bands without pixels hold nodata there, or are NULL without a nodata value.
-    An alpha band of `source` hides the added bands too, as RaQuet has one for all bands of a file;
-    a warning says so.
-    Tiles of JPEG and WebP are not compressed a second time: their pixels are stored with gzip.
-
-    Raises
-    ------
-    InvalidInputError
-        Grids, times or names that do not go together; an alpha band in `other`.
-    """
-    check_ending(path, ".parquet")
-    with (
-        open_raquet(source) as first,
-        new_file(path, overwrite, RAQUET, [*first.store.sources, other]) as file,
-        open_raquet(_as_raquet(other, first, file, options)) as second,
-    ):
-        new = [
-            replace(band, name=(names or {}).get(band.name, band.name))
-            for band in second.metadata.bands
-        ]
-        bands = (*first.metadata.bands, *new)
-        _check_together(first, second, bands)
-        metadata = _joined(first.metadata, second.metadata, bands)
-        tiles = [StoredTiles(raster.store) for raster in (first, second)]
-        every = [np.stack([one.cells, one.steps], axis=1) for one in tiles]
-        keys, at = np.unique(np.concatenate(every), axis=0, return_inverse=True)
-        places = np.full((2, len(keys)), -1, np.int64)
-        for place, own in zip(places, np.split(at.ravel(), [len(every[0])]), strict=True):
-            place[own] = np.arange(len(own))
-        groups = _joined_groups(tiles, places, metadata, keys, progress)
-        metadata = settled(metadata, keys[:, 0])
-        version = version_for(spec_version, nested=metadata.nested)
-        return write_rows(file, path, metadata, version, groups, first.times)
-
-
-def _as_raquet(other: Any, first: RaquetFile, file: TargetFile, options: dict[str, Any]) -> Any:
-    """`other` as a RaQuet file on the grid of `first`."""
-    single = isinstance(other, str | os.PathLike)
-    if single and Path(os.fspath(other)).suffix.lower() == ".parquet":
-        if options:
-            raise InvalidInputError(
-                "options are for rasters that are converted", found=list(options)
-            )
-        return other
-    if "layout" in options:
-        raise InvalidInputError("added bands are stored apart", found=options["layout"])
-    metadata = first.metadata
-    lossy = metadata.compression in spec.LOSSY_BANDS
-    grid = {
-        "zoom": metadata.max_zoom,
-        "min_zoom": metadata.min_zoom,
-        "block_size": metadata.block_width,
-        "compression": spec.GZIP if lossy else metadata.compression,
-        "spec_version": version_for(None, nested=metadata.nested),
-        "tile_statistics": bool(metadata.tile_statistics),
-    }
-    made = file.folder() / "other.parquet"
-    written = write(other, made, **{**grid, **options})
-    if written.added_alpha is not None and "nodata" not in options:
-        # An alpha band would hide the bands of the first raster where the other one ends; where a
-        # raster has no mask the file tells by its source what is padding.
-        write(other, made, overwrite=True, **{**grid, **options, "nodata": NO_NODATA})
-    return made
-
-
-def _check_together(first: RaquetFile, second: RaquetFile, bands: Sequence[Band]) -> None:
-    """Refuse rasters that cannot share a file."""
-    one, two = first.metadata, second.metadata
-    for what in ("block_width", "block_height", "max_zoom"):
-        if getattr(one, what) != getattr(two, what):
-            raise InvalidInputError(
-                f"rasters with another {what.replace('_', ' ')} cannot share a file",
-                found=getattr(two, what),
-                expected=getattr(one, what),
-            )
-    if one.tile_statistics != two.tile_statistics:
-        raise InvalidInputError("only one of the rasters has tile statistics")
-    times = [[] if file.times is None else file.times.values.tolist() for file in (first, second)]
-    if times[0] != times[1]:
-        raise InvalidInputError("rasters with other steps in time cannot share a file")
-    if len({band.name for band in bands}) != len(bands):
-        raise InvalidInputError(
-            "two bands of one name",
-            found=", ".join(band.name for band in bands),
-            hint="give new names: names={'band_1': '...'}",
-        )
-    hiding = [band.name for band in two.bands if band.colorinterp == ALPHA]
-    if hiding:
-        raise InvalidInputError(
-            "the alpha band of the added raster would hide nothing",
-            where=second.href,
-            found=f"band {shown(hiding[0])}",
-            hint="choose its other bands, and a nodata value for what the alpha band hides",
-        )
-    alpha = alpha_of(one.bands)
-    if alpha is not None:
-        name = shown(one.bands[alpha].name)
-        warn(f"alpha band {name} hides the added bands, too: pixels without it are nodata")
-
-
-def _joined(one: Metadata, two: Metadata, bands: tuple[Band, ...]) -> Metadata:
-    """The metadata of both, but for what their tiles tell."""
-    lossy = one.compression in spec.LOSSY_BANDS
-    west, south, east, north = zip(one.bounds, two.bounds, strict=True)
-    return replace(
-        one,
-        bands=bands,
-        layout=spec.SEQUENTIAL,
-        compression=spec.GZIP if lossy else one.compression,
-        quality=None if lossy else one.quality,
-        bounds=(min(west), min(south), max(east), max(north)),
-        custom=_custom_of_both(one, two, bands[len(one.bands) :]),
-    )
-
-
-def _custom_of_both(one: Metadata, two: Metadata, added: Sequence[Band]) -> dict[str, Any]:
-    """Where the sources of bands lie; for those that are added under their own names."""
-    mine, others = (
-        dict(own) if isinstance(own := metadata.custom.get("comal"), Mapping) else {}
-        for metadata in (one, two)
-    )
-    if mine.get("source") == others.get("source") and "sources" not in others:
-        return dict(one.custom)
-    by_band = dict(mine.get("sources") or {})
-    known = others.get("sources") or {}
-    for band, new in zip(two.bands, added, strict=True):
-        by_band[new.name] = known.get(band.name, others.get("source"))
-    return {**one.custom, "comal": {**mine, "sources": by_band}}
-
-
-def _joined_groups(
-    both: Sequence[StoredTiles], places: Ints, metadata: Metadata, keys: Ints, progress: Progress
-) -> Iterator[RowGroup]:
-    """Row groups of all `keys`; `places` tell where the tiles of each raster stand, -1 for none."""
-    sizes = np.zeros(len(keys), np.int64)
-    for tiles, place in zip(both, places, strict=True):
-        sizes[place >= 0] += tiles.sizes()[place[place >= 0]]
-    coding = Coding.of(metadata)
-    for start, stop in row_groups(keys[:, 0], sizes):
-        at = [(tiles, place[start:stop]) for tiles, place in zip(both, places, strict=True)]
-        columns = [column for tiles, some in at for column in _by_band(tiles, some, coding)]
-        known = [tiles.statistics(some) for tiles, some in at]
-        told = [one for one in known if one is not None]
-        statistics = np.concatenate(told, axis=1) if len(told) == len(known) else None
-        times = time_columns(both[0].axis, keys[start:stop, 1])
-        yield RowGroup(keys[start:stop, 0], columns, *times, statistics)
-        progress(stop, len(keys), "copying tiles")
-
-
-def _by_band(tiles: StoredTiles, at: Ints, coding: Coding) -> list[list[Any]]:
-    """A column for each band: blobs as they are, or made from their pixels."""
-    stored = tiles.metadata
-    there = np.flatnonzero(at >= 0)
-    if stored.interleaved or stored.compression != coding.compression:
-        rows = [encoded(planes, coding) for planes in tiles.planes(at[there])]
-        found: Any = zip(*rows, strict=True) if rows else [[]] * len(stored.bands)
-    else:
-        found = tiles.blobs(at[there])
-    columns = []
-    for band, blobs in zip(stored.bands, found, strict=True):
-        column: list[Any] = [_gap(band, stored, coding)] * len(at)
-        for row, blob in zip(there.tolist(), blobs, strict=True):
-            column[row] = blob
-        columns.append(column)
-    return columns
-
-
-def _gap(band: Band, metadata: Metadata, coding: Coding) -> bytes | None:
-    """What a band has where its raster has no tile; NULL where no pixel can say so."""
-    if stored_nodata(band) is None and band.colorinterp != ALPHA:
-        return None
-    shape = (metadata.block_height, metadata.block_width)
-    return encoded([np.full(shape, fill_value(band), band.dtype)], coding)[0]
