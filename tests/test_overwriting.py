@@ -28,7 +28,7 @@ from comal import convert, demo, raquet, site, taco, tapalcatl, tortilla
 from comal.cli import root
 from comal.errors import ComalError
 from comal.storage import targets
-from comal.storage.kinds import Kind
+from comal.storage.targets import Kind
 from tests.attacks.build import Recipe
 from tests.server.making import PNG, taco_file, tiff
 

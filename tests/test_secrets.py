@@ -357,7 +357,7 @@ def test_errors_of_others(
     def fail(*_: Any) -> None:
         raise OSError(f"no route to {secret('https://h/a')}")
 
-    monkeypatch.setattr("comal.storage.local.LocalSource.fetch", fail)
+    monkeypatch.setattr("comal.storage.source.LocalSource.fetch", fail)
     for more in ([], ["--json"], ["--debug"]):
         with pytest.raises(SystemExit):
             root.main(["info", __file__, *more])

@@ -8,6 +8,7 @@ happened without parsing a sentence.
 
 from __future__ import annotations
 
+import errno
 import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,12 @@ def shown(name: object, width: int = _NAME_WIDTH) -> str:
     """A name that came from a file, made safe to print: ASCII only and at most `width` long."""
     text = ascii(without_secrets(name if isinstance(name, str) else str(name)))
     return text if len(text) <= width else text[: width - 4] + "..." + text[-1]
+
+
+def shown_path(path: object, width: int = 90) -> str:
+    """A path made safe to print: ASCII only, and a long one without its middle."""
+    text = shown(path, 1 << 16)[1:-1]
+    return text if len(text) <= width else f"{text[:30]}...{text[33 - width :]}"
 
 
 # RFC 3986, 3: scheme, user and password, host and path, query. Also of URLs inside GDAL paths.
@@ -300,6 +307,40 @@ def reason_of(error: BaseException) -> str:
         return _printable(error.strerror)  # the number says nothing, and the path is said already
     line = traceback.format_exception_only(error)[-1].strip()
     return _printable(line.partition(": ")[2] or line)
+
+
+_OF_SYSTEM: Mapping[type[OSError], type[ComalError]] = {
+    FileNotFoundError: ObjectNotFoundError,
+    NotADirectoryError: ObjectNotFoundError,
+    PermissionError: AccessDeniedError,
+    FileExistsError: ConflictError,
+}
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def of_system(error: OSError, what: str, where: str | None, *, writing: bool = False) -> ComalError:
+    """An error of the operating system as ours, with what to do about a full disk.
+
+    What fails while one is `writing` says nothing of what the caller has named.
+    """
+    if isinstance(error, ComalError):
+        return error
+    kind = next((ours for one, ours in _OF_SYSTEM.items() if isinstance(error, one)), StorageError)
+    if writing and kind is not AccessDeniedError:
+        kind = StorageError
+    hint = "make room on the disk, or write to another one" if error.errno in _FULL else None
+    return kind(what, where=where, found=reason_of(error), hint=hint)
+
+
+@contextmanager
+def system_errors(what: str, where: object, *, writing: bool = True) -> Iterator[None]:
+    """Make errors of the operating system ours; `where` is a path."""
+    try:
+        yield
+    except ComalError:
+        raise
+    except OSError as error:
+        raise of_system(error, what, shown_path(where), writing=writing) from error
 
 
 @contextmanager

@@ -25,16 +25,7 @@ from importlib import import_module
 from itertools import islice
 from typing import Any, TypeVar
 
-from comal.errors import (
-    AccessDeniedError,
-    ComalError,
-    ConflictError,
-    InvalidInputError,
-    ObjectNotFoundError,
-    StorageError,
-    reason_of,
-    shown,
-)
+from comal.errors import ComalError, InvalidInputError, of_system, reason_of, shown
 
 _LOOKED_AT = 1000
 """How many items of a list or a mapping are looked at to tell which argument does not fit."""
@@ -190,7 +181,12 @@ def _blame(
     if isinstance(error, ComalError):
         return
     if isinstance(error, OSError) and error.errno is not None:
-        raise _of_system(error) from error
+        # What the operating system refuses, such as a name that is too long.
+        what = "the operating system refuses it"
+        where = shown(error.filename) if error.filename is not None else None
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR, errno.ENOTDIR):
+            raise InvalidInputError(what, where=where, found=reason_of(error)) from error
+        raise of_system(error, what, where) from error
     try:
         bound = inspect.signature(function).bind(*args, **named).arguments
     except TypeError:
@@ -212,20 +208,6 @@ def _fields(function: Callable[..., Any]) -> dict[str, Any]:
     options = getattr(function, "takes", None)
     known = {} if options is None else options.__dataclass_fields__
     return {name: one.type for name, one in known.items()}
-
-
-def _of_system(error: OSError) -> ComalError:
-    """What the operating system refuses, such as a name that is too long."""
-    kinds = {
-        FileNotFoundError: ObjectNotFoundError,
-        PermissionError: AccessDeniedError,
-        FileExistsError: ConflictError,
-    }
-    kind = kinds.get(type(error), StorageError)
-    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR, errno.ENOTDIR):
-        kind = InvalidInputError
-    where = shown(error.filename) if error.filename is not None else None
-    return kind("the operating system refuses it", where=where, found=reason_of(error))
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:

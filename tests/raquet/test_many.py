@@ -13,7 +13,7 @@ import pytest
 from comal import raquet, storage
 from comal.errors import InvalidMetadataError, ObjectChangedError
 from comal.grid import quadbin
-from comal.storage.local import HeldFile
+from comal.storage.source import HeldFile
 from tests.raquet.build import Plan, framed, noise, stored, write
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from comal import storage
 from comal.errors import InvalidInputError, ObjectChangedError, StorageError
 from comal.plan import ByteRange, Head, Piece, Tail, Wanted, Whole
 from comal.storage import BlockCache, CachedSource, CountingSource, ObjectInfo
-from comal.storage.local import LocalSource
 from comal.storage.opening import open_source
+from comal.storage.source import LocalSource
 from tests.servers.http import HttpServer
 from tests.storage.places import noise
 

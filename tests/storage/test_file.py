@@ -16,7 +16,7 @@ from rasterio.io import MemoryFile
 
 from comal import storage
 from comal.errors import InvalidInputError, ObjectChangedError
-from comal.storage.source import RangeFile
+from comal.storage.wrappers import RangeFile
 from tests.servers.http import HttpServer
 from tests.storage.places import noise
 

@@ -13,7 +13,7 @@ import pytest
 from comal.errors import ObjectChangedError, ShortReadError, StorageError
 from comal.plan import ByteRange, Tail
 from comal.storage import CountingSource, open_source
-from comal.storage.local import HeldFile, held
+from comal.storage.source import HeldFile, held
 from tests.support import in_child, open_below
 
 CONTENT = np.random.default_rng(5).bytes(200_000)

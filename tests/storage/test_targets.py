@@ -30,7 +30,7 @@ from comal.errors import (
     StorageError,
 )
 from comal.storage import targetlock, targets
-from comal.storage.kinds import Kind
+from comal.storage.targets import Kind
 from tests.support import files_below
 
 OLD, NEW = b"old content", b"new content " * 1000
@@ -443,7 +443,7 @@ KILLER = """
 import json, os, signal, sys, warnings
 from pathlib import Path
 from comal.storage import targetlock, targets
-from comal.storage.kinds import Kind
+from comal.storage.targets import Kind
 
 warnings.simplefilter("ignore")
 ANY = Kind("anything", lambda _: lambda _: True)
@@ -536,7 +536,7 @@ SETS = """
 import os, signal, sys
 from pathlib import Path
 from comal.storage import targetlock, targets
-from comal.storage.kinds import Kind
+from comal.storage.targets import Kind
 
 folder, at = Path(sys.argv[1]), int(sys.argv[2])
 calls = 0
@@ -617,7 +617,7 @@ import os, signal, sys
 from pathlib import Path
 from comal import tapalcatl
 from comal.storage import targets
-from comal.storage.kinds import Kind
+from comal.storage.targets import Kind
 
 folder, how, data = Path(sys.argv[1]), sys.argv[2], sys.argv[3].encode()
 if "kill" in sys.argv[4:]:

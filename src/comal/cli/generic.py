@@ -28,11 +28,17 @@ from comal.cli.output import (
     working,
     write_bytes,
 )
-from comal.errors import ComalError, InvalidInputError, ObjectNotFoundError, Problem, counted
+from comal.errors import (
+    ComalError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    Problem,
+    counted,
+    shown_path,
+)
 from comal.formats import FORMATS, Adapter, Archive, Partly, adapter_of, of_band, sniff
 from comal.storage import parse_href, targets
-from comal.storage.kinds import like, refuse_sources
-from comal.storage.location import shown_path
+from comal.storage.targets import like, refuse_sources
 
 _TAPALCATL, _RAQUET = "tapalcatl", "raquet"
 

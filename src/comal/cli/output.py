@@ -114,7 +114,7 @@ def write_bytes(data: bytes) -> None:
 def write_file(output: str, data: bytes, source: str, *, overwrite: bool) -> None:
     """Bytes of `source` to a file, which replaces an older one of their kind at most."""
     from comal.storage import targets  # noqa: PLC0415 - help needs none of it
-    from comal.storage.kinds import like  # noqa: PLC0415
+    from comal.storage.targets import like  # noqa: PLC0415
 
     with targets.new_file(output, overwrite, like(data), source) as file:
         file.write(data)

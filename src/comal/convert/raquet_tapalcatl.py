@@ -16,8 +16,7 @@ from comal.progress import Progress, silent
 from comal.raquet.spec import Band
 from comal.raster.pictures import encode_picture
 from comal.raster.values import as_array, colour_table, seen
-from comal.storage.kinds import refuse_sources
-from comal.storage.targets import target_of
+from comal.storage.targets import refuse_sources, target_of
 
 Bytes = npt.NDArray[np.uint8]
 Tile = tuple[int, int, int, bytes]

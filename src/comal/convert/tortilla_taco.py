@@ -22,7 +22,7 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress, silent
 from comal.public import takes
 from comal.storage import StorageConfig, targets
-from comal.storage.kinds import refuse_sources
+from comal.storage.targets import refuse_sources
 from comal.taco import spec as taco_spec
 from comal.taco.model.collection import CollectionFields, extent_of_tables
 from comal.taco.model.columns import described

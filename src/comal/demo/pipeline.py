@@ -18,8 +18,8 @@ from comal.errors import InvalidInputError, InvalidMetadataError, counted
 from comal.raster import open_raster, preview
 from comal.raster.pictures import encode_picture
 from comal.storage import local_path, several, targets
-from comal.storage.kinds import Kind, check_ending
 from comal.storage.targetlock import Owns
+from comal.storage.targets import Kind, check_ending
 from comal.tapalcatl.writing.targets import TREE
 
 ARCHIVE = "scenes.tacozip"

@@ -25,8 +25,7 @@ from comal.raster.geotiff import TiffLayout, geotiff_to_cog, write_geotiff
 from comal.raster.pictures import default_bands, fitted, picture_of, shrunk
 from comal.raster.values import colour_table
 from comal.raster.values import stored_nodata as as_stored
-from comal.storage.kinds import TIFF, check_ending
-from comal.storage.targets import TargetFile
+from comal.storage.targets import TIFF, TargetFile, check_ending
 
 Pixels = npt.NDArray[Any]
 Path_ = str | os.PathLike[str]

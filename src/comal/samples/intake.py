@@ -33,7 +33,7 @@ from comal.lazy import pc
 from comal.names import all_distinct
 from comal.public import warn
 from comal.storage import local_path
-from comal.storage.kinds import refuse_sources
+from comal.storage.targets import refuse_sources
 from comal.table.columns import (
     SMALL_POOL,
     numbers_column,

@@ -25,8 +25,8 @@ from comal.lazy import pc
 from comal.plan import ByteRange
 from comal.public import guarded_class
 from comal.storage import Source, as_source, parse_href
-from comal.storage.kinds import refuse_sources
 from comal.storage.manyfiles import changed_size, file_sizes, opened, read_exactly
+from comal.storage.targets import refuse_sources
 from comal.table.columns import blobs_column, numbers_column, texts_column
 
 Ints = npt.NDArray[np.int64]

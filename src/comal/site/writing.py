@@ -18,14 +18,13 @@ from comal.errors import (
     ObjectNotFoundError,
     StorageError,
     UnsafeContentError,
+    shown_path,
     translated,
 )
 from comal.progress import Progress, silent
 from comal.storage import check_several, href_text
-from comal.storage.kinds import Kind, check_ending
-from comal.storage.location import shown_path
 from comal.storage.targetlock import Owns
-from comal.storage.targets import local_path, new_folder
+from comal.storage.targets import Kind, check_ending, local_path, new_folder
 
 ROOM: Final = Path(__file__).resolve().parent
 

@@ -19,8 +19,8 @@ from comal.storage.opening import (
     reload_once,
     several,
 )
-from comal.storage.source import ObjectInfo, RangeFile, Source
-from comal.storage.wrappers import BlockCache, CachedSource, CountingSource
+from comal.storage.source import ObjectInfo, Source
+from comal.storage.wrappers import BlockCache, CachedSource, CountingSource, RangeFile
 
 __all__ = [
     "DEFAULT_CONFIG",

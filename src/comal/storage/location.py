@@ -19,6 +19,7 @@ from comal.errors import (
     InvalidInputError,
     UnsafeContentError,
     shown,
+    shown_path,
     without_secrets,
 )
 
@@ -177,12 +178,6 @@ class Location:
 def _located(scheme: str, root: str, path: str, secrets: Sealed) -> Location:
     query, userinfo = secrets.value or ("", "")
     return Location(scheme, root, path, query, userinfo, secrets.value is None)
-
-
-def shown_path(path: object, width: int = 90) -> str:
-    """A path made safe to print: ASCII only, and a long one without its middle."""
-    text = shown(path, 1 << 16)[1:-1]
-    return text if len(text) <= width else f"{text[:30]}...{text[33 - width :]}"
 
 
 def relative_parts(relative: str, where: object) -> list[str]:

@@ -14,13 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Generic, NoReturn, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import InvalidInputError, shown, translated
-from comal.storage.local import ERRORS
+from comal.errors import ComalError, InvalidInputError, of_system, shown
 
 T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
@@ -33,7 +32,6 @@ _SMALL = 64 << 10
 _ROWS = 16_384
 # O_NONBLOCK: opening a pipe must not wait for a writer. It has no effect on regular files.
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-_SOURCE = {**ERRORS, ValueError: InvalidInputError}  # NUL in a path
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +197,7 @@ class _Reader(Generic[T]):
                 size = os.lseek(descriptor, 0, os.SEEK_END)
                 os.lseek(descriptor, 0, os.SEEK_SET)
             except OSError as error:
-                refuse_source(error, "source cannot be read", path)
+                raise _unusable(error, "source cannot be read", path) from error
             return size
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):  # anything else might block or never end
@@ -220,7 +218,7 @@ def read_to_end(descriptor: int, view: memoryview, path: str) -> int:
         # was asked for at its end only.
         return os.preadv(descriptor, (view,), 0)
     except OSError as error:
-        refuse_source(error, "source cannot be read", path)
+        raise _unusable(error, "source cannot be read", path) from error
 
 
 def read_exactly(descriptor: int, view: memoryview, size: int, path: str) -> None:
@@ -231,7 +229,7 @@ def read_exactly(descriptor: int, view: memoryview, size: int, path: str) -> Non
         try:
             count = os.readv(descriptor, (view[done:] if done else view,))
         except OSError as error:
-            refuse_source(error, "source cannot be read", path)
+            raise _unusable(error, "source cannot be read", path) from error
         done += count
         # A regular file gives less than was asked for at its end only: no second read finds more.
         if not count or done > size or (done == size and count < left):
@@ -250,7 +248,7 @@ def file_sizes(paths: Sequence[str | None]) -> Ints:
         try:
             status = os.stat(path)  # noqa: PTH116 - a Path per row costs more than the call
         except (OSError, ValueError) as error:
-            refuse_source(error, "source cannot be opened", path)
+            raise _unusable(error, "source cannot be opened", path) from error
         if not stat.S_ISREG(status.st_mode):
             raise _irregular(status, path)
         sizes[row] = status.st_size
@@ -261,7 +259,7 @@ def _open(path: str) -> int:
     try:
         return os.open(path, _OPEN)
     except (OSError, ValueError) as error:
-        refuse_source(error, "source cannot be opened", path)
+        raise _unusable(error, "source cannot be opened", path) from error
 
 
 @contextmanager
@@ -277,12 +275,12 @@ def opened(path: str) -> Iterator[tuple[int, int]]:
         os.close(descriptor)
 
 
-def refuse_source(error: OSError | ValueError, what: str, path: str) -> NoReturn:
-    """Raise the error of ours for a local source that cannot be used."""
-    found = getattr(error, "strerror", None) or str(error)
-    with translated(_SOURCE, what, where=shown(path, 200), found=found):
-        raise error from None
-    raise AssertionError  # pragma: no cover - the table names both kinds
+def _unusable(error: OSError | ValueError, what: str, path: str) -> ComalError:
+    """The error of ours for a local source that cannot be used."""
+    where = shown(path, 200)
+    if isinstance(error, OSError):
+        return of_system(error, what, where)
+    return InvalidInputError(what, where=where, found=str(error))  # NUL in a path
 
 
 def _irregular(status: os.stat_result, path: str) -> InvalidInputError:

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from comal.errors import AccessDeniedError, InvalidInputError, ObjectChangedError
 from comal.storage.config import ANY, LOOPBACK, PUBLIC, StorageConfig, default_config
-from comal.storage.local import LocalSource
 from comal.storage.location import HTTP_SCHEMES, STORE_SCHEMES, Location, parse_href
-from comal.storage.source import Source, SourceWrapper
+from comal.storage.source import LocalSource, Source
+from comal.storage.wrappers import SourceWrapper
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/")
 

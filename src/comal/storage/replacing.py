@@ -24,9 +24,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from comal.errors import ComalError, ConflictError, NotThisFormatError, StorageError
+from comal.errors import (
+    ComalError,
+    ConflictError,
+    NotThisFormatError,
+    StorageError,
+    shown_path,
+    system_errors,
+)
 from comal.limits import KIB, MIB
-from comal.storage.location import shown_path
 from comal.storage.targetlock import (
     NEXT,
     acquire,
@@ -37,7 +43,6 @@ from comal.storage.targetlock import (
     remove_left,
     sync_file,
     sync_folder,
-    write_errors,
 )
 
 State = Literal["", "running", "begun", "decided"]
@@ -122,11 +127,11 @@ class Change:
             if staged is None:
                 self._lock(target, scope)
             path = target if staged is None else staged.path
-            with write_errors("cannot open for writing", target):
+            with system_errors("cannot open for writing", target):
                 newest = _opened(path, scope)
 
             def begin() -> tuple[Path, io.FileIO]:
-                with write_errors("cannot write", target):
+                with system_errors("cannot write", target):
                     copy = self._stage(target, newest, scope)
                     _clone(newest.fileno(), copy.fileno())
                 return self._staged[target].path, copy
@@ -137,7 +142,7 @@ class Change:
     def write(self, target: Path) -> Iterator[io.FileIO]:
         """A file that is written from its beginning, whether it is there or not; unbuffered."""
         with ExitStack() as scope:
-            with write_errors("cannot write", target):
+            with system_errors("cannot write", target):
                 alone = not target.parent.is_dir()
                 target.parent.mkdir(parents=True, exist_ok=True)
                 self._lock(target, scope)
@@ -173,7 +178,7 @@ class Change:
         staged = list(self._staged.values())
         if not staged:
             return
-        with write_errors("cannot write", staged[-1].target):
+        with system_errors("cannot write", staged[-1].target):
             if self._durable:
                 _sync([one.path for one in staged])
             if not all(one.waits() for one in staged):
@@ -260,7 +265,7 @@ def state_of(journal: Path) -> State:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 return "running"
-        with write_errors("cannot read", journal):
+        with system_errors("cannot read", journal):
             staged, decided = _read(descriptor, journal)
     finally:
         os.close(descriptor)
@@ -297,7 +302,7 @@ class _Journal:
 
     def settle(self) -> tuple[int, int]:
         """Finish or undo what is noted; how many files were renamed, and how many removed."""
-        with write_errors("cannot finish a change", self.path.parent):
+        with system_errors("cannot finish a change", self.path.parent):
             staged, decided = _read(self._file.fileno(), self.path)
             left = sum(os.path.lexists(one.path) for one in staged)
             self.needed = decided
@@ -320,7 +325,7 @@ class _Journal:
 @contextmanager
 def _held(path: Path) -> Iterator[_Journal]:
     """The journal, locked and made where there is none; it stays only if it is still needed."""
-    with write_errors("cannot write", path.parent):
+    with system_errors("cannot write", path.parent):
         descriptor, _ = acquire(path, path.parent)
     with io.FileIO(descriptor, "r+b") as file:
         journal = _Journal(path, file)

@@ -1,42 +1,64 @@
-"""What the rest of comal knows of storage: sources, their wrappers and files, and versions.
+"""What the rest of comal knows of storage: versions of objects, sources, and the local one.
 
 Which version of an object was seen first is remembered: versions are never mixed.
+
+A `LocalSource` opens a file for each fetch and closes it after it, which costs some microseconds
+and leaves no descriptor to leak, to inherit or to pickle. For readers of thousands of small ranges
+a `HeldFile` stays open. Who holds a file sees the version that was opened, also when another one
+takes its name; `HeldFile.current` tells whether that has happened. Nothing is mapped, so that a
+shrinking file is an error and no signal.
 """
 
 from __future__ import annotations
 
-import io
+import os
+import stat as modes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from comal.errors import (
-    InvalidInputError,
+    ComalError,
     InvalidMetadataError,
     LimitExceededError,
+    NotThisFormatError,
     ObjectChangedError,
+    ObjectNotFoundError,
     ShortReadError,
+    UnsafeContentError,
+    of_system,
 )
 from comal.limits import KIB
 from comal.parallel import in_thread
 from comal.plan import ByteRange, Head, Piece, Tail, Wanted, Whole
+from comal.storage.coalesce import neighbours
 from comal.storage.config import StorageConfig
 from comal.storage.gdal import vsi_path
 from comal.storage.location import Location
 
+if TYPE_CHECKING:
+    from comal.storage.wrappers import RangeFile
+
 Ints = npt.NDArray[np.int64]
 _LARGEST = 2**63 - 1
-READ_AHEAD = 32 * KIB
 # A folder data set may have millions of objects. Its indexes are opened first and stay pinned;
 # leaves beyond this number are single reads, each checked against itself.
 _MOST_PINS = 16_384
+
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+# One pread returns at most this much on Linux (0x7ffff000 bytes); anything below will do.
+_MOST = 1 << 30
+# Of many spans, neighbours are read together: so many bytes, of which as few may lie between two.
+_RUN = 256 * KIB
+_GAP = 4 * KIB
+_FEW = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +85,7 @@ class Pins:
     def __init__(self) -> None:
         self._seen: dict[str, ObjectInfo] = {}
         self.whole: Location | None = None
-        """A file whose version is that of the whole folder; see `local.bind`."""
+        """A file whose version is that of the whole folder; see `bind`."""
 
     def get(self, href: str) -> ObjectInfo | None:
         """What was seen first of an object."""
@@ -118,6 +140,54 @@ def changed(where: object, first: ObjectInfo, second: ObjectInfo | None) -> Obje
 def _version_text(info: ObjectInfo) -> str:
     version = f", version {info.etag}" if info.etag else ""
     return f"{info.size} bytes{version}"
+
+
+# -- observers ------------------------------------------------------------------------------------
+# They are context variables, so that a count goes through any wrappers between, across threads, and
+# to nobody else's reads.
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request to the storage: a range, or a question when `size` is 0."""
+
+    href: str
+    """The object, absolute."""
+    offset: int
+    """First byte; negative for the last bytes of an object of unknown size."""
+    size: int
+    """Number of bytes that were asked for."""
+    kind: str = "get"
+    """``get``, ``stat`` or ``list``."""
+    ranges: int = 1
+    """Ranges that it asks for together; `offset` is where the first begins, `size` their sum."""
+
+
+Observer = Callable[[Request], None]
+
+_observers: ContextVar[tuple[Observer, ...]] = ContextVar("observers", default=())
+
+
+@contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Report every request that is made in this context to `observer`, which is thread-safe."""
+    token = _observers.set((*_observers.get(), observer))
+    try:
+        yield
+    finally:
+        _observers.reset(token)
+
+
+def report(href: str, offset: int, size: int, kind: str = "get", ranges: int = 1) -> None:
+    """Tell the observers of this context of one request."""
+    observers = _observers.get()
+    if observers:
+        request = Request(href, offset, size, kind, ranges)
+        for observer in observers:
+            observer(request)
+
+
+# -- sources --------------------------------------------------------------------------------------
 
 
 class Closing(ABC):
@@ -228,6 +298,8 @@ class Source(Closing):
 
     def file(self, href: str = "", offset: int = 0, size: int | None = None) -> RangeFile:
         """A seekable binary file over an object or a span of it."""
+        from comal.storage.wrappers import RangeFile  # noqa: PLC0415 - it stands over sources
+
         return RangeFile(self, href, offset, size)
 
     def close(self) -> None:
@@ -287,213 +359,366 @@ def too_large(where: object, found: int, limit: int) -> LimitExceededError:
     )
 
 
-class SourceWrapper(Source):
-    """Passes everything on to `source`, except the reading, which its subclasses do."""
-
-    def __init__(self, source: Source) -> None:
-        super().__init__(source.location, source.config, source.pins)
-        self.source = source
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.source!r})"
-
-    @abstractmethod
-    def over(self, source: Source) -> Self:
-        """The same wrapper around another source."""
-
-    def at(self, location: Location, *, fresh: bool = False) -> Self:
-        """The source of another place of this origin, wrapped too."""
-        return self.over(self.source.at(location, fresh=fresh))
-
-    def stat(self, href: str = "") -> ObjectInfo:
-        """Size and version of an object."""
-        return self.source.stat(href)
-
-    def names(self, prefix: str = "") -> list[str]:
-        """Names directly below the location or a folder in it."""
-        return self.source.names(prefix)
+# -- local files ----------------------------------------------------------------------------------
 
 
-# -- files ----------------------------------------------------------------------------------------
+class LocalSource(Source):
+    """A local file, or a folder of files.
 
-
-class RangeFile(io.RawIOBase):
-    """A file whose bytes are fetched when they are read.
-
-    Parameters
-    ----------
-    source
-        Where the object is.
-    href
-        The object, relative to `source`.
-    offset, size
-        The span of the object that is the file; to its end when `size` is None.
-    read_ahead
-        Reads shorter than this fetch so many bytes and keep them for the next read. 0 turns it
-        off.
-
-    Notes
-    -----
-    `zipfile`, `pyarrow` and `rasterio` take it as it is. Reads are as long as was asked for,
-    except at the end of the file. One file has one position: use a file per thread.
+    Names below the folder that was opened must lie in it, symbolic links resolved, unless the
+    configuration says `follow_symlinks`. Only regular files are opened: nothing blocks on a pipe
+    or wakes a device.
     """
 
     def __init__(
         self,
-        source: Source,
-        href: str = "",
-        offset: int = 0,
-        size: int | None = None,
-        *,
-        read_ahead: int = READ_AHEAD,
+        location: Location,
+        config: StorageConfig,
+        pins: Pins | None = None,
+        root: str | None = None,
     ) -> None:
-        super().__init__()
-        if offset < 0 or (size is not None and size < 0):
-            raise InvalidInputError("a span with a negative end", found=f"{offset}+{size}")
-        self._source = source
-        self._href = href
-        self._offset = offset
-        self._size = size
-        self._read_ahead = read_ahead
-        self._position = 0
-        self._kept = (0, b"")
+        super().__init__(location, config, pins)
+        self.root = root or location.path
+        self._real_root: str | None = None
 
-    @property
-    def name(self) -> str:
-        """The object, as messages show it."""
-        return f"{self._source.href}/{self._href}" if self._href else self._source.href
+    def at(self, location: Location, *, fresh: bool = False) -> LocalSource:
+        """The source of another file or folder; what lies below the same root stays in it."""
+        within = location.path == self.root or location.path.startswith(_folder(self.root))
+        pins, root = None if fresh else self.pins, self.root if within else None
+        return LocalSource(location, self.config, pins, root)
 
-    @property
-    def size(self) -> int:
-        """Size of the file in bytes."""
-        if self._size is None:
-            self._size = max(0, self._source.stat(self._href).size - self._offset)
-        return self._size
+    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """One piece for each of `wanted`, in their order."""
+        groups: dict[str, list[int]] = {}
+        for index, want in enumerate(wanted):
+            groups.setdefault(want.href, []).append(index)
+        pieces: dict[int, Piece] = {}
+        with self._whole():
+            heard = bool(_observers.get())
+            for href, indexes in groups.items():
+                location = self.resolve(href)
+                with self._reading(location) as (descriptor, info):
+                    mine = [wanted[index] for index in indexes]
+                    found = _pieces(descriptor, mine, info, location, heard=heard)
+                pieces.update(zip(indexes, found, strict=True))
+        return [pieces[index] for index in range(len(wanted))]
 
-    def readable(self) -> bool:
-        """True until the file is closed."""
-        self._check_open()
-        return True
+    def fetch_spans(self, offsets: Ints, sizes: Ints, href: str = "") -> list[bytes]:
+        """The bytes of many ranges of one file, in order; neighbours come in one read."""
+        if len(offsets) < _FEW or _observers.get():
+            return super().fetch_spans(offsets, sizes, href)
+        location = self.resolve(href)
+        with self._whole(), self._reading(location) as (descriptor, info):
+            if bool(((offsets < 0) | (sizes < 0) | (offsets > info.size - sizes)).any()):
+                return super().fetch_spans(offsets, sizes, href)  # which says what is wrong
+            return _spans(descriptor, offsets, sizes, location)
 
-    def seekable(self) -> bool:
-        """True until the file is closed."""
-        self._check_open()
-        return True
+    def stat(self, href: str = "") -> ObjectInfo:
+        """Size and version of a file, or that it is a folder."""
+        location = self.resolve(href)
+        with _translated("cannot read", location):
+            status = os.stat(location.path)  # noqa: PTH116 - paths are strings throughout
+            self._check_inside(location, location.path)
+        if modes.S_ISDIR(status.st_mode):
+            return ObjectInfo(location.href, 0, None, status.st_mtime_ns, is_dir=True)
+        _check_regular(status, location)
+        return self.pins.check(_info(location, status), location)
 
-    def tell(self) -> int:
-        """The position, from the beginning of the span."""
-        self._check_open()
-        return self._position
+    def names(self, prefix: str = "") -> list[str]:
+        """Names directly below the folder, sorted; folders end in ``/``."""
+        location = self.resolve(prefix)
+        with _translated("cannot list", location):
+            self._check_inside(location, location.path)
+            descriptor = os.open(location.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                with os.scandir(descriptor) as entries:
+                    found = sorted(entry.name + "/" * entry.is_dir() for entry in entries)
+                listed, there = os.fstat(descriptor), os.stat(location.path)  # noqa: PTH116
+            finally:
+                os.close(descriptor)
+        if (listed.st_dev, listed.st_ino) != (there.st_dev, there.st_ino):
+            # What was listed is on its way out, and some of it may be gone already.
+            raise ObjectChangedError(
+                "the folder was replaced while it was listed",
+                where=location.label,
+                hint="open it again to read the new version",
+            )
+        return found
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move the position; it may lie behind the end."""
-        self._check_open()
-        if whence == io.SEEK_SET:
-            target = offset
-        elif whence == io.SEEK_CUR:
-            target = self._position + offset
-        elif whence == io.SEEK_END:
-            target = self.size + offset
-        else:
-            raise InvalidInputError("unknown whence", found=whence, expected="0, 1 or 2")
-        if target < 0:
-            raise InvalidInputError("seek before the beginning", where=self.name, found=target)
-        self._position = target
-        return target
+    def open_descriptor(self) -> tuple[int, ObjectInfo]:
+        """A descriptor of the file itself, which the caller closes, and what was opened."""
+        try:
+            return self._open(self.location)
+        except OSError as error:
+            raise _of_system(error, "cannot open", self.location) from error
 
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file, all the rest for -1."""
-        self._check_open()
-        left = max(0, self.size - self._position)
-        count = left if size is None or size < 0 else min(size, left)
-        data = self.read_at(self._position, count)
-        self._position += count
-        return data
+    def info_of(self, status: os.stat_result) -> ObjectInfo:
+        """What a status says of the file itself."""
+        return _info(self.location, status)
 
-    def readall(self) -> bytes:
-        """All bytes from the position to the end."""
-        return self.read(-1)
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """What is read meanwhile is of the version of the folder that was opened."""
+        try:
+            yield
+        except (ObjectNotFoundError, UnsafeContentError):
+            self._check_whole()  # it was moved away while it was read
+            raise
+        self._check_whole()
 
-    def readinto(self, buffer: Any, /) -> int:
-        """Fill `buffer`, short only at the end of the file."""
-        view = memoryview(buffer).cast("B")
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
+    def _check_whole(self) -> None:
+        location = self.pins.whole
+        if location is not None:
+            with _translated("cannot read", location):
+                status = os.stat(location.path)  # noqa: PTH116 - paths are strings throughout
+            self.pins.check(_info(location, status), location)
 
-    def read_at(self, offset: int, size: int) -> bytes:
-        """Exactly the bytes ``offset .. offset + size`` of the span; the position stays."""
-        if size == 0:
-            return b""
-        at, kept = self._kept
-        if at <= offset and offset + size <= at + len(kept):
-            return kept[offset - at : offset - at + size]
-        if size >= self._read_ahead:
-            return self._fetch(offset, size)
-        kept = self._fetch(offset, min(self._read_ahead, self.size - offset))
-        self._kept = (offset, kept)
-        return kept[:size]
+    @contextmanager
+    def _reading(self, location: Location) -> Iterator[tuple[int, ObjectInfo]]:
+        with _translated("cannot read", location):
+            descriptor, info = self._open(location)
+            try:
+                yield descriptor, info
+                # Only what is still the same after the reads was the same during them.
+                after = _info(location, os.fstat(descriptor))
+                if after != info:
+                    raise changed(location, info, after)
+            finally:
+                os.close(descriptor)
 
-    def close(self) -> None:
-        """Close the file; the source stays open."""
-        self._kept = (0, b"")
-        super().close()
+    def _open(self, location: Location) -> tuple[int, ObjectInfo]:
+        # Asked before opening, because opening alone can wake a device.
+        status = os.stat(location.path)  # noqa: PTH116
+        _check_regular(status, location)
+        descriptor = os.open(location.path, _FLAGS)
+        try:
+            status = os.fstat(descriptor)
+            _check_regular(status, location)
+            self._check_inside(location, f"/proc/self/fd/{descriptor}")
+            return descriptor, self.pins.check(_info(location, status), location)
+        except BaseException:  # whatever it is, nobody else would close the descriptor
+            os.close(descriptor)
+            raise
 
-    def _fetch(self, offset: int, size: int) -> bytes:
-        (piece,) = self._source.fetch([ByteRange(self._offset + offset, size, self._href)])
-        return piece.data
-
-    def _check_open(self) -> None:
-        if self.closed:
-            # What the io protocol asks for, and what its callers catch.
-            raise ValueError("I/O operation on closed file")
-
-
-# -- observers ------------------------------------------------------------------------------------
-# They are context variables, so that a count goes through any wrappers between, across threads, and
-# to nobody else's reads.
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request to the storage: a range, or a question when `size` is 0."""
-
-    href: str
-    """The object, absolute."""
-    offset: int
-    """First byte; negative for the last bytes of an object of unknown size."""
-    size: int
-    """Number of bytes that were asked for."""
-    kind: str = "get"
-    """``get``, ``stat`` or ``list``."""
-    ranges: int = 1
-    """Ranges that it asks for together; `offset` is where the first begins, `size` their sum."""
+    def _check_inside(self, location: Location, path: str) -> None:
+        if self.config.follow_symlinks or location.path == self.root:
+            return
+        real = _real_path(path, location.path)
+        if real == location.path and real.startswith(_folder(self.root)):
+            return  # no link on the whole way
+        if self._real_root is None:
+            self._real_root = _folder(os.path.realpath(self.root))
+        if not real.startswith(self._real_root):
+            if os.path.realpath(location.path).startswith(self._real_root):
+                # The name leads into the folder: what was opened was moved out of it since.
+                raise ObjectChangedError(
+                    "the folder was replaced while it was read",
+                    where=location.label,
+                    hint="open it again to read the new version",
+                )
+            raise UnsafeContentError(
+                "a symbolic link that leads out of the folder",
+                where=location.label,
+                expected="files inside the folder that was opened",
+                hint="pass StorageConfig(follow_symlinks=True) if the folder is trusted",
+            )
 
 
-Observer = Callable[[Request], None]
+def bind(source: Source, name: str) -> None:
+    """Take the version of one file for that of the whole folder, where that is local.
 
-_observers: ContextVar[tuple[Observer, ...]] = ContextVar("observers", default=())
+    A folder is replaced as a whole while somebody reads one file of it after the other. Once
+    another `name` is there, reads raise `ObjectChangedError` instead of mixing two versions.
+    """
+    if source.location.is_local:
+        source.pins.whole = source.resolve(name)
 
 
 @contextmanager
-def observed(observer: Observer) -> Iterator[None]:
-    """Report every request that is made in this context to `observer`, which is thread-safe."""
-    token = _observers.set((*_observers.get(), observer))
+def _translated(what: str, location: Location) -> Iterator[None]:
     try:
         yield
-    finally:
-        _observers.reset(token)
+    except OSError as error:
+        if isinstance(error, ComalError):
+            raise
+        raise _of_system(error, what, location) from error
 
 
-def is_observed() -> bool:
-    """Whether anybody in this context wants to hear of requests."""
-    return bool(_observers.get())
+def _of_system(error: OSError, what: str, location: Location) -> ComalError:
+    if isinstance(error, FileNotFoundError):
+        what = "no such file or folder"
+    return of_system(error, what, location.label)
 
 
-def report(href: str, offset: int, size: int, kind: str = "get", ranges: int = 1) -> None:
-    """Tell the observers of this context of one request."""
-    observers = _observers.get()
-    if observers:
-        request = Request(href, offset, size, kind, ranges)
-        for observer in observers:
-            observer(request)
+def _real_path(path: str, name: str) -> str:
+    # Of an open file the system tells which path it was; a link may be exchanged in the meantime.
+    if path is not name:
+        with suppress(OSError):
+            return os.readlink(path)  # noqa: PTH115 - paths are strings throughout
+    return os.path.realpath(name)
+
+
+def _folder(path: str) -> str:
+    """What the paths of all that lies in a folder begin with."""
+    return path.rstrip("/") + "/"
+
+
+def _check_regular(status: os.stat_result, location: Location) -> None:
+    if not modes.S_ISREG(status.st_mode):
+        folder = modes.S_ISDIR(status.st_mode)
+        raise NotThisFormatError(
+            "not a regular file",
+            where=location.label,
+            found="a folder" if folder else "a pipe, socket or device",
+        )
+
+
+def _info(location: Location, status: os.stat_result) -> ObjectInfo:
+    version = f"{status.st_dev:x}-{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
+    return ObjectInfo(location.href, status.st_size, version, status.st_mtime_ns)
+
+
+def _pieces(
+    descriptor: int, wanted: Sequence[Wanted], info: ObjectInfo, location: Location, *, heard: bool
+) -> list[Piece]:
+    pieces = []
+    for want in wanted:
+        # What reads ten thousand samples at once mostly comes by here.
+        if type(want) is ByteRange and want.offset >= 0 and 0 <= want.size <= _MOST:
+            offset, size = want.offset, want.size
+            if offset + size <= info.size and not heard:
+                data = os.pread(descriptor, size, offset)
+                if len(data) == size:
+                    pieces.append(Piece(data, offset, info.size))
+                    continue
+        check_wanted(want, location)
+        offset, size = span_of(want, info.size, location)
+        if heard:
+            report(location.href, offset, size)
+        pieces.append(Piece(_pread(descriptor, offset, size, location), offset, info.size))
+    return pieces
+
+
+def _spans(descriptor: int, offsets: Ints, sizes: Ints, location: Location) -> list[bytes]:
+    starts, ends = offsets.tolist(), (offsets + sizes).tolist()
+    found: list[bytes] = []
+    for first, stop in neighbours(offsets, sizes, _GAP, _RUN):
+        begin = starts[first]
+        data = _pread(descriptor, begin, ends[stop - 1] - begin, location)
+        if stop - first == 1:
+            found.append(data)
+            continue
+        pairs = zip(starts[first:stop], ends[first:stop], strict=True)
+        found += [data[start - begin : end - begin] for start, end in pairs]
+    return found
+
+
+def _pread(descriptor: int, offset: int, size: int, location: Location) -> bytes:
+    data = os.pread(descriptor, min(size, _MOST), offset)
+    if len(data) == size:
+        return data
+    parts = [data]
+    left = size - len(data)
+    while left:
+        data = os.pread(descriptor, min(left, _MOST), offset + size - left)
+        if not data:
+            raise ShortReadError(
+                "the object ends before the range",
+                where=f"{location.label} (bytes {offset}+{size})",
+                found=f"{size - left} bytes of it",
+                expected=size,
+            )
+        parts.append(data)
+        left -= len(data)
+    return b"".join(parts)
+
+
+class HeldFile:
+    """An open descriptor of one version of a file. It closes with the last reference to it.
+
+    Reads have no position, so that threads and forked processes may share it.
+    """
+
+    __slots__ = ("_descriptor", "_source", "info")
+
+    def __init__(self, source: LocalSource) -> None:
+        self._descriptor = -1
+        self._source = source
+        self._descriptor, self.info = source.open_descriptor()
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly the bytes ``offset .. offset + size``.
+
+        Raises
+        ------
+        ShortReadError
+            The file ends before; it was cut while it was open.
+        StorageError
+            The disk fails.
+        """
+        try:
+            data = os.pread(self._descriptor, size, offset)
+        except OSError:
+            pass  # it is told below, where it costs nothing while all is well
+        else:
+            if len(data) == size:
+                return data
+        return self._exactly(offset, size)
+
+    def check_unchanged(self) -> None:
+        """Raise `ObjectChangedError` when the opened file itself was written to since.
+
+        One that has lost its name to another file is still what it was. Asking costs little
+        enough for every read.
+        """
+        status = os.fstat(self._descriptor)
+        if status.st_mtime_ns != self.info.modified or status.st_size != self.info.size:
+            raise changed(self._source.location, self.info, self._source.info_of(status))
+
+    def read_unchanged(self, offset: int, size: int) -> bytes:
+        """`read` and `check_unchanged` in one."""
+        if offset >= 0:
+            info, descriptor = self.info, self._descriptor
+            try:
+                data, status = os.pread(descriptor, size, offset), os.fstat(descriptor)
+            except OSError:
+                pass  # it is told below, where it costs nothing while all is well
+            else:
+                same = status.st_mtime_ns == info.modified and status.st_size == info.size
+                if same and len(data) == size:
+                    return data
+        data = self.read(offset, size)
+        self.check_unchanged()
+        return data
+
+    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """One piece for each of `wanted`, of this version and no other; as `Source.fetch`."""
+        location = self._source.location
+        with _translated("cannot read", location):
+            # What opens a file is read once, and an unfinished update may be cut off meanwhile.
+            return _pieces(self._descriptor, wanted, self.info, location, heard=True)
+
+    def current(self) -> bool:
+        """Whether this version still has the name under which it was opened."""
+        try:
+            status = os.stat(self._source.location.path)  # noqa: PTH116 - a string throughout
+        except OSError:
+            return False
+        return same_version(self.info, self._source.info_of(status))
+
+    def _exactly(self, offset: int, size: int) -> bytes:
+        """The same by descriptor, however many reads it takes; its errors are ours."""
+        with _translated("cannot read", self._source.location):
+            return _pread(self._descriptor, offset, size, self._source.location)
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
+def held(source: Source) -> HeldFile | None:
+    """The file at `source` kept open, or None where it is no plain local file.
+
+    A source that counts or caches is no plain one: its reads must go through it.
+    """
+    return HeldFile(source) if isinstance(source, LocalSource) else None

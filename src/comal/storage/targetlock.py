@@ -30,14 +30,12 @@ from pathlib import Path
 from typing import Any
 
 from comal.errors import (
-    AccessDeniedError,
-    ComalError,
     ConflictError,
-    StorageError,
     counted,
     shown,
+    shown_path,
+    system_errors,
 )
-from comal.storage.location import shown_path
 
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _NO_STEP = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTTY, errno.EPERM)
@@ -120,7 +118,7 @@ def locked(target: Path, keep: Collection[str] = ()) -> Iterator[bool]:
     are to be kept. A `ConflictError` tells that somebody else holds it, in this process or another.
     """
     path = hidden(target, LOCK)
-    with write_errors("cannot write", target):
+    with system_errors("cannot write", target):
         left = os.path.lexists(path)
         descriptor, held = acquire(path, target)
     try:
@@ -132,28 +130,6 @@ def locked(target: Path, keep: Collection[str] = ()) -> Iterator[bool]:
         with suppress(OSError):
             path.unlink()
         os.close(descriptor)
-
-
-@contextmanager
-def write_errors(what: str, where: object) -> Iterator[None]:
-    """Make an error of the system ours, and say what to do about a full disk."""
-    try:
-        yield
-    except ComalError:
-        raise
-    except OSError as error:
-        raise write_error(what, where, error) from error
-
-
-def write_error(what: str, where: object, error: OSError) -> AccessDeniedError | StorageError:
-    """An error of the system as ours, with what to do about a full disk."""
-    if isinstance(error, PermissionError):
-        return AccessDeniedError(what, where=shown_path(where), found=error.strerror)
-    hint = None
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "make room on the disk, or write to another one"
-    found = error.strerror or str(error)
-    return StorageError(what, where=shown_path(where), found=found, hint=hint)
 
 
 def acquire(path: Path, target: Path) -> tuple[int, bool]:
@@ -231,7 +207,7 @@ def _clear(target: Path, keep: Collection[str]) -> None:
 
 def remove_left(path: Path, target: Path) -> None:
     """Remove what a killed writer of a target has left, and tell of it."""
-    with write_errors("cannot remove what a killed writer has left", path):
+    with system_errors("cannot remove what a killed writer has left", path):
         undone = take_back(path)
         for folder, owner in _old_folders(path, target):
             kept = set_aside(folder, owner).name

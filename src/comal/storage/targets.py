@@ -1,36 +1,44 @@
 """Writing a file, a folder or several files so that no name shows anything but a finished one.
 
 The work is done under a hidden name in the same folder, made durable and published by one step
-that does not replace what is there, or that replaces it as a whole when that was asked for and it
-is an archive of the kind that is written (`comal.storage.kinds`). Any failure, Ctrl-C and SIGTERM
-leave the target as it was and nothing beside it. What SIGKILL leaves has a name made from the
-target's, and the next writer of the target removes it (`comal.storage.targetlock`).
+that does not replace what is there, or that replaces it as a whole when that was asked for. Any
+failure, Ctrl-C and SIGTERM leave the target as it was and nothing beside it. What SIGKILL leaves
+has a name made from the target's, and the next writer of the target removes it
+(`comal.storage.targetlock`).
+
+Replaced is an archive of the writer's own `Kind` alone, and of a folder only the archive's files.
+Everything else that stands in the place of a target is somebody's, stays, and is named in a
+`ConflictError`.
 """
 
 from __future__ import annotations
 
-import atexit
 import io
 import os
-import secrets
+import re
+import stat as modes
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Final, cast
 
 from comal.errors import (
     AccessDeniedError,
+    ComalError,
     ConflictError,
     InvalidInputError,
     ObjectNotFoundError,
     StorageError,
+    of_system,
+    shown,
+    shown_path,
+    system_errors,
 )
 from comal.limits import MIB
 from comal.storage import location
-from comal.storage.kinds import NOTHING, Kind, check_target, existing
-from comal.storage.location import parse_href, shown_path
+from comal.storage.location import parse_href
 from comal.storage.replacing import settle, state_of
 from comal.storage.targetlock import (
     ASIDE,
@@ -51,6 +59,7 @@ from comal.storage.targetlock import (
     is_hidden,
     leftovers,
     locked,
+    named,
     next_versions,
     own_files,
     owner_of,
@@ -63,25 +72,250 @@ from comal.storage.targetlock import (
     strangers,
     sync_file,
     sync_folder,
-    write_error,
-    write_errors,
 )
 
-__all__ = [
-    "TargetFile",
-    "TargetSet",
-    "clean",
-    "existing",
-    "left_beside",
-    "local_path",
-    "new_file",
-    "new_folder",
-    "new_set",
-    "publish_folder",
-    "target_of",
-]
-
 _BUFFER = MIB
+
+
+# -- what may be replaced --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a writer makes, and how an earlier one is told from what is somebody's."""
+
+    name: str
+    """Of one, with its article: ``a RaQuet file``."""
+    claim: Callable[[Path], Owns | None]
+    """Which files below a folder are the archive's own, or None where it is no archive of this
+    kind. Of a file only the second counts. Errors of comal mean the same as None."""
+
+
+def file_kind(name: str, test: Callable[[BinaryIO], bool]) -> Kind:
+    """The kind of files that pass a test of their bytes."""
+
+    def claim(path: Path) -> Owns | None:
+        with path.open("rb") as file:
+            return _everything if test(file) else None
+
+    return Kind(name, claim)
+
+
+def magic_kind(name: str, *magics: bytes) -> Kind:
+    """The kind of files that begin with one of these."""
+    longest = max(map(len, magics))
+    return file_kind(name, lambda file: file.read(longest).startswith(magics))
+
+
+def _everything(_: str) -> bool:
+    return True
+
+
+NOTHING = Kind("nothing", lambda _: None)
+"""Of a writer that replaces nothing but what is empty."""
+ITSELF = Kind("the file that was read", lambda _: _everything)
+"""Of a writer that writes anew what it has just read."""
+
+TIFF = magic_kind("a TIFF file", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+
+_HEAD = 512
+
+
+def _signature(head: bytes) -> bytes:
+    """What files of one kind have in common: how they begin, or that they are text."""
+    return head[:3] if b"\0" in head else b"text"
+
+
+def like(head: bytes) -> Kind:
+    """The kind of bytes that come from somewhere else, by their beginning."""
+    wanted = _signature(head[:_HEAD])
+    return file_kind("a file of the same kind", lambda file: _signature(file.read(_HEAD)) == wanted)
+
+
+# -- what stands there -----------------------------------------------------------------------------
+
+
+def check_target(
+    target: Path, kind: Kind, *, folder: bool, overwrite: bool, sources: Any = ()
+) -> Owns:
+    """Refuse a target that may not be replaced; which of the files below it may go.
+
+    A `ConflictError` tells that it is a link, no archive of this kind, holds files of somebody, is
+    a source or holds one, or that `overwrite` is False; an `AccessDeniedError` that it is
+    read-only.
+    """
+    refuse_sources(target, sources)
+    try:
+        status = target.lstat()
+    except FileNotFoundError:
+        return _everything
+    _refuse_form(target, status.st_mode, folder=folder)
+    if not overwrite:
+        raise existing(target)
+    if not status.st_mode & 0o222:
+        raise _read_only(target)
+    if _is_empty(target, status):
+        return _everything
+    owns, found = None, ""
+    try:
+        owns = kind.claim(target)
+    except PermissionError as error:
+        raise AccessDeniedError(
+            "the target cannot be read", where=shown_path(target), found=error.strerror
+        ) from error
+    except (ComalError, OSError, ValueError) as error:
+        found = error.what if isinstance(error, ComalError) else str(error)
+    if owns is None:
+        if folder:
+            found = f"{found}; it holds " * bool(found) + named(target, lambda _: False)
+        raise ConflictError(
+            "the target is not what would be written there",
+            where=shown_path(target),
+            found=found or "something else",
+            expected=kind.name,
+            hint="remove it yourself, or choose another name",
+        )
+    if folder:
+        _refuse_changing(target)
+        _refuse_strangers(target, owns)
+    return owns
+
+
+def existing(target: Path) -> ConflictError:
+    """The error for a target that is there and may not be replaced."""
+    return ConflictError(
+        "the target exists",
+        where=shown_path(target),
+        hint="pass overwrite=True to replace it, or choose another name",
+    )
+
+
+def refuse_sources(target: Path, sources: Any, *, inside: bool = False) -> None:
+    """Refuse to write over what is read, over a folder that holds it, or into it.
+
+    Sources are a path or URL, what has one as its `href`, or a list of such; anything else passes.
+    The target may lie `inside` of a folder that is read where whoever reads it leaves it out.
+    """
+    real = os.path.realpath(target)
+    for path in _local(sources):
+        what = ""
+        if path == real or _is_same(path, real):
+            what = "the target is the source"
+        elif path.startswith(real + os.sep):
+            what = "the target holds the source"
+        elif not inside and real.startswith(path + os.sep) and os.path.isdir(path):  # noqa: PTH112 - a string
+            what = "the target lies in the source"
+        if what:
+            raise ConflictError(
+                what,
+                where=shown_path(target),
+                found=shown(path, 200),
+                hint="what is read is never replaced; choose another name",
+            )
+
+
+def _local(source: Any) -> Iterator[str]:
+    if isinstance(source, list | tuple):
+        for one in source:
+            yield from _local(one)
+        return
+    if not isinstance(source, str | os.PathLike):
+        source = getattr(source, "href", None)
+        yield from _local(source) if isinstance(source, list | tuple) else ()
+    if isinstance(source, str | os.PathLike):
+        text = os.fsdecode(source).removeprefix("file://")
+        if text and "://" not in text:
+            # What cannot be a path, such as with a NUL, is refused where it is read.
+            with suppress(ValueError):
+                yield os.path.realpath(text)
+
+
+def _is_same(path: str, real: str) -> bool:
+    """Whether two names are links to one file."""
+    with suppress(OSError, ValueError):
+        return Path(path).samefile(real)
+    return False
+
+
+def _refuse_form(target: Path, mode: int, *, folder: bool) -> None:
+    if modes.S_ISLNK(mode):
+        raise ConflictError(
+            "the target is a link",
+            where=shown_path(target),
+            found=shown(os.readlink(target), 200),  # noqa: PTH115 - as it is written
+            hint="name what it leads to, or remove the link",
+        )
+    if folder is modes.S_ISDIR(mode) and (folder or modes.S_ISREG(mode)):
+        return
+    what = "a folder" if modes.S_ISDIR(mode) else "a file" if modes.S_ISREG(mode) else "no file"
+    raise ConflictError(
+        f"the target is {what}",
+        where=shown_path(target),
+        expected="a folder" if folder else "a file",
+        hint="choose another name",
+    )
+
+
+def _is_empty(target: Path, status: os.stat_result) -> bool:
+    if modes.S_ISREG(status.st_mode):
+        return status.st_size == 0
+    with os.scandir(target) as entries:
+        return next(entries, None) is None
+
+
+def _read_only(target: Path) -> AccessDeniedError:
+    return AccessDeniedError(
+        "the target is read-only",
+        where=shown_path(target),
+        hint=f"allow it by chmod u+w {shown_path(target)}, or choose another name",
+    )
+
+
+def _refuse_changing(target: Path) -> None:
+    if state_of(target / CHANGE) == "running":
+        raise ConflictError(
+            "somebody else is changing the target",
+            where=shown_path(target),
+            hint="wait until they are done, or choose another name",
+        )
+
+
+def _refuse_strangers(target: Path, owns: Owns) -> None:
+    found = named(target, owns)
+    if found:
+        raise ConflictError(
+            "the folder holds files that do not belong to the archive",
+            where=shown_path(target),
+            found=found,
+            hint="move them away, or choose another name",
+        )
+
+
+_ELSEWHERE: Final = re.compile(
+    r"\.(?:csv|geojson|jp2|jpe?g|json|mbtiles|nc|parquet|pmtiles|png|taco|tacozip|tiff?|tortilla"
+    r"|vrt|webp|zip)"
+)
+"""Endings that say a format."""
+
+
+def check_ending(target: str | os.PathLike[str], *own: str) -> None:
+    """Refuse a target that is called like another format; other names are the caller's business.
+
+    `own` is what the name may end in, such as ``.tif``; nothing for a folder.
+    """
+    path = local_path(target)
+    ending = path.suffix.lower()
+    if ending not in own and _ELSEWHERE.fullmatch(ending):
+        raise InvalidInputError(
+            "the name of the target says another format",
+            where=shown_path(path),
+            found=ending,
+            expected=" or ".join(own) if own else "the name of a folder",
+            hint="choose another name, or what writes this format",
+        )
+
+
+# -- files, folders and sets ----------------------------------------------------------------------
 
 
 class TargetFile(io.BufferedRandom):
@@ -99,60 +333,18 @@ class TargetFile(io.BufferedRandom):
         """A new folder for files that are only needed meanwhile; gone when the block ends."""
         work = hidden(self.target, WORK)
         self._scope.callback(_discard_quietly, work)
-        with write_errors("cannot make a temporary folder", self.target):
+        with system_errors("cannot make a temporary folder", self.target):
             work.mkdir()
         return work
 
     def spool(self) -> BinaryIO:
         """A nameless temporary file on the same disk, closed and gone when the block ends."""
         self._scope.callback(_discard_quietly, hidden(self.target, SPOOL))
-        with write_errors("cannot make a temporary file", self.path.parent):
+        with system_errors("cannot make a temporary file", self.path.parent):
             raw = _nameless(self.target)
         spooled = io.BufferedRandom(raw, _BUFFER)
         self._scope.callback(_close_quietly, spooled)
         return cast("BinaryIO", spooled)
-
-
-_work: dict[tuple[int, Path], Path] = {}
-
-
-def process_folder(place: Path) -> Path:
-    """A hidden folder for files that are needed no longer than this process lives.
-
-    It is locked and goes when the process ends. Those that killed processes have left in the same
-    place are removed now, as by `clean`.
-    """
-    pid, place = os.getpid(), place.absolute()
-    folder = _work.get((pid, place))
-    if folder is not None and folder.is_dir():
-        return folder
-    with suppress(FileNotFoundError):
-        _clean_work(place)
-    owner = place / f"comal-{pid}-{secrets.token_hex(4)}"
-    folder = hidden(owner, WORK)
-    with ExitStack() as scope:
-        scope.enter_context(locked(owner))
-        with write_errors("cannot make a temporary folder", place):
-            folder.mkdir(0o700)
-        scope.callback(_discard_quietly, folder)
-        atexit.register(_end, pid, scope.pop_all())
-    _work[pid, place] = folder
-    return folder
-
-
-def _clean_work(place: Path) -> None:
-    """Remove what `process_folder` made in a place for processes that were killed."""
-    for left in place.glob(f".comal-*-*.comal-{WORK}"):
-        owner = owner_of(left)
-        if is_free(owner):
-            # Of another user, or another process removes it just now.
-            with suppress(AccessDeniedError, ConflictError, StorageError), locked(owner):
-                pass
-
-
-def _end(pid: int, scope: ExitStack) -> None:
-    if pid == os.getpid():  # and not in a fork of it
-        scope.close()
 
 
 @contextmanager
@@ -191,7 +383,7 @@ def new_file(
         part = hidden(target, PART)
         file = _opened(part, target, scope)
         yield file
-        with write_errors("cannot write", target):
+        with system_errors("cannot write", target):
             _finish(file)
             check()  # it may have come meanwhile
             _publish_file(part, target)
@@ -220,7 +412,7 @@ def _creating(part: Path, target: Path) -> Iterator[None]:
             hint="if nobody is, remove what was found",
         ) from error
     except OSError as error:
-        raise write_error("cannot create", target, error) from error
+        raise of_system(error, "cannot create", shown_path(target), writing=True) from error
 
 
 @contextmanager
@@ -245,7 +437,7 @@ def new_folder(
             part.mkdir()
         scope.callback(_discard_quietly, part)
         yield part
-        with write_errors("cannot write", target):
+        with system_errors("cannot write", target):
             flush_file_system(part)
             publish_folder(part, target, owns, overwrite=overwrite)
 
@@ -320,7 +512,7 @@ class TargetSet:
         with ExitStack() as scope:
             file = _opened(part, self.folder.parent / part.name, scope, keep=True)
             yield file
-            with write_errors("cannot write", file.target):
+            with system_errors("cannot write", file.target):
                 _finish(file)
 
     def rename(self, file: TargetFile, name: str) -> None:
@@ -330,7 +522,7 @@ class TargetSet:
         kind = members[at][1].kind
         members[at] = (name, _Member(kind, False, self.check(name, kind)))
         self._members = dict(members)
-        with write_errors("cannot write", self.target):
+        with system_errors("cannot write", self.target):
             file.path = file.path.rename(self.folder / name)
         file.target = file.target.with_name(name)
 
@@ -348,7 +540,7 @@ class TargetSet:
         gone = [name for name in self._gone if name not in self._members]
         for name, member in self._members.items():
             self.check(name, member.kind, folder=member.folder)
-        with write_errors("cannot write", self.target):
+        with system_errors("cannot write", self.target):
             old = {
                 name: own_files(home / name, member.owns)
                 for name, member in self._members.items()
@@ -518,13 +710,13 @@ class _WatchedFile(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            raise write_error("cannot write", self._target, error) from error
+            raise of_system(
+                error, "cannot write", shown_path(self._target), writing=True
+            ) from error
 
     def truncate(self, size: int | None = None, /) -> int:
-        try:
+        with system_errors("cannot write", self._target):
             return super().truncate(size)
-        except OSError as error:
-            raise write_error("cannot write", self._target, error) from error
 
 
 def _finish(file: TargetFile) -> None:

@@ -33,8 +33,8 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Head, Whole, run
 from comal.progress import Progress
 from comal.storage import Source, StorageConfig, as_source, open_again
-from comal.storage.local import LocalSource
 from comal.storage.replacing import state_of
+from comal.storage.source import LocalSource
 from comal.storage.targetlock import CHANGE
 from comal.tapalcatl import spec
 from comal.tapalcatl.addressing import archive_bounds, column_ranges, tile_range

@@ -22,7 +22,7 @@ from comal.samples.intake import Level, fields_at
 from comal.samples.payloads import Files, Ints, refuse_read
 from comal.samples.tables import Names
 from comal.storage import StorageConfig, href_text, local_path, targets
-from comal.storage.kinds import check_ending
+from comal.storage.targets import check_ending
 from comal.table.columns import one_array, valid_of
 from comal.tortilla import spec
 from comal.tortilla.columns import check_ids, normal

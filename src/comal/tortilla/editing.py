@@ -19,7 +19,14 @@ import numpy as np
 import pyarrow as pa
 
 from comal import names as name_rules
-from comal.errors import InvalidInputError, StorageError, UnsupportedVersionError, counted, shown
+from comal.errors import (
+    InvalidInputError,
+    StorageError,
+    UnsupportedVersionError,
+    counted,
+    shown,
+    system_errors,
+)
 from comal.lazy import pc
 from comal.limits import MIB
 from comal.plan import ByteRange, Head
@@ -27,9 +34,8 @@ from comal.progress import Progress, silent
 from comal.samples.copying import Appender, copy_payloads
 from comal.samples.tables import Names
 from comal.storage import open_source, parse_href
-from comal.storage.kinds import check_ending
 from comal.storage.replacing import NextVersion, changing_file
-from comal.storage.targetlock import write_errors
+from comal.storage.targets import check_ending
 from comal.table.columns import one_array
 from comal.tortilla import spec
 from comal.tortilla.columns import (
@@ -88,7 +94,7 @@ class Edit:
         """Write a footer with these rows, and the header that leads to it."""
         schema = unified([table.schema], shown(self.path.name))
         table = fitted(table, schema)
-        with write_errors("cannot write", self.path):
+        with system_errors("cannot write", self.path):
             file, collection = self._file, self._part.collection
             start = file.seek(0, os.SEEK_END)
             write_footer(file, [table], schema, settings(table.num_rows, {}))

@@ -27,6 +27,7 @@ from comal.errors import (
     StorageError,
     counted,
     shown,
+    system_errors,
     translated,
 )
 from comal.lazy import pc
@@ -36,9 +37,7 @@ from comal.progress import Progress, silent
 from comal.samples.copying import Appender, copy_payloads
 from comal.samples.payloads import Ints, Spans
 from comal.storage import Source, open_source
-from comal.storage.kinds import magic_kind
-from comal.storage.targetlock import write_errors
-from comal.storage.targets import TargetFile, TargetSet, new_set
+from comal.storage.targets import TargetFile, TargetSet, magic_kind, new_set
 from comal.table import ParquetSettings, ParquetTable, Writer, footer_plan, write_table
 from comal.table.columns import numbers_column
 from comal.tortilla import spec, wire
@@ -330,7 +329,7 @@ class Part:
     def out(self) -> Appender:
         """The end of the file, which is opened again where it was closed."""
         if self._out is None:
-            with write_errors("cannot write", self.file.target):
+            with system_errors("cannot write", self.file.target):
                 stream: Any = self.file.path.open("r+b")
             self._out = Appender(stream, self._position)
         return self._out
@@ -344,7 +343,7 @@ class Part:
         """Let go of descriptor and buffer until more is written."""
         if self._out is not None:
             self._position = self._out.position
-            with write_errors("cannot write", self.file.target):
+            with system_errors("cannot write", self.file.target):
                 self._out.file.close()
             self._out = None
 

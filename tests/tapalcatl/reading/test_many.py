@@ -17,7 +17,7 @@ from comal import tapalcatl
 from comal.errors import ComalError, InvalidInputError, InvalidMetadataError, LimitExceededError
 from comal.limits import Limits
 from comal.storage import CountingSource, open_source
-from comal.storage.local import HeldFile
+from comal.storage.source import HeldFile
 from comal.tapalcatl import TileSet
 from comal.tapalcatl.reading import archives, index
 from tests.servers.http import HttpServer

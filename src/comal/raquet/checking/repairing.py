@@ -47,8 +47,7 @@ from comal.raquet.writing.job import tile_statistics
 from comal.raquet.writing.layout import RowGroup, write_parquet
 from comal.raster.values import valid_mask
 from comal.storage import Source, StorageConfig, open_source
-from comal.storage.kinds import check_ending, refuse_sources
-from comal.storage.targets import local_path, new_file
+from comal.storage.targets import check_ending, local_path, new_file, refuse_sources
 
 Ints = npt.NDArray[np.int64]
 _CACHE = 64 * MIB

@@ -32,7 +32,7 @@ from comal.raquet.reading.tilefile import (
 from comal.raquet.spec import Band, Metadata
 from comal.raquet.times import TimeAxis, axis_of
 from comal.storage import Source
-from comal.storage.local import HeldFile, held
+from comal.storage.source import HeldFile, held
 from comal.table import ParquetTable
 from comal.table.pages import OneValueReader
 

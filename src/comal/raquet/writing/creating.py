@@ -42,9 +42,8 @@ from comal.raster.describing import crs_label, file_of
 from comal.raster.gridding import outline
 from comal.raster.values import stored_nodata
 from comal.raster.warping import MASK_BAND
-from comal.storage.kinds import Kind, check_ending
 from comal.storage.targetlock import Owns
-from comal.storage.targets import TargetFile
+from comal.storage.targets import Kind, TargetFile, check_ending
 from comal.table.footer import footer_plan
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Any

@@ -33,7 +33,7 @@ from comal.plan import Piece, run
 from comal.progress import Progress, silent
 from comal.samples.payloads import Payloads, Spans
 from comal.storage import Source, StorageConfig, open_source, targets
-from comal.storage.kinds import refuse_sources
+from comal.storage.targets import refuse_sources
 from comal.table import ParquetTable, write_table
 from comal.table.columns import numbers_column
 from comal.taco import spec

@@ -24,7 +24,7 @@ from comal.plan import ByteRange, Piece, Wanted
 from comal.samples.payloads import Ints, Spans
 from comal.storage import Source
 from comal.storage.coalesce import Merged, coalesce
-from comal.storage.source import SourceWrapper
+from comal.storage.wrappers import SourceWrapper
 from comal.ziparchive import STORE, extracted, wire
 from comal.ziparchive.directory import slices
 from comal.ziparchive.headermaking import checksums

@@ -28,7 +28,7 @@ from comal.errors import (
     Problem,
     counted,
     shown,
-    translated,
+    system_errors,
 )
 from comal.geo.times import parse_instant
 from comal.plan import ByteRange
@@ -36,8 +36,7 @@ from comal.progress import Progress, telling
 from comal.public import warn
 from comal.samples.payloads import Files
 from comal.storage import StorageConfig, open_source, targets
-from comal.storage.kinds import refuse_sources
-from comal.storage.local import ERRORS
+from comal.storage.targets import refuse_sources
 from comal.taco import spec, wire
 from comal.taco.copying.foreign import check_foreign
 from comal.taco.copying.gather import check_links, levels_from, pick, view_levels
@@ -428,7 +427,7 @@ def _checked_folder(root: str, levels: Levels) -> Levels:
     found: list[str] = []
     links: list[str] = []
     plain = True
-    with translated(ERRORS, "cannot list", where=shown(root, 200)):
+    with system_errors("cannot list", root, writing=False):
         for name, entry in files_below(f"{root}/{spec.DATA}"):
             found.append(name)
             if not entry.is_file(follow_symlinks=False):

@@ -21,7 +21,7 @@ from comal import names
 from comal.errors import InvalidInputError, StorageError, counted, shown
 from comal.public import guarded_class
 from comal.samples.tables import arrow_table
-from comal.storage import local_path, targets
+from comal.storage import local_path
 from comal.taco import spec
 from comal.taco.model.columns import check_key, column, described, normal_table, normal_type
 from comal.taco.model.levels import bad_id
@@ -109,9 +109,9 @@ class Sample:
         return f"Sample({self.id!r}, {self.type}, {counted(len(self.metadata), 'field')})"
 
     def _spill(self, data: bytes, temp_dir: str | os.PathLike[str]) -> None:
-        folder = targets.process_folder(local_path(temp_dir, "the folder for temporary files"))
+        folder = local_path(temp_dir, "the folder for temporary files")
         try:
-            descriptor, path = tempfile.mkstemp(dir=folder)
+            descriptor, path = tempfile.mkstemp(prefix="comal-", dir=folder)
         except OSError as error:
             raise _no_temporary(error, str(folder)) from error
         self._remove = weakref.finalize(self, _unlink, path, os.getpid())

@@ -27,7 +27,7 @@ from comal.public import warn
 from comal.samples.filters import Filter
 from comal.storage import Source
 from comal.storage.httpwire import PAGE, PAGE_HINT, is_page
-from comal.storage.local import bind
+from comal.storage.source import bind
 from comal.table import ParquetTable
 from comal.taco import spec, wire
 from comal.taco.reading.level import Level

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from comal import strictjson
-from comal.errors import ComalError, InvalidInputError, translated
+from comal.errors import ComalError, InvalidInputError, system_errors, translated
 from comal.limits import MIB
 from comal.parallel import results
 from comal.progress import Progress, silent
@@ -34,7 +34,6 @@ from comal.samples.copying import STREAM_BYTES, blocks
 from comal.samples.payloads import Files, Ints, Payloads
 from comal.storage import targets
 from comal.storage.manyfiles import changed_size, opened
-from comal.storage.targetlock import write_errors
 from comal.storage.targets import TargetFile
 from comal.table import ParquetSettings, Writer, write_table
 from comal.taco import spec, wire
@@ -480,7 +479,7 @@ def _create(target: str) -> int:
 
 
 def _writing(where: object) -> AbstractContextManager[None]:
-    return write_errors("cannot write", where)
+    return system_errors("cannot write", where)
 
 
 @contextmanager

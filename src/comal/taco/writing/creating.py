@@ -20,8 +20,7 @@ from comal.plan import run
 from comal.progress import Progress, silent
 from comal.samples.payloads import Ints, Payloads, refuse_read
 from comal.storage import open_source, targets
-from comal.storage.kinds import check_ending
-from comal.storage.targets import TargetSet
+from comal.storage.targets import TargetSet, check_ending
 from comal.taco import spec, wire
 from comal.taco.model.collection import Taco, extent_of
 from comal.taco.model.levels import Level, Levels, check_pit, check_twins, flat, select

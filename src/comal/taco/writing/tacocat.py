@@ -20,11 +20,11 @@ from comal.errors import (
     InvalidMetadataError,
     NotThisFormatError,
     shown,
+    system_errors,
     translated,
 )
 from comal.limits import MIB
 from comal.storage import open_source, several, targets
-from comal.storage.targetlock import write_errors
 from comal.table import ParquetSettings
 from comal.taco import spec, wire
 from comal.taco.model.collection import united
@@ -273,7 +273,7 @@ def _write(
     how: ParquetSettings,
 ) -> None:
     document = merged_collection(members)
-    with write_errors("cannot write", made.target), ExitStack() as scope:
+    with system_errors("cannot write", made.target), ExitStack() as scope:
         tree = file = None
         if form != "binary":
             tree = made.add(spec.TACOCAT_FOLDER, INDEX_FOLDER, folder=True)

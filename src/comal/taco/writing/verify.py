@@ -20,8 +20,8 @@ from comal.errors import InvalidMetadataError, counted, shown
 from comal.plan import Head, run
 from comal.samples.payloads import Ints, is_run
 from comal.storage import open_source
-from comal.storage.kinds import Kind, file_kind, magic_kind
 from comal.storage.targetlock import Owns
+from comal.storage.targets import Kind, file_kind, magic_kind
 from comal.table import ParquetTable
 from comal.taco import spec, wire
 from comal.ziparchive import Directory

@@ -34,7 +34,7 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Head
 from comal.progress import Progress, silent
 from comal.storage import open_source, parse_href
-from comal.storage.kinds import check_ending
+from comal.storage.targets import check_ending
 from comal.tapalcatl.containers.base import (
     UNKNOWN_TIME,
     Square,

@@ -30,13 +30,13 @@ from comal.errors import (
     ObjectNotFoundError,
     StorageError,
     shown,
+    system_errors,
     translated,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.storage.kinds import Kind
 from comal.storage.location import parse_href
-from comal.storage.targetlock import Owns, write_errors
-from comal.storage.targets import new_folder
+from comal.storage.targetlock import Owns
+from comal.storage.targets import Kind, new_folder
 from comal.tapalcatl.containers.base import Square, TileIndex, Tiles, TileSource, empty_tiles
 from comal.tapalcatl.containers.content import hinted, json_values, metadata_of
 from comal.tapalcatl.containers.survey import Choice, Pyramid, TileSink
@@ -227,12 +227,12 @@ def folder_sink(
     with new_folder(path, overwrite, _KIND, source) as folder:
 
         def add(tiles: Tiles) -> None:
-            with write_errors("cannot write", path):
+            with system_errors("cannot write", path):
                 _write(os.fspath(folder), tiles, scheme, made)
 
         yield add
         values = json_values(found.metadata, choice.ext if len(choice.exts) == 1 else None)
-        with write_errors("cannot write", path):
+        with system_errors("cannot write", path):
             (folder / _METADATA).write_text(json.dumps(values, indent=1) + "\n")
 
 

@@ -29,9 +29,8 @@ from comal.errors import (
     translated,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.storage.kinds import file_kind
 from comal.storage.location import parse_href
-from comal.storage.targets import new_file
+from comal.storage.targets import file_kind, new_file
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource, empty_tiles
 from comal.tapalcatl.containers.content import hinted, mbtiles_rows, metadata_of
 from comal.tapalcatl.containers.survey import Choice, Pyramid, TileSink

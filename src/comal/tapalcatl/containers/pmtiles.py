@@ -26,8 +26,7 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.parallel import ByteCache
 from comal.plan import ByteRange, Head
 from comal.storage import Source, open_source
-from comal.storage.kinds import magic_kind
-from comal.storage.targets import new_file
+from comal.storage.targets import magic_kind, new_file
 from comal.strictjson import loads
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource, empty_tiles
 from comal.tapalcatl.containers.content import json_values, metadata_of

@@ -27,8 +27,7 @@ from comal.errors import (
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import run
 from comal.storage import Source, open_again
-from comal.storage.local import HeldFile, LocalSource, held
-from comal.storage.source import ObjectInfo, same_version
+from comal.storage.source import HeldFile, LocalSource, ObjectInfo, held, same_version
 from comal.tapalcatl.layout import ArchiveLayout, InArchive
 from comal.tapalcatl.reading.index import TAIL, ArchiveIndex, entry_table, index_plan, near_index
 from comal.tapalcatl.spec import Headers, Tile, TileSetMetadata

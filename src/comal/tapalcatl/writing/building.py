@@ -20,14 +20,13 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
-from comal.errors import ComalError, InvalidInputError
+from comal.errors import ComalError, InvalidInputError, system_errors
 from comal.parallel import results, width
 from comal.plan import run
 from comal.progress import Progress, silent
 from comal.public import takes, warn
 from comal.storage import open_source
-from comal.storage.kinds import check_ending
-from comal.storage.targetlock import write_errors
+from comal.storage.targets import check_ending
 from comal.tapalcatl.addressing import Generation1, Template, tilejson_files
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource, concatenated, no_tiles
 from comal.tapalcatl.containers.export import opened
@@ -240,7 +239,7 @@ class _Job:
             )
         metadata = self._finished(done)
         if isinstance(self.arrangement, TreeLayout) and not self.place.name:
-            with write_errors("cannot write", self.place.target):
+            with system_errors("cannot write", self.place.target):
                 (self.place.tree / META).write_bytes(tileset_json(metadata))
         return Built(
             out,
@@ -336,7 +335,7 @@ def _write_tilejson(place: Workplace, said: TileSetMetadata, made: Built, addres
     found = TileSetMetadata(
         formats=made.formats, min_zoom=made.min_zoom, max_zoom=made.max_zoom, bounds=made.bounds
     )
-    with write_errors("cannot write", place.target):
+    with system_errors("cannot write", place.target):
         for key, data in tilejson_files(said, found, address).items():
             path = place.tree / key
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -613,7 +612,7 @@ def _write_file(path: str, pieces: list[Any], folders: set[str]) -> int:
         finally:
             os.close(descriptor)
     except OSError:
-        with write_errors("cannot write", path):
+        with system_errors("cannot write", path):
             raise
 
 
@@ -621,11 +620,11 @@ def _write_file(path: str, pieces: list[Any], folders: set[str]) -> int:
 def new_archive(path: Path) -> Iterator[BinaryIO]:
     """A file that gets its name when it is complete; within a folder that is nobody else's."""
     part = path.with_name(f".{path.name}.part")
-    with write_errors("cannot write", path):
+    with system_errors("cannot write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
-        with write_errors("cannot write", path):
+        with system_errors("cannot write", path):
             with os.fdopen(descriptor, "r+b", buffering=0) as file:
                 yield file
             part.replace(path)

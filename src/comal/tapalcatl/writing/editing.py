@@ -21,13 +21,15 @@ from comal.errors import (
     ObjectNotFoundError,
     UnsupportedVersionError,
     shown,
+    shown_path,
+    system_errors,
 )
 from comal.plan import ByteRange, Piece, Tail, Wanted, run
 from comal.progress import Progress, silent
 from comal.storage import open_source
-from comal.storage.location import parse_href, shown_path
+from comal.storage.location import parse_href
 from comal.storage.replacing import Change, NextVersion, changing_file, changing_files, state_of
-from comal.storage.targetlock import CHANGE, write_errors
+from comal.storage.targetlock import CHANGE
 from comal.storage.targets import local_path
 from comal.tapalcatl.addressing import Generation1, Template, archive_bounds, union
 from comal.tapalcatl.containers.survey import dealt, extents_of, grown
@@ -72,7 +74,7 @@ class ArchiveEdit:
     def stored(self) -> StoredDirectory:
         """The directory as it is now."""
         if self._stored is None:
-            with write_errors("cannot read", self.path):
+            with system_errors("cannot read", self.path):
                 self._stored = run(stored_directory_plan(), self._fetch)
         return self._stored
 
@@ -108,7 +110,7 @@ class ArchiveEdit:
     def commit_comment(self, comment: bytes) -> None:
         """Give the archive another comment."""
         end, file = self.stored.end, self._version.file()
-        with write_errors("cannot write", self.path):
+        with system_errors("cannot write", self.path):
             os.ftruncate(file.fileno(), end.stop)
             file.seek(end.stop)
             records = zip_wire.end_records(

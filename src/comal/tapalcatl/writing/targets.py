@@ -12,20 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from comal.errors import ComalError, InvalidInputError
+from comal.errors import ComalError, InvalidInputError, shown_path, system_errors
 from comal.storage import href_text
-from comal.storage.kinds import Kind, check_target, file_kind
-from comal.storage.location import shown_path
-from comal.storage.targetlock import (
-    BUILD,
-    Owns,
-    discard,
-    flush_file_system,
-    hidden,
-    locked,
-    write_errors,
-)
-from comal.storage.targets import new_file, publish_folder, target_of
+from comal.storage.targetlock import BUILD, Owns, discard, flush_file_system, hidden, locked
+from comal.storage.targets import Kind, check_target, file_kind, new_file, publish_folder, target_of
 from comal.tapalcatl.addressing import Generation1
 from comal.tapalcatl.containers.survey import Dealt
 from comal.tapalcatl.spec import META
@@ -151,7 +141,7 @@ def workplace(
         going_on = _prepare(folder, fingerprint, target)
         try:
             yield Workplace(folder / _TREE, target, going_on)
-            with write_errors("cannot write", target):
+            with system_errors("cannot write", target):
                 if durable:
                     flush_file_system(folder)
                 # From here on the old tree may stand in there, which no build goes on with.
@@ -187,7 +177,7 @@ def _tell(error: BaseException, folder: Path, target: Path) -> None:
 
 
 def _prepare(folder: Path, fingerprint: bytes, target: Path) -> bool:
-    with write_errors("cannot create", target):
+    with system_errors("cannot create", target):
         note = folder / _BUILD
         if fingerprint and note.is_file() and note.read_bytes() == fingerprint:
             for part in folder.rglob(".*.part"):
