@@ -546,7 +546,7 @@ def _translated(what: str, location: Location) -> Iterator[None]:
 
 def _of_system(error: OSError, what: str, location: Location) -> ComalError:
     if isinstance(error, FileNotFoundError):
-        what = "no such file or folder"
+        return ObjectNotFoundError("no such file or folder", where=location.label)
     return of_system(error, what, location.label)
 
 

@@ -32,8 +32,7 @@ from comal.raquet.writing.accumulating import BandSums
 from comal.raquet.writing.creating import PARTS, RAQUET, Written, write_rows
 from comal.raquet.writing.layout import RowGroup, lowest_zoom, row_groups
 from comal.raster.gridding import Footprint, extent, outline_of
-from comal.storage.kinds import check_ending
-from comal.storage.targets import new_file
+from comal.storage.targets import check_ending, new_file
 
 Ints = npt.NDArray[np.int64]
 Path_ = str | os.PathLike[str]
