@@ -3,118 +3,105 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from email.utils import formatdate
 
 import pytest
 
 from comal.errors import ShortReadError, StorageError
 from comal.parallel import side_by_side
-from comal.storage import StorageConfig
-from comal.storage.remote import (
-    Clock,
-    TransientError,
-    Tries,
-    parse_retry_after,
-    passes,
-    retrying,
-)
+from comal.storage import StorageConfig, remote
+from comal.storage.remote import TransientError, parse_retry_after, passes, retrying
+
+SERVER_ASKS = [(0.0, 0.2), (7.0, 7.0), (30.0, 30.0), (999.0, 30.0)]
 
 
-@dataclass
 class FakeTime:
-    now: float = 1000.0
-    slept: list[float] = field(default_factory=list)
-    luck: float = 1.0
+    """Instead of the clock, of pauses and of chance, which is as high as `luck` allows."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.luck = 1000.0, 1.0
+        self.slept: list[float] = []
+        self.calls: list[float] = []
+        monkeypatch.setattr("comal.storage.remote.time.monotonic", lambda: self.now)
+        monkeypatch.setattr(remote, "pause", self.sleep)
+        monkeypatch.setattr(remote, "_random", self)
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.now += seconds
 
-    @property
-    def clock(self) -> Clock:
-        return Clock(lambda: self.now, self.sleep, lambda low, high: low + (high - low) * self.luck)
+    def uniform(self, low: float, high: float) -> float:
+        return low + (high - low) * self.luck
+
+    def run(self, *errors: TransientError, size: int = 0, **settings: float) -> str:
+        """An operation that fails with each of these errors before it succeeds."""
+        left = list(errors)
+
+        def operation(deadline: float) -> str:
+            self.calls.append(deadline)
+            if left:
+                raise left.pop(0)
+            return "done"
+
+        config = StorageConfig(**settings)  # type: ignore[arg-type]  # numbers by name
+        return retrying(config, "s3://b/k", size, operation)
 
 
-def failing(*errors: TransientError) -> tuple[list[float], object]:
-    left = list(errors)
-    calls: list[float] = []
-
-    def operation(deadline: float) -> str:
-        calls.append(deadline)
-        if left:
-            raise left.pop(0)
-        return "done"
-
-    return calls, operation
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
+    return FakeTime(monkeypatch)
 
 
-def tries(time: FakeTime, **settings: float) -> Tries:
-    config = StorageConfig(**settings)  # type: ignore[arg-type]  # numbers by name
-    return Tries(config, "s3://b/k", 0, time.clock)
+@pytest.mark.parametrize("luck", [0.0, 0.5, 1.0])
+def test_pauses_double_up_to_a_limit_and_are_random(fake: FakeTime, luck: float) -> None:
+    fake.luck = luck
+    assert fake.run(*[TransientError("503")] * 9, tries=10) == "done"
+    assert fake.slept == [luck * most for most in (0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 8.0, 8.0, 8.0)]
+    assert fake.calls == [1060.0] * 10
 
 
-def test_pauses_double() -> None:
-    time = FakeTime()
-    calls, operation = failing(*[TransientError("503")] * 3)
-    assert retrying(tries(time), operation) == "done"  # type: ignore[arg-type]
-    assert time.slept == [0.2, 0.4, 0.8]
-    assert calls == [1060.0] * 4
-
-
-def test_pauses_are_limited() -> None:
-    time = FakeTime()
-    _, operation = failing(*[TransientError("503")] * 9)
-    retrying(tries(time, tries=10), operation)  # type: ignore[arg-type]
-    assert time.slept == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 8.0, 8.0, 8.0]
-
-
-def test_pauses_may_be_nothing() -> None:
-    time = FakeTime(luck=0.0)
-    _, operation = failing(*[TransientError("503")] * 3)
-    retrying(tries(time), operation)  # type: ignore[arg-type]
-    assert time.slept == [0.0, 0.0, 0.0]
-
-
-@pytest.mark.parametrize(("asked", "slept"), [(0.0, 0.2), (7.0, 7.0), (30.0, 30.0), (999.0, 30.0)])
-def test_the_server_may_ask_for_a_pause(asked: float, slept: float) -> None:
-    time = FakeTime()
-    _, operation = failing(TransientError("503", status=503, retry_after=asked))
-    retrying(tries(time), operation)  # type: ignore[arg-type]
-    assert time.slept == [slept]
+@pytest.mark.parametrize(("asked", "slept"), SERVER_ASKS)
+def test_the_server_may_ask_for_a_pause(fake: FakeTime, asked: float, slept: float) -> None:
+    fake.run(TransientError("503", status=503, retry_after=asked))
+    assert fake.slept == [slept]
 
 
 @pytest.mark.parametrize(("short", "kind"), [(False, StorageError), (True, ShortReadError)])
-def test_given_up_after_four_tries(short: bool, kind: type[StorageError]) -> None:
-    time = FakeTime()
-    calls, operation = failing(*[TransientError("status 503", status=503, short=short)] * 4)
+def test_given_up_after_four_tries(fake: FakeTime, short: bool, kind: type[StorageError]) -> None:
     with pytest.raises(StorageError) as caught:
-        retrying(tries(time), operation)  # type: ignore[arg-type]
+        fake.run(*[TransientError("status 503", status=503, short=short)] * 4)
     assert type(caught.value) is kind
     assert caught.value.fields == {"tries": 4, "status": 503}
     assert "s3://b/k" in str(caught.value)
-    assert len(calls) == 4
+    assert len(fake.calls) == 4
 
 
-def test_given_up_when_the_time_is_over() -> None:
-    time = FakeTime()
-    calls, operation = failing(*[TransientError("503", retry_after=25.0)] * 4)
+def test_given_up_when_the_time_is_over(fake: FakeTime) -> None:
     with pytest.raises(StorageError, match="3 tries"):
-        retrying(tries(time), operation)  # type: ignore[arg-type]
-    assert time.slept == [25.0, 25.0]
-    assert len(calls) == 3
+        fake.run(*[TransientError("503", retry_after=25.0)] * 4)
+    assert fake.slept == [25.0, 25.0]
+    assert len(fake.calls) == 3
+
+
+def test_a_large_request_has_more_time(fake: FakeTime) -> None:
+    fake.run(size=30_000, total_timeout=60.0, slowest=1000)
+    assert fake.calls == [1090.0]
 
 
 def test_given_up_when_nobody_waits() -> None:
     waiting = threading.Event()
-    calls, operation = failing(*[TransientError("503")] * 4)
+    calls: list[float] = []
     given_up: list[StorageError] = []
+
+    def operation(deadline: float) -> None:
+        calls.append(deadline)
+        raise TransientError("503")
 
     def patient() -> None:
         config = StorageConfig(backoff_first=1e6, backoff_limit=1e6, total_timeout=1e7)
         waiting.set()
         try:
-            retrying(Tries(config, "s3://b/k"), operation)  # type: ignore[arg-type]
+            retrying(config, "s3://b/k", 0, operation)
         except StorageError as error:
             given_up.append(error)
 
@@ -128,18 +115,12 @@ def test_given_up_when_nobody_waits() -> None:
     assert len(calls) <= 2
 
 
-def test_a_large_request_has_more_time() -> None:
-    time = FakeTime()
-    config = StorageConfig(total_timeout=60.0, slowest=1000)
-    assert Tries(config, "", 30_000, time.clock).deadline == 1090.0
-
-
 def test_other_errors_pass() -> None:
     def operation(deadline: float) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        retrying(tries(FakeTime()), operation)
+        retrying(StorageConfig(), "", 0, operation)
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,12 @@ from comal.errors import (
     shown,
 )
 from comal.parallel import PerProcess
-from comal.plan import ByteRange, Head, Tail, Whole
+from comal.plan import ByteRange, Head, Tail
 from comal.storage.config import StorageConfig
 from comal.storage.http import HttpTransport
 from comal.storage.httpwire import answer_span
 from comal.storage.location import Location, no_secrets
-from comal.storage.remote import Ask, RemoteSource, Reply, Transport, Tries, retrying
+from comal.storage.remote import Ask, RemoteSource, Reply, Transport, retrying
 from comal.storage.source import ObjectInfo
 from comal.storage.stores import (
     OWN_CLIENT,
@@ -147,8 +147,7 @@ class CloudTransport(Transport):
         """Names directly below a prefix; prefixes end in ``/``."""
         with _no_secrets(location, self.config):
             store = networked_store(location, self.config)
-            tries = Tries(self.config, location)
-            listed = retrying(tries, lambda _: _list(store, location))
+            listed = retrying(self.config, location, 0, lambda _: _list(store, location))
         skipped = len(location.path) + 1 if location.path else 0
         names = [prefix[skipped:] + "/" for prefix in listed["common_prefixes"]]
         names += [entry["path"][skipped:] for entry in listed["objects"]]
@@ -234,9 +233,7 @@ class CloudTransport(Transport):
         """What obstore reads by itself."""
         store = networked_store(ask.location, self.config)
         most = self.config.max_request
-        size = min(ask.want.limit, most) if isinstance(ask.want, Whole) else ask.want.size
-        tries = Tries(self.config, ask.location, size)
-        return retrying(tries, lambda _: read(store, ask, most))
+        return retrying(self.config, ask.location, ask.size(most), lambda _: read(store, ask, most))
 
 
 @contextmanager
@@ -364,13 +361,12 @@ class Signer:
         if token is not None:
             until = min(until, token.until)
             headers = (*headers, ("Authorization", f"Bearer {token.value}"))
-        tries = Tries(self._config, location)
 
-        def sign() -> str:
+        def sign(_: float) -> str:
             with store_errors(Ask(location, Head(0), None), last=True):
                 return addresses(location.path)
 
-        parts = urlsplit(retrying(tries, lambda _: sign()))
+        parts = urlsplit(retrying(self._config, location, 0, sign))
         if parts.scheme == "http" and not self._http:
             raise InvalidInputError(
                 "the endpoint of the store has no TLS",

@@ -42,7 +42,6 @@ from comal.storage.remote import (
     Reply,
     TransientError,
     Transport,
-    Tries,
     parse_retry_after,
     passes,
     retrying,
@@ -113,10 +112,8 @@ class HttpTransport(Transport):
 
     def get(self, ask: Ask) -> Reply:
         """Make one request; a `Whole` may be answered by its first `max_request` bytes."""
-        want, most = ask.want, self.config.max_request
-        size = min(want.limit, most) if isinstance(want, Whole) else want.size
-        tries = Tries(self.config, ask.location, size)
-        return retrying(tries, lambda deadline: self._get(ask, deadline))
+        size = ask.size(self.config.max_request)
+        return retrying(self.config, ask.location, size, lambda deadline: self._get(ask, deadline))
 
     def takes_many(self, location: Location) -> bool | None:
         """Whether `get_many` is of use for an object; None when its first call will tell."""
@@ -137,10 +134,13 @@ class HttpTransport(Transport):
         # A server may also fail, hang up or fall silent at many ranges.
         most = min(self.config.tries, _TRIAL_TRIES) if trial else self.config.tries
         config, spans = replace(self.config, tries=most), [_span(ask) for ask in asks]
-        tries = Tries(config, asks[0].location, sum(size for _, size in spans))
+        size = sum(size for _, size in spans)
         try:
             replies = retrying(
-                tries, lambda deadline: self._get_many(asks[0], spans, way, deadline)
+                config,
+                asks[0].location,
+                size,
+                lambda deadline: self._get_many(asks[0], spans, way, deadline),
             )
             if replies is not None:
                 _shown[origin] = True
@@ -286,9 +286,18 @@ class HttpTransport(Transport):
     def _follow(
         self, location: Location, headers: dict[str, str], deadline: float
     ) -> urllib3.BaseHTTPResponse:
-        response = self._moved_to(location, headers, deadline)
-        if response is not None:
-            return response
+        """The answer of the object's own address, or of where redirects lead from it.
+
+        Hosts of large files redirect each request to a signed address; asking them each time
+        would double the requests. So an address that answered is asked first while that is new.
+        """
+        way = self._settled(location)
+        if way.at is not location:
+            response = self._send(way, self._headers(way.at, location, headers), deadline)
+            if response.status in _SETTLED:
+                return response
+            _dismiss(response, location)
+            self._moved.pop(location.href, None)
         way = _Way(location, self.least)
         for _ in range(self.config.max_redirects + 1):
             at = way.at
@@ -315,23 +324,6 @@ class HttpTransport(Transport):
         if self.config.linked(at) is not None:
             return _Way(at, ANY)
         return _Way(at, max(way.least, kind, self.least, PRIVATE))
-
-    def _moved_to(
-        self, location: Location, headers: dict[str, str], deadline: float
-    ) -> urllib3.BaseHTTPResponse | None:
-        """The answer from where a redirect led before, while that is still good.
-
-        Hosts of large files redirect each request to a signed address; asking them each time
-        would double the requests.
-        """
-        way = self._settled(location)
-        if way.at is not location:
-            response = self._send(way, self._headers(way.at, location, headers), deadline)
-            if response.status in _SETTLED:
-                return response
-            _dismiss(response, location)
-        self._moved.pop(location.href, None)
-        return None
 
     def _settled(self, location: Location) -> _Way:
         """The address that answered last, which a redirect may have led to."""
@@ -454,12 +446,8 @@ def _closing(
 
 def _dismiss(response: urllib3.BaseHTTPResponse, location: Location) -> None:
     """Be done with an answer that is of no use."""
-    try:
-        with _network_errors(location):
-            _drain(response)
-    finally:
-        response.close()
-        response.release_conn()
+    with _closing(response, location):
+        _drain(response)
 
 
 def _drain(response: urllib3.BaseHTTPResponse) -> None:

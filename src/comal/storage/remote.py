@@ -15,14 +15,15 @@ from copy import copy
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
+from itertools import count
 from typing import Self, TypeVar
 
 import numpy as np
 
-from comal.errors import ComalError, ShortReadError, StorageError, shown
+from comal.errors import ComalError, ShortReadError, StorageError, counted, shown
 from comal.parallel import pause, shared_threads, side_by_side, stopped
 from comal.plan import ByteRange, Head, Piece, Tail, Wanted, Whole
-from comal.storage.coalesce import Merged, bundled, coalesce, scatter
+from comal.storage.coalesce import bundled, coalesce, scatter
 from comal.storage.config import StorageConfig
 from comal.storage.location import Location
 from comal.storage.source import ObjectInfo, Pins, Source, check_wanted, report, span_of
@@ -46,6 +47,10 @@ class Ask:
     location: Location
     want: Wanted
     known: ObjectInfo | None
+
+    def size(self, most: int) -> int:
+        """Bytes of the answer at most; a `Whole` may be answered by its first `most`."""
+        return min(self.want.limit, most) if isinstance(self.want, Whole) else self.want.size
 
 
 class Transport(ABC):
@@ -93,10 +98,27 @@ class RemoteSource(Source):
 
     def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
         """One piece for each of `wanted`, in their order."""
-        batch = _Batch(self, wanted)
-        pieces = batch.pieces(self._run(batch.asks))
-        rest = _rest(wanted, pieces)
-        return _joined(pieces, rest, self.fetch(list(rest.values()))) if rest else pieces
+        by_href: dict[str, dict[int, Wanted]] = {}
+        for index, want in enumerate(wanted):
+            by_href.setdefault(want.href, {})[index] = want
+        groups = []
+        for href, some in by_href.items():
+            location = self.resolve(href)
+            groups.append(_Group(location, self.pins.get(location.href), some, self.config))
+        replies = iter(self._run([ask for group in groups for ask in group.asks]))
+        found: dict[int, Piece] = {}
+        for group in groups:
+            found |= group.pieces([next(replies) for _ in group.asks])
+        # What is missing of large objects that were wanted whole before their size was known.
+        rest = {
+            index: ByteRange(piece.end, piece.total - piece.end, wanted[index].href)
+            for index, piece in found.items()
+            if isinstance(wanted[index], Whole) and piece.end < piece.total
+        }
+        for index, more in zip(rest, self.fetch(list(rest.values())) if rest else (), strict=True):
+            first = found[index]
+            found[index] = Piece(first.data + more.data, first.offset, first.total)
+        return [found[index] for index in range(len(wanted))]
 
     def stat(self, href: str = "") -> ObjectInfo:
         """Size and version of an object, from memory if it was asked before."""
@@ -116,12 +138,9 @@ class RemoteSource(Source):
 
     def _asked(self, asks: Sequence[Ask]) -> list[Reply] | None:
         """The answers to ranges that go together; None where each is to be asked alone."""
-        if len(asks) == 1:
-            _report(asks[0], self.config.max_request)
-            replies: list[Reply] | None = [self.transport.get(asks[0])]
-        else:
-            _report_many(asks)
-            replies = self.transport.get_many(asks)
+        _report(asks, self.config.max_request)
+        alone = len(asks) == 1
+        replies = [self.transport.get(asks[0])] if alone else self.transport.get_many(asks)
         for reply in replies or ():
             self.pins.check(reply.info, asks[0].location)
         return replies
@@ -166,77 +185,53 @@ class RemoteSource(Source):
                 found.update(zip(job, replies, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
 class _Group:
-    """Ranges of one object that were merged, and the requests they became."""
+    """Which requests the wanted ranges of one object become, and which pieces their answers."""
 
-    indexes: list[int]
-    offsets: np.ndarray[tuple[int], np.dtype[np.int64]]
-    sizes: np.ndarray[tuple[int], np.dtype[np.int64]]
-    merged: Merged
-    first: int
-    total: int | None
-
-
-class _Batch:
-    """Which requests some wanted ranges become, and which pieces their answers become."""
-
-    def __init__(self, source: RemoteSource, wanted: Sequence[Wanted]) -> None:
-        self._wanted = wanted
-        self._config = source.config
+    def __init__(
+        self,
+        location: Location,
+        known: ObjectInfo | None,
+        wanted: dict[int, Wanted],
+        config: StorageConfig,
+    ) -> None:
         self.asks: list[Ask] = []
-        self._groups: list[_Group] = []
-        self._single: dict[int, int] = {}
-        by_href: dict[str, list[int]] = {}
-        for index, want in enumerate(wanted):
-            by_href.setdefault(want.href, []).append(index)
-        for href, indexes in by_href.items():
-            location = source.resolve(href)
-            self._plan(location, source.pins.get(location.href), indexes)
-
-    def _plan(self, location: Location, known: ObjectInfo | None, indexes: list[int]) -> None:
+        self._total = known.size if known is not None else None
+        self._single: dict[int, Wanted] = {}
         spans: dict[int, tuple[int, int]] = {}
-        for index in indexes:
-            want = self._wanted[index]
+        for index, want in wanted.items():
             check_wanted(want, location)
             if known is not None:
                 spans[index] = span_of(want, known.size, location)
             elif isinstance(want, ByteRange) and want.size:
                 spans[index] = want.offset, want.size
             else:
-                self._single[index] = len(self.asks)
+                self._single[index] = want
                 empty = isinstance(want, ByteRange)
                 self.asks.append(Ask(location, Head(0) if empty else want, known))
-        if spans:
-            self._merge(location, known, spans)
+        self._ranges = list(spans)
+        table = np.array(list(spans.values()), np.int64).reshape(-1, 2)
+        self._offsets, self._sizes = table[:, 0], table[:, 1]
+        self._merged = coalesce(self._offsets, self._sizes, config.coalesce_gap, config.max_request)
+        merged = zip(self._merged.starts.tolist(), self._merged.sizes.tolist(), strict=True)
+        self.asks += [Ask(location, ByteRange(start, size), known) for start, size in merged]
 
-    def _merge(
-        self, location: Location, known: ObjectInfo | None, spans: dict[int, tuple[int, int]]
-    ) -> None:
-        table = np.array(list(spans.values()), np.int64)
-        offsets, sizes = table[:, 0], table[:, 1]
-        config = self._config
-        merged = coalesce(offsets, sizes, config.coalesce_gap, config.max_request)
-        total = known.size if known is not None else None
-        first = len(self.asks)
-        self._groups.append(_Group(list(spans), offsets, sizes, merged, first, total))
-        for start, size in zip(merged.starts.tolist(), merged.sizes.tolist(), strict=True):
-            self.asks.append(Ask(location, ByteRange(start, size), known))
-
-    def pieces(self, replies: list[Reply]) -> list[Piece]:
-        """The answer to each of the wanted ranges."""
+    def pieces(self, replies: list[Reply]) -> dict[int, Piece]:
+        """The answer to each of the wanted ranges, by its number."""
         found: dict[int, Piece] = {}
-        for index, number in self._single.items():
-            found[index] = _single_piece(self._wanted[index], replies[number])
-        for group in self._groups:
-            answers = replies[group.first : group.first + len(group.merged.starts)]
-            bodies = [reply.data for reply in answers]
-            total = group.total if group.total is not None else answers[0].info.size
-            data = scatter(group.merged, bodies, group.offsets, group.sizes)
-            offsets = group.offsets.tolist()
-            for index, offset, part in zip(group.indexes, offsets, data, strict=True):
-                found[index] = Piece(part, offset, total)
-        return [found[index] for index in range(len(self._wanted))]
+        for (index, want), reply in zip(self._single.items(), replies, strict=False):
+            offset = reply.offset
+            if not reply.data:
+                # Of an object that was not known only now the place of an empty range is known.
+                offset, _ = span_of(want, reply.info.size, reply.info.href)
+            found[index] = Piece(reply.data, offset, reply.info.size)
+        answers = replies[len(found) :]
+        total = self._total if self._total is not None else replies[-1].info.size
+        bodies = [reply.data for reply in answers]
+        data = scatter(self._merged, bodies, self._offsets, self._sizes)
+        for index, offset, part in zip(self._ranges, self._offsets.tolist(), data, strict=True):
+            found[index] = Piece(part, offset, total)
+        return found
 
 
 def _bundles(asks: list[Ask], config: StorageConfig) -> Iterator[list[list[int]]]:
@@ -257,52 +252,18 @@ def _bundles(asks: list[Ask], config: StorageConfig) -> Iterator[list[list[int]]
         yield [[indexes[position] for position in bundle] for bundle in bundles]
 
 
-def _single_piece(want: Wanted, reply: Reply) -> Piece:
-    if not reply.data:
-        # Of an object that was not known yet only now the place of an empty range is known.
-        offset, _ = span_of(want, reply.info.size, reply.info.href)
-        return Piece(b"", offset, reply.info.size)
-    return Piece(reply.data, reply.offset, reply.info.size)
-
-
-def _rest(wanted: Sequence[Wanted], pieces: list[Piece]) -> dict[int, ByteRange]:
-    """What is missing of large objects that were wanted whole before their size was known."""
-    return {
-        index: ByteRange(piece.end, piece.total - piece.end, want.href)
-        for index, (want, piece) in enumerate(zip(wanted, pieces, strict=True))
-        if isinstance(want, Whole) and piece.end < piece.total
-    }
-
-
-def _joined(pieces: list[Piece], rest: dict[int, ByteRange], more: list[Piece]) -> list[Piece]:
-    joined = list(pieces)
-    for index, piece in zip(rest, more, strict=True):
-        first = pieces[index]
-        joined[index] = Piece(first.data + piece.data, first.offset, first.total)
-    return joined
-
-
-def _report_many(asks: Sequence[Ask]) -> None:
-    spans = [ask.want for ask in asks if isinstance(ask.want, ByteRange)]
-    size = sum(span.size for span in spans)
-    report(asks[0].location.href, spans[0].offset, size, ranges=len(spans))
-
-
-def _report(ask: Ask, most: int) -> None:
-    want, href = ask.want, ask.location.href
-    if isinstance(want, ByteRange):
-        report(href, want.offset, want.size)
-    elif isinstance(want, Tail):
-        report(href, -want.size, want.size)
-    elif isinstance(want, Head):
-        report(href, 0, want.size)
-    else:
-        report(href, 0, min(want.limit, most))
+def _report(asks: Sequence[Ask], most: int) -> None:
+    """Tell the observers of one request."""
+    want, href = asks[0].want, asks[0].location.href
+    offset = want.offset if isinstance(want, ByteRange) else 0
+    size = sum(ask.size(most) for ask in asks)
+    report(href, -size if isinstance(want, Tail) else offset, size, ranges=len(asks))
 
 
 # -- trying again ----------------------------------------------------------------------------------
 
 
+_random = random.SystemRandom()
 _PASSING = frozenset({408, 429})
 
 
@@ -332,74 +293,39 @@ class TransientError(Exception):
         self.short = short
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Time and chance, exchanged by tests."""
+def retrying(config: StorageConfig, where: object, size: int, operation: Callable[[float], T]) -> T:
+    """Call `operation` with its deadline until it does not raise `TransientError`.
 
-    now: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = pause
-    uniform: Callable[[float, float], float] = random.SystemRandom().uniform
-
-
-SYSTEM_CLOCK = Clock()
-
-
-class Tries:
-    """The tries of one request, counted against the configuration."""
-
-    def __init__(
-        self,
-        config: StorageConfig,
-        where: object,
-        size: int = 0,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self._config = config
-        self._where = where
-        self._clock = clock
-        self._made = 0
-        self.deadline = clock.now() + config.deadline(size)
-        """When the whole request must be done, on the clock of `Clock.now`."""
-
-    def pause(self, error: TransientError) -> float:
-        """Seconds to wait after a failed try; raises when no try, no time, or nobody is left."""
-        self._made += 1
-        if self._made >= self._config.tries or stopped():
-            raise self._given_up(error) from error
-        config = self._config
-        longest = min(config.backoff_limit, config.backoff_first * 2 ** (self._made - 1))
-        pause = self._clock.uniform(0.0, longest)
-        if error.retry_after is not None:
-            pause = max(pause, min(error.retry_after, config.retry_after_limit))
-        if self._clock.now() + pause >= self.deadline:
-            raise self._given_up(error) from error
-        return pause
-
-    def wait(self, seconds: float) -> None:
-        """Sleep, less long when nobody waits for the answer any more."""
-        self._clock.sleep(seconds)
-
-    def _given_up(self, error: TransientError) -> ComalError:
-        kind = ShortReadError if error.short else StorageError
-        times = "1 try" if self._made == 1 else f"{self._made} tries"
-        return kind(
-            f"the storage failed after {times}",
-            where=str(self._where),
-            found=shown(error.reason, 200)[1:-1],
-            hint="try again later",
-            tries=self._made,
-            status=error.status,
-        )
-
-
-def retrying(tries: Tries, operation: Callable[[float], T]) -> T:
-    """Call `operation` with its deadline until it does not raise `TransientError`."""
-    while True:
+    The deadline, by `time.monotonic`, is that of a request for `size` bytes. A `StorageError` tells
+    when no try, no time, or nobody who waits is left.
+    """
+    deadline = time.monotonic() + config.deadline(size)
+    longest = config.backoff_first
+    for made in count(1):
         try:
-            return operation(tries.deadline)
+            return operation(deadline)
         except TransientError as error:
-            pause = tries.pause(error)
-        tries.wait(pause)
+            wait = _random.uniform(0.0, min(config.backoff_limit, longest))
+            if error.retry_after is not None:
+                wait = max(wait, min(error.retry_after, config.retry_after_limit))
+            over = time.monotonic() + wait >= deadline
+            if made >= config.tries or over or stopped():
+                raise _given_up(error, where, made) from error
+        longest *= 2
+        pause(wait)
+    raise AssertionError("unreachable: the numbers do not end")
+
+
+def _given_up(error: TransientError, where: object, made: int) -> ComalError:
+    kind = ShortReadError if error.short else StorageError
+    return kind(
+        f"the storage failed after {counted(made, 'try', 'tries')}",
+        where=str(where),
+        found=shown(error.reason, 200)[1:-1],
+        hint="try again later",
+        tries=made,
+        status=error.status,
+    )
 
 
 def parse_retry_after(value: str | None, now: Callable[[], float] = time.time) -> float | None:
