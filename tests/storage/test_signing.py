@@ -522,35 +522,20 @@ def test_providers_of_keys(http_server: HttpServer, configured: StorageConfig) -
     assert told(http_server)[0].startswith("SharedKey acc:")
 
 
-async def google_later() -> dict[str, Any]:
-    await asyncio.sleep(0)
+async def awaited() -> dict[str, Any]:
     return {"token": "t", "expires_at": None}
 
 
-class AmazonLater:
+class AwaitedObject:
     async def __call__(self) -> dict[str, Any]:
-        await asyncio.sleep(0)
-        return {"access_key_id": "a", "secret_access_key": "b", "expires_at": None}
+        return {"token": "t", "expires_at": None}
 
 
-@pytest.mark.parametrize(("scheme", "provider"), [("gs", google_later), ("s3", AmazonLater())])
-def test_providers_that_are_awaited(
-    http_server: HttpServer, configured: StorageConfig, scheme: str, provider: object
-) -> None:
-    http_server.put("box/c", DATA)
-    config = replace(
-        provided(http_server, configured, provider),
-        s3={"endpoint": http_server.origin, "region": "r"},
-    )
-    source = storage.open_source(f"{scheme}://box/c", config=config)
-
-    async def inside() -> bytes:
-        # Whoever reads without awaiting inside of a loop must not be stopped by the loop.
-        first = only(source, Head(5))
-        return first + (await source.fetch_async([ByteRange(5, 5)]))[0].data
-
-    assert asyncio.run(inside()) == DATA[:10]
-    assert only(source, ByteRange(10, 5)) == DATA[10:15]
+@pytest.mark.parametrize("provider", [awaited, AwaitedObject()])
+def test_providers_that_are_awaited_are_refused(provider: object) -> None:
+    with pytest.raises(InvalidInputError, match="awaited") as caught:
+        StorageConfig(credential_provider=provider)
+    assert "asyncio.run" in str(caught.value.hint)
 
 
 def test_headers_for_http_servers_do_not_reach_stores(

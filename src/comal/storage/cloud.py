@@ -48,7 +48,6 @@ from comal.storage.source import ObjectInfo
 from comal.storage.stores import (
     OWN_CLIENT,
     allows_http,
-    asked_at_once,
     forked,
     memory_store,
     networked_store,
@@ -427,7 +426,7 @@ class Signer:
         self, location: Location, known: dict[str, Any], static: str
     ) -> _Addresses | None:
         """Plain addresses, to be asked with a token; None where keys are given instead."""
-        provider = asked_at_once(self._config.credential_provider)
+        provider = self._config.credential_provider
         if provider is None:
             if "credential_type" in known:
                 return None

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from inspect import iscoroutinefunction
 from typing import Any
 
 from comal.errors import InvalidInputError, shown
@@ -91,7 +92,7 @@ class StorageConfig:
     azure: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Options of obstore's ``AzureStore``: ``account_name``, ``sas_token``, ..."""
     credential_provider: Any = field(default=None, repr=False)
-    """An obstore credential provider for the stores that are opened with this."""
+    """An obstore credential provider for the stores that are opened with this; no coroutine."""
     withheld: bool = field(default=False, repr=False)
     """Whether a pickle has left out the credentials; then nothing is asked of the network."""
 
@@ -99,6 +100,13 @@ class StorageConfig:
         object.__setattr__(self, "linked_origins", _origins(self.linked_origins))
         if any(getattr(self, name) for name in _SECRETS):
             told()
+        provider = self.credential_provider
+        if iscoroutinefunction(provider) or iscoroutinefunction(getattr(provider, "__call__", 0)):  # noqa: B004 - looked at, not called
+            raise InvalidInputError(
+                "a credential provider that has to be awaited",
+                where="credential_provider",
+                hint="name its blocking twin of obstore.auth, or lambda: asyncio.run(provider())",
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = {one.name: getattr(self, one.name) for one in fields(self)}

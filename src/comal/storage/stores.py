@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import os
 import re
 from collections.abc import Container, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -238,7 +234,7 @@ def _open(
     options.pop("allow_http", None)
     named: dict[str, Any] = {"client_options": client, "retry_config": {"max_retries": 0}}
     if config.credential_provider is not None:
-        named["credential_provider"] = asked_at_once(config.credential_provider)
+        named["credential_provider"] = config.credential_provider
     if account:
         options.setdefault("account_name", account.partition(".")[0])
     kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[location.scheme]
@@ -248,31 +244,6 @@ def _open(
         raise InvalidInputError(
             "the store cannot be configured", where=location.label, found=_first_line(error)
         ) from error
-
-
-class _AskedAtOnce:
-    """A credential provider that is a coroutine function, as one that is not.
-
-    Its coroutine runs in a thread of its own, whatever loop may run in the one that asks.
-    """
-
-    def __init__(self, provider: Any) -> None:
-        self._provider = provider
-
-    def __call__(self) -> Any:
-        """What the provider gives."""
-        with ThreadPoolExecutor(1, thread_name_prefix="comal-credentials") as pool:
-            return pool.submit(asyncio.run, self._provider()).result()
-
-    def __getattr__(self, name: str) -> Any:
-        # obstore looks for more than the call: some providers bring options of the store.
-        return getattr(self._provider, name)
-
-
-def asked_at_once(provider: Any) -> Any:
-    """A provider that answers when it is called, made of one that may need to be awaited."""
-    called = provider if inspect.isroutine(provider) else getattr(provider, "__call__", None)  # noqa: B004 - looked at, not called
-    return _AskedAtOnce(provider) if inspect.iscoroutinefunction(called) else provider
 
 
 @contextmanager
@@ -337,52 +308,24 @@ def _first_line(error: Exception) -> str:
     return shown(str(error).partition("\n")[0], 200)[1:-1]
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    meta: Mapping[str, Any]
-    start: int = 0
-    data: bytes = b""
-
-
 def read(store: ObjectStore, ask: Ask, most: int) -> Reply:
     """Make one request; a `Whole` may be answered by its first `most` bytes.
 
     A `TransientError` tells of trouble that may pass; trying again is the caller's.
     """
     if is_question(ask.want):
-        return Reply(b"", 0, _checked_info(ask, _head(store, ask)))
+        return Reply(b"", 0, _head(store, ask))
     try:
-        with store_errors(ask):
-            answer = _ranged(store, ask, _range(ask.want, most))
+        return _ranged(store, ask, _range(ask.want, most), most)
     except OtherWayError:
         # An empty object has no ranges, and Azure does not count from the end. Where ranges are
         # ignored altogether, the second attempt says so.
-        return _read_by_size(store, ask, most)
-    return _reply(ask, answer, most)
-
-
-def _read_by_size(store: ObjectStore, ask: Ask, most: int) -> Reply:
-    info = _checked_info(ask, _head(store, ask))
-    offset, size = answer_span(ask.want, info.size, most, ask.location)
-    if size == 0:
-        return Reply(b"", offset, info)
-    exact = Ask(ask.location, ByteRange(offset, size), info)
-    with store_errors(exact, last=True):
-        answer = _ranged(store, exact, (offset, offset + size))
-    return _reply(exact, answer, most)
-
-
-def _reply(ask: Ask, answer: _Answer, most: int) -> Reply:
-    info = _checked_info(ask, answer)
-    offset, size = answer_span(ask.want, info.size, most, ask.location)
-    if (answer.start, len(answer.data)) != (offset, size):
-        raise ShortReadError(
-            "the store answers another range than the one asked for",
-            where=ask.location.label,
-            found=f"{answer.start}+{len(answer.data)}",
-            expected=f"{offset}+{size}",
-        )
-    return Reply(answer.data, offset, info)
+        info = _head(store, ask)
+        offset, size = answer_span(ask.want, info.size, most, ask.location)
+        if size == 0:
+            return Reply(b"", offset, info)
+        exact = Ask(ask.location, ByteRange(offset, size), info)
+        return _ranged(store, exact, (offset, offset + size), most, last=True)
 
 
 def _range(want: Wanted, most: int) -> tuple[int, int] | dict[str, int]:
@@ -394,22 +337,39 @@ def _range(want: Wanted, most: int) -> tuple[int, int] | dict[str, int]:
     return 0, max(1, size)
 
 
-def _head(store: ObjectStore, ask: Ask) -> _Answer:
+def _head(store: ObjectStore, ask: Ask) -> ObjectInfo:
     with store_errors(ask, last=True):
-        return _Answer(cast("Mapping[str, Any]", obstore.head(store, ask.location.path)))
+        meta = obstore.head(store, ask.location.path)
+    return _checked_info(ask, cast("Mapping[str, Any]", meta))
 
 
-def _ranged(store: ObjectStore, ask: Ask, span: tuple[int, int] | dict[str, int]) -> _Answer:
+def _ranged(
+    store: ObjectStore,
+    ask: Ask,
+    span: tuple[int, int] | dict[str, int],
+    most: int,
+    *,
+    last: bool = False,
+) -> Reply:
     options: dict[str, Any] = {"range": span}
     if ask.known is not None and ask.known.etag is not None:
         options["if_match"] = ask.known.etag
-    result = obstore.get(store, ask.location.path, options=cast("Any", options))
-    data = bytes(result.bytes())
-    return _Answer(cast("Mapping[str, Any]", result.meta), result.range[0], data)
+    with store_errors(ask, last=last):
+        result = obstore.get(store, ask.location.path, options=cast("Any", options))
+        data, start = bytes(result.bytes()), result.range[0]
+    info = _checked_info(ask, cast("Mapping[str, Any]", result.meta))
+    offset, size = answer_span(ask.want, info.size, most, ask.location)
+    if (start, len(data)) != (offset, size):
+        raise ShortReadError(
+            "the store answers another range than the one asked for",
+            where=ask.location.label,
+            found=f"{start}+{len(data)}",
+            expected=f"{offset}+{size}",
+        )
+    return Reply(data, offset, info)
 
 
-def _checked_info(ask: Ask, answer: _Answer) -> ObjectInfo:
-    meta = answer.meta
+def _checked_info(ask: Ask, meta: Mapping[str, Any]) -> ObjectInfo:
     etag = meta["e_tag"]
     modified = int(meta["last_modified"].timestamp()) * 10**9
     strong = etag if etag and not etag.startswith("W/") else None
