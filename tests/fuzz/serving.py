@@ -15,7 +15,7 @@ from comal import server
 from comal.errors import ComalError
 from comal.server import http as conditions
 from comal.server import http as negotiation
-from comal.server.cql2 import as_sql, matching, parse
+from comal.server.cql2 import matching
 from comal.server.render import parse_expression
 from comal.server.responses import Refusal
 from tests.fuzz.base import Target, folder
@@ -106,24 +106,24 @@ _TABLE = pa.table(
 
 
 def _filter(data: bytes) -> None:
-    """DuckDB takes the condition that a filter becomes, and finds the same rows."""
-    node = parse(data.decode("utf-8", "replace"))
+    """DuckDB takes the filters that are SQL as they stand, and finds the same rows."""
+    text = data.decode("utf-8", "replace")
     try:
-        ours = matching(node, _TABLE)
-        condition = as_sql(node, _TABLE.schema)
+        ours = matching(text, _TABLE)
     except ComalError:
         return
     connection = duckdb.connect()
     connection.register("scenes", _TABLE)
     connection.execute("SET TimeZone = 'UTC'")
     try:
-        rows = connection.execute(f"SELECT ({condition}) IS TRUE FROM scenes").fetchall()
-    except (duckdb.ConversionException, duckdb.BinderException, duckdb.OutOfRangeException):
-        return  # columns of other types than the value, which each refuses in its own way
+        rows = connection.execute(f"SELECT ({text}) IS TRUE FROM scenes").fetchall()
+    except duckdb.Error:
+        return  # columns of other types than the value, DATE(..), words that are SQL's own
     finally:
         connection.close()
-    if "nan" not in condition.lower() and '"cloud"' not in condition:  # NaN: DuckDB orders it
-        assert ours.tolist() == [row[0] for row in rows], condition
+    if not any(word in text.lower() for word in ("cloud", "at", "\\")):
+        # Of NaN it has an order, of days its own idea, of a backslash in LIKE none.
+        assert ours.tolist() == [row[0] for row in rows], text
 
 
 def _headers(data: bytes) -> None:
@@ -142,7 +142,6 @@ def _headers(data: bytes) -> None:
         conditions.is_not_modified({name: data}, b'"abc"', 1_000)
         conditions.is_refused({name: data}, b'"abc"', 1_000)
     negotiation.encodings(data)
-    negotiation.best_type(data, ["image/png", "application/json"])
 
 
 def _expression(data: bytes) -> None:
@@ -165,7 +164,6 @@ def _requests() -> Iterator[bytes]:
         "/scenes/table?columns=id,split&offset=1",
         "/scenes/preview/scene%200/image.tif?size=64",
         "/scenes/tree?path=scene%200",
-        "/collections/tiles/tiles/WebMercatorQuad/1/1/0?f=png",
         "/",
         "/metrics",
         "/health",
@@ -202,7 +200,6 @@ TARGETS = {
             b'bytes=0-10\n"abc"\nW/"abc", "def"\n"abc"',
             b"bytes=-5\nWed, 31 Oct 2018 19:10:26 GMT\n*\n77",
             b"gzip;q=0.5, identity;q=0, *",
-            b"image/*;q=0.8, application/json;q=0.9",
         ],
     ),
     "expression": Target(_expression, lambda: [b"(b1-b2)/(b1+b2)", b"where(b1>0.5,sqrt(b1),-b2)"]),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from comal import server, taco, tortilla
@@ -62,8 +62,8 @@ def test_addresses_are_those_that_clients_see(archives: dict[str, Path]) -> None
     sources = {name: str(path) for name, path in archives.items()}
     app = server.app(sources, public_url=PUBLIC, prefix="/v1", log="none")
     paths = ["/", "/collections", "/collections/scenes", "/collections/scenes/items", "/dem.json"]
-    paths += ["/scenes/items/scene%201/image.tif", "/dem/tiles/WebMercatorQuad", "/api"]
-    paths += ["/tileMatrixSets", "/collections/scenes/queryables", "/tiles.json"]
+    paths += ["/scenes/items/scene%201/image.tif", "/api", "/tiles.json"]
+    paths += ["/collections/scenes/queryables"]
     seen = []
     for path in paths:
         found = [*addresses(ask(app, f"/v1{path}").json())]
@@ -71,11 +71,6 @@ def test_addresses_are_those_that_clients_see(archives: dict[str, Path]) -> None
         assert all(one.startswith(f"{PUBLIC}/v1") for one in found), path
         seen += found
     assert f"{PUBLIC}/v1/scenes/data/scene%201/image.tif" in seen
-    templates = re.findall(
-        r'(?:template|href)="([^"]+)"', ask(app, "/v1/WMTSCapabilities.xml").body.decode()
-    )
-    assert all(one.startswith(f"{PUBLIC}/v1/") for one in templates)
-    assert f"{PUBLIC}/v1/dem/{{TileMatrix}}/{{TileCol}}/{{TileRow}}.png" in templates
 
 
 def test_times_are_whole_or_say_that_they_are_not(tmp_path: Path) -> None:
@@ -153,16 +148,59 @@ FILTERS = {text: text for text in SAME} | {
 }
 
 
+DAY = 86_400
+TIMES = {
+    "seen > TIMESTAMP('1970-01-01T00:00:01Z')": [1, 2, 3],
+    "seen >= TIMESTAMP('1970-01-01T00:00:01.500001Z')": [2, 3],
+    "seen < TIMESTAMP('1970-01-01T00:00:01.5Z')": [0],
+    "TIMESTAMP('1970-01-01T00:00:01.5Z') >= seen": [0, 1],
+    "seen = TIMESTAMP('1970-01-01T00:00:01.5Z')": [1],
+    "seen <> TIMESTAMP('1970-01-01T00:00:01.5Z')": [0, 2, 3],
+    "seen = DATE('1970-01-01')": [0, 1, 2],
+    "seen <= DATE('1970-01-01')": [0, 1, 2],
+    "NOT seen = DATE('1970-01-01')": [3],
+    "seen <> DATE('1970-01-01')": [3],
+    "seen > '1970-01-01'": [3],
+    "seen BETWEEN '1970-01-01T00:00:01.5Z' AND TIMESTAMP('1970-01-01T00:00:03.25Z')": [1, 2],
+    "seen IN (TIMESTAMP('1970-01-01T00:00:03.25Z'), DATE('1970-01-02'))": [2, 3],
+    "day = DATE('1970-01-01')": [0, 1, 2],
+    f"{START} = TIMESTAMP('1970-01-01T00:00:01.5Z')": [],
+    f"{START} >= TIMESTAMP('1970-01-01T00:00:00.5Z')": [1, 2, 3],
+    f"{START} <= TIMESTAMP('1970-01-01T00:00:01Z')": [0, 1],
+    f"seen > {START}": [1, 2],
+    f'{START} = "stac:time_end"': [0],
+    "type = 'FOLDER'": [],
+}
+
+
+def test_filters_on_times_are_exact(tmp_path: Path) -> None:
+    """Of a Tortilla, whose own times are whole seconds."""
+    moments = [0, 1_500_000, 3_250_000, 1_000_000 * DAY]
+    seen = pa.array([*moments, None], pa.timestamp("us", "UTC"))
+    table = pa.table(
+        {
+            "tortilla:id": [f"{number}" for number in range(5)],
+            "tortilla:file_format": ["BYTES"] * 5,
+            "path": pa.array([b"x"] * 5, pa.binary()),
+            "seen": seen,
+            "day": seen.cast(pa.timestamp("us")).cast(pa.date32(), safe=False),
+            "stac:time_start": pa.array([0, 1, 3, DAY, None], pa.int64()),
+            "stac:time_end": pa.array([0, 2, 4, DAY + 1, None], pa.int64()),
+        }
+    )
+    tortilla.create(table, tmp_path / "a.tortilla")
+    app = server.app({"a": str(tmp_path / "a.tortilla")})
+    for condition, expected in TIMES.items():
+        found = ids(app, f"filter={quote(condition)}", "a")
+        assert found == [f"{number}" for number in expected], condition
+
+
 def test_filters_mean_what_sql_means(app: Any, archives: dict[str, Path]) -> None:
     data = taco.load(archives["scenes"])
     for text, condition in FILTERS.items():
         expected = data.sql(f"SELECT * FROM data WHERE {condition}").data["id"].to_pylist()
         document = ask(app, f"/scenes/items?filter={quote(text)}").json()
         assert [item["id"] for item in document["features"]] == expected, text
-        names: dict[str, Any] = {}
-        path = f"taco.load({str(archives['scenes'])!r})"
-        exec(document["python"].replace('taco.load("scenes.tacozip")', path), names)
-        assert names["rows"]["id"].to_pylist() == expected, "the lines that people copy do the same"
 
 
 def test_table_and_columns(app: Any) -> None:
@@ -266,7 +304,6 @@ def test_documents(app: Any) -> None:
     assert b"<script>" not in collection.body, "escaped, so that no page can be broken out of"
     assert collection.json()["description"] == "<script>alert(1)</script>"
     assert "cloud_cover" in ask(app, "/scenes/queryables").json()["properties"]
-    assert ask(app, "/scenes/schema").json()["levels"] == document["levels"]
     assert ask(app, "/collections/scenes").json()["extent"]["spatial"]["bbox"]
     assert ids(app, source="collections/scenes") == ids(app)
     assert ask(app, "/scenes/0/0/0.png").status == 404
@@ -322,7 +359,3 @@ def test_tortilla(tmp_path: Path) -> None:
     assert ask(app, "/a/items/chip-1").json()["id"] == "chip-1"
     assert ask(app, "/a/data/chip-1").headers["content-type"].startswith("image/tiff")
     assert ask(app, "/a/preview/chip-1").status == 200
-    lines = ask(app, "/a/items?filter=score>0 AND id LIKE 'chip%25'").json()["python"]
-    names: dict[str, Any] = {}
-    exec(lines.replace('"a.tortilla"', repr(str(path))), names)
-    assert names["rows"]["tortilla:id"].to_pylist() == ["chip-1", "chip-2"]

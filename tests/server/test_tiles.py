@@ -290,31 +290,8 @@ def test_headers_of_the_archive_less_those_it_may_not_set(app: Any) -> None:
     assert ask(app, "/tiles/0/0/0@2x.png").headers["x-scale"] == "2"
 
 
-def test_accept_chooses_the_format(app: Any) -> None:
-    for accepted, kind in (
-        ("image/png", "image/png"),
-        (
-            "text/plain;q=0.3, application/vnd.mapbox-vector-tile",
-            "application/vnd.mapbox-vector-tile",
-        ),
-        ("text/*", "text/plain"),
-        ("*/*", "image/png"),
-    ):
-        reply = ask(app, "/tiles/0/0/0", headers={"Accept": accepted})
-        assert reply.headers["content-type"] == kind
-        assert "accept" in reply.headers["vary"]
-    assert ask(app, "/tiles/0/0/0", headers={"Accept": "audio/*"}).status == 406
-
-
-def test_ogc_address_has_the_row_before_the_column(app: Any) -> None:
-    assert ask(app, "/tiles/tiles/WebMercatorQuad/1/0/1.png").body == PNG + b"1/1/0"
-    assert ask(app, "/tiles/tiles/WebMercatorQuad/0/0/0@2x.png").body == PNG + b"twice"
-    document = ask(app, "/tiles/tiles/WebMercatorQuad").json()
-    (item, *_) = [link for link in document["links"] if link["rel"] == "item"]
-    assert item["href"].endswith("/{tileMatrix}/{tileRow}/{tileCol}.png")
-    assert ask(app, "/tiles/tiles").json()["tilesets"][0]["crs"].endswith("3857")
-    assert ask(app, "/collections/tiles/tiles").status == 200
-    assert ask(app, "/tileMatrixSets/WebMercatorQuad").json()["tileMatrices"][1]["matrixWidth"] == 2
+def test_without_an_extension_the_first_format(app: Any) -> None:
+    assert ask(app, "/tiles/0/0/0").headers["content-type"] == "image/png"
 
 
 def test_tilejson(archives: dict[str, Path]) -> None:
@@ -417,16 +394,6 @@ def test_remote_tiles_and_failing_storage(http_server: Any, tmp_path: Path) -> N
     assert "127.0.0.1" not in reply.body.decode()
 
 
-def test_the_line_that_is_shown_loads_a_tile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tapalcatl.build([(5, x, y, PNG) for x in (20, 21, 22) for y in (9, 10, 11)], tmp_path / "far")
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    exec(ask(server.app("far"), "/far").json()["python"], names)  # that it runs is what is tested
-    assert names["tile"].data == PNG
-
-
 @pytest.mark.parametrize("name", ["dark", "styles/dark", "styles"])
 def test_variants_have_addresses(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "set"
@@ -448,8 +415,6 @@ def test_variants_have_addresses(tmp_path: Path, name: str) -> None:
         about = ask(app, f"/set/variants/{name}").json()
         links = about["links"]
         assert ask(app, f"/{links['tilejson']}").json() == document
-        row_first = f"/set/variants/{name}/tiles/WebMercatorQuad/0/0/0.png"
-        assert ask(app, row_first).body == reply.body
         assert ask(app, f"/set/variants/{name}/1/0/0.png").status == 404
         assert ask(app, "/set/variants/none/0/0/0.png").status == 404
         assert ask(app, f"/set/variants/{name}/variants/dark/0/0/0.png").status == 404

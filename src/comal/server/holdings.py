@@ -248,13 +248,6 @@ def _heads(path: str) -> Iterator[str]:
         place = path.find("/", place + 1)
 
 
-RENAMED = {
-    ID: f'"{tortilla_spec.ID}"',
-    TYPE: f"""if("{tortilla_spec.FILE_FORMAT}" = '{tortilla_spec.TORTILLA}', 'FOLDER', 'FILE')""",
-}
-"""What columns of `Holdings.table_of` are in the SQL of a Tortilla that it calls otherwise."""
-
-
 def _renamed(table: Any) -> Any:
     """The items of a Tortilla as a TACO has samples."""
     formats = table.column(tortilla_spec.FILE_FORMAT)

@@ -1,4 +1,4 @@
-"""What the headers of a request say (RFC 9110): conditions, ranges, Accept and Accept-Encoding."""
+"""What the headers of a request say (RFC 9110): conditions, ranges and Accept-Encoding."""
 
 from __future__ import annotations
 
@@ -202,25 +202,3 @@ def _weight(parameters: Sequence[str]) -> float:
             except ValueError:
                 return 0.0
     return 1.0
-
-
-def best_type(value: bytes | None, offers: Sequence[str]) -> str | None:
-    """The offered media type that an Accept prefers; the first of equals, None when none fits."""
-    if value is None or value.strip() == b"*/*":
-        return offers[0] if offers else None
-    ranges = _weighted(value.decode("latin-1"))
-    best, best_weight = None, 0.0
-    for offer in offers:
-        weight = _weight_of(offer, ranges)
-        if weight > best_weight:
-            best, best_weight = offer, weight
-    return best
-
-
-def _weight_of(offer: str, ranges: Sequence[tuple[str, float]]) -> float:
-    """The weight of the most specific range that holds the offer."""
-    weights = dict(ranges)
-    for name in (offer, offer.partition("/")[0] + "/*", "*/*"):
-        if name in weights:
-            return weights[name]
-    return 0.0

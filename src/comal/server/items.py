@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from comal.errors import InvalidInputError, shown
 from comal.geo import times
 from comal.geo.places import CENTROIDS, GEOMETRY, ways_of
-from comal.server.cql2 import Node, matching, parse
+from comal.server.cql2 import matching
 from comal.server.holdings import (
     ID,
     OTHER_MEDIA,
@@ -53,7 +53,8 @@ class Selection:
 
     bbox: tuple[float, ...] | None
     datetime: str | None
-    filter: Node | None
+    filter: str | None
+    """CQL2 text."""
     sort: tuple[tuple[str, str], ...]
     limit: int
     offset: int
@@ -61,7 +62,6 @@ class Selection:
     @classmethod
     def of(cls, query: Query, most: int) -> Selection:
         """The selection that parameters name."""
-        text = query.text("filter")
         if query.text("filter-lang") not in {None, *_LANGUAGES}:
             raise bad_request("filter-lang is cql2-text")
         if (query.text("filter-crs") or "CRS84").rpartition("/")[2] not in {"CRS84", "4326"}:
@@ -71,7 +71,7 @@ class Selection:
         return cls(
             bbox_of(query),
             query.text("datetime"),
-            parse(text) if text is not None else None,
+            query.text("filter"),
             _order(query.text("sortby")),
             limit,
             query.whole("offset", 0, 0, _MOST_OFFSET),

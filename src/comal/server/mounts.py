@@ -37,8 +37,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 RESERVED = frozenset(
     {
         *("_", "healthz", "readyz", "metrics", "sources.json", "colormaps.json", "conformance"),
-        *("collections", "tileMatrixSets", "api", "favicon.ico", "robots.txt"),
-        "WMTSCapabilities.xml",
+        *("collections", "api", "favicon.ico", "robots.txt"),
     }
 )
 _MARKERS = ("meta.json", "COLLECTION.json", ".tacocat/COLLECTION.json", "__TACOCAT__")

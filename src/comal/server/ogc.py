@@ -1,36 +1,17 @@
-"""Documents for clients of the OGC API: landing page, collections, tile matrix set, OpenAPI."""
+"""Documents for clients of OGC API Features and STAC: landing page, collections, OpenAPI."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
-from xml.etree.ElementTree import Element, SubElement, tostring
 
 from comal.server.requests import ANY, Request, Route
 
-WEB_MERCATOR_QUAD = "WebMercatorQuad"
-_MATRIX_URI = "http://www.opengis.net/def/tilematrixset/OGC/1.0/WebMercatorQuad"
-_MATRIX_PATH = f"tileMatrixSets/{WEB_MERCATOR_QUAD}"
 _RELATION = "http://www.opengis.net/def/rel/ogc/1.0/"
 _CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
-_WMTS = "http://www.opengis.net/wmts/1.0"
-_PREFIXES = {
-    "xmlns:ows": "http://www.opengis.net/ows/1.1",
-    "xmlns:xlink": "http://www.w3.org/1999/xlink",
-}
-_UNPRINTABLE = re.compile("[^\\t\\n\\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 has no way to say."""
 _GREGORIAN = "http://www.opengis.net/def/uom/ISO-8601/0/Gregorian"
 _WORLD = (-180.0, -90.0, 180.0, 90.0)
-_EPSG_3857 = "http://www.opengis.net/def/crs/EPSG/0/3857"
-_EDGE = 20_037_508.342789244
-_CELL = 156_543.03392804097
-_SCALE = 559_082_264.0287178
-_DEEPEST = 24
 JSON = "application/json"
-XML = "application/xml"
-WMTS_PATH = "WMTSCapabilities.xml"
 OPENAPI = "application/vnd.oai.openapi+json;version=3.0"
 
 CONFORMANCE = (
@@ -43,8 +24,6 @@ CONFORMANCE = (
     "http://www.opengis.net/spec/ogcapi-features-3/1.0/conf/queryables",
     "http://www.opengis.net/spec/ogcapi-features-3/1.0/conf/filter",
     "http://www.opengis.net/spec/ogcapi-features-3/1.0/conf/features-filter",
-    "http://www.opengis.net/spec/ogcapi-tiles-1/1.0/conf/core",
-    "http://www.opengis.net/spec/ogcapi-tiles-1/1.0/conf/tileset",
     "http://www.opengis.net/spec/cql2/1.0/conf/cql2-text",
     "http://www.opengis.net/spec/cql2/1.0/conf/basic-cql2",
     "http://www.opengis.net/spec/cql2/1.0/conf/advanced-comparison-operators",
@@ -79,8 +58,6 @@ def landing(request: Request, sources: Sequence[dict[str, Any]]) -> dict[str, An
             link(request, "service-desc", "api", OPENAPI),
             link(request, "conformance", "conformance", JSON),
             link(request, "data", "collections", JSON),
-            link(request, "alternate", WMTS_PATH, XML, "WMTS 1.0.0"),
-            link(request, _RELATION + "tiling-schemes", "tileMatrixSets", JSON),
             *(
                 link(request, "child", f"collections/{one['name']}", JSON, one["title"])
                 for one in sources
@@ -103,7 +80,7 @@ def collections(request: Request, sources: Sequence[dict[str, Any]]) -> dict[str
 
 
 def collection(request: Request, source: dict[str, Any]) -> dict[str, Any]:
-    """One source as a collection of OGC API Features, Tiles, or both."""
+    """One source as a collection: of items, or of tiles with the address of its TileJSON."""
     name, is_samples = source["name"], source["kind"] == "samples"
     links = [
         link(request, "self", f"collections/{name}", JSON, source["title"]),
@@ -117,8 +94,7 @@ def collection(request: Request, source: dict[str, Any]) -> dict[str, Any]:
         path = f"collections/{name}/queryables"
         links.append(link(request, _RELATION + "queryables", path, "application/schema+json"))
     else:
-        kind = "vector" if source.get("tile_type") == "vector" else "map"
-        links.append(link(request, f"{_RELATION}tilesets-{kind}", f"{name}/tiles", JSON))
+        links.append(link(request, "tilejson", f"{name}.json", JSON, "TileJSON"))
     found: dict[str, Any] = {
         "id": name,
         "title": source["title"],
@@ -139,152 +115,6 @@ def collection(request: Request, source: dict[str, Any]) -> dict[str, Any]:
     if source.get("keywords"):
         found["keywords"] = source["keywords"]
     return found
-
-
-def wmts(request: Request, sources: Sequence[dict[str, Any]]) -> bytes:
-    """Pictures of rasters and tilesets as layers of WMTS 1.0.0 (OGC 07-057r7, RESTful)."""
-    root = Element("Capabilities", {"xmlns": _WMTS, **_PREFIXES, "version": "1.0.0"})
-    about = SubElement(root, "ows:ServiceIdentification")
-    for name, text in (("Title", "comal"), ("ServiceType", "OGC WMTS")):
-        SubElement(about, f"ows:{name}").text = text
-    SubElement(about, "ows:ServiceTypeVersion").text = "1.0.0"
-    contents = SubElement(root, "Contents")
-    shown = [one for one in sources if one["state"] == "ready" and _picture(one) is not None]
-    for one in shown:
-        _layer(request, contents, one)
-    for one in shown:
-        _matrix_set(contents, one)
-    SubElement(root, "ServiceMetadataURL", {"xlink:href": request.link(WMTS_PATH)})
-    return bytes(tostring(root, "utf-8", xml_declaration=True))
-
-
-def _picture(source: dict[str, Any]) -> str | None:
-    """The extension of tiles that are pictures, None where there are none."""
-    # Some clients take any of several, so there is one; the lossless one where there is a choice.
-    kinds = source.get("media_types", {})
-    found = [ext for ext, kind in kinds.items() if kind.startswith("image/")]
-    return "png" if "png" in found else next(iter(found), None)
-
-
-def _layer(request: Request, contents: Element, source: dict[str, Any]) -> None:
-    layer = SubElement(contents, "Layer")
-    SubElement(layer, "ows:Title").text = _UNPRINTABLE.sub(" ", source["title"])
-    west, south, east, north = source["bounds"]
-    # Clients take the corners as numbers: across the antimeridian the layer goes around the world.
-    west, east = (west, east) if west < east else (-180, 180)
-    box = SubElement(layer, "ows:WGS84BoundingBox")
-    SubElement(box, "ows:LowerCorner").text = f"{west} {south}"
-    SubElement(box, "ows:UpperCorner").text = f"{east} {north}"
-    SubElement(layer, "ows:Identifier").text = source["name"]
-    style = SubElement(layer, "Style", {"isDefault": "true"})
-    SubElement(style, "ows:Identifier").text = "default"
-    ext = _picture(source)
-    kind = source["media_types"][ext]
-    SubElement(layer, "Format").text = kind
-    SubElement(SubElement(layer, "TileMatrixSetLink"), "TileMatrixSet").text = source["name"]
-    dot = f".{ext}" if ext else ""
-    template = request.link(source["name"]) + "/{TileMatrix}/{TileCol}/{TileRow}" + dot
-    where = {"format": kind, "resourceType": "tile", "template": template}
-    SubElement(layer, "ResourceURL", where)
-
-
-def _matrix_set(contents: Element, source: dict[str, Any]) -> None:
-    """The zooms of a source, with the size that its tiles have."""
-    found = SubElement(contents, "TileMatrixSet")
-    SubElement(found, "ows:Identifier").text = source["name"]
-    SubElement(found, "ows:SupportedCRS").text = "urn:ogc:def:crs:EPSG::3857"
-    size = source["tilesize"]
-    for z in range(source["minzoom"], min(source["maxzoom"], _DEEPEST) + 1):
-        matrix = SubElement(found, "TileMatrix")
-        SubElement(matrix, "ows:Identifier").text = str(z)
-        SubElement(matrix, "ScaleDenominator").text = repr(_SCALE * 256 / size / 2**z)
-        SubElement(matrix, "TopLeftCorner").text = f"{-_EDGE} {_EDGE}"
-        for name in ("TileWidth", "TileHeight"):
-            SubElement(matrix, name).text = str(size)
-        for name in ("MatrixWidth", "MatrixHeight"):
-            SubElement(matrix, name).text = str(2**z)
-
-
-def tilesets(request: Request, source: dict[str, Any]) -> dict[str, Any]:
-    """The tile sets of a source: one, in WebMercatorQuad."""
-    return {"tilesets": [tileset(request, source, links_only=True)]}
-
-
-def tileset(
-    request: Request, source: dict[str, Any], *, links_only: bool = False
-) -> dict[str, Any]:
-    """The tile set of a source in WebMercatorQuad; its templates have the row before the column."""
-    name = source["name"]
-    path = f"{name}/tiles/{WEB_MERCATOR_QUAD}"
-    found: dict[str, Any] = {
-        "title": source["title"],
-        "dataType": "vector" if source.get("tile_type") == "vector" else "map",
-        "crs": _EPSG_3857,
-        "tileMatrixSetURI": _MATRIX_URI,
-        "links": [
-            link(request, "self", path, JSON),
-            link(request, _RELATION + "tiling-scheme", _MATRIX_PATH, JSON),
-            link(request, "describedby", f"{name}.json", JSON, "TileJSON"),
-        ],
-    }
-    if links_only:
-        return found
-    for ext, kind in source["media_types"].items():
-        item = link(request, "item", path, kind)
-        dot = f".{ext}" if ext else ""
-        item["href"] += "/{tileMatrix}/{tileRow}/{tileCol}" + dot
-        item["templated"] = True
-        found["links"].append(item)
-    if source.get("bounds"):
-        west, south, east, north = source["bounds"]
-        found["boundingBox"] = {
-            "lowerLeft": [west, south],
-            "upperRight": [east, north],
-            "crs": _CRS84,
-        }
-    found["tileMatrixSetLimits"] = [
-        {
-            "tileMatrix": str(z),
-            "minTileRow": 0,
-            "maxTileRow": 2**z - 1,
-            "minTileCol": 0,
-            "maxTileCol": 2**z - 1,
-        }
-        for z in range(source["minzoom"], source["maxzoom"] + 1)
-    ]
-    return found
-
-
-def matrix_sets(request: Request) -> dict[str, Any]:
-    """The list of tile matrix sets, which is one."""
-    links = [link(request, "self", _MATRIX_PATH, JSON)]
-    return {"tileMatrixSets": [{"id": WEB_MERCATOR_QUAD, "uri": _MATRIX_URI, "links": links}]}
-
-
-def web_mercator_quad() -> dict[str, Any]:
-    """The definition of WebMercatorQuad (OGC 17-083r4, annex D)."""
-    return {
-        "id": WEB_MERCATOR_QUAD,
-        "title": "Google Maps Compatible for the World",
-        "uri": _MATRIX_URI,
-        "crs": _EPSG_3857,
-        "orderedAxes": ["X", "Y"],
-        "wellKnownScaleSet": "http://www.opengis.net/def/wkss/OGC/1.0/GoogleMapsCompatible",
-        "tileMatrices": [
-            {
-                "id": str(z),
-                "scaleDenominator": _SCALE / 2**z,
-                "cellSize": _CELL / 2**z,
-                "cornerOfOrigin": "topLeft",
-                "pointOfOrigin": [-_EDGE, _EDGE],
-                "matrixWidth": 2**z,
-                "matrixHeight": 2**z,
-                "tileWidth": 256,
-                "tileHeight": 256,
-            }
-            for z in range(_DEEPEST + 1)
-        ],
-    }
 
 
 # -- OpenAPI ---------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from comal.server.responses import (
     Content,
     Refusal,
     Response,
-    chosen_type,
     content_response,
     json_response,
     not_found,
@@ -60,12 +59,10 @@ class Pages:
         return await handler(self, request)
 
     async def _root(self, request: Request) -> Response:
-        settings = self._runtime.settings
         # Browsers name text/html; programs take anything, and get the API's landing page.
-        offers = ["application/json"]
-        if settings.viewer:
-            offers.append("text/html")
-        if chosen_type(request.headers, offers, " and ") == "text/html":
+        accept = request.headers.get(b"accept", b"")
+        is_browser = b"text/html" in accept and b"application/json" not in accept
+        if is_browser and self._runtime.settings.viewer:
             return await self._viewer_file(request, PAGE)
         found = await self.describe_all()
         document = ogc.landing(request, found)
@@ -176,18 +173,6 @@ class Pages:
                 return json_response(ogc.collection(request, one), headers=(LOOKED_AT,))
         raise not_found("there is no such collection")
 
-    async def _wmts(self, request: Request) -> Response:
-        body = ogc.wmts(request, await self.describe_all())
-        return plain_response(200, ogc.XML.encode(), body, (LOOKED_AT,))
-
-    async def _matrices(self, request: Request) -> Response:
-        rest = request.segments[1:]
-        if not rest:
-            return json_response(ogc.matrix_sets(request), headers=(_KEPT,))
-        if rest == (ogc.WEB_MERCATOR_QUAD,):
-            return json_response(ogc.web_mercator_quad(), headers=(_KEPT,))
-        raise not_found("there is no such tile matrix set")
-
     routes: ClassVar[tuple[Route, ...]] = (
         Route("/", "Links to everything", _root),
         Route("/_/{file}", "Files of the viewer", _viewer_file, is_listed=False),
@@ -196,9 +181,6 @@ class Pages:
         Route("/sources.json", "All sources", _sources),
         Route("/colormaps.json", "Names for colormap_name", _colormaps),
         Route("/collections", "All sources as collections", _collections),
-        Route(f"/{ogc.WMTS_PATH}", "Pictures as layers of WMTS", _wmts, "application/xml"),
-        Route("/tileMatrixSets", "Tile matrix sets", _matrices),
-        Route("/tileMatrixSets/WebMercatorQuad", "The one of all tiles"),
         Route("/healthz", "Whether the process lives", _health),
         Route("/readyz", "Whether there is something to serve", _ready),
         Route("/metrics", "Counts for Prometheus", _metrics_text, is_listed=False),
@@ -206,7 +188,7 @@ class Pages:
 
 
 _HANDLERS: Final = handlers(Pages.routes)
-_DEEP: Final = frozenset({"_", "collections", "tileMatrixSets"})
+_DEEP: Final = frozenset({"_", "collections"})
 """Words whose handlers answer what lies below them, too."""
 
 POLICY = (

@@ -30,18 +30,15 @@ from comal.server.render import (
     Look,
     RenderOptions,
     bands_of,
-    bidx_of,
     evaluated,
     render,
 )
 from comal.server.requests import Address, Query, Request, Route, parse_address
 from comal.server.responses import (
-    VARY_ACCEPT,
     Content,
     Refusal,
     Response,
     bad_request,
-    chosen_type,
     content_response,
     json_response,
     not_found,
@@ -50,7 +47,6 @@ from comal.server.runtime import Runtime, check_wanted
 from comal.server.sources import LOOK, TILES, ServedSource, only, tile_meets
 
 EXTENSIONS = ("png", "webp", "jpg", "npy")
-_ACCEPTED = {"image/png": "png", "image/webp": "webp", "image/jpeg": "jpg"}
 _RGB = ("red", "green", "blue")
 _MOST_COLOURS = 65_536
 _SHOWN_COLOURS = 256
@@ -111,7 +107,6 @@ class RasterSource(ServedSource):
                 "tiles": f"{name}/{{z}}/{{x}}/{{y}}.png",
                 "point": f"{name}/point/{{lon}},{{lat}}",
                 "statistics": f"{name}/statistics",
-                "histogram": f"{name}/histogram",
             },
         }
 
@@ -230,7 +225,7 @@ class RasterSource(ServedSource):
 
     async def tile(self, request: Request, address: Address) -> Response:
         """One tile as a picture or as an array."""
-        ext, chosen = _format(request, address.ext)
+        ext = _format(address.ext)
         params = self._params(request)
         if address.scale > 2:
             raise not_found("there is no such scale")
@@ -240,10 +235,7 @@ class RasterSource(ServedSource):
             return await self.runtime.run(self._rendered, address, ext, params)
 
         body = await self.runtime.once(self._key(address, ext, params), made)
-        answer = self._drawn(body, ext, request.headers)
-        if chosen:
-            answer.headers.append(VARY_ACCEPT)
-        return answer
+        return self._drawn(body, ext, request.headers)
 
     def local_response(self, parts: Sequence[str], headers: Headers) -> Response | None:
         """The answer for a tile that is kept, drawn as it is when a request says nothing."""
@@ -364,33 +356,6 @@ class RasterSource(ServedSource):
         }
         return json_response(document, headers=self.cache_control)
 
-    async def _histogram(self, request: Request, rest: Sequence[str]) -> Response:
-        only(rest, 0)
-        look = await self.runtime.run(lambda: self.look)
-        chosen = bidx_of(request.query, len(self.file.bands)) or look.bidx
-        params = self._params(request)
-        params = RenderOptions(
-            bidx=chosen[:1] if request.query.text("expression") is None else (),
-            expression=params.expression,
-            nodata=params.nodata,
-            time=request.query.text("time"),
-        )
-        bins = request.query.whole("bins", 64, 1, 512)
-        found = await self._sampled(request, params)
-        counts = counts_of(found.values[0], found.pixels, bins)
-        histogram = counts["histogram"]
-        document = {
-            "band": chosen[0],
-            "name": found.names[0],
-            "bins": bins,
-            "counts": histogram[0] if histogram else [],
-            "edges": histogram[1] if histogram else [],
-            **{name: counts[name] for name in ("min", "max", "percentile_2", "percentile_98")},
-            "zoom": found.zoom,
-            "exact": found.exact,
-        }
-        return json_response(document, headers=self.cache_control)
-
     def close(self) -> None:
         """Let go of the file."""
         self.file.close()
@@ -399,17 +364,14 @@ class RasterSource(ServedSource):
         *TILES,
         Route("/{source}/point/{lon},{lat}", "Values at a point", _point, query=(*_VALUES, "zoom")),
         Route("/{source}/statistics", "Statistics of a box", _statistics, query=_COUNTED),
-        Route("/{source}/histogram", "Histogram of a band", _histogram, query=_COUNTED),
     )
 
 
-def _format(request: Request, ext: str) -> tuple[str, bool]:
-    """The format that is asked for, and whether Accept has chosen it."""
-    if ext:
-        if ext not in MEDIA_TYPES:
-            raise not_found("there is no such format")
-        return ("jpg" if ext == "jpeg" else ext), False
-    return _ACCEPTED[chosen_type(request.headers, list(_ACCEPTED))], True
+def _format(ext: str) -> str:
+    """The format that is asked for, PNG where none is."""
+    if ext and ext not in MEDIA_TYPES:
+        raise not_found("there is no such format")
+    return "jpg" if ext == "jpeg" else ext or "png"
 
 
 def _table_of(band: Band) -> npt.NDArray[np.uint8] | None:

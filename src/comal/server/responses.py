@@ -25,7 +25,6 @@ from comal.errors import (
 )
 from comal.server.http import (
     Headers,
-    best_type,
     http_date,
     is_not_modified,
     is_refused,
@@ -187,14 +186,6 @@ def not_found(
 def bad_request(detail: str) -> Refusal:
     """400."""
     return Refusal(400, "bad-request", detail)
-
-
-def chosen_type(headers: Headers, offers: Sequence[str], between: str = ", ") -> str:
-    """The media type that a request prefers of these."""
-    found = best_type(headers.get(b"accept"), offers)
-    if found is None:
-        raise Refusal(406, "not-acceptable", f"there is {between.join(offers)}", (VARY_ACCEPT,))
-    return found
 
 
 def refusal_of(error: Exception) -> Refusal:

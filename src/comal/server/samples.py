@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, ClassVar
@@ -23,12 +22,10 @@ from comal.errors import (
 from comal.geo import times
 from comal.limits import MIB, Limits
 from comal.server import ogc
-from comal.server.cql2 import as_sql
 from comal.server.holdings import (
     FOLDER,
     ID,
     OTHER_MEDIA,
-    RENAMED,
     TYPE,
     Holdings,
     LeafBytes,
@@ -65,7 +62,6 @@ from comal.server.responses import (
 from comal.server.runtime import Runtime
 from comal.server.sources import ServedSource, only, short_text
 from comal.taco.reading.dataset import TacoDataset
-from comal.tortilla import spec as tortilla_spec
 from comal.tortilla.frame import TortillaFrame
 
 _BLOCK = MIB
@@ -150,7 +146,6 @@ class SamplesSource(ServedSource):
                 "tree": f"{name}/tree",
                 "columns": f"{name}/columns/{{name}}",
                 "queryables": f"{name}/queryables",
-                "schema": f"{name}/schema",
                 "data": f"{name}/data/{{path}}",
                 "preview": f"{name}/preview/{{path}}",
             },
@@ -169,7 +164,7 @@ class SamplesSource(ServedSource):
             "providers": _list(collection.get("providers")),
             "levels": self._levels(),
             "tree": pit if isinstance(pit, dict) else None,
-            "python": self._lines(None),
+            "python": self._lines(),
         }
 
     def _extent_of(self) -> tuple[list[float] | None, list[str | None] | None]:
@@ -199,39 +194,16 @@ class SamplesSource(ServedSource):
             for number, (rows, schema) in enumerate(self.holdings.levels())
         ]
 
-    def _lines(self, selection: Selection | None) -> str:
-        """How to load what a selection chooses, in Python."""
-        is_taco, schema = self.format == "taco", self.table.schema
-        room, opened, rows = ("taco", "load", "data") if is_taco else ("tortilla", "open", "rows")
-        lines = [
-            f"from comal import {room}",
-            "",
-            f"{rows} = {room}.{opened}({json.dumps(self.title)})",
-        ]
-        if selection is not None:
-            if selection.filter is not None and is_taco:
-                query = f"SELECT * FROM data WHERE {as_sql(selection.filter, schema)}"  # noqa: S608 - shown, never run here
-                lines.append(f"data = data.sql({query!r})")
-            elif selection.filter is not None:
-                condition = as_sql(selection.filter, schema, RENAMED, _seconds(schema))
-                lines.append(f"rows = rows.where({condition!r})")
-            if selection.datetime is not None:
-                period = json.dumps(selection.datetime)
-                lines.append(f"{rows} = {rows}.filter_datetime({period})")
-            if selection.bbox is not None:
-                edges = ", ".join(map(repr, selection.bbox))
-                lines.append(f"{rows} = {rows}.filter_bbox({edges})")
-        return "\n".join([*lines, "rows = data.data"] if is_taco else lines)
+    def _lines(self) -> str:
+        """How to open it in Python."""
+        if self.format == "taco":
+            return f"from comal import taco\n\nrows = taco.load({self.title!r}).data"
+        return f"from comal import tortilla\n\nrows = tortilla.open({self.title!r})"
 
     async def _collection(self, request: Request, rest: Sequence[str]) -> Response:
         only(rest, 0)
         del request
         return json_response(self.holdings.collection, headers=self.cache_control)
-
-    async def _schema(self, request: Request, rest: Sequence[str]) -> Response:
-        only(rest, 0)
-        del request
-        return json_response({"levels": self._levels()}, headers=self.cache_control)
 
     async def _queryables(self, request: Request, rest: Sequence[str]) -> Response:
         only(rest, 0)
@@ -301,7 +273,6 @@ class SamplesSource(ServedSource):
             "features": found,
             "links": self._page_links(request, selection, len(rows)),
             **self._placed_by(selection, rows),
-            "python": self._lines(selection),
         }
 
     def _placed_by(self, selection: Selection, rows: npt.NDArray[np.int64]) -> dict[str, list[str]]:
@@ -351,7 +322,6 @@ class SamplesSource(ServedSource):
             "offset": selection.offset,
             "next": selection.next_offset(len(rows)),
             **self._placed_by(selection, rows),
-            "python": self._lines(selection),
         }
 
     def _shown_columns(self, wanted: str | None) -> list[str]:
@@ -517,7 +487,6 @@ class SamplesSource(ServedSource):
         Route("/collections/{source}/items/{path}", "A sample", None, _GEOJSON),
         Route("/{source}/items", "Samples", _items, _GEOJSON, SELECTING),
         Route("/{source}/queryables", "Columns for filter", _queryables, _SCHEMA),
-        Route("/{source}/schema", "Columns of each level", _schema),
         Route("/{source}/table", "Rows", _table, query=(*SELECTING, "columns")),
         Route("/{source}/columns/{name}", "What a column holds", _columns, query=_COUNTED),
         Route("/{source}/tree", "Children of a folder", _tree, query=("path", "limit", "offset")),
@@ -538,12 +507,6 @@ _QUERYABLE: dict[str, dict[str, str]] = {
     "boolean": {"type": "boolean"},
     "time": {"type": "string", "format": "date-time"},
 }
-
-
-def _seconds(schema: Any) -> set[str]:
-    """Times that are whole seconds in the file, as the specification of Tortilla has them."""
-    names = {tortilla_spec.TIME_START, tortilla_spec.TIME_END} & {*schema.names}
-    return {name for name in names if schema.field(name).type == pa.timestamp("s")}
 
 
 def _schema_columns(schema: Any) -> list[dict[str, str]]:

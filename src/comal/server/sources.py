@@ -10,15 +10,14 @@ import numpy as np
 
 from comal.grid import cover
 from comal.grid.mercator import LATITUDE_LIMIT
-from comal.server import ogc
 from comal.server.http import Headers
 from comal.server.requests import ANY, Address, Handler, Request, Route, handlers, parse_address
 from comal.server.responses import LOOKED_AT, Response, json_response, not_found
 from comal.server.runtime import Runtime
 
 _MOST_TEXT = 2_000
-_PLAIN, _SIZED, _OGC = 3, 4, 5
-"""Segments of tiles: z/x/y, the same below a size in pixels, and as OGC API Tiles has it."""
+_PLAIN, _SIZED = 3, 4
+"""Segments of tiles: z/x/y, and the same below a size in pixels."""
 
 
 class ServedSource(ABC):
@@ -87,8 +86,6 @@ class ServedSource(ABC):
         """What kind of route a request below the source's name takes: one of few words."""
         if not rest or rest == ("",):
             return "document"
-        if rest[0] == "tiles" and len(rest) == _OGC:
-            return "tile"
         if rest[0] in self.handlers:
             return rest[0]
         if rest == ("tilejson.json",):
@@ -105,30 +102,13 @@ class ServedSource(ABC):
             return await handler(self, request, rest[1:])
         if rest == ("tilejson.json",):
             return json_response(self.tilejson(request), headers=self.cache_control)
-        return await self.tile(request, self.address(rest))
-
-    async def tilesets(self, request: Request, rest: Sequence[str]) -> Response:
-        """Tile sets as OGC API Tiles has them, and their tiles."""
-        if not rest:
-            return json_response(ogc.tilesets(request, self.summary()), headers=(LOOKED_AT,))
-        if list(rest) == [ogc.WEB_MERCATOR_QUAD]:
-            return json_response(ogc.tileset(request, self.summary()), headers=(LOOKED_AT,))
-        return await self.tile(request, self.address(("tiles", *rest)))
+        if len(rest) != _PLAIN:
+            raise not_found()
+        return await self.tile(request, parse_address(*rest))
 
     def listed(self) -> Iterator[Route]:
         """What its part of the OpenAPI document names."""
         yield from (route for route in (*_EVERY, *self.routes) if route.is_listed)
-
-    def address(self, rest: Sequence[str]) -> Address:
-        """The tile that the segments behind the source's name stand for."""
-        if len(rest) == _PLAIN:
-            return parse_address(*rest)
-        if len(rest) == _OGC and rest[:2] == ("tiles", "WebMercatorQuad"):
-            # Row before column; what stands behind the column (@2x, .png) is the last word's.
-            z, row, last = rest[2:]
-            column = last.partition(".")[0].partition("@")[0]
-            return parse_address(z, column, row + last[len(column) :])
-        raise not_found()
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
         """Let go of what the source holds."""
@@ -147,14 +127,6 @@ TILES: Final = (
     Route("/{source}.json", "TileJSON 3.0", query=("ext", *LOOK)),
     Route("/{source}/{z}/{x}/{y}.{ext}", "A tile", media=ANY, query=LOOK),
     Route("/{source}/{z}/{x}/{y}@{scale}x.{ext}", "A tile of more pixels", media=ANY, query=LOOK),
-    Route("/{source}/tiles", "Tile sets", ServedSource.tilesets),
-    Route("/{source}/tiles/WebMercatorQuad", "The tile set"),
-    Route(
-        "/{source}/tiles/WebMercatorQuad/{z}/{y}/{x}.{ext}",
-        "A tile, row first",
-        media=ANY,
-        query=LOOK,
-    ),
 )
 """Addresses of every source of tiles."""
 

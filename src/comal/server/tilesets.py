@@ -36,12 +36,10 @@ from comal.server.responses import (
     LOOKED_AT,
     NOSNIFF,
     SANDBOX,
-    VARY_ACCEPT,
     VARY_ENCODING,
     Content,
     Refusal,
     Response,
-    chosen_type,
     content_response,
     json_response,
     not_found,
@@ -249,7 +247,7 @@ class TilesetSource(ServedSource):
 
     async def tile(self, request: Request, address: Address, size: int | None = None) -> Response:
         """One tile, by its coordinates."""
-        ext, chosen = self._format(request, address)
+        ext = self._format(address.ext)
         if ext not in self._formats:
             raise not_found("there is no such format")
         scale = None if address.scale == 1 else address.scale
@@ -260,20 +258,12 @@ class TilesetSource(ServedSource):
             raise self._missing(address, size)
         if stored.size > _AT_ONCE:
             headers, control = request.headers, self._cache_control
-            answer = await self.runtime.run(tile_response, stored, headers, control)
-        else:
-            answer = tile_response(stored, request.headers, self._cache_control)
-        if chosen:
-            answer.headers.append(VARY_ACCEPT)
-        return answer
+            return await self.runtime.run(tile_response, stored, headers, control)
+        return tile_response(stored, request.headers, self._cache_control)
 
-    def _format(self, request: Request, address: Address) -> tuple[str, bool]:
-        """The extension that is asked for, and whether Accept has chosen it."""
-        if address.ext or "" in self._formats or not self._formats:
-            return address.ext, False
-        offers = {self._media(ext): ext for ext in reversed(self.tiles.formats)}
-        kinds = [self._media(ext) for ext in self.tiles.formats]
-        return offers[chosen_type(request.headers, kinds)], len(kinds) > 1
+    def _format(self, ext: str) -> str:
+        """The extension that is asked for, the first that there is where none is."""
+        return ext if ext or "" in self._formats else self._extensions[0]
 
     def _missing(self, address: Address, size: int | None) -> Refusal:
         """Absent within zooms and bounds: as the operator says. Elsewhere: 404."""

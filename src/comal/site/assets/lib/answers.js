@@ -28,7 +28,6 @@ import {
  * @property {() => Promise<object>} tilejson
  * @property {(lon: number, lat: number, query: URLSearchParams) => Promise<object>} [point]
  * @property {(query: URLSearchParams) => Promise<object>} [statistics]
- * @property {(query: URLSearchParams) => Promise<object>} [histogram]
  * @property {(z: number, x: number, y: number, extension: string, scale: number | undefined, query: URLSearchParams) => Promise<Response>} tile
  */
 
@@ -232,15 +231,6 @@ export class RaquetSource {
     const found = await Promise.all(bands.map((band) => this.counted(band, time)));
     const named = bands.map((band, at) => [this.raster.metadata.bands[band].name, found[at]]);
     return { exact: false, statistics: Object.fromEntries(named) };
-  }
-
-  /** @param {URLSearchParams} query */
-  async histogram(query) {
-    const { bands, time } = parseLook(query, this.raster.metadata);
-    const found = await this.counted(bands[0], time);
-    const [counts, edges] = found?.histogram ?? [[], []];
-    const { name } = this.raster.metadata.bands[bands[0]];
-    return { band: bands[0] + 1, name, exact: false, ...found, counts, edges };
   }
 
   /** @param {number} lon @param {number} lat @param {URLSearchParams} query */

@@ -9,7 +9,6 @@
  *     tiles/{source}/{z}/{x}/{y}[@2x].{ext}      a tile
  *     tiles/{source}/point/{lon},{lat}?zoom=     values of a raster
  *     tiles/{source}/statistics                  what values a raster has
- *     tiles/{source}/histogram                   how often a band has which
  */
 
 import { RaquetSource, TapalcatlSource } from "./answers.js";
@@ -99,7 +98,6 @@ export class Engine {
     if (point && source.point)
       return json(await source.point(Number(point[1]), Number(point[2]), query));
     if (rest === "statistics" && source.statistics) return json(await source.statistics(query));
-    if (rest === "histogram" && source.histogram) return json(await source.histogram(query));
     const { z, x, y, scale, extension } = tileAddress(rest);
     return source.tile(z, x, y, extension, scale, query);
   }

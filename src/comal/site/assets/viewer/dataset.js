@@ -64,7 +64,6 @@ export class Dataset {
     this.summary = h("p", { class: "summary", role: "status" });
     this.results = h("div", { class: "results", id: "results", role: "tabpanel", tabindex: 0 });
     this.pager = h("nav", { class: "pager", "aria-label": "Pages", hidden: true });
-    this.code = h("code", {}, detail.python ?? "");
     this.filterHolder = h("div", { class: "filters__body" });
     this.clearButton = h(
       "button",
@@ -101,7 +100,7 @@ export class Dataset {
           "details",
           { class: "python" },
           h("summary", {}, "Load this in Python"),
-          codeBlock(this.code),
+          codeBlock(h("code", {}, this.detail.python ?? "")),
         ),
       ),
     );
@@ -248,14 +247,13 @@ export class Dataset {
     }
   }
 
-  /** Footprints of all that fits, and the lines of Python that load it. @param {AbortSignal} signal */
+  /** Footprints of all that fits. @param {AbortSignal} signal */
   async drawFootprints(signal) {
     const parameters = this.parameters();
     const wanted = JSON.stringify(parameters);
     if (wanted === this.drawn) return;
-    const found = await this.footprints.load(parameters, signal);
+    await this.footprints.load(parameters, signal);
     this.drawn = wanted;
-    this.code.textContent = found.python ?? this.detail.python;
   }
 
   /** @param {AbortSignal} signal */

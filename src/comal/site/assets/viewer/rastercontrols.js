@@ -265,9 +265,12 @@ export class RasterControls {
   }
 
   /** How often a band or a formula has which values. @param {number} index @param {AbortSignal} signal @returns {Promise<Counted>} */
-  counted(index, signal) {
-    const parameters = valueParameters(this.detail, this.style, index);
-    return getJson(`${this.name}/histogram`, parameters, { signal });
+  async counted(index, signal) {
+    const parameters = { ...valueParameters(this.detail, this.style, index), bins: 64 };
+    const { statistics } = await getJson(`${this.name}/statistics`, parameters, { signal });
+    const [name, found] = Object.entries(statistics)[0];
+    const [counts, edges] = found?.histogram ?? [[], []];
+    return { ...found, name, counts, edges };
   }
 
   /** Colours from low to high. @param {string | null} name null for grey */
