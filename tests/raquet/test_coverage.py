@@ -117,7 +117,6 @@ def test_files_of_other_sources_are_one_set(tmp_path: Path) -> None:
 
 
 LATER: dict[str, Any] = {"spec_version": "0.5.0", "tile_statistics": True}
-KEPT: dict[str, Any] = {**LATER, "keep_empty": True}
 
 
 def transparent(path: Path) -> Path:
@@ -154,7 +153,7 @@ SOURCES: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [*((name, LATER) for name in SOURCES), ("warped", {}), ("transparent", KEPT), ("mask", KEPT)],
+    [*((name, LATER) for name in SOURCES), ("warped", {})],
 )
 def test_statistics_of_our_own_are_right(tmp_path: Path, name: str, options: Any) -> None:
     path = made(SOURCES[name](tmp_path / "a.tif"), tmp_path / "a.parquet", **options)

@@ -121,7 +121,6 @@ _OVERVIEWS = ("average", "mode", "nearest", "min", "max")
     "A column for each band, or one for the pixels of all bands (0.5.0).",
     default="sequential",
 )
-@flag("--keep-empty", "Write tiles without data as well.")
 @flag("--tile-statistics", "Statistics of each tile as columns (0.5.0).")
 @option(
     "--time",

@@ -47,7 +47,7 @@ def test_padding_does_not_count_and_nodata_is_kept(tmp_path: Path) -> None:
         assert sum(band.histogram["counts"]) == (pixels != -7).sum()
 
 
-def test_empty_tiles_are_left_out_unless_kept(tmp_path: Path) -> None:
+def test_empty_tiles_are_left_out(tmp_path: Path) -> None:
     pixels = np.zeros((96, 96), np.uint8)
     pixels[70, 70] = 1
     source = on_grid(tmp_path / "a.tif", pixels, column=16_384, row=10_240, nodata=0)
@@ -55,9 +55,6 @@ def test_empty_tiles_are_left_out_unless_kept(tmp_path: Path) -> None:
     with comal.raquet.open(path) as raster:
         assert [len(raster.cells(zoom)) for zoom in raster.zooms] == [1, 1, 1]
         assert raster.metadata.num_blocks == 1
-    path = _converted(tmp_path, source, min_zoom=8, keep_empty=True)
-    with comal.raquet.open(path) as raster:
-        assert [len(raster.cells(zoom)) for zoom in raster.zooms] == [1, 4, 9]
 
 
 def test_masked_integers_get_an_alpha_band_and_floats_nan(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from rasterio.enums import ColorInterp
 
 from comal import raquet
 from comal.errors import InvalidInputError, InvalidMetadataError
-from comal.grid import quadbin
 from comal.raquet.writing.layout import free_value
 from tests.raquet.writing.sources import noise, on_grid, utm
 
@@ -212,21 +211,6 @@ def test_undeclared_nan_and_infinity(tmp_path: Path) -> None:
                 assert np.isfinite(small).all()
                 assert not (small == 0).any()
         assert raquet.check(path, level="full", statistics=True).counts == {}
-
-
-def test_tiles_without_any_pixel_hold_the_chosen_value(tmp_path: Path) -> None:
-    pixels = np.clip(noise((40, 40), "uint8"), 0, 254)
-    sources = [
-        on_grid(tmp_path / f"{n}.tif", pixels, column=32 * at, row=32 * at)
-        for n, at in [(0, 300), (1, 304)]
-    ]
-    path = tmp_path / "m.parquet"
-    made = raquet.write(sources, path, block_size=32, zoom=10, min_zoom=10, keep_empty=True)
-    assert made.chosen_nodata == {"band_1": 255}
-    with raquet.open(path) as raster:
-        assert (raster.tile(10, 303, 300) == 255).all()
-        assert raster.read(masked=True).data.count() == 2 * pixels.size
-        assert quadbin.tiles(raster.cells())[0].min() == 10
 
 
 def test_files_of_different_nodata_values_are_not_merged(tmp_path: Path) -> None:

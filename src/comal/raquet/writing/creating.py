@@ -171,7 +171,7 @@ def write(
         (that of the source, else one is chosen if tiles need padding; ``"none"`` to have none
         chosen), ``crs``, ``variable``, ``config`` (a `comal.storage.StorageConfig` for remote
         rasters, whose ``linked_origins`` a VRT may lead to), ``compression`` (``gzip``), ``level``,
-        ``quality``, ``layout``, ``keep_empty``, ``tile_statistics``, ``row_group_size``,
+        ``quality``, ``layout``, ``tile_statistics``, ``row_group_size``,
         ``block_dtype``.
 
     Returns
@@ -256,7 +256,6 @@ def metadata_of(
         raise InvalidInputError(
             "no pixel of the raster has data",
             where=sources.first.where,
-            hint="keep_empty=True writes empty tiles as well",
         )
     hull = grid.hull
     west, south, east, north = quadbin.bounds(

@@ -88,7 +88,6 @@ class Job:
     alpha: int | None
     """Position of an alpha band."""
     coding: Coding
-    keep_empty: bool
     tile_statistics: bool
     sample_step: int
     """Distance of the pixels from which quantiles of wide types are taken."""
@@ -137,48 +136,45 @@ class Subtree:
     """The pixels of its root, when there are overviews above and it is not empty."""
 
 
-class Worker:
-    """Runs tasks of one job in one thread."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self._step = -1
-        self._reader: GridReader | None = None
-
-    def close(self) -> None:
-        """Close all files."""
-        if self._reader is not None:
-            self._reader.close()
-        self._step, self._reader = -1, None
-
-    def subtree(self, step: int, x: int, y: int) -> Subtree:
-        """The tiles below a root, itself included where it is not coarser than wanted."""
-        job, made = self.job, Subtree(Totals.of(self.job.dtypes))
-        with gdal_rules(job.steps[step].config):
-            window = _clipped(job, x, y)
-            patch = self._read(step, window)
-            if patch is None and not job.keep_empty:
-                return made
-            if patch is None:
-                patch = blank(job, window.height * job.block, window.width * job.block)
-            else:
-                _count(job, patch, window, made.totals)
-            _descend(job, patch, window, made)
-            return made
-
-    def _read(self, step: int, window: Window2D) -> Patch | None:
-        if self._reader is None or self._step != step:
-            self.close()
-            self._step, self._reader = step, GridReader(self.job.steps[step])
-        size = self.job.block
-        return self._reader.read(
+def run_subtree(job: Job, task: tuple[int, int, int]) -> Subtree:
+    """The tiles below a root (step, x, y), itself included where it is not coarser than wanted."""
+    step, x, y = task
+    made, size = Subtree(Totals.of(job.dtypes)), job.block
+    with gdal_rules(job.steps[step].config):
+        window = _clipped(job, x, y)
+        patch = _reader(job, step).read(
             Window2D(window.x * size, window.y * size, window.width * size, window.height * size)
         )
+        if patch is not None:
+            _count(job, patch, window, made.totals)
+            _descend(job, patch, window, made)
+    return made
+
+
+_local = threading.local()
+_open_readers: dict[str, list[GridReader]] = {}
+"""Of this process, by the key of their job."""
+
+
+def _reader(job: Job, step: int) -> GridReader:
+    """What reads a step in this thread; its files stay open for the next task of the same one."""
+    if getattr(_local, "of", None) != (job.key, step):
+        if (last := getattr(_local, "reader", None)) is not None:
+            last.close()
+        _local.of, _local.reader = (job.key, step), GridReader(job.steps[step])
+        _open_readers.setdefault(job.key, []).append(_local.reader)
+    reader: GridReader = _local.reader
+    return reader
+
+
+def _close_readers(key: str) -> None:
+    for reader in _open_readers.pop(key, []):
+        reader.close()
 
 
 def _descend(job: Job, patch: Patch, window: Window2D, made: Subtree) -> None:
     """Store a window of tiles, then its overviews up to the root."""
-    if not job.keep_empty and _is_blank(patch, job):
+    if not _present(patch, job).any():
         return
     for zoom in range(job.zoom, max(job.root_zoom, job.min_zoom) - 1, -1):
         if zoom < job.zoom:
@@ -186,7 +182,7 @@ def _descend(job: Job, patch: Patch, window: Window2D, made: Subtree) -> None:
             window = Window2D(window.x // 2, window.y // 2, window.width // 2, window.height // 2)
             patch = _overview(job, patch)
         _store(job, patch, window, zoom, made)
-    if job.min_zoom < job.root_zoom and not _is_blank(patch, job):
+    if job.min_zoom < job.root_zoom and _present(patch, job).any():
         assert (window.width, window.height) == (1, 1), "a root is one tile"
         made.root = patch
 
@@ -200,10 +196,7 @@ def _overview(job: Job, patch: Patch) -> Patch:
 def _store(job: Job, patch: Patch, window: Window2D, zoom: int, made: Subtree) -> None:
     """Compress the tiles of a window that are wanted."""
     block = job.block
-    wanted = _present(patch, job, window)
-    if job.keep_empty:
-        wanted |= _in_ranges(job, window, zoom)
-    rows, columns = np.nonzero(wanted)
+    rows, columns = np.nonzero(_present(patch, job))
     if not len(rows):
         return
     if zoom < job.zoom:
@@ -228,9 +221,9 @@ def _count(job: Job, patch: Patch, window: Window2D, totals: Totals) -> None:
     size = job.block
     x, y = window.x * size, window.y * size
     stored = None
-    if job.alpha is not None and not job.keep_empty:
+    if job.alpha is not None:
         # Of tiles that are transparent and black, which are left out, no pixel counts.
-        tiles = np.repeat(_present(patch, job, window), size, axis=0)
+        tiles = np.repeat(_present(patch, job), size, axis=0)
         stored = None if tiles.all() else np.repeat(tiles, size, axis=1)
     masks = valid_masks(patch.bands, job.nodata, patch.covered, job.alpha)
     for at, (pixels, valid) in enumerate(zip(patch.bands, masks, strict=True)):
@@ -251,12 +244,6 @@ def roots(job: Job) -> Iterator[tuple[int, int]]:
         found.append(quadbin.cells(job.root_zoom, x.ravel(), y.ravel()))
     _, x, y = quadbin.tiles(np.unique(np.concatenate(found)))
     yield from zip(x.tolist(), y.tolist(), strict=True)
-
-
-def blank(job: Job, rows: int, columns: int) -> Patch:
-    """Pixels of what no source covers."""
-    bands = [np.full((rows, columns), band.fill, band.dtype) for band in job.bands]
-    return Patch(bands, np.zeros((rows, columns), bool))
 
 
 def encoded(bands: list[Array], coding: Coding) -> list[bytes]:
@@ -333,22 +320,21 @@ def _widened(patch: Patch, window: Window2D, job: Job) -> tuple[Patch, Window2D]
 def _composed(job: Job, rows: int, columns: int, parts: Iterable[tuple[int, int, Patch]]) -> Patch:
     """A patch of as many tiles from smaller ones, each by the row and column of its first tile."""
     size = job.block
-    whole = blank(job, rows * size, columns * size)
-    assert whole.covered is not None
+    shape = rows * size, columns * size
+    bands = [np.full(shape, band.fill, band.dtype) for band in job.bands]
+    covered = np.zeros(shape, bool)
     for row, column, patch in parts:
         height, width = patch.bands[0].shape
         at = np.s_[row * size : row * size + height, column * size : column * size + width]
-        for mine, theirs in zip(whole.bands, patch.bands, strict=True):
+        for mine, theirs in zip(bands, patch.bands, strict=True):
             mine[at] = theirs
-        whole.covered[at] = True if patch.covered is None else patch.covered
-    if whole.covered.all():
-        whole.covered = None
-    return whole
+        covered[at] = True if patch.covered is None else patch.covered
+    return Patch(bands, None if covered.all() else covered)
 
 
-def _present(patch: Patch, job: Job, window: Window2D) -> npt.NDArray[np.bool_]:
-    """Which tiles of a window have a valid pixel in any band."""
-    shape = (window.height, window.width)
+def _present(patch: Patch, job: Job) -> Mask:
+    """Which tiles of a patch have a valid pixel in any band."""
+    shape = tuple(side // job.block for side in patch.bands[0].shape)
     present = np.zeros(shape, bool)
     for pixels, nodata in zip(patch.bands, job.nodata, strict=True):
         valid = valid_mask(pixels, nodata, patch.covered)
@@ -367,30 +353,8 @@ def _present(patch: Patch, job: Job, window: Window2D) -> npt.NDArray[np.bool_]:
     return present
 
 
-def _any(mask: Mask, block: int, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
+def _any(mask: Mask, block: int, shape: tuple[int, ...]) -> Mask:
     return np.asarray(mask.reshape(shape[0], block, shape[1], block).any(axis=(1, 3)))
-
-
-def _in_ranges(job: Job, window: Window2D, zoom: int) -> npt.NDArray[np.bool_]:
-    up = job.zoom - zoom
-    rows, columns = np.mgrid[0 : window.height, 0 : window.width]
-    x, y = columns + window.x, rows + window.y
-    found = np.zeros((window.height, window.width), bool)
-    for part in job.ranges:
-        found |= (
-            (x >= part.west >> up)
-            & (x <= part.east >> up)
-            & (y >= part.north >> up)
-            & (y <= part.south >> up)
-        )
-    return found
-
-
-def _is_blank(patch: Patch, job: Job) -> bool:
-    window = Window2D(
-        0, 0, patch.bands[0].shape[1] // job.block, patch.bands[0].shape[0] // job.block
-    )
-    return not bool(_present(patch, job, window).any())
 
 
 def depth_of(block: int, zoom: int, pixel_bytes: int) -> int:
@@ -447,34 +411,13 @@ class Pyramid:
 
     def _complete(self, zoom: int, made: Subtree) -> None:
         done, patch = self._open.pop(zoom), None
-        if done.children or self._job.keep_empty:
+        if done.children:
             patch = _overview(self._job, _composed(self._job, 2, 2, done.children))
             _store(self._job, patch, Window2D(done.x, done.y, 1, 1), zoom, made)
         self.add(zoom, done.x, done.y, patch, made)
 
 
 # -- running ---------------------------------------------------------------------------------------
-
-_local = threading.local()
-_open_workers: dict[str, list[Worker]] = {}
-"""Of this process, by the key of their job."""
-
-
-def run_subtree(job: Job, place: tuple[int, int, int]) -> Subtree:
-    """Run a task in whatever thread this is; its files stay open for the next of the same job."""
-    worker: Worker | None = getattr(_local, "worker", None)
-    if worker is None or worker.job.key != job.key:
-        if worker is not None:
-            worker.close()
-            _open_workers.pop(worker.job.key, None)
-        worker = _local.worker = Worker(job)
-        _open_workers.setdefault(job.key, []).append(worker)
-    return worker.subtree(*place)
-
-
-def _close_workers(key: str) -> None:
-    for worker in _open_workers.pop(key, []):
-        worker.close()
 
 
 def run_job(
@@ -488,7 +431,7 @@ def run_job(
     places = list(roots(job))
     total, done = len(places) * len(job.steps), 0
     with ExitStack() as stack:
-        stack.callback(_close_workers, job.key)
+        stack.callback(_close_readers, job.key)
         if executor is None:
             executor = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="comal-raquet")
             stack.callback(executor.shutdown, cancel_futures=True)

@@ -71,7 +71,6 @@ class Options:
     level: int = LEVEL
     quality: int = QUALITY
     layout: str = spec.SEQUENTIAL
-    keep_empty: bool = False
     tile_statistics: bool = False
     row_group_size: int | None = None
     block_dtype: str = "uint64"
@@ -270,7 +269,6 @@ def conversion_of(sources: Sources, options: Options) -> Conversion:
             options.quality,
             options.layout == spec.INTERLEAVED,
         ),
-        keep_empty=options.keep_empty,
         tile_statistics=options.tile_statistics,
         sample_step=lattice_step(width * height * len(steps), len(bands)),
         undecided=_undecided(outs, options) if alpha is None else (),
