@@ -408,11 +408,17 @@ def of_xarray(made: Made, file: Any) -> Any:
     return in_block(made, planes)
 
 
+def alpha_column(file: Any) -> str:
+    """What a function of SQL is told of the alpha band, where there is one."""
+    names = [band.name for band in file.bands if band.colorinterp == "alpha"]
+    return f", alpha := {names[0]}" if names else ""
+
+
 def of_sql(made: Made, file: Any) -> Any:
     found = np.full(made.values.shape, np.nan)
     with raquet.connect(made.path) as connection:
         for band, name in enumerate(NAMES):
-            call = f"ST_ClipMask({name}, block, $box, metadata, 'NaN'::DOUBLE)"
+            call = f"ST_ClipMask({name}, block, $box, metadata, 'NaN'::DOUBLE{alpha_column(file)})"
             query = f"SELECT z, x, y, {call} AS v FROM raster JOIN tiles USING (block)"
             for row in connection.sql(query, box=area(made)).to_pylist():
                 if row["v"] is not None:
@@ -510,7 +516,7 @@ def of_zones(made: Made, file: Any) -> Any:
 
 
 def of_region(made: Made, file: Any, more: str = "") -> Any:
-    call = f"ST_RegionStats({{0}}, block, $box, metadata{more}) {{0}}"
+    call = f"ST_RegionStats({{0}}, block, $box, metadata{more}{alpha_column(file)}) {{0}}"
     calls = ", ".join(call.format(name) for name in NAMES)
     found = raquet.sql(file, f"SELECT {calls} FROM raster", box=area(made)).to_pylist()[0]
     return [{key: found[name][key] for key in ("count", "min", "max", "mean")} for name in NAMES]
@@ -670,7 +676,7 @@ def test_another_nodata_value_takes_the_place_of_the_declared_one_only(
         lon, lat = lonlat(where[1] + 0.5, where[0] + 0.5)
         assert ask(app, f"/r/point/{lon},{lat}?nodata=7").json()["values"][0] is None
         assert ask(app, f"/r/point/{lon},{lat}").json()["values"][0] == 7
-        clip = "SELECT ST_Clip(b1, block, $box, metadata, 7) FROM raster"
+        clip = f"SELECT ST_Clip(b1, block, $box, metadata, 7{alpha_column(file)}) FROM raster"
         values = raquet.sql(file, clip, box=area(made)).column(0).to_pylist()
         assert sorted(v for one in values for v in one or ()) == sorted(truth[0].compressed())
 

@@ -70,135 +70,72 @@ def box(left: float, top: float, right: float, bottom: float) -> str:
     return "POLYGON((" + ", ".join(f"{x!r} {y!r}" for x, y in corners) + "))"
 
 
-def column_of(options: str, name: str) -> str:
-    return "pixels" if options == "interleaved" else name
+CALLS = {
+    "RasterSummaryStats": "({nir}, metadata{alpha})",
+    "RegionStats": "({nir}, block, $area, metadata{alpha})",
+    "Clip": "({nir}, block, $area, metadata{alpha})",
+    "ClipMask": "({nir}, block, $area, metadata, -1{alpha})",
+    "NormalizedDifference": "({nir}, red, metadata{alpha})",
+    "NormalizedDifferenceStats": "({nir}, red, metadata{alpha})",
+    "BandMath": "({nir}, red, 'subtract', metadata{alpha})",
+    "RasterValue": "(block, {nir}, ST_Point($x, $y), metadata{alpha})",
+}
 
 
-@pytest.mark.parametrize(
-    ("options", "kind"), [("0.1.0", "alpha"), ("0.5.0", "mask"), ("interleaved", "alpha")]
-)
-def test_functions_that_are_told_the_block(tmp_path: Path, options: str, kind: str) -> None:
+def answer(connection: Any, function: str, alpha: str = ", alpha := alpha", **named: Any) -> Any:
+    """What a function gives for all tiles: numbers of all, or counts and sums of structs."""
+    call = CALLS[function].format(nir="nir", alpha=alpha)
+    query = f"SELECT ST_{function}{call} v FROM raster"
+    named = {name: value for name, value in named.items() if f"${name}" in query}
+    rows = connection.sql(query, **named).column("v").to_pylist()
+    if rows and isinstance(rows[0], dict):
+        return sum(row["count"] for row in rows), sum(row["sum"] or 0 for row in rows)
+    flat = [one for row in rows for one in (row if isinstance(row, list) else [row])]
+    return sorted(one for one in flat if one is not None and one != -1)
+
+
+@pytest.mark.parametrize(("options", "kind"), [("0.1.0", "alpha"), ("0.5.0", "mask")])
+def test_what_alpha_hides_has_no_value(tmp_path: Path, options: str, kind: str) -> None:
     path = made(tmp_path, options, kind)
-    pixels = wanted(tmp_path)
-    column = column_of(options, "nir")
+    red, nir, _ = wanted(tmp_path).astype(float)
+    area, inside = box(2, 3, 45, 33), nir[3:33, 2:45].compressed()
+    index = ((nir - red) / (nir + red)).compressed()
     with raquet.connect(path) as connection:
+        expected: dict[str, Any] = {
+            "RasterSummaryStats": (nir.count(), nir.sum()),
+            "RegionStats": (len(inside), inside.sum()),
+            "Clip": sorted(inside),
+            "ClipMask": sorted(inside),
+            "NormalizedDifference": sorted(index),
+            "NormalizedDifferenceStats": (len(index), index.sum()),
+            "BandMath": [one for one in sorted((nir - red).compressed()) if one != -1],
+        }
+        for function, right in expected.items():
+            assert answer(connection, function, area=area) == pytest.approx(right), function
         for x, y in ((4, 12), (5, 10), (39, 19), (40, 19), (50, 30), (69, 44)):
             lon, lat = place(x + 0.5, y + 0.5)
-            query = f"SELECT ST_RasterValue(block, {column}, ST_Point($x, $y), metadata, 'nir') v"
-            row = connection.sql(query + " FROM read_raquet_at('raster', $x, $y)", x=lon, y=lat)
-            expected = pixels[1, y, x]
-            assert row.column("v").to_pylist() == [None if expected is np.ma.masked else expected]
-        area, inside = box(2, 3, 45, 33), pixels[1, 3:33, 2:45].compressed().astype(float)
-        stats = f"ST_RegionStats({column}, block, $area, metadata, NULL, NULL, 'nir')"
-        found = connection.sql(f"SELECT {stats} AS s FROM raster", area=area)
-        found = found.column("s")[0].as_py()
-        assert (found["count"], found["sum"]) == (len(inside), inside.sum())
-        assert (found["min"], found["max"]) == (inside.min(), inside.max())
-        assert found["stddev_pop"] == pytest.approx(inside.std())
-        if options == "interleaved":
-            return
-        clips = connection.sql(
-            "SELECT ST_Clip(nir, block, $area, metadata) c FROM raster", area=area
-        )
-        values = sorted(value for one in clips.column("c").to_pylist() for value in one)
-        assert values == sorted(inside.tolist())
-        fills = "SELECT ST_ClipMask(nir, block, $area, metadata, -1) c FROM raster"
-        flat = connection.sql(fills, area=area).column("c").to_pylist()
-        assert sorted(value for one in flat for value in one if value != -1) == values
-        # The band that hides is there as a whole.
-        query = "SELECT ST_RegionStats(alpha, block, $area, metadata).count FROM raster"
-        assert connection.sql(query, area=area).column(0).to_pylist() == [30 * 43]
-
-
-def test_functions_that_are_not_told_the_block(tmp_path: Path) -> None:
-    path = made(tmp_path)
-    red, nir, _ = wanted(tmp_path).astype(float)
-    with raquet.connect(path) as connection:
-        query = "SELECT ST_RasterSummaryStats(nir, metadata, alpha := alpha) AS s FROM raster"
-        rows = connection.sql(query).column("s").to_pylist()
-        assert sum(row["count"] for row in rows) == nir.count()
-        assert sum(row["sum"] or 0 for row in rows) == nir.sum()
-        query = "SELECT ST_NormalizedDifference(nir, red, metadata, alpha := alpha) d FROM raster"
-        found = [one for row in connection.sql(query).column("d").to_pylist() for one in row]
-        expected = ((nir - red) / (nir + red)).compressed()
-        np.testing.assert_allclose(
-            np.sort([one for one in found if one is not None]), np.sort(expected)
-        )
-        stats = "ST_NormalizedDifferenceStats(nir, red, metadata, alpha := alpha)"
-        rows = connection.sql(f"SELECT {stats} AS s FROM raster").column("s").to_pylist()
-        assert sum(row["count"] for row in rows) == len(expected)
-        query = "SELECT ST_BandMath(nir, red, 'subtract', metadata, alpha := alpha) d FROM raster"
-        found = [one for row in connection.sql(query).column("d").to_pylist() for one in row]
-        found = sorted(one for one in found if one is not None)
-        assert found == sorted((nir - red).compressed().tolist())
-        for call in (
-            "ST_RasterSummaryStats(nir, metadata)",
-            "ST_NormalizedDifference(nir, red, metadata)",
-            "ST_NormalizedDifferenceStats(nir, red, metadata)",
-            "ST_BandMath(nir, red, 'add', metadata)",
-        ):
+            right = [] if nir[y, x] is np.ma.masked else [nir[y, x]]
+            assert answer(connection, "RasterValue", x=lon, y=lat) == right
+        for function in CALLS:
             with pytest.raises(InvalidInputError, match="hides") as caught:
-                connection.sql(f"SELECT {call} FROM raster")
+                answer(connection, function, "", area=area, x=lon, y=lat)
             assert "alpha := alpha" in (caught.value.hint or "")
-        # What the blob itself holds, and the band that hides.
+            with pytest.raises(InvalidInputError, match="no blob"):
+                answer(connection, function, ", alpha := 5", area=area, x=lon, y=lat)
+        # A NULL tile hides all, whatever is passed counts, and the blob itself holds everything.
+        assert answer(connection, "RegionStats", ", alpha := NULL::BLOB", area=area) == (0, 0)
+        everything = box(0, 0, 70, 45)
+        assert answer(connection, "RegionStats", ", alpha := nir", area=everything)[0] == 45 * 70
         assert connection.sql("SELECT ST_RasterSummaryStats(alpha, metadata) FROM raster")
         assert connection.sql("SELECT raquet_decode_band(nir, metadata) FROM raster")
 
 
-def test_a_null_alpha_tile_hides_all_and_a_column_that_is_passed_counts(tmp_path: Path) -> None:
-    path = made(tmp_path)
-    with raquet.connect(path) as connection:
-        query = (
-            "SELECT ST_RasterSummaryStats(nir, metadata, alpha := NULL::BLOB).count AS own,"
-            " ST_RegionStats(nir, block, $area, metadata, alpha := NULL::BLOB).count AS region,"
-            " ST_RegionStats(nir, block, $area, metadata, alpha := nir).count AS other"
-            " FROM raster GROUP BY ALL"
-        )
-        rows = connection.sql(query, area=box(0, 0, 70, 45)).to_pylist()
-        assert {row["own"] for row in rows} == {0}
-        assert {row["region"] for row in rows} == {0}
-        # All pixels of `nir` are above 0 where the source has any.
-        assert sum(row["other"] for row in rows) == 45 * 70
-
-
-def test_parts_joins_and_foreign_documents(tmp_path: Path) -> None:
-    path = made(tmp_path)
-    raquet.partition(path, tmp_path / "parts", zoom=10)
-    count = wanted(tmp_path)[1].count()
-    stats = "ST_RegionStats({0}.nir, block, $area, {0}.metadata).count"
-    everything = box(0, 0, 70, 45)
-    with raquet.connect({"one": path, "parts": tmp_path / "parts"}) as connection:
-        query = f"SELECT {stats.format('one')} a, {stats.format('parts')} b"
-        found = connection.sql(f"{query} FROM one JOIN parts USING (block)", area=everything)
-        assert found.to_pylist() == [{"a": count, "b": count}]
-        query = (
-            "SELECT ST_RegionStats(nir, block, $area, replace(metadata, 'comal', 'other')) FROM one"
-        )
-        with pytest.raises(InvalidInputError, match="hides"):
-            connection.sql(query, area=everything)
-
-
-def test_a_time_series_needs_the_column(tmp_path: Path) -> None:
-    first = source(tmp_path / "a.tif")
-    second = on_grid(tmp_path / "b.tif", noise(2, shape=(4, 45, 70)), column=COLUMN, row=ROW)
-    with rasterio.open(second, "r+") as dataset:
-        dataset.colorinterp = [ColorInterp[one] for one in COLOURS]
-    bands = {"red": 1, "nir": 2, "blue": 3, "alpha": 4}
-    path = tmp_path / "t.parquet"
-    raquet.write(
-        [first, second],
-        path,
-        time=["2025-01-01", "2025-02-01"],
-        bands=bands,
-        zoom=10,
-        min_zoom=10,
-        block_size=32,
-    )
-    stats = "SELECT time_cf, ST_RegionStats(nir, block, $area, metadata{}).count AS n FROM raster"
-    stats += " GROUP BY time_cf ORDER BY time_cf"
-    area = box(0, 0, 70, 45)
-    with raquet.connect(path) as connection:
-        found = connection.sql(stats.format(", alpha := alpha"), area=area)
-        assert found.column("n").to_pylist() == [wanted(tmp_path)[1].count(), 45 * 70]
-        with pytest.raises(InvalidInputError, match="hides"):
-            connection.sql(stats.format(""), area=area)
+def test_interleaved_tiles_bring_their_alpha_along(tmp_path: Path) -> None:
+    path = made(tmp_path, "interleaved")
+    inside = wanted(tmp_path)[1, 3:33, 2:45].compressed().astype(float)
+    stats = "ST_RegionStats(pixels, block, $area, metadata, NULL, NULL, 'nir')"
+    (row,) = raquet.sql(
+        path, f"SELECT {stats} AS s FROM raster", area=box(2, 3, 45, 33)
+    ).to_pylist()
+    assert (row["s"]["count"], row["s"]["sum"]) == (len(inside), inside.sum())
+    assert row["s"]["stddev_pop"] == pytest.approx(inside.std())

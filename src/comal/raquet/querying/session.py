@@ -20,7 +20,6 @@ from comal.public import guarded_class
 from comal.query import Budget, Function, Session, run_isolated
 from comal.raquet.documents import metadata_json
 from comal.raquet.querying.scanning import Deferred, tile_scans
-from comal.raquet.querying.sqlbands import AlphaTiles
 from comal.raquet.querying.sqlfunctions import MACROS, functions
 from comal.raquet.reading.coverage import bounds_of
 from comal.raquet.reading.file import RaquetFile
@@ -70,11 +69,9 @@ class RaquetConnection(Closing):
     - lists of band arithmetic are null where a pixel is not valid;
     - functions that are told the block leave out the padding of tiles at the edge, where the file
       says what its source covered; without a block nothing tells it;
-    - what an alpha band hides has no value. Functions that are told the block look its tile up
-      among the data sets of the connection; of a time series, and without a block
-      (``ST_RasterSummaryStats``, ``ST_NormalizedDifference``, ``ST_BandMath``), the query passes
-      the column as a last argument, ``alpha := band_4``, and gets an error where that is missing.
-      ``raquet_pixel`` and ``raquet_decode_band`` go by the blob alone;
+    - what an alpha band hides has no value: a query passes its column as a last argument,
+      ``alpha := band_4``, and gets an error where that is missing; interleaved tiles hold it
+      anyway. ``raquet_pixel`` and ``raquet_decode_band`` go by the blob alone;
     - there is no ``read_raster``, ``raquet_merge_bands`` (JOIN USING (block) does it) or
       ``raquet_validate_metadata`` (`comal.raquet.check`), and what describes a blob by arguments in
       place of its metadata is left out.
@@ -99,17 +96,15 @@ class RaquetConnection(Closing):
         failures: list[ComalError] = []
         tables: dict[str, Any] = {}
         statements: list[str] = []
-        documents: dict[str, list[TileStore]] = {}
         for name, store in self._stores.items():
             own, text = _tables_of(name, store, failures)
             tables |= own
             statements += text
-            documents.setdefault(_told_of_all(store), []).append(store)
         if set(self._stores) == {RASTER}:
             statements += [f"CREATE VIEW {view} AS FROM {RASTER}_{view}" for view in _VIEWS[:3]]
         self._session = Session(
             tables=tables,
-            functions={**functions(AlphaTiles(documents)), **_lookups(self._stores)},
+            functions={**functions(), **_lookups(self._stores)},
             statements=statements,
             macros=[*MACROS, *_TABLE_MACROS],
             failures=failures,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,12 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.errors import InvalidInputError, shown
-from comal.plan import run
 from comal.query.columns import is_bytes
 from comal.raquet.blobs import decode
 from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.pixels import alpha_of
-from comal.raquet.reading.store import TileStore
 from comal.raquet.spec import Band, Metadata, Number
 from comal.raquet.wire import parse_metadata
 from comal.raster.values import as_array, valid_mask
@@ -61,12 +58,6 @@ class SqlBand:
     def shape(self) -> tuple[int, int]:
         """Rows and columns of a tile."""
         return self.metadata.block_height, self.metadata.block_width
-
-    @property
-    def hidden_by(self) -> str | None:
-        """The band of another column whose zeros hide pixels of this one."""
-        alpha = self._alpha
-        return None if alpha is None or self.metadata.interleaved else alpha.band.name
 
     @property
     def _alpha(self) -> SqlBand | None:
@@ -163,50 +154,13 @@ def _alike(metadata: Metadata) -> bool:
     return len({(band.dtype, str(band.nodata)) for band in metadata.bands}) == 1
 
 
-@dataclass(frozen=True)
-class AlphaTiles:
-    """The alpha bands of the data sets of a connection."""
+def alpha_blobs(given: Any) -> list[bytes | None]:
+    """What the argument ``alpha`` holds: nulls without type where a query leaves it out.
 
-    stores: Mapping[str, Sequence[TileStore]] = field(default_factory=dict)
-    """By the document in their rows, which several may have."""
-
-    def blobs(
-        self, given: Any, bands: Sequence[SqlBand], cells: Ints | None, needed: Bools | None = None
-    ) -> list[bytes | None]:
-        """The blob of the alpha band for each row of a query, or for those that are `needed`.
-
-        It is `given` by the argument ``alpha`` (nulls without type where that was left out), or
-        looked up by the block of each row, if the function is told it. None where there is no need
-        for it, or no telling; `ALL_HIDDEN` for a NULL tile.
-        """
-        if is_bytes(given):
-            return [ALL_HIDDEN if blob is None else blob for blob in given.to_pylist()]
-        if given.null_count < len(given):
-            raise InvalidInputError("alpha is no blob", found=str(given.type))
-        found: list[bytes | None] = [None] * len(bands)
-        wanted: dict[str, list[int]] = {}
-        for row, of in enumerate(bands if cells is not None else ()):
-            known = of.text in self.stores and of.hidden_by is not None
-            if known and (needed is None or needed[row]):
-                wanted.setdefault(of.text, []).append(row)
-        for text, rows in wanted.items():
-            names = [bands[row].hidden_by or "" for row in rows]
-            blocks = np.asarray(cells)[rows]
-            every = [_different_blobs(store, blocks, names) for store in self.stores[text]]
-            for row, *blobs in zip(rows, *every, strict=True):
-                different = set().union(*blobs)
-                # Where there are several, only the query can say which of them it is.
-                if len(different) < 2:
-                    found[row] = different.pop() if different else ALL_HIDDEN
-        return found
-
-
-def _different_blobs(store: TileStore, cells: Ints, columns: Sequence[str]) -> list[set[bytes]]:
-    """The blobs of each block in a column; of a time series there may be several."""
-    rows = store.index.every_row(cells)
-    keys = {(row, name) for some, name in zip(rows, columns, strict=True) for row in some}
-    found = run(store.blobs_plan(sorted(keys)), store.fetch) if keys else {}
-    return [
-        {found[row, name] or ALL_HIDDEN for row in some}
-        for some, name in zip(rows, columns, strict=True)
-    ]
+    None where there is no telling; `ALL_HIDDEN` for a NULL tile.
+    """
+    if is_bytes(given):
+        return [ALL_HIDDEN if blob is None else blob for blob in given.to_pylist()]
+    if given.null_count < len(given):
+        raise InvalidInputError("alpha is no blob", found=str(given.type))
+    return [None] * len(given)

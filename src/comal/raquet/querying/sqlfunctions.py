@@ -9,7 +9,6 @@ of what each tile gives and a function that merges it. Nothing in them comes fro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,11 +33,11 @@ from comal.query.columns import (
 from comal.raquet.querying.areas import Areas
 from comal.raquet.querying.sqlbands import (
     FROM_ALIAS,
-    AlphaTiles,
     Bools,
     Ints,
     Pixels,
     SqlBand,
+    alpha_blobs,
     band_of,
     document,
 )
@@ -86,7 +85,6 @@ class _Tile(NamedTuple):
 
 
 def _tiles(
-    alphas: AlphaTiles,
     band: Any,
     metadata: Any,
     name: Any,
@@ -100,7 +98,7 @@ def _tiles(
     bands = _bands(metadata, name)
     data = blobs(band, "band")
     numbers = [None] * len(bands) if nodata is None else perhaps_number(nodata, "nodata")
-    hiders = alphas.blobs(alpha, bands, cells, needed)
+    hiders = alpha_blobs(alpha)
     places = None if cells is None else np.stack(grid.tiles(cells), axis=1).tolist()
     known: dict[Any, _Tile] = {}
     for row, (blob, of, number, hider) in enumerate(zip(data, bands, numbers, hiders, strict=True)):
@@ -127,9 +125,7 @@ def _bands(metadata: Any, name: Any) -> list[SqlBand]:
 # -- values ----------------------------------------------------------------------------------------
 
 
-def value(
-    alphas: AlphaTiles, block: Any, band: Any, point: Any, metadata: Any, name: Any, alpha: Any
-) -> Any:
+def value(block: Any, band: Any, point: Any, metadata: Any, name: Any, alpha: Any) -> Any:
     """``ST_RasterValue``: the pixel that holds a point, null beside the tile."""
     lon, lat = coordinates(point)
     cells = whole(block, "block")
@@ -138,7 +134,7 @@ def value(
     last = 2.0**z - 1
     inside = (np.minimum(np.floor(across), last) == x) & (np.minimum(np.floor(down), last) == y)
     found: list[float | None] = []
-    tiles = _tiles(alphas, band, metadata, name, alpha, cells=cells, needed=inside)
+    tiles = _tiles(band, metadata, name, alpha, cells=cells, needed=inside)
     for row, tile in enumerate(tiles):
         if tile is None:
             found.append(None)
@@ -183,11 +179,9 @@ def decode_band(band: Any, metadata: Any, name: Any) -> Any:
 # -- statistics ------------------------------------------------------------------------------------
 
 
-def summary(
-    alphas: AlphaTiles, band: Any, metadata: Any, name: Any, nodata: Any, alpha: Any
-) -> Any:
+def summary(band: Any, metadata: Any, name: Any, nodata: Any, alpha: Any) -> Any:
     """``ST_RasterSummaryStats``, of a tile."""
-    tiles = _tiles(alphas, band, metadata, name, alpha, nodata=nodata)
+    tiles = _tiles(band, metadata, name, alpha, nodata=nodata)
     return _summaries([of_tile(tile.pixels, tile.valid) for tile in tiles if tile])
 
 
@@ -201,7 +195,6 @@ def _summaries(parts: Sequence[Moments]) -> Any:
 
 
 def region_part(
-    alphas: AlphaTiles,
     band: Any,
     block: Any,
     region: Any,
@@ -218,7 +211,7 @@ def region_part(
     needed[list(spans)] = True
     found: list[dict[str, float] | None] = [None] * len(cells)
     options = {"nodata": nodata, "cells": cells, "needed": needed}
-    for row, tile in enumerate(_tiles(alphas, band, metadata, name, alpha, **options)):
+    for row, tile in enumerate(_tiles(band, metadata, name, alpha, **options)):
         if tile is not None:
             _, moments = of_spans(tile.pixels, tile.valid, spans[row])
             part = {name: float(getattr(moments, name)[0]) for name in _MOMENTS}
@@ -299,18 +292,18 @@ def region_merge(parts: Any) -> Any:
 # -- clips -----------------------------------------------------------------------------------------
 
 
-def clip(alphas: AlphaTiles, band: Any, block: Any, geometry: Any, *rest: Any) -> Any:
+def clip(band: Any, block: Any, geometry: Any, *rest: Any) -> Any:
     """``ST_Clip``: the values of a tile that lie in a geometry."""
     metadata, name, nodata, alpha = rest
-    parts = _clipped(alphas, band, block, geometry, metadata, name, alpha, nodata)
+    parts = _clipped(band, block, geometry, metadata, name, alpha, nodata)
     return pa.array([pixels[kept].astype(np.float64) for pixels, kept in parts], DOUBLES)
 
 
-def clip_mask(alphas: AlphaTiles, band: Any, block: Any, geometry: Any, *rest: Any) -> Any:
+def clip_mask(band: Any, block: Any, geometry: Any, *rest: Any) -> Any:
     """``ST_ClipMask``: the pixels of a tile, `nodata` outside of a geometry."""
     metadata, nodata, name, alpha = rest
     fills = real(nodata, "nodata").tolist()
-    parts = _clipped(alphas, band, block, geometry, metadata, name, alpha)
+    parts = _clipped(band, block, geometry, metadata, name, alpha)
     found = [
         np.where(kept, pixels, fill).astype(np.float64).ravel()
         for fill, (pixels, kept) in zip(fills, parts, strict=True)
@@ -319,7 +312,6 @@ def clip_mask(alphas: AlphaTiles, band: Any, block: Any, geometry: Any, *rest: A
 
 
 def _clipped(
-    alphas: AlphaTiles,
     band: Any,
     block: Any,
     geometry: Any,
@@ -331,7 +323,7 @@ def _clipped(
     """The pixels of each row, and which of them have a value and lie in a geometry."""
     cells = whole(block, "block")
     places = np.stack(grid.tiles(cells), axis=1).tolist()
-    tiles = _tiles(alphas, band, metadata, name, alpha, nodata=nodata, cells=cells)
+    tiles = _tiles(band, metadata, name, alpha, nodata=nodata, cells=cells)
     known: dict[int, Areas] = {}
     for place, shape, tile in zip(places, shapes(geometry), tiles, strict=True):
         if tile is not None:
@@ -342,7 +334,7 @@ def _clipped(
 # -- arithmetic ------------------------------------------------------------------------------------
 
 
-def band_math(alphas: AlphaTiles, one: Any, other: Any, operation: Any, *rest: Any) -> Any:
+def band_math(one: Any, other: Any, operation: Any, *rest: Any) -> Any:
     """``ST_BandMath``: a list with null where nothing is valid."""
     metadata, name, other_name, alpha = rest
     words = [word.lower() for word in texts(operation, "operation")]
@@ -352,7 +344,7 @@ def band_math(alphas: AlphaTiles, one: Any, other: Any, operation: Any, *rest: A
                 "no such operation", found=shown(word), expected=", ".join(_OPERATIONS)
             )
     found = []
-    pairs = _pairs(alphas, one, other, metadata, name, other_name, None, alpha)
+    pairs = _pairs(one, other, metadata, name, other_name, None, alpha)
     for word, (a, b, valid) in zip(words, pairs, strict=True):
         with np.errstate(all="ignore"):
             result = _OPERATIONS[word](a, b)
@@ -360,18 +352,18 @@ def band_math(alphas: AlphaTiles, one: Any, other: Any, operation: Any, *rest: A
     return _lists(found)
 
 
-def normalized(alphas: AlphaTiles, *columns: Any) -> Any:
+def normalized(*columns: Any) -> Any:
     """``ST_NormalizedDifference``, null where one of the bands has no value."""
-    return _lists(_normalized(alphas, *columns))
+    return _lists(_normalized(*columns))
 
 
-def normalized_stats(alphas: AlphaTiles, *columns: Any) -> Any:
+def normalized_stats(*columns: Any) -> Any:
     """``ST_NormalizedDifferenceStats``, with the arguments of ``ST_NormalizedDifference``."""
-    return _summaries([of_tile(*part) for part in _normalized(alphas, *columns)])
+    return _summaries([of_tile(*part) for part in _normalized(*columns)])
 
 
-def _normalized(alphas: AlphaTiles, *columns: Any) -> Iterator[tuple[Any, Bools]]:
-    for one, other, valid in _pairs(alphas, *columns):
+def _normalized(*columns: Any) -> Iterator[tuple[Any, Bools]]:
+    for one, other, valid in _pairs(*columns):
         total = one + other
         with np.errstate(all="ignore"):
             found = (one - other) / np.where(total == 0, 1.0, total)
@@ -379,7 +371,6 @@ def _normalized(alphas: AlphaTiles, *columns: Any) -> Iterator[tuple[Any, Bools]
 
 
 def _pairs(
-    alphas: AlphaTiles,
     one: Any,
     other: Any,
     metadata: Any,
@@ -389,8 +380,8 @@ def _pairs(
     alpha: Any,
 ) -> Iterator[tuple[Any, Any, Bools]]:
     """The pixels of two bands of each row as floats, and where both have a value."""
-    first = _tiles(alphas, one, metadata, name, alpha, nodata=nodata)
-    second = _tiles(alphas, other, metadata, other_name, alpha, nodata=nodata)
+    first = _tiles(one, metadata, name, alpha, nodata=nodata)
+    second = _tiles(other, metadata, other_name, alpha, nodata=nodata)
     for a, b in zip(first, second, strict=True):
         if a is not None and b is not None:
             yield a.pixels.astype(np.float64), b.pixels.astype(np.float64), a.valid & b.valid
@@ -477,12 +468,10 @@ class _SqlFunction(NamedTuple):
         made = [f"({given}) AS {self.body.format(call)}" for given, call in forms]
         return f"CREATE MACRO {self.name}" + ", ".join(made)
 
-    def function(self, alphas: AlphaTiles) -> Function:
+    def function(self) -> Function:
         """The function that macros call."""
-        hides = self.forms[0].endswith("alpha?")
-        call = partial(self.call, alphas) if hides else self.call
         optional = [name for name in _optional(self.forms[0].split(", ")) if name not in _NAMES]
-        return Function(vectorised(call, self.kind, len(optional)), None, _sql_type(self.kind))
+        return Function(vectorised(self.call, self.kind, len(optional)), None, _sql_type(self.kind))
 
 
 _NAMES = {"name": "band", "name1": "b1", "name2": "b2"}
@@ -559,9 +548,9 @@ MACROS = tuple(function.macro() for function in _TILES)
 """What makes the macros for values; those for tables are in `comal.raquet.querying.session`."""
 
 
-def functions(alphas: AlphaTiles) -> dict[str, Function]:
+def functions() -> dict[str, Function]:
     """Functions by the name under which DuckDB has them; those of ``comal_`` are for macros."""
-    found = {function.inner: function.function(alphas) for function in _TILES}
+    found = {function.inner: function.function() for function in _TILES}
     for name, (call, kind) in _DOCUMENTS.items():
         found[name] = Function(vectorised(call, kind), None, _sql_type(kind))
     found["comal_region_merge"] = Function(region_merge, None, _sql_type(SUMMARY))

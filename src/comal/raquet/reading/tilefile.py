@@ -439,12 +439,6 @@ class TileIndex:
             at = at[self.steps[at] == step]
         return at if self._order is None else np.sort(self._order[at])
 
-    def every_row(self, cells: Ints) -> list[list[int]]:
-        """The rows of each of these cells, of all time steps."""
-        begin, end = (np.searchsorted(self.ids, cells, side) for side in ("left", "right"))
-        rows = np.arange(len(self.ids)) if self._order is None else self._order
-        return [rows[first:last].tolist() for first, last in zip(begin, end, strict=True)]
-
     def counts(self, cells: Ints) -> Ints:
         """How many rows each of these cells has."""
         begin, end = (np.searchsorted(self.ids, cells, side) for side in ("left", "right"))
