@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,6 +74,13 @@ class Subject:
     def place(self, row: int) -> str:
         """How messages call a row."""
         return f"row group {self.groups[row]}, row {row}, block {self.ids[row]}"
+
+    def report(
+        self, findings: Findings, code: str, rows: Any, message: str | Callable[[int], str]
+    ) -> None:
+        """One problem for each of some rows."""
+        told = message if callable(message) else lambda _: message
+        findings.add_rows(code, rows, lambda row: (self.place(row), told(row)))
 
 
 def check_columns(footer: Footer, findings: Findings) -> bool:
@@ -241,9 +248,7 @@ def check_bands(subject: Subject, metadata: Metadata, findings: Findings) -> lis
         findings.add("raquet-time-column", "schema", "no column time_cf")
     elif subject.times is not None:
         missing = np.flatnonzero(np.isnan(subject.times) & subject.tiles)
-        findings.add_rows(
-            "raquet-time-column", missing, lambda row: (subject.place(row), "time_cf is NULL")
-        )
+        subject.report(findings, "raquet-time-column", missing, "time_cf is NULL")
         _check_stamps(subject, metadata, findings)
     return usable
 
@@ -254,10 +259,11 @@ def _check_stamps(subject: Subject, metadata: Metadata, findings: Findings) -> N
         return
     apart = np.flatnonzero(subject.tiles & ~np.isnat(told) & ~np.isnat(stored))
     apart = apart[np.abs(stored[apart] - told[apart]) > _NEAR]
-    findings.add_rows(
+    subject.report(
+        findings,
         "raquet-time-differs",
         apart,
-        lambda row: (subject.place(row), f"time_ts is {stored[row]}, time_cf says {told[row]}"),
+        lambda row: f"time_ts is {stored[row]}, time_cf says {told[row]}",
     )
 
 
@@ -469,10 +475,11 @@ def check_index(subject: Subject, metadata: Metadata, findings: Findings) -> Non
     ids = subject.ids
     rows = np.flatnonzero(subject.tiles)
     valid = np.asarray(grid.is_valid(ids[rows]))
-    findings.add_rows(
+    subject.report(
+        findings,
         "raquet-cell",
         rows[~valid],
-        lambda row: (subject.place(row), f"{hex(int(ids[row]) % 2**64)} is no cell"),
+        lambda row: f"{hex(int(ids[row]) % 2**64)} is no cell",
     )
     rows = rows[valid]
     if not len(rows):
@@ -482,13 +489,11 @@ def check_index(subject: Subject, metadata: Metadata, findings: Findings) -> Non
     zooms = np.asarray(grid.zooms(ids[rows]))
     outside = (zooms < metadata.min_zoom) | (zooms > metadata.max_zoom)
     declared = f"{metadata.min_zoom} to {metadata.max_zoom}"
-    findings.add_rows(
+    subject.report(
+        findings,
         "raquet-cell-zoom",
         rows[outside],
-        lambda row: (
-            subject.place(row),
-            f"zoom {int(ids[row]) >> 52 & 31}, declared are {declared}",
-        ),
+        lambda row: f"zoom {int(ids[row]) >> 52 & 31}, declared are {declared}",
     )
     there = set(np.unique(zooms).tolist())
     # The parts of a set all declare the zooms of the whole; coarse ones are in some of them.
@@ -508,11 +513,8 @@ def _check_unique(subject: Subject, rows: Any, findings: Findings) -> None:
     same = (ids[order][1:] == ids[order][:-1]) & (times[order][1:] == times[order][:-1])
     twice = rows[order][1:][same]
     when = "" if subject.times is None else ", with the same time"
-    findings.add_rows(
-        "raquet-cell-twice",
-        np.sort(twice),
-        lambda row: (subject.place(row), f"the tile stands there twice{when}"),
-    )
+    told = f"the tile stands there twice{when}"
+    subject.report(findings, "raquet-cell-twice", np.sort(twice), told)
 
 
 def _check_place(subject: Subject, rows: Any, metadata: Metadata, findings: Findings) -> None:
@@ -524,11 +526,8 @@ def _check_place(subject: Subject, rows: Any, metadata: Metadata, findings: Find
     side = np.ldexp(1.0, metadata.max_zoom - zoom)
     outside = ((x + 1) * side <= x0 + room) | (x * side >= x1 - room)
     outside |= ((y + 1) * side <= y0 + room) | (y * side >= y1 - room)
-    findings.add_rows(
-        "raquet-cell-bounds",
-        rows[outside],
-        lambda row: (subject.place(row), f"not within the bounds {metadata.bounds}"),
-    )
+    told = f"not within the bounds {metadata.bounds}"
+    subject.report(findings, "raquet-cell-bounds", rows[outside], told)
     window = aligned_window(metadata)
     if window is None:
         findings.add(

@@ -38,7 +38,7 @@ from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.pixels import alpha_of, valid_of
 from comal.raquet.reading.store import TileStore
 from comal.raquet.reading.tilefile import TileFile
-from comal.raquet.spec import Metadata
+from comal.raquet.spec import Band, BandStatistics, Metadata
 from comal.raquet.wire import parse_metadata, read_document
 from comal.raquet.writing.accumulating import BandSums, finished, lattice_step, sums_of
 from comal.raquet.writing.copying import StoredTiles, version_for
@@ -145,21 +145,34 @@ class _Copy:
 
     def recounted(self, progress: Progress) -> Metadata:
         """The document with the statistics of the tiles; those that are all NULL are left out."""
-        recount = Recount.of(self.metadata)
+        metadata = self.metadata
+        step = lattice_step(metadata.width * metadata.height, len(metadata.bands))
+        sums = [BandSums(band.dtype) for band in metadata.bands]
         kept, finest = [], set()
-        for positions, _, decoded in self._decoded(self.chosen, 0, progress):
-            for at, position in enumerate(positions.tolist()):
-                cell = int(self.tiles.cells[position])
-                bands = self._bands(decoded, at)
-                if any(one is not None for one in bands):
-                    kept.append(position)
-                    finest.add(cell)
-                for number, pixels in enumerate(bands):
+        for positions, group, decoded in self._decoded(self.chosen, 0, progress):
+            tiles = zip(positions.tolist(), group.cells.tolist(), strict=True)
+            for at, (position, cell) in enumerate(tiles):
+                planes = self._bands(decoded, at)
+                if all(pixels is None for pixels in planes):
+                    continue
+                kept.append(position)
+                zoom, x, y = grid.tiles(cell)
+                if zoom != metadata.max_zoom:
+                    continue
+                finest.add(cell)
+                for band, found, pixels in zip(metadata.bands, sums, planes, strict=True):
                     if pixels is not None:
-                        recount.add(number, cell, pixels)
+                        height, width = pixels.shape
+                        valid = valid_of(pixels, band)
+                        place = {"step": step, "x": x * width, "y": y * height}
+                        found.add(sums_of(pixels, valid, **place))
         self.chosen = np.array(kept, np.int64)
-        count = sum(cell >> 52 & 31 == self.metadata.max_zoom for cell in finest)
-        return replace(recount.finish(), num_blocks=count)
+        alpha = alpha_of(metadata.bands) is not None
+        bands = [
+            replace(band, statistics=_renewed(band, found, step, alpha=alpha))
+            for band, found in zip(metadata.bands, sums, strict=True)
+        ]
+        return replace(metadata, bands=tuple(bands), num_blocks=len(finest))
 
     def groups(self, metadata: Metadata, progress: Progress) -> Iterator[RowGroup]:
         """The row groups of the copy."""
@@ -240,9 +253,7 @@ def _opened(source: Source, limits: Limits, *, byte_interleaved: bool) -> _Copy:
         raise _hopeless(source, findings)
     rows = np.flatnonzero(subject.tiles)
     wrong = rows[~np.asarray(grid.is_valid(subject.ids[rows]))]
-    findings.add_rows(
-        "raquet-cell", wrong, lambda row: (subject.place(row), "the block is no cell")
-    )
+    subject.report(findings, "raquet-cell", wrong, "the block is no cell")
     texts = [subject.documents.get(row) for row in np.flatnonzero(~subject.tiles).tolist()]
     text = next((one for one in (*texts, *subject.documents.values()) if one), None)
     if text is None:
@@ -323,31 +334,24 @@ def usable_metadata(text: str, cells: Ints, limits: Limits) -> Metadata:
         if {one.code for one in error.problems if one.severity == "error"} != {"raquet-bounds"}:
             raise
     document, _ = read_document(text, PLACE, limits)
-    finest = cells[np.asarray(grid.zooms(cells)) == np.asarray(grid.zooms(cells)).max()]
-    west, south, east, north = grid.bounds(finest)
-    document["bounds"] = [
-        float(west.min()),
-        float(south.min()),
-        float(east.max()),
-        float(north.max()),
-    ]
+    zooms = np.asarray(grid.zooms(cells))
+    west, south, east, north = grid.bounds(cells[zooms == zooms.max()])
+    edges = west.min(), south.min(), east.max(), north.max()
+    document["bounds"] = [float(edge) for edge in edges]
     # Numbers of Python that are not JSON are read again as they are written here.
     return parse_metadata(json.dumps(document), PLACE, limits)
 
 
 def on_grid(metadata: Metadata, cells: Ints) -> Metadata:
     """Bounds of whole tiles, the size that follows from them, and the number of tiles."""
-    zoom = metadata.max_zoom
+    zoom, bounds = metadata.max_zoom, metadata.bounds
     finest = cells[np.asarray(grid.zooms(cells)) == zoom]
     window = aligned_window(metadata)
     if window is None or not _holds(window, finest):
         window = _around(metadata, finest)
+        x, y = grid.xy_to_lonlat([window[0], window[2]], [window[1], window[3]], zoom)
+        bounds = (float(x[0]), float(y[1]), float(x[1]), float(y[0]))
     x0, y0, x1, y1 = window
-    north_west = grid.xy_to_lonlat(x0, y0, zoom)
-    south_east = grid.xy_to_lonlat(x1, y1, zoom)
-    bounds = (north_west[0], south_east[1], south_east[0], north_west[1])
-    if aligned_window(metadata) == window:
-        bounds = metadata.bounds
     return replace(
         metadata,
         bounds=bounds,
@@ -374,54 +378,18 @@ def _around(metadata: Metadata, cells: Ints) -> tuple[int, int, int, int]:
     return int(first[0]), int(first[1]), int(last[0]) + 1, int(last[1]) + 1
 
 
-@dataclass(slots=True)
-class Recount:
-    """Statistics of a file while its tiles are gone through.
+def _renewed(band: Band, sums: BandSums, step: int, *, alpha: bool) -> BandStatistics | None:
+    """Statistics of a band: those of its pixels, where a nodata value tells which count.
 
-    Without a nodata value nothing tells padding from pixels, and beside an alpha band pixels may
-    be hidden: such bands keep what they have, as long as it does not contradict itself.
+    Without one nothing tells padding from pixels, and beside an alpha band pixels may be hidden:
+    such bands keep what they have, as long as it does not contradict itself.
     """
-
-    metadata: Metadata
-    sums: list[BandSums]
-    step: int
-
-    @classmethod
-    def of(cls, metadata: Metadata) -> Recount:
-        """Of no tiles yet."""
-        pixels = metadata.width * metadata.height
-        return cls(
-            metadata,
-            [BandSums(band.dtype) for band in metadata.bands],
-            lattice_step(pixels, len(metadata.bands)),
-        )
-
-    def add(self, number: int, cell: int, pixels: Any) -> None:
-        """The pixels of a band of a tile of the maximum zoom."""
-        z, x, y = grid.tiles(cell)
-        if z != self.metadata.max_zoom:
-            return
-        band = self.metadata.bands[number]
-        height, width = pixels.shape
-        valid = valid_of(pixels, band)
-        self.sums[number].add(sums_of(pixels, valid, step=self.step, x=x * width, y=y * height))
-
-    def finish(self) -> Metadata:
-        """The document with these statistics."""
-        bands = []
-        for band, sums in zip(self.metadata.bands, self.sums, strict=True):
-            if band.nodata is not None and alpha_of(self.metadata.bands) is None:
-                found = finished(sums, None, step=self.step)
-                old = band.statistics
-                if old is not None and old.count == sums.count:
-                    # Only who counted the same pixels knows how many the source covers.
-                    found = replace(found, valid_percent=old.valid_percent)
-                bands.append(replace(band, statistics=found))
-            elif contradiction(band) is not None:
-                bands.append(replace(band, statistics=None))
-            else:
-                bands.append(band)
-        return replace(self.metadata, bands=tuple(bands))
+    old = band.statistics
+    if band.nodata is None or alpha:
+        return old if contradiction(band) is None else None
+    # Only who counted the same pixels knows how many the source covers.
+    percent = old.valid_percent if old is not None and old.count == sums.count else None
+    return replace(finished(sums, None, step=step), valid_percent=percent)
 
 
 def _statistics(

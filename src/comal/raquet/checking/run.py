@@ -102,7 +102,6 @@ _WARNINGS = {
     "raquet-bounds-tiles": "the bounds are not those of whole tiles",
     "raquet-num-blocks-grid": "the number of tiles is that of the whole grid",
     "raquet-statistics-differ": "statistics differ from the pixels",
-    "raquet-padding": "padding counts as data, as no nodata value or alpha band tells it",
     "raquet-byte-interleaved": "interleaved tiles may take turns by bytes instead of values",
     "raquet-pages": "tiles cannot be read one by one: dictionary, codec or no page index",
 }

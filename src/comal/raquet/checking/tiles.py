@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +18,9 @@ from comal.limits import Limits
 from comal.progress import Progress
 from comal.raquet import blobs, spec
 from comal.raquet.blobs import decode
-from comal.raquet.checking.file import Subject, aligned_window
+from comal.raquet.checking.file import Subject
 from comal.raquet.querying.statistics import Moments, of_tile
-from comal.raquet.reading.coverage import Coverage, coverage_of, coverages
+from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.pixels import alpha_of, stored_nodata, valid_of
 from comal.raquet.spec import Band, Metadata
 
@@ -110,68 +110,58 @@ class TileCheck:
             check.finish(self.findings)
 
     def _group(self, group: int, pool: Executor) -> None:
+        """The tiles of a row group, column by column, and those that are NULL in all of them."""
         rows = np.flatnonzero(self.subject.groups == group)
-        null = np.ones(len(rows), np.bool_)
-        complete = True
-        declared = self._declared(group)
+        tiles = self.subject.tiles[rows]
+        null, complete = np.ones(len(rows), np.bool_), True
+        stated = self._stated(group)
         for name in self.columns:
-            try:
-                column = self.subject.table.read([name], [group]).column(0).combine_chunks()
-            except OF_CONTENT as error:
-                place = f"row group {group}, column {shown(name)}"
-                self.findings.take_error(error, "raquet-page", place)
+            table = self._read([name], group, f"column {shown(name)}")
+            if table is None:
                 complete = False
                 continue
+            column = table.column(0).combine_chunks()
             there = column.is_valid().to_numpy(zero_copy_only=False)
             null &= ~there
-            self._pixels_of_metadata(rows[there], name)
-            self._column(rows, column, there, name, declared, pool)
+            told = f"band {shown(name)} is not NULL"
+            self.subject.report(self.findings, "raquet-metadata-pixels", rows[there & ~tiles], told)
+            chosen = there & tiles & (rows % max(self.one_of, 1) == 0)
+            for at, found in self._decoded(rows, column, np.flatnonzero(chosen), name, pool):
+                values = {key: values[at] for key, values in stated.items()}
+                self._tile(int(rows[at]), name, found, values)
         if complete and self.columns:
-            self.findings.add_rows(
-                "raquet-row-empty",
-                rows[null & self.subject.tiles[rows]],
-                lambda row: (self.subject.place(row), "all bands are NULL"),
-            )
+            told = "all bands are NULL"
+            self.subject.report(self.findings, "raquet-row-empty", rows[null & tiles], told)
 
-    def _pixels_of_metadata(self, rows: Any, name: str) -> None:
-        self.findings.add_rows(
-            "raquet-metadata-pixels",
-            rows[self.subject.ids[rows] == 0],
-            lambda row: (self.subject.place(row), f"band {shown(name)} is not NULL"),
-        )
+    def _read(self, names: list[str], group: int, what: str) -> Any:
+        """Columns of a row group; None where they cannot be read, which is told."""
+        try:
+            return self.subject.table.read(names, [group])
+        except OF_CONTENT as error:
+            self.findings.take_error(error, "raquet-page", f"row group {group}, {what}")
+            return None
 
-    def _column(
-        self,
-        rows: Any,
-        column: Any,
-        there: Bools,
-        name: str,
-        declared: dict[str, list[Any]],
-        pool: Executor,
-    ) -> None:
-        if not self.one_of:
-            return
-        chosen = np.flatnonzero(there & self.subject.tiles[rows])
-        if self.one_of > 1:
-            chosen = chosen[rows[chosen] % self.one_of == 0]
-        for start in range(0, len(chosen), _AT_ONCE):
+    def _stated(self, group: int) -> dict[str, list[Any]]:
+        """Tile statistics of a row group, by column; nothing where they are not compared."""
+        names = [check.column(kind) for check in self.checks for kind in check.kinds]
+        names = [name for name in names if name in self.subject.footer.schema.names]
+        found = self._read(names, group, "tile statistics") if names else None
+        return {} if found is None else {name: found.column(name).to_pylist() for name in names}
+
+    def _decoded(
+        self, rows: Any, column: Any, chosen: Any, name: str, pool: Executor
+    ) -> Iterator[tuple[int, DecodedBlob]]:
+        """What is in some blobs of a column, with their numbers in the row group."""
+
+        def look(at: int) -> DecodedBlob:
+            place = self.subject.place(int(rows[at]))
+            return decoded_blob(column[at].as_py(), name, self.metadata, place, self.subject.limits)
+
+        for start in range(0, len(chosen) if self.one_of else 0, _AT_ONCE):
             some = chosen[start : start + _AT_ONCE].tolist()
-            jobs = [
-                pool.submit(
-                    decoded_blob,
-                    column[at].as_py(),
-                    name,
-                    self.metadata,
-                    self.subject.place(int(rows[at])),
-                    self.subject.limits,
-                )
-                for at in some
-            ]
-            for at, job in zip(some, jobs, strict=True):
-                stated = {key: values[at] for key, values in declared.items()}
-                self._looked(int(rows[at]), name, job.result(), stated)
+            yield from zip(some, pool.map(look, some), strict=True)
 
-    def _looked(self, row: int, name: str, found: DecodedBlob, declared: dict[str, Any]) -> None:
+    def _tile(self, row: int, name: str, found: DecodedBlob, stated: dict[str, Any]) -> None:
         place = f"{self.subject.place(row)}, band {shown(name)}"
         if found.error is not None:
             self.findings.take_error(found.error, "raquet-tile", place)
@@ -181,46 +171,28 @@ class TileCheck:
         if found.behind:
             self.findings.add("raquet-tile-tail", place, counted(found.behind, "byte"))
         assert found.pixels is not None
-        if self.metadata.interleaved:
-            for number, pixels in enumerate(found.pixels):
-                self._pixels(row, number, pixels, declared, place)
-        else:
-            number = self.metadata.band_index(name)
-            self._pixels(row, number, found.pixels, declared, place)
-
-    def _pixels(
-        self, row: int, number: int, pixels: Pixels, declared: dict[str, Any], place: str
-    ) -> None:
-        if self.metadata.interleaved:
+        if not self.metadata.interleaved:
+            self._statistics(row, self.metadata.band_index(name), found.pixels, stated, place)
+            return
+        for number, pixels in enumerate(found.pixels):
             # A band may have no value in a tile at all.
             low, high = np.fmin.reduce(pixels, axis=None), np.fmax.reduce(pixels, axis=None)
             before = self.ranges.get(number, (low, high))
             self.ranges[number] = float(np.fmin(low, before[0])), float(np.fmax(high, before[1]))
+            self._statistics(row, number, pixels, stated, place)
+
+    def _statistics(
+        self, row: int, number: int, pixels: Pixels, stated: dict[str, Any], place: str
+    ) -> None:
         if not self.checks:
             return
-        check = self.checks[number]
-        cell = int(self.subject.ids[row])
+        check, cell = self.checks[number], int(self.subject.ids[row])
         tile = quadbin.tiles(cell) if quadbin.is_valid(cell) else None
         finest = (cell >> 52 & 31) == self.metadata.max_zoom
-        stated = None
-        if check.kinds:
-            stated = {kind: declared.get(check.column(kind)) for kind in check.kinds}
-        reason = check.add(pixels, stated, tile, finest=finest)
+        own = {kind: stated.get(check.column(kind)) for kind in check.kinds}
+        reason = check.add(pixels, own or None, tile, finest=finest)
         if reason is not None:
             self.findings.add("raquet-statistics-differ", place, f"tile statistics: {reason}")
-
-    def _declared(self, group: int) -> dict[str, list[Any]]:
-        """Tile statistics of a row group, by column; nothing where they are not compared."""
-        names = [check.column(kind) for check in self.checks for kind in check.kinds]
-        names = [name for name in names if name in self.subject.footer.schema.names]
-        if not names:
-            return {}
-        try:
-            found = self.subject.table.read(names, [group])
-        except OF_CONTENT as error:
-            self.findings.take_error(error, "raquet-page", f"row group {group}, tile statistics")
-            return {}
-        return {name: found.column(name).to_pylist() for name in names}
 
 
 def check_byte_interleaved(
@@ -278,12 +250,6 @@ class BandCheck:
     """Whether pixels are those that the writer had; else only their number is compared."""
     part: bool = False
     """Whether statistics of bands are those of a larger raster."""
-    bounds: Coverage | None = None
-    """What lies in the bounds, where nothing else tells padding and these are not whole tiles."""
-    outside: int = 0
-    """Pixels outside of the bounds."""
-    black: bool = True
-    """Whether all of these are 0."""
     total: Moments = field(default_factory=lambda: Moments.empty(1))
     """Of the pixels of the maximum zoom that a writer may count."""
     sure: bool = True
@@ -312,37 +278,14 @@ class BandCheck:
         valid = valid_of(pixels, self.band)
         if stored_nodata(self.band) is not None and not self.hidden:
             return of_tile(pixels, valid), True
-        if tile is None:
-            return of_tile(pixels, valid), False
-        if self.bounds is not None and finest:
-            inside, _ = self.bounds.reach(*tile, pixels.shape, reduced=False)
-            if inside is not None:
-                self.outside += int(np.count_nonzero(~inside))
-                self.black = self.black and not pixels[~inside].any()
-        if self.cover is None:
+        if tile is None or self.cover is None:
             return of_tile(pixels, valid), False
         reached, sure = self.cover.reach(*tile, pixels.shape, reduced=not finest)
         chosen = valid if reached is None else valid & reached
         return of_tile(pixels, chosen), sure and not self.hidden
 
-    def _check_padding(self, findings: Findings) -> None:
-        """Find zeros that were invented: outside of the bounds, or left out of statistics."""
-        found, most = self.band.statistics, self.total
-        told = stored_nodata(self.band) is not None or self.hidden or self.cover is not None
-        reason = None
-        if self.outside and self.black:
-            reason = f"{counted(self.outside, 'pixel')} outside of the bounds are 0"
-        elif found is not None and found.min is not None and most.count[0] and not told:
-            whole = not (found.approximated or self.part)
-            if whole and most.min[0] == 0 and found.min > _CLOSE * most.max[0]:
-                reason = f"statistics begin at {found.min}, but pixels are 0"
-        if reason is not None:
-            place = f"band {shown(self.band.name)}"
-            findings.add("raquet-padding", place, f"{reason}, and no nodata value tells these")
-
     def finish(self, findings: Findings) -> None:
         """Compare with what the document says of all tiles."""
-        self._check_padding(findings)
         found = self.band.statistics
         if found is None or self.total.count[0] == 0:
             return
@@ -376,18 +319,9 @@ def band_checks(metadata: Metadata) -> list[BandCheck]:
     # Pixels that a mask took out are 0 in the file, and only its alpha band tells.
     hidden = lossy or alpha_of(metadata.bands) is not None
     covers = coverages([metadata])
-    bounds = None if aligned_window(metadata) else coverage_of(metadata.bounds)
     part = metadata.processing.get(spec.PART) is not None
     return [
-        BandCheck(
-            band,
-            metadata.tile_statistics,
-            cover,
-            hidden,
-            not lossy,
-            part,
-            None if hidden or cover is not None else bounds,
-        )
+        BandCheck(band, metadata.tile_statistics, cover, hidden, not lossy, part)
         for band, cover in zip(metadata.bands, covers, strict=True)
     ]
 
