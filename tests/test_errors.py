@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import pickle
 
 import pytest
 
 from comal import errors
 from comal.errors import (
+    AccessDeniedError,
     ComalError,
+    ConflictError,
     InvalidMetadataError,
+    ObjectNotFoundError,
     Problem,
     StorageError,
     counted,
@@ -135,3 +139,28 @@ def test_words_of_a_library_are_made_safe_to_print() -> None:
     with pytest.raises(StorageError) as caught, translated({OSError: StorageError}, "broken"):
         raise OSError("no type \x0e\x1b[2J\u202e here,\nnor 'Łódź' there")
     assert caught.value.found == r"no type \x0e\x1b[2J\u202e here, nor 'Łódź' there"
+
+
+@pytest.mark.parametrize(
+    ("code", "reading", "writing"),
+    [
+        (errno.ENOENT, ObjectNotFoundError, StorageError),
+        (errno.ENOTDIR, ObjectNotFoundError, StorageError),
+        (errno.EACCES, AccessDeniedError, AccessDeniedError),
+        (errno.EEXIST, ConflictError, StorageError),
+        (errno.EIO, StorageError, StorageError),
+        (errno.ENOSPC, StorageError, StorageError),
+    ],
+)
+def test_errors_of_the_system(
+    code: int, reading: type[ComalError], writing: type[ComalError]
+) -> None:
+    for is_writing, kind in ((False, reading), (True, writing)):
+        with (
+            pytest.raises(ComalError) as caught,
+            errors.system_errors("cannot", "/a", writing=is_writing),
+        ):
+            raise OSError(code, "words", "/b")
+        found = caught.value
+        assert (type(found), found.found, found.where) == (kind, "words", "/a")
+        assert ("room" in (found.hint or "")) == (code == errno.ENOSPC)

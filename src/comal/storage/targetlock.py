@@ -330,7 +330,11 @@ def publish_set(part: Path, names: Sequence[str], gone: Sequence[str]) -> None:
     """
     home = part.parent
     journal = {"new": {name: _inode(part / name) for name in names}, "gone": list(gone)}
-    write_durably(part / JOURNAL, json.dumps(journal).encode())
+    try:
+        write_durably(part / JOURNAL, json.dumps(journal).encode())
+    except BaseException:  # also on Ctrl-C: nothing has its name yet, and nothing is to be undone
+        (part / JOURNAL).unlink(missing_ok=True)
+        raise
     try:
         for name in names:
             if os.path.lexists(home / name):
@@ -356,7 +360,9 @@ def take_back(part: Path) -> bool:
             (part / name).rename(home / name)
     for name, inode in reversed(new.items()):
         here, there, aside = part / name, home / name, part / f"{name}.old"
-        if _inode(there) == inode and not os.path.lexists(here):
+        if _inode(there) == _inode(here) == inode:
+            there.unlink()  # `rename_new` had linked it and was killed
+        elif _inode(there) == inode and not os.path.lexists(here):
             there.rename(here)
         # Where an exchange takes three steps, it may have ended after one or two of them.
         if os.path.lexists(aside) and not os.path.lexists(there):
