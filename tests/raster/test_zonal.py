@@ -10,7 +10,7 @@ import shapely
 
 from comal.errors import InvalidInputError
 from comal.geo import footprints, wkb
-from comal.raster import Layer, sample_footprint, statistics
+from comal.raster import Layer, layers, sample_footprint
 from tests.raster.rasters import write
 
 UTM = "EPSG:32718"
@@ -125,8 +125,8 @@ def test_many_rows_give_what_each_gives(tmp_path: Path, monkeypatch: pytest.Monk
     crs = pa.array([UTM, "EPSG:32719"]).take(pa.array(np.arange(count) % 2))
     many = footprints.raster_footprints(crs, affine, np.stack([sides, sides], axis=1))
     together = sample_footprint(path, many)
-    monkeypatch.setattr(statistics, "_PLACES", 64)
-    monkeypatch.setattr(statistics, "_TILE", 7)
+    monkeypatch.setattr(layers, "_PLACES", 64)
+    monkeypatch.setattr(layers, "_TILE", 7)
     np.testing.assert_array_equal(sample_footprint(path, many), together)
     alone = [sample_footprint(path, many.take(np.array([row])))[0] for row in range(20)]
     np.testing.assert_allclose(alone, together[:20])

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from comal.public import exports
 
 if TYPE_CHECKING:
+    from comal.raster.layers import Layer as Layer
+    from comal.raster.layers import sample_footprint as sample_footprint
     from comal.raster.opening import Header as Header
     from comal.raster.opening import Span as Span
     from comal.raster.opening import header as header
@@ -17,9 +19,7 @@ if TYPE_CHECKING:
     from comal.raster.opening import open_raster as open_raster
     from comal.raster.opening import sniff_driver as sniff_driver
     from comal.raster.pictures import preview as preview
-    from comal.raster.statistics import Layer as Layer
     from comal.raster.statistics import band_stats as band_stats
     from comal.raster.statistics import class_shares as class_shares
-    from comal.raster.statistics import sample_footprint as sample_footprint
 
 __all__, __getattr__, __dir__ = exports(__name__)

@@ -1,39 +1,247 @@
-"""Numbers from rasters: statistics of bands, shares of classes, means over footprints of samples.
+"""Statistics of bands, gathered piece by piece and merged without loss.
 
-All are gathered block by block, of pixels that have a value.
+Integers are summed exactly. Types of 8 and 16 bits are counted value by value, which gives their
+quantiles and most frequent values exactly as well; those of wider types come from pixels on a
+regular lattice, and are exact only when the lattice holds them all.
 """
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rasterio.enums import Resampling
 from rasterio.windows import Window
 
 from comal.errors import InvalidInputError
-from comal.geo.crs import Projection, projection
-from comal.geo.footprints import Footprints
-from comal.grid.quadbin import z_order
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.raster.opening import (
     RasterSource,
     check_read,
-    crs_name,
     open_raster,
     place,
     read_valid,
     refuse_complex,
 )
+from comal.raster.values import Mask
 
+Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int64]
+Number = int | float
 
-# -- statistics of bands ---------------------------------------------------------------------------
+_CHUNK = 1 << 19
+_SAMPLE = 1 << 20
+_SAMPLE_LEAST = 1 << 15
+
+
+@dataclass(slots=True)
+class BandSums:
+    """What is known of the valid pixels of one band so far."""
+
+    dtype: str
+    count: int = 0
+    low: Number | None = None
+    high: Number | None = None
+    total: Number = 0
+    squares: Number = 0
+    mean: float = 0.0
+    m2: float = 0.0
+    """Sum of squared differences from the mean; for floats."""
+    values: Array | None = None
+    """Bit patterns of the values of a narrow type that occur, ascending."""
+    counts: Array | None = None
+    """How often each does."""
+    sample: list[Array] = field(default_factory=list)
+    """Of wide types: pixels on the lattice."""
+
+    def add(self, other: BandSums) -> None:
+        """Merge the statistics of other pixels."""
+        if other.count == 0:
+            return
+        low, high = (
+            (other.low, other.high)
+            if self.count == 0
+            else (min(self.low, other.low), max(self.high, other.high))  # type: ignore[type-var]
+        )
+        both = self.count + other.count
+        # Chan, Golub and LeVeque: updating formulae for the variance.
+        step = other.mean - self.mean
+        self.m2 += other.m2 + step * step * self.count * other.count / both
+        self.mean += step * other.count / both
+        self.count, self.low, self.high = both, low, high
+        self.total += other.total
+        self.squares += other.squares
+        self.sample += other.sample
+        if other.values is not None:
+            self._add_counts(other.values, other.counts)
+
+    def _add_counts(self, values: Array, counts: Array | None) -> None:
+        assert counts is not None
+        if self.values is None or self.counts is None:
+            self.values, self.counts = values, counts
+            return
+        table = np.zeros(1 << 8 * np.dtype(self.dtype).itemsize, np.int64)
+        table[self.values] = self.counts
+        table[values] += counts
+        self.values = np.flatnonzero(table).astype(values.dtype)
+        self.counts = table[self.values]
+
+
+def is_counted(dtype: str) -> bool:
+    """Whether every value of the type is counted."""
+    return np.dtype(dtype).itemsize <= 2
+
+
+def lattice_step(pixels: int, bands: int) -> int:
+    """Distance of the pixels that are kept of wide types, a power of two."""
+    most = max(_SAMPLE // max(bands, 1), _SAMPLE_LEAST)
+    step = 1
+    while pixels > most * step * step:
+        step *= 2
+    return step
+
+
+def sums_of(pixels: Array, valid: Mask | None, *, step: int, x: int, y: int) -> BandSums:
+    """Statistics of the valid pixels of an array.
+
+    Rows and columns; all are valid when `valid` is None. The array lies at x and y on the grid, in
+    pixels, of which every `step`-th is on the lattice.
+    """
+    dtype = pixels.dtype.name
+    if is_counted(dtype):
+        return _counted(pixels, valid)
+    sums = BandSums(dtype)
+    rows = max(1, _CHUNK // pixels.shape[1])
+    for top in range(0, len(pixels), rows):
+        part = pixels[top : top + rows]
+        good = None if valid is None else valid[top : top + rows]
+        sums.add(_summed(part.ravel() if good is None else part[good]))
+    first_row, first_column = (step // 2 - y) % step, (step // 2 - x) % step
+    kept = pixels[first_row::step, first_column::step]
+    good = None if valid is None else valid[first_row::step, first_column::step]
+    sample = kept.ravel().copy() if good is None else kept[good]
+    if len(sample):
+        sums.sample.append(sample)
+    return sums
+
+
+def _summed(values: Array) -> BandSums:
+    """Of a wide type, in one piece that is small enough for its sums."""
+    sums = BandSums(values.dtype.name, len(values))
+    if not len(values):
+        return sums
+    sums.low, sums.high = values.min().item(), values.max().item()
+    if values.dtype.kind == "f":
+        wide = values.astype(np.float64)
+        total = float(wide.sum())
+        sums.total, sums.squares = total, float((wide * wide).sum())
+        sums.mean = total / len(values)
+        wide -= sums.mean
+        wide *= wide
+        sums.m2 = float(wide.sum())
+    else:
+        sums.total, sums.squares = _exact_sums(values)
+    return sums
+
+
+def _exact_sums(values: Array) -> tuple[int, int]:
+    """Sum and sum of squares of integers of 32 or 64 bits, of at most 2**20 values."""
+    if values.dtype.itemsize == 4:
+        wide = values.astype(np.int64)
+        high, low = wide >> 16, wide & 0xFFFF
+        squares = (
+            (int((high * high).sum()) << 32)
+            + (int((high * low).sum()) << 17)
+            + int((low * low).sum())
+        )
+        return int(wide.sum()), squares
+    shift = values.dtype.type(32)
+    high = (values >> shift).astype(np.int64)
+    low = (values & values.dtype.type(0xFFFFFFFF)).astype(np.int64)
+    total = (int(high.sum()) << 32) + int(low.sum())
+    # The magnitude in four limbs of 16 bits: their products sum up within 64 bits.
+    magnitude = values.astype(np.uint64)
+    if values.dtype.kind == "i":
+        magnitude = np.where(values < 0, np.uint64(0) - magnitude, magnitude)
+    limbs = [
+        ((magnitude >> np.uint64(16 * at)) & np.uint64(0xFFFF)).astype(np.int64) for at in range(4)
+    ]
+    squares = sum(
+        int((limbs[i] * limbs[j]).sum()) << 16 * (i + j) for i in range(4) for j in range(4)
+    )
+    return total, squares
+
+
+def _counted(pixels: Array, valid: Mask | None) -> BandSums:
+    """Of a type of 8 or 16 bits, from how often each of its values occurs."""
+    bits = np.dtype(np.uint8 if pixels.dtype.itemsize == 1 else np.uint16)
+    table = np.zeros(1 << 8 * bits.itemsize, np.int64)
+    rows = max(1, _CHUNK // pixels.shape[1])
+    for top in range(0, len(pixels), rows):
+        part = pixels[top : top + rows]
+        if valid is None:
+            table += _bincount(np.ascontiguousarray(part).view(bits))
+        else:
+            good = valid[top : top + rows]
+            table += _bincount(np.ascontiguousarray(part[good]).view(bits))
+    found = np.flatnonzero(table)
+    return counted_sums(pixels.dtype.name, found.astype(bits), table[found])
+
+
+def _bincount(values: Array) -> Array:
+    flat = values.reshape(-1)
+    if flat.dtype.itemsize == 1 and flat.size % 2 == 0 and flat.size > 1 << 16:
+        # Two pixels at a time, which halves the work.
+        pairs = np.bincount(flat.view(np.uint16), minlength=1 << 16).reshape(256, 256)
+        return np.asarray(pairs.sum(axis=0) + pairs.sum(axis=1))
+    return np.asarray(np.bincount(flat, minlength=1 << 8 * flat.dtype.itemsize))
+
+
+def counted_sums(dtype: str, values: Array, counts: Array) -> BandSums:
+    """Statistics from how often values occur; `values` are bit patterns."""
+    sums = BandSums(dtype, int(counts.sum()), values=values, counts=counts)
+    if not sums.count:
+        return sums
+    numbers = values.view(dtype)
+    sums.low, sums.high = numbers.min().item(), numbers.max().item()
+    if np.dtype(dtype).kind == "f":
+        wide = numbers.astype(np.float64)
+        sums.total = float((wide * counts).sum())
+        sums.squares = float((wide * wide * counts).sum())
+        sums.mean = sums.total / sums.count
+        sums.m2 = float(((wide - sums.mean) ** 2 * counts).sum())
+    else:
+        wide = numbers.astype(np.int64)
+        sums.total = int((wide * counts).sum())
+        sums.squares = int((wide * wide * counts).sum())
+    return sums
+
+
+def moments(sums: BandSums) -> tuple[float, float]:
+    """Mean and population standard deviation."""
+    if np.dtype(sums.dtype).kind == "f":
+        return sums.mean, math.sqrt(max(sums.m2, 0.0) / sums.count)
+    total, squares = int(sums.total), int(sums.squares)
+    spread = sums.count * squares - total * total
+    return total / sums.count, math.sqrt(spread) / sums.count
+
+
+def ordered(sums: BandSums) -> tuple[Array, Array]:
+    """Values that occur, ascending, and how often each does."""
+    if sums.values is not None and sums.counts is not None:
+        numbers = sums.values.view(sums.dtype)
+        order = np.argsort(numbers, kind="stable")
+        return numbers[order], sums.counts[order]
+    if sums.sample:
+        found = np.unique(np.concatenate(sums.sample), return_counts=True)
+        return found[0], found[1]
+    return np.empty(0, sums.dtype), np.empty(0, np.int64)
+
+
+# -- bands of a raster ----------------------------------------------------------------------------
 
 COLUMNS = ("min", "max", "mean", "std", "valid %", "p25", "p50", "p75", "p95")
 QUANTILES = (0.25, 0.5, 0.75, 0.95)
@@ -133,78 +341,42 @@ def _valid_blocks(
         yield pixels.ravel() if valid is None else pixels[valid]
 
 
-class _Values:
-    """What is known of the values of a band, joined block by block."""
-
-    def __init__(self, kind: np.dtype[Any]) -> None:
-        self.count = 0
-        self.low, self.high = np.inf, -np.inf
-        self.mean = self.squares = 0.0
-        self.least = 0
-        self.counts: Any = None
-        """Of integers of 8 and 16 bits how often each occurs, from `least` on."""
-        self.kept: list[Any] | None = []
-        """The values of other types, while they are not too many."""
-        if kind.kind in "iu" and kind.itemsize <= 2:
-            limits = np.iinfo(kind)
-            self.least, self.kept = int(limits.min), None
-            self.counts = np.zeros(int(limits.max) - self.least + 1, np.int64)
-
-    def add(self, pixels: Any) -> None:
-        """Join a block (Chan, Golub and LeVeque 1979: no difference of large squares)."""
-        if not pixels.size:
-            return
-        mean = float(pixels.mean(dtype=np.float64))
-        squares = float(np.square(np.subtract(pixels, mean, dtype=np.float64)).sum())
-        total = self.count + pixels.size
-        shift = mean - self.mean
-        self.squares += squares + shift * shift * self.count * pixels.size / total
-        self.mean += shift * pixels.size / total
-        self.count = total
-        self.low = min(self.low, float(pixels.min()))
-        self.high = max(self.high, float(pixels.max()))
-        if self.counts is not None:
-            numbers = pixels.astype(np.int64) - self.least
-            self.counts += np.bincount(numbers, minlength=len(self.counts))
-        elif self.kept is not None:
-            self.kept.append(pixels)
-            self.kept = None if total > _EXACT else self.kept
-
-
 Quantile = Callable[[Floats], Floats]
 
 
 def _band(dataset: Any, band: int, limits: Limits, where: str) -> tuple[Floats, Quantile]:
     """min, max, mean, std and valid percent of a band, and the function of its quantiles."""
-    found = _Values(np.dtype(dataset.dtypes[band - 1]))
+    sums = BandSums(dataset.dtypes[band - 1])
     for pixels in _valid_blocks(dataset, band, limits, where):
-        found.add(pixels)
-    share = 100.0 * found.count / (dataset.width * dataset.height)
-    if not found.count:
+        if len(pixels):
+            sums.add(sums_of(pixels[:, None], None, step=1, x=0, y=0))
+        if sums.count > _EXACT:
+            sums.sample.clear()
+    share = 100.0 * sums.count / (dataset.width * dataset.height)
+    if sums.low is None or sums.high is None:
         return np.array([np.nan] * 4 + [0.0]), lambda q: np.full(len(q), np.nan)
-    std = float(np.sqrt(found.squares / found.count))
-    row = np.array([found.low, found.high, found.mean, std, share])
-    if found.counts is not None:
-        return row, lambda q: _from_counts(found.counts, q) + found.least
-    if found.kept is not None:
-        values = np.concatenate(found.kept).astype(np.float64)
+    row = np.array([sums.low, sums.high, *moments(sums), share], np.float64)
+    if sums.values is not None:
+        numbers, counts = ordered(sums)
+        return row, lambda q: _from_counts(numbers.astype(np.float64), counts, q)
+    if sums.sample:
+        values = np.concatenate(sums.sample).astype(np.float64)
         return row, lambda q: np.asarray(np.quantile(values, q))
+    low, width = row[0], (row[1] - row[0]) / _BINS
     bins = np.zeros(_BINS, np.int64)
-    span = found.high - found.low or 1.0
     for pixels in _valid_blocks(dataset, band, limits, where):
-        position = (pixels.astype(np.float64) - found.low) / span * _BINS
+        position = (pixels.astype(np.float64) - low) / (width or 1.0)
         bins += np.bincount(np.minimum(position, _BINS - 1).astype(np.int64), minlength=_BINS)
-    width = (found.high - found.low) / _BINS
-    return row, lambda q: found.low + (_from_counts(bins, q) + 0.5) * width
+    return row, lambda q: _from_counts(low + (np.arange(_BINS) + 0.5) * width, bins, q)
 
 
-def _from_counts(counts: npt.NDArray[np.int64], q: Floats) -> Floats:
-    """Quantiles of the bins, with linear interpolation between neighbouring ranks."""
+def _from_counts(values: Floats, counts: npt.NDArray[np.int64], q: Floats) -> Floats:
+    """Quantiles of values that ascend, with linear interpolation between neighbouring ranks."""
     ends = np.cumsum(counts)
     rank = q * (ends[-1] - 1)
     below, above = np.floor(rank), np.ceil(rank)
-    first = np.searchsorted(ends, below, side="right")
-    second = np.searchsorted(ends, above, side="right")
+    first = values[np.searchsorted(ends, below, side="right")]
+    second = values[np.searchsorted(ends, above, side="right")]
     result: Floats = first + (second - first) * (rank - below)
     return result
 
@@ -228,199 +400,3 @@ def _scaled(rows: Sequence[tuple[Floats, Quantile]], scale: Any, offset: Any, wh
         result[band] = values * factor + offsets[band]
         result[band, 3:5] = std * abs(factor), share
     return result
-
-
-# -- means over footprints -------------------------------------------------------------------------
-#
-# Each footprint is a set of places spread evenly over it, four or more to a pixel of the layer in
-# each direction, so a pixel counts by the share of the footprint that it covers. The places of
-# many footprints are looked up together, block by block, and a block of the layer is read once. A
-# layer that is much finer than a footprint is read through its overviews.
-
-_PER_PIXEL = 4  # places to a pixel of the layer, each way
-_FEWEST, _MOST = 8, 96  # places to a footprint, each way
-_PLACES = 1 << 21  # places in memory at a time
-_LEAST_COSINE = 0.01
-_SAME = 1e-6  # of a pixel
-_TILE = 1024  # pixels of the layer that are read at a time, each way
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A band of a raster that the user names."""
-
-    source: RasterSource
-    band: int = 1
-
-    @classmethod
-    def of(cls, value: Any) -> Layer:
-        """A layer from a layer, a path, bytes or a pair (path, band)."""
-        if isinstance(value, Layer):
-            return value
-        if isinstance(value, tuple) and len(value) == 2:
-            return cls(value[0], int(value[1]))
-        if isinstance(value, str | bytes | os.PathLike):
-            return cls(value)
-        raise InvalidInputError(
-            "not a raster layer", found=type(value).__name__, expected="a path or (path, band)"
-        )
-
-
-def sample_footprint(
-    layer: Any, footprints: Footprints, *, limits: Limits = DEFAULT_LIMITS
-) -> Floats:
-    """Mean of a layer over each footprint.
-
-    Parameters
-    ----------
-    layer
-        `Layer`, path, bytes or (path, band). It must have a CRS and a geotransform.
-    footprints
-        n footprints, as `comal.geo.footprints` makes them.
-    limits
-        As for `open_raster`.
-
-    Returns
-    -------
-    Array of n in the unit of the layer; NaN where no valid pixel lies in the footprint.
-
-    Raises
-    ------
-    InvalidInputError
-        The layer has no such band or no place on the earth.
-    """
-    chosen = Layer.of(layer)
-    result = np.full(len(footprints), np.nan)
-    with open_raster(chosen.source, limits) as dataset:
-        grid = _Grid.of(dataset, chosen, limits)
-        for rows, per_side, shrink in _classes(footprints, grid):
-            step = max(1, _PLACES // (per_side * per_side))
-            for start in range(0, len(rows), step):
-                some = rows[start : start + step]
-                lon, lat, weight = footprints.places(some, per_side)
-                result[some] = grid.means(lon, lat, weight, shrink)
-    return result
-
-
-def _classes(footprints: Footprints, grid: _Grid) -> Iterator[tuple[Rows, int, int]]:
-    """Footprints that need the same number of places and the same overview.
-
-    Yields rows (ordered along a curve, so that neighbours are read together), places each way,
-    and the power of two by which the layer is shrunk.
-    """
-    extent = footprints.extents() / grid.pixel_size(footprints.centres()[1])
-    known = np.flatnonzero(np.isfinite(extent))
-    pixels = np.maximum(extent[known], 1e-6)
-    # Shrunk so that a footprint never has more than _MOST places, with _PER_PIXEL to a pixel.
-    shrink = np.maximum(0, np.ceil(np.log2(pixels * _PER_PIXEL / _MOST) - _SAME)).astype(np.int64)
-    # A multiple of whole pixels: then footprints aligned with the layer have an exact mean.
-    whole = np.ceil(pixels / (1 << shrink) - _SAME).astype(np.int64)
-    per_side = (whole * _PER_PIXEL).clip(_FEWEST, _MOST)
-    per_side = np.where(footprints.is_place()[known], 1, per_side)
-    for power, side in sorted(set(zip(shrink.tolist(), per_side.tolist(), strict=True))):
-        rows = known[(shrink == power) & (per_side == side)]
-        along = np.argsort(z_order(*footprints.take(rows).centres()), kind="stable")
-        yield rows[along], side, 1 << power
-
-
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """An open layer, its place and its band."""
-
-    dataset: Any
-    band: int
-    source: Projection
-    inverse: Any
-    sides: tuple[float, float]
-    """Width and height of a pixel in metres, at the equator for degrees."""
-    limits: Limits
-    where: str
-
-    @classmethod
-    def of(cls, dataset: Any, layer: Layer, limits: Limits) -> _Grid:
-        where = place(layer.source)
-        if not dataset.crs or dataset.transform.is_identity or dataset.transform.is_degenerate:
-            raise InvalidInputError(
-                "layer without a place on the earth", where=where, expected="CRS and geotransform"
-            )
-        if layer.band not in dataset.indexes:
-            raise InvalidInputError(
-                "no such band", where=where, found=layer.band, expected=f"1 to {dataset.count}"
-            )
-        source = projection(crs_name(dataset.crs) or "", where)
-        t = dataset.transform
-        sides = float(np.hypot(t.a, t.d)) * source.unit, float(np.hypot(t.b, t.e)) * source.unit
-        return cls(dataset, layer.band, source, ~t, sides, limits, where)
-
-    def pixel_size(self, lat: Floats) -> Floats:
-        """Shorter side of a pixel on the ground, in metres, at latitudes."""
-        width = np.full(len(lat), self.sides[0])
-        if self.source.is_geographic:
-            width *= np.maximum(np.cos(np.radians(lat)), _LEAST_COSINE)
-        smaller: Floats = np.minimum(width, self.sides[1])
-        return smaller
-
-    def means(self, lon: Floats, lat: Floats, weight: Floats, shrink: int) -> Floats:
-        """Weighted means over the places (n, m) of n footprints."""
-        column, row = self._positions(lon, lat)
-        values = self._values(column.ravel(), row.ravel(), shrink).reshape(lon.shape)
-        valid = np.isfinite(values) & (weight > 0)
-        total = np.where(valid, weight, 0.0).sum(axis=1)
-        summed = np.where(valid, values * weight, 0.0).sum(axis=1)
-        result = np.full(len(lon), np.nan)
-        np.divide(summed, total, out=result, where=total > 0)
-        return result
-
-    def _positions(self, lon: Floats, lat: Floats) -> tuple[Floats, Floats]:
-        """Columns and rows in the layer, as fractions; NaN outside of its CRS."""
-        x, y = self.source.from_lonlat(lon, lat)
-        t = self.inverse
-        column = t.a * x + t.b * y + t.c
-        row = t.d * x + t.e * y + t.f
-        if self.source.is_geographic and t.d == 0:
-            # A layer of longitudes 0..360, or one that reaches over 180, meets them a turn later.
-            turn = abs(t.a) * 360
-            column = np.where(column < 0, column + turn, column)
-            column = np.where(column >= self.dataset.width, column - turn, column)
-        return column, row
-
-    def _values(self, column: Floats, row: Floats, shrink: int) -> Floats:
-        """Pixels at positions of the layer, NaN where there is none."""
-        result = np.full(len(column), np.nan)
-        with np.errstate(invalid="ignore"):
-            inside = (column >= 0) & (column < self.dataset.width)
-            inside &= (row >= 0) & (row < self.dataset.height)
-        places = np.flatnonzero(inside)
-        if not len(places):
-            return result
-        side = _TILE * shrink
-        across = -(-self.dataset.width // side)
-        tile = (row[places] // side).astype(np.int64) * across
-        tile += (column[places] // side).astype(np.int64)
-        order = np.argsort(tile, kind="stable")
-        places, tile = places[order], tile[order]
-        numbers, starts = np.unique(tile, return_index=True)
-        for number, mine in zip(numbers, np.split(places, starts[1:]), strict=True):
-            top, left = (int(part) * side for part in divmod(number, across))
-            pixels, steps = self._read(left, top, side, shrink)
-            at_row = np.minimum((row[mine] - top) // steps[0], pixels.shape[0] - 1)
-            at_column = np.minimum((column[mine] - left) // steps[1], pixels.shape[1] - 1)
-            result[mine] = pixels[at_row.astype(np.int64), at_column.astype(np.int64)]
-        return result
-
-    def _read(self, left: int, top: int, side: int, shrink: int) -> tuple[Floats, Floats]:
-        """Pixels of a tile with NaN for invalid ones, and how many of the layer each stands for."""
-        width = min(side, self.dataset.width - left)
-        height = min(side, self.dataset.height - top)
-        shape = (-(-height // shrink), -(-width // shrink))
-        check_read(self.dataset, shape[0] * shape[1], self.limits, self.where)
-        request = {
-            "window": Window(left, top, width, height),
-            "out_shape": shape,
-            "resampling": Resampling.average if shrink > 1 else Resampling.nearest,
-        }
-        (found,), (valid,) = read_valid(self.dataset, [self.band], **request)
-        pixels = found.astype(np.float64)
-        if valid is not None:
-            pixels[~valid] = np.nan
-        return pixels, np.array([height / shape[0], width / shape[1]])

@@ -7,13 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comal.raquet.writing.accumulating import (
-    BandSums,
-    finished,
-    histogram,
-    lattice_step,
-    sums_of,
-)
+from comal.raquet.writing.creating import finished, histogram
+from comal.raster.statistics import BandSums, lattice_step, sums_of
 from tests.raquet.writing.sources import noise
 
 KINDS = ["uint8", "int8", "uint16", "int16", "float16", "int32", "uint32", "int64", "uint64"]

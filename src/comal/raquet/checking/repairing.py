@@ -40,11 +40,11 @@ from comal.raquet.reading.store import TileStore
 from comal.raquet.reading.tilefile import TileFile
 from comal.raquet.spec import Band, BandStatistics, Metadata
 from comal.raquet.wire import parse_metadata, read_document
-from comal.raquet.writing.accumulating import BandSums, finished, lattice_step, sums_of
 from comal.raquet.writing.copying import StoredTiles, version_for
-from comal.raquet.writing.creating import RAQUET
+from comal.raquet.writing.creating import RAQUET, finished
 from comal.raquet.writing.job import tile_statistics
 from comal.raquet.writing.layout import RowGroup, write_parquet
+from comal.raster.statistics import BandSums, lattice_step, sums_of
 from comal.raster.values import valid_mask
 from comal.storage import Source, StorageConfig, open_source
 from comal.storage.targets import check_ending, local_path, new_file, refuse_sources

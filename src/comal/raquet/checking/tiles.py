@@ -19,10 +19,10 @@ from comal.progress import Progress
 from comal.raquet import blobs, spec
 from comal.raquet.blobs import decode
 from comal.raquet.checking.file import Subject
-from comal.raquet.querying.statistics import Moments, of_tile
 from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.pixels import alpha_of, stored_nodata, valid_of
 from comal.raquet.spec import Band, Metadata
+from comal.raster.areastatistics import Moments, of_tile
 
 Pixels = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]

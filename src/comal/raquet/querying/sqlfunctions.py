@@ -30,7 +30,6 @@ from comal.query.columns import (
     vectorised,
     whole,
 )
-from comal.raquet.querying.areas import Areas
 from comal.raquet.querying.sqlbands import (
     FROM_ALIAS,
     Bools,
@@ -41,7 +40,8 @@ from comal.raquet.querying.sqlbands import (
     band_of,
     document,
 )
-from comal.raquet.querying.statistics import Moments, of_spans, of_tile
+from comal.raster.areas import Areas
+from comal.raster.areastatistics import Moments, of_spans, of_tile
 
 DOUBLES = pa.list_(pa.float64())
 _MOMENTS = ("count", "sum", "mean", "squares", "min", "max")

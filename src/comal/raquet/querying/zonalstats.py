@@ -21,8 +21,13 @@ from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import run
 from comal.progress import Progress, silent
 from comal.public import options_of, takes
-from comal.raquet.querying.areas import Areas
-from comal.raquet.querying.statistics import (
+from comal.raquet.reading.opening import borrowed
+from comal.raquet.reading.pixels import alpha_of
+from comal.raquet.reading.store import TileStore
+from comal.raquet.spec import Band
+from comal.raquet.times import Step
+from comal.raster.areas import Areas
+from comal.raster.areastatistics import (
     STATISTICS,
     Counts,
     Moments,
@@ -31,11 +36,6 @@ from comal.raquet.querying.statistics import (
     is_ranked,
     of_spans,
 )
-from comal.raquet.reading.opening import borrowed
-from comal.raquet.reading.pixels import alpha_of
-from comal.raquet.reading.store import TileStore
-from comal.raquet.spec import Band
-from comal.raquet.times import Step
 from comal.raster.values import as_array, valid_mask
 from comal.raster.zones import zones_of
 from comal.storage import StorageConfig

@@ -28,10 +28,10 @@ from comal.raquet.reading.pixels import stored_nodata, tile_bytes
 from comal.raquet.reading.store import TileStore, tile_statistics
 from comal.raquet.spec import Band, BandStatistics, Metadata
 from comal.raquet.times import time_columns
-from comal.raquet.writing.accumulating import BandSums
 from comal.raquet.writing.creating import PARTS, RAQUET, Written, write_rows
 from comal.raquet.writing.layout import RowGroup, lowest_zoom, row_groups
 from comal.raster.gridding import Footprint, extent, outline_of
+from comal.raster.statistics import BandSums
 from comal.storage.targets import check_ending, new_file
 
 Ints = npt.NDArray[np.int64]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from comal import storage
 from comal.errors import ComalError, InvalidInputError
@@ -22,10 +25,9 @@ from comal.public import options_of, takes
 from comal.raquet import spec
 from comal.raquet.documents import label_of, metadata_json
 from comal.raquet.reading.coverage import bounds_of
-from comal.raquet.spec import Band, Metadata, Number
+from comal.raquet.spec import Band, BandStatistics, Metadata, Number
 from comal.raquet.times import TimeAxis, time_document
-from comal.raquet.writing.accumulating import Totals, finished, histogram
-from comal.raquet.writing.job import run_job
+from comal.raquet.writing.job import Totals, run_job
 from comal.raquet.writing.layout import (
     PaddedTiles,
     Padding,
@@ -40,12 +42,14 @@ from comal.raquet.writing.layout import (
 from comal.raquet.writing.planning import Conversion, Options, conversion_of, sources_of
 from comal.raster.describing import crs_label, file_of
 from comal.raster.gridding import outline
+from comal.raster.statistics import BandSums, is_counted, moments, ordered
 from comal.raster.values import stored_nodata
 from comal.raster.warping import MASK_BAND
 from comal.storage.targetlock import Owns
 from comal.storage.targets import Kind, TargetFile, check_ending
 from comal.table.footer import footer_plan
 
+Array = npt.NDArray[Any]
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Any
 
 
@@ -333,3 +337,98 @@ def _processing(conversion: Conversion, options: Options) -> dict[str, Any]:
     if conversion.job.min_zoom < conversion.job.zoom:
         found["overview_resampling"] = "/".join(dict.fromkeys(conversion.job.overviews))
     return {**found, "created_by": f"comal {__version__}"}
+
+
+# -- statistics ------------------------------------------------------------------------------------
+
+QUANTILES = range(3, 20)
+"""Numbers of parts into which quantiles cut the pixels, each with one value fewer."""
+TOP = 100
+BUCKETS = 256
+VERSION = "1"
+"""Version of how these statistics are computed."""
+_MOST = 10**36
+
+
+def finished(sums: BandSums, covered: int | None, *, step: int) -> BandStatistics:
+    """The statistics as the metadata have them."""
+    percent = None
+    if covered is not None:
+        percent = 100.0 * sums.count / covered if covered else 0.0
+    if not sums.count:
+        return BandStatistics(
+            count=0, valid_percent=percent, approximated=False, version=VERSION, top_values={}
+        )
+    mean, stddev = moments(sums)
+    numbers, counts = ordered(sums)
+    return BandStatistics(
+        count=sums.count,
+        min=sums.low,
+        max=sums.high,
+        mean=mean,
+        stddev=stddev,
+        sum=_writable(sums.total),
+        sum_squares=_writable(sums.squares),
+        valid_percent=percent,
+        quantiles=_quantiles(numbers, counts),
+        top_values=_top_values(numbers, counts),
+        approximated=not is_counted(sums.dtype) and step > 1,
+        version=VERSION,
+    )
+
+
+def _writable(number: Number) -> Number:
+    """A sum as JSON can hold it: exact, unless it has more digits than readers accept."""
+    return float(number) if abs(number) >= _MOST else number
+
+
+def histogram(sums: BandSums) -> dict[str, Any] | None:
+    """Counts of 256 equal ranges between minimum and maximum; both ends belong to it."""
+    numbers, counts = ordered(sums)
+    if not len(numbers) or sums.low is None or sums.high is None:
+        return None
+    low, high = float(sums.low), float(sums.high)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return None
+    width = (high - low) / BUCKETS or 1.0
+    at = np.clip((numbers.astype(np.float64) - low) / width, 0, BUCKETS - 1).astype(np.int64)
+    found = np.bincount(at, weights=counts.astype(np.float64), minlength=BUCKETS)
+    whole = found.sum()
+    if whole and whole != sums.count:
+        # Of a sample: as many in all as there are pixels.
+        ends = np.floor(np.cumsum(found) * (sums.count / whole) + 0.5)
+        found = np.diff(ends, prepend=0.0)
+    return {
+        "min": sums.low,
+        "max": sums.high,
+        "buckets": BUCKETS,
+        "counts": [int(one) for one in found],
+    }
+
+
+def _quantiles(numbers: Array, counts: Array) -> dict[str, tuple[Number, ...]]:
+    """As ``numpy.quantile(..., method="lower")`` finds them: values that occur."""
+    ends = np.cumsum(counts)
+    if not len(ends):
+        return {}
+    found = {}
+    for parts in QUANTILES:
+        at = np.floor((ends[-1] - 1) * _shares(parts)).astype(np.int64)
+        picked = numbers[np.searchsorted(ends, at, side="right")]
+        found[str(parts)] = tuple(picked.tolist())
+    return found
+
+
+@cache
+def _shares(parts: int) -> Array:
+    return np.arange(1, parts) / parts
+
+
+def _top_values(numbers: Array, counts: Array) -> dict[str, int]:
+    if numbers.dtype.kind == "f":
+        return {}
+    order = np.lexsort((numbers, -counts))[:TOP]
+    return {
+        str(value): int(count)
+        for value, count in zip(numbers[order].tolist(), counts[order].tolist(), strict=True)
+    }

@@ -24,10 +24,10 @@ from comal.parallel import results, width
 from comal.progress import Progress
 from comal.raquet import blobs
 from comal.raquet.spec import Metadata, Number
-from comal.raquet.writing.accumulating import Totals, moments, sums_of
-from comal.raquet.writing.reducing import halved
 from comal.raster.describing import gdal_rules
 from comal.raster.gridding import TileRange, Window2D
+from comal.raster.overviews import halved
+from comal.raster.statistics import BandSums, moments, sums_of
 from comal.raster.values import Mask, both, occurring, valid_mask, valid_masks
 from comal.raster.warping import GridReader, GridSource, OutBand, Patch
 
@@ -116,6 +116,26 @@ class Job:
     def nodata(self) -> tuple[Number | None, ...]:
         """Nodata value of each band."""
         return tuple(band.nodata for band in self.bands)
+
+
+@dataclass(slots=True)
+class Totals:
+    """Statistics of all bands of a raster."""
+
+    bands: list[BandSums]
+    covered: int = 0
+    """Pixels that the source covers, valid or not."""
+
+    @classmethod
+    def of(cls, dtypes: tuple[str, ...]) -> Totals:
+        """Nothing counted yet."""
+        return cls([BandSums(dtype) for dtype in dtypes])
+
+    def add(self, other: Totals) -> None:
+        """Merge the statistics of other pixels."""
+        self.covered += other.covered
+        for mine, theirs in zip(self.bands, other.bands, strict=True):
+            mine.add(theirs)
 
 
 @dataclass(slots=True)

@@ -25,8 +25,8 @@ from comal.raquet import spec
 from comal.raquet.documents import label_of
 from comal.raquet.spec import Band, Metadata
 from comal.raquet.times import TimeAxis, time_columns
-from comal.raquet.writing.accumulating import BandSums, Totals, counted_sums, is_counted
-from comal.raquet.writing.job import WHOLE, Job, Subtree, decoded, encoded
+from comal.raquet.writing.job import WHOLE, Job, Subtree, Totals, decoded, encoded
+from comal.raster.statistics import BandSums, counted_sums, is_counted
 from comal.raster.values import ALPHA
 from comal.table.columns import blobs_column, numbers_column, spans_column, texts_column
 

@@ -16,11 +16,9 @@ from comal.public import warn
 from comal.raquet import spec
 from comal.raquet.spec import Band, Number
 from comal.raquet.times import TimeAxis, time_axis
-from comal.raquet.writing.accumulating import lattice_step
 from comal.raquet.writing.arrays import array_series, is_array, variable_in
 from comal.raquet.writing.job import LEVEL, QUALITY, Coding, Job, depth_of
 from comal.raquet.writing.layout import alpha_band, first_choice, free_value
-from comal.raquet.writing.reducing import AVERAGE, MODE, check_method
 from comal.raster.describing import RasterInfo, crs_wkt, describe, fitting_nodata, whole_nodata
 from comal.raster.gridding import (
     STRATEGIES,
@@ -33,6 +31,8 @@ from comal.raster.gridding import (
     plan_grid,
     raw_zoom,
 )
+from comal.raster.overviews import AVERAGE, MODE, check_method
+from comal.raster.statistics import lattice_step
 from comal.raster.values import alpha_at
 from comal.raster.warping import MASK_BAND, GridSource, OutBand, method_of, values_of
 from comal.storage import StorageConfig, several

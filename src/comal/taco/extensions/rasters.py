@@ -254,7 +254,7 @@ class GeoEnrich(ComputedColumns):
         return pa.table(columns, schema=schema)
 
     def _means(self, footprints: Footprints) -> list[Floats]:
-        from comal.raster.statistics import sample_footprint  # noqa: PLC0415 - loads GDAL
+        from comal.raster.layers import sample_footprint  # noqa: PLC0415 - loads GDAL
 
         compute = partial(sample_footprint, footprints=footprints)
         run = map if self.executor is None else self.executor.map

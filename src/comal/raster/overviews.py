@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.errors import InvalidInputError
-from comal.raquet.spec import Number
+from comal.raster.statistics import Number
 from comal.raster.values import Mask, valid_mask
 from comal.raster.warping import Patch
 

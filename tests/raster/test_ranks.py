@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from comal import raquet
 from comal.errors import InvalidInputError, LimitExceededError
-from comal.raquet.querying import statistics
+from comal.raster import areastatistics
 from tests.raquet.build import Plan, write
 from tests.raquet.query.areas import TILES, shares, zones
 from tests.raquet.writing.sources import noise
@@ -73,7 +73,7 @@ def wanted(values: Any, weights: Any, stat: str, *, weighted: bool) -> Any:
 def test_quantiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, method: Any, pairs: int
 ) -> None:
-    monkeypatch.setattr(statistics, "_PAIRS", pairs)
+    monkeypatch.setattr(areastatistics, "_PAIRS", pairs)
     pixels = pixels_of(dtype)
     path = file_of(tmp_path / "a.parquet", pixels)
     found = raquet.zonal(path, zones(), crs="EPSG:3857", method=method, stats=QUANTILES)
@@ -106,7 +106,7 @@ def test_frequencies(tmp_path: Path, dtype: str, method: Any) -> None:
 
 
 def test_too_many_values_for_frequencies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "_PAIRS", 500)
+    monkeypatch.setattr(areastatistics, "_PAIRS", 500)
     path = file_of(tmp_path / "a.parquet", pixels_of("float32"))
     with pytest.raises(LimitExceededError, match="different values"):
         raquet.statistics(path, stats=["median", "variety"])

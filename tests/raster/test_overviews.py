@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError
-from comal.raquet.writing.reducing import check_method, halved
+from comal.raster.overviews import check_method, halved
 from comal.raster.warping import Patch
 
 KINDS = ["uint8", "int8", "int16", "uint32", "int64", "uint64", "float32", "float64"]
