@@ -51,7 +51,7 @@ def wanted(values: Any, weights: Any, stat: str, *, weighted: bool) -> Any:
         return len(np.unique(values))
     if not len(values):
         return None
-    quantile = statistics.quantile_of(stat)
+    quantile = areastatistics.quantile_of(stat)
     if quantile is not None and not weighted:
         return float(np.quantile(values.astype(float), quantile))
     if quantile is not None:
@@ -133,8 +133,8 @@ def test_keys_are_in_the_order_of_values(dtype: str, data: st.DataObject) -> Non
         limits = np.iinfo(kind)
         numbers = st.integers(int(limits.min), int(limits.max))
     values = np.array(data.draw(st.lists(numbers, min_size=2, max_size=20)), kind)
-    keys = statistics.keys_of(values)
-    np.testing.assert_array_equal(statistics.values_of(keys, kind), values.astype(np.float64))
+    keys = areastatistics.keys_of(values)
+    np.testing.assert_array_equal(areastatistics.values_of(keys, kind), values.astype(np.float64))
     order = np.argsort(keys)
     assert (values[order][1:] >= values[order][:-1]).all()
     np.testing.assert_array_equal(keys[:, None] == keys, values[:, None] == values)
