@@ -48,8 +48,12 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=entered)
 
 
-def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+def exports(
+    package: str, *, guard: bool = True
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """``__all__``, ``__getattr__`` and ``__dir__`` of a package that imports names at first use.
+
+    Functions are `guarded`, unless only other rooms of comal call them.
 
     The names and their modules are those that the package imports for type checkers alone, below
     ``if TYPE_CHECKING:``, each on a line of its own: ``from module import name as name``. No module
@@ -66,7 +70,7 @@ def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[],
         if home == package:
             return import_module(f"{package}.{name}")
         value = getattr(import_module(home), name)
-        if inspect.isfunction(value) and value.__module__.startswith("comal."):
+        if guard and inspect.isfunction(value) and value.__module__.startswith("comal."):
             value = _exported(value, package)
         setattr(sys.modules[package], name, value)
         return value

@@ -19,4 +19,4 @@ if TYPE_CHECKING:
     from comal.query.locked import Session as Session
     from comal.query.locked import engine as engine
 
-__all__, __getattr__, __dir__ = exports(__name__)
+__all__, __getattr__, __dir__ = exports(__name__, guard=False)

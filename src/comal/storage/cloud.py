@@ -281,6 +281,7 @@ class Address(Location):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "href", self.named.href)  # ``s3://bucket/key``
+        object.__setattr__(self, "is_local", False)
 
     @property
     def label(self) -> str:

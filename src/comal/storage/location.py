@@ -82,6 +82,8 @@ class Location:
     """Whether a pickle has left out `query` and `userinfo`; then nothing can be asked for."""
     href: str = field(init=False, repr=False, compare=False)
     """The normalised URL without user, password and query, or the absolute path of a file."""
+    is_local: bool = field(init=False, repr=False, compare=False)
+    """Whether this is a file or folder of this machine."""
 
     def __post_init__(self) -> None:
         href = self.path
@@ -89,16 +91,12 @@ class Location:
             slash = "" if self.scheme in HTTP_SCHEMES else "/"
             href = f"{self.scheme}://{self.root}{slash}{self.path}"
         object.__setattr__(self, "href", href)
+        object.__setattr__(self, "is_local", self.scheme == FILE)
 
     @property
     def origin(self) -> str:
         """Whom credentials belong to: ``https://host[:port]``, ``s3://bucket``, ``file://``."""
         return f"{self.scheme}://{self.root}"
-
-    @property
-    def is_local(self) -> bool:
-        """Whether this is a file or folder of this machine."""
-        return self.scheme == FILE
 
     @property
     def label(self) -> str:

@@ -303,7 +303,7 @@ def check_ending(target: str | os.PathLike[str], *own: str) -> None:
 
     `own` is what the name may end in, such as ``.tif``; nothing for a folder.
     """
-    path = local_path(target)
+    path = target if isinstance(target, Path) else local_path(target)
     ending = path.suffix.lower()
     if ending not in own and _ELSEWHERE.fullmatch(ending):
         raise InvalidInputError(

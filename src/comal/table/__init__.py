@@ -16,4 +16,4 @@ if TYPE_CHECKING:
     from comal.table.write import Writer as Writer
     from comal.table.write import write_table as write_table
 
-__all__, __getattr__, __dir__ = exports(__name__)
+__all__, __getattr__, __dir__ = exports(__name__, guard=False)
