@@ -135,15 +135,28 @@ def test_targets_that_cannot_be(tmp_path: Path) -> None:
     assert listing(tmp_path) == ["file", "folder"]
 
 
-def test_what_comes_into_the_old_folder_meanwhile_stays(tmp_path: Path) -> None:
+def test_what_comes_into_the_old_folder_meanwhile_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = tmp_path / "out"
     (target / "deep").mkdir(parents=True)
     (target / "deep/own").write_bytes(OLD)
     (tmp_path / "out.old").write_bytes(OLD)  # a name that is taken
     own = Kind("a folder of one", lambda _: "deep/own".__eq__)
+    with pytest.raises(ConflictError, match="letter"), targets.new_folder(target, True, own):
+        (target / "deep/letter").write_bytes(OLD)
+    assert listing(target / "deep") == ["letter", "own"]
+    (target / "deep/letter").unlink()
+    publish = targets.publish_set
+
+    def late(*args: Any) -> None:
+        (target / "deep/letter").write_bytes(OLD)  # after the last look
+        publish(*args)
+
+    monkeypatch.setattr(targets, "publish_set", late)
     with pytest.raises(StorageError, match="new folder is in place") as caught:
         with targets.new_folder(target, True, own):
-            (target / "deep/letter").write_bytes(OLD)
+            pass
     assert (tmp_path / "out.old1/deep/letter").read_bytes() == OLD
     assert "out.old1" in str(caught.value)
     assert listing(tmp_path / "out.old1/deep") == ["letter"]

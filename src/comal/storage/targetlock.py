@@ -46,10 +46,9 @@ _EXCHANGE = 2
 _NAME_BYTES = 200
 
 PART, WORK, SPOOL, BUILD, LOCK = "part", "work", "spool", "build", "lock"
-OLD, ASIDE = "old", "aside"
-STALE = (PART, WORK, SPOOL, BUILD, OLD, ASIDE)
-"""What a killed writer may leave: the new target, files that are needed meanwhile, a build to be
-gone on with, and an old folder on its way out. An empty lock file says nothing."""
+STALE = (PART, WORK, SPOOL, BUILD)
+"""What a killed writer may leave: the new target, files that are needed meanwhile, and a build to
+be gone on with. An empty lock file says nothing."""
 CHANGE = ".meta.json.change"
 """The journal of a change of several files, in the folder of these (`comal.storage.replacing`)."""
 JOURNAL = "comal-journal.json"
@@ -199,9 +198,9 @@ def is_free(target: Path) -> bool:
 
 
 def _clear(target: Path, keep: Collection[str]) -> None:
-    kept = {hidden(target, what) for what in keep}
     for path in leftovers(target):
-        if path not in kept:
+        begun = any((path / name).exists() for name in (JOURNAL, DONE))
+        if begun or path not in {hidden(target, what) for what in keep}:
             remove_left(path, target)
 
 
@@ -209,7 +208,7 @@ def remove_left(path: Path, target: Path) -> None:
     """Remove what a killed writer of a target has left, and tell of it."""
     with system_errors("cannot remove what a killed writer has left", path):
         undone = take_back(path)
-        for folder, owner in _old_folders(path, target):
+        for folder, owner in _old_folders(path):
             kept = set_aside(folder, owner).name
             text = f"{shown_path(owner)}: a writer was killed when it had replaced the folder"
             warnings.warn(KeptWarning(f"{text}; the old one is kept as {kept}"), stacklevel=6)
@@ -221,16 +220,14 @@ def remove_left(path: Path, target: Path) -> None:
     )
 
 
-def _old_folders(path: Path, target: Path) -> list[tuple[Path, Path]]:
+def _old_folders(path: Path) -> list[tuple[Path, Path]]:
     """Replaced folders in what a killed writer has left, each with the name that it had.
 
     They are not removed: nobody knows any more what in them is not of the archive.
     """
-    found = []
-    if path in (hidden(target, OLD), hidden(target, ASIDE)):
-        found = [(path, target)]
-    elif (path / DONE).exists():
-        found = [(one, path.with_name(one.name.removesuffix(".old"))) for one in path.iterdir()]
+    if not (path / DONE).exists():
+        return []
+    found = [(one, path.with_name(one.name.removesuffix(".old"))) for one in path.iterdir()]
     return [one for one in found if one[0].is_dir() and not one[0].is_symlink()]
 
 

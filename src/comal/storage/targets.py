@@ -41,18 +41,15 @@ from comal.storage import location
 from comal.storage.location import parse_href
 from comal.storage.replacing import settle, state_of
 from comal.storage.targetlock import (
-    ASIDE,
     CHANGE,
     JOURNAL,
     LOCK,
-    OLD,
     PART,
     SPOOL,
     WORK,
     LeftoverWarning,
     Owns,
     discard,
-    exchange,
     flush_file_system,
     hidden,
     is_free,
@@ -428,40 +425,27 @@ def new_folder(
     `kind`, or empty, and hold no file that is not the archive's. All else, and errors, as for
     `new_file`.
     """
-    target = target_of(path)
-    with ExitStack() as scope:
-        scope.enter_context(locked(target))
-        owns = check_target(target, kind, folder=True, overwrite=overwrite, sources=sources)
-        part = hidden(target, PART)
-        with _creating(part, target):
+    with new_set(path, overwrite, sources) as made:
+        part = made.add(made.target.name, kind, folder=True)
+        with system_errors("cannot create", made.target):
             part.mkdir()
-        scope.callback(_discard_quietly, part)
         yield part
-        with system_errors("cannot write", target):
-            flush_file_system(part)
-            publish_folder(part, target, owns, overwrite=overwrite)
+        made.publish()
 
 
-def publish_folder(part: Path, target: Path, owns: Owns, *, overwrite: bool) -> None:
-    """Give a finished folder its name; of an old one only what it `owns` is removed.
+def publish_folder(part: Path, target: Path, owns: Owns) -> None:
+    """Give the finished folder in `part` that has its name the target's place.
 
-    A `StorageError` tells where the new folder is in place, and of the old one something is left.
+    Of an old one only what it `owns` is removed; a `StorageError` tells where the new one is in
+    place, and of the old one something is left.
     """
-    if not (overwrite and os.path.lexists(target)):
-        _publish_new(part, target)
+    new = part / target.name
+    if not os.path.lexists(target):
+        _publish_new(new, target)
         return
     owns = own_files(target, owns)
-    # Its name tells whoever comes after a kill that this may be the old folder.
-    old = part.rename(hidden(target, OLD))
-    try:
-        exchange(old, target, hidden(target, ASIDE))
-    except BaseException:  # also on Ctrl-C: a new folder must not pass for an old one
-        old.rename(part)
-        raise
-    try:
-        sync_folder(target.parent)
-    finally:
-        _remove_old(old, target, owns)
+    publish_set(part, [target.name], [])
+    _remove_old(new, target, owns)
 
 
 def _remove_old(old: Path, target: Path, owns: Owns) -> None:
@@ -541,27 +525,31 @@ class TargetSet:
         for name, member in self._members.items():
             self.check(name, member.kind, folder=member.folder)
         with system_errors("cannot write", self.target):
-            old = {
-                name: own_files(home / name, member.owns)
-                for name, member in self._members.items()
-                if member.folder and os.path.lexists(home / name)
-            }
             try:
                 self._publish(names, gone)
             except BaseException as error:
                 if (self.folder / JOURNAL).exists():
                     raise self._half(error) from error
                 raise
-            for name, owns in old.items():
-                _remove_old(self.folder / name, home / name, owns)
         return [home / name for name in names]
 
     def _publish(self, names: list[str], gone: list[str]) -> None:
-        if len(names) > 1 or gone or self._members[names[0]].folder:
-            flush_file_system(self.folder)
-            publish_set(self.folder, names, gone)
+        home, member = self.folder.parent, self._members[names[0]]
+        if len(names) == 1 and not gone and not member.folder:
+            _publish_file(self.folder / names[0], home / names[0])
             return
-        _publish_file(self.folder / names[0], self.folder.parent / names[0])
+        flush_file_system(self.folder)
+        if len(names) == 1 and not gone:
+            publish_folder(self.folder, home / names[0], member.owns)
+            return
+        old = {
+            name: own_files(home / name, member.owns)
+            for name, member in self._members.items()
+            if member.folder and os.path.lexists(home / name)
+        }
+        publish_set(self.folder, names, gone)
+        for name, owns in old.items():
+            _remove_old(self.folder / name, home / name, owns)
 
     def _half(self, error: BaseException) -> StorageError:
         return StorageError(

@@ -103,7 +103,6 @@ DOCUMENT: Final = file_kind(f"a {META} of Tapalcatl", _is_document)
 TREE: Final = Kind("a tileset of Tapalcatl 2", _claim_tree)
 ARCHIVE: Final = file_kind("an archive of Tapalcatl", _is_archive)
 _BUILD = "build.json"
-_TREE = "tree"
 Location = str | os.PathLike[str]
 
 
@@ -140,15 +139,16 @@ def workplace(
         folder = hidden(target, BUILD)
         going_on = _prepare(folder, fingerprint, target)
         try:
-            yield Workplace(folder / _TREE, target, going_on)
+            yield Workplace(folder / target.name, target, going_on)
             with system_errors("cannot write", target):
                 if durable:
                     flush_file_system(folder)
                 # From here on the old tree may stand in there, which no build goes on with.
                 (folder / _BUILD).unlink(missing_ok=True)
-                publish_folder(folder / _TREE, target, owns, overwrite=overwrite)
+                check_target(target, kind, folder=True, overwrite=overwrite, sources=sources)
+                publish_folder(folder, target, owns)
         except BaseException as error:  # also on Ctrl-C
-            kept = (folder / _BUILD).is_file() and _holds_files(folder / _TREE)
+            kept = (folder / _BUILD).is_file() and _holds_files(folder / target.name)
             if kept and _is_kept(error):
                 _tell(error, folder, target)
             else:
@@ -182,10 +182,10 @@ def _prepare(folder: Path, fingerprint: bytes, target: Path) -> bool:
         if fingerprint and note.is_file() and note.read_bytes() == fingerprint:
             for part in folder.rglob(".*.part"):
                 part.unlink()
-            (folder / _TREE).mkdir(exist_ok=True)
+            (folder / target.name).mkdir(exist_ok=True)
             return True
         _remove(folder)
-        (folder / _TREE).mkdir(parents=True)
+        (folder / target.name).mkdir(parents=True)
         if fingerprint:
             note.write_bytes(fingerprint)
     return False
