@@ -85,19 +85,55 @@ def google_account(key: rsa.RSAPrivateKey, **more: Any) -> str:
     return json.dumps({"type": "service_account", **account, **more})
 
 
+class Box:
+    """The bucket ``box`` of the range server, as three clouds with keys of each see it."""
+
+    def __init__(self, server: HttpServer, config: StorageConfig) -> None:
+        self.server, self.config = server, config
+
+    def put(self, name: str = "k", data: bytes = DATA) -> None:
+        self.server.put(f"box/{name}", data)
+
+    def source(self, scheme: str, name: str = "k", **changes: Any) -> Source:
+        config = replace(self.config, **changes)
+        return storage.open_source(f"{scheme}://box/{name}", config=config)
+
+    def provided(self, scheme: str, name: str, provider: object) -> Source:
+        """A source whose credentials come from a provider."""
+        return self.source(scheme, name, **self.without_keys(), credential_provider=provider)
+
+    def without_keys(self, **more: Any) -> dict[str, Any]:
+        origin = self.server.origin
+        return {
+            "s3": {"endpoint": origin, "region": "r", **more},
+            "gcs": {"base_url": origin, **more},
+            "azure": {"account_name": "acc", "endpoint": origin, **more},
+        }
+
+    @property
+    def statuses(self) -> list[int]:
+        return [seen.status for seen in self.server.requests]
+
+    @property
+    def told(self) -> list[str]:
+        """What the server was told of the identity, request by request."""
+        fields = ({n.lower(): text for n, text in s.headers.items()} for s in self.server.requests)
+        return [headers.get("authorization", "") for headers in fields]
+
+
 @pytest.fixture
-def configured(
-    http_server: HttpServer, hasty: StorageConfig, google_key: rsa.RSAPrivateKey
-) -> StorageConfig:
-    """Keys of three clouds whose endpoints are the range server."""
+def box(http_server: HttpServer, hasty: StorageConfig, google_key: rsa.RSAPrivateKey) -> Box:
     origin = http_server.origin
     account = google_account(google_key, gcs_base_url=origin)
-    return replace(
+    config = replace(
         hasty,
         s3={"endpoint": origin, "access_key_id": "a", "secret_access_key": "b", "region": "r"},
         gcs={"service_account_key": account, "allow_http": True},
         azure={"account_name": "acc", "account_key": AZURE_KEY, "endpoint": origin},
     )
+    made = Box(http_server, config)
+    made.put()
+    return made
 
 
 @pytest.fixture(params=["s3", "gs", "az"])
@@ -116,138 +152,102 @@ def only(source: Source, want: Wanted) -> bytes:
     return source.fetch([want])[0].data
 
 
-def test_reading(http_server: HttpServer, configured: StorageConfig, scheme: str) -> None:
-    http_server.put("box/dir/k", DATA)
-    source = storage.open_source(f"{scheme}://box/dir", config=configured)
+def test_reading(box: Box, scheme: str) -> None:
+    box.put("dir/k")
+    source = box.source(scheme, "dir")
     wanted: list[Wanted] = [Tail(10, "k"), Head(5, "k"), ByteRange(7, 7, "k"), Whole(100_000, "k")]
     expected = [DATA[-10:], DATA[:5], DATA[7:14], DATA]
     assert [piece.data for piece in source.fetch(wanted)] == expected
     again = asyncio.run(source.fetch_async([Tail(20, "k"), ByteRange(9, 9, "k")]))
     assert [piece.data for piece in again] == [DATA[-20:], DATA[9:18]]
     # urllib3 has read them all: obstore would have sent its name.
-    assert not any("object_store" in str(seen.headers) for seen in http_server.requests)
+    assert not any("object_store" in str(seen.headers) for seen in box.server.requests)
     assert source.stat("k").size == len(DATA)
     with pytest.raises(ObjectNotFoundError):
         source.fetch([Head(1, "absent")])
-    http_server.put("box/dir/k", DATA[::-1])
+    box.put("dir/k", DATA[::-1])
     with pytest.raises(ObjectChangedError):
         source.fetch([ByteRange(50, 50, "k")])
 
 
-def test_the_end_of_a_large_azure_object_costs_what_it_is(
-    http_server: HttpServer, configured: StorageConfig
-) -> None:
-    http_server.put("box/k", DATA)
-    source = storage.open_source("az://box/k", config=configured)
+def test_the_end_of_a_large_azure_object_costs_what_it_is(box: Box) -> None:
+    source = box.source("az")
     assert only(source, Tail(10)) == DATA[-10:]
     # Azure would answer a range from the end with everything.
-    assert [seen.range for seen in http_server.requests] == ["bytes=0-0", "bytes=99990-99999"]
+    assert [seen.range for seen in box.server.requests] == ["bytes=0-0", "bytes=99990-99999"]
     assert only(source, Tail(20)) == DATA[-20:]
-    assert len(http_server.requests) == 3
-    http_server.put("box/none", b"")
-    empty = storage.open_source("az://box/none", config=configured)
-    assert only(empty, Tail(20)) == b""
+    assert len(box.server.requests) == 3
+    box.put("none", b"")
+    assert only(box.source("az", "none"), Tail(20)) == b""
 
 
-def test_the_pause_that_a_store_asks_for(
-    http_server: HttpServer, configured: StorageConfig, scheme: str
-) -> None:
-    http_server.put("box/k", DATA)
-    http_server.behave("status", code=503, times=1, headers={"Retry-After": "1"})
-    config = replace(configured, total_timeout=30.0)
+def test_the_pause_that_a_store_asks_for(box: Box, scheme: str) -> None:
+    box.server.behave("status", code=503, times=1, headers={"Retry-After": "1"})
     begin = time.monotonic()
-    assert only(storage.open_source(f"{scheme}://box/k", config=config), Head(5)) == DATA[:5]
+    assert only(box.source(scheme, total_timeout=30.0), Head(5)) == DATA[:5]
     assert 1.0 <= time.monotonic() - begin < 10.0
-    assert [seen.status for seen in http_server.requests] == [503, 206]
-
-
-def test_signed_once(
-    http_server: HttpServer, configured: StorageConfig, signed: Spied, scheme: str
-) -> None:
-    http_server.put("box/k", DATA)
-    source = storage.open_source(f"{scheme}://box/k", config=configured)
-    for at in range(0, 50_000, 10_000):
-        assert only(source, ByteRange(at, 10)) == DATA[at : at + 10]
-    assert sum("/box/k?" in url for url in signed) == 1
+    assert box.statuses == [503, 206]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403])
-def test_signed_anew_when_refused(
-    http_server: HttpServer,
-    configured: StorageConfig,
-    signed: Spied,
-    scheme: str,
-    status: int,
+def test_signed_once_and_anew_when_refused(
+    box: Box, signed: Spied, scheme: str, status: int
 ) -> None:
-    http_server.put("box/k", DATA)
-    source = storage.open_source(f"{scheme}://box/k", config=configured)
-    only(source, Head(1))
+    source = box.source(scheme)
+    for at in range(0, 50_000, 10_000):
+        assert only(source, ByteRange(at, 10)) == DATA[at : at + 10]
+    assert sum("/box/k?" in url for url in signed) == 1
     signed.clear()
-    http_server.reset()
-    http_server.behave("status", code=status, times=1)
+    box.server.reset()
+    box.server.behave("status", code=status, times=1)
     assert only(source, ByteRange(5, 5)) == DATA[5:10]
     assert len(signed) == 1
-    assert [seen.status for seen in http_server.requests] == [status, 206]
+    assert box.statuses == [status, 206]
 
 
-def test_signed_anew_once(
-    http_server: HttpServer, configured: StorageConfig, signed: Spied
-) -> None:
-    http_server.put("box/k", DATA)
-    source = storage.open_source("s3://box/k", config=configured)
+def test_signed_anew_once(box: Box, signed: Spied) -> None:
+    source = box.source("s3")
     only(source, Head(1))
-    http_server.behave("status", code=403)
+    box.server.behave("status", code=403)
     for sent in (2, 1, 1):
         signed.clear()
-        http_server.reset()
+        box.server.reset()
         with pytest.raises(AccessDeniedError, match="credentials"):
             only(source, ByteRange(5, 5))
         # What was refused is not kept.
-        assert (len(signed), len(http_server.requests)) == (1, sent)
+        assert (len(signed), len(box.server.requests)) == (1, sent)
 
 
-def test_signed_anew_in_time(
-    http_server: HttpServer,
-    configured: StorageConfig,
-    signed: Spied,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_signed_anew_in_time(box: Box, signed: Spied, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is left of an address that was just not renewed is enough for the longest request.
     longest = StorageConfig().deadline(StorageConfig().max_request)
     assert cloud._USED_FOR + longest < cloud.LIFETIME
     monkeypatch.setattr(cloud, "_USED_FOR", 0.5)
-    http_server.put("box/k", DATA)
-    source = storage.open_source("s3://box/k", config=configured)
+    source = box.source("s3")
     only(source, Head(1))
     only(source, Head(1))
     assert len(signed) == 1
     time.sleep(0.6)
     only(source, Head(1))
     assert len(signed) == 2
-    assert [seen.status for seen in http_server.requests] == [206, 206, 206]
+    assert box.statuses == [206, 206, 206]
 
 
-def test_only_so_many_are_kept(
-    http_server: HttpServer, configured: StorageConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_so_many_are_kept(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cloud, "_MOST_KEPT", 10)
+    source = box.source("s3", "")
     for number in range(25):
-        http_server.put(f"box/{number}", DATA[number:])
-    source = storage.open_source("s3://box", config=configured)
-    for number in range(25):
+        box.put(str(number), DATA[number:])
         assert only(source, Head(3, str(number))) == DATA[number : number + 3]
         assert len(source.transport._addresses) <= 10  # type: ignore[attr-defined]
 
 
-def test_azure_does_not_believe_a_clock_that_is_ahead(
-    http_server: HttpServer, configured: StorageConfig, signed: Spied
-) -> None:
-    http_server.put("box/k", DATA)
-    http_server.behave("status", code=403, times=1)
-    source = storage.open_source("az://box/k", config=configured)
+def test_azure_does_not_believe_a_clock_that_is_ahead(box: Box) -> None:
+    box.server.behave("status", code=403, times=1)
+    source = box.source("az")
     assert only(source, Head(5)) == DATA[:5]
-    assert "SharedKey acc:" in http_server.requests[1].headers["authorization"]
-    http_server.behave("status", code=403)
+    assert "SharedKey acc:" in box.told[1]
+    box.server.behave("status", code=403)
     with pytest.raises(AccessDeniedError):
         only(source, ByteRange(5, 5))
 
@@ -260,104 +260,105 @@ def test_odd_keys(s3_server: S3Server, key: str) -> None:
     assert only(source, ByteRange(50, 50)) == DATA[50:100]
 
 
+PUBLIC = pytest.mark.parametrize("public", [False, True])
+
+
+def of_all(box: Box, public: bool) -> dict[str, Any]:
+    """Options for objects that everybody may read, or none."""
+    return box.without_keys(skip_signature="true") if public else {}
+
+
 @pytest.mark.parametrize("key", ODD_KEYS)
-@pytest.mark.parametrize("public", [False, True])
-def test_odd_keys_of_others(
-    http_server: HttpServer, configured: StorageConfig, scheme: str, key: str, public: bool
-) -> None:
-    http_server.put(f"box/{key}", DATA)
-    http_server.put("box/50", b"another")
-    http_server.put("box/what", b"another")
-    if public:
-        configured = in_public(http_server, configured)
-    source = storage.open_source(f"{scheme}://box/{key}", config=configured)
-    assert only(source, ByteRange(50, 50)) == DATA[50:100]
+@PUBLIC
+def test_odd_keys_of_others(box: Box, scheme: str, key: str, public: bool) -> None:
+    box.put(key)
+    box.put("50", b"another")
+    box.put("what", b"another")
+    assert only(box.source(scheme, key, **of_all(box, public)), ByteRange(50, 50)) == DATA[50:100]
 
 
 @pytest.mark.parametrize("key", ["a//b", "a/../b", "./a", "a/."])
-@pytest.mark.parametrize("public", [False, True])
-def test_keys_that_are_refused(
-    http_server: HttpServer, configured: StorageConfig, scheme: str, key: str, public: bool
-) -> None:
-    if public:
-        configured = in_public(http_server, configured)
+@PUBLIC
+def test_keys_that_are_refused(box: Box, scheme: str, key: str, public: bool) -> None:
     with pytest.raises(InvalidInputError, match="not a key"):
-        only(storage.open_source(f"{scheme}://box/{key}", config=configured), Head(1))
-    assert not http_server.requests
+        only(box.source(scheme, key, **of_all(box, public)), Head(1))
+    assert not box.server.requests
 
 
-def in_public(http_server: HttpServer, config: StorageConfig) -> StorageConfig:
-    """Objects of the range server that everybody may read."""
-    origin = http_server.origin
-    return replace(
-        config,
-        s3={"endpoint": origin, "region": "r", "skip_signature": True},
-        gcs={"base_url": origin, "skip_signature": "true"},
-        azure={"account_name": "acc", "endpoint": origin, "azure_skip_signature": True},
-    )
-
-
-def test_public_objects(http_server: HttpServer, configured: StorageConfig, scheme: str) -> None:
-    http_server.put("box/k", DATA)
-    config = in_public(http_server, configured)
-    source = storage.open_source(f"{scheme}://box/k", config=config)
+def test_public_objects(box: Box, scheme: str) -> None:
+    source = box.source(scheme, **of_all(box, public=True))
     assert address_of(source).query == ""
     assert only(source, Head(5)) == DATA[:5]
-    seen = http_server.requests[0].headers
-    assert "Authorization" not in seen
+    assert box.told == [""]
     # Without its version Azure would answer as it did in 2009.
-    assert ("x-ms-version" in seen) is (scheme == "az")
+    assert ("x-ms-version" in box.server.requests[0].headers) is (scheme == "az")
 
 
 @pytest.mark.parametrize("name", ["sas_token", "AZURE_STORAGE_SAS_KEY", "variable"])
-def test_shared_access_signatures(
-    http_server: HttpServer,
-    configured: StorageConfig,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-) -> None:
-    http_server.put("box/a b", DATA)
+def test_shared_access_signatures(box: Box, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    box.put("a b")
     token = "sv=2023-11-03&sr=c&sp=r&sig=abc%2Bdef%3D"
-    options = {"account_name": "acc", "endpoint": http_server.origin}
+    options = box.without_keys()["azure"]
     if name == "variable":
         monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", token)
     else:
         options[name.lower()] = f"?{token}"
-    source = storage.open_source("az://box/a b", config=replace(configured, azure=options))
+    source = box.source("az", "a b", azure=options)
     assert only(source, Tail(5)) == DATA[-5:]
-    address = address_of(source)
-    assert address.url == f"{http_server.origin}/box/a%20b?{token}"
+    assert address_of(source).url == f"{box.server.origin}/box/a%20b?{token}"
 
 
-def test_public_addresses() -> None:
-    def address(href: str, **options: Any) -> str:
-        config = StorageConfig(**options)
-        location = parse_href(href)
-        found = cloud.Signer(location, config).address(location)
-        assert found is not None
-        return found.url
+_AWS = {"skip_signature": True, "region": "eu-central-1"}
+_HOST = "s3.eu-central-1.amazonaws.com"
 
-    public = {"skip_signature": True, "region": "eu-central-1"}
-    host = "s3.eu-central-1.amazonaws.com"
-    assert address("s3://box/a b", s3=public) == f"https://{host}/box/a%20b"
-    virtual = {**public, "virtual_hosted_style_request": True}
-    assert address("s3://box/k", s3=virtual) == f"https://box.{host}/k"
-    skip = {"skip_signature": True}
-    assert address("gs://box/a b", gcs=skip) == "https://storage.googleapis.com/box/a%20b"
-    assert address("az://box@acc/k", azure=skip) == "https://acc.blob.core.windows.net/box/k"
-    # Keys that are there, too, whichever way they are named, are of no matter.
-    keys = {"AWS_ACCESS_KEY_ID": "a", "aws_secret_access_key": "b", "AWS_SKIP_SIGNATURE": True}
-    assert address("s3://box/k", s3=keys) == "https://s3.us-east-1.amazonaws.com/box/k"
+
+@pytest.mark.parametrize(
+    ("href", "field", "options", "url"),
+    [
+        ("s3://box/a b", "s3", _AWS, f"https://{_HOST}/box/a%20b"),
+        (
+            "s3://box/k",
+            "s3",
+            {**_AWS, "virtual_hosted_style_request": True},
+            f"https://box.{_HOST}/k",
+        ),
+        (
+            "gs://box/a b",
+            "gcs",
+            {"skip_signature": True},
+            "https://storage.googleapis.com/box/a%20b",
+        ),
+        (
+            "az://box@acc/k",
+            "azure",
+            {"skip_signature": True},
+            "https://acc.blob.core.windows.net/box/k",
+        ),
+        # Keys that are there, too, whichever way they are named, are of no matter.
+        (
+            "s3://box/k",
+            "s3",
+            {"AWS_ACCESS_KEY_ID": "a", "aws_secret_access_key": "b", "AWS_SKIP_SIGNATURE": True},
+            "https://s3.us-east-1.amazonaws.com/box/k",
+        ),
+    ],
+)
+def test_public_addresses(href: str, field: str, options: dict[str, Any], url: str) -> None:
+    given: dict[str, Any] = {field: options}
+    assert address_of(storage.open_source(href, config=StorageConfig(**given))).url == url
 
 
 def test_tokens_of_other_services_stay_where_they_are(
-    http_server: HttpServer, configured: StorageConfig, monkeypatch: pytest.MonkeyPatch
+    box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    http_server.put("box/k", DATA)
     for name in ("AZURE_TOKEN", "AZURE_BEARER_TOKEN", "AZURE_SAS_TOKEN"):
         monkeypatch.setenv(name, "sig=another")
-    assert only(storage.open_source("az://box/k", config=configured), Head(5)) == DATA[:5]
-    assert told(http_server) == [""]
+    assert only(box.source("az"), Head(5)) == DATA[:5]
+    assert box.told == [""]
+
+
+CUSTOMER_KEY = base64.b64encode(bytes(range(32))).decode()
+_PRINCIPAL = {"client_id": "a", "client_secret": "b", "tenant_id": "c"}
 
 
 @pytest.mark.parametrize(
@@ -366,49 +367,34 @@ def test_tokens_of_other_services_stay_where_they_are(
         (
             "s3",
             "s3",
-            {"sse_customer_key_base64": "A" * 43 + "=", "server_side_encryption": "sse-c"},
+            {"sse_customer_key_base64": CUSTOMER_KEY, "server_side_encryption": "sse-c"},
         ),
         ("s3", "s3", {"proxy_url": "http://127.0.0.1:9"}),
-        (
-            "az",
-            "azure",
-            {"account_key": "", "client_id": "a", "client_secret": "b", "tenant_id": "c"},
-        ),
+        ("az", "azure", {"account_key": "", **_PRINCIPAL}),
         ("az", "azure", {"account_key": "", "proxy_url": "http://127.0.0.1:9"}),
-        ("az", "azure", {"encryption_key": "A" * 43 + "="}),
+        ("az", "azure", {"encryption_key": CUSTOMER_KEY}),
         ("gs", "gcs", {"service_account_key": ""}),
         ("gs", "gcs", {"bearer_token": "t"}),
     ],
 )
-def test_what_has_no_address(
-    configured: StorageConfig,
-    scheme: str,
-    field: str,
-    options: dict[str, Any],
-) -> None:
+def test_what_has_no_address(box: Box, scheme: str, field: str, options: dict[str, Any]) -> None:
     """Keys in headers, proxies and tokens of the store's own: a signed address would lack them."""
-    given = {**getattr(configured, field), **options}
-    given = {name: value for name, value in given.items() if value != ""}
-    location = parse_href(f"{scheme}://box/k")
-    changes: dict[str, Any] = {field: given}
-    signer = cloud.Signer(location, replace(configured, **changes))
-    assert signer.address(location) is None
-
-
-CUSTOMER_KEY = base64.b64encode(bytes(range(32))).decode()
+    given = {**getattr(box.config, field), **options}
+    changes: dict[str, Any]
+    changes = {field: {name: value for name, value in given.items() if value != ""}}
+    source = box.source(scheme, **changes)
+    assert cloud.Signer(source.location, source.config).address(source.location) is None
 
 
 def test_a_key_of_the_customer_that_only_obstore_can_read(
-    http_server: HttpServer, configured: StorageConfig, monkeypatch: pytest.MonkeyPatch
+    box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    http_server.put("box/k", DATA)
     monkeypatch.setenv("AZURE_STORAGE_ENCRYPTION_KEY", CUSTOMER_KEY)
-    for azure in (configured.azure, {**configured.azure, "skip_signature": True}):
-        source = storage.open_source("az://box/k", config=replace(configured, azure=azure))
+    for azure in (box.config.azure, {**box.config.azure, "skip_signature": True}):
         with pytest.raises(AccessDeniedError, match="redirect") as caught:
-            only(source, Head(5))
+            only(box.source("az", azure=azure), Head(5))
         assert CUSTOMER_KEY not in shown_everywhere(caught.value)
-    assert not http_server.requests
+    assert not box.server.requests
 
 
 class Provider:
@@ -423,83 +409,54 @@ class Provider:
         return {"token": f"token-{self.asked}", "expires_at": None, **self.given}
 
 
-def provided(http_server: HttpServer, config: StorageConfig, provider: object) -> StorageConfig:
-    origin = http_server.origin
-    azure = {"account_name": "acc", "endpoint": origin}
-    return replace(config, gcs={"base_url": origin}, azure=azure, credential_provider=provider)
-
-
-def told(http_server: HttpServer) -> list[str]:
-    """What the server was told of the identity, request by request."""
-    seen = [{name.lower(): text for name, text in s.headers.items()} for s in http_server.requests]
-    return [headers.get("authorization", "") for headers in seen]
-
-
 TOKENS = pytest.mark.parametrize("scheme", ["gs", "az"])
 
 
 @TOKENS
-def test_tokens(http_server: HttpServer, configured: StorageConfig, scheme: str) -> None:
-    http_server.put("box/a b", DATA)
-    http_server.put("box/c", DATA)
-    http_server.behave("status", code=503, times=1, headers={"Retry-After": "0"})
+def test_tokens(box: Box, scheme: str) -> None:
+    box.put("a b")
+    box.server.behave("status", code=503, times=1, headers={"Retry-After": "0"})
     provider = Provider()
-    source = storage.open_source(
-        f"{scheme}://box/a b", config=provided(http_server, configured, provider)
-    )
+    source = box.provided(scheme, "a b", provider)
     assert only(source, Head(5)) == DATA[:5]
-    assert only(source.sibling("c"), ByteRange(9, 9)) == DATA[9:18]
-    assert (told(http_server), provider.asked) == (["Bearer token-1"] * 3, 1)
-    in_child(lambda: read_some(source))
+    assert only(source.sibling("k"), ByteRange(9, 9)) == DATA[9:18]
+    assert (box.told, provider.asked) == (["Bearer token-1"] * 3, 1)
+
+    def child() -> None:
+        for one in (source, source.sibling("k")):
+            assert only(one, ByteRange(70, 70)) == DATA[70:140]
+
+    in_child(child)
     # A token that is refused is asked for anew, once.
-    http_server.reset()
-    http_server.behave("status", code=401, times=1)
+    box.server.reset()
+    box.server.behave("status", code=401, times=1)
     assert only(source, ByteRange(5, 5)) == DATA[5:10]
-    assert (told(http_server), provider.asked) == (["Bearer token-1", "Bearer token-2"], 2)
-
-
-def read_some(source: Source) -> None:
-    assert only(source, ByteRange(70, 70)) == DATA[70:140]
-    assert only(source.sibling("c"), ByteRange(70, 70)) == DATA[70:140]
+    assert (box.told, provider.asked) == (["Bearer token-1", "Bearer token-2"], 2)
 
 
 @TOKENS
-def test_tokens_that_expire(
-    http_server: HttpServer, configured: StorageConfig, scheme: str
-) -> None:
-    http_server.put("box/c", DATA)
-    soon = datetime.now(UTC) + timedelta(seconds=60.5)
-    provider = Provider(expires_at=soon)
-    config = provided(http_server, configured, provider)
-    source = storage.open_source(f"{scheme}://box/c", config=config)
+def test_tokens_that_expire(box: Box, scheme: str) -> None:
+    provider = Provider(expires_at=datetime.now(UTC) + timedelta(seconds=60.5))
+    source = box.provided(scheme, "k", provider)
     only(source, Head(1))
     only(source, Head(1))
     assert provider.asked == 1
     time.sleep(0.6)
     only(source, Head(1))
-    assert told(http_server) == ["Bearer token-1", "Bearer token-1", "Bearer token-2"]
+    assert box.told == ["Bearer token-1", "Bearer token-1", "Bearer token-2"]
 
 
 @TOKENS
-def test_a_token_of_the_options(
-    http_server: HttpServer, configured: StorageConfig, scheme: str
-) -> None:
-    http_server.put("box/c", DATA)
-    origin = http_server.origin
-    config = replace(
-        configured,
-        gcs={"bearer_token": "t", "base_url": origin},
-        azure={"azure_storage_token": "t", "account_name": "acc", "endpoint": origin},
-    )
-    assert only(storage.open_source(f"{scheme}://box/c", config=config), Head(5)) == DATA[:5]
-    assert told(http_server) == ["Bearer t"]
-    assert "object_store" not in str(http_server.requests[0].headers)
+def test_a_token_of_the_options(box: Box, scheme: str) -> None:
+    options = box.without_keys()
+    options["gcs"]["bearer_token"] = options["azure"]["azure_storage_token"] = "t"
+    assert only(box.source(scheme, **options), Head(5)) == DATA[:5]
+    assert box.told == ["Bearer t"]
+    assert "object_store" not in str(box.server.requests[0].headers)
 
 
 @TOKENS
-def test_providers_that_fail(
-    http_server: HttpServer, configured: StorageConfig, scheme: str
-) -> None:
+def test_providers_that_fail(box: Box, scheme: str) -> None:
     def fails() -> Any:
         raise KeyError("no such account")
 
@@ -507,19 +464,16 @@ def test_providers_that_fail(
         return {"token": "a\r\nX-Other: b", "expires_at": None}
 
     for provider, error in ((fails, StorageError), (lies, InvalidInputError)):
-        config = provided(http_server, configured, provider)
         with pytest.raises(error, match="provider") as caught:
-            only(storage.open_source(f"{scheme}://box/c", config=config), Head(5))
+            only(box.provided(scheme, "k", provider), Head(5))
         assert "X-Other" not in str(caught.value)
-    assert not http_server.requests
+    assert not box.server.requests
 
 
-def test_providers_of_keys(http_server: HttpServer, configured: StorageConfig) -> None:
-    http_server.put("box/c", DATA)
+def test_providers_of_keys(box: Box) -> None:
     provider: Any = functools.partial(dict, access_key=AZURE_KEY, expires_at=None)
-    config = provided(http_server, configured, provider)
-    assert only(storage.open_source("az://box/c", config=config), Head(5)) == DATA[:5]
-    assert told(http_server)[0].startswith("SharedKey acc:")
+    assert only(box.provided("az", "k", provider), Head(5)) == DATA[:5]
+    assert box.told[0].startswith("SharedKey acc:")
 
 
 async def awaited() -> dict[str, Any]:
@@ -538,50 +492,37 @@ def test_providers_that_are_awaited_are_refused(provider: object) -> None:
     assert "asyncio.run" in str(caught.value.hint)
 
 
-def test_headers_for_http_servers_do_not_reach_stores(
-    http_server: HttpServer, configured: StorageConfig, scheme: str
-) -> None:
-    http_server.put("box/k", DATA)
-    config = replace(configured, http_headers={"Authorization": "Bearer mine", "X-Mine": "1"})
-    assert only(storage.open_source(f"{scheme}://box/k", config=config), Head(5)) == DATA[:5]
-    assert "mine" not in str(http_server.requests[0].headers).lower()
-
-
-def test_no_tls_only_where_it_was_meant(
-    http_server: HttpServer, configured: StorageConfig, google_key: rsa.RSAPrivateKey
-) -> None:
-    http_server.put("box/k", DATA)
-    account = google_account(google_key, gcs_base_url=http_server.origin)
-    config = replace(configured, gcs={"service_account_key": account})
-    with pytest.raises(InvalidInputError, match="allow_http"):
-        only(storage.open_source("gs://box/k", config=config), Head(5))
-    assert not http_server.requests
-
-
-def test_an_empty_object_whose_size_is_not_told(
-    http_server: HttpServer, configured: StorageConfig
-) -> None:
-    http_server.put("box/none", b"")
-    for want in (Tail(9), Head(9), Whole(9)):
-        http_server.behave("status", code=416, times=1)
-        source = storage.open_source("s3://box/none", config=configured)
-        assert only(source, want) == b""
-
-
-def test_redirects(http_server: HttpServer, configured: StorageConfig) -> None:
-    """S3 sends requests for young buckets elsewhere, and those to a wrong region nowhere."""
-    http_server.put("box/k", DATA)
-    target = http_server.put("elsewhere/k", DATA, etag=http_server.find("box/k")[1])  # type: ignore[index]
-    http_server.behave("redirect", path="box/k", to=target, code=307)
-    source = storage.open_source("s3://box/k", config=configured)
+def test_headers_for_http_servers_do_not_reach_stores(box: Box, scheme: str) -> None:
+    source = box.source(scheme, http_headers={"Authorization": "Bearer mine", "X-Mine": "1"})
     assert only(source, Head(5)) == DATA[:5]
-    http_server.well()
+    assert "mine" not in str(box.server.requests[0].headers).lower()
+
+
+def test_no_tls_only_where_it_was_meant(box: Box, google_key: rsa.RSAPrivateKey) -> None:
+    account = google_account(google_key, gcs_base_url=box.server.origin)
+    with pytest.raises(InvalidInputError, match="allow_http"):
+        only(box.source("gs", gcs={"service_account_key": account}), Head(5))
+    assert not box.server.requests
+
+
+def test_an_empty_object_whose_size_is_not_told(box: Box) -> None:
+    box.put("none", b"")
+    for want in (Tail(9), Head(9), Whole(9)):
+        box.server.behave("status", code=416, times=1)
+        assert only(box.source("s3", "none"), want) == b""
+
+
+def test_redirects(box: Box) -> None:
+    """S3 sends requests for young buckets elsewhere, and those to a wrong region nowhere."""
+    tag = box.server.find("box/k")[1]  # type: ignore[index]
+    target = box.server.put("elsewhere/k", DATA, etag=tag)
+    box.server.behave("redirect", path="box/k", to=target, code=307)
+    assert only(box.source("s3"), Head(5)) == DATA[:5]
     for code in (301, 400):
-        http_server.behave("status", path="box/wrong", code=code)
-        wrong = storage.open_source("s3://box/wrong", config=configured)
+        box.server.well()
+        box.server.behave("status", path="box/wrong", code=code)
         with pytest.raises(StorageError, match="region"):
-            only(wrong, Head(5))
-        http_server.well()
+            only(box.source("s3", "wrong"), Head(5))
 
 
 # What follows makes the signatures again by the documents of their makers.
@@ -691,41 +632,29 @@ TROUBLE: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("kind", "options"), TROUBLE)
 def test_no_signature_in_what_is_raised_or_logged(
-    http_server: HttpServer,
-    configured: StorageConfig,
+    box: Box,
     signed: Spied,
     caplog: pytest.LogCaptureFixture,
     scheme: str,
     kind: str,
     options: dict[str, Any],
 ) -> None:
-    http_server.put("box/k", DATA)
-    config = replace(configured, tries=2, linked_origins=["http://127.0.0.1:9"])
-    source = storage.open_source(f"{scheme}://box/k", config=config)
-    address = address_of(source)
+    source = box.source(scheme, tries=2, linked_origins=["http://127.0.0.1:9"])
     if "to" in options:
-        parts = urlsplit(address.url)
+        parts = urlsplit(address_of(source).url)
         target = f"{parts.path}?{parts.query}"
         options = {"to": options["to"].format(host=parts.netloc, target=target)}
-    http_server.behave(kind, **options)
+    box.server.behave(kind, **options)
     with caplog.at_level(logging.DEBUG), pytest.raises(ComalError) as caught:
         only(source, ByteRange(5, 5))
     assert f"{scheme}://box/k" in str(caught.value)
-    texts = [shown_everywhere(caught.value), repr(caught.value.to_dict())]
-    texts += [str(record.args) + record.getMessage() for record in caplog.records]
-    for secret in secrets_in(signed):
-        assert not any(secret in text for text in texts), texts
+    no_secret(signed, caplog, shown_everywhere(caught.value), repr(caught.value.to_dict()))
 
 
 def test_no_signature_in_what_is_kept(
-    http_server: HttpServer,
-    configured: StorageConfig,
-    signed: Spied,
-    caplog: pytest.LogCaptureFixture,
-    scheme: str,
+    box: Box, signed: Spied, caplog: pytest.LogCaptureFixture, scheme: str
 ) -> None:
-    http_server.put("box/k", DATA)
-    source = storage.open_source(f"{scheme}://box/k", config=configured)
+    source = box.source(scheme)
     counting = CountingSource(source)
     with caplog.at_level(logging.DEBUG):
         assert only(counting, Head(5)) == DATA[:5]
@@ -737,10 +666,16 @@ def test_no_signature_in_what_is_kept(
     texts = [str(thing) + repr(thing) for thing in things]
     texts += [repr(vars(source)), source.vsi(), source.href, repr(vars(source.pins))]
     texts += [repr(pickle.dumps(thing)) for thing in (source, info, address)]
-    texts += [str(record.args) + record.getMessage() for record in caplog.records]
-    assert any("/box/k" in text for text in texts), "urllib3 logs no more: is the filter of use?"
-    for secret in secrets_in(signed):
-        assert not any(secret in text for text in texts), texts
+    logged = no_secret(signed, caplog, *texts)
+    assert any("/box/k" in text for text in logged), "urllib3 logs no more: is the filter of use?"
     assert pickle.loads(pickle.dumps(address)) == source.location
     copy = pickle.loads(pickle.dumps(source))
     assert only(copy, ByteRange(5, 5)) == DATA[5:10]
+
+
+def no_secret(signed: Spied, caplog: pytest.LogCaptureFixture, *texts: str) -> list[str]:
+    """What was logged, after a look into it and into these texts."""
+    logged = [str(record.args) + record.getMessage() for record in caplog.records]
+    for secret in secrets_in(signed):
+        assert not any(secret in text for text in (*texts, *logged)), texts
+    return logged

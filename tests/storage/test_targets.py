@@ -147,7 +147,7 @@ def test_what_comes_into_the_old_folder_meanwhile_stays(
         (target / "deep/letter").write_bytes(OLD)
     assert listing(target / "deep") == ["letter", "own"]
     (target / "deep/letter").unlink()
-    publish = targets.publish_set
+    publish = targetlock.publish_set
 
     def late(*args: Any) -> None:
         (target / "deep/letter").write_bytes(OLD)  # after the last look

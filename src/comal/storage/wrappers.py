@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Self
 
 from comal.errors import InvalidInputError, ObjectChangedError
@@ -301,14 +300,6 @@ class BlockCache:
         self.__init__(state["budget"], block_size=state["block_size"])  # type: ignore[misc]
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    info: ObjectInfo
-    href: str
-    offset: int
-    size: int
-
-
 class CachedSource(SourceWrapper):
     """Reads through a `BlockCache`.
 
@@ -337,17 +328,24 @@ class CachedSource(SourceWrapper):
 
     def _fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
         known = {href: self.source.known(href) for href in {want.href for want in wanted}}
-        spans: list[_Span | None] = []
-        for want in wanted:
+        spans: dict[int, tuple[ObjectInfo, int, int]] = {}
+        needed: dict[tuple[ObjectInfo, str], set[int]] = {}
+        for index, want in enumerate(wanted):
             check_wanted(want, self.href)
             info = known[want.href]
-            if info is None:
-                spans.append(None)
-            else:
-                spans.append(_Span(info, want.href, *span_of(want, info.size, info.href)))
+            if info is not None:
+                offset, size = span_of(want, info.size, info.href)
+                spans[index] = info, offset, size
+                needed.setdefault((info, want.href), set()).update(self._numbers(offset, size))
         first = iter(self._first([want for want in wanted if known[want.href] is None]))
-        blocks = self._blocks([span for span in spans if span is not None])
-        return [next(first) if span is None else self._piece(span, blocks) for span in spans]
+        found: dict[Key, bytes] = {}
+        for (info, href), numbers in needed.items():
+            blocks = self.cache.blocks(info, sorted(numbers), self._loader(info, href))
+            found.update({(info, number): data for number, data in blocks.items()})
+        return [
+            self._piece(*spans[index], found) if index in spans else next(first)
+            for index in range(len(wanted))
+        ]
 
     def _first(self, wanted: Sequence[Wanted]) -> list[Piece]:
         pieces = self.source.fetch(wanted) if wanted else []
@@ -357,37 +355,26 @@ class CachedSource(SourceWrapper):
                 self.cache.put(info, piece)
         return pieces
 
-    def _blocks(self, spans: list[_Span]) -> dict[Key, bytes]:
-        needed: dict[tuple[ObjectInfo, str], set[int]] = {}
-        size = self.cache.block_size
-        for span in spans:
-            numbers = needed.setdefault((span.info, span.href), set())
-            numbers.update(range(span.offset // size, -(-(span.offset + span.size) // size)))
-        found: dict[Key, bytes] = {}
-        for (info, href), numbers in needed.items():
-            blocks = self.cache.blocks(info, sorted(numbers), self._loader(info, href))
-            found.update({(info, number): data for number, data in blocks.items()})
-        return found
+    def _numbers(self, offset: int, size: int) -> range:
+        """The blocks that a span touches."""
+        block = self.cache.block_size
+        return range(offset // block, -(-(offset + size) // block))
 
     def _loader(self, info: ObjectInfo, href: str) -> Load:
-        size = self.cache.block_size
+        block = self.cache.block_size
 
         def load(numbers: list[int]) -> list[bytes]:
-            wanted = [
-                ByteRange(number * size, min(size, info.size - number * size), href)
-                for number in numbers
-            ]
+            places = [(number * block, info.size - number * block) for number in numbers]
+            wanted = [ByteRange(offset, min(block, left), href) for offset, left in places]
             return [piece.data for piece in self.source.fetch(wanted)]
 
         return load
 
-    def _piece(self, span: _Span, blocks: dict[Key, bytes]) -> Piece:
-        size = self.cache.block_size
-        first = span.offset // size
-        stop = -(-(span.offset + span.size) // size)
-        data = b"".join(blocks[span.info, number] for number in range(first, stop))
-        start = span.offset - first * size
-        return Piece(data[start : start + span.size], span.offset, span.info.size)
+    def _piece(self, info: ObjectInfo, offset: int, size: int, blocks: dict[Key, bytes]) -> Piece:
+        numbers = self._numbers(offset, size)
+        data = b"".join(blocks[info, number] for number in numbers)
+        start = offset - numbers.start * self.cache.block_size
+        return Piece(data[start : start + size], offset, info.size)
 
 
 # -- counting --------------------------------------------------------------------------------------
