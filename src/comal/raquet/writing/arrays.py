@@ -47,12 +47,23 @@ class LazyArrays:
 
 
 @dataclass(frozen=True, slots=True)
-class ArraySeries:
-    """What an array is: one raster, or one for each step in time, and names for its bands."""
+class Sources:
+    """What is converted: for each step in time the rasters that make it up."""
 
-    steps: tuple[RasterInfo, ...]
+    steps: tuple[tuple[RasterInfo, ...], ...]
     names: tuple[str, ...] | None
+    """Names that the source has for its bands."""
     time: TimeAxis | None
+
+    @property
+    def first(self) -> RasterInfo:
+        """The raster that decides what the bands are."""
+        return self.steps[0][0]
+
+    @property
+    def every(self) -> tuple[RasterInfo, ...]:
+        """All rasters."""
+        return tuple(info for step in self.steps for info in step)
 
 
 def is_array(source: object) -> bool:
@@ -60,7 +71,7 @@ def is_array(source: object) -> bool:
     return hasattr(source, "dims") and hasattr(source, "coords") and hasattr(source, "isel")
 
 
-def variable_in(source: Any, variable: str | None) -> Any:
+def _variable_in(source: Any, variable: str | None) -> Any:
     """The variable of a Dataset that is asked for; the source where none is."""
     if variable is None:
         return source
@@ -72,12 +83,13 @@ def variable_in(source: Any, variable: str | None) -> Any:
     return found.to_dataset(name=variable) if hasattr(found, "to_dataset") else found
 
 
-def array_series(source: Any, crs: Any = None) -> ArraySeries:
-    """A DataArray or a Dataset as rasters.
+def array_series(source: Any, variable: str | None, crs: Any = None) -> Sources:
+    """A DataArray or a Dataset, or one `variable` of it, as rasters.
 
     Each variable of a Dataset that has rows and columns is a band; so is each entry of another
     dimension than those and time.
     """
+    source = _variable_in(source, variable)
     variables = _variables(source)
     first = variables[0]
     where = str(getattr(first, "name", None) or "array")
@@ -118,7 +130,7 @@ def array_series(source: Any, crs: Any = None) -> ArraySeries:
             list(np.atleast_1d(coordinate.values)), {**coordinate.encoding, **coordinate.attrs}
         )
     names = tuple(name for name, _ in layers) if hasattr(source, "data_vars") else None
-    return ArraySeries(tuple(steps), names, axis)
+    return Sources(tuple((info,) for info in steps), names, axis)
 
 
 def _variables(source: Any) -> list[Any]:

@@ -388,9 +388,9 @@ class PaddedTiles:
         self._refilled = {
             at: value for at, value in padding.nodata.items() if value != job.bands[at].fill
         }
-        self._opaque = b""
+        self._opaque: list[bytes] = []
         if padding.alpha is not None and not job.coding.interleaved:
-            (self._opaque,) = encoded([self._alpha(None)], job.coding)
+            self._opaque = encoded([self._alpha(self._covered(WHOLE))], job.coding)
 
     def groups(self, axis: TimeAxis | None, rows: int | None) -> Iterator[RowGroup]:
         """The row groups, of `rows` tiles each where that is given."""
@@ -426,31 +426,18 @@ class PaddedTiles:
 
     def _renewed(self, mask: bytes, columns: Sequence[bytes]) -> list[bytes]:
         """The blobs of a tile, with what padding and alpha turned out to be."""
-        coding, dtypes, shape = self._job.coding, self._job.dtypes, (self._job.block,) * 2
-        refilled = {} if mask == WHOLE else self._refilled
-        covered, with_alpha = self._covered(mask), self._padding.alpha is not None
-        if not coding.interleaved:
-            made = list(columns)
-            for at, value in refilled.items():
-                (pixels,) = decoded([made[at]], coding, [dtypes[at]], shape)
-                (made[at],) = encoded([_filled(pixels, covered, value)], coding)
-            if with_alpha:
-                alpha = (
-                    self._opaque if mask == WHOLE else encoded([self._alpha(covered)], coding)[0]
-                )
-                made.append(alpha)
-            return made
-        if not refilled and not with_alpha:
-            return list(columns)
-        planes = decoded(columns, coding, dtypes, shape)
-        for at, value in refilled.items():
-            planes[at] = _filled(planes[at], covered, value)
-        return encoded([*planes, *([self._alpha(covered)] if with_alpha else [])], coding)
+        job, with_alpha = self._job, self._padding.alpha is not None
+        if mask == WHOLE and not (with_alpha and job.coding.interleaved):
+            return [*columns, *self._opaque]
+        covered = self._covered(mask)
+        planes = decoded(columns, job.coding, job.dtypes, (job.block,) * 2)
+        for at, value in self._refilled.items():
+            planes[at] = np.where(covered, planes[at], planes[at].dtype.type(value))
+        return encoded([*planes, *([self._alpha(covered)] if with_alpha else [])], job.coding)
 
-    def _alpha(self, covered: Array | None) -> Array:
+    def _alpha(self, covered: Array) -> Array:
         kind = np.dtype(self._padding.alpha)
-        opaque = np.full((self._job.block,) * 2, np.iinfo(kind).max, kind)
-        return opaque if covered is None else np.where(covered, opaque, kind.type(0))
+        return np.where(covered, kind.type(np.iinfo(kind).max), kind.type(0))
 
     def _covered(self, mask: bytes) -> Array:
         """What the source covers of a tile."""
@@ -459,7 +446,3 @@ class PaddedTiles:
             return np.ones((block, block), bool)
         bits = np.frombuffer(zlib.decompress(mask), np.uint8)
         return np.unpackbits(bits, count=block * block).reshape(block, block).astype(bool)
-
-
-def _filled(pixels: Any, covered: Any, value: int) -> Array:
-    return np.asarray(np.where(covered, pixels, pixels.dtype.type(value)))

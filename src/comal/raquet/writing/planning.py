@@ -16,7 +16,7 @@ from comal.public import warn
 from comal.raquet import spec
 from comal.raquet.spec import Band, Number
 from comal.raquet.times import TimeAxis, time_axis
-from comal.raquet.writing.arrays import array_series, is_array, variable_in
+from comal.raquet.writing.arrays import Sources, array_series, is_array
 from comal.raquet.writing.job import LEVEL, QUALITY, Coding, Job, depth_of
 from comal.raquet.writing.layout import alpha_band, first_choice, free_value
 from comal.raster.describing import RasterInfo, crs_wkt, describe, fitting_nodata, whole_nodata
@@ -133,26 +133,6 @@ def _within(what: str, value: object, low: int, high: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """What is converted: for each step in time the rasters that make it up."""
-
-    steps: tuple[tuple[RasterInfo, ...], ...]
-    names: tuple[str, ...] | None
-    """Names that the source has for its bands."""
-    time: TimeAxis | None
-
-    @property
-    def first(self) -> RasterInfo:
-        """The raster that decides what the bands are."""
-        return self.steps[0][0]
-
-    @property
-    def every(self) -> tuple[RasterInfo, ...]:
-        """All rasters."""
-        return tuple(info for step in self.steps for info in step)
-
-
-@dataclass(frozen=True, slots=True)
 class Conversion:
     """A job, and what the metadata say about it."""
 
@@ -165,11 +145,10 @@ class Conversion:
 def sources_of(source: Any, options: Options, time: Any = None) -> Sources:
     """Describe what is to be converted."""
     if is_array(source):
-        series = array_series(variable_in(source, options.variable), options.crs)
+        series = array_series(source, options.variable, options.crs)
         axis = series.time if time is None else time_axis(list(time))
-        steps = tuple((info,) for info in series.steps)
-        _check_steps(axis, len(steps))
-        return Sources(steps, series.names, axis)
+        _check_steps(axis, len(series.steps))
+        return replace(series, time=axis)
     crs = None if options.crs is None else str(options.crs)
     if crs is not None:
         # Also where no raster needs it: what is no CRS is a mistake that should be seen.
@@ -186,10 +165,10 @@ def sources_of(source: Any, options: Options, time: Any = None) -> Sources:
 
 def _described(path: Any, crs: str | None, options: Options) -> RasterInfo:
     if is_array(path):
-        series = array_series(variable_in(path, options.variable), options.crs)
+        series = array_series(path, options.variable, options.crs)
         if len(series.steps) != 1:
             raise InvalidInputError("arrays with time cannot be joined to a mosaic")
-        return series.steps[0]
+        return series.first
     info = describe(path, crs=crs, variable=options.variable, config=options.config)
     steps = info.tags.get("NETCDF_DIM_EXTRA", "").strip("{}").split(",")
     if len(info.bands) > 1 and any(" since " in info.tags.get(f"{one}#units", "") for one in steps):
