@@ -1,11 +1,14 @@
+"""Every function of SQL against numpy, shapely and the package quadbin, in files of all layouts."""
+
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import quadbin as package  # type: ignore[import-untyped] # without stubs
 import shapely
@@ -18,8 +21,11 @@ from tests.raquet.build import Plan, cell, framed, noise, stored, write
 from tests.support import SHARED, needs_shared
 
 FIXTURES = SHARED / "fixtures" / "raquet"
-BLOCK = 16
 TILES = [(5, x, y) for x in (16, 17) for y in (10, 11)]
+PLAN = Plan(bands=(("land", "uint8", 0), ("height", "float32", -9.0)))
+WHOLE = "POLYGON((0 0, 90 0, 90 66, 0 66, 0 0))"
+ELSEWHERE = "POLYGON((80 0, 81 0, 81 1, 80 0))"
+WORLD = shapely.box(-180, -86, 180, 86).wkt
 
 
 def pixels() -> dict[tuple[int, int, int], list[Any]]:
@@ -33,17 +39,12 @@ def pixels() -> dict[tuple[int, int, int], list[Any]]:
     return found
 
 
-PLAN = Plan(bands=(("land", "uint8", 0), ("height", "float32", -9.0)))
-ELSEWHERE = "POLYGON((80 0, 81 0, 81 1, 80 0))"
-WHOLE = "POLYGON((0 0, 90 0, 90 66, 0 66, 0 0))"
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("sql") / "two.parquet", pixels(), PLAN)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return write(tmp_path / "two.parquet", pixels(), PLAN)
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def opened(path: Path) -> Iterator[raquet.RaquetConnection]:
     with raquet.connect(path) as connection:
         yield connection
@@ -59,12 +60,11 @@ def one(connection: raquet.RaquetConnection, query: str, **params: Any) -> Any:
 def mosaic(band: int) -> Any:
     """The finest zoom as one array, 32 x 32; NaN where nothing is valid."""
     found = np.full((32, 32), np.nan)
-    nodata = (0, -9)[band]
     for z, x, y in TILES:
         tile = pixels()[z, x, y][band]
         if tile is not None:
             part = tile.astype(float)
-            part[part == nodata] = np.nan
+            part[part == (0, -9)[band]] = np.nan
             found[(y - 10) * 16 : (y - 9) * 16, (x - 16) * 16 : (x - 15) * 16] = part
     return found
 
@@ -75,150 +75,150 @@ def middle(column: float, row: float) -> tuple[float, float]:
     return float(lon), float(lat)
 
 
-def test_views_hide_overviews_and_metadata(opened: raquet.RaquetConnection) -> None:
-    assert opened.tables == ("raster", "tiles", "overviews", "metadata")
-    assert one(opened, "SELECT count(*) FROM raster") == 4
-    assert one(opened, "SELECT count(*) FROM overviews") == 1
-    assert one(opened, "SELECT count(*) FROM raster_pyramid") == 5
-    index = opened.sql("SELECT * FROM tiles ORDER BY block").to_pylist()
-    assert [(row["z"], row["x"], row["y"]) for row in index] == sorted(TILES, key=cell)
-    assert index[0]["west"] == pytest.approx(0)
-    row = opened.sql("SELECT * FROM metadata").to_pylist()[0]
-    assert (row["min_zoom"], row["max_zoom"], row["bands"]) == (4, 5, ["land", "height"])
-    assert one(opened, "SELECT count(DISTINCT metadata) FROM raster") == 1
-    assert opened.metadata["raster"].max_zoom == 5
+def box(left: float, top: float, right: float, bottom: float) -> Any:
+    (west, north), (east, south) = middle(left, top), middle(right, bottom)
+    return shapely.box(west, south, east, north)
+
+
+def agrees(found: Any, wanted: Any) -> bool:
+    """Numbers, and structs and lists of them."""
+    if isinstance(wanted, dict):
+        return found.keys() == wanted.keys() and all(agrees(found[k], wanted[k]) for k in wanted)
+    if isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(agrees, found, wanted))
+    if wanted is None or found is None:
+        return found is wanted
+    return bool(found == pytest.approx(wanted))
+
+
+# -- functions of a tile ---------------------------------------------------------------------------
+
+
+def stats(values: Any) -> dict[str, Any]:
+    values = values[~np.isnan(values)].astype(float)
+    spread = values.std(ddof=1)
+    return {
+        "count": len(values), "sum": values.sum(), "mean": values.mean(), "min": values.min(),
+        "max": values.max(), "stddev": spread, "stddev_pop": values.std(), "stddev_samp": spread,
+    }  # fmt: skip
+
+
+def listed(values: Any) -> list[float | None]:
+    return [None if np.isnan(value) else value for value in values.ravel()]
+
+
+def without(band: Any, nodata: float) -> Any:
+    return np.where(band == nodata, np.nan, band.astype(float))
+
+
+Oracle = Callable[[Any, Any], Any]
+LAND: dict[str, Callable[[Any], Any]] = {
+    "ST_RasterSummaryStats(land, metadata)": lambda a: stats(without(a, 0)),
+    "ST_RasterSummaryStats(land, metadata, 5)": lambda a: stats(without(a, 5)),
+    "raquet_pixel(land, metadata, 7, 9)": lambda a: a[9, 7],
+    "raquet_pixel(land, metadata, 3, 2)": lambda a: None,
+    "raquet_pixel(land, metadata, 0, 7, 9)": lambda a: a[9, 7],
+    "raquet_decode_band(land, metadata)": lambda a: a.ravel().tolist(),
+    "raquet_decode_band(b, metadata, 'land')": lambda a: a.ravel().tolist(),
+    "ST_BandMath(land, land, 'divide', metadata)": lambda a: listed(without(a, 0) / without(a, 0)),
+}
+BOTH: dict[str, Oracle] = {
+    "ST_RasterSummaryStats(height, metadata)": lambda a, b: stats(b),
+    "ST_NormalizedDifference(land, height, metadata)": lambda a, b: listed((a - b) / (a + b)),
+    "ST_NormalizedDifferenceStats(land, height, metadata)": lambda a, b: stats((a - b) / (a + b)),
+    "ST_BandMath(land, height, 'add', metadata)": lambda a, b: listed(a + b),
+    "ST_BandMath(land, height, 'subtract', metadata)": lambda a, b: listed(a - b),
+    "ST_BandMath(land, height, 'multiply', metadata)": lambda a, b: listed(a * b),
+}
+
+
+def test_functions_of_a_tile(opened: raquet.RaquetConnection) -> None:
+    calls = [*LAND, *BOTH]
+    text = ", ".join(f"{call} AS c{n}" for n, call in enumerate(calls))
+    rows = opened.sql(f"SELECT block, {text} FROM (SELECT *, land AS b FROM raster)").to_pylist()
+    tiles = {cell(tile): bands for tile, bands in pixels().items()}
+    assert len(rows) == len(TILES)
+    wrong = []
+    for row in rows:
+        land, height = tiles[row["block"]]
+        wanted = [oracle(land) for oracle in LAND.values()]
+        for oracle in BOTH.values():
+            has = height is not None
+            wanted.append(oracle(without(land, 0), without(height, -9)) if has else None)
+        found = [row[f"c{n}"] for n in range(len(calls))]
+        wrong += [
+            (call, value, right)
+            for call, value, right in zip(calls, found, wanted, strict=True)
+            if not agrees(value, right)
+        ]
+    assert wrong == []
 
 
 def test_values_at_points(opened: raquet.RaquetConnection) -> None:
-    query = (
-        "SELECT ST_RasterValue(block, {0}, ST_Point($lon, $lat), metadata)"
-        " FROM read_raquet_at('raster', $lon, $lat)"
-    )
+    places = [(0, 0), (31, 31), (3, 2), (5, 4), (17, 9), (16, 15), (1, 1)]
+    points = [middle(column + 0.5, row + 0.5) for column, row in places]
+    at = " FROM read_raquet_at('raster', $lon, $lat)"
+    forms = ("ST_Point($lon, $lat)", "'POINT(' || $lon || ' ' || $lat || ')'")
     for band, name in enumerate(("land", "height")):
-        for column, row in ((0, 0), (31, 31), (3, 2), (5, 4), (17, 9), (16, 15)):
-            lon, lat = middle(column + 0.5, row + 0.5)
-            found = one(opened, query.format(name), lon=lon, lat=lat)
-            expected = mosaic(band)[row, column]
-            assert found == (None if np.isnan(expected) else pytest.approx(expected))
-    lon, lat = middle(1.5, 1.5)
-    named = (
-        "SELECT ST_RasterValue(block, b, 'POINT({} {})', metadata, 'height')"
-        " FROM (SELECT block, height AS b, metadata FROM read_raquet_at('raster', {}, {}))"
-    )
-    assert one(opened, named.format(lon, lat, lon, lat)) == pytest.approx(mosaic(1)[1, 1])
-
-
-def test_points_elsewhere(opened: raquet.RaquetConnection) -> None:
-    lon, lat = middle(1.5, 1.5)
+        for (column, row), (lon, lat) in zip(places, points, strict=True):
+            wanted = mosaic(band)[row, column]
+            for form in forms:
+                query = f"SELECT ST_RasterValue(block, {name}, {form}, metadata)"
+                assert agrees(one(opened, query + at, lon=lon, lat=lat), listed(wanted)[0])
+    lon, lat = points[-1]
+    query = "SELECT ST_RasterValue(block, b, $p, metadata, 'height') FROM"
+    query += f" (SELECT block, height AS b, metadata{at})"
+    found = one(opened, query, p=shapely.Point(lon, lat).wkb, lon=lon, lat=lat)
+    assert agrees(found, mosaic(1)[1, 1])
     everywhere = "SELECT ST_RasterValue(block, land, $p::GEOMETRY, metadata) v FROM raster"
-    found = opened.sql(everywhere, p=f"POINT({lon} {lat})").column(0).to_pylist()
-    assert sorted(value is None for value in found) == [False, True, True, True]
+    values = opened.sql(everywhere, p=f"POINT({lon} {lat})").column(0).to_pylist()
+    assert sorted(value is None for value in values) == [False, True, True, True]
     assert opened.sql("SELECT * FROM read_raquet_at('raster', -100.0, 10.0)").num_rows == 0
-    wkb = shapely.to_wkb(shapely.Point(lon, lat))
-    found = opened.sql(
-        "SELECT ST_RasterValue(block, land, $p, metadata) v FROM raster WHERE v IS NOT NULL", p=wkb
-    )
-    assert found.column(0).to_pylist() == [mosaic(0)[1, 1]]
-    with pytest.raises(InvalidInputError, match="no point"):
-        opened.sql(f"SELECT ST_RasterValue(block, land, '{WHOLE}', metadata) FROM raster")
-    with pytest.raises(InvalidInputError, match="no geometry"):
-        opened.sql("SELECT ST_RasterValue(block, land, 'POINT(', metadata) FROM raster")
 
 
-def test_a_band_is_known_by_its_column(opened: raquet.RaquetConnection) -> None:
-    with pytest.raises(InvalidInputError, match="not clear which band"):
-        opened.sql(
-            "SELECT ST_RasterSummaryStats(b, metadata)"
-            " FROM (SELECT height AS b, metadata FROM raster)"
-        )
-    with pytest.raises(InvalidInputError, match="no such band"):
-        opened.sql("SELECT ST_RasterValue(block, land, 'POINT(1 1)', metadata, 'x') FROM raster")
+# -- regions ---------------------------------------------------------------------------------------
 
 
-def test_summaries(opened: raquet.RaquetConnection) -> None:
-    rows = opened.sql(
-        "SELECT block, ST_RasterSummaryStats(land, metadata) a,"
-        " ST_RasterSummaryStats(height, metadata) b,"
-        " ST_RasterSummaryStats(land, metadata, 5) c FROM raster"
-    ).to_pylist()
-    tiles = {cell(tile): bands for tile, bands in pixels().items()}
-    for row in rows:
-        land, height = tiles[row["block"]]
-        valid = land[land != 0].astype(float)
-        found = row["a"]
-        assert (found["count"], found["sum"]) == (len(valid), valid.sum())
-        assert (found["min"], found["max"]) == (valid.min(), valid.max())
-        assert found["mean"] == pytest.approx(valid.mean())
-        assert found["stddev"] == found["stddev_samp"] == pytest.approx(valid.std(ddof=1))
-        assert found["stddev_pop"] == pytest.approx(valid.std())
-        assert row["c"]["count"] == (land != 5).sum()
-        if height is None:
-            assert row["b"] is None
-        else:
-            valid = height[height != -9].astype(float)
-            assert row["b"]["mean"] == pytest.approx(valid.mean())
-
-
-def test_region_statistics_see_holes(opened: raquet.RaquetConnection) -> None:
-    corners = [middle(*place) for place in ((4, 4), (28, 4), (28, 28), (4, 28))]
-    hole = [middle(*place) for place in ((10, 10), (22, 10), (22, 22), (10, 22))]
-    region = shapely.Polygon(corners, [hole])
-    inside = np.zeros((32, 32), bool)
+@pytest.mark.parametrize("hole", [False, True])
+def test_regions_and_clips(opened: raquet.RaquetConnection, hole: bool) -> None:
+    region, inside = box(4, 4, 28, 28), np.zeros((32, 32), bool)
     inside[4:28, 4:28] = True
-    inside[10:22, 10:22] = False
+    if hole:
+        region = region.difference(box(10, 10, 22, 22))
+        inside[10:22, 10:22] = False
     for band, name in enumerate(("land", "height")):
-        values = mosaic(band)[inside]
-        values = values[~np.isnan(values)]
-        found = one(
-            opened,
-            f"SELECT ST_RegionStats({name}, block, $region, metadata) FROM raster",
-            region=region.wkt,
-        )
-        assert found["count"] == len(values)
-        assert found["mean"] == pytest.approx(values.mean())
-        assert found["stddev_pop"] == pytest.approx(values.std())
-        assert found["stddev"] == pytest.approx(values.std(ddof=1))
-        assert (found["min"], found["max"]) == (values.min(), values.max())
+        query = f"SELECT ST_RegionStats({name}, block, $r, metadata) FROM raster"
+        assert agrees(one(opened, query, r=region.wkt), stats(mosaic(band)[inside]))
+    query = (
+        "SELECT block, ST_Clip(land, block, $r, metadata) a,"
+        " ST_ClipMask(land, block, $r, metadata, -1) b,"
+        " len(ST_Clip(land, block, $r, metadata, 9)) c FROM raster"
+    )
+    for found in opened.sql(query, r=region.wkt).to_pylist():
+        z, x, y = (int(part) for part in grid.tiles(found["block"]))
+        own = inside[(y - 10) * 16 : (y - 9) * 16, (x - 16) * 16 : (x - 15) * 16]
+        land = pixels()[z, x, y][0]
+        assert found["a"] == land[own & (land != 0)].tolist()
+        assert found["b"] == np.where(own & (land != 0), land.astype(float), -1).ravel().tolist()
+        assert found["c"] == (land[own] != 9).sum()
 
 
 def test_region_statistics_choose_a_zoom(opened: raquet.RaquetConnection) -> None:
-    query = "SELECT ST_RegionStats(land, block, $r, metadata{}).count FROM raster_pyramid"
-    valid = (~np.isnan(mosaic(0))).sum()
-    assert one(opened, query.format(""), r=WHOLE) == valid
-    assert one(opened, query.format(", NULL, 'max'"), r=WHOLE) == valid
-    # 64 tiles of zoom 5 lie on the whole, but few on what has data.
-    assert one(opened, query.format(", NULL, 'auto'"), r=WHOLE) == 256
+    valid, coarse = (~np.isnan(mosaic(0))).sum(), 256
+    other = sum((pixels()[tile][0] != 7).sum() for tile in TILES)
     part = shapely.box(0, 40, 22.5, 66).wkt
-    assert one(opened, query.format(", NULL, 'auto'"), r=part) == valid
-    assert one(opened, query.format(", NULL, 'min'"), r=WHOLE) == 256
-    assert one(opened, query.format(", NULL, 0"), r=WHOLE) == 256
-    assert one(opened, query.format(", 7"), r=WHOLE) == sum(
-        (pixels()[tile][0] != 7).sum() for tile in TILES
-    )
-    with pytest.raises(InvalidInputError, match="resolution"):
-        opened.sql(query.format(", NULL, 'best'"), r=WHOLE)
-    nowhere = one(
-        opened, query.format("").replace(".count", ""), r="POLYGON((80 0,81 0,81 1,80 0))"
-    )
-    assert nowhere["count"] == 0
-    assert nowhere["mean"] is None
-
-
-def test_region_statistics_of_no_rows(opened: raquet.RaquetConnection) -> None:
-    query = "SELECT ST_RegionStats(land, block, $r, metadata).count FROM raster WHERE block = 5"
-    assert one(opened, query, r=WHOLE) == 0
-
-
-def test_names_that_need_quotes(tmp_path: Path) -> None:
-    bands = (('height "above" sea', "uint8", 0), ("x", "float32", None))
-    tile = {TILES[0]: [noise(1), noise(2, "float32")]}
-    path = write(tmp_path / "q.parquet", tile, Plan(bands=bands))
-    query = 'SELECT ST_RasterSummaryStats("height ""above"" sea", metadata).sum FROM raster'
-    with raquet.connect(path) as opened:
-        assert one(opened, query) == noise(1).sum()
-
-
-def test_regions_of_a_table(opened: raquet.RaquetConnection) -> None:
+    # 64 tiles of zoom 5 lie on the whole, but few on the part, which has all that there is.
+    for more, region, count in (
+        ("", WHOLE, valid), (", NULL, 'max'", WHOLE, valid), (", NULL, 'auto'", WHOLE, coarse),
+        (", NULL, 'auto'", part, valid), (", NULL, 'min'", WHOLE, coarse),
+        (", NULL, 0", WHOLE, coarse), (", 7", WHOLE, other),
+    ):  # fmt: skip
+        query = f"SELECT ST_RegionStats(land, block, $r, metadata{more}).count FROM raster_pyramid"
+        assert one(opened, query, r=region) == count, more
+    query = "SELECT ST_RegionStats(land, block, $r, metadata) FROM raster"
+    for condition, region in ((" WHERE block = 5", WHOLE), ("", ELSEWHERE)):
+        found = one(opened, query + condition, r=region)
+        assert (found["count"], found["mean"]) == (0, None)
     found = opened.sql(
         "SELECT name, ST_RegionStats(land, block, region, metadata).count AS n FROM raster,"
         f" (VALUES ('all', '{WHOLE}'), ('none', '{ELSEWHERE}')) z(name, region)"
@@ -227,177 +227,246 @@ def test_regions_of_a_table(opened: raquet.RaquetConnection) -> None:
     assert found.to_pylist() == [{"name": "all", "n": 1020}, {"name": "none", "n": 0}]
 
 
-def test_clips(opened: raquet.RaquetConnection) -> None:
-    west, north = middle(2, 3)
-    east, south = middle(6, 9)
-    box = shapely.box(west, south, east, north).wkt
-    values = mosaic(0)[3:9, 2:6]
-    found = one(
-        opened,
-        f"SELECT ST_Clip(land, block, $g, metadata) FROM raster WHERE block = {cell(TILES[0])}",
-        g=box,
+def test_regions_across_the_antimeridian(tmp_path: Path) -> None:
+    tiles: dict[Any, Any] = {(3, x, 3): [noise(x)] for x in (0, 1, 6, 7)}
+    tiles |= {(2, x, 1): [noise(10 + x)] for x in (0, 3)}
+    path = write(tmp_path / "a.parquet", tiles)
+    south, north = 2.0, 38.0
+    parts = [shapely.box(150, south, 180, north), shapely.box(-180, south, -150, north)]
+    count = "SELECT ST_RegionStats(band_1, block, $r, metadata{}).count FROM {}"
+    with raquet.connect(path) as connection:
+        wanted = one(connection, count.format("", "raster"), r=shapely.MultiPolygon(parts).wkt)
+        assert wanted > 0
+        for region in (shapely.box(150, south, 210, north), shapely.box(-210, south, -150, north)):
+            for more, table in (
+                ("", "raster"),
+                ("", "raster WHERE ST_Intersects(block, $r)"),
+                ("", "read_raquet('raster', $r)"),
+                # 60 degrees are few tiles: the finest zoom is the one that is meant.
+                (", NULL, 'auto'", "raster_pyramid"),
+            ):
+                assert one(connection, count.format(more, table), r=region.wkt) == wanted
+        query = "SELECT block FROM raster WHERE ST_Contains($r, block)"
+        assert connection.sql(query, r=shapely.box(130, -1, 230, 42).wkt).num_rows == 2
+
+
+# -- numbers at the edge ---------------------------------------------------------------------------
+
+
+def test_integers_beyond_the_exact_ones_of_doubles(tmp_path: Path) -> None:
+    least, most = -(2**63), 2**63 - 1
+    values = noise(1, "int64") + 2**60
+    values[0, :3], values[1, :5], values[2, :7] = least, most, most - 1
+    path = write(tmp_path / "a.parquet", {(0, 0, 0): [values]}, Plan(bands=[("v", "int64", least)]))
+    calls = (
+        "ST_RasterSummaryStats(v, metadata{}).count",
+        "len(ST_Clip(v, block, $w, metadata{}))",
+        "ST_RegionStats(v, block, $w, metadata{}).count",
     )
-    assert found == values[~np.isnan(values)].tolist()
-    masked = one(
-        opened,
-        "SELECT ST_ClipMask(land, block, $g, metadata, -1) FROM raster"
-        f" WHERE block = {cell(TILES[0])}",
-        g=box,
+    with raquet.connect(path) as connection:
+        for nodata, count in (("", 253), (f", {most}", 251), (f", {most - 1}", 249)):
+            for call in calls:
+                query = f"SELECT {call.format(nodata)} n FROM raster, (SELECT $w)"
+                assert one(connection, query, w=WORLD) == count
+
+
+@pytest.mark.parametrize("nodata", ["NaN", None, -9.0])
+def test_nan_is_never_a_value(tmp_path: Path, nodata: Any) -> None:
+    values = noise(2, "float32")
+    values[:3] = np.nan
+    plan = Plan(bands=[("v", "float32", nodata)])
+    path = write(tmp_path / "a.parquet", {(0, 0, 0): [values]}, plan)
+    query = (
+        "SELECT ST_RasterSummaryStats(v, metadata).count AS a,"
+        " ST_RasterSummaryStats(v, metadata, 'nan'::DOUBLE).count AS b,"
+        " ST_NormalizedDifferenceStats(v, v, metadata).count AS c,"
+        " len(ST_Clip(v, block, $w, metadata)) AS d, raquet_pixel(v, metadata, 0, 0) AS e"
+        " FROM raster"
     )
-    expected = np.full((16, 16), -1.0)
-    expected[3:9, 2:6] = np.where(np.isnan(values), -1, values)
-    assert masked == expected.ravel().tolist()
-    fewer = one(
-        opened,
-        f"SELECT len(ST_Clip(land, block, $g, metadata, 9)) FROM raster"
-        f" WHERE block = {cell(TILES[0])}",
-        g=box,
-    )
-    assert fewer == (pixels()[TILES[0]][0][3:9, 2:6] != 9).sum()
+    (row,) = raquet.sql(path, query, w=WORLD).to_pylist()
+    assert row == {"a": 208, "b": 208, "c": 208, "d": 208, "e": None}
 
 
-def test_arithmetic(opened: raquet.RaquetConnection) -> None:
-    one_band, other = (band.astype(float) for band in pixels()[TILES[0]])
-    valid = (one_band != 0) & (other != -9)
-    where = f"FROM raster WHERE block = {cell(TILES[0])}"
-    found = one(opened, f"SELECT ST_NormalizedDifference(land, height, metadata) {where}")
-    expected = ((one_band - other) / (one_band + other)).ravel()
-    assert [value is None for value in found] == (~valid.ravel()).tolist()
-    assert [v for v in found if v is not None] == pytest.approx(expected[valid.ravel()])
-    stats = one(opened, f"SELECT ST_NormalizedDifferenceStats(land, height, metadata) {where}")
-    assert stats["count"] == valid.sum()
-    assert stats["mean"] == pytest.approx(expected[valid.ravel()].mean())
-    more = one(
-        opened, f"SELECT ST_NormalizedDifferenceStats(land, height, metadata, 3).count {where}"
-    )
-    assert more == ((one_band != 3) & (other != 3)).sum()
-    for word, operation in (("add", np.add), ("subtract", np.subtract), ("multiply", np.multiply)):
-        found = one(opened, f"SELECT ST_BandMath(land, height, '{word}', metadata) {where}")
-        kept = [value for value in found if value is not None]
-        assert kept == pytest.approx(operation(one_band, other)[valid])
-    found = one(opened, f"SELECT ST_BandMath(land, land, 'divide', metadata) {where}")
-    assert {value for value in found if value is not None} == {1.0}
-    with pytest.raises(InvalidInputError, match="operation"):
-        opened.sql(f"SELECT ST_BandMath(land, land, 'power', metadata) {where}")
+NOTHING = [
+    "ST_RasterValue(block, land, 'POINT EMPTY', metadata)",
+    "ST_RasterValue(block, land, ST_Point('nan'::DOUBLE, 0), metadata)",
+    "ST_RasterValue(block, land, ST_Point('inf'::DOUBLE, 0), metadata)",
+    "ST_RasterValue(block, land, ST_Point(NULL, 0), metadata)",
+    "ST_RasterValue(block, NULL::BLOB, ST_Point(1, 41), metadata, 'land')",
+    "ST_RasterValue(block, land, ST_Point(-1, -1), metadata)",
+    "ST_X('POINT EMPTY')",
+    "ST_RasterSummaryStats(NULL::BLOB, metadata)",
+    "ST_NormalizedDifference(land, NULL::BLOB, metadata, name2 := 'height')",
+    "ST_Clip(land, block, NULL, metadata)",
+    "ST_Band(metadata, 'x')",
+    "quadbin_to_wkt(NULL)",
+]
 
 
-def test_pixels_and_documents(opened: raquet.RaquetConnection) -> None:
-    where = f"FROM raster WHERE block = {cell(TILES[0])}"
-    land = pixels()[TILES[0]][0]
-    assert one(opened, f"SELECT raquet_pixel(land, metadata, 7, 9) {where}") == land[9, 7]
-    assert one(opened, f"SELECT raquet_pixel(land, metadata, 0, 7, 9) {where}") == land[9, 7]
-    assert (
-        one(opened, f"SELECT raquet_decode_band(land, metadata) {where}") == land.ravel().tolist()
-    )
-    named = f"SELECT raquet_decode_band(b, metadata, 'land') FROM (SELECT *, land AS b {where})"
-    assert one(opened, named) == land.ravel().tolist()
-    with pytest.raises(InvalidInputError, match="no such pixel"):
-        opened.sql(f"SELECT raquet_pixel(land, metadata, 16, 0) {where}")
-    assert one(opened, "SELECT ST_Band(metadata, 'height') FROM metadata") == 1
-    assert one(opened, "SELECT ST_Band(metadata, 'x') FROM metadata") is None
-    document = one(opened, "SELECT raquet_parse_metadata(metadata) FROM metadata")
-    assert (document["compression"], document["num_bands"]) == ("gzip", 2)
+def test_where_there_is_nothing_there_is_no_value(opened: raquet.RaquetConnection) -> None:
+    text = ", ".join(f"{call} AS c{n}" for n, call in enumerate(NOTHING))
+    for row in opened.sql(f"SELECT {text} FROM raster").to_pylist():
+        assert [call for n, call in enumerate(NOTHING) if row[f"c{n}"] is not None] == []
 
 
-def test_interleaved_tiles(tmp_path: Path) -> None:
-    tiles = {tile: [noise(1, "uint16"), noise(2, "uint16")] for tile in TILES}
-    bands = (("red", "uint16", None), ("blue", "uint16", 7))
-    path = write(tmp_path / "i.parquet", tiles, Plan(bands=bands, interleaved=True, nested=True))
-    with raquet.connect(path) as opened:
-        query = "SELECT raquet_pixel_interleaved(pixels, metadata, 1, 3, 2) FROM raster LIMIT 1"
-        assert one(opened, query) == noise(2, "uint16")[2, 3]
-        lon, lat = middle(3.5, 2.5)
-        value = (
-            "SELECT ST_RasterValue(block, pixels, ST_Point($lon, $lat), metadata, 'blue')"
-            " FROM read_raquet_at('raster', $lon, $lat)"
-        )
-        assert one(opened, value, lon=lon, lat=lat) == noise(2, "uint16")[2, 3]
-        found = one(
-            opened, f"SELECT ST_RegionStats(pixels, block, '{WHOLE}', metadata) FROM raster"
-        )
-        assert found["count"] == 4 * 256
-        both = (
-            "SELECT ST_BandMath(pixels, pixels, 'add', metadata, 'red', 'blue') FROM raster LIMIT 1"
-        )
-        total = (noise(1, "uint16") + noise(2, "uint16")).ravel()
-        valid = (noise(2, "uint16") != 7).ravel()
-        found = one(opened, both)
-        assert [v for v in found if v is not None] == total[valid].tolist()
+FAULTS: dict[str, tuple[type[Exception], str]] = {
+    f"ST_RasterValue(block, land, '{WHOLE}', metadata)": (InvalidInputError, "no point"),
+    "ST_RasterValue(block, land, 'POINT(', metadata)": (InvalidInputError, "no geometry"),
+    "ST_RasterValue(block, land, 'POINT(1 1)', metadata, 'x')": (InvalidInputError, "such band"),
+    "ST_RasterValue(7, land, ST_Point(1, 1), metadata)": (InvalidInputError, "no QUADBIN cell"),
+    "ST_RasterSummaryStats(b, metadata)": (InvalidInputError, "not clear which band"),
+    "ST_RasterSummaryStats(land, metadata, alpha := 5)": (InvalidInputError, "alpha is no blob"),
+    "ST_RasterSummaryStats(land, metadata, 'five')": (InvalidInputError, "nodata is no number"),
+    "ST_RegionStats(land, block, 'POLYGON((0 0,1 1,1 0,0 1,0 0))', metadata)": (
+        InvalidInputError,
+        "no valid",
+    ),
+    f"ST_RegionStats(land, block, '{WHOLE}', metadata, NULL, 'best')": (
+        InvalidInputError,
+        "resolution",
+    ),
+    "ST_BandMath(land, land, 'power', metadata)": (InvalidInputError, "operation"),
+    "raquet_pixel(land, metadata, 16, 0)": (InvalidInputError, "no such pixel"),
+    "raquet_pixel(land, metadata, 2, 3, 3)": (InvalidInputError, "no such band"),
+    "quadbin_from_tile(8, 0, 3)": (InvalidInputError, "no such tile"),
+    "quadbin_to_tile(17)": (InvalidInputError, "no QUADBIN cell"),
+    "QUADBIN_POLYFILL('POINT(1 1)', 3, 'most')": (InvalidInputError, "mode"),
+    "(SELECT block FROM read_raquet_at('other', 1.0, 1.0))": (QueryError, "other_pyramid does"),
+    "nothing": (QueryError, "nothing"),
+}
 
 
-def test_tiles_of_areas_and_places(opened: raquet.RaquetConnection) -> None:
-    west, north = middle(2, 3)
-    east, south = middle(20, 9)
-    box = shapely.box(west, south, east, north).wkt
-    found = opened.sql("SELECT block FROM read_raquet('raster', $g)", g=box)
-    assert set(found.column(0).to_pylist()) == {cell((5, 16, 10)), cell((5, 17, 10))}
-    assert one(opened, "SELECT block FROM read_raquet('raster', $g, 4)", g=box) == cell((4, 8, 5))
-    assert one(opened, "SELECT block FROM ST_Raster('raster', $g, 2)", g=box) == cell((4, 8, 5))
-    assert one(opened, "SELECT count(*) FROM read_raquet('raster')") == 5
-    lon, lat = middle(1, 1)
-    point = f"POINT({lon} {lat})"
-    assert one(opened, "SELECT block FROM ST_RasterAt('raster', $p)", p=point) == cell((5, 16, 10))
-    at = "SELECT block FROM read_raquet_at('raster', $lon, $lat, 4)"
-    assert one(opened, at, lon=lon, lat=lat) == cell((4, 8, 5))
-    assert one(opened, "SELECT count(*) FROM read_raquet_metadata('raster')") == 1
-    box_test = "SELECT count(*) FROM raster WHERE ST_Intersects(block, $g)"
-    assert one(opened, box_test, g=box) == 2
-    whole = "SELECT count(*) FROM raster WHERE ST_Contains($g, block)"
-    assert one(opened, whole, g="POLYGON((-1 -1, 91 -1, 91 67, -1 67, -1 -1))") == 4
-    with pytest.raises(QueryError, match="other_pyramid does not exist"):
-        opened.sql("SELECT * FROM read_raquet_at('other', 1.0, 1.0)")
+@pytest.mark.parametrize("call", FAULTS)
+def test_what_cannot_be_says_so(opened: raquet.RaquetConnection, call: str) -> None:
+    error, match = FAULTS[call]
+    with pytest.raises(error, match=match):
+        opened.sql(f"SELECT {call} FROM (SELECT *, height AS b FROM raster)")
 
 
-def test_cells(opened: raquet.RaquetConnection) -> None:
-    block = package.tile_to_cell((5, 3, 3))
-    row = opened.sql(
-        "SELECT quadbin_from_tile(5, 3, 3) a, quadbin_to_tile($c) b, quadbin_resolution($c) c,"
-        " quadbin_from_lonlat(11.5, 48.1, 9) d, quadbin_to_lonlat($c) e, quadbin_to_bbox($c) f,"
-        " quadbin_to_parent($c) g, quadbin_to_parent($c, 1) h, quadbin_to_children($c) i,"
-        " quadbin_sibling($c) j, quadbin_kring($c, 1) k, quadbin_to_wkt($c) l,"
-        " quadbin_to_geojson($c) m, quadbin_is_valid($c) n, quadbin_pixel_xy(45.1, 40.9, 3) o,"
-        " quadbin_is_valid(5) p, quadbin_to_children($c, 5) q",
-        c=block,
-    ).to_pylist()[0]
-    assert row["a"] == block
-    assert row["b"] == {"x": 5, "y": 3, "z": 3}
-    assert row["c"] == 3
-    assert row["d"] == package.point_to_cell(11.5, 48.1, 9)
-    assert tuple(row["e"].values()) == pytest.approx(package.cell_to_point(block))
-    assert tuple(row["f"].values()) == pytest.approx(package.cell_to_bounding_box(block))
-    assert row["g"] == package.cell_to_parent(block, 2)
-    assert row["h"] == package.cell_to_parent(block, 1)
-    assert row["i"] == sorted(package.cell_to_children(block, 4))
-    assert sorted(row["j"]) == sorted(package.cell_to_children(package.cell_to_parent(block, 2), 3))
-    assert row["k"] == sorted(package.k_ring(block, 1))
-    assert shapely.from_wkt(row["l"]).bounds == pytest.approx(package.cell_to_bounding_box(block))
-    assert shapely.equals(shapely.from_geojson(row["m"]), shapely.from_wkt(row["l"]))
-    assert (row["n"], row["p"]) == (True, False)
-    assert row["o"] == {"pixel_x": 0, "pixel_y": 0}
-    assert len(row["q"]) == 16
-    filled = one(opened, f"SELECT QUADBIN_POLYFILL('{WHOLE}', 4, 'contains')")
-    assert filled == grid.geometry_cells(shapely.from_wkt(WHOLE), 4, "contains").tolist()
-    assert one(opened, "SELECT quadbin_to_wkt(NULL)") is None
-    assert one(opened, "SELECT ST_X(ST_Point(3, 4)) + ST_Y('POINT(3 4)'::GEOMETRY)") == 7
-    box = one(opened, "SELECT ST_GeomFromQuadbin($c)", c=block)
-    assert shapely.from_wkb(box).bounds == pytest.approx(package.cell_to_bounding_box(block))
-    with pytest.raises(InvalidInputError, match="no such tile"):
-        opened.sql("SELECT quadbin_from_tile(8, 0, 3)")
-    with pytest.raises(InvalidInputError, match="no QUADBIN cell"):
-        opened.sql("SELECT quadbin_to_tile(17)")
-    with pytest.raises(InvalidInputError, match="mode"):
-        opened.sql("SELECT QUADBIN_POLYFILL('POINT(1 1)', 3, 'most')")
-
-
-def test_only_select(opened: raquet.RaquetConnection) -> None:
-    for query in ("CREATE TABLE a (b INT)", "SELECT 1; SELECT 2", "FROM read_csv('/etc/passwd')"):
-        with pytest.raises(QueryError):
-            opened.sql(query)
+def test_results_and_tables_that_are_not_there(opened: raquet.RaquetConnection) -> None:
     with pytest.raises(QueryError) as caught:
         opened.sql("SELECT * FROM level0")
     assert "raster, tiles, overviews, metadata" in str(caught.value.hint)
     with pytest.raises(LimitExceededError):
         opened.sql("SELECT * FROM tiles", max_rows=3)
+
+
+@pytest.mark.parametrize("blob", [b"", b"\x1f\x8b\x08\0rotten"])
+def test_blobs_that_are_none(tmp_path: Path, blob: bytes) -> None:
+    path = write(tmp_path / "a.parquet", {(0, 0, 0): [blob]})
+    for call in (
+        "ST_RasterSummaryStats(band_1, metadata)",
+        f"ST_RegionStats(band_1, block, '{WORLD}', metadata)",
+    ):
+        with pytest.raises(InvalidMetadataError):
+            raquet.sql(path, f"SELECT {call} FROM raster")
+
+
+# -- cells and tables ------------------------------------------------------------------------------
+
+CELL = package.tile_to_cell((5, 3, 3))
+CELLS: dict[str, Any] = {
+    "quadbin_from_tile(5, 3, 3)": CELL,
+    "quadbin_to_tile($c)": {"x": 5, "y": 3, "z": 3},
+    "quadbin_resolution($c)": 3,
+    "quadbin_from_lonlat(11.5, 48.1, 9)": package.point_to_cell(11.5, 48.1, 9),
+    "list_value(quadbin_to_lonlat($c).lon, quadbin_to_lonlat($c).lat)": list(
+        package.cell_to_point(CELL)
+    ),
+    "struct_extract_at(quadbin_to_bbox($c), 4)": package.cell_to_bounding_box(CELL)[3],
+    "quadbin_to_parent($c)": package.cell_to_parent(CELL, 2),
+    "quadbin_to_parent($c, 1)": package.cell_to_parent(CELL, 1),
+    "quadbin_to_children($c)": sorted(package.cell_to_children(CELL, 4)),
+    "len(quadbin_to_children($c, 5))": 16,
+    "list_sort(quadbin_sibling($c))": sorted(
+        package.cell_to_children(package.cell_to_parent(CELL, 2), 3)
+    ),
+    "quadbin_kring($c, 1)": sorted(package.k_ring(CELL, 1)),
+    "ST_XMax(quadbin_to_wkt($c))": package.cell_to_bounding_box(CELL)[2],
+    "ST_YMin(ST_GeomFromGeoJSON(quadbin_to_geojson($c)))": package.cell_to_bounding_box(CELL)[1],
+    "ST_YMax(ST_GeomFromQuadbin($c))": package.cell_to_bounding_box(CELL)[3],
+    "quadbin_is_valid($c)": True,
+    "quadbin_is_valid(5)": False,
+    "quadbin_pixel_xy(45.1, 40.9, 3)": {"pixel_x": 0, "pixel_y": 0},
+    f"QUADBIN_POLYFILL('{WHOLE}', 4, 'contains')": grid.geometry_cells(
+        shapely.from_wkt(WHOLE), 4, "contains"
+    ).tolist(),
+    "ST_X(ST_Point(3, 4)) + ST_Y('POINT(3 4)'::GEOMETRY)": 7,
+    "(SELECT ST_Band(metadata, 'height') FROM metadata)": 1,
+    "(SELECT raquet_parse_metadata(metadata).num_bands FROM metadata)": 2,
+    "(SELECT count(*) FROM raster)": 4,
+    "(SELECT count(*) FROM overviews)": 1,
+    "(SELECT count(*) FROM raster_pyramid)": 5,
+    "(SELECT count(*) FROM read_raquet('raster'))": 5,
+    "(SELECT count(*) FROM read_raquet_metadata('raster'))": 1,
+    "(SELECT count(DISTINCT metadata) FROM raster)": 1,
+    "(SELECT list_sort(list(block)) FROM read_raquet('raster', $g))": sorted(
+        cell(tile) for tile in ((5, 16, 10), (5, 17, 10))
+    ),
+    "(SELECT block FROM read_raquet('raster', $g, 4))": cell((4, 8, 5)),
+    "(SELECT block FROM ST_Raster('raster', $g, 2))": cell((4, 8, 5)),
+    "(SELECT block FROM ST_RasterAt('raster', ST_Point($x, $y)))": cell((5, 16, 10)),
+    "(SELECT block FROM read_raquet_at('raster', $x, $y, 4))": cell((4, 8, 5)),
+    "(SELECT count(*) FROM raster WHERE ST_Intersects(block, $g))": 2,
+    "(SELECT count(*) FROM raster WHERE ST_Contains(ST_MakeEnvelope(-1, -1, 91, 67), block))": 4,
+}
+
+
+def test_cells_and_tables(opened: raquet.RaquetConnection) -> None:
+    lon, lat = middle(1, 1)
+    text = ", ".join(f"{call} AS c{n}" for n, call in enumerate(CELLS))
+    query = f"SELECT {text} FROM (SELECT $c AS c, $g AS g, $x AS x, $y AS y)"
+    (row,) = opened.sql(query, c=CELL, g=box(2, 3, 20, 9).wkt, x=lon, y=lat).to_pylist()
+    found = list(row.values())
+    assert [
+        (call, value)
+        for (call, wanted), value in zip(CELLS.items(), found, strict=True)
+        if not agrees(value, wanted)
+    ] == []
+
+
+def test_tables_and_their_columns(opened: raquet.RaquetConnection) -> None:
+    assert opened.tables == ("raster", "tiles", "overviews", "metadata")
+    index = opened.sql("SELECT * FROM tiles ORDER BY block").to_pylist()
+    assert [(row["z"], row["x"], row["y"]) for row in index] == sorted(TILES, key=cell)
+    assert index[0]["west"] == pytest.approx(0)
+    row = opened.sql("SELECT * FROM metadata").to_pylist()[0]
+    assert (row["min_zoom"], row["max_zoom"], row["bands"]) == (4, 5, ["land", "height"])
+    assert opened.metadata["raster"].max_zoom == 5
+
+
+# -- layouts and sets ------------------------------------------------------------------------------
+
+
+def test_names_that_need_quotes(path: Path, tmp_path: Path) -> None:
+    bands = (('height "above" sea', "uint8", 0), ("x", "float32", None))
+    quoted = write(
+        tmp_path / "q.parquet", {TILES[0]: [noise(1), noise(2, "float32")]}, Plan(bands=bands)
+    )
+    query = 'SELECT ST_RasterSummaryStats("height ""above"" sea", metadata).sum FROM "order"'
+    with raquet.connect({"order": quoted}) as opened:
+        assert one(opened, query) == noise(1).sum()
+        assert one(opened, "SELECT count(*) FROM read_raquet('order')") == 1
+
+
+def test_interleaved_tiles(tmp_path: Path) -> None:
+    red, blue = noise(1, "uint16"), noise(2, "uint16")
+    bands = (("red", "uint16", None), ("blue", "uint16", 7))
+    plan = Plan(bands=bands, interleaved=True, nested=True)
+    path = write(tmp_path / "i.parquet", {tile: [red, blue] for tile in TILES}, plan)
+    lon, lat = middle(3.5, 2.5)
+    calls = {
+        "raquet_pixel_interleaved(pixels, metadata, 1, 3, 2)": blue[2, 3],
+        "ST_RasterValue(block, pixels, ST_Point($x, $y), metadata, 'blue')": blue[2, 3],
+        "ST_RasterSummaryStats(pixels, metadata).count": 256,
+        "ST_BandMath(pixels, pixels, 'add', metadata, 'red', 'blue')": listed(
+            red + without(blue, 7)
+        ),
+    }
+    with raquet.connect(path) as opened:
+        for call, wanted in calls.items():
+            query = f"SELECT {call} FROM read_raquet_at('raster', $x, $y)"
+            assert agrees(one(opened, query, x=lon, y=lat), wanted), call
 
 
 def test_only_the_pages_of_a_tile_are_read(path: Path) -> None:
@@ -410,81 +479,58 @@ def test_only_the_pages_of_a_tile_are_read(path: Path) -> None:
             assert counting.bytes == 0
             assert one(connection, "SELECT count(*) FROM raster") == 4
             assert counting.requests == 0
-            size = one(
-                connection,
-                f"SELECT octet_length(land) FROM raster WHERE block = {cell(TILES[1])}",
-            )
+            query = f"SELECT octet_length(land) FROM raster WHERE block = {cell(TILES[1])}"
+            size = one(connection, query)
             assert (counting.requests, counting.round_trips) == (1, 1)
             assert size < counting.bytes < size + 100
         assert file.tile(*TILES[0]).shape == (2, 16, 16)
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        Plan(dictionary=True, codec="snappy", pages=False, rows_in_group=2, metadata_at="last"),
-        Plan(large=True, metadata_at="inside", rows_in_group=1),
-    ],
-)
-def test_files_without_pages(tmp_path: Path, plan: Plan) -> None:
-    plan.bands = PLAN.bands
-    path = write(tmp_path / "other.parquet", pixels(), plan)
-    with raquet.connect(path) as opened:
-        rows = opened.sql(
-            "SELECT block, raquet_decode_band(land, metadata) p FROM raster"
-        ).to_pylist()
-        assert len(rows) == 4
-        tiles = {cell(tile): bands for tile, bands in pixels().items()}
-        assert all(row["p"] == tiles[row["block"]][0].ravel().tolist() for row in rows)
-        some = opened.sql(f"SELECT land FROM raster WHERE block = {cell(TILES[2])}")
-        assert some.num_rows == 1
-        null = opened.sql("SELECT block FROM raster WHERE height IS NULL")
-        assert null.column(0).to_pylist() == [cell((5, 17, 11))]
+LAYOUTS: list[dict[str, Any]] = [
+    {},
+    {"dictionary": True, "codec": "snappy", "pages": False, "rows_in_group": 2},
+    {"block_type": pa.int64()},
+    {"pages": False, "metadata_at": "last"},
+    {"large": True, "metadata_at": "inside", "rows_in_group": 1},
+    {},
+]
 
 
 def test_files_of_a_set_in_all_layouts(tmp_path: Path) -> None:
     """One scan goes through files with the same columns, others apart; rows are those of each."""
-    plain: dict[str, Any] = {"bands": (("land", "uint8", 0),), "rows_in_group": 3}
-    layouts: list[dict[str, Any]] = [
-        {},
-        {"dictionary": True, "codec": "snappy", "pages": False},
-        {"block_type": pa.int64()},
-        {"pages": False, "metadata_at": "last"},
-        {"large": True},
-        {},
-    ]
     parts: list[Path] = []
-    every: dict[int, bytes] = {}
-    for number, layout in enumerate(layouts):
+    every: dict[int, bytes | None] = {}
+    for number, layout in enumerate(LAYOUTS):
         tiles: dict[Any, Any] = {
-            (4, x, number): [noise(100 * number + x)] for x in range(number + 3)
+            (4, x, number): [noise(100 * number + x), None if x == 1 else noise(x)]
+            for x in range(number + 3)
         }
-        every |= {cell(tile): framed(stored(pixels)) for tile, (pixels,) in tiles.items()}
-        parts.append(write(tmp_path / f"{number}.parquet", tiles, Plan(**plain, **layout)))
+        every |= {cell(tile): framed(stored(bands[0])) for tile, bands in tiles.items()}
+        plan = Plan(bands=(("land", "uint8", 0), ("more", "uint8", 0)), **layout)
+        parts.append(write(tmp_path / f"{number}.parquet", tiles, plan))
     with raquet.open(parts) as file:
         assert len(tile_scans(file.store, [])) == 2
     with raquet.connect(parts) as opened:
-        found = opened.sql("SELECT block, land FROM raster").to_pylist()
-        assert len(found) == len(every)
-        assert {row["block"]: row["land"] for row in found} == every
         some = sorted(every)[::4]
-        some_of = f"SELECT block, land FROM raster WHERE block IN ({', '.join(map(str, some))})"
-        found = opened.sql(some_of).to_pylist()
-        assert {row["block"]: row["land"] for row in found} == {one: every[one] for one in some}
-        size = opened.sql("SELECT count(*) n FROM raster WHERE octet_length(land) > 0")
-        assert size.column("n").to_pylist() == [len(every)]
-        assert opened.sql("SELECT land FROM raster WHERE block = 7").num_rows == 0
+        for condition, wanted in (
+            ("true", every.keys()),
+            (f"block IN ({', '.join(map(str, some))})", some),
+            ("octet_length(land) > 0", every.keys()),
+            ("more IS NULL", [cell((4, 1, number)) for number in range(len(LAYOUTS))]),
+            ("block = 7", []),
+        ):
+            found = opened.sql(f"SELECT block, land FROM raster WHERE {condition}").to_pylist()
+            assert {row["block"]: row["land"] for row in found} == {at: every[at] for at in wanted}
+            assert len(found) == len(wanted)
 
 
-def test_several_data_sets_and_parts(tmp_path: Path) -> None:
-    every = pixels()
-    first = {tile: bands for tile, bands in every.items() if tile[1] in (8, 16)}
-    rest = {tile: bands for tile, bands in every.items() if tile[1] not in (8, 16)}
-    whole = write(tmp_path / "whole.parquet", every, PLAN)
-    zooms = {"minresolution": 4}
-    one_part = write(tmp_path / "a.parquet", first, PLAN)
-    other = write(tmp_path / "b.parquet", rest, Plan(bands=PLAN.bands, change=zooms))
-    with raquet.connect({"whole": whole, "parts": [one_part, other]}) as opened:
+def test_several_data_sets_and_parts(path: Path, tmp_path: Path) -> None:
+    parts = []
+    for name, columns in (("a", (8, 16)), ("b", (17,))):
+        tiles = {tile: bands for tile, bands in pixels().items() if tile[1] in columns}
+        plan = Plan(bands=PLAN.bands, change={"minresolution": 4})
+        parts.append(write(tmp_path / f"{name}.parquet", tiles, plan))
+    with raquet.connect({"whole": path, "parts": parts}) as opened:
         assert "parts_overviews" in opened.tables
         same = (
             "SELECT count(*) FROM whole JOIN parts USING (block)"
@@ -493,34 +539,34 @@ def test_several_data_sets_and_parts(tmp_path: Path) -> None:
         assert one(opened, same) == 4
         assert one(opened, "SELECT count(*) FROM parts_pyramid") == 5
     with pytest.raises(InvalidMetadataError, match="do not belong"):
-        raquet.connect([whole, write(tmp_path / "c.parquet", {(5, 1, 1): [noise(1)]})])
+        raquet.connect([path, write(tmp_path / "c.parquet", {(5, 1, 1): [noise(1)]})])
     for name in ("", "Raster", "a b", "tiles", "x;y"):
         with pytest.raises(InvalidInputError, match="name of a table"):
-            raquet.connect({name: whole})
+            raquet.connect({name: path})
     with pytest.raises(InvalidInputError, match="no RaQuet file"):
         raquet.connect([])
 
 
-def test_data_sets_may_have_names_that_sql_knows(path: Path) -> None:
-    with raquet.connect({"order": path}) as opened:
-        assert one(opened, 'SELECT count(*) FROM "order"') == 4
-        assert one(opened, "SELECT count(*) FROM read_raquet('order')") == 5
-
-
-def test_broken_tiles_are_told(tmp_path: Path) -> None:
-    tiles = pixels()
-    tiles[TILES[1]][0] = b"\x1f\x8b\x08\0rotten"
-    path = write(tmp_path / "x.parquet", tiles, PLAN)
-    with pytest.raises(InvalidMetadataError):
-        raquet.sql(path, "SELECT ST_RasterSummaryStats(land, metadata) FROM raster")
+def test_a_file_without_tiles(path: Path, tmp_path: Path) -> None:
+    table = pq.read_table(path)
+    empty = tmp_path / "empty.parquet"
+    pq.write_table(table.filter(pa.compute.equal(table["block"], 0)), empty)
+    with raquet.connect(empty) as connection:
+        for view in ("raster", "tiles", "overviews"):
+            assert connection.sql(f"SELECT * FROM {view}").num_rows == 0
+        query = f"SELECT ST_RegionStats(land, block, '{WORLD}', metadata).count FROM raster"
+        assert one(connection, query) == 0
+    assert raquet.statistics(empty).column("count").to_pylist() == [0, 0]
+    assert raquet.zonal(empty, shapely.box(0, 0, 1, 1)).num_rows == 1
+    # Beside a file that has some.
+    query = "SELECT count(land) AS n FROM raster"
+    assert raquet.sql([empty, path], query).column("n").to_pylist() == [4]
 
 
 def test_one_query(path: Path) -> None:
     query = "SELECT count(*) AS n FROM raster WHERE block > $least"
     assert raquet.sql(path, query, least=0).to_pylist() == [{"n": 4}]
     assert raquet.sql(path, query, {"least": 0}, isolated=True).to_pylist() == [{"n": 4}]
-    with pytest.raises(QueryError):
-        raquet.sql(path, "SELECT nothing")
     with pytest.raises(InvalidInputError, match="isolated"):
         raquet.sql([path], query, least=0, isolated=True)
 

@@ -209,3 +209,11 @@ def test_zones_of_a_file_keep_their_columns(path: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(root, command)
     assert result.exit_code == 0, result.output
     assert result.stdout.count("zone ") == 3
+
+
+@pytest.mark.parametrize(
+    "named", [{"stats": ()}, {"zoom": "x"}, {"zoom": 1.5}, {"bands": [1]}, {"stats": "mean"}]
+)
+def test_arguments_of_statistics(path: Path, named: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        raquet.statistics(path, **named)
