@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import rasterio
 
-from comal import raquet
-from comal.errors import InvalidMetadataError
+from comal import grid, raquet
 from tests.raquet.build import cell
 from tests.raquet.checking.damage import File, interleaved, packed, pixels, row_of, sound
 from tests.support import SHARED, needs_shared
@@ -108,14 +107,6 @@ def test_blobs_that_are_right_stay_as_they_are(tmp_path: Path) -> None:
     assert all(found[row["block"]] == row["band_1"] for row in file.rows)
 
 
-def test_bounds_that_are_none(tmp_path: Path) -> None:
-    file = sound()
-    file.document["bounds"] = "everywhere"
-    path, document = repaired(file, tmp_path)
-    assert raquet.check(path).total == 0
-    assert document["bounds"] == pytest.approx([0, 0, 90, 66.51326044311186])
-
-
 def test_bands_without_nodata_keep_their_statistics(tmp_path: Path) -> None:
     file = sound()
     stats = {"count": 700, "min": 2, "max": 90, "mean": 44.0, "stddev": 20.0}
@@ -171,48 +162,6 @@ def test_tile_statistics_are_computed_anew(tmp_path: Path) -> None:
     assert raquet.check(path, statistics=True).total == 0
 
 
-@pytest.mark.parametrize(
-    ("what", "change"),
-    [
-        ("cannot be mended", {"band_1": b"no"}),
-        ("cannot be repaired", {"block": 17}),
-    ],
-)
-def test_what_nothing_else_tells(tmp_path: Path, what: str, change: dict[str, Any]) -> None:
-    file = sound()
-    file.rows[2] |= change
-    with pytest.raises(InvalidMetadataError, match=what):
-        repaired(file, tmp_path)
-    assert not (tmp_path / "good.parquet").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["bad.parquet"]
-
-
-def test_twice_with_different_pixels(tmp_path: Path) -> None:
-    file = sound()
-    file.rows.append({**file.rows[1], "band_1": packed(pixels(77))})
-    with pytest.raises(InvalidMetadataError, match="different pixels"):
-        repaired(file, tmp_path)
-
-
-def test_a_document_that_cannot_be_used(tmp_path: Path) -> None:
-    file = sound()
-    file.document["bands"] = []
-    with pytest.raises(InvalidMetadataError):
-        repaired(file, tmp_path)
-    file = sound()
-    file.head["metadata"] = None
-    with pytest.raises(InvalidMetadataError, match="cannot be repaired"):
-        repaired(file, tmp_path)
-    file = sound()
-    file.document["bands"][0]["name"] = "absent"
-    with pytest.raises(InvalidMetadataError, match="cannot be repaired"):
-        repaired(file, tmp_path)
-    file = sound()
-    file.after = lambda data: data[:-30]
-    with pytest.raises(InvalidMetadataError, match="cannot be repaired"):
-        repaired(file, tmp_path)
-
-
 @needs_shared
 def test_files_of_all_writers(tmp_path: Path) -> None:
     names = [
@@ -235,19 +184,12 @@ def test_files_of_all_writers(tmp_path: Path) -> None:
             assert before.cells().tolist() == after.cells().tolist()
             zoom = before.zooms[-1]
             for block in before.cells(zoom).tolist()[:5]:
-                z, x, y = raquet_tile(block)
+                z, x, y = grid.tiles(block)
                 times = [None] if before.times is None else [0, 1]
                 for time in times:
                     one = before.tile(z, x, y, time=time)
                     other = after.tile(z, x, y, time=time)
                     np.testing.assert_array_equal(one, other)
-
-
-def raquet_tile(block: int) -> tuple[int, int, int]:
-    from comal.grid import tiles
-
-    z, x, y = tiles(block)
-    return int(z), int(x), int(y)
 
 
 @needs_shared

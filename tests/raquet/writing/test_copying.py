@@ -57,27 +57,6 @@ def test_empty_tiles_are_left_out(tmp_path: Path) -> None:
         assert raster.metadata.num_blocks == 1
 
 
-def test_masked_integers_get_an_alpha_band_and_floats_nan(tmp_path: Path) -> None:
-    mask = np.full((70, 90), 255, np.uint8)
-    mask[20:30] = 0
-    pixels = noise((70, 90), "uint16")
-    source = on_grid(tmp_path / "a.tif", pixels, mask=mask)
-    whole, left, top = assembled(_converted(tmp_path, source))
-    at = np.s_[10_300 - top : 10_370 - top, 16_380 - left : 16_470 - left]
-    np.testing.assert_array_equal(whole[1][at], mask)
-    np.testing.assert_array_equal(whole[0][at], pixels)
-    with comal.raquet.open(tmp_path / "out.parquet") as raster:
-        assert [band.colorinterp for band in raster.bands] == ["gray", "alpha"]
-        assert raster.bands[0].statistics is not None
-        assert raster.bands[0].statistics.count == 60 * 90
-    source = on_grid(tmp_path / "f.tif", noise((70, 90), "float32"), mask=mask)
-    whole, left, top = assembled(_converted(tmp_path, source), fill=np.nan)
-    assert len(whole) == 1
-    assert np.isnan(whole[0]).sum() == whole[0].size - 60 * 90
-    filled, _, _ = assembled(_converted(tmp_path, source, nodata=-1))
-    assert (filled == -1).sum() == np.isnan(whole).sum()
-
-
 def test_nodata_can_be_given_and_replaced(tmp_path: Path) -> None:
     pixels = np.arange(6300, dtype=np.int16).reshape(70, 90) % 50
     source = on_grid(tmp_path / "a.tif", pixels, nodata=0)
@@ -96,29 +75,3 @@ def test_bands_are_chosen_and_named(tmp_path: Path) -> None:
     np.testing.assert_array_equal(whole[1][at], pixels[0])
     with comal.raquet.open(path) as raster:
         assert [(band.name, band.source_band) for band in raster.bands] == [("blue", 3), ("red", 1)]
-
-
-def test_what_the_bands_say_of_themselves_survives(tmp_path: Path) -> None:
-    import rasterio
-
-    source = on_grid(
-        tmp_path / "a.tif", noise((40, 40), "uint8"), colours={1: (9, 8, 7, 255), 2: (1, 1, 1, 0)}
-    )
-    with rasterio.open(source, "r+") as dataset:
-        dataset.set_band_description(1, "classes")
-        dataset.set_band_unit(1, "kinds")
-        dataset.scales, dataset.offsets = [0.5], [3.0]
-    for version in ("0.1.0", "0.5.0"):
-        path = _converted(tmp_path, source, spec_version=version)
-        with comal.raquet.open(path) as raster:
-            band = raster.bands[0]
-            assert raster.metadata.version == version
-        assert (band.description, band.unit, band.scale, band.offset) == (
-            "classes",
-            "kinds",
-            0.5,
-            3,
-        )
-        assert band.colorinterp == "palette"
-        assert band.colortable is not None
-        assert band.colortable[1] == (9, 8, 7, 255)

@@ -10,7 +10,7 @@ import pytest
 import rasterio
 
 import comal.raquet
-from comal.errors import ConflictError, InvalidInputError
+from comal.errors import InvalidInputError
 from tests.raquet.writing.sources import noise, on_grid
 from tests.support import SHARED, needs_shared
 
@@ -22,50 +22,26 @@ def _raquet(tmp_path: Path, pixels: Any, **named: Any) -> tuple[Path, Path]:
     return source, path
 
 
-@pytest.mark.parametrize("cog", [False, True])
-@pytest.mark.parametrize(
-    ("dtype", "nodata"),
-    [("int8", -1), ("int64", None), ("float32", np.nan)],
-)
-def test_there_and_back(tmp_path: Path, dtype: str, nodata: Any, cog: bool) -> None:
-    pixels = noise((2, 200, 300), dtype)
-    source, path = _raquet(tmp_path, pixels, nodata=nodata)
-    if nodata is None:
-        comal.raquet.write(source, path, block_size=32, nodata="none", overwrite=True)
-    out = tmp_path / "b.tif"
-    write = comal.raquet.to_cog if cog else comal.raquet.to_geotiff
-    made = write(path, out)
-    with rasterio.open(source) as before, rasterio.open(out) as after:
-        window = after.window(*before.bounds).round_offsets().round_lengths()
-        np.testing.assert_array_equal(after.read(window=window), pixels)
-        assert after.crs.to_epsg() == 3857
-        assert (after.width, after.height) == (made.width, made.height)
-        assert after.dtypes == before.dtypes
-        assert (nodata is None) == (after.nodata is None)
-        if nodata is not None and not np.isnan(nodata):
-            assert after.nodata == nodata
-        if cog:
-            layout = after.tags(ns="IMAGE_STRUCTURE")["LAYOUT"]
-            assert layout == "COG"
-    with pytest.raises(ConflictError):
-        write(path, out)
-
-
-def test_what_bands_say_of_themselves(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["0.1.0", "0.5.0"])
+def test_what_bands_say_of_themselves(tmp_path: Path, version: str) -> None:
+    """Pixels and nodata values, there and back, are asked by ``test_pixel_law``."""
     source = on_grid(tmp_path / "a.tif", np.ones((200, 600), np.uint8), colours={1: (9, 8, 7, 255)})
     with rasterio.open(source, "r+") as dataset:
         dataset.set_band_description(1, "classes")
         dataset.set_band_unit(1, "kinds")
         dataset.scales, dataset.offsets = [0.5], [3.0]
     path = tmp_path / "a.parquet"
-    comal.raquet.write(source, path, block_size=32)
-    comal.raquet.to_cog(path, tmp_path / "b.tif")
+    comal.raquet.write(source, path, block_size=32, spec_version=version)
+    made = comal.raquet.to_cog(path, tmp_path / "b.tif")
     with rasterio.open(tmp_path / "b.tif") as dataset:
         assert dataset.colormap(1)[1] == (9, 8, 7, 255)
         assert dataset.descriptions == ("classes",)
         assert dataset.units == ("kinds",)
         assert (dataset.scales, dataset.offsets) == ((0.5,), (3.0,))
         assert dataset.overviews(1)[:2] == [2, 4]
+        assert (dataset.crs.to_epsg(), dataset.dtypes) == (3857, ("uint8",))
+        assert (dataset.width, dataset.height) == (made.width, made.height)
+        assert dataset.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
 
 
 def test_zooms_and_boxes(tmp_path: Path) -> None:

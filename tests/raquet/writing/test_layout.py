@@ -107,12 +107,6 @@ def test_every_engine_finds_every_tile(made: Path) -> None:
     con.close()
 
 
-def test_the_reference_checks_find_nothing(made: Path) -> None:
-    report = comal.raquet.check(made, level="full")
-    assert report.ok
-    assert report.counts == {}
-
-
 def test_block_as_signed_integers(tmp_path: Path) -> None:
     source = on_grid(tmp_path / "a.tif", noise((64, 64), "uint8"))
     path = tmp_path / "a.parquet"
@@ -153,26 +147,6 @@ def test_tile_statistics_are_those_of_each_tile(tmp_path: Path) -> None:
             assert (row["band_1_min"], row["band_1_max"]) == (valid.min(), valid.max())
             assert row["band_1_mean"] == pytest.approx(valid.mean())
             assert row["band_1_stddev"] == pytest.approx(valid.std())
-
-
-def test_plain_sql_on_tile_statistics(tmp_path: Path) -> None:
-    """Any DuckDB answers for a cell and what is below it, without a function of comal."""
-    pixels = noise((256, 256), "int16")
-    source = on_grid(tmp_path / "a.tif", pixels, column=16_384, row=10_240, nodata=-5)
-    path = tmp_path / "a.parquet"
-    comal.raquet.write(
-        source, path, block_size=32, zoom=10, spec_version="0.5.0", tile_statistics=True
-    )
-    parent = quadbin.cells(8, 128, 80)  # 4 x 4 tiles, the upper left quarter
-    first, last = quadbin.descendants(parent, 10)
-    with duckdb.connect() as plain:
-        found = plain.execute(
-            "SELECT sum(band_1_count), sum(band_1_sum), min(band_1_min), max(band_1_max)"
-            " FROM read_parquet($path) WHERE block BETWEEN $first AND $last",
-            {"path": str(path), "first": first, "last": last},
-        ).fetchall()
-    values = pixels[:128, :128][pixels[:128, :128] != -5]
-    assert found == [(len(values), values.sum(), values.min(), values.max())]
 
 
 @pytest.mark.parametrize("compression", ["gzip", None, "jpeg", "webp"])

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -174,24 +173,3 @@ def test_repair_knows_odd_units(
         with comal.raquet.open(mended) as raster:
             assert raster.times is not None
             assert raster.times.values.tolist() == values
-
-
-@pytest.mark.parametrize("options", [{}, {"spec_version": "0.5.0", "tile_statistics": True}])
-def test_parts_carry_the_same_metadata_but_for_their_extent(
-    tmp_path: Path, options: dict[str, Any]
-) -> None:
-    path = series(tmp_path, **options)
-    made = comal.raquet.partition(path, tmp_path / "parts", target_size=20_000)
-    assert len(made) > 1
-    found = []
-    for part in made:
-        one = document(part.path)
-        place = one["processing"].pop("part")
-        assert Path(part.path).stem == "z{}_{}_{}".format(*place.split("/"))
-        (one.get("tiling") or one).pop("num_blocks")
-        found.append(one)
-    assert all(one == found[0] for one in found)
-    whole = document(path)
-    (whole.get("tiling") or whole).pop("num_blocks")
-    assert found[0] == whole
-    assert np.prod([comal.raquet.check(part.path, level="full").ok for part in made])
