@@ -13,9 +13,10 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import click
 import numpy as np
@@ -26,6 +27,7 @@ from click.testing import CliRunner
 
 from comal import convert, demo, raquet, site, taco, tapalcatl, tortilla
 from comal.cli import root
+from comal.demo import scenes
 from comal.errors import ComalError
 from comal.storage import targets
 from comal.storage.targets import Kind
@@ -112,6 +114,17 @@ PART: dict[str, Any] = {"quiet": True, "subset_date": "2025-01-01"}
 TEMPLATE = "https://e.org/{z}/{x}/{y}.{fmt}"
 
 
+def small(writer: Writer) -> Writer:
+    """The demo, of one of its scenes."""
+
+    def call(s: Path, o: Path, w: bool) -> None:
+        cusco = tuple(place for place in scenes.PLACES if place.name == "cusco")
+        with mock.patch.object(scenes, "PLACES", cusco):
+            writer.call(s, o, w)
+
+    return replace(writer, call=call)
+
+
 def write_site(sources: Any, out: Path, **options: Any) -> None:
     site.write(out, sources, **options)
 
@@ -171,7 +184,7 @@ WRITERS: dict[str, Writer] = {
     "convert.draw": writer(convert.draw, "dem.parquet", "o"),
     "convert.migrate": writer(convert.migrate, "a.tortilla", "o", **FIELDS),
     "site.write": writer(write_site, lambda s: [s / "tiles", s / "dem.parquet"], "o"),
-    "demo.run": writer(demo.run, lambda s: [s / "files/a.tif"], "o"),
+    "demo.run": small(writer(lambda _, out, **more: demo.run(out, **more), lambda _: None, "o")),
 }
 
 
@@ -201,7 +214,7 @@ COMMANDS: dict[str, Writer] = {
     "convert taco": command("convert {s}/scenes.tacozip {o}", "o", folder=True),
     "convert tiles": command("convert {s}/tiles {o}", "o.pmtiles"),
     "convert drawn": command("convert {s}/dem.parquet {o}", "o.zip"),
-    "demo": command("demo {s}/files/a.tif --out {o}", "o", folder=True),
+    "demo": small(command("demo --out {o}", "o", folder=True)),
     "get": command("get {s}/more.tacozip a.tif -o {o}", "o.tif", "more.tacozip"),
     "raquet create": command("raquet create {s}/dem.tif {o}", "o.parquet"),
     "raquet export": command("raquet export {s}/dem.parquet {o}", "o.tif"),

@@ -56,7 +56,7 @@ def new(files: Files, ending: str = "") -> str:
 
 FUNCTIONS: dict[str, Arguments] = {
     "comal.open": lambda f: {"href": f.dem},
-    "demo.run": lambda f: {"sources": [f.tif], "out": new(f)},
+    "demo.run": lambda f: {"out": new(f)},
     "storage.open_source": lambda f: {"href": f.dem},
     "convert.convert": lambda f: {"source": f.tif, "output": new(f, ".parquet")},
     "convert.draw": lambda f: {"source": f.dem, "out": new(f), "stretch": (0, 1)},

@@ -6,7 +6,6 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from click import argument
 from rich.console import Console
 from rich.padding import Padding
 from rich.panel import Panel
@@ -21,25 +20,23 @@ from comal.demo.pipeline import RASTER, TILES
 
 
 @app.command("demo")
-@argument("rasters", nargs=-1)
 @option("--out", "Folder for all that is made.", default="comal-demo")
 @options.overwrite
 @options.pass_style
-def command(style: options.Style, rasters: tuple[str, ...], out: str, *, overwrite: bool) -> None:
+def command(style: options.Style, out: str, *, overwrite: bool) -> None:
     """Make a small data set and show what can be done with it; needs no network.
 
-    Rasters become one TACO archive, which is queried by SQL, box and time; each sample is read
-    back through GDAL by byte range and compared; the archive is checked; pictures are drawn. One
-    raster becomes RaQuet, and that map tiles in Tapalcatl. Without RASTERS scenes are made up.
+    Made-up scenes become one TACO archive, which is queried by SQL, box and time; each sample is
+    read back through GDAL by byte range and compared; the archive is checked; pictures are drawn.
+    One scene becomes RaQuet, and that map tiles in Tapalcatl.
 
-    $ comal demo  # made-up scenes into ./comal-demo
-    $ comal demo --out try a.tif b.tif  # the same with rasters of your own
+    $ comal demo  # into ./comal-demo
+    $ comal demo --out try --overwrite  # into another folder, in place of an older demo
     """
     console = Console(highlight=False)
     quiet = style.quiet or style.json
     with working("comal demo", style, console if console.is_terminal else None):
         result = demo.run(
-            [Path(name) for name in rasters] or None,
             out,
             overwrite=overwrite,
             tell=None if quiet else lambda step: _tell(console, step),

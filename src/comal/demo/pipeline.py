@@ -14,10 +14,9 @@ from comal import raquet, taco, tapalcatl
 from comal.convert import draw
 from comal.demo import scenes
 from comal.demo.scenes import IMAGE, MASK, Scenes
-from comal.errors import InvalidInputError, InvalidMetadataError, counted
-from comal.raster import open_raster, preview
+from comal.errors import InvalidMetadataError, counted
 from comal.raster.pictures import encode_picture
-from comal.storage import local_path, several, targets
+from comal.storage import targets
 from comal.storage.targetlock import Owns
 from comal.storage.targets import Kind, check_ending
 from comal.tapalcatl.writing.targets import TREE
@@ -28,7 +27,7 @@ RASTER = "raster.parquet"
 TILES = "tiles"
 SEED = 20250101
 MAPPED = f"cusco/{IMAGE}"
-"""Of the made-up scenes the one that becomes a map."""
+"""The image that becomes a map."""
 _ROWS = 6
 _GAP = 14
 _PAPER = (250, 246, 239)
@@ -62,18 +61,15 @@ Tell = Callable[[Step], object]
 
 
 def run(
-    sources: Sequence[str | os.PathLike[str]] | None = None,
     out: str | os.PathLike[str] = "comal-demo",
     *,
     overwrite: bool = False,
     tell: Tell | None = None,
 ) -> Result:
-    """Pack rasters, query them, read every one back, check the archive and draw it.
+    """Make scenes up, pack them, query them, read every one back, check the archive and draw it.
 
     Parameters
     ----------
-    sources
-        GeoTIFFs; a set of scenes is made up when there are none.
     out
         Folder for all that is made. It appears when everything has been done.
     overwrite
@@ -94,15 +90,15 @@ def run(
     """
     target = targets.local_path(out)
     check_ending(target)
-    with targets.new_folder(target, overwrite, DEMO, sources) as folder:
+    with targets.new_folder(target, overwrite, DEMO) as folder:
         work = _Run(folder, target, tell)
-        made = work.prepare(sources)
+        made = work.prepare()
         work.pack(made)
         with taco.load(folder / ARCHIVE) as dataset:
-            work.query(dataset, is_made_up=sources is None)
+            work.query(dataset)
             work.read(dataset, made)
             work.check()
-            drawn = work.draw(dataset, made)
+            drawn = work.draw(dataset)
         work.map(made)
     return Result(
         target,
@@ -115,14 +111,13 @@ def run(
 
 
 def _claim(path: Path) -> Owns | None:
-    """The archive, and what is made for each of its samples."""
+    """The archive, and what is made of each scene."""
     if not (path / ARCHIVE).is_file():
         return None
     own = {ARCHIVE, SHEET, RASTER}
-    with taco.load(path / ARCHIVE) as dataset:
-        for key, _ in leaf_paths(dataset):
-            labels = {key.split("/")[0], Path(key).stem}
-            own |= {f"scenes/{key}", *(f"pictures/{label}.png" for label in labels)}
+    for place in scenes.PLACES:
+        own |= {f"scenes/{place.name}/{name}" for name in (IMAGE, MASK)}
+        own.add(f"pictures/{place.name}.png")
     tiles = TREE.claim(path / TILES)
 
     def owns(name: str) -> bool:
@@ -151,18 +146,12 @@ class _Run:
         if self._tell is not None:
             self._tell(step)
 
-    def prepare(self, sources: Sequence[str | os.PathLike[str]] | None) -> Scenes:
-        if sources is None:
-            made = scenes.write_scenes(self.folder / "scenes", seed=SEED)
-            text = (
-                f"{len(scenes.PLACES)} made-up scenes of {scenes.SIZE} x {scenes.SIZE} pixels: "
-                "four bands and a land cover mask each"
-            )
-        else:
-            named = several(sources, "paths of rasters")
-            paths = [local_path(source, "a raster") for source in named]
-            made = scenes.take_rasters(paths)
-            text = counted(len(paths), "raster")
+    def prepare(self) -> Scenes:
+        made = scenes.write_scenes(self.folder / "scenes", seed=SEED)
+        text = (
+            f"{len(scenes.PLACES)} made-up scenes of {scenes.SIZE} x {scenes.SIZE} pixels: "
+            "four bands and a land cover mask each"
+        )
         self.step("Rasters", text)
         return made
 
@@ -177,8 +166,7 @@ class _Run:
             tasks=["semantic-segmentation"],
             title="comal demo",
         )
-        if made.classes:
-            dataset.extend_with({"demo:classes": made.classes})
+        dataset.extend_with({"demo:classes": made.classes})
         taco.create(dataset, self.folder / ARCHIVE)
         size = (self.folder / ARCHIVE).stat().st_size
         files = sum(path.stat().st_size for path in made.originals.values())
@@ -188,24 +176,14 @@ class _Run:
             f"({size / 1e6:.1f} MB): {self.folder / ARCHIVE}",
         )
 
-    def query(self, dataset: Any, *, is_made_up: bool) -> None:
-        if is_made_up:
-            columns = ["id", "split", "cloud_cover"]
-            sql = "SELECT * FROM data WHERE cloud_cover < 10 ORDER BY cloud_cover"
-            box = (179.0, -20.0, -179.0, -15.0)
-        else:
-            columns = ["id", "dtype"]
-            sql = 'SELECT * FROM data WHERE "internal:size" < 1000000 ORDER BY id'
-            box = (-180.0, 0.0, -30.0, 90.0)
+    def query(self, dataset: Any) -> None:
+        columns = ["id", "split", "cloud_cover"]
+        sql = "SELECT * FROM data WHERE cloud_cover < 10 ORDER BY cloud_cover"
         self._answer("SQL", sql, dataset.sql(sql), columns)
-        west, south, east, north = box
-        where = f"{west:g},{south:g} to {east:g},{north:g}"
-        if west > east:
-            where += ", across the antimeridian"
-        self._answer("Box", where, dataset.filter_bbox(*box), columns)
-        period = "2025-06-01/2025-08-31" if is_made_up else "2025-01-02/2025-01-04"
-        columns = ["id", "stac:time_start"]
-        self._answer("Time", period, dataset.filter_datetime(period), columns)
+        where = "179,-20 to -179,-15, across the antimeridian"
+        self._answer("Box", where, dataset.filter_bbox(179, -20, -179, -15), columns)
+        period = "2025-06-01/2025-08-31"
+        self._answer("Time", period, dataset.filter_datetime(period), ["id", "stac:time_start"])
 
     def _answer(self, title: str, question: str, answer: Any, columns: list[str]) -> None:
         table = answer.data.to_arrow().select(columns)
@@ -233,47 +211,33 @@ class _Run:
             f"every byte: {counted(report.errors, 'error')}, {counted(report.warnings, 'warning')}",
         )
 
-    def draw(self, dataset: Any, made: Scenes) -> list[str]:
+    def draw(self, dataset: Any) -> list[str]:
         """A picture of each sample, and all on one sheet; the names of the samples."""
         paths = dict(leaf_paths(dataset))
-        if made.classes:
-            drawn = {
-                name: _scene_picture(name, paths)
-                for name in dataset.data.to_arrow().column("id").to_pylist()
-            }
-        else:
-            drawn = {
-                Path(key).stem: on_paper(preview(original, size=420))
-                for key, original in made.originals.items()
-            }
+        names: list[str] = dataset.data.to_arrow().column("id").to_pylist()
+        pictures = [_scene_picture(name, paths) for name in names]
         folder = self.folder / "pictures"
         folder.mkdir()
-        for name, picture in drawn.items():
+        for name, picture in zip(names, pictures, strict=True):
             (folder / f"{name}.png").write_bytes(encode_picture(picture, "png"))
-        sheet = contact_sheet([*drawn.values()], width=640 if made.classes else 420)
-        (self.folder / SHEET).write_bytes(sheet)
-        self.step("Pictures", f"{len(drawn)} in {folder}, all together in {self.folder / SHEET}")
-        return [*drawn]
+        (self.folder / SHEET).write_bytes(contact_sheet(pictures))
+        self.step("Pictures", f"{len(names)} in {folder}, all together in {self.folder / SHEET}")
+        return names
 
     def map(self, made: Scenes) -> None:
         """One of the rasters as a table that SQL reads, and as tiles that maps show."""
-        key = MAPPED if MAPPED in made.originals else next(iter(made.originals))
-        # No pixel of the made-up scenes is 0; of the rasters of others nobody knows.
-        nodata = 0 if key == MAPPED else None
         raster, tiles = self.folder / RASTER, self.folder / TILES
-        try:
-            written = _as_raquet(made.originals[key], raster, nodata)
-            built = _as_tiles(raster, tiles)
-        except InvalidInputError as error:
-            self.step("Map", f"{key} is not for maps: {error.what}")
-            return
+        # No pixel of the scenes is 0.
+        written = raquet.write(made.originals[MAPPED], raster, resampling="bilinear", nodata=0)
+        _refuse_errors(raquet.check(raster, level="full", statistics=True), "the RaQuet file")
         place, values = _value_in_the_middle(raster)
         self.step(
             "RaQuet",
-            f"{key} as {counted(written.tiles, 'tile')} of zoom {written.min_zoom} to "
+            f"{MAPPED} as {counted(written.tiles, 'tile')} of zoom {written.min_zoom} to "
             f"{written.max_zoom}, one for each Parquet page; at {place[0]:.3f},{place[1]:.3f} it "
             f"is {values}: {raster}",
         )
+        built = _as_tiles(raster, tiles)
         self.step(
             "Tapalcatl",
             f"{built.tiles} PNG tiles in {counted(built.archives, 'ZIP archive')}, each found by "
@@ -302,41 +266,17 @@ def _scene_picture(name: str, paths: dict[str, str]) -> Array:
     return np.concatenate([scenes.true_colour(image), scenes.colours(mask)], axis=2)
 
 
-def on_paper(png: bytes) -> Array:
-    """A PNG with alpha as (3, height, width); what is transparent becomes paper."""
-    with open_raster(png) as dataset:
-        pixels = dataset.read()
-    alpha = pixels[3:4].astype(np.float64) / 255
-    paper = np.array(_PAPER, np.float64)[:, None, None]
-    return np.asarray(np.round(pixels[:3] * alpha + paper * (1 - alpha)), np.uint8)
-
-
-def contact_sheet(pictures: Sequence[Array], *, columns: int = 3, width: int = 420) -> bytes:
-    """All pictures on one sheet in reading order, as PNG; none is wider or higher than `width`."""
-    cells = [_fitted(picture, width) for picture in pictures]
-    height, rows = max(cell.shape[1] for cell in cells), -(-len(cells) // columns)
+def contact_sheet(pictures: Sequence[Array], *, columns: int = 3) -> bytes:
+    """Pictures of one size on one sheet in reading order, as PNG."""
+    _, height, width = pictures[0].shape
+    rows = -(-len(pictures) // columns)
     sheet = np.empty((3, rows * (height + _GAP) + _GAP, columns * (width + _GAP) + _GAP), np.uint8)
     sheet[:] = np.array(_PAPER, np.uint8)[:, None, None]
-    for number, cell in enumerate(cells):
+    for number, picture in enumerate(pictures):
         row, column = divmod(number, columns)
-        top = _GAP + row * (height + _GAP) + (height - cell.shape[1]) // 2
-        left = _GAP + column * (width + _GAP) + (width - cell.shape[2]) // 2
-        sheet[:, top : top + cell.shape[1], left : left + cell.shape[2]] = cell
+        top, left = _GAP + row * (height + _GAP), _GAP + column * (width + _GAP)
+        sheet[:, top : top + height, left : left + width] = picture
     return encode_picture(sheet, "png")
-
-
-def _fitted(rgb: Array, limit: int) -> Array:
-    """The picture, shrunk by averaging whole blocks where it is longer than `limit`."""
-    step = -(-max(rgb.shape[1:]) // limit)
-    height, width = (side // step * step for side in rgb.shape[1:])
-    blocks = rgb[:, :height, :width].reshape(3, height // step, step, width // step, step)
-    return np.asarray(np.round(blocks.mean(axis=(2, 4))), np.uint8)
-
-
-def _as_raquet(source: Path, path: Path, nodata: int | None) -> Any:
-    written = raquet.write(source, path, resampling="bilinear", nodata=nodata)
-    _refuse_errors(raquet.check(path, level="full", statistics=True), "the RaQuet file")
-    return written
 
 
 def _value_in_the_middle(path: Path) -> tuple[tuple[float, float], tuple[Any, ...]]:
@@ -349,11 +289,7 @@ def _value_in_the_middle(path: Path) -> tuple[tuple[float, float], tuple[Any, ..
 
 def _as_tiles(raster: Path, folder: Path) -> Any:
     """Draw a RaQuet file as PNG tiles, and find each of them again by the document alone."""
-    with raquet.open(raster) as file:
-        colours = len(file.bands) >= 3
-        # Bands of satellites come from short waves to long ones: the third is red.
-        bands = [3, 2, 1] if colours and file.bands[0].dtype != "uint8" else None
-    built = draw(raster, folder, bands=bands)
+    built = draw(raster, folder, bands=[3, 2, 1])  # the third band is red
     with tapalcatl.open(folder) as tiles:
         for key in tiles.keys().tolist():
             if tiles.tile(*key) is None:

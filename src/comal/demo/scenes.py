@@ -1,10 +1,9 @@
-"""Made-up scenes of many landscapes as GeoTIFFs, and rasters of anybody, as samples."""
+"""Made-up scenes of many landscapes, as GeoTIFFs and as samples."""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import rasterio
 from rasterio.enums import ColorInterp
 from rasterio.transform import Affine
 
-from comal import raster
 from comal.taco.extensions import STAC, Split
 from comal.taco.model.sample import Sample
 from comal.taco.model.tortilla import Tortilla
@@ -355,7 +353,7 @@ class Scenes:
     originals: dict[str, Path]
     """For each leaf the file that its bytes come from."""
     classes: dict[str, str]
-    """Values of the masks and what they mean; empty where nothing is known."""
+    """Values of the masks and what they mean."""
 
 
 def write_scenes(folder: Path, *, seed: int) -> Scenes:
@@ -377,30 +375,6 @@ def write_scenes(folder: Path, *, seed: int) -> Scenes:
     return Scenes(Tortilla(samples), originals, classes)
 
 
-def take_rasters(sources: Sequence[Path]) -> Scenes:
-    """Rasters that are there already as a flat list of samples.
-
-    A raster does not say when it was taken: the times are made up, a day apart.
-    """
-    samples: list[Sample] = []
-    originals: dict[str, Path] = {}
-    first = dt.datetime(2025, 1, 1, tzinfo=dt.UTC)
-    for number, source in enumerate(sources):
-        header = raster.header(source)
-        sample = Sample(id=source.name, path=source, dtype=header.dtype)
-        sample.extend_with(
-            STAC(
-                crs=header.crs or "EPSG:4326",
-                tensor_shape=header.shape,
-                geotransform=header.geotransform or (0.0, 1.0, 0.0, 0.0, 0.0, -1.0),
-                time_start=first + dt.timedelta(days=number),
-            )
-        )
-        samples.append(sample)
-        originals[source.name] = source
-    return Scenes(Tortilla(samples), originals, {})
-
-
 def read_all(path: str | Path) -> Any:
     """Every pixel of a raster; only for the small ones of the demo."""
     with rasterio.open(path) as dataset:
@@ -408,25 +382,12 @@ def read_all(path: str | Path) -> Any:
 
 
 def same_pixels(first: str | Path, second: str | Path) -> bool:
-    """Whether two rasters have the same shape, type, place and pixels, some rows at a time."""
+    """Whether two rasters have the same shape, type, place and pixels."""
     with rasterio.open(first) as one, rasterio.open(second) as two:
-        if (one.shape, one.dtypes, one.crs, one.transform) != (
-            two.shape,
-            two.dtypes,
-            two.crs,
-            two.transform,
-        ):
-            return False
-        rows = max(1, 32_000_000 // max(1, one.width * one.count))
-        for top in range(0, one.height, rows):
-            window = ((top, min(top + rows, one.height)), (0, one.width))
-            if not _equal(one.read(window=window), two.read(window=window)):
-                return False
-    return True
-
-
-def _equal(one: Any, two: Any) -> bool:
-    return np.array_equal(one, two, equal_nan=one.dtype.kind == "f")
+        alike = (one.shape, one.dtypes, one.crs, one.transform) == (
+            two.shape, two.dtypes, two.crs, two.transform,
+        )  # fmt: skip
+        return alike and np.array_equal(one.read(), two.read())
 
 
 def _scene_sample(scene: Scene, number: int, paths: dict[str, Path]) -> Sample:
