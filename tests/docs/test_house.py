@@ -100,7 +100,6 @@ ALLOWED = {
         "comal.raster.zones",
     ),
     "uvicorn": ("comal.server.process", "comal.server.uvicornserver"),
-    "prometheus_client": ("comal.server.metrics",),
     "rio_tiler": ("comal.server.render",),
     "PIL": ("comal.server.render",),
     "google": (),

@@ -283,8 +283,8 @@ def test_long_texts_are_compressed(app: Any) -> None:
     assert reply.headers["content-encoding"] == "gzip"
     assert gzip.decompress(reply.body) == plain.body
     assert reply.headers["content-length"] == str(len(reply.body))
-    assert reply.headers["etag"] == "W/" + plain.headers["etag"]
-    for tag in (reply.headers["etag"], plain.headers["etag"]):
+    assert reply.headers["etag"] == plain.headers["etag"]
+    for tag in (reply.headers["etag"], plain.headers["etag"].removeprefix("W/")):
         headers = {"Accept-Encoding": "gzip", "If-None-Match": tag}
         assert ask(app, "/scenes/items", headers=headers).status == 304
     short = ask(app, "/healthz", headers={"Accept-Encoding": "gzip"})

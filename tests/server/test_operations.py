@@ -206,8 +206,9 @@ def test_counts_of_all_workers_are_one(tmp_path: Path) -> None:
 def test_counts_of_those_who_ended_stay(tmp_path: Path) -> None:
     ended = tmp_path / "99999999-x.json"
     own, other = WorkerCounts(tmp_path), WorkerCounts(tmp_path)
-    counts = Counts({("a", "tile", 200): 3}, {"a": 30}, {"tile": [3, *[0] * 14]}, {"tile": 0.1})
-    counts.reloads["a", "ok"] = 1
+    counts = Counts()
+    counts.count("a", "tile", 200, 30, 0.1)
+    counts.reloaded("a", "ok")
     counts.gauges["comal_cache_bytes"] = 5.0
     other.post(counts)
     assert list(own.others()) == [counts]
@@ -215,7 +216,7 @@ def test_counts_of_those_who_ended_stay(tmp_path: Path) -> None:
     (written,) = tmp_path.glob("*.json")
     written.rename(ended)
     (found,) = own.others()
-    assert found.requests == counts.requests
+    assert (found.samples, found.durations) == (counts.samples, counts.durations)
     assert found.gauges == {}
 
 

@@ -75,14 +75,13 @@ class Application:
             self._cors = [(b"access-control-allow-origin", b"*"), _EXPOSED]
         self.plain = PlainRequests(self.mounts, settings, self._cors, self.metrics)
         self.metrics.ready = self.plain.ready.counts
-        self._gauges()
+        self._watch()
 
-    def _gauges(self) -> None:
+    def _watch(self) -> None:
         cache, mounts = self.runtime.cache, self.mounts.values()
-        counters, gauges = self.metrics.counters, self.metrics.gauges
-        counters["comal_cache_hits"] = "Results found in the cache.", lambda: cache.hits
-        counters["comal_cache_misses"] = "Results not found in the cache.", lambda: cache.misses
-        for name, (text, value) in {
+        watched: dict[str, tuple[str, Callable[[], float]]] = {
+            "cache_hits_total": ("Results found in the cache.", lambda: cache.hits),
+            "cache_misses_total": ("Results not found in the cache.", lambda: cache.misses),
             "requests_in_flight": ("Requests that are worked on.", lambda: self.gate.active),
             "requests_waiting": ("Requests that wait.", lambda: self.gate.waiting),
             "streams_in_flight": ("Long bodies that are sent.", lambda: self.streams.active),
@@ -92,8 +91,8 @@ class Application:
                 "Sources that cannot be opened.",
                 lambda: sum(mount.error is not None for mount in mounts),
             ),
-        }.items():
-            gauges[f"comal_{name}"] = text, value
+        }
+        self.metrics.watched |= {f"comal_{name}": found for name, found in watched.items()}
 
     # -- ASGI --------------------------------------------------------------------------------------
 
@@ -399,48 +398,23 @@ _TYPES = (
 
 
 async def compressed(answer: Response, headers: Headers, runtime: Runtime) -> Response:
-    """The answer, compressed where it is a long text and the client takes gzip.
-
-    Its tag becomes a weak one, as it stands for the same text in other bytes.
-    """
-    if not _is_long_text(answer):
+    """The answer, compressed where it is a long text and the client takes gzip."""
+    given = dict(answer.headers)
+    kind = given.get(b"content-type", b"").partition(b";")[0]
+    if answer.status != 200 or len(answer.body) < _LEAST or kind not in _TYPES:
         return answer
-    answer.headers.append(VARY_ENCODING)
-    # A part is of the text as it is, so it keeps the tag of that.
-    if answer.status == 206 or not encodings(headers.get(b"accept-encoding")).gzip:
+    if VARY_ENCODING not in answer.headers:
+        answer.headers.append(VARY_ENCODING)
+    if not encodings(headers.get(b"accept-encoding")).gzip:
         return answer
-    tag = dict(answer.headers).get(b"etag")
-    if answer.status == 304:
-        # RFC 9110, 15.4.5: with the tag that the whole would have.
-        return Response(304, _weakened(answer.headers))
+    text, tag = answer.body, given.get(b"etag")
     if tag is None:
-        body = await runtime.run(_gzip, answer.body)
+        body = await runtime.run(_gzip, text)
     else:
-        key = ("gzip", dict(answer.headers)[b"content-type"], tag)
-        text = answer.body
-        body = await runtime.once(key, lambda: runtime.run(_gzip, text))
-    dropped = {b"content-length", b"accept-ranges"}
-    pairs = [pair for pair in _weakened(answer.headers) if pair[0] not in dropped]
+        body = await runtime.once(("gzip", kind, tag), lambda: runtime.run(_gzip, text))
+    pairs = [pair for pair in answer.headers if pair[0] != b"content-length"]
     pairs += [(b"content-length", b"%d" % len(body)), (b"content-encoding", b"gzip")]
     return Response(200, pairs, body)
-
-
-def _is_long_text(answer: Response) -> bool:
-    """Whether what an answer gives, or is a part of, is sent compressed to who takes that."""
-    given = dict(answer.headers)
-    kind, size = given.get(b"content-type", b""), len(answer.body)
-    if answer.about is not None:
-        kind, size = answer.about.type, answer.about.size
-    if answer.status not in {200, 206, 304} or answer.blocks is not None or size < _LEAST:
-        return False
-    return kind.partition(b";")[0] in _TYPES and b"content-encoding" not in given
-
-
-def _weakened(pairs: Pairs) -> Pairs:
-    return [
-        (name, b"W/" + value if name == b"etag" and not value.startswith(b"W/") else value)
-        for name, value in pairs
-    ]
 
 
 def _gzip(text: bytes) -> bytes:

@@ -51,6 +51,11 @@ def hash_etag(body: bytes) -> bytes:
     return b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode()
 
 
+def text_etag(body: bytes) -> bytes:
+    """A weak tag: of a text, in whatever coding it is sent."""
+    return b"W/" + hash_etag(body)
+
+
 def crc_etag(crc: int, coding: bytes = b"") -> bytes:
     """The strong entity tag of bytes with this CRC-32.
 
@@ -70,7 +75,7 @@ def tag_matches(value: bytes, etag: bytes, crc: int | None = None) -> bool:
         return True
     if value.strip() == b"*":
         return True
-    wanted = {etag.strip(b'"')}
+    wanted = {etag.removeprefix(b"W/").strip(b'"')}
     if crc is not None:
         wanted.add(b"%d" % crc)
     return any((quoted or bare) in wanted for quoted, bare in _TAG.findall(value))

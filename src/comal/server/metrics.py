@@ -1,10 +1,9 @@
 """Counts of requests, as Prometheus reads them, of one worker and of all; and the access log.
 
-Requests are counted in plain dictionaries, which costs a tile a fraction of a microsecond; the
-names and shapes of Prometheus come about when somebody asks. Prometheus asks one address and
-reaches any of the workers, and each has to answer for all: so each writes its counts to a file of
-its own every other second, and reads those of the others when it is asked. What a worker has
-counted stays when it ends.
+What is counted is kept under the names that Prometheus gives it, so that counts of workers are
+added without a thought. Prometheus asks one address and reaches any of the workers, and each has to
+answer for all: so each writes its counts to a file of its own every other second, and reads those
+of the others when it is asked. What a worker has counted stays when it ends.
 """
 
 from __future__ import annotations
@@ -15,156 +14,137 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
-from comal.errors import MissingExtraError, without_secrets
+from comal.errors import without_secrets
 
 BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper edges of the classes of duration, in seconds."""
-
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
-_CLASSES = len(BOUNDS) + 1
+_REQUESTS, _BYTES, _RELOADS = (
+    "comal_requests_total",
+    "comal_sent_bytes_total",
+    "comal_reloads_total",
+)
+_SECONDS, _WORKERS = "comal_request_seconds", "comal_workers"
+_ABOUT = {
+    _REQUESTS: "Requests answered.",
+    _BYTES: "Bytes of bodies.",
+    _RELOADS: "Sources opened again.",
+    _SECONDS: "Time until the answer was complete.",
+    _WORKERS: "Workers that these counts are of.",
+}
+
+
+@lru_cache(maxsize=4096)
+def sample(metric: str, **labels: object) -> str:
+    """The name of a count. Values of labels are of the server's own words and need no quoting."""
+    inner = ",".join(f'{name}="{value}"' for name, value in sorted(labels.items()))
+    return f"{metric}{{{inner}}}"
 
 
 @dataclass(slots=True)
 class Counts:
     """What one worker has counted, or several together."""
 
-    requests: dict[tuple[str, str, int], int] = field(default_factory=dict)
-    """By source, route and status."""
-    bytes: dict[str, int] = field(default_factory=dict)
+    samples: dict[str, float] = field(default_factory=dict)
     durations: dict[str, list[int]] = field(default_factory=dict)
     """By route: requests in each class of `BOUNDS`, and longer ones."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    reloads: dict[tuple[str, str], int] = field(default_factory=dict)
-    totals: dict[str, float] = field(default_factory=dict)
-    """Other counts, by the name of the metric."""
     gauges: dict[str, float] = field(default_factory=dict)
     """What is now, and not since the start."""
 
+    def grow(self, name: str, much: float = 1) -> None:
+        """Count something."""
+        self.samples[name] = self.samples.get(name, 0) + much
+
     def count(self, source: str, route: str, status: int, size: int, seconds: float) -> None:
         """One request is done."""
-        key = (source, route, status)
-        self.requests[key] = self.requests.get(key, 0) + 1
-        self.bytes[source] = self.bytes.get(source, 0) + size
-        classes = self.durations.get(route)
-        if classes is None:
-            classes = self.durations[route] = [0] * _CLASSES
-        classes[bisect_left(BOUNDS, seconds)] += 1
-        self.seconds[route] = self.seconds.get(route, 0.0) + seconds
+        self.grow(sample(_REQUESTS, source=source, route=route, status=status))
+        self.grow(sample(_BYTES, source=source), size)
+        self.grow(sample(_SECONDS + "_sum", route=route), seconds)
+        self._class(route, bisect_left(BOUNDS, seconds), 1)
+
+    def count_ready(self, source: str, count: int, size: int) -> None:
+        """So many tiles were sent at once; they took less than the shortest class."""
+        self.grow(sample(_REQUESTS, source=source, route="tile", status=200), count)
+        self.grow(sample(_BYTES, source=source), size)
+        self._class("tile", 0, count)
+
+    def reloaded(self, source: str, outcome: str) -> None:
+        """A source was opened again: ``ok`` or ``failed``."""
+        self.grow(sample(_RELOADS, source=source, outcome=outcome))
+
+    def _class(self, route: str, number: int, much: int) -> None:
+        if route not in self.durations:
+            self.durations[route] = [0] * (len(BOUNDS) + 1)
+        self.durations[route][number] += much
 
     def add(self, other: Counts) -> None:
         """Take in what another has counted."""
-        for name in ("requests", "bytes", "seconds", "reloads", "totals", "gauges"):
-            _sum(getattr(self, name), getattr(other, name))
+        for name, much in other.samples.items():
+            self.grow(name, much)
         for route, classes in other.durations.items():
-            before = self.durations.get(route, [0] * _CLASSES)
-            self.durations[route] = [a + b for a, b in zip(before, classes, strict=True)]
+            for number, much in enumerate(classes):
+                self._class(route, number, much)
+        for name, value in other.gauges.items():
+            self.gauges[name] = self.gauges.get(name, 0) + value
 
-
-def _sum(own: dict[Any, Any], given: dict[Any, Any]) -> None:
-    for key, value in given.items():
-        own[key] = own.get(key, 0) + value
+    def lines(self) -> Iterator[str]:
+        """All of it in the text format of Prometheus, less what each name means."""
+        yield from (f"{name} {value}" for name, value in (self.samples | self.gauges).items())
+        for route, classes in self.durations.items():
+            totals = [*accumulate(classes)]
+            for bound, total in zip((*BOUNDS, "+Inf"), totals, strict=True):
+                yield f"{sample(_SECONDS + '_bucket', route=route, le=bound)} {total}"
+            yield f"{sample(_SECONDS + '_count', route=route)} {totals[-1]}"
 
 
 class Metrics:
-    """What one worker metrics."""
+    """What one worker measures."""
 
     def __init__(self) -> None:
         self.counts = Counts()
         self.count = self.counts.count
         self.ready: Callable[[], dict[str, tuple[int, int]]] = dict
         """Tiles that were sent without a count of their own, and their bytes, by source."""
-        self.counters: dict[str, tuple[str, Callable[[], float]]] = {}
-        self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
-        """Names, with what they mean and what they are now; counters only grow."""
-
-    def reloaded(self, source: str, outcome: str) -> None:
-        """A source was opened again: ``ok`` or ``failed``."""
-        _sum(self.counts.reloads, {(source, outcome): 1})
+        self.watched: dict[str, tuple[str, Callable[[], float]]] = {}
+        """Names, with what they mean and what they are now; those on ``_total`` only grow."""
 
     def now(self) -> Counts:
         """A copy of all that was counted, with the gauges of this moment."""
         found = Counts()
         found.add(self.counts)
         for source, (count, size) in self.ready().items():
-            # These took less than the shortest class.
-            short = [count, *[0] * (_CLASSES - 1)]
-            key = (source, "tile", 200)
-            found.add(Counts({key: count}, {source: size}, {"tile": short}))
-        found.totals = {name: float(value()) for name, (_, value) in self.counters.items()}
-        found.gauges = {name: float(value()) for name, (_, value) in self.gauges.items()}
+            found.count_ready(source, count, size)
+        for name, (_, value) in self.watched.items():
+            kept = found.samples if name.endswith("_total") else found.gauges
+            kept[name] = float(value())
         return found
 
     def text(self, others: Iterable[Counts] = ()) -> bytes:
         """The counts in the text format of Prometheus."""
-        try:
-            from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
-        except ImportError as error:
-            raise MissingExtraError.of("prometheus-client", "server", "/metrics") from error
-        together = self.now()
-        workers = 1
+        together, workers = self.now(), 1
         for one in others:
             together.add(one)
             workers += bool(one.gauges)
-        registry = CollectorRegistry()
-        collector: Any = _Collector(together, self, workers)
-        registry.register(collector)
-        return bytes(generate_latest(registry))
-
-
-@dataclass(frozen=True, slots=True, eq=False)  # registries keep it in a set
-class _Collector:
-    """Counts as prometheus-client wants them."""
-
-    counts: Counts
-    metrics: Metrics
-    workers: int
-
-    def collect(self) -> Iterator[Any]:
-        """The metric families."""
-        from prometheus_client import core  # noqa: PLC0415 - optional
-
-        counts = self.counts
-        requests = core.CounterMetricFamily(
-            "comal_requests", "Requests answered.", labels=("source", "route", "status")
-        )
-        for (source, route, status), count in counts.requests.items():
-            requests.add_metric((source, route, str(status)), count)
-        sent = core.CounterMetricFamily("comal_sent_bytes", "Bytes of bodies.", labels=("source",))
-        for source, size in counts.bytes.items():
-            sent.add_metric((source,), size)
-        reloads = core.CounterMetricFamily(
-            "comal_reloads", "Sources opened again.", labels=("source", "outcome")
-        )
-        for place, count in counts.reloads.items():
-            reloads.add_metric(place, count)
-        yield from (requests, sent, self._histogram(core), reloads)
-        for name, (text, _) in self.metrics.counters.items():
-            yield core.CounterMetricFamily(name, text, value=counts.totals[name])
-        for name, (text, _) in self.metrics.gauges.items():
-            yield core.GaugeMetricFamily(name, text, value=counts.gauges[name])
-        text = "Workers that these counts are of."
-        yield core.GaugeMetricFamily("comal_workers", text, value=self.workers)
-
-    def _histogram(self, core: Any) -> Any:
-        family = core.HistogramMetricFamily(
-            "comal_request_seconds", "Time until the answer was complete.", labels=("route",)
-        )
-        for route, classes in self.counts.durations.items():
-            total, buckets = 0, []
-            for bound, count in zip((*map(str, BOUNDS), "+Inf"), classes, strict=True):
-                total += count
-                buckets.append((bound, total))
-            family.add_metric((route,), buckets, self.counts.seconds.get(route, 0.0))
-        return family
+        together.gauges[_WORKERS] = workers
+        about = _ABOUT | {name: text for name, (text, _) in self.watched.items()}
+        families: dict[str, list[str]] = {name: [] for name in about}
+        for line in together.lines():
+            name = line.partition(" ")[0].partition("{")[0]
+            families[_SECONDS if name.startswith(_SECONDS) else name].append(line)
+        found = []
+        for name, lines in families.items():
+            kind = "counter" if name.endswith("_total") else "gauge"
+            kind = "histogram" if name == _SECONDS else kind
+            found += [f"# HELP {name} {about[name]}", f"# TYPE {name} {kind}", *lines]
+        return "\n".join([*found, ""]).encode()
 
 
 SECONDS = 2.0
 """Between two writings."""
-_PAIRED = ("requests", "reloads")
-"""Tables whose keys are tuples, which JSON has not."""
 
 
 class WorkerCounts:
@@ -176,23 +156,18 @@ class WorkerCounts:
 
     def post(self, counts: Counts) -> None:
         """Write what this worker has counted, in place of what it wrote before."""
-        document: dict[str, Any] = asdict(counts)
-        for name in _PAIRED:
-            document[name] = [[list(key), value] for key, value in document[name].items()]
         part = self.folder / (self._own + ".part")
-        part.write_text(json.dumps(document))
+        part.write_text(json.dumps(asdict(counts)))
         part.replace(self.folder / self._own)
 
     def others(self) -> Iterator[Counts]:
         """What the other workers have written; of those that have ended without gauges."""
         for path in sorted(self.folder.glob("*.json")):
             if path.name != self._own:
-                document = json.loads(path.read_text())
-                for name in _PAIRED:
-                    document[name] = {tuple(key): value for key, value in document[name]}
+                found = Counts(**json.loads(path.read_text()))
                 if not _is_alive(int(path.name.partition("-")[0])):
-                    document["gauges"] = {}
-                yield Counts(**document)
+                    found.gauges = {}
+                yield found
 
 
 def _is_alive(pid: int) -> bool:

@@ -235,12 +235,12 @@ class Mount:
         except Exception as error:
             # Whatever a reader fails with, it is the fault of this source alone.
             if again:
-                self._metrics.reloaded(self.name, "failed")
+                self._metrics.counts.reloaded(self.name, "failed")
                 raise
             self._failed(error)
             raise
         if again:
-            self._metrics.reloaded(self.name, "ok")
+            self._metrics.counts.reloaded(self.name, "ok")
             LOGGER.info("source %s has changed and was opened again", self.name)
         self._version = version
         self.error, self._failures = None, 0

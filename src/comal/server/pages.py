@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from comal.server import ogc
-from comal.server.http import hash_etag
+from comal.server.http import text_etag
 from comal.server.metrics import CONTENT_TYPE, Metrics, WorkerCounts
 from comal.server.mounts import Mount
 from comal.server.requests import Request, Route, handlers
@@ -222,6 +222,6 @@ class ViewerFiles:
         if found is None and asset is not None:
             body, kind = asset.path.read_bytes(), asset.content_type.encode()
             headers = (LOOKED_AT, *(_PAGE if kind.startswith(b"text/html") else ()))
-            content = Content(kind, hash_etag(body), len(body), body=body, headers=headers)
+            content = Content(kind, text_etag(body), len(body), body=body, headers=headers)
             found = self._contents[name] = content
         return found

@@ -56,8 +56,6 @@ class Response:
     blocks: AsyncIterator[bytes] | None = None
     """Where set, the bytes; `length` says how many."""
     length: int | None = None
-    about: Content | None = None
-    """Of what these are the bytes, or of what it says that it has not changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +118,20 @@ def content_response(content: Content, headers: Headers) -> Response:
     412 and 416 have no body yet.
     """
     common: Pairs = [(b"etag", content.etag), *content.headers]
+    is_text = content.etag.startswith(b"W/")
+    if is_text:
+        common.append(VARY_ENCODING)
     if content.modified is not None:
         common.append((b"last-modified", http_date(content.modified)))
     if is_refused(headers, content.etag, content.modified):
         return Response(412, [])
     if is_not_modified(headers, content.etag, content.modified, content.crc):
-        return Response(304, common, about=content)
-    common += [NOSNIFF, (b"accept-ranges", b"bytes"), (b"content-type", content.type)]
+        return Response(304, common)
+    common += [NOSNIFF, (b"content-type", content.type)]
+    if is_text:  # it is sent whole, and perhaps compressed
+        common.append((b"content-length", b"%d" % content.size))
+        return Response(200, common, content.body or b"")
+    common.append((b"accept-ranges", b"bytes"))
     try:
         span = wanted_range(headers, content.etag, content.modified, content.size)
     except ValueError:
@@ -140,9 +145,9 @@ def content_response(content: Content, headers: Headers) -> Response:
         common.append((b"content-range", b"bytes %d-%d/%d" % (first, last - 1, content.size)))
     if content.body is not None:
         body = content.body if span is None else content.body[first:last]
-        return Response(status, common, body, about=content)
+        return Response(status, common, body)
     assert content.read is not None, "content has bytes or a way to them"
-    return Response(status, common, b"", content.read(first, last), last - first, content)
+    return Response(status, common, b"", content.read(first, last), last - first)
 
 
 RETRY_AFTER = (b"retry-after", b"1")

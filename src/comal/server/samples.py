@@ -32,7 +32,7 @@ from comal.server.holdings import (
     rounded,
     visible,
 )
-from comal.server.http import hash_etag
+from comal.server.http import hash_etag, text_etag
 from comal.server.items import PARAMETERS as SELECTING
 from comal.server.items import (
     Selection,
@@ -396,7 +396,7 @@ class SamplesSource(ServedSource):
     ) -> Response:
         """JSON that a thread makes, with a tag, so that pages are asked for conditionally."""
         body = await self.runtime.run(lambda: json_bytes(make(*args)))
-        content = Content(kind, hash_etag(body), len(body), body=body, headers=(LOOKED_AT,))
+        content = Content(kind, text_etag(body), len(body), body=body, headers=(LOOKED_AT,))
         return content_response(content, request.headers)
 
     # -- bytes -------------------------------------------------------------------------------------
