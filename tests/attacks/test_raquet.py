@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import json
-import struct
 import warnings
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from comal import raquet
-from comal.errors import (
-    ComalError,
-    InvalidMetadataError,
-    LimitExceededError,
-    UnsupportedVersionError,
-)
+from comal.errors import ComalError, InvalidMetadataError, LimitExceededError
 from comal.raquet import CODES
 from tests.attacks.test_mutants import JSON
 from tests.attacks.tilereading import commands, held, read_raquet
 from tests.raquet.build import cell
 from tests.raquet.checking.damage import File, nested, packed, pixels, row_of, sound
-from tests.raquet.checking.test_check import TRUTH, band
+from tests.raquet.checking.test_check import TRUTH, band, footer_of, text
 
 MIDDLE = (3, 5, 2)
 
@@ -56,13 +48,6 @@ def with_rows(count: int) -> Callable[[File], None]:
         file.rows += [{"block": cell(MIDDLE), "band_1": blob} for _ in range(count)]
         file.rows.sort(key=lambda row: row["block"])
         file.settings |= {"use_dictionary": ["band_1"], "max_rows_per_page": 20_000}
-
-    return damage
-
-
-def text(value: Any) -> Callable[[File], None]:
-    def damage(file: File) -> None:
-        file.text = value if isinstance(value, str) else json.dumps(value)
 
     return damage
 
@@ -94,15 +79,6 @@ def many_bands(file: File) -> None:
 def long_json(file: File) -> None:
     file.document["custom"] = {"text": "x" * (17 << 20)}
     file.settings["compression"] = "zstd"
-
-
-def footer_of(length: int) -> Callable[[File], None]:
-    """The length of the footer is another one."""
-
-    def damage(file: File) -> None:
-        file.after = lambda data: data[:-8] + struct.pack("<I", length & 0xFFFFFFFF) + b"PAR1"
-
-    return damage
 
 
 def encrypted(file: File) -> None:
@@ -182,59 +158,16 @@ def test_bombs_take_no_memory_and_no_time(name: str, tmp_path: Path) -> None:
             assert set(report.counts) <= set(CODES)
 
 
-@dataclass(frozen=True)
-class Attack:
-    """What is done to a file, and what must come of it."""
-
-    damage: Callable[[File], None]
-    error: type[ComalError] | None = None
-    """What opening raises; None where it opens."""
-    code: str | None = None
-    """What a check reports; None when it raises the same."""
-
-
-ATTACKS: dict[str, Attack] = {
-    "footer longer than the file": Attack(footer_of(1 << 30), InvalidMetadataError),
-    "footer of 4 GiB": Attack(footer_of(0xFFFFFFFF), InvalidMetadataError),
-    "footer of no bytes": Attack(footer_of(0), InvalidMetadataError),
-    "encrypted footer": Attack(encrypted, ComalError),
-    "an unknown generation": Attack(document(version="2.0.0"), UnsupportedVersionError),
-    "metadata that are a list": Attack(text([1, 2]), InvalidMetadataError, "raquet-json"),
-    "half a character in the metadata": Attack(
-        band(description="\ud800"), InvalidMetadataError, "raquet-json"
-    ),
-    "a band that would paint the terminal": Attack(band(description="\x1b[31m")),
-    "a band whose name is half a character": Attack(band(name="\ud800"), InvalidMetadataError),
-    "a band whose name ends a line": Attack(band(name="a\nb"), InvalidMetadataError),
-    "NaN for a zoom": Attack(
-        text('{"version": "0.1.0", "minresolution": NaN}'), InvalidMetadataError
-    ),
-    "a float for a zoom": Attack(document(minresolution=2.5), InvalidMetadataError),
-    "a boolean for a zoom": Attack(document(maxresolution=True), InvalidMetadataError),
-    "2**63 tiles": Attack(document(num_blocks=1 << 63), None, "raquet-num-blocks"),
-    "a negative width": Attack(document(width=-32), None, "raquet-size"),
-    "bounds beyond numbers": Attack(document(bounds=[1e308, 0, 2e308, 1]), InvalidMetadataError),
-    "no compression that is known": Attack(document(compression=["gzip"]), InvalidMetadataError),
-}
-
-
-@pytest.mark.parametrize("name", ATTACKS)
-def test_attacks(name: str, tmp_path: Path) -> None:
-    attack = ATTACKS[name]
+@pytest.mark.parametrize(
+    "damage",
+    [footer_of(1 << 30), encrypted, document(version="2.0.0"), band(description="\x1b[31m")],
+)
+def test_commands_end_as_they_say(damage: Callable[[File], None], tmp_path: Path) -> None:
+    """Whatever a file holds, no bug is reported and nothing paints the terminal."""
     file = sound()
-    attack.damage(file)
-    path = file.write(tmp_path / "attack.parquet")
-    with held():
-        found = read_raquet(path, TRUTH)
-    assert found.wrong == []
-    if attack.error is not None:
-        assert not found.opened
-        assert isinstance(found.errors[0], attack.error)
-    exits = commands(path)
-    assert exits["check"][0] != 0 or attack.error is None
+    damage(file)
+    exits = commands(file.write(tmp_path / "attack.parquet"))
     assert not any("\x1b" in output for _, output in exits.values())
-    if attack.code is not None:
-        assert attack.code in exits["check"][1]
 
 
 _SETTINGS = settings(

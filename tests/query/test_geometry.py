@@ -6,7 +6,7 @@ import json
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ import shapely
 from comal.errors import InvalidInputError, InvalidMetadataError, QueryError
 from comal.geo import wkb
 from comal.grid import bounds, cells
-from comal.query import Budget, Session, select_isolated
+from comal.query import Budget, Session, engine, select_isolated
 
 TEXTS = [
     "POINT (1 2)",
@@ -146,22 +146,8 @@ def tables(shapes: list[Any]) -> dict[str, Any]:
     return {"data": pa.table({"n": ids, "b": pa.array(blobs, pa.binary()), "t": texts})}
 
 
-@pytest.fixture(params=["select", "query"])
-def run(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-    """A query over shapes, in every way in which one runs."""
-    engine = Session()
-
-    def call(query: str, shapes: list[Any], **params: Any) -> Any:
-        if request.param == "select":
-            return engine.select(query, params, tables=tables(shapes))
-        session = Session(tables=tables(shapes))
-        try:
-            return session.query(query, params)
-        finally:
-            session.close()
-
-    yield call
-    engine.close()
+def run(query: str, shapes: list[Any], **params: Any) -> Any:
+    return engine().select(query, params, tables=tables(shapes))
 
 
 CASES: list[tuple[dict[str, Callable[[Any], Any]], list[Any]]] = [
@@ -181,35 +167,30 @@ FORMS = ["b", "t", "ST_GeomFromWKB(b)", "t::GEOMETRY"]
 
 @pytest.mark.parametrize("form", FORMS)
 def test_expressions_are_those_of_shapely(form: str) -> None:
-    engine = Session()
     wrong = []
     for cases, shapes in CASES:
-        query = selected(cases, form)
-        found = engine.select(query, {"other": OTHER.wkb}, tables=tables(shapes))
+        found = run(selected(cases, form), shapes, other=OTHER.wkb)
         for (text, oracle), column in zip(cases.items(), found.columns[1:], strict=True):
             wrong += [
                 (text, str(shape), value, wanted)
                 for shape, value in zip(shapes, column.to_pylist(), strict=True)
                 if not agrees(value, wanted := None if shape is None else oracle(shape))
             ]
-    engine.close()
     assert wrong == []
 
 
-def test_every_engine_gives_the_same(run: Callable[..., Any]) -> None:
-    engine = Session()
+def test_every_engine_gives_the_same() -> None:
     for cases, shapes in CASES:
-        query, values = selected(cases, "b"), {"other": OTHER.wkb}
-        wanted = engine.select(query, values, tables=tables(shapes))
-        assert run(query, shapes, **values).equals(wanted)
-        isolated = select_isolated(
-            query, values, tables=tables(shapes), budget=Budget(cpu=60, wall=60.0)
-        )
-        assert isolated.equals(wanted)
-    engine.close()
+        query, values, held = selected(cases, "b"), {"other": OTHER.wkb}, tables(shapes)
+        wanted = run(query, shapes, **values)
+        session = Session(tables=held)
+        assert session.query(query, values).equals(wanted)
+        session.close()
+        budget = Budget(cpu=60, wall=60.0)
+        assert select_isolated(query, values, tables=held, budget=budget).equals(wanted)
 
 
-def test_arguments_that_are_null(run: Callable[..., Any]) -> None:
+def test_arguments_that_are_null() -> None:
     cases = [*ONE, *OVERLAYS, *POINTS, "ST_Point(NULL, 1)", "ST_DWithin($other, $other, NULL)"]
     (row,) = run(selected(cases, "NULL"), SHAPES[:1], other=OTHER.wkb).to_pylist()
     assert set(row.values()) == {0, None}
@@ -225,24 +206,24 @@ TYPES = {
 }  # fmt: skip
 
 
-def test_types(run: Callable[..., Any]) -> None:
+def test_types() -> None:
     texts = ", ".join(f"typeof({text})" for text in TYPES)
     found = run(f"SELECT {texts} FROM data", SHAPES[:1])
     assert [column[0].as_py() for column in found.columns] == list(TYPES.values())
 
 
-def test_points_and_boxes(run: Callable[..., Any]) -> None:
-    found = run(
+def test_points_and_boxes() -> None:
+    query = (
         "SELECT ST_AsText(ST_Point(n, n + 0.5)) p, ST_MakeEnvelope(n, 0, n + 1, 2) e,"
-        " ST_AsGeoJSON(ST_Point(n, 1)) j FROM data ORDER BY n",
-        SHAPES[:2],
-    ).to_pylist()
-    assert [row["p"] for row in found] == ["POINT (0 0.5)", "POINT (1 1.5)"]
-    assert shapely.from_wkb(found[1]["e"]).equals(shapely.box(1, 0, 2, 2))
-    assert json.loads(found[1]["j"]) == {"type": "Point", "coordinates": [1, 1]}
+        " ST_AsGeoJSON(ST_Point(n, 1)) j FROM data ORDER BY n"
+    )
+    first, second = run(query, SHAPES[:2]).to_pylist()
+    assert [first["p"], second["p"]] == ["POINT (0 0.5)", "POINT (1 1.5)"]
+    assert shapely.from_wkb(second["e"]).equals(shapely.box(1, 0, 2, 2))
+    assert json.loads(second["j"]) == {"type": "Point", "coordinates": [1, 1]}
 
 
-def test_a_cell_is_its_box(run: Callable[..., Any]) -> None:
+def test_a_cell_is_its_box() -> None:
     cell = int(cells(np.array([3]), np.array([7]), np.array([2]))[0])
     box = shapely.box(*(float(edge[0]) for edge in bounds(np.array([cell]))))
     beyond = shapely.box(box.bounds[2] - 1, 10, box.bounds[2] + 9, 60).wkt
@@ -265,10 +246,8 @@ def test_footprints_of_rasters() -> None:
     table = pa.table(
         {"crs": crs, "t": affine, "s": [[3, 100, 200], [2_000, 9_000], [1, 1], [1, 1]]}
     )
-    engine = Session()
     query = "SELECT ST_Footprint(crs, t, s) g, ST_GeometryType(ST_Footprint(crs, t, s)) k FROM data"
-    found = engine.select(query, tables={"data": table}).to_pylist()
-    engine.close()
+    found = engine().select(query, tables={"data": table}).to_pylist()
     assert [row["k"] for row in found] == ["POLYGON", "MULTIPOLYGON", None, None]
     degrees = pyproj.Transformer.from_crs("EPSG:32631", "EPSG:4326", always_xy=True)
     wanted = degrees.transform_bounds(500_000, 4_499_000, 502_000, 4_500_000, densify_pts=200)
@@ -307,26 +286,20 @@ FAULTS: dict[str, type[InvalidInputError]] = {
 
 @pytest.mark.parametrize("text", FAULTS)
 def test_what_cannot_be_used_is_an_error_of_ours(text: str) -> None:
-    engine = Session()
-    try:
-        with pytest.raises(FAULTS[text]) as caught:
-            engine.select(f"SELECT {text} FROM data", tables=tables([SHAPES[5]]))
-        assert "Traceback" not in str(caught.value)
-        assert "INSTALL" not in str(caught.value)
-        # The engine goes on.
-        assert engine.select("SELECT ST_X('POINT (1 2)') AS v").to_pylist() == [{"v": 1.0}]
-    finally:
-        engine.close()
+    with pytest.raises(FAULTS[text]) as caught:
+        run(f"SELECT {text} FROM data", [SHAPES[5]])
+    assert "Traceback" not in str(caught.value)
+    assert "INSTALL" not in str(caught.value)
+    # The engine goes on.
+    assert engine().select("SELECT ST_X('POINT (1 2)') AS v").to_pylist() == [{"v": 1.0}]
 
 
 def test_the_mend_for_an_unknown_function() -> None:
-    engine = Session()
     with pytest.raises(QueryError, match="not there") as caught:
-        engine.select("SELECT ST_Hilbert('POINT (1 1)')")
+        engine().select("SELECT ST_Hilbert('POINT (1 1)')")
     mend, _, _ = (caught.value.hint or "").partition(" lists")
-    names = engine.select(mend).column(0).to_pylist()
+    names = engine().select(mend).column(0).to_pylist()
     assert {"st_area", "st_astext", "quadbin_kring"} <= {name.lower() for name in names}
-    engine.close()
 
 
 def nested(depth: int, order: str, kind: int) -> bytes:
@@ -336,7 +309,6 @@ def nested(depth: int, order: str, kind: int) -> bytes:
 
 def test_geometries_too_deep_for_a_stack() -> None:
     """GEOS recurses: a geometry of a megabyte ended the process."""
-    engine = Session()
     deep: list[Any] = [
         nested(200_000, *how) for how in (("<", 7), (">", 7), ("<", 1007), (">", 3007))
     ]
@@ -344,14 +316,13 @@ def test_geometries_too_deep_for_a_stack() -> None:
     for blob in deep:
         for text in ("ST_Area($g::BLOB)", "ST_AsText($g::BLOB)"):
             with pytest.raises(QueryError):
-                engine.select(f"SELECT {text} AS v", {"g": blob})
+                engine().select(f"SELECT {text} AS v", {"g": blob})
         with pytest.raises(InvalidMetadataError, match="collections"):
             wkb.to_shapely(pa.array([None, blob]))
     text = "GEOMETRYCOLLECTION(" * 200_000 + "POINT (0 0)" + ")" * 200_000
     for call in ("ST_Area($g)", "ST_GeomFromText($g)"):
         with pytest.raises(QueryError):
-            engine.select(f"SELECT {call} AS v", {"g": text})
-    engine.close()
+            engine().select(f"SELECT {call} AS v", {"g": text})
     for column in (pa.array([deep[0]]), pa.array([text])):
         assert np.isnan(wkb.lenient_points_xy(column)).all()
     flat = shapely.GeometryCollection([shapely.GeometryCollection([shapely.Point(0, 0)])] * 900)

@@ -161,6 +161,11 @@ def cut(data: bytes) -> bytes:
     return data[:-40]
 
 
+def footer_of(length: int) -> Damage:
+    """The length of the footer is another one."""
+    return after(lambda data: data[:-8] + length.to_bytes(4, "little") + b"PAR1")
+
+
 def flipped(data: bytes) -> bytes:
     at = data.index(packed(pixels(2))) + 30
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
@@ -197,6 +202,9 @@ GZIP = packed(pixels(1))
 
 ERRORS: dict[str, tuple[str, Damage]] = {
     "the footer is cut": ("raquet-parquet", after(cut)),
+    "the footer is longer than the file": ("raquet-parquet", footer_of(1 << 30)),
+    "the footer has 4 GiB": ("raquet-parquet", footer_of(0xFFFFFFFF)),
+    "the footer has no bytes": ("raquet-parquet", footer_of(0)),
     "a page is damaged": ("raquet-page", after(flipped)),
     "no block": ("raquet-column-missing", without("block")),
     "no metadata column": ("raquet-column-missing", without("metadata")),
@@ -221,6 +229,16 @@ ERRORS: dict[str, tuple[str, Damage]] = {
     "other metadata in the footer": ("raquet-metadata-key", early),
     "no JSON": ("raquet-json", text("{")),
     "nested beyond reason": ("limit-exceeded", deep),
+    "a list": ("raquet-json", text("[1, 2]")),
+    "half a character": ("raquet-json", band(description="\ud800")),
+    "half a character in a name": ("raquet-json", band(name="\ud800")),
+    "a name that ends a line": ("raquet-band-column", band(name="a\nb")),
+    "NaN for a zoom": ("raquet-zooms", text('{"version": "0.1.0", "minresolution": NaN}')),
+    "a float for a zoom": ("raquet-zooms", keys(minresolution=2.5)),
+    "a boolean for a zoom": ("raquet-zooms", keys(maxresolution=True)),
+    "bounds beyond numbers": ("raquet-bounds", keys(bounds=[1e308, 0, 2e308, 1])),
+    "2**63 tiles": ("raquet-num-blocks", keys(num_blocks=1 << 63)),
+    "a compression that is a list": ("raquet-compression", keys(compression=["gzip"])),
     "key twice": ("raquet-json", text('{"version": "0.1.0", "version": "0.1.0"}')),
     "newer generation": ("raquet-version", keys(version="1.0.0")),
     "another grid": ("raquet-grid", keys(tile_matrix_set="GoogleCRS84Quad", version="0.6.0")),
@@ -533,6 +551,10 @@ def test_what_is_no_parquet(tmp_path: Path) -> None:
     path.write_bytes(b"nothing of the kind")
     with pytest.raises(NotThisFormatError):
         raquet.check(path)
+    file = sound()
+    file.after = lambda data: b"PARE" + data[4:-4] + b"PARE"  # encrypted
+    with pytest.raises(NotThisFormatError):
+        raquet.check(file.write(path))
     with pytest.raises(ObjectNotFoundError):
         raquet.check(tmp_path / "absent.parquet")
     pq.write_table(pa.table({"block": pa.array([], pa.uint64())}), path)

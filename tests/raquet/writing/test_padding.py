@@ -194,25 +194,6 @@ def test_pictures_refuse_nodata_beside_alpha(tmp_path: Path, colours: list[str])
     raquet.write(source, tmp_path / "a.parquet", **options)
 
 
-def test_undeclared_nan_and_infinity(tmp_path: Path) -> None:
-    pixels = noise((150, 170), "float32")
-    pixels[:70] = np.nan
-    pixels[100, 100], pixels[101, 30] = np.inf, -np.inf
-    for source in (utm(tmp_path / "a.tif", pixels), on_grid(tmp_path / "b.tif", pixels)):
-        path = source.with_suffix(".parquet")
-        raquet.write(source, path, block_size=32, **LATER)
-        with raquet.open(path) as raster:
-            found = raster.bands[0].statistics
-            assert found is not None
-            assert found.min == pixels[np.isfinite(pixels)].min()
-            assert math.isfinite(found.mean or math.nan)
-            for zoom in raster.zooms:
-                small = raster.read(zoom=zoom, masked=True).data.compressed()
-                assert np.isfinite(small).all()
-                assert not (small == 0).any()
-        assert raquet.check(path, level="full", statistics=True).counts == {}
-
-
 def test_files_of_different_nodata_values_are_not_merged(tmp_path: Path) -> None:
     paths = []
     for own in (7, 9):
