@@ -184,7 +184,7 @@ def test_every_engine_gives_the_same() -> None:
         query, values, held = selected(cases, "b"), {"other": OTHER.wkb}, tables(shapes)
         wanted = run(query, shapes, **values)
         session = Session(tables=held)
-        assert session.query(query, values).equals(wanted)
+        assert session.select(query, values).equals(wanted)
         session.close()
         budget = Budget(cpu=60, wall=60.0)
         assert select_isolated(query, values, tables=held, budget=budget).equals(wanted)

@@ -74,24 +74,25 @@ def test_the_own_error_of_a_function_comes_back() -> None:
 
 
 def test_parse_cuts_the_final_semicolon_and_nothing_else() -> None:
-    assert engine().parse("SELECT 'é;' -- ;\n, \"a;b\" ; -- x;") == "SELECT 'é;' -- ;\n, \"a;b\" "
-    assert engine().parse("SELECT 1") == "SELECT 1"
+    found = engine().parse("SELECT 'é;' -- ;\n, \"a;b\" ; -- x;")
+    assert found.text == "SELECT 'é;' -- ;\n, \"a;b\" "
+    assert engine().parse("SELECT 1").text == "SELECT 1"
 
 
-def test_table_names_are_those_that_the_query_does_not_define() -> None:
-    names = engine().table_names("WITH x AS (SELECT * FROM Data) SELECT * FROM x, l1")
-    assert {name.lower() for name in names} == {"data", "l1"}
+def test_tables_are_those_that_the_query_does_not_define() -> None:
+    found = engine().parse("WITH x AS (SELECT * FROM Data) SELECT * FROM x, l1 WHERE a > $a")
+    assert {name.lower() for name in found.tables} == {"data", "l1"}
 
 
 def test_parameters_are_renamed_outside_of_texts_and_comments() -> None:
     query = "SELECT '$x', \"$y\", $$ $z $$ /* $w */ FROM t WHERE a > $x AND a < $Up -- $v"
-    text, names = engine().renamed(query, "p_")
-    assert names == {"p_x": "x", "p_Up": "Up"}
-    assert text == query.replace("> $x", "> $p_x").replace("< $Up", "< $p_Up")
-    text, names = engine().renamed("SELECT ? + ?, '?'", "q_")
-    assert text == "SELECT $q_1 + $q_2, '?'"
-    assert names == {"q_1": "1", "q_2": "2"}
-    assert engine().renamed("SELECT $1, 'é', $1", "r_")[0] == "SELECT $r_1, 'é', $r_1"
+    found = engine().parse(query, "p_")
+    assert found.parameters == {"p_x": "x", "p_Up": "Up"}
+    assert found.text == query.replace("> $x", "> $p_x").replace("< $Up", "< $p_Up")
+    found = engine().parse("SELECT ? + ?, '?'", "q_")
+    assert found.text == "SELECT $q_1 + $q_2, '?'"
+    assert found.parameters == {"q_1": "1", "q_2": "2"}
+    assert engine().parse("SELECT $1, 'é', $1", "r_").text == "SELECT $r_1, 'é', $r_1"
 
 
 def test_datasets_are_scanned_in_order_and_lazily() -> None:

@@ -26,12 +26,10 @@ def session(**changes: Any) -> Session:
         functions={
             "total": Function(total, None, "BIGINT"),
             "fail": Function(fail, None, "BIGINT"),
+            "twice": "CREATE MACRO twice(a) AS total(a, a), (a, b) AS total(a, a, b, b)",
+            "four_times": "CREATE MACRO four_times (a) AS twice(Twice(a))",
         },
         statements=["CREATE VIEW odd AS SELECT n FROM numbers WHERE n % 2 = 1"],
-        macros=[
-            "CREATE MACRO twice(a) AS total(a, a), (a, b) AS total(a, a, b, b)",
-            "CREATE MACRO four_times (a) AS twice(Twice(a))",
-        ],
         failures=failures,
         hint="the tables are numbers and odd",
         **changes,
@@ -41,11 +39,11 @@ def session(**changes: Any) -> Session:
 def test_views_macros_and_functions_of_any_number_of_arguments() -> None:
     held = session()
     try:
-        assert held.query("SELECT sum(n) s FROM odd").to_pylist() == [{"s": 4}]
-        found = held.query("SELECT twice(n) a, twice(n, $k) b, total(n) c FROM odd", {"k": 5})
+        assert held.select("SELECT sum(n) s FROM odd").to_pylist() == [{"s": 4}]
+        found = held.select("SELECT twice(n) a, twice(n, $k) b, total(n) c FROM odd", {"k": 5})
         assert found.to_pylist() == [{"a": 2, "b": 12, "c": 1}, {"a": 6, "b": 16, "c": 3}]
         with pytest.raises(LimitExceededError):
-            held.query("FROM numbers", max_rows=2)
+            held.select("FROM numbers", max_rows=2)
     finally:
         held.close()
 
@@ -62,8 +60,8 @@ def test_macros_are_made_when_they_are_named(query: str) -> None:
     held = session()
     try:
         for _ in range(2):
-            assert held.query(query)["a"].to_pylist() == [4, 12]
-        assert held.query("SELECT total(n) AS a FROM odd")["a"].to_pylist() == [1, 3]
+            assert held.select(query)["a"].to_pylist() == [4, 12]
+        assert held.select("SELECT total(n) AS a FROM odd")["a"].to_pylist() == [1, 3]
     finally:
         held.close()
 
@@ -72,9 +70,9 @@ def test_a_list_of_functions_is_whole() -> None:
     held = session()
     listed = "SELECT function_name AS f FROM duckdb_functions() WHERE f IN ('four_times', 'fail')"
     try:
-        assert sorted(set(held.query(listed)["f"].to_pylist())) == ["fail", "four_times"]
+        assert sorted(set(held.select(listed)["f"].to_pylist())) == ["fail", "four_times"]
         with pytest.raises(QueryError, match="no_function"):
-            held.query("SELECT no_function(1)")
+            held.select("SELECT no_function(1)")
     finally:
         held.close()
 
@@ -83,10 +81,10 @@ def test_errors_are_ours() -> None:
     held = session()
     try:
         with pytest.raises(InvalidInputError, match="not today"):
-            held.query("SELECT fail(n) FROM numbers")
-        assert held.query("SELECT 1 AS a").to_pylist() == [{"a": 1}]
+            held.select("SELECT fail(n) FROM numbers")
+        assert held.select("SELECT 1 AS a").to_pylist() == [{"a": 1}]
         with pytest.raises(QueryError) as caught:
-            held.query("SELECT * FROM even")
+            held.select("SELECT * FROM even")
         assert caught.value.hint == "the tables are numbers and odd"
     finally:
         held.close()

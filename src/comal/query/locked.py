@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -64,6 +64,17 @@ def _settings(threads: int | None, memory_limit: int | None) -> dict[str, Any]:
     return settings
 
 
+class Parsed(NamedTuple):
+    """One SELECT, ready to stand in parentheses within another query."""
+
+    text: str
+    """Without a final semicolon, and with new names of its parameters."""
+    parameters: dict[str, str]
+    """For each new name the one that the caller used."""
+    tables: frozenset[str]
+    """Those that it names without defining them itself; where DuckDB cannot tell, all its words."""
+
+
 class Session:
     """One locked connection. It belongs to one thread of one process; see `engine`.
 
@@ -72,12 +83,10 @@ class Session:
     tables
         Arrow tables or datasets by name.
     functions
-        Vectorised functions by name.
-    statements
-        What makes views: text of ours alone, with nothing from a file in it.
-    macros
-        What makes macros, each a ``CREATE MACRO name``, of ours as well. They and the functions
+        Vectorised functions by name, and macros as what creates them: text of ours alone. They
         are made when a query first names them, which takes half a millisecond for each.
+    statements
+        What makes views, of ours as well, with nothing from a file in it.
     failures
         Where datasets leave the error that ended a scan.
     hint
@@ -99,9 +108,8 @@ class Session:
         self,
         *,
         tables: Mapping[str, Any] | None = None,
-        functions: Mapping[str, Function] | None = None,
+        functions: Mapping[str, Function | str] | None = None,
         statements: Sequence[str] = (),
-        macros: Sequence[str] = (),
         failures: list[ComalError] | None = None,
         hint: str = "the tables are data and, of a dataset, level0, level1, ...",
         threads: int | None = None,
@@ -120,7 +128,6 @@ class Session:
         self._waiting: dict[str, Function | str] = {
             **sql_functions.named(json=not _ONE_THREAD),
             **{name.lower(): function for name, function in (functions or {}).items()},
-            **{text.split()[2].partition("(")[0].lower(): text for text in macros},
         }
         self._pid = os.getpid()
         _OPEN.add(self)
@@ -128,56 +135,36 @@ class Session:
     def __reduce__(self) -> Any:
         raise TypeError("a session belongs to one thread of one process and cannot be pickled")
 
-    def parse(self, sql: str) -> str:
-        """Check that `sql` is exactly one SELECT; returns it without a final semicolon.
+    def parse(self, sql: str, prefix: str = "") -> Parsed:
+        """Check that `sql` is exactly one SELECT, and make it ready to stand within another query.
 
-        What comes back can stand in parentheses within another query.
+        `prefix` comes before the names of its parameters, so that queries with parameters of the
+        same names can be nested; ``?`` and ``$1`` become named ones too.
 
         Raises
         ------
         QueryError
-            It holds NUL, cannot be parsed, or is something else than one SELECT.
+            It holds NUL, cannot be parsed, is something else than one SELECT, or its parameters
+            cannot be told apart.
         LimitExceededError
             It is longer than the limit `query_bytes`.
         """
-        self._statement(sql)
-        for at in _operators(sql, ";"):
-            return sql[:at]
-        return sql
-
-    def renamed(self, sql: str, prefix: str) -> tuple[str, dict[str, str]]:
-        """The query with `prefix` before the names of its parameters.
-
-        Queries with parameters of the same names can then be nested. ``?`` and ``$1`` become
-        named ones too.
-
-        Returns
-        -------
-        text, names
-            The new text, and for each new name the one that the caller used.
-        """
-        if "$" not in sql and "?" not in sql:
-            return sql, {}
         wanted = self._statement(sql).named_parameters
-        text, found_names = _replaced(sql, lambda name: f"${prefix}{name}")
-        names = {prefix + name: name for name in found_names}
-        found = self._statement(text, trusted=True).named_parameters
-        if set(names.values()) != wanted or found != set(names):
-            raise QueryError("the parameters of the query cannot be told apart", where=_place(sql))
-        return text, names
-
-    def table_names(self, sql: str) -> frozenset[str]:
-        """The tables that `sql`, one SELECT, names without defining them itself.
-
-        Where DuckDB cannot tell, all its words.
-        """
-        self._statement(sql)
-        # DuckDB tells the names of statements without parameters only.
-        text, _ = _replaced(sql, lambda _: "NULL")
-        with _ours(sql), suppress(duckdb.BinderException):
-            return frozenset(self._connection.get_table_names(text))
+        whole = sql[: next(_operators(sql, ";"), len(sql))]
+        text, used = _replaced(whole, lambda name: f"${prefix}{name}")
+        names = {prefix + name: name for name in used}
+        if used:
+            found = self._statement(text, trusted=True).named_parameters
+            if set(used) != wanted or found != set(names):
+                place = _place(sql)
+                raise QueryError("the parameters of the query cannot be told apart", where=place)
+        # DuckDB tells the names of tables of statements without parameters only.
+        plain, _ = _replaced(whole, lambda _: "NULL")
         # It asks for columns of tables that it does not have, such as those of JOIN ... USING.
-        return frozenset(_WORD.findall(sql))
+        tables = frozenset(_WORD.findall(whole))
+        with _ours(sql), suppress(duckdb.BinderException):
+            tables = frozenset(self._connection.get_table_names(plain))
+        return Parsed(text, names, tables)
 
     def select(
         self,
@@ -224,28 +211,14 @@ class Session:
             for name, function in (functions or {}).items():
                 self._define(name, function)
                 stack.callback(self._connection.remove_function, name)
-            return self._run(statement, params, max_rows)
-
-    def query(
-        self, sql: str, params: Mapping[str, Any] | None = None, *, max_rows: int | None = None
-    ) -> Any:
-        """Run one SELECT over what the session holds; parameters and errors as for `select`."""
-        statement = self._statement(sql)
-        self._failures.clear()
-        try:
-            return self._queried(sql, statement, params, max_rows)
-        except QueryError as error:
-            # What a query names in some other way is not in its text, nor is what comes close.
-            if error.fields.get("kind") != "Catalog Error" or not self._waiting:
-                raise
-        self._make(*self._waiting)
-        return self._queried(sql, self._statement(sql), params, max_rows)
-
-    def _queried(
-        self, sql: str, statement: Any, params: Mapping[str, Any] | None, max_rows: int | None
-    ) -> Any:
-        with _ours(sql, self._failures, self._hint):
-            return self._run(statement, params, max_rows)
+            try:
+                return self._run(statement, params, max_rows)
+            except duckdb.CatalogException:
+                # What a query names in some other way is not in its text, nor what comes close.
+                if not self._waiting:
+                    raise
+            self._make(*self._waiting)
+            return self._run(self._statement(sql, trusted=True), params, max_rows)
 
     def _run(self, statement: Any, params: Mapping[str, Any] | None, max_rows: int | None) -> Any:
         """The result of a statement that `_statement` has parsed."""
@@ -430,7 +403,7 @@ def _query_error(sql: str, error: Exception, tables: str | None) -> QueryError:
         # No query here may load what DuckDB proposes.
         what = "the query names a function that is not there"
         hint = "SELECT DISTINCT function_name FROM duckdb_functions() lists what there is"
-    return QueryError(what, where=_place(sql), hint=hint, kind=kind)
+    return QueryError(what, where=_place(sql), hint=hint)
 
 
 def _place(sql: str) -> str:

@@ -20,7 +20,7 @@ from comal.public import guarded_class
 from comal.query import Budget, Function, Session, run_isolated
 from comal.raquet.documents import metadata_json
 from comal.raquet.querying.scanning import Deferred, tile_scans
-from comal.raquet.querying.sqlfunctions import MACROS, functions
+from comal.raquet.querying.sqlfunctions import functions
 from comal.raquet.reading.coverage import bounds_of
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import borrowed
@@ -104,9 +104,8 @@ class RaquetConnection(Closing):
             statements += [f"CREATE VIEW {view} AS FROM {RASTER}_{view}" for view in _VIEWS[:3]]
         self._session = Session(
             tables=tables,
-            functions={**functions(), **_lookups(self._stores)},
+            functions={**functions(), **_TABLE_MACROS, "comal_zoom": _zoom_of(self._stores)},
             statements=statements,
-            macros=[*MACROS, *_TABLE_MACROS],
             failures=failures,
             hint="the tables are " + ", ".join(self.tables),
             threads=threads,
@@ -162,7 +161,7 @@ class RaquetConnection(Closing):
         LimitExceededError
             The text, the result or the memory it takes is too large.
         """
-        return self._session.query(query, {**(params or {}), **named}, max_rows=max_rows)
+        return self._session.select(query, {**(params or {}), **named}, max_rows=max_rows)
 
     def close(self) -> None:
         """Close the connection and what it reads from."""
@@ -379,32 +378,29 @@ def _table_macro(name: str, forms: Sequence[tuple[str, str]]) -> str:
     return f"CREATE MACRO {name}" + ",".join(made)
 
 
-_TABLE_MACROS = (
-    _table_macro("read_raquet", _FORMS_OF_AREA),
-    _table_macro("ST_Raster", _FORMS_OF_AREA),
-    _table_macro("read_raquet_at", _FORMS_OF_PLACE),
-    _table_macro("ST_RasterAt", _FORMS_OF_PLACE),
-    "CREATE MACRO read_raquet_metadata(f) AS TABLE FROM query_table(f || '_metadata')",
-)
+_TABLE_MACROS = {
+    **{name: _table_macro(name, _FORMS_OF_AREA) for name in ("read_raquet", "st_raster")},
+    **{name: _table_macro(name, _FORMS_OF_PLACE) for name in ("read_raquet_at", "st_rasterat")},
+    "read_raquet_metadata": (
+        "CREATE MACRO read_raquet_metadata(f) AS TABLE FROM query_table(f || '_metadata')"
+    ),
+}
 """Functions of duckdb-raquet that give rows; `f` is the name of a data set, not of a file."""
 
 
-def _lookups(stores: Mapping[str, TileStore]) -> dict[str, Function]:
-    """What macros ask of data sets by name, and DuckDB can then fold into constants."""
+def _zoom_of(stores: Mapping[str, TileStore]) -> Function:
+    """What macros ask of data sets by name, and DuckDB can then fold into a constant."""
 
     def zoom(*columns: Any) -> Any:
         found = []
         wanted = columns[1].to_pylist() if len(columns) > 1 else [None] * len(columns[0])
         for name, number in zip(columns[0].to_pylist(), wanted, strict=True):
-            metadata = _named(name, stores).metadata
-            high = metadata.max_zoom
-            found.append(high if number is None else max(metadata.min_zoom, min(high, int(number))))
+            if name not in stores:
+                raise InvalidInputError(
+                    "no such data set", found=shown(name), expected=", ".join(stores)
+                )
+            low, high = stores[name].metadata.min_zoom, stores[name].metadata.max_zoom
+            found.append(high if number is None else max(low, min(high, int(number))))
         return pa.array(found, pa.int32())
 
-    return {"comal_zoom": Function(zoom, None, "INTEGER")}
-
-
-def _named(name: Any, stores: Mapping[str, TileStore]) -> TileStore:
-    if name not in stores:
-        raise InvalidInputError("no such data set", found=shown(name), expected=", ".join(stores))
-    return stores[name]
+    return Function(zoom, None, "INTEGER")

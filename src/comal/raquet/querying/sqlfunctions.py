@@ -544,13 +544,13 @@ _DOCUMENTS: dict[str, tuple[Callable[..., Any], Any]] = {
     "st_band": (band_number, pa.int32()),
     "raquet_parse_metadata": (parsed, DOCUMENT),
 }
-MACROS = tuple(function.macro() for function in _TILES)
-"""What makes the macros for values; those for tables are in `comal.raquet.querying.session`."""
 
 
-def functions() -> dict[str, Function]:
-    """Functions by the name under which DuckDB has them; those of ``comal_`` are for macros."""
-    found = {function.inner: function.function() for function in _TILES}
+def functions() -> dict[str, Function | str]:
+    """Functions, and the macros that lead to those of ``comal_``, by small name."""
+    found: dict[str, Function | str] = {}
+    for function in _TILES:
+        found |= {function.inner: function.function(), function.name.lower(): function.macro()}
     for name, (call, kind) in _DOCUMENTS.items():
         found[name] = Function(vectorised(call, kind), None, _sql_type(kind))
     found["comal_region_merge"] = Function(region_merge, None, _sql_type(SUMMARY))

@@ -272,11 +272,9 @@ class Compiler:
 
     def _query(self, below: View, stage: Sql) -> str:
         engine = query.engine()
-        text = engine.parse(stage.text)
-        names = {name.lower() for name in engine.table_names(text)}
-        text, params = engine.renamed(text, f"comal_s{len(self.params)}_")
+        own = engine.parse(stage.text, f"comal_s{len(self.params)}_")
         given = dict(stage.params)
-        for new, old in params.items():
+        for new, old in own.parameters.items():
             if old not in given:
                 raise QueryError(
                     "a parameter of the query has no value",
@@ -285,8 +283,8 @@ class Compiler:
                     hint="pass params={name: value} for $name, or a list for ? and $1",
                 )
             self.params[new] = given[old]
-        tables = self._named_tables(below, names)
-        return f"WITH {tables} SELECT * FROM (\n{text}\n) AS q"
+        tables = self._named_tables(below, {name.lower() for name in own.tables})
+        return f"WITH {tables} SELECT * FROM (\n{own.text}\n) AS q"
 
     def _named_tables(self, below: View, names: set[str]) -> str:
         tables = {"data": self.view(below), "level0": "SELECT * FROM data"}
