@@ -23,7 +23,8 @@ from comal.errors import InvalidInputError, ObjectChangedError, StorageError
 from comal.server import mounts
 from comal.server.mounts import suggested_name
 from comal.server.responses import Refusal
-from comal.server.runtime import ConcurrencyLimit, SingleFlight
+from comal.server.runtime import ConcurrencyLimit, Runtime, SingleFlight
+from comal.server.settings import RequestLimits, Settings
 from tests.server.asking import ask, reply_of, scope_of
 from tests.server.making import PNG
 
@@ -480,13 +481,18 @@ def test_metrics_are_what_prometheus_reads(app: Any) -> None:
 
 
 def test_cache_is_bounded() -> None:
-    from comal.server.runtime import AnswerCache
+    runtime = Runtime(Settings(limits=RequestLimits(cache_bytes=100_000)))
 
-    cache = AnswerCache(100_000)
-    for number in range(1000):
-        cache.put(number, b"x", 1000)
-    assert cache.size <= 100_000
-    assert cache.get(999) == b"x"
-    assert cache.get(0) is None
-    cache.put("large", b"x", 50_000)
-    assert cache.get("large") is None
+    async def fill() -> None:
+        async def work(size: int) -> bytes:
+            return b"x" * size
+
+        for number in range(1000):
+            await runtime.once(number, lambda: work(1000))
+        await runtime.once("large", lambda: work(50_000))
+
+    asyncio.run(fill())
+    assert runtime.cache.size <= 100_000
+    assert runtime.cache.get(999) == b"x" * 1000
+    assert runtime.cache.get(0) is None
+    assert runtime.cache.get("large") is None

@@ -46,7 +46,6 @@ _PREFLIGHT = (
     (b"access-control-max-age", b"86400"),
 )
 _EXPOSED = (b"access-control-expose-headers", b"*")
-_BARE = {412: "precondition-failed", 416: "range-not-satisfiable"}
 _GONE = Refusal(499, "client-gone", "the client went away")
 
 
@@ -78,14 +77,14 @@ class Application:
         self._watch()
 
     def _watch(self) -> None:
-        cache, mounts = self.runtime.cache, self.mounts.values()
+        runtime, mounts = self.runtime, self.mounts.values()
         watched: dict[str, tuple[str, Callable[[], float]]] = {
-            "cache_hits_total": ("Results found in the cache.", lambda: cache.hits),
-            "cache_misses_total": ("Results not found in the cache.", lambda: cache.misses),
+            "cache_hits_total": ("Results found in the cache.", lambda: runtime.hits),
+            "cache_misses_total": ("Results not found in the cache.", lambda: runtime.misses),
             "requests_in_flight": ("Requests that are worked on.", lambda: self.gate.active),
             "requests_waiting": ("Requests that wait.", lambda: self.gate.waiting),
             "streams_in_flight": ("Long bodies that are sent.", lambda: self.streams.active),
-            "cache_bytes": ("Bytes of rendered results kept.", lambda: cache.size),
+            "cache_bytes": ("Bytes of rendered results kept.", lambda: runtime.cache.size),
             "hot_bytes": ("Bytes of tiles kept ready.", lambda: self.plain.ready.size),
             "sources_failed": (
                 "Sources that cannot be opened.",
@@ -144,7 +143,6 @@ class Application:
         client = Client(partial(_gone, receive))
         try:
             answer = await self._answered(scope, headers, record, client)
-            answer = _with_problem(answer, record.id)
             if record.route not in {"tile", "data", "preview"}:
                 answer = await compressed(answer, headers, self.runtime)
         except Exception as error:  # noqa: BLE001 - whatever happens, the client gets an answer
@@ -278,14 +276,6 @@ class Application:
         if self.settings.cors and b"access-control-request-method" in headers:
             pairs += _PREFLIGHT
         return Response(204, pairs)
-
-
-def _with_problem(answer: Response, request_id: str) -> Response:
-    """An answer, with the problem document where it says no more than that it refuses."""
-    code = _BARE.get(answer.status)
-    if code is None or answer.body:
-        return answer
-    return problem_response(Refusal(answer.status, code, None, tuple(answer.headers)), request_id)
 
 
 async def _gone(receive: Receive) -> None:

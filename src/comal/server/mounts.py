@@ -17,6 +17,7 @@ from importlib import import_module
 from itertools import chain, count
 from typing import Any
 
+from comal import raquet, taco, tapalcatl, tortilla
 from comal.errors import (
     ComalError,
     InvalidInputError,
@@ -270,23 +271,25 @@ _MODULES = {
     "raquet": "rasters",
     "tapalcatl": "tilesets",
 }
-"""For each format, and each room of readers, the module with ``serve`` and ``serve_reader``."""
+"""For each format, and each room of readers, the module with ``serve``."""
 
 
 def open_place(
     name: str, title: str, place: SourceConfig, runtime: Runtime, version: str
 ) -> ServedSource:
     """The source at a place, opened by the reader of its format."""
+    if isinstance(place.reader, ServedSource):
+        return place.reader
     if place.href is None:
-        return _of_reader(name, place.reader, runtime)
-    named = name, title, place.href
-    served: ServedSource
-    if place.options is not None:
-        tiles = _module("tilesets")
-        served = tiles.serve(*named, "tapalcatl", runtime, version, place.options)
+        kind, reader, title = _room_of(place.reader, name), place.reader, ""
+    elif place.options is not None:
+        kind = "tapalcatl"
+        reader = tapalcatl.open(place.href, config=runtime.storage, **place.options)
     else:
-        found = format_of(place.href, runtime.storage)
-        served = _module(_MODULES[found]).serve(*named, found, runtime, version)
+        kind = format_of(place.href, runtime.storage)
+        reader = _reader(place.href, kind, runtime.storage)
+    module = import_module(f"comal.server.{_MODULES[kind]}")
+    served: ServedSource = module.serve(name, title, reader, kind, runtime, version)
     return served
 
 
@@ -298,16 +301,20 @@ def format_of(href: str, config: StorageConfig | None = None) -> str:
         return recognise(source).format.name
 
 
-def _of_reader(name: str, reader: Any, runtime: Runtime) -> ServedSource:
-    if isinstance(reader, ServedSource):
-        return reader
+def _reader(href: str, kind: str, config: StorageConfig) -> Any:
+    if kind == "taco":
+        return taco.load(href, config=config)
+    if kind == "raquet":
+        return raquet.open(href, config=config)
+    if kind == "tapalcatl":
+        return tapalcatl.open(href, config=config)
+    return tortilla.open(href, siblings=".part." in href, config=config)
+
+
+def _room_of(reader: Any, name: str) -> str:
+    """The room that a reader comes from."""
     for kind in type(reader).__mro__:
         package, room, *_ = f"{kind.__module__}.".split(".")
         if package == "comal" and room in _MODULES:
-            served: ServedSource = _module(_MODULES[room]).serve_reader(name, reader, runtime)
-            return served
+            return room
     raise no_source(reader, name)
-
-
-def _module(name: str) -> Any:
-    return import_module(f"comal.server.{name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cache
 from typing import Any, ClassVar, Final
 
 from comal.server import ogc
@@ -27,7 +27,7 @@ from comal.server.responses import (
     refusal_of,
 )
 from comal.server.runtime import Runtime
-from comal.site.writing import PAGE, Asset, viewer_files
+from comal.site.writing import PAGE, viewer_files
 
 _LISTED = 10.0
 """Seconds that a list waits for sources to be opened."""
@@ -48,7 +48,6 @@ class Pages:
         self._mounts = mounts
         self._runtime = runtime
         self._metrics = metrics
-        self._viewer = ViewerFiles()
 
     async def answer(self, request: Request) -> Response:
         """The answer to a request whose first segment names no source."""
@@ -72,7 +71,7 @@ class Pages:
         if not self._runtime.settings.viewer:
             raise not_found()
         wanted = name or "/".join(request.segments[1:])
-        content = await self._run(self._viewer.content, wanted)
+        content = (await self._run(_viewer)).get(wanted)
         if content is None:
             raise not_found()
         answer = content_response(content, request.headers)
@@ -206,22 +205,12 @@ _PAGE = (
 )
 
 
-class ViewerFiles:
-    """Files of the viewer by name, read when they are first asked for."""
-
-    def __init__(self) -> None:
-        self._contents: dict[str, Content] = {}
-
-    @cached_property
-    def _listed(self) -> Mapping[str, Asset]:
-        return viewer_files()
-
-    def content(self, name: str) -> Content | None:
-        """One file, None when the viewer has none of that name."""
-        found, asset = self._contents.get(name), self._listed.get(name)
-        if found is None and asset is not None:
-            body, kind = asset.path.read_bytes(), asset.content_type.encode()
-            headers = (LOOKED_AT, *(_PAGE if kind.startswith(b"text/html") else ()))
-            content = Content(kind, text_etag(body), len(body), body=body, headers=headers)
-            found = self._contents[name] = content
-        return found
+@cache
+def _viewer() -> dict[str, Content]:
+    """Files of the viewer by name."""
+    found = {}
+    for name, asset in viewer_files().items():
+        body, kind = asset.path.read_bytes(), asset.content_type.encode()
+        headers = (LOOKED_AT, *(_PAGE if kind.startswith(b"text/html") else ()))
+        found[name] = Content(kind, text_etag(body), len(body), body=body, headers=headers)
+    return found

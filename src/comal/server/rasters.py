@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from isal.isal_zlib import crc32
 
-from comal import raquet
 from comal.errors import ComalError, InvalidInputError, NotThisFormatError, shown
 from comal.geo import boxes
 from comal.geo.boxes import validate_bbox
@@ -44,7 +43,7 @@ from comal.server.responses import (
     not_found,
 )
 from comal.server.runtime import Runtime, check_wanted
-from comal.server.sources import LOOK, TILES, ServedSource, only, tile_meets
+from comal.server.sources import LOOK, TILES, ServedSource, file_name, only, tile_meets
 
 EXTENSIONS = ("png", "webp", "jpg", "npy")
 _RGB = ("red", "green", "blue")
@@ -56,19 +55,12 @@ _MOST_STEPS = 2_000
 
 
 def serve(
-    name: str, title: str, href: str, kind: str, runtime: Runtime, version: str
+    name: str, title: str, reader: Any, kind: str, runtime: Runtime, version: str
 ) -> RasterSource:
-    """The file at `href`."""
-    del kind
-    file = raquet.open(href, config=runtime.storage)
-    return RasterSource(name, title, file, runtime, version)
-
-
-def serve_reader(name: str, reader: Any, runtime: Runtime) -> RasterSource:
-    """A `RaquetFile` that is open already."""
+    """A RaQuet file."""
     if not isinstance(reader, RaquetFile):
-        raise NotThisFormatError("not a reader of rasters", found=type(reader).__name__)
-    return RasterSource(name, reader.href.rpartition("/")[2], reader, runtime, "")
+        raise NotThisFormatError("not a reader of rasters", where=kind, found=type(reader).__name__)
+    return RasterSource(name, title or file_name(reader.href), reader, runtime, version)
 
 
 class RasterSource(ServedSource):
@@ -243,10 +235,11 @@ class RasterSource(ServedSource):
             address = parse_address(*parts[1:])
         except Refusal:
             return None
-        key = self._key(address, address.ext, self._usual)
-        # Only hits are counted here: who misses asks again on the long way.
-        body = self.runtime.cache.get(key) if key in self.runtime.cache else None
-        return None if body is None else self._drawn(body, address.ext, headers)
+        body = self.runtime.cache.get(self._key(address, address.ext, self._usual))
+        if body is None:
+            return None
+        self.runtime.hits += 1
+        return self._drawn(body, address.ext, headers)
 
     def _key(self, address: Address, ext: str, params: RenderOptions) -> tuple[Any, ...]:
         return self.name, self.version, address, ext, params

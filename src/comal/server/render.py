@@ -135,11 +135,6 @@ def _maps() -> Any:
     return cmap
 
 
-def colormap_names() -> list[str]:
-    """Every name, in order."""
-    return sorted(_maps().list())
-
-
 @lru_cache(maxsize=64)
 def colormap_table(name: str) -> Bytes:
     """RGBA of the 256 values of a colour map, shape (256, 4)."""
@@ -168,7 +163,7 @@ def _with_alpha(colour: Any) -> tuple[int, int, int, int]:
 def colormap_list() -> dict[str, Any]:
     """Every colour map with 16 of its colours, for people to choose from."""
     found = []
-    for name in colormap_names():
+    for name in sorted(_maps().list()):
         try:
             table = colormap_table(name)
         except InvalidInputError:

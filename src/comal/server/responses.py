@@ -113,10 +113,7 @@ def _finite(value: Any) -> Any:
 
 
 def content_response(content: Content, headers: Headers) -> Response:
-    """The answer to a GET for `content`: whole, in part, or that nothing has changed.
-
-    412 and 416 have no body yet.
-    """
+    """The answer to a GET for `content`: whole, in part, or that nothing has changed."""
     common: Pairs = [(b"etag", content.etag), *content.headers]
     is_text = content.etag.startswith(b"W/")
     if is_text:
@@ -124,7 +121,7 @@ def content_response(content: Content, headers: Headers) -> Response:
     if content.modified is not None:
         common.append((b"last-modified", http_date(content.modified)))
     if is_refused(headers, content.etag, content.modified):
-        return Response(412, [])
+        raise Refusal(412, "precondition-failed")
     if is_not_modified(headers, content.etag, content.modified, content.crc):
         return Response(304, common)
     common += [NOSNIFF, (b"content-type", content.type)]
@@ -135,8 +132,8 @@ def content_response(content: Content, headers: Headers) -> Response:
     try:
         span = wanted_range(headers, content.etag, content.modified, content.size)
     except ValueError:
-        # Nothing of the object itself is sent, so its type does not matter.
-        return Response(416, [(b"content-range", b"bytes */%d" % content.size)])
+        size = (b"content-range", b"bytes */%d" % content.size)
+        raise Refusal(416, "range-not-satisfiable", None, (size,)) from None
     first, last = span or (0, content.size)
     common.append((b"content-length", b"%d" % (last - first)))
     status = 200

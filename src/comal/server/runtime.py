@@ -19,6 +19,9 @@ from comal.storage import StorageConfig
 _OPENING = 16
 """Threads that open sources."""
 
+_OVERHEAD = 400
+"""About what a key and an entry take beside their bytes."""
+
 _given_up: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar(
     "given_up", default=None
 )
@@ -41,7 +44,9 @@ class Runtime:
         self.storage = StorageConfig(untrusted=True)
         if settings.linked_origins is not None:
             self.storage = replace(self.storage, linked_origins=settings.linked_origins)
-        self.cache = AnswerCache(settings.limits.cache_bytes)
+        self.cache: ByteCache[Hashable, bytes] = ByteCache(settings.limits.cache_bytes)
+        """Answers by what was asked."""
+        self.hits = self.misses = 0
         self.single_flight = SingleFlight()
         self._pools: dict[str, ThreadPoolExecutor] = {}
         self._pid = 0
@@ -75,13 +80,17 @@ class Runtime:
 
     async def once(self, key: Hashable, work: Callable[[], Awaitable[bytes]]) -> bytes:
         """Bytes that were kept under this key, or that `work` makes, once for all who wait."""
-        kept: bytes | None = self.cache.get(key)
+        kept = self.cache.get(key)
         if kept is not None:
+            self.hits += 1
             return kept
+        self.misses += 1
 
         async def made() -> bytes:
             data = await work()
-            self.cache.put(key, data, len(data))
+            size = len(data) + _OVERHEAD
+            if size <= self.cache.budget // 8:  # no single one throws out most of them
+                self.cache.put(key, data, size)
             return data
 
         return await self.single_flight.run(key, made)
@@ -228,31 +237,3 @@ class Client:
 
 async def _coroutine(work: Callable[[], Awaitable[T]]) -> T:
     return await work()
-
-
-_OVERHEAD = 400
-"""About what a key and an entry take beside their bytes."""
-
-
-class AnswerCache(ByteCache[Hashable, Any]):
-    """Answers by what was asked, none above an eighth of the budget; 0 keeps nothing."""
-
-    def __init__(self, budget: int) -> None:
-        super().__init__(budget)
-        self.hits = 0
-        self.misses = 0
-
-    def get(self, key: Hashable) -> Any:
-        """The value, or None; which of them is counted."""
-        found = super().get(key)
-        if found is None:
-            self.misses += 1
-        else:
-            self.hits += 1
-        return found
-
-    def put(self, key: Hashable, value: Any, size: int) -> None:
-        """Keep a value of `size` bytes."""
-        size += _OVERHEAD
-        if size <= self.budget // 8:
-            super().put(key, value, size)

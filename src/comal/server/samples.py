@@ -11,7 +11,7 @@ import numpy.typing as npt  # noqa: TC002
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal import raster, taco, tortilla
+from comal import raster
 from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
@@ -60,7 +60,7 @@ from comal.server.responses import (
     not_found,
 )
 from comal.server.runtime import Runtime
-from comal.server.sources import ServedSource, only, short_text
+from comal.server.sources import ServedSource, file_name, only, short_text
 from comal.taco.reading.dataset import TacoDataset
 from comal.tortilla.frame import TortillaFrame
 
@@ -81,26 +81,16 @@ _SPDX = re.compile(r"[A-Za-z0-9.+-]{1,64}")
 
 
 def serve(
-    name: str, title: str, href: str, kind: str, runtime: Runtime, version: str
+    name: str, title: str, reader: Any, kind: str, runtime: Runtime, version: str
 ) -> SamplesSource:
-    """The archive at `href`."""
-    reader: TacoDataset | TortillaFrame
-    if kind == "taco":
-        reader = taco.load(href, config=runtime.storage)
-    else:
-        reader = tortilla.open(href, siblings=".part." in href, config=runtime.storage)
-    return SamplesSource(name, title, Holdings(reader, kind), runtime, version)
-
-
-def serve_reader(name: str, reader: Any, runtime: Runtime) -> SamplesSource:
-    """A `TacoDataset` or a `TortillaFrame` that is open already."""
+    """An archive of samples."""
     if isinstance(reader, TacoDataset):
-        href, kind = reader.location, "taco"
+        href = reader.location
     elif isinstance(reader, TortillaFrame):
-        href, kind = reader.files[0], "tortilla"
+        href = reader.files[0]
     else:
-        raise NotThisFormatError("not a reader of samples", found=type(reader).__name__)
-    return SamplesSource(name, href.rpartition("/")[2], Holdings(reader, kind), runtime, "")
+        raise NotThisFormatError("not a reader of samples", where=kind, found=type(reader).__name__)
+    return SamplesSource(name, title or file_name(href), Holdings(reader, kind), runtime, version)
 
 
 class SamplesSource(ServedSource):

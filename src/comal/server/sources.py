@@ -136,6 +136,11 @@ def short_text(value: Any) -> str | None:
     return value[:_MOST_TEXT] if isinstance(value, str) and value else None
 
 
+def file_name(href: str) -> str:
+    """The last part of an address."""
+    return href.rpartition("/")[2]
+
+
 def only(rest: Sequence[str], count: int) -> Sequence[str]:
     """The segments, when there are exactly so many."""
     if len(rest) != count:

@@ -10,7 +10,7 @@ connection, the cache of the answer's length, cookies, or what pages of this ori
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 
 from isal.isal_zlib import crc32
 
-from comal import tapalcatl
 from comal.errors import ComalError, InvalidMetadataError, NotThisFormatError
 from comal.limits import KIB
 from comal.server.http import (
@@ -45,7 +44,7 @@ from comal.server.responses import (
     not_found,
 )
 from comal.server.runtime import Runtime
-from comal.server.sources import TILES, ServedSource, middle_tile, short_text, tile_meets
+from comal.server.sources import TILES, ServedSource, file_name, middle_tile, short_text, tile_meets
 from comal.storage import parse_href
 from comal.tapalcatl import spec
 from comal.tapalcatl.reading.tile import StoredTile, gunzipped
@@ -61,25 +60,12 @@ _DEEPEST = 24
 
 
 def serve(
-    name: str,
-    title: str,
-    href: str,
-    kind: str,
-    runtime: Runtime,
-    version: str,
-    options: Mapping[str, Any] | None = None,
+    name: str, title: str, reader: Any, kind: str, runtime: Runtime, version: str
 ) -> TilesetSource:
-    """The tileset at `href`; `options` are those of `comal.tapalcatl.open`."""
-    del kind
-    tiles = tapalcatl.open(href, config=runtime.storage, **(options or {}))
-    return TilesetSource(name, title, tiles, runtime, version)
-
-
-def serve_reader(name: str, reader: Any, runtime: Runtime) -> TilesetSource:
-    """A `TileSet` that is open already."""
+    """A tileset."""
     if not isinstance(reader, TileSet):
-        raise NotThisFormatError("not a reader of tiles", found=type(reader).__name__)
-    return TilesetSource(name, reader.href.rpartition("/")[2], reader, runtime, "")
+        raise NotThisFormatError("not a reader of tiles", where=kind, found=type(reader).__name__)
+    return TilesetSource(name, title or file_name(reader.href), reader, runtime, version)
 
 
 class TilesetSource(ServedSource):
@@ -422,7 +408,7 @@ def _plain(tile: StoredTile, plan: ArchiveHeaders, headers: Headers) -> Response
     pairs = [(b"etag", etag), *plan.pairs]
     modified = moment_of(tile)
     if is_refused(headers, etag, modified):
-        return Response(412, [])
+        raise Refusal(412, "precondition-failed")
     if modified is not None:
         pairs.append((b"last-modified", http_date(modified)))
     if is_not_modified(headers, etag, modified, tile.crc):
