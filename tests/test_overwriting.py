@@ -162,7 +162,6 @@ WRITERS: dict[str, Writer] = {
     "tortilla.pack_folder": writer(tortilla.pack_folder, "files", "o.tortilla", ""),
     "tortilla.compile": writer(tortilla.compile, "a.tortilla", "o.tortilla"),
     "tortilla.compact": writer(tortilla.compact, "a.tortilla", "o.tortilla", ""),
-    "tortilla.join": writer(tortilla.join, "a.tortilla", "o.tortilla"),
     "raquet.write": writer(raquet.write, "dem.tif", "o.parquet"),
     "raquet.merge": writer(raquet.merge, "dem.parquet", "o.parquet"),
     "raquet.partition": writer(raquet.partition, "dem.parquet", "o"),

@@ -105,6 +105,7 @@ def parameters() -> set[str]:
             for one in callables:
                 try:
                     found |= set(inspect.signature(one).parameters)
+                    found |= set(getattr(getattr(one, "takes", None), "__dataclass_fields__", ()))
                 except (TypeError, ValueError):
                     continue
     return found | set(inspect.signature(StorageConfig).parameters)

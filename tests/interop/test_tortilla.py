@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from comal import tortilla
-from comal.tortilla import Sample, append, compact, create, delete, edit, join
+from comal.tortilla import Sample, append, compact, create, delete, edit
 from tests.interop.environments import drive
 from tests.raster.rasters import write
 from tests.support import digests
@@ -76,9 +76,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
     found["flat"] = Written(made.paths, leaves, columns)
     parts = create(samples, root / "parts.tortilla", chunk_rows=5)
     found["parts"] = Written(parts.paths, leaves, columns)
-    zero = tortilla.compile(made, root / "zero.tortilla", chunk_rows=5, first_part=0)
-    found["split"] = Written(zero.paths, leaves, columns)
-    found["join"] = Written(join(parts.paths, root / "join.tortilla").paths, leaves, columns)
+    again = tortilla.compile(made, root / "again.tortilla", chunk_rows=5)
+    found["split"] = Written(again.paths, leaves, columns)
+    joined = tortilla.compile(parts.paths, root / "join.tortilla")
+    found["join"] = Written(joined.paths, leaves, columns)
     samples, deep = nested(root)
     made = create(samples, root / "nested.tortilla")
     starts = [1_600_000_000 + n for n in range(4)]

@@ -139,7 +139,7 @@ def _tortilla(tree: Tree, path: Path, **how: Any) -> list[Path]:
 def _parts_of_tortilla(tree: Tree, path: Path, size: int) -> list[Path]:
     """They join to the same bytes."""
     parts = _tortilla(tree, path, chunk_size=size)
-    joined = tortilla.join(parts, path.with_name("joined.tortilla")).path
+    joined = tortilla.compile(parts, path.with_name("joined.tortilla")).path
     assert joined.read_bytes() == path.with_name("a.tortilla").read_bytes()
     return parts
 

@@ -42,19 +42,8 @@ def group() -> None:
 _cut_options = together(
     option("--size", "Bytes of items in a part: 4GB.", metavar="SIZE", to="chunk_size"),
     whole("--rows", "Items in a part.", 1, to="chunk_rows"),
-    option("--by", "A part for each value.", metavar="COLUMN", to="chunk_by"),
-    flag("--from-zero", "Number the parts from 0000, as published sets are, not from 0001."),
 )
 """Where a set is cut into parts."""
-
-
-_peer_names = flag("--peer-names", "Write rai:ele for rai:elevation, as published files have it.")
-
-
-def _cut_of(**options: Any) -> dict[str, Any]:
-    """The keyword arguments that the options stand for."""
-    first = 0 if options.pop("from_zero") else 1
-    return {**options, "first_part": first}
 
 
 def _report(made: tortilla.Created, style: Style, placed_by: Sequence[str] = ()) -> None:
@@ -81,7 +70,6 @@ def _report(made: tortilla.Created, style: Style, placed_by: Sequence[str] = ())
 @option("--pattern", "Names to pack, such as '*.tif'; repeatable.", multiple=True)
 @options.no_stac
 @flag("--allow-ids", "Keep ids that are not portable: a?b, CON, two that differ in case.")
-@_peer_names
 @_cut_options
 @options.writing
 def create(
@@ -99,9 +87,7 @@ def create(
     """
     with working(f"packing {directory}", style) as progress:
         names = list(pattern) or "*"
-        made = tortilla.pack_folder(
-            directory, output, pattern=names, progress=progress, **_cut_of(**more)
-        )
+        made = tortilla.pack_folder(directory, output, pattern=names, progress=progress, **more)
     _report(made, style)
 
 
@@ -166,7 +152,6 @@ def edit(style: Style, /, file: str, *, rename: tuple[tuple[str, str], ...], **n
 @whole("--head", "At most the first N of them.", 1, metavar="N")
 @flag("--siblings", "X is one part of a set; take all of it.")
 @flag("--allow-ids", "Keep ids that no file system could hold.")
-@_peer_names
 @_cut_options
 @options.writing
 def compile_(style: Style, /, source: str, output: str, *, siblings: bool, **more: Any) -> None:
@@ -190,7 +175,7 @@ def compile_(style: Style, /, source: str, output: str, *, siblings: bool, **mor
     filters = {name: more.pop(name) for name in _FILTERS}
     frame = _filtered(source, tortilla.open(source, siblings=siblings), **filters)
     with working(f"writing {output}", style) as progress:
-        made = tortilla.compile(frame, output, progress=progress, **_cut_of(**more))
+        made = tortilla.compile(frame, output, progress=progress, **more)
     _report(made, style, frame.placed_by)
 
 
@@ -252,9 +237,9 @@ def join(style: Style, /, files: tuple[str, ...], output: str, **named: Any) -> 
     $ comal tortilla join scenes.0001.part.tortilla -o scenes.tortilla  # the whole set
     $ comal tortilla join north.tortilla south.tortilla -o all.tortilla  # two into one
     """
-    sources = files[0] if len(files) == 1 else list(files)
+    frame = tortilla.open(files[0] if len(files) == 1 else list(files), siblings=True)
     with working(f"writing {output}", style) as progress:
-        made = tortilla.join(sources, output, progress=progress, **named)
+        made = tortilla.compile(frame, output, progress=progress, **named)
     _report(made, style)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from comal.errors import (
     InvalidMetadataError,
@@ -18,9 +16,8 @@ from comal.errors import (
 )
 from comal.limits import KIB
 from comal.plan import ByteRange, Head, Piece, Tail
-from comal.storage import Source, parse_href
+from comal.storage import Source
 from comal.storage.httpwire import PAGE, PAGE_HINT, is_page
-from comal.storage.location import Location
 from comal.table.thrift import BINARY, I32, LIST, STRUCT, CompactReader
 
 COLLECTION = "COLLECTION.json"
@@ -163,104 +160,50 @@ def _element(reader: CompactReader) -> tuple[str, str, int]:
     return name, _KINDS.get(physical, "other") if not children else "other", children
 
 
-_RASTERS = (
-    ("TIFF", (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
-    ("PNG", (b"\x89PNG\r\n\x1a\n",)),
-    ("JPEG", (b"\xff\xd8\xff",)),
-    ("JPEG 2000", (b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51")),
-    ("netCDF or HDF5", (b"\x89HDF\r\n\x1a\n",)),
-    ("netCDF", (b"CDF\x01", b"CDF\x02", b"CDF\x05")),
+_RASTER = "make it RaQuet: comal raquet create FILE OUT.parquet"
+_TILES = "if it holds tiles, make it Tapalcatl: comal convert FILE OUT-tiles, with a FILE called *"
+_OTHERS: tuple[tuple[str, tuple[bytes, ...], str], ...] = (
+    ("a TIFF file", (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), _RASTER),
+    ("a PNG file", (b"\x89PNG\r\n\x1a\n",), _RASTER),
+    ("a JPEG file", (b"\xff\xd8\xff",), _RASTER),
+    ("a JPEG 2000 file", (b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51"), _RASTER),
+    ("a netCDF or HDF5 file", (b"\x89HDF\r\n\x1a\n",), _RASTER),
+    ("a netCDF file", (b"CDF\x01", b"CDF\x02", b"CDF\x05"), _RASTER),
+    ("a PMTiles file", (b"PMTiles",), _TILES + ".pmtiles"),
+    ("an SQLite database, as MBTiles is", (b"SQLite format 3\0",), _TILES + ".mbtiles"),
 )
-_PICTURES = (".tif", ".tiff", ".png", ".jpg", ".jpeg", ".jp2", ".webp")
-_TILES = (
-    ("a PMTiles file", b"PMTiles", ".pmtiles"),
-    ("an SQLite database, as MBTiles is", b"SQLite format 3\0", ".mbtiles"),
+"""What other files are by their first bytes, and what can be done with them."""
+_FOLDER = (
+    "pack the rasters in it: comal convert FOLDER OUT.tacozip; any files: comal tortilla create "
+    "FOLDER OUT.tortilla; tiles z/x/y: comal convert FOLDER OUT-tiles"
 )
-_FOR_WHAT_IS_ELSE = "'comal convert --help' shows what can become an archive"
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """Something that is none of the formats."""
-
-    found: str
-    """What it is."""
-    hint: str
-    """What to do with it; a command stands at the end, behind a colon."""
-
-
-def unknown(evidence: Evidence, location: Location) -> Unknown:
-    """What lies at `location`, after no format was recognised there."""
+def _unknown(evidence: Evidence) -> tuple[str, str]:
+    """What something is that is none of the formats, and what can be done with it."""
+    head, entry = evidence.head, evidence.first_entry
     if evidence.names:
-        return _folder(evidence.names, location)
-    head = evidence.head
+        return f"a folder with {shown(', '.join(sorted(evidence.names)[:3]))}", _FOLDER
     if not head:
-        return Unknown("an empty file", "see whether it was written or fetched to its end")
-    for kind, suffix in _tiles(head):
-        return _of_tiles(kind, suffix, location)
-    for kind in _rasters(head):
-        # `raquet create` goes by the bytes, while `convert` goes by the name.
-        verb = "convert" if _suffix(location) in _PICTURES else "raquet create"
-        making = _command(f"comal {verb}", location, ".parquet")
-        return Unknown(f"a {kind} file", f"make it RaQuet: {making}")
+        return "an empty file", "see whether it was written or fetched to its end"
+    for what, magics, hint in _OTHERS:
+        if head.startswith(magics):
+            return what, hint
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return "a WebP file", _RASTER
     if evidence.footer:
-        making = _command("comal convert", location, ".tacozip")
-        return Unknown(
+        return (
             f"a Parquet table with the columns {shown(', '.join(columns(evidence.footer)))}",
-            f"if it has the columns id and path, pack the files that it lists: {making}",
+            "if it has the columns id and path, pack what it lists: comal convert FILE OUT.tacozip",
         )
-    if evidence.first_entry is not None:
-        return Unknown(
-            f"a ZIP whose first entry is {shown(evidence.first_entry.decode('latin-1'))}",
+    if entry is not None:
+        return (
+            f"a ZIP whose first entry is {shown(entry.decode('latin-1'))}",
             "unpack it, and pack the folder: comal convert FOLDER OUT.tacozip",
         )
     if is_page(head):
-        return Unknown(PAGE, PAGE_HINT)
-    return Unknown(f"bytes {head[:8].hex(' ')}", _FOR_WHAT_IS_ELSE)
-
-
-def _folder(names: frozenset[str], location: Location) -> Unknown:
-    found = f"a folder with {shown(', '.join(sorted(names)[:3]))}"
-    if any(name.rstrip("/").isdecimal() and name.endswith("/") for name in names):
-        making = _command("comal convert", location, "-tiles")
-        return Unknown(found, f"if it holds tiles z/x/y, make it Tapalcatl: {making}")
-    if any(name.lower().endswith(_PICTURES) for name in names):
-        making = _command("comal convert", location, ".tacozip")
-        return Unknown(found, f"make the rasters samples of TACO: {making}")
-    making = _command("comal tortilla create", location, ".tortilla")
-    return Unknown(found, f"pack its files as they are: {making}")
-
-
-def _of_tiles(kind: str, suffix: str, location: Location) -> Unknown:
-    if _suffix(location) != suffix:
-        return Unknown(kind, f"if it holds tiles, rename it to *{suffix} and convert it")
-    making = _command("comal convert", location, "-tiles")
-    return Unknown(kind, f"make it Tapalcatl: {making}")
-
-
-def _tiles(head: bytes) -> Sequence[tuple[str, str]]:
-    return [(kind, suffix) for kind, magic, suffix in _TILES if head.startswith(magic)]
-
-
-def _rasters(head: bytes) -> Sequence[str]:
-    webp = ["WebP"] if head.startswith(b"RIFF") and head[8:12] == b"WEBP" else []
-    return webp + [kind for kind, magics in _RASTERS if head.startswith(magics)]
-
-
-def _suffix(location: Location) -> str:
-    return PurePosixPath(location.name).suffix.lower()
-
-
-def _command(verb: str, location: Location, ending: str) -> str:
-    """A command from `location` to a name like its own, as a shell takes it."""
-    secret = location.query or location.userinfo
-    source = location.href
-    if secret or not source.isprintable():
-        source = "SRC"
-    target = PurePosixPath(location.name).stem + ending
-    if not target.isprintable():
-        target = "OUT" + ending
-    return f"{verb} {shlex.quote(source)} {shlex.quote(target)}"
+        return PAGE, PAGE_HINT
+    return f"bytes {head[:8].hex(' ')}", "'comal convert --help' shows what can become an archive"
 
 
 _TACOCAT = "__TACOCAT__"
@@ -318,13 +261,13 @@ def recognise(source: Source) -> Found:
                     expected="TACO 2.0",
                 )
             return Found(candidate, how)
-    other = unknown(evidence, parse_href(source.href))
+    what, hint = _unknown(evidence)
     raise NotThisFormatError(
         "no format that comal knows",
         where=source.href,
-        found=other.found,
+        found=what,
         expected=", ".join(candidate.title for candidate in FORMATS if candidate.adapter),
-        hint=other.hint,
+        hint=hint,
     )
 
 

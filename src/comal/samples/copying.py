@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -77,6 +78,14 @@ class Appender:
             self.file.seek(offset)
             self.file.write(data)
             self.file.seek(self.position)
+
+
+class Nowhere(io.BytesIO):
+    """What is copied to it is only looked at."""
+
+    def write(self, data: Any) -> int:
+        """Take all of `data`."""
+        return len(data)
 
 
 @dataclass(frozen=True, slots=True)

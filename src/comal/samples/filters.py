@@ -143,15 +143,7 @@ def box_filter(
 
 
 def ways_in(schema: Any, column: str, dialect: Dialect, level: int = 0) -> tuple[Way, ...]:
-    """What tells where rows are; columns without a type tell nothing of any row.
-
-    Raises
-    ------
-    InvalidInputError
-        The columns say nothing of it.
-    InvalidMetadataError
-        Those that should are of other types.
-    """
+    """What tells where rows are; columns without a type tell nothing of any row."""
     if column == AUTO:
         ways = ways_of(schema)
         if not ways:

@@ -93,7 +93,7 @@ def files_below(
     target: Path,
     warning: type[UserWarning] = UserWarning,
 ) -> tuple[Any, Any]:
-    """All files below a folder whose names match.
+    """Id paths (``scene_1/before.tif``) and absolute paths of the files whose names match.
 
     Names are walked in their order, those that begin with a dot left out. Letters of patterns
     match in their case on every system. What is written and lies below the folder, such as the
@@ -102,30 +102,6 @@ def files_below(
     A link to a file is followed. A link to a folder is left out with a warning: it can lead back to
     a folder above, or bring the same files twice under two ids, which nobody would see in the
     outcome. Whoever wants what it leads to names it in a manifest.
-
-    Parameters
-    ----------
-    root
-        The folder.
-    patterns
-        Names of files as in a shell, such as ``*.tif``.
-    target
-        What will be written.
-    warning
-        Category of the warnings.
-
-    Returns
-    -------
-    ids, paths
-        Arrow strings: id paths (``scene_1/before.tif``) and absolute paths of the files, depth
-        first. Folders are those that the ids imply, so that one without a file has no row.
-
-    Raises
-    ------
-    InvalidInputError
-        Something that matches is no regular file, or has a name that is no UTF-8.
-    ObjectNotFoundError, AccessDeniedError, StorageError
-        A folder cannot be read.
     """
     fits = re.compile("|".join(map(fnmatch.translate, patterns))) if patterns else None
     top = str(root.absolute())
@@ -252,24 +228,9 @@ def levels_of(
 ) -> list[Level]:
     """Samples with id paths as one `Level` per depth, level 0 first.
 
-    Samples of a level stand in the order in which they, or what lies in them, first appear.
-
-    Parameters
-    ----------
-    ids
-        Arrow strings such as ``scene_1/before.tif``; slashes at either end do not count. Folders
-        above a sample need no row of their own.
-    paths
-        Arrow strings: the file of each; null for a folder.
-    where
-        What messages call the columns.
-    check_depth
-        Told how many levels there will be, before they are made; may refuse them.
-
-    Raises
-    ------
-    InvalidInputError
-        A row without an id, an id that stands twice, a sample in what is no folder.
+    Samples of a level stand in the order in which they, or what lies in them, first appear. Folders
+    above a sample need no row of their own; slashes at either end of an id do not count.
+    `check_depth` is told how many levels there will be, before they are made; it may refuse them.
     """
     parts = _parts(ids, where)
     starts = numbers_of(parts.offsets).astype(np.int64)
@@ -309,13 +270,7 @@ def _parts(ids: Any, where: str) -> Any:
 
 
 def _first_seen(above: Ints, names: Any) -> tuple[Ints, Ints]:
-    """Numbers for pairs of parent and name, in the order in which they appear.
-
-    Returns
-    -------
-    codes, firsts
-        The number of each row, shape (rows,), and the first row of each number, shape (numbers,).
-    """
+    """Pairs of parent and name as numbers, in the order they appear, and the first row of each."""
     if all_distinct(names):
         return np.arange(len(names)), np.arange(len(names))
     encoded = names.dictionary_encode()
@@ -354,20 +309,9 @@ def taken(column: Any, rows: Ints) -> Any:
 
 
 def fields_at(fields: Any, rows: Ints) -> dict[str, Any]:
-    """The fields of a level, by the rows of a table that its samples come from.
+    """Those fields of a level that its samples, which are `rows` of a table or -1, have values of.
 
-    Parameters
-    ----------
-    fields
-        Arrow table.
-    rows
-        Rows of it, shape (n,); -1 for a sample without a row.
-
-    Returns
-    -------
-    dict of str to Arrow array
-        Columns of n values. A level has those that are not null in all of its rows, and those that
-        are null in all rows of the table; none when no sample has a row.
+    Also those that are null in the whole table; none when no sample has a row.
     """
     if not (rows >= 0).any():
         return {}
@@ -414,29 +358,10 @@ def read_table(
 ) -> Any:
     """A table of the user's in a file; its first bytes decide whether it is Parquet, else CSV.
 
-    Parameters
-    ----------
-    path
-        The file.
-    texts
-        Columns of a CSV file that are texts, whatever they look like: an id such as ``0001`` is no
-        number. Other columns get the type that their values have. Of texts only the empty one is
-        null: ``NA`` is a country.
-    geometry
-        New names for the primary geometry of a GeoParquet file (WKB) and a column of its CRS
-        (such as ``EPSG:4326``); nothing is renamed when None.
-
-    Returns
-    -------
-    pyarrow.Table
-        The table with all its columns.
-
-    Raises
-    ------
-    ObjectNotFoundError, AccessDeniedError, StorageError
-        It cannot be read.
-    InvalidInputError, InvalidMetadataError
-        It is neither CSV nor Parquet; two columns of one name; its GeoParquet metadata is broken.
+    Columns of a CSV file that are called in `texts` are texts, whatever they look like: an id such
+    as ``0001`` is no number. Others get the type that their values have. Of texts only the empty
+    one is null: ``NA`` is a country. `geometry` gives new names to the primary geometry of a
+    GeoParquet file (WKB) and to a column of its CRS (such as ``EPSG:4326``).
     """
     where = shown(path, 200)
     with translated(_FAULTS, "manifest cannot be read", where=where):
@@ -510,31 +435,9 @@ def _label(manifest: Any) -> str:
 
 
 def split(table: Any, root: Path, where: str = "manifest") -> tuple[Any, Any, Any]:
-    """A manifest as ids, files and all that is known of them.
+    """A manifest as id paths, absolute paths (null for a folder), and a table of what else it has.
 
-    Each distinct path is looked at once.
-
-    Parameters
-    ----------
-    table
-        Arrow table with the columns ``id`` and ``path``.
-    root
-        The folder of relative paths.
-    where
-        What messages call the table.
-
-    Returns
-    -------
-    ids, paths, fields
-        Arrow strings: id paths as they stand, and absolute paths, null for a folder; and the table
-        of all other columns.
-
-    Raises
-    ------
-    InvalidInputError
-        A column is missing or no text; a path leads to what is no regular file.
-    ObjectNotFoundError, AccessDeniedError, StorageError
-        A file is missing, or cannot be looked at.
+    Each distinct path is looked at once; relative ones count from `root`.
     """
     _refuse_twins(table, where)
     if not {ID, PATH} <= set(table.column_names):

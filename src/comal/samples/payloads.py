@@ -536,13 +536,7 @@ class Slice:
 
 
 def payload_of(value: Any) -> str | bytes | Slice:
-    """An absolute path, bytes or a `Slice` from what the user gave.
-
-    Raises
-    ------
-    InvalidInputError
-        Something else.
-    """
+    """An absolute path, bytes or a `Slice` from what the user gave."""
     if isinstance(value, bytes | Slice):
         return value
     if isinstance(value, bytearray | memoryview):
@@ -604,13 +598,7 @@ def _of_slices(values: Sequence[Slice]) -> Spans:
 
 
 def refuse_read(targets: Iterable[Path], payloads: Iterable[Payloads]) -> None:
-    """Refuse to write over a local file that is read, or over a folder that holds one.
-
-    Raises
-    ------
-    ConflictError
-        A payload would be read from one of the targets.
-    """
+    """Refuse to write over a local file that is read, or over a folder that holds one."""
     known = {_identity(path): path for path in targets}
     known.pop(None, None)
     roots = {str(path.resolve()) + os.sep: path for path in known.values()}

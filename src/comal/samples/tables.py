@@ -56,13 +56,7 @@ def no_column(table: Any, name: str, where: str, *, hint: str) -> InvalidInputEr
 
 
 def payloads_in(table: Any, names: Names, where: str) -> Payloads:
-    """The payloads of a table's rows: local files by their paths, or bytes; null is none.
-
-    Raises
-    ------
-    InvalidInputError
-        The column holds neither.
-    """
+    """The payloads of a table's rows: local files by their paths, or bytes; null is none."""
     if names.path not in table.column_names or pa.types.is_null(
         table.schema.field(names.path).type
     ):
@@ -85,15 +79,7 @@ def payloads_in(table: Any, names: Names, where: str) -> Payloads:
 def parents_in(table: Any, names: Names, known: Any, where: str) -> Ints:
     """The row above that each row names in the column `Names.parent`, by its number or in text.
 
-    Parameters
-    ----------
-    known
-        What rows above are called, Arrow strings.
-
-    Raises
-    ------
-    InvalidInputError
-        The column is missing, or names a row that is not there, or two of one name.
+    `known` is what rows above are called, Arrow strings.
     """
     if names.parent not in table.column_names:
         raise no_column(table, names.parent, where, hint="name it by parent=")
@@ -130,12 +116,7 @@ def parents_in(table: Any, names: Names, known: Any, where: str) -> Ints:
 def depth_first(leaves: Sequence[Any], parents: Sequence[Ints]) -> list[Ints]:
     """For each row of each level how many leaves a depth-first walk of the tree meets before it.
 
-    Parameters
-    ----------
-    leaves
-        For each level which rows are leaves: booleans.
-    parents
-        For each level the row of each row's parent above, ascending; those of level 0 say nothing.
+    `leaves` are masks; `parents` are rows of the level above, ascending, of level 0 anything.
     """
     counts = [np.asarray(mask, np.int64) for mask in leaves]
     for depth in range(len(counts) - 1, 0, -1):

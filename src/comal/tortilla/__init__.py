@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from comal.tortilla.creating import Created as Created
     from comal.tortilla.creating import compile as compile  # noqa: A004 - tortilla.compile
     from comal.tortilla.creating import create as create
-    from comal.tortilla.creating import join as join
     from comal.tortilla.creating import pack_folder as pack_folder
     from comal.tortilla.editing import append as append
     from comal.tortilla.editing import compact as compact

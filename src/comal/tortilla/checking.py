@@ -30,8 +30,9 @@ from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import ByteRange, Head, run
 from comal.progress import Progress
-from comal.samples.copying import blocks
+from comal.samples.copying import Appender, Nowhere, blocks, copy_payloads
 from comal.samples.filters import crs_problem, ends_before, good_lists, unknown_crs
+from comal.samples.payloads import Spans
 from comal.storage import Source, StorageConfig
 from comal.tortilla import items, spec
 from comal.tortilla.opening import (
@@ -55,8 +56,6 @@ _NESTED_AT_ONCE = 256
 _BYTES_AT_ONCE = 16 * MIB
 _ITEMS_AT_ONCE = 4_096
 """What is held of payloads that are looked at."""
-_BLOCK = 4 * MIB
-_BEGINNING = 64
 _NEAR = 0.01
 """Degrees that a centroid may be off: writers leave out rotation and round to six decimals."""
 _ROUNDED = 2e-6
@@ -472,27 +471,25 @@ class _Footer:
         column = self.columns[spec.CENTROID].combine_chunks()
         x, y = wkb.text_points_xy(column)
         lost = np.asarray(column.is_valid()) & ~(np.isfinite(x) & np.isfinite(y))
-
-        def tell(wrong: Mask, what: Callable[[int], str]) -> None:
-            self.rows(
-                "tortilla-centroid",
-                wrong,
-                lambda row: f"{shown(column[row].as_py())} {what(row)}",
-            )
-
-        tell(lost, lambda _: "is no POINT (longitude latitude)")
+        self.rows(
+            "tortilla-centroid",
+            lost,
+            lambda row: f"{shown(column[row].as_py())} is no POINT (longitude latitude)",
+        )
         expected = _centres(self.columns)
         if expected is None:
             return
-        lon, lat, corners = expected
+        lon, lat, near = expected
         with np.errstate(invalid="ignore"):
-            apart = np.abs((x - lon + 180) % 360 - 180) > _NEAR
-            apart |= np.abs(y - lat) > _NEAR
-        outside = _outside(x, y, corners)
-        tell(outside & ~apart & ~lost, lambda _: "lies outside of its raster")
-        tell(
+            apart = np.abs((x - lon + 180) % 360 - 180) > near[0]
+            apart |= np.abs(y - lat) > near[1]
+        self.rows(
+            "tortilla-centroid",
             apart & ~lost,
-            lambda row: f"is not the middle of the raster, {lon[row]:.6f} {lat[row]:.6f}",
+            lambda row: (
+                f"{shown(column[row].as_py())} is not the middle of the raster, "
+                f"{lon[row]:.6f} {lat[row]:.6f}"
+            ),
         )
 
 
@@ -501,7 +498,7 @@ def _floats(column: Any) -> Floats:
 
 
 def _centres(columns: dict[str, Any]) -> tuple[Floats, Floats, Floats] | None:
-    """Middles and boxes of rasters, NaN where columns tell none."""
+    """Middles of rasters, and how far a centroid may be off; NaN where columns tell none."""
     if not {spec.CRS, spec.GEOTRANSFORM, spec.RASTER_SHAPE} <= set(columns):
         return None
     crs, affine, shape = (
@@ -513,23 +510,16 @@ def _centres(columns: dict[str, Any]) -> tuple[Floats, Floats, Floats] | None:
     for column in (crs, affine, shape):
         good &= np.asarray(column.is_valid())
     lon, lat = np.full(len(crs), np.nan), np.full(len(crs), np.nan)
-    corners = np.full((4, len(crs)), np.nan)
+    near = np.full((2, len(crs)), np.nan)
     rows = pa.array(np.flatnonzero(good))
     if len(rows):
         chosen = crs.take(rows), affine.take(rows), shape.take(rows)
         lon[good], lat[good] = footprints.centroids(*chosen)
-        corners[:, good] = footprints.footprints(*chosen)
-    return lon, lat, corners
-
-
-def _outside(x: Floats, y: Floats, corners: Floats) -> Mask:
-    """Which points lie in no box of their own row, by more than they are rounded."""
-    west, south, east, north = corners
-    with np.errstate(invalid="ignore"):
-        ahead = np.mod(x - west + _ROUNDED, 360)
-        found: Mask = ahead > arc_width(west, east) + 2 * _ROUNDED
-        found |= (y < south - _ROUNDED) | (y > north + _ROUNDED)
-    return found
+        west, south, east, north = footprints.footprints(*chosen)
+        # Within the raster in any case.
+        halves = np.stack([arc_width(west, east), north - south]) / 2 + _ROUNDED
+        near[:, good] = np.minimum(halves, _NEAR)
+    return lon, lat, near
 
 
 # -- payloads --------------------------------------------------------------------------------------
@@ -542,49 +532,29 @@ def _check_payloads(file: _File, usable: _Usable, before: str, findings: Check) 
         if file.items % findings.one_of == 0:
             chosen.append(one)
         file.items += 1
-    spans = np.array([span for span, _ in chosen], np.int64).reshape(-1, 2)
-    offsets, sizes = spans[:, 0], spans[:, 1]
+    offsets, sizes = np.array([span for span, _ in chosen], np.int64).reshape(-1, 2).T
+    spans = Spans([file.source], np.zeros(len(chosen), np.int64), offsets, sizes)
     for start, stop in blocks(sizes, budget=_BYTES_AT_ONCE, rows=_ITEMS_AT_ONCE):
-        places = [f"{before}row {row}" for _, (row, _) in chosen[start:stop]]
         try:
-            if sizes[start] > _BYTES_AT_ONCE:
-                seen = [_seen_of_large(file.source, int(offsets[start]), int(sizes[start]))]
-            else:
-                found = file.source.fetch_spans(offsets[start:stop], sizes[start:stop])
-                seen = [(data[:_BEGINNING], _is_zero(data)) for data in found]
+            seen = copy_payloads(spans, start, stop, Appender(Nowhere()))
         except OF_CONTENT as error:
-            findings.take_error(error, "tortilla-item", places[0])
+            findings.take_error(error, "tortilla-item", f"{before}row {chosen[start][1][0]}")
             continue
-        kinds = [kind for _, (_, kind) in chosen[start:stop]]
-        for kind, place, (beginning, zero), size in zip(
-            kinds, places, seen, sizes[start:stop].tolist(), strict=True
-        ):
-            _judge(kind, place, beginning, findings, zeros=size if zero else 0)
+        for n, (row, kind) in enumerate(which for _, which in chosen[start:stop]):
+            size, place = int(seen.sizes[n]), f"{before}row {row}"
+            _check_beginning(kind, seen.heads[n].tobytes()[:size], place, findings)
+            if seen.empty[n]:
+                told = f"all {size} bytes are zero; some early writers lost items so"
+                findings.add("tortilla-zero", place, told)
 
 
-def _seen_of_large(source: Source, offset: int, size: int) -> tuple[bytes, bool]:
-    beginning, zero = b"", True
-    with source.file("", offset, size) as file:
-        while block := file.read(_BLOCK):
-            beginning = beginning or block[:_BEGINNING]
-            zero = zero and _is_zero(block)
-    return beginning, zero
-
-
-def _is_zero(data: bytes) -> bool:
-    return data.count(0) == len(data)
-
-
-def _judge(kind: str, place: str, beginning: bytes, findings: Findings, *, zeros: int) -> None:
+def _check_beginning(kind: str, head: bytes, place: str, findings: Findings) -> None:
     name = spec.known_format(kind) or kind
     signatures = spec.SIGNATURES.get(name)
-    if signatures is not None and not beginning.startswith(signatures):
-        found = beginning[:8].hex(" ") if beginning else "nothing"
+    if signatures is not None and not head.startswith(signatures):
+        found = head[:8].hex(" ") if head else "nothing"
         told = f"the bytes do not begin as {shown(name)}: {found}"
         findings.add("tortilla-magic", place, told)
-    if zeros:
-        told = f"all {zeros} bytes are zero; some early writers lost items so"
-        findings.add("tortilla-zero", place, told)
 
 
 # -- the file and its set --------------------------------------------------------------------------

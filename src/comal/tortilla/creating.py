@@ -31,7 +31,7 @@ from comal.tortilla.frame import TortillaFrame
 from comal.tortilla.opening import open as open_frame
 from comal.tortilla.samples import Prepared, batches_of, check, mapped
 from comal.tortilla.spec import TortillaWarning
-from comal.tortilla.writing import ItemWriter, Router, SetOptions, part_set
+from comal.tortilla.writing import ItemWriter, SetOptions, part_set
 
 Location = str | os.PathLike[str]
 _TIMES = {"time_start": spec.TIME_START, "time_end": spec.TIME_END}
@@ -93,17 +93,12 @@ def create(
     output
         The file, by convention ``name.tortilla``. Several are called
         ``name.0001.part.tortilla``, ``name.0002.part.tortilla``, ...
-    chunk_size, chunk_rows, chunk_by
-        Cut the set into files of so many bytes of items (a number, or ``"20GB"``), of so many
-        items, or by the values of a column. An item is never cut.
-    first_part
-        Number of the first part: 1 as the specification says, or 0 as published sets have it.
+    chunk_size, chunk_rows
+        Cut the set into files of so many bytes of items (a number, or ``"20GB"``), or of so many
+        items. An item is never cut.
     stac
         Fill the missing ``stac:*`` columns of place from the headers of rasters: always, never,
         or (None) when any of these columns is given.
-    peer_names
-        Write ``rai:ele`` in the place of ``rai:elevation``, as published files have it, at every
-        level.
     id, path, base
         Of tables: the columns of ids and of payloads (paths as text, or bytes), and the folder of
         relative paths, the working folder when None. Columns ``file_format`` and ``data_split``
@@ -175,8 +170,7 @@ def _write_set(
     collection: bytes | None = None,
 ) -> Created:
     """Write items whose formats are known; `tier` as for `check_ids`."""
-    writer = ItemWriter(progress or silent, options.peer_names)
-    router, lacking, ids = Router(options), set[str](), []
+    writer, lacking, ids = ItemWriter(progress or silent), set[str](), []
     with part_set(output, options, overwrite=overwrite) as parts:
         alike = parts.named_alike()
         for items in batches:
@@ -185,8 +179,7 @@ def _write_set(
             refuse_read(alike, [level.payloads for level in items.levels()])
             lacking |= _lacking(items.table)
             ids.append(one_array(items.table[spec.ID]))
-            for number, rows in router.route(items):
-                part = parts.part(number)
+            for part, rows in parts.cut(items):
                 part.rows.append(writer.write(part.out, items.take(rows)))
         if not ids:
             raise InvalidInputError("no samples", expected="at least one")
@@ -339,7 +332,7 @@ def compile(  # noqa: A001 - the name that users of published readers know
         As for `create`.
     rows, ids
         The rows to take, in this order: positions or a mask, or ids. All when both are None.
-    chunk_size, chunk_rows, chunk_by, first_part, peer_names, overwrite, allow_ids, progress
+    chunk_size, chunk_rows, overwrite, allow_ids, progress
         As for `create`. Ids that are merely not portable are kept in any case. A nested file is
         an item like any other: its bytes, and so the names of its columns, stay as they are.
     limits, config
@@ -382,46 +375,6 @@ def compile(  # noqa: A001 - the name that users of published readers know
         overwrite=overwrite,
         progress=progress,
         collection=collections.pop() if len(collections) == 1 else None,
-    )
-
-
-def join(
-    sources: Location | Sequence[Location],
-    output: Location,
-    *,
-    overwrite: bool = False,
-    allow_ids: bool = False,
-    progress: Progress | None = None,
-    limits: Limits = DEFAULT_LIMITS,
-    config: StorageConfig | None = None,
-    **parquet: Any,
-) -> Created:
-    """Write the parts of a set, or several Tortillas, as one file.
-
-    Parameters
-    ----------
-    sources
-        One part, whose siblings are found by their names; a pattern with ``*``; or a list. Sets
-        must be whole: numbers, count in the header, columns and ids are checked.
-    output, overwrite, allow_ids, progress, limits, config, **parquet
-        As for `compile`.
-
-    Raises
-    ------
-    InvalidMetadataError
-        A part is missing, or columns do not go together.
-    InvalidInputError
-        An id stands in two files.
-    """
-    single = isinstance(sources, str | os.PathLike) and "*" not in os.fspath(sources)
-    frame = open_frame(sources, siblings=single, limits=limits, config=config)
-    return compile(
-        frame,
-        output,
-        overwrite=overwrite,
-        allow_ids=allow_ids,
-        progress=progress,
-        **parquet,
     )
 
 

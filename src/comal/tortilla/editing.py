@@ -294,7 +294,6 @@ def delete(path: Location, *, ids: Sequence[str] | None = None, rows: Any = None
 def _with_rows(change: Edit, table: Any, add: Any, writer: ItemWriter, *, stac: bool | None) -> Any:
     """The table with rows whose bytes are written behind the old ones."""
     tables, where = [table], shown(change.path.name)
-    writer.aliases = not set(spec.ALIASES).isdisjoint(table.column_names)
     for items in batches_of(add, Names()):
         new = described(items, stac=stac)
         _refuse_known(tables, new.table[spec.ID], where)
@@ -458,7 +457,7 @@ def compact(
     part = frame.home.parts[0]
     options = SetOptions.of({"parquet": parquet})
     with part_set(target, options, overwrite=overwrite or output is None) as parts:
-        new = parts.part(0)
+        new = parts.begin()
         # The target is locked now: what was opened must not have been changed before that.
         part.source.fetch([Head(1)])
         new.rows.append(_copied_live(frame, new))

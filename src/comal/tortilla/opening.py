@@ -125,29 +125,9 @@ def open(  # noqa: A001 - the name users expect: tortilla.open
 load = open
 
 
-async def open_async(
-    path: Location | Sequence[Location],
-    *,
-    siblings: bool = False,
-    allow_partial: bool = False,
-    columns: Sequence[str] | None = None,
-    typed: bool = True,
-    tail: int = DEFAULT_TAIL,
-    limits: Limits = DEFAULT_LIMITS,
-    config: StorageConfig | None = None,
-) -> TortillaFrame:
-    """As `open`, without blocking the event loop."""
-    return await in_thread(
-        open,
-        path,
-        siblings=siblings,
-        allow_partial=allow_partial,
-        columns=columns,
-        typed=typed,
-        tail=tail,
-        limits=limits,
-        config=config,
-    )
+async def open_async(path: Location | Sequence[Location], **options: Any) -> TortillaFrame:
+    """As `open`, which has the same options, without blocking the event loop."""
+    return await in_thread(open, path, **options)
 
 
 # -- what is named ---------------------------------------------------------------------------------

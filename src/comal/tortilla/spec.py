@@ -277,7 +277,7 @@ _WARNINGS = {
     "tortilla-stored-path": "a stored path of the writer's machine",
     "tortilla-time-year": "a time that looks like a year instead of seconds",
     "tortilla-time-unit": "a time that looks like another unit than seconds",
-    "tortilla-centroid": "a centroid that is no point, outside of its raster or not in its middle",
+    "tortilla-centroid": "a centroid that is no point, or not in the middle of its raster",
     "tortilla-rai-range": "a value of RAI that cannot be",
     "tortilla-zero": "an item whose bytes are all zero",
     "tortilla-collection-field": "a field of the collection is missing",

@@ -30,7 +30,6 @@ from comal.errors import (
     system_errors,
     translated,
 )
-from comal.lazy import pc
 from comal.limits import MIB, parse_size
 from comal.plan import ByteRange, Head, run
 from comal.progress import Progress, silent
@@ -41,7 +40,7 @@ from comal.storage.targets import TargetFile, TargetSet, magic_kind, new_set
 from comal.table import ParquetSettings, ParquetTable, Writer, footer_plan, write_table
 from comal.table.columns import numbers_column
 from comal.tortilla import spec, wire
-from comal.tortilla.columns import SHORT, fitted, unified, with_column
+from comal.tortilla.columns import fitted, unified, with_column
 from comal.tortilla.describing import Oddities
 from comal.tortilla.samples import Prepared
 
@@ -71,7 +70,6 @@ _DISK: dict[type[BaseException], type[ComalError]] = {
 }
 _CHECKED = [spec.ID, spec.OFFSET, spec.LENGTH]
 SPANS = pa.schema([(spec.OFFSET, pa.int64()), (spec.LENGTH, pa.int64())])
-_ALIASES = {name: alias for alias, name in spec.ALIASES.items()}
 
 
 def settings(rows: int, chosen: Mapping[str, Any]) -> ParquetSettings:
@@ -88,13 +86,6 @@ def settings(rows: int, chosen: Mapping[str, Any]) -> ParquetSettings:
     return replace(base, **{key: getattr(given, key) for key in keys})
 
 
-def written_names(schema: Any, *, aliases: bool) -> Any:
-    """The schema with the names of published writers (``rai:ele``) where they are wanted."""
-    if not aliases:
-        return schema
-    return pa.schema([field.with_name(_ALIASES.get(field.name, field.name)) for field in schema])
-
-
 def write_footer(file: BinaryIO, tables: Iterable[Any], schema: Any, how: ParquetSettings) -> None:
     """Write the footer of a file, table by table; columns are taken by position."""
     writer = Writer(file, schema, how)
@@ -103,10 +94,9 @@ def write_footer(file: BinaryIO, tables: Iterable[Any], schema: Any, how: Parque
     writer.close()
 
 
-def nested_footer(table: Any, *, aliases: bool = False) -> bytes:
-    """The footer of a nested file, of a few rows most times; `aliases` as for `written_names`."""
+def nested_footer(table: Any) -> bytes:
+    """The footer of a nested file, of a few rows most times."""
     sink = io.BytesIO()
-    table = table.rename_columns(written_names(table.schema, aliases=aliases).names)
     write_table(table, sink, settings(table.num_rows, {}))
     return sink.getvalue()
 
@@ -225,8 +215,6 @@ class ItemWriter:
     """Copies items behind one another, and tells of it."""
 
     progress: Progress = silent
-    aliases: bool = False
-    """Nested footers have the names of published writers, as the outermost one is to have them."""
     oddities: Oddities = field(default_factory=Oddities)
     done: int = 0
     """Items of the outermost level that are written."""
@@ -273,7 +261,7 @@ class ItemWriter:
         # A nested file counts from its own beginning.
         table = spanned(items.below.table.slice(start, stop - start), out.position - begin, lengths)
         table = fitted(table, unified([table.schema], "nested samples"))
-        footer = nested_footer(table, aliases=self.aliases)
+        footer = nested_footer(table)
         span = ByteRange(out.position - begin, len(footer))
         out.write(footer)
         out.patch(begin, wire.pack_header(wire.Header(span)))
@@ -282,8 +270,6 @@ class ItemWriter:
 
 TORTILLA = magic_kind("a Tortilla", b"#y", b"WX")
 _MOST = 9_999
-_OPEN = 64
-"""Files that are open at once; each has a descriptor and a buffer of 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,9 +278,6 @@ class SetOptions:
 
     chunk_size: int | str | None = None
     chunk_rows: int | None = None
-    chunk_by: str | None = None
-    first_part: int = 1
-    peer_names: bool = False
     allow_ids: bool = False
     parquet: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the footer."""
@@ -305,12 +288,12 @@ class SetOptions:
         own = {name: value for name, value in given.items() if name in cls.__dataclass_fields__}
         rest = {name: value for name, value in given.items() if name not in own}
         made = cls(**{**own, "parquet": {**own.get("parquet", {}), **rest}})
-        Router(made)
-        if made.first_part not in (0, 1):
+        rows, size = made.chunk_rows, made.chunk_size
+        if rows is not None and (isinstance(rows, bool) or rows < 1):
             raise InvalidInputError(
-                "the first part cannot have this number", found=made.first_part, expected="1, or 0"
+                "no number of items in a part", found=shown(rows), expected="1 or more"
             )
-        return made
+        return replace(made, chunk_size=None if size is None else parse_size(size))
 
 
 class Part:
@@ -320,6 +303,8 @@ class Part:
         self.file = scope.__enter__()
         self.scope = scope
         self.rows = RowStore(self.file.spool, shown(self.file.target.name))
+        self.bytes = 0
+        """Of its items; what is cut by size counts neither header nor footer."""
         stream: Any = self.file
         self._out: Appender | None = Appender(stream)
         self._position = 0
@@ -334,11 +319,6 @@ class Part:
             self._out = Appender(stream, self._position)
         return self._out
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it holds a descriptor and a buffer."""
-        return self._out is not None
-
     def close(self) -> None:
         """Let go of descriptor and buffer until more is written."""
         if self._out is not None:
@@ -352,12 +332,8 @@ class Part:
     ) -> None:
         """Write the footer, what stands behind it, and the header; and read them again."""
         out, start = self.out, self.out.position
-        write_footer(
-            out.file,
-            self.rows.tables(schema),
-            written_names(schema, aliases=options.peer_names),
-            settings(len(self.rows), options.parquet),
-        )
+        footer = settings(len(self.rows), options.parquet)
+        write_footer(out.file, self.rows.tables(schema), schema, footer)
         end = out.position = out.file.seek(0, os.SEEK_END)
         header = wire.Header(ByteRange(start, end - start), parts)
         if collection is not None:
@@ -383,24 +359,51 @@ class PartSet:
         self._made = made
         self.parts: list[Part] = []
 
-    def part(self, number: int) -> Part:
-        """The part with this number, counted from 0; the next one is begun."""
-        if number == len(self.parts):
-            if number == _MOST:
-                raise InvalidInputError("too many parts", expected=f"at most {_MOST}")
-            target = self._output if number == 0 else self._numbered(number)
-            self.parts.append(Part(self._made.file(target.name, TORTILLA)))
-            if sum(part.is_open for part in self.parts) > _OPEN:
-                for part in self.parts[:-1]:
-                    part.close()
-        return self.parts[number]
+    def begin(self) -> Part:
+        """The next file; the one before it lets go of its descriptor."""
+        number = len(self.parts)
+        if number == _MOST:
+            raise InvalidInputError("too many parts", expected=f"at most {_MOST}")
+        target = self._numbered(number) if number else self._output
+        for part in self.parts[-1:]:
+            part.close()
+        self.parts.append(Part(self._made.file(target.name, TORTILLA)))
+        return self.parts[-1]
+
+    def cut(self, items: Prepared) -> Iterator[tuple[Part, Ints]]:
+        """Runs of rows, each with the file that it is for ("The Data Partition").
+
+        A file is begun when an item would make the last one larger than `SetOptions` allows; an
+        item that is larger itself has a file of its own.
+        """
+        cuts = self._options.chunk_size is not None
+        ends = np.cumsum(items.sizes() if cuts else np.zeros(len(items), np.int64))
+        start = 0
+        while start < len(items):
+            part = self.parts[-1] if self.parts else self.begin()
+            before = int(ends[start - 1]) if start else 0
+            stop = start + self._room(part, ends[start:] - before)
+            if stop == start:
+                self.begin()
+                continue
+            part.bytes += int(ends[stop - 1]) - before
+            yield part, np.arange(start, stop)
+            start = stop
+
+    def _room(self, part: Part, ends: Ints) -> int:
+        """How many items that end so far behind one another fit; at least one if it is empty."""
+        size, rows, fits = self._options.chunk_size, self._options.chunk_rows, len(ends)
+        if size is not None:
+            fits = int(np.searchsorted(ends, int(size) - part.bytes, side="right"))
+            fits = max(fits, int(not len(part.rows)))
+        return fits if rows is None else min(fits, rows - len(part.rows))
 
     def _numbered(self, position: int) -> Path:
         stem, dot, extension = self._output.name.rpartition(".")
         if extension not in ("tortilla", "taco") or not dot:
             stem, extension = self._output.name, "tortilla"
-        number = position + self._options.first_part
-        return self._output.with_name(spec.part_name(stem.removesuffix(".part"), number, extension))
+        stem = stem.removesuffix(".part")
+        return self._output.with_name(spec.part_name(stem, position + 1, extension))
 
     def finish(self, collection: bytes | None = None, of: int | None = None) -> None:
         """Write footers and headers; every part gets the columns of all.
@@ -464,90 +467,3 @@ def part_set(output: Path, options: SetOptions, *, overwrite: bool) -> Iterator[
         except BaseException as error:
             parts.discard(error)
             raise
-
-
-# -- cutting ---------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Bin:
-    """How full the file is that is being filled."""
-
-    number: int
-    bytes: int = 0
-    rows: int = 0
-
-
-class Router:
-    """Tells the file of each item as they come; keeps files of several values open at once.
-
-    Header and footer do not count in what `SetOptions.chunk_size` allows ("The Data Partition").
-    """
-
-    def __init__(self, options: SetOptions) -> None:
-        rows, size = options.chunk_rows, options.chunk_size
-        if rows is not None and (isinstance(rows, bool) or rows < 1):
-            raise InvalidInputError(
-                "no number of items in a part", found=shown(rows), expected="1 or more"
-            )
-        self._rows, self._column = rows, options.chunk_by
-        self._size = None if size is None else parse_size(size)
-        self._bins: dict[str, Bin] = {}
-        self._count = 0
-
-    def route(self, items: Prepared) -> Iterator[tuple[int, Ints]]:
-        """Number of the file (from 0, in the order of their first items) and the rows for it.
-
-        Rows of a value keep their order. A new file is begun when an item would make it larger
-        than the cut allows; an item that is larger itself has a file of its own.
-        """
-        sizes = items.sizes() if self._size is not None else np.zeros(len(items), np.int64)
-        for key, rows in self._groups(items):
-            start = 0
-            while start < len(rows):
-                bin_ = self._bins.get(key) or self._new(key)
-                stop = start + self._room(bin_, sizes[rows[start:]])
-                if stop == start:
-                    bin_ = self._new(key)
-                    continue
-                bin_.bytes += int(sizes[rows[start:stop]].sum())
-                bin_.rows += stop - start
-                yield bin_.number, rows[start:stop]
-                start = stop
-
-    def _new(self, key: str) -> Bin:
-        self._bins[key] = Bin(self._count)
-        self._count += 1
-        return self._bins[key]
-
-    def _room(self, bin_: Bin, sizes: Ints) -> int:
-        """How many of the next items fit; at least one into an empty file."""
-        fits = len(sizes)
-        if self._rows is not None:
-            fits = min(fits, self._rows - bin_.rows)
-        if self._size is not None and fits:
-            left = self._size - bin_.bytes
-            fits = min(fits, int(np.searchsorted(np.cumsum(sizes), left, side="right")))
-            fits = max(fits, int(bin_.rows == 0))
-        return fits
-
-    def _groups(self, items: Prepared) -> Iterator[tuple[str, Ints]]:
-        if self._column is None:
-            yield "", np.arange(len(items))
-            return
-        name = SHORT.get(self._column, self._column)
-        if name not in items.table.column_names:
-            raise InvalidInputError(
-                f"no column {shown(name)} to cut by",
-                found=", ".join(map(shown, items.table.column_names[:40])),
-            )
-        try:
-            values = pc.fill_null(pc.cast(items.table[name], pa.string()), "\0")
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InvalidInputError(
-                f"column {shown(name)} cannot be cut by", found=str(items.table[name].type)
-            ) from error
-        encoded = pc.dictionary_encode(values).combine_chunks()
-        codes: Any = encoded.indices.to_numpy(zero_copy_only=False)
-        for code, value in enumerate(encoded.dictionary.to_pylist()):
-            yield value, np.flatnonzero(codes == code)

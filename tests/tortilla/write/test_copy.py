@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from comal import tortilla
@@ -23,10 +22,10 @@ from comal.errors import (
     ObjectChangedError,
 )
 from comal.storage import StorageConfig
-from comal.tortilla import Sample, create, join
+from comal.tortilla import Created, Sample, create
 from tests.servers.http import HttpServer
 from tests.support import SHARED, needs_shared
-from tests.tortilla.write.oracle import listing, read
+from tests.tortilla.write.oracle import foreign, listing, read
 
 FIXTURES = SHARED / "fixtures" / "tortilla"
 
@@ -109,32 +108,6 @@ def test_the_first_bad_read_ends_it(tmp_path: Path, http_server: HttpServer) -> 
     assert listing(tmp_path) == ["a.tortilla"]
 
 
-def foreign(folder: Path, ids: list[str], **columns: Any) -> Path:
-    """A file as somebody else could have written it."""
-    data = b"".join(f"<{name}>".encode() for name in ids)
-    lengths = [len(f"<{name}>".encode()) for name in ids]
-    table = pa.table(
-        {
-            "tortilla:length": pa.array(lengths, pa.uint64()),
-            "tortilla:id": ids,
-            "tortilla:file_format": ["BYTES"] * len(ids),
-            "tortilla:data_split": pa.nulls(len(ids)),
-            "tortilla:offset": pa.array(200 + np.cumsum([0, *lengths[:-1]]), pa.uint64()),
-            "stac:time_start": [1_600_000_000.0] * len(ids),
-            "rai:ele": [3.0] * len(ids),
-            "__index_level_0__": range(len(ids)),
-            **columns,
-        }
-    )
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    footer = sink.getvalue().to_pybytes()
-    header = struct.pack("<2sQQQ", b"#y", 200 + len(data), len(footer), 1).ljust(200, b"\0")
-    path = folder / f"foreign{len(listing(folder))}.tortilla"
-    path.write_bytes(header + data + footer)
-    return path
-
-
 def test_files_of_others_become_what_the_specification_says(tmp_path: Path) -> None:
     source = foreign(tmp_path, ["a", "b"], kept=[1, 2])
     found = read(tortilla.compile(source, tmp_path / "b.tortilla"))
@@ -167,6 +140,11 @@ def test_ids_of_others(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="stands twice"):
         tortilla.compile(twice, tmp_path / "3.tortilla", ids=["a"])
     assert read(tortilla.compile(twice, tmp_path / "3.tortilla", rows=[1])).items == [b"<a>"]
+
+
+def join(sources: Any, output: Path, *, overwrite: bool = False) -> Created:
+    """Parts of a set, or several files, as one."""
+    return tortilla.compile(tortilla.open(sources, siblings=True), output, overwrite=overwrite)
 
 
 def test_joining(tmp_path: Path) -> None:
@@ -240,7 +218,5 @@ def test_published_parts(tmp_path: Path) -> None:
     found = read(join(FIXTURES / "partitioned.0002.part.tortilla", tmp_path / "a.tortilla"))
     assert found.ids == [f"p{n:02}" for n in range(20)]
     assert found.items == [bytes([n]) * 10_000 for n in range(20)]
-    again = tortilla.compile(
-        tmp_path / "a.tortilla", tmp_path / "b.tortilla", chunk_size=40_000, first_part=0
-    )
-    assert [path.name for path in again.paths] == [f"b.{n:04}.part.tortilla" for n in range(5)]
+    again = tortilla.compile(tmp_path / "a.tortilla", tmp_path / "b.tortilla", chunk_size=40_000)
+    assert [path.name for path in again.paths] == [f"b.{n:04}.part.tortilla" for n in range(1, 6)]

@@ -25,9 +25,9 @@ from comal.errors import (
     ObjectNotFoundError,
     StorageError,
 )
-from comal.tortilla import STAC, Sample, Samples, Slice, TortillaWarning, append, create
+from comal.tortilla import STAC, Sample, Samples, Slice, TortillaWarning, create
 from tests.servers.http import HttpServer
-from tests.tortilla.write.oracle import HEADER, listing, read, read_bytes
+from tests.tortilla.write.oracle import HEADER, listing, read
 
 Loose: Any = Sample
 """Without the types of its parameters, for what nobody should write."""
@@ -104,39 +104,6 @@ def test_the_order_and_types_of_columns(tmp_path: Path) -> None:
     assert list(kinds) == found.table.column_names
     assert found.column("rai:elevation") == [4]
     assert found.column("stac:centroid") == ["POINT (0 0)"]
-
-
-def test_the_names_of_published_writers(tmp_path: Path) -> None:
-    sample = Sample("a", path=b"x", rai_data={"elevation": 3})
-    found = read(create([sample], tmp_path / "a.tortilla", peer_names=True))
-    assert found.column("rai:ele") == [3]
-    assert "rai:elevation" not in found.table.column_names
-
-
-def test_the_names_of_published_writers_at_every_level(tmp_path: Path) -> None:
-    def tree(last: str) -> Sample:
-        deep = Sample("deep", path=[Sample(last, path=b"x", rai_data={"elevation": 3})])
-        return Sample("top", path=[deep, Sample("b", path=b"y", rai_data={"elevation": 4})])
-
-    path = tmp_path / "a.tortilla"
-    create([Sample("a", path=b"z", rai_data={"elevation": 5}), tree("x")], path, peer_names=True)
-    append(path, [Sample("other", path=[tree("y")])])
-    found = read(path)
-    assert found.column("rai:ele") == [5, None, None]
-    seen = []
-
-    def look(data: bytes) -> None:
-        inner = read_bytes(data)
-        assert "rai:elevation" not in inner.table.column_names
-        seen.extend(inner.column("rai:ele") if "rai:ele" in inner.table.column_names else [])
-        for item, kind in zip(inner.items, inner.column("tortilla:file_format"), strict=True):
-            if kind == "TORTILLA":
-                look(item)
-
-    look(found.raw)
-    assert [one for one in seen if one is not None] == [5, 4, 3, 4, 3]
-    # The reader calls them all as the specification does.
-    assert tortilla.open(path).flatten()["rai:elevation"].to_pylist() == [5, 3, 4, 3, 4]
 
 
 def test_every_kind_of_source(tmp_path: Path, http_server: HttpServer) -> None:

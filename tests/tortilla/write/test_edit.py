@@ -24,7 +24,7 @@ from comal.errors import (
 from comal.storage.targetlock import locked
 from comal.tortilla import Sample, append, compact, create, delete, edit
 from tests.support import SHARED, needs_shared
-from tests.tortilla.write.oracle import listing, read
+from tests.tortilla.write.oracle import foreign, listing, read
 
 FIXTURES = SHARED / "fixtures" / "tortilla"
 
@@ -273,8 +273,7 @@ def test_readers_see_the_old_or_the_new_rows(tmp_path: Path) -> None:
 
 
 def test_columns_of_published_writers_have_two_names(tmp_path: Path) -> None:
-    path = tmp_path / "a.tortilla"
-    create([Sample("a", path=b"x", rai_data={"elevation": 3})], path, peer_names=True)
+    path = foreign(tmp_path, ["a"])
     edit(path, columns={"rai:elevation": [4]}, replace=True)
     assert read(path).column("rai:ele") == [4]
     with pytest.raises(InvalidInputError, match="nothing") as caught:

@@ -1,4 +1,4 @@
-"""Sets of parts: cut by size, number or column, and published together or not at all."""
+"""Sets of parts: cut by size or number, and published together or not at all."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from comal import tortilla
 from comal.errors import ConflictError, InvalidInputError, StorageError
 from comal.storage import targetlock, targets
 from comal.tortilla import Sample, create
-from comal.tortilla import writing as partfiles
 from tests.tortilla.write.oracle import listing, read
 
 
 def samples(count: int = 10, size: int = 100) -> list[Sample]:
-    return [Sample(f"s{n}", path=bytes([n % 255 + 1]) * size, k=n % 3) for n in range(count)]
+    return [Sample(f"s{n}", path=bytes([n % 255 + 1]) * size) for n in range(count)]
 
 
 def sizes(paths: Any) -> list[int]:
@@ -36,8 +35,6 @@ def sizes(paths: Any) -> list[int]:
         ({"chunk_size": "1GiB"}, [10]),
         ({"chunk_rows": 4}, [4, 4, 2]),
         ({"chunk_rows": 4, "chunk_size": 300}, [3, 3, 3, 1]),
-        ({"chunk_by": "k"}, [4, 3, 3]),
-        ({"chunk_by": "k", "chunk_rows": 3}, [3, 1, 3, 3]),
     ],
 )
 def test_cuts(tmp_path: Path, cut: dict[str, Any], expected: list[int], stream: bool) -> None:
@@ -53,20 +50,15 @@ def test_cuts(tmp_path: Path, cut: dict[str, Any], expected: list[int], stream: 
     assert {read(path).parts for path in made.paths} == {len(expected)}
     frame = tortilla.open(made.path, siblings=True)
     expected_ids = [f"s{n}" for n in range(10)]
-    if "chunk_by" in cut:
-        expected_ids.sort(key=lambda name: (int(name[1:]) % 3, name))
     assert frame["tortilla:id"].to_pylist() == expected_ids
     assert frame.read_bytes() == [bytes([int(name[1:]) + 1]) * 100 for name in expected_ids]
 
 
-def test_numbers_from_zero_and_other_names(tmp_path: Path) -> None:
-    create(samples(), tmp_path / "a.tortilla", chunk_rows=5, first_part=0)
+def test_names_of_parts(tmp_path: Path) -> None:
     create(samples(), tmp_path / "b.part.tortilla", chunk_rows=5)
     create(samples(), tmp_path / "c.taco", chunk_rows=5)
     create(samples(), tmp_path / "d.x", chunk_rows=5)
     assert listing(tmp_path) == [
-        "a.0000.part.tortilla",
-        "a.0001.part.tortilla",
         "b.0001.part.tortilla",
         "b.0002.part.tortilla",
         "c.0001.part.taco",
@@ -74,12 +66,6 @@ def test_numbers_from_zero_and_other_names(tmp_path: Path) -> None:
         "d.x.0001.part.tortilla",
         "d.x.0002.part.tortilla",
     ]
-
-
-def test_a_value_that_is_missing_is_a_value(tmp_path: Path) -> None:
-    some = [Sample(f"s{n}", path=b"1", k=None if n % 2 else "x") for n in range(4)]
-    made = create(some, tmp_path / "a.tortilla", chunk_by="k")
-    assert [read(path).ids for path in made.paths] == [["s0", "s2"], ["s1", "s3"]]
 
 
 def test_all_parts_have_all_columns(tmp_path: Path) -> None:
@@ -93,15 +79,6 @@ def test_all_parts_have_all_columns(tmp_path: Path) -> None:
     assert "late" in schemas[0].names
 
 
-def test_more_parts_than_files_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partfiles, "_OPEN", 2)
-    some = [Sample(f"s{n}", path=f"{n}".encode(), k=n % 7) for n in range(70)]
-    made = create(some, tmp_path / "a.tortilla", chunk_by="k")
-    assert [read(path).items for path in made.paths] == [
-        [f"{n}".encode() for n in range(70) if n % 7 == k] for k in range(7)
-    ]
-
-
 @pytest.mark.parametrize(
     ("cut", "match"),
     [
@@ -109,15 +86,11 @@ def test_more_parts_than_files_may_be_open(tmp_path: Path, monkeypatch: pytest.M
         ({"chunk_size": "many"}, "no size"),
         ({"chunk_size": True}, "no size"),
         ({"chunk_rows": 0}, "items in a part"),
-        ({"chunk_by": "nothing"}, "no column"),
-        ({"chunk_by": "tags"}, "cannot be cut by"),
-        ({"chunk_rows": 1, "first_part": 5}, "first part cannot have"),
     ],
 )
 def test_cuts_that_cannot_be(tmp_path: Path, cut: dict[str, Any], match: str) -> None:
-    some = [Sample("a", path=b"1", tags=["x"]), Sample("b", path=b"1", tags=["x"])]
     with pytest.raises(InvalidInputError, match=match):
-        create(some, tmp_path / "a.tortilla", **cut)
+        create(samples(), tmp_path / "a.tortilla", **cut)
     assert listing(tmp_path) == []
 
 
