@@ -61,13 +61,13 @@ def samples_of(
     pattern: str | Sequence[str],
     *,
     read: Callable[[Any], Any],
-    check_depth: Callable[[int], None],
+    nest: Callable[[Any, Any, str], list[Level]],
     warning: type[UserWarning],
 ) -> tuple[Path, list[Level], Any]:
     """The folder, what is to be packed of it, and an Arrow table of further fields or None.
 
     `read` makes a table with the columns ``id`` and ``path`` of a manifest; all files that match
-    `pattern` are taken when there is none.
+    `pattern` are taken when there is none. `nest` makes levels of them, as `levels_of` does.
     """
     root = local_path(directory, "the folder").absolute()
     if root.is_file():
@@ -83,7 +83,7 @@ def samples_of(
         ids, paths, fields = split(read(manifest), root, where)
     if paths.null_count == len(paths):
         raise InvalidInputError("no file to pack", hint="look at the folder and the pattern")
-    return root, levels_of(ids, paths, where, check_depth=check_depth), fields
+    return root, nest(ids, paths, where), fields
 
 
 def files_below(

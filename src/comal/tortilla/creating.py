@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -255,7 +256,10 @@ def pack_folder(
         manifest,
         pattern,
         read=lambda path: _with_paths(read_manifest(path)),
-        check_depth=lambda count: DEFAULT_LIMITS.check("tortilla_depth", count, "samples"),
+        nest=partial(
+            intake.levels_of,
+            check_depth=lambda count: DEFAULT_LIMITS.check("tortilla_depth", count, "samples"),
+        ),
         warning=TortillaWarning,
     )
     return create(_items_of(levels, fields), output, stac=stac, **arguments)

@@ -22,8 +22,7 @@ from comal.errors import (
     InvalidInputError,
     LimitExceededError,
 )
-from comal.samples.intake import levels_of
-from comal.taco.writing.packing import level_tables, pack_folder
+from comal.taco.writing.packing import level_tables, nested, pack_folder
 from tests.support import files_below
 from tests.taco.write.small import Archive
 
@@ -185,22 +184,18 @@ def trees(found: dict[tuple[str, ...], bool]) -> dict[tuple[str, ...], bool]:
 
 
 def padded(tree: dict[tuple[str, ...], bool]) -> set[tuple[tuple[str, ...], bool, bool]] | None:
-    """Path, whether it is a file, and whether it is padding; None where a folder is missing."""
+    """Path, whether it is a file, and whether it is padding; None where a file holds others."""
     rows = {(parts, is_file, False) for parts, is_file in tree.items()}
-    folders = [parts for parts, is_file in tree.items() if not is_file]
-    for folder in folders:
-        alike = [
-            other for other in folders if other[1:] == folder[1:] and len(other) == len(folder)
-        ]
-        wanted: dict[str, bool] = {}
-        for other in alike:
-            for parts, is_file in tree.items():
-                if parts[:-1] == other:
-                    wanted[parts[-1]] = wanted.get(parts[-1], True) and is_file
-        missing = [name for name in wanted if (*folder, name) not in tree]
-        if not all(wanted[name] for name in missing):
-            return None
-        rows |= {((*folder, f"__TACOPAD__{n}"), True, True) for n in range(len(missing))}
+    files = sorted({parts[1:] for parts, is_file in tree.items() if is_file and parts[1:]})
+    count: dict[tuple[str, ...], int] = {}
+    for root in {parts[0] for parts, is_file in tree.items() if parts[1:] or not is_file}:
+        for parts in [(root, *below) for below in files if (root, *below) not in tree]:
+            above = [parts[:depth] for depth in range(1, len(parts))]
+            if any(tree.get(one) for one in above):
+                return None
+            number = count[above[-1]] = count.get(above[-1], -1) + 1
+            rows |= {(one, False, False) for one in above}
+            rows.add(((*above[-1], f"__TACOPAD__{number}"), True, True))
     return rows
 
 
@@ -213,12 +208,12 @@ def test_padding_is_that_of_plain_python(found: dict[tuple[str, ...], bool]) -> 
     fields = pa.table({"n": list(range(len(tree)))})
     wanted = padded(tree)
     if wanted is None:
-        with pytest.raises(InvalidInputError, match="folder is missing"):
-            level_tables(levels_of(ids, paths), fields, pad=True)
+        with pytest.raises(InvalidInputError, match="no folder"):
+            nested(ids, paths, pad=True)
         return
     above: list[tuple[str, ...]] = [()]
     rows, numbers = [], {}
-    for depth, table in enumerate(level_tables(levels_of(ids, paths), fields, pad=True)):
+    for depth, table in enumerate(level_tables(nested(ids, paths, pad=True), fields)):
         parents = table["internal:parent_id"].to_pylist() if depth else [0] * table.num_rows
         assert parents == sorted(parents)
         own = [(*above[n], name) for n, name in zip(parents, table["id"].to_pylist(), strict=True)]

@@ -6,7 +6,7 @@ What it returns is brought into exactly the columns that it declared.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from inspect import get_annotations
 from typing import Any, ClassVar
@@ -15,46 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from comal.errors import ComalError, InvalidInputError, shown, translated
+from comal.taco.model.columns import as_table, described, normal_type
 
-
-def _is_polars(kind: type) -> bool:
-    """Whether a class is one of polars, told without importing it."""
-    return kind.__module__.partition(".")[0] == "polars"
-
-
-def _polars_type(kind: Any) -> pa.DataType:
-    """The Arrow type for a polars type, in the plain forms that comal writes."""
-    import polars as pl  # noqa: PLC0415 - who has a type of polars has polars
-
-    faults: dict[type[BaseException], type[ComalError]] = dict.fromkeys(
-        (TypeError, ValueError, pl.exceptions.PolarsError), InvalidInputError
-    )
-    what, found = "polars type that has no Arrow type", repr(kind)[:60]
-    with translated(faults, what, found=found):
-        if kind != pl.Object:
-            return _plain(pl.Series([], dtype=kind).to_arrow().type)
-    raise InvalidInputError(what, found=found)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if _is_of(kind, _TEXTS):
-        return pa.string()
-    if _is_of(kind, _BYTES):
-        return pa.binary()
-    if _is_of(kind, _LISTS):
-        return list_of(_plain(kind.value_type))
-    if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type)
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(part.name, _plain(part.type)) for part in kind])
-    return kind
-
-
-def _arrow_table(frame: Any) -> pa.Table:
-    """A polars frame as an Arrow table, without the view types that Arrow cannot cast."""
-    import polars as pl  # noqa: PLC0415 - who has a frame of polars has polars
-
-    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+_FAULTS: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
+    (pa.ArrowException, TypeError, ValueError, OverflowError), InvalidInputError
+)
 
 
 def as_arrow(result: Any, schema: pa.Schema, *, rows: int, name: str) -> pa.Table:
@@ -63,7 +28,15 @@ def as_arrow(result: Any, schema: pa.Schema, *, rows: int, name: str) -> pa.Tabl
     It may be an Arrow table or batch, a dict of columns, or a frame that speaks the Arrow C stream
     protocol. Numbers are cast when nothing is lost; text is never parsed.
     """
-    table = _to_table(result, schema, name)
+    table = None
+    with translated(_FAULTS, f"{name} returned what is no table"):
+        table = as_table(_of_columns(result, schema) if isinstance(result, Mapping) else result)
+    if table is None:
+        raise InvalidInputError(
+            f"{name} returned what is no table",
+            found=type(result).__name__,
+            expected="pyarrow.Table, polars.DataFrame or a dict of columns",
+        )
     wrong = sorted(set(table.column_names) ^ set(schema.names))
     if wrong or len(table.column_names) != len(schema.names):
         raise InvalidInputError(
@@ -80,107 +53,57 @@ def as_arrow(result: Any, schema: pa.Schema, *, rows: int, name: str) -> pa.Tabl
     return pa.table(columns, schema=schema)
 
 
-def _to_table(result: Any, schema: pa.Schema, name: str) -> pa.Table:
-    if isinstance(result, pa.Table):
-        return result
-    faults = {
-        pa.ArrowException: InvalidInputError,
-        TypeError: InvalidInputError,
-        ValueError: InvalidInputError,
-        OverflowError: InvalidInputError,
-    }
-    with translated(faults, f"{name} returned what is no table"):
-        if isinstance(result, Mapping):
-            return _from_columns(result, schema)
-        if _is_polars(type(result)):
-            return _arrow_table(result)
-        if hasattr(result, "__arrow_c_stream__"):
-            return pa.table(result)
-        if isinstance(result, pa.RecordBatch):
-            return pa.Table.from_batches([result])
-    raise InvalidInputError(
-        f"{name} returned what is no table",
-        found=type(result).__name__,
-        expected="pyarrow.Table, polars.DataFrame or a dict of columns",
-    )
-
-
-def _from_columns(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
+def _of_columns(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
+    """Columns in the types of their values; in the declared one where values tell none."""
     declared = {wanted.name: wanted.type for wanted in schema}
-    arrays = {}
+    arrays = dict(columns)
     for key, values in columns.items():
-        inferred = values if isinstance(values, pa.Array | pa.ChunkedArray) else None
-        if inferred is None:
+        if not isinstance(values, pa.Array | pa.ChunkedArray):
             try:
-                inferred = pa.array(values)
+                arrays[key] = pa.array(values)
             except (pa.ArrowInvalid, pa.ArrowTypeError):
-                inferred = pa.array(values, declared.get(key))
-        arrays[key] = inferred
+                arrays[key] = pa.array(values, declared.get(key))
     return pa.table(arrays)
 
 
 def _cast(values: pa.ChunkedArray, wanted: pa.Field, name: str) -> pa.ChunkedArray:
-    if values.type.equals(wanted.type):
-        return values
-    if not _fits(values.type, wanted.type):
-        raise _misfit(values.type, wanted, name)
-    try:
-        return values.cast(wanted.type)
-    except pa.ArrowException as error:
-        raise _misfit(values.type, wanted, name, str(error)[:80]) from error
-
-
-def _misfit(
-    found: pa.DataType, wanted: pa.Field, name: str, reason: str | None = None
-) -> InvalidInputError:
-    return InvalidInputError(
+    """A column in the declared type, if it is of that kind and nothing is lost."""
+    reason = ""
+    if _fits(values.type, wanted.type):
+        try:
+            return values.cast(wanted.type)
+        except pa.ArrowException as error:
+            reason = f" ({str(error)[:80]})"
+    raise InvalidInputError(
         f"{name} returned a column of another type",
         where=f"column {shown(wanted.name)}",
-        found=f"{found} ({reason})" if reason else str(found),
+        found=f"{values.type}{reason}",
         expected=str(wanted.type),
         column=wanted.name,
     )
 
 
-_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-_BYTES = (
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_binary_view,
-    pa.types.is_fixed_size_binary,
+_FAMILIES = (
+    (pa.types.is_integer, pa.types.is_floating),
+    (pa.types.is_timestamp, pa.types.is_date),
+    (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary),
 )
-_LISTS = (
-    pa.types.is_list,
-    pa.types.is_large_list,
-    pa.types.is_fixed_size_list,
-    pa.types.is_list_view,
-)
-_NUMBERS = (pa.types.is_integer, pa.types.is_floating)
-_MOMENTS = (pa.types.is_timestamp, pa.types.is_date)
-
-
-def _is_of(kind: pa.DataType, family: Sequence[Callable[[pa.DataType], bool]]) -> bool:
-    return any(test(kind) for test in family)
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether values of one type may stand for the other, if the cast loses nothing."""
-    types = pa.types
-    if types.is_null(found):
+    if pa.types.is_null(found) or found.equals(wanted):
         return True
-    if _is_of(found, _LISTS) and _is_of(wanted, _LISTS):
+    if all(any(test(kind) for test in _LISTS) for kind in (found, wanted)):
         return _fits(found.value_type, wanted.value_type)
-    if types.is_struct(found) and types.is_struct(wanted):
-        ours = {part.name: part.type for part in found}
-        theirs = {part.name: part.type for part in wanted}
+    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
+        ours, theirs = ({part.name: part.type for part in kind} for kind in (found, wanted))
         return ours.keys() == theirs.keys() and all(_fits(ours[k], theirs[k]) for k in ours)
-    if types.is_dictionary(found):
-        return _fits(found.value_type, wanted)
-    families = (_NUMBERS, _TEXTS, _BYTES, _MOMENTS)
-    return any(_is_of(found, family) and _is_of(wanted, family) for family in families)
-
-
-_DESCRIPTION = b"description"
+    return any(
+        all(any(test(kind) for test in family) for kind in (found, wanted)) for family in _FAMILIES
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +121,7 @@ def declared(*columns: tuple[str, pa.DataType, str]) -> pa.Schema:
 
     Descriptions end in ``taco:field_schema``.
     """
-    return pa.schema([pa.field(*one, metadata={_DESCRIPTION: text}) for *one, text in columns])
+    return pa.schema([described(*one) for one in columns])
 
 
 def list_of(kind: pa.DataType) -> pa.DataType:
@@ -397,20 +320,30 @@ def arrow_schema(extension: _Extension) -> pa.Schema:
                 expected="pyarrow.Schema or a dict of column names and types",
             )
         declared = pa.schema([(key, _arrow_type(kind, name)) for key, kind in declared.items()])
-    describe = getattr(extension, "get_field_descriptions", dict)
-    descriptions: Mapping[str, str] = describe()
-    for position, found in enumerate(declared):
-        if found.name in descriptions:
-            described = found.with_metadata({_DESCRIPTION: descriptions[found.name]})
-            declared = declared.set(position, described)
-    return declared
+    texts = getattr(extension, "get_field_descriptions", dict)()
+    return pa.schema(
+        [
+            described(one.name, one.type, texts[one.name]) if one.name in texts else one
+            for one in declared
+        ]
+    )
 
 
 def _arrow_type(kind: Any, extension: str) -> pa.DataType:
+    """A declared type, also one of polars, told without importing it."""
     if isinstance(kind, pa.DataType):
         return kind
-    if _is_polars(kind if isinstance(kind, type) else type(kind)):
-        return _polars_type(kind)
+    home = kind if isinstance(kind, type) else type(kind)
+    if home.__module__.partition(".")[0] == "polars":
+        import polars as pl  # noqa: PLC0415 - who has a type of polars has polars
+
+        what, found = "polars type that has no Arrow type", repr(kind)[:60]
+        with translated(
+            {**_FAULTS, pl.exceptions.PolarsError: InvalidInputError}, what, found=found
+        ):
+            if kind != pl.Object:
+                return normal_type(pl.Series([], dtype=kind).to_arrow().type)
+        raise InvalidInputError(what, found=found)
     raise InvalidInputError(
         "unknown type in a schema",
         where=extension,

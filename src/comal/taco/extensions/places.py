@@ -14,11 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from comal import limits
 from comal.errors import InvalidInputError, InvalidMetadataError, ObjectNotFoundError, shown
 from comal.geo import footprints, times, wkb
+from comal.geo.places import CENTROIDS
 from comal.geo.shapes import geometry_centroids
 from comal.geo.times import Instant
 from comal.grid.quadbin import z_order
+from comal.samples.copying import blocks
 from comal.taco.extensions.base import ComputedColumns, SameForAll, declared, list_of, require
 
 Floats = npt.NDArray[np.float64]
@@ -275,13 +278,11 @@ class ISTAC(_Placed):
 
 # -- cells and groups ------------------------------------------------------------------------------
 
-_CENTROIDS = ("stac:centroid", "istac:centroid")
-
 
 def _centres(table: pa.Table, who: str) -> tuple[Floats, Floats]:
-    """Longitude and latitude of each row, from the first of `_CENTROIDS` that has them."""
+    """Longitude and latitude of each row, from the first of `CENTROIDS` that has them."""
     lon, lat = np.full(table.num_rows, np.nan), np.full(table.num_rows, np.nan)
-    present = [name for name in _CENTROIDS if name in table.column_names]
+    present = [name for name in CENTROIDS if name in table.column_names]
     for name in present:
         x, y = wkb.points_xy(table.column(name), name)
         lon, lat = np.where(np.isnan(lon), x, lon), np.where(np.isnan(lat), y, lat)
@@ -290,7 +291,7 @@ def _centres(table: pa.Table, who: str) -> tuple[Floats, Floats]:
         raise InvalidInputError(
             f"{who} needs centroids",
             found="no centroid in any row" if present else names,
-            expected=" or ".join(_CENTROIDS),
+            expected=" or ".join(CENTROIDS),
             hint="extend the samples with STAC or ISTAC first",
         )
     return lon, lat
@@ -386,8 +387,7 @@ def _labels(numbers: Integers, upper: str, lower: str) -> pa.Array:
 SIZES = ("internal:size", "size")
 """Columns that are taken for the size of a sample in bytes."""
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)I?B?\s*", re.IGNORECASE | re.ASCII)
-_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+_UNIT = re.compile(r"(?<=[KMGT])B?\s*$", re.IGNORECASE)
 
 
 @dataclass
@@ -432,55 +432,22 @@ class SpatialGrouping(ComputedColumns):
 
     def compute_table(self, table: pa.Table) -> pa.Table:
         """Groups of the rows; null where there is no centroid."""
-        return self._grouped(table, None)
-
-    def _compute(self, tortilla: Any) -> pa.Table:
-        sizes = getattr(tortilla, "sizes", None)
-        known = sizes() if callable(sizes) and self._bytes is not None else None
-        return self._grouped(tortilla.to_arrow(), known)
-
-    def _grouped(self, table: pa.Table, sizes: Any) -> pa.Table:
         lon, lat = _centres(table, "SpatialGrouping")
         rows = np.flatnonzero(np.isfinite(lon) & np.isfinite(lat))
         rows = rows[np.argsort(z_order(lon[rows], lat[rows]), kind="stable")]
-        ends = np.arange(1, len(rows) + 1)
-        if self._bytes is not None:
-            known = _sizes(table) if sizes is None else np.asarray(sizes, np.int64)
-            ends = np.cumsum(known[rows])
-        numbers = np.zeros(table.num_rows, np.int64)
-        numbers[rows] = self._cut(len(rows), ends)
-        digits = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 4, "0")
-        codes = pc.binary_join_element_wise("sg", digits, "")
-        placed = np.zeros(table.num_rows, bool)
-        placed[rows] = True
-        codes = pc.if_else(pa.array(placed), codes, pa.scalar(None, pa.string()))
+        sizes = np.zeros(len(rows), np.int64) if self._bytes is None else _sizes(table)[rows]
+        groups = np.full(table.num_rows, -1, np.int64)
+        runs = blocks(sizes, budget=self._bytes or 0, rows=self.target_count or len(rows))
+        for number, (start, stop) in enumerate(runs):
+            groups[rows[start:stop]] = number
+        numbers = pa.array(groups, mask=groups < 0).cast(pa.string())
+        codes = pc.binary_join_element_wise("sg", pc.utf8_lpad(numbers, 4, "0"), "")
         return pa.table({"spatialgroup:code": codes})
-
-    def _cut(self, count: int, ends: Integers) -> Integers:
-        """Number of the group of each of `count` samples, whose sizes sum up to `ends`."""
-        groups = np.zeros(count, np.int64)
-        longest = self.target_count or count
-        start = number = 0
-        while start < count:
-            stop = start + longest
-            if self._bytes is not None:
-                before = int(ends[start - 1]) if start else 0
-                fitting = int(np.searchsorted(ends, before + self._bytes, side="right"))
-                stop = min(stop, max(fitting, start + 1))
-            groups[start:stop] = number
-            start, number = stop, number + 1
-        return groups
 
 
 def parse_size(size: int | str) -> int:
     """Bytes of ``"512MB"``, ``"4.5 GB"`` or a number; units are powers of 1024."""
-    found = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    count = int(float(found[1]) * _UNITS[found[2].upper()]) if found else size
-    if isinstance(count, str | bool) or count < 1:
-        raise InvalidInputError(
-            "invalid size", found=shown(size), expected="bytes, or text such as '512MB'"
-        )
-    return int(count)
+    return limits.parse_size(_UNIT.sub("iB", size) if isinstance(size, str) else size, "no size")
 
 
 def _sizes(table: pa.Table) -> Integers:

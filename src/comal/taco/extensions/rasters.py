@@ -26,6 +26,7 @@ from comal.geo.footprints import (
     point_footprints,
     raster_footprints,
 )
+from comal.geo.places import CENTROID, FOOTPRINT, ways_of
 from comal.parallel import results
 from comal.public import warn
 from comal.raster.zones import Regions, load_regions
@@ -276,20 +277,18 @@ class RAI(GeoEnrich):
     _admin_name: ClassVar[str] = "admin{}"
 
 
+_FOOTPRINTS = {
+    "raster": raster_footprints,
+    "geometry": geometry_footprints,
+    CENTROID: point_footprints,
+}
+
+
 def footprints_of(table: pa.Table, who: str) -> Footprints:
     """Footprints of samples from their ``stac:*`` and ``istac:*`` columns."""
-    names = set(table.column_names)
-    options: list[Footprints] = []
-    if {"stac:crs", "stac:geotransform", "stac:tensor_shape"} <= names:
-        raster = (table.column(f"stac:{part}") for part in ("crs", "geotransform", "tensor_shape"))
-        options.append(raster_footprints(*raster))
-    if {"istac:crs", "istac:geometry"} <= names:
-        geometry, crs = table.column("istac:geometry"), table.column("istac:crs")
-        options.append(geometry_footprints(geometry, crs))
-    options += [
-        point_footprints(table.column(name))
-        for name in ("stac:centroid", "istac:centroid")
-        if name in names
+    options = [
+        _FOOTPRINTS[way.kind if way.by == FOOTPRINT else CENTROID](*map(table.column, way.columns))
+        for way in ways_of(table.schema)
     ]
     if not options:
         raise InvalidInputError(

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, shown, translated
+from comal.samples.tables import arrow_table
 from comal.taco import spec
 
 Who = Callable[[int], str]
@@ -208,9 +209,21 @@ def normal_type(kind: Any) -> Any:
         return pa.timestamp("us")
     if types.is_list(kind) or types.is_large_list(kind) or types.is_list_view(kind):
         return pa.list_(pa.field("element", normal_type(kind.value_type)))
+    if types.is_struct(kind):
+        return pa.struct([part.with_type(normal_type(part.type)) for part in kind])
     if isinstance(kind, pa.BaseExtensionType):
         return normal_type(kind.storage_type)
     return kind
+
+
+def as_table(data: Any) -> Any:
+    """Arrow tables, record batches and frames of other libraries as a table; None for others."""
+    table = arrow_table(data)
+    if table is None:
+        return None
+    if not isinstance(data, pa.Table | pa.RecordBatch):  # pandas, which adds its index
+        table = table.select([name for name in table.column_names if name != "__index_level_0__"])
+    return normal_table(table)
 
 
 def normal_table(table: Any, where: str = "table") -> Any:

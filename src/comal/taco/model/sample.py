@@ -20,10 +20,9 @@ import pyarrow as pa
 from comal import names
 from comal.errors import InvalidInputError, StorageError, counted, shown
 from comal.public import guarded_class
-from comal.samples.tables import arrow_table
 from comal.storage import local_path
 from comal.taco import spec
-from comal.taco.model.columns import check_key, column, described, normal_table, normal_type
+from comal.taco.model.columns import as_table, check_key, column, normal_type
 from comal.taco.model.levels import bad_id
 
 if TYPE_CHECKING:
@@ -281,10 +280,7 @@ def _computed_fields(
     result = extension(owner)
     if callable(result) and not hasattr(result, "__arrow_c_stream__"):
         raise InvalidInputError("extension returned a function", found=type(result).__name__)
-    texts: Mapping[str, str] = getattr(extension, "get_field_descriptions", dict)()
-    for key, value, field in fields_of(result, owner, what, name):
-        is_told = field is not None and key in texts
-        yield key, value, described(key, field.type, texts[key]) if is_told else field
+    yield from fields_of(result, owner, what, name)
 
 
 @lru_cache(maxsize=4096)
@@ -292,16 +288,6 @@ def _plain_field(field: Any, name: str | None) -> Any:
     """The field as it is stored; one object for all samples that an extension has seen."""
     key = f"{name}:{field.name}" if name else field.name
     return field.with_name(key).with_type(normal_type(field.type))
-
-
-def as_table(data: Any) -> Any:
-    """Arrow tables, record batches and frames of other libraries as a table; None for others."""
-    table = arrow_table(data)
-    if table is None:
-        return None
-    if not isinstance(data, pa.Table | pa.RecordBatch):  # pandas, which adds its index
-        table = table.select([name for name in table.column_names if name != "__index_level_0__"])
-    return normal_table(table)
 
 
 def _no_temporary(error: OSError, where: str) -> StorageError:

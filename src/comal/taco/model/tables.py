@@ -14,9 +14,8 @@ from comal.errors import InvalidInputError, shown
 from comal.samples.payloads import Ints, Payloads
 from comal.samples.tables import Names, no_column, no_table, parents_in, payloads_in
 from comal.taco import spec
-from comal.taco.model.columns import check_key
+from comal.taco.model.columns import as_table, check_key
 from comal.taco.model.levels import Level, Levels, check_levels, flat, is_padding, relative_paths
-from comal.taco.model.sample import as_table
 
 
 def read_table(data: Any, what: str = "table") -> Any:

@@ -22,16 +22,16 @@ from comal.public import guarded_class
 from comal.samples.payloads import Bytes, Files, Payloads, concat, payloads_of
 from comal.samples.tables import Names
 from comal.taco import spec
-from comal.taco.extensions.base import SampleExtension, columns_for
+from comal.taco.extensions.base import ComputedColumns, SampleExtension, columns_for
 from comal.taco.model.columns import (
     Chunk,
     Who,
     agreed,
+    as_table,
     check_key,
     check_values,
     column,
     missing_field,
-    normal_table,
     unify,
 )
 from comal.taco.model.levels import (
@@ -43,7 +43,7 @@ from comal.taco.model.levels import (
     is_padding,
     path_of,
 )
-from comal.taco.model.sample import Sample, as_table
+from comal.taco.model.sample import Sample
 from comal.taco.model.tables import Batches, levels_from_tables
 from comal.taco.model.tables import batches as batch_stream
 
@@ -314,14 +314,10 @@ class Tortilla:
 
     def _extension_table(self, extension: Any) -> Any:
         table = as_table(extension)
-        if isinstance(extension, SampleExtension):
+        if isinstance(extension, SampleExtension | ComputedColumns):
             table = columns_for(extension, self._rows_with_paths())
         elif table is None and callable(extension):
-            result = extension(self)
-            table = as_table(result)
-            texts: dict[str, str] = getattr(extension, "get_field_descriptions", dict)()
-            if table is not None and texts:
-                table = _with_descriptions(table, texts)
+            table = as_table(extension(self))
         if table is None:
             raise InvalidInputError(
                 "tortilla cannot be extended with this",
@@ -391,14 +387,6 @@ def _padded_level(level: Level, pad_to: int) -> Level:
         np.arange(level.rows + count),
         concat([level.payloads, Bytes([b""] * count)]),
     )
-
-
-def _with_descriptions(table: Any, texts: Any) -> Any:
-    fields = [
-        field.with_metadata({"description": texts[field.name]}) if texts.get(field.name) else field
-        for field in table.schema
-    ]
-    return normal_table(pa.table(table.columns, schema=pa.schema(fields)))
 
 
 def base_folder(base: str | os.PathLike[str] | None) -> str:

@@ -7,26 +7,28 @@ import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal import raster
-from comal.errors import InvalidInputError, shown
+from comal.errors import InvalidInputError
 from comal.geo import footprints, times, wkb
+from comal.limits import DEFAULT_LIMITS
 from comal.progress import Progress, silent
 from comal.public import takes
 from comal.samples import intake
-from comal.samples.intake import Ints, Level, fields_at, taken
+from comal.samples.intake import Ints, Level, fields_at
 from comal.storage import local_path, targets
 from comal.table.columns import (
-    Mask,
     numbers_column,
     numbers_of,
     one_array,
+    rows_equal,
     rows_where,
     texts_column,
     valid_of,
@@ -34,123 +36,77 @@ from comal.table.columns import (
 from comal.taco import spec
 from comal.taco.extensions.places import STAC_SCHEMA
 from comal.taco.model.collection import CollectionFields, Taco, Tortilla
-from comal.taco.model.levels import check_depth, check_ids, with_padding
-from comal.taco.model.sample import as_table
+from comal.taco.model.columns import as_table
+from comal.taco.model.levels import check_depth, check_ids, is_padding, with_padding
 from comal.taco.spec import TacoWarning
 from comal.taco.writing.creating import container_of, create
 
 
-def level_tables(levels: Sequence[Level], fields: Any = None, *, pad: bool = False) -> list[Any]:
+def level_tables(levels: Sequence[Level], fields: Any = None) -> list[Any]:
     """One table per level: id, type, path, parent (``internal:parent_id``) and fields.
 
-    `fields` are an Arrow table with the fields of the samples, by `Level.rows`. `pad` puts an empty
-    sample where a folder lacks a file that others have; siblings then stand in the order of their
-    names.
+    `fields` are an Arrow table with the fields of the samples, by `Level.rows`. What has an id of
+    padding is an empty file.
     """
-    padding = [np.zeros(len(level.rows), bool) for level in levels]
-    if pad:
-        levels, padding = _padded(levels)
-    return [
-        _table(level, depth, fields, empty)
-        for depth, (level, empty) in enumerate(zip(levels, padding, strict=True))
-    ]
+    tables = []
+    for depth, level in enumerate(levels):
+        is_file = valid_of(level.paths) | is_padding(level.ids)
+        types = pa.DictionaryArray.from_arrays(
+            numbers_column(is_file.astype(np.int8)), texts_column([spec.FOLDER, spec.FILE])
+        )
+        columns: dict[str, Any] = {
+            spec.ID: level.ids,
+            spec.TYPE: pc.cast(types, pa.string()),
+            spec.PATH: level.paths,
+        }
+        if fields is not None:
+            columns |= fields_at(fields, level.rows)
+        if depth:
+            columns[spec.PARENT_ID] = numbers_column(level.parents)
+        tables.append(pa.table(columns))
+    return tables
 
 
-def _table(level: Level, depth: int, fields: Any, padding: Mask) -> Any:
-    is_file = valid_of(level.paths) | padding
-    types = pa.DictionaryArray.from_arrays(
-        numbers_column(is_file.astype(np.int8)), texts_column([spec.FOLDER, spec.FILE])
+def nested(ids: Any, paths: Any, where: str = "manifest", *, pad: bool = False) -> list[Level]:
+    """Samples with id paths, level by level.
+
+    `pad` puts an empty sample where one sample of level 0 lacks a file that another one has below
+    it (PIT-1); siblings then stand in the order of their names.
+    """
+    levels = intake.levels_of(ids, paths, where, check_depth=check_depth)
+    if not pad or len(levels) == 1:
+        return levels
+    parts = pc.extract_regex(pc.ascii_trim(ids, "/"), r"(?s)(?P<root>[^/]*)(?P<below>.*)")
+    root, below = (one_array(parts.field(n)).dictionary_encode() for n in range(2))
+    roots, names = numbers_of(root.indices), below.dictionary
+    # By their parts: a slash stands before all that a name may hold.
+    by_parts = pc.sort_indices(pc.replace_substring(names, "/", "\0"))
+    rank = np.empty(len(names), np.int64)
+    rank[numbers_of(by_parts)] = np.arange(len(names))
+    places = roots.astype(np.int64) * len(names) + rank[numbers_of(below.indices)]
+    inside = ~rows_equal(below.dictionary_decode(), "")
+    wanted = np.unique(places[inside & valid_of(paths)] % len(names))
+    folders = np.unique(roots[inside | ~valid_of(paths)])
+    DEFAULT_LIMITS.check("table_rows", len(folders) * len(wanted), "samples with padding")
+    lacking = np.setdiff1d((folders[:, None] * len(names) + wanted).ravel(), places)
+    every = [root.dictionary.take(pa.array(lacking // len(names)))]
+    every.append(names.take(by_parts).take(pa.array(lacking % len(names))))
+    order = np.argsort(np.concatenate([places, lacking]), kind="stable")
+    found = intake.levels_of(
+        pa.concat_arrays([ids, pc.binary_join_element_wise(*every, "")]).take(pa.array(order)),
+        pa.concat_arrays([paths, pa.nulls(len(lacking), paths.type)]).take(pa.array(order)),
+        where,
+        check_depth=check_depth,
     )
-    columns: dict[str, Any] = {
-        spec.ID: level.ids,
-        spec.TYPE: pc.cast(types, pa.string()),
-        spec.PATH: level.paths,
-    }
-    if fields is not None:
-        columns |= fields_at(fields, level.rows)
-    if depth:
-        columns[spec.PARENT_ID] = numbers_column(level.parents)
-    return pa.table(columns)
+    return [_renamed(level, order, len(ids)) for level in found]
 
 
-def _padded(levels: Sequence[Level]) -> tuple[list[Level], list[Mask]]:
-    """Levels in which folders at one place have the same children, and what is padding in them.
-
-    A place is the path below the sample of level 0 (PIT-1).
-    """
-    complete = [levels[0]]
-    padding = [np.zeros(len(levels[0].rows), bool)]
-    places = np.zeros(len(levels[0].rows), np.int64)
-    moved = np.arange(len(places))
-    for unpadded in levels[1:]:
-        level = replace(unpadded, parents=moved[unpadded.parents])
-        folders = np.flatnonzero(~valid_of(complete[-1].paths) & ~padding[-1])
-        slots = _slots(level, folders, places)
-        _refuse_missing_folders(complete, level, slots)
-        rows, parents, places = slots
-        empty = rows < 0
-        complete.append(
-            Level(
-                with_padding(taken(level.ids, rows), parents, empty),
-                taken(level.paths, rows),
-                parents,
-                np.where(empty, -1, level.rows[rows]),
-            )
-        )
-        padding.append(empty)
-        moved = np.empty(len(level.rows), np.int64)
-        moved[rows[~empty]] = np.flatnonzero(~empty)
-    return complete, padding
-
-
-class _Slots(NamedTuple):
-    """The n children that folders should have, in the order of the folders, and of names."""
-
-    rows: Ints
-    """Row of the child in its level, shape (n,); -1 where it is missing."""
-    parents: Ints
-    """Row of its parent, shape (n,)."""
-    places: Ints
-    """Number of its place, shape (n,)."""
-
-
-def _slots(level: Level, folders: Ints, places: Ints) -> _Slots:
-    """What should be in the `folders` above, whose places are among `places` of all rows above."""
-    names = level.ids.dictionary_encode()
-    ranks = numbers_of(pc.rank(names.dictionary, tiebreaker="first")).astype(np.int64) - 1
-    # A child's place: that of its parent, then its name; ascending in that order.
-    own = places[level.parents] * len(ranks) + ranks[numbers_of(names.indices)]
-    wanted, codes = np.unique(own, return_inverse=True)
-    first = np.searchsorted(wanted, places[folders] * len(ranks), side="left")
-    last = np.searchsorted(wanted, (places[folders] + 1) * len(ranks), side="left")
-    counts = last - first
-    parents = np.repeat(folders, counts)
-    within = np.arange(len(parents)) - np.repeat(np.cumsum(counts) - counts, counts)
-    place = np.repeat(first, counts) + within
-    there = level.parents * len(wanted) + codes
-    sought = parents * len(wanted) + place
-    found = pc.index_in(numbers_column(sought), value_set=numbers_column(there))
-    rows = numbers_of(pc.fill_null(found, -1)).astype(np.int64)
-    return _Slots(rows, parents, place)
-
-
-def _refuse_missing_folders(above: Sequence[Level], level: Level, slots: _Slots) -> None:
-    rows, parents, places = slots
-    is_folder = np.zeros(int(places.max(initial=-1)) + 1, bool)
-    # Places of the rows that are there and hold no file.
-    held = rows >= 0
-    is_folder[places[held][~valid_of(level.paths)[rows[held]]]] = True
-    for slot in np.flatnonzero(~held & is_folder[places])[:1].tolist():
-        example = rows[held & (places == places[slot])][0]
-        parts = [level.ids[int(example)].as_py()]
-        row = int(parents[slot])
-        for upper in reversed(above):
-            parts.append(upper.ids[row].as_py())
-            row = int(upper.parents[row])
-        raise InvalidInputError(
-            "folder is missing, and only files can be padded",
-            where=shown("/".join(reversed(parts)), 120),
-        )
+def _renamed(level: Level, order: Ints, count: int) -> Level:
+    """A level of rows in another order, of which those from `count` on are padding."""
+    rows = np.where(level.rows < 0, -1, order[level.rows])
+    empty = rows >= count
+    ids = with_padding(level.ids, level.parents, empty)
+    return replace(level, ids=ids, rows=np.where(empty, -1, rows))
 
 
 _HEADER_BLOCK = 4_096
@@ -232,10 +188,10 @@ def pack_folder(
         manifest,
         pattern,
         read=_read_manifest,
-        check_depth=check_depth,
+        nest=partial(nested, pad=pad),
         warning=TacoWarning,
     )
-    tables = level_tables(levels, fields, pad=pad)
+    tables = level_tables(levels, fields)
     if stac:
         for depth, level in enumerate(levels):  # before headers are read, which takes long
             check_ids(level.ids, level.parents, depth=depth)
