@@ -128,9 +128,14 @@ def guarded(function: Callable[..., Any]) -> Any:
 
 
 def guarded_class(cls: type[T]) -> type[T]:
-    """A class whose public methods, and the making of its objects, are `guarded`."""
+    """A class whose public methods, and the making of its objects, are `guarded`.
+
+    Methods without arguments are not: there is none to blame.
+    """
     for name, value in list(vars(cls).items()):
-        if inspect.isfunction(value) and (not name.startswith("_") or name in _CALLED):
+        if not inspect.isfunction(value) or len(inspect.signature(value).parameters) < 2:
+            continue
+        if not name.startswith("_") or name in _CALLED:
             setattr(cls, name, guarded(value))
     return cls
 

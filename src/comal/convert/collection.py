@@ -14,8 +14,8 @@ from comal.convert.report import Missing, Notes
 from comal.errors import InvalidInputError, shown
 from comal.geo import boxes, times
 from comal.taco import spec
+from comal.taco.columns import check_key
 from comal.taco.model.collection import json_value
-from comal.taco.model.columns import check_key
 
 PLACE = "collection"
 OPTIONS: Mapping[str, str] = {

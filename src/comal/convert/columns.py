@@ -27,9 +27,9 @@ from comal.plan import ByteRange
 from comal.progress import Progress
 from comal.samples.payloads import Spans
 from comal.taco import spec as taco_spec
+from comal.taco.columns import described, normal_table
 from comal.taco.copying.foreign import safe_name
 from comal.taco.extensions.places import STAC_SCHEMA as STAC
-from comal.taco.model.columns import described, normal_table
 from comal.taco.model.levels import flat
 from comal.tortilla import spec
 from comal.tortilla.archive import Home, Level

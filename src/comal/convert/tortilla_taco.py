@@ -24,8 +24,8 @@ from comal.public import takes
 from comal.storage import StorageConfig, targets
 from comal.storage.targets import refuse_sources
 from comal.taco import spec as taco_spec
+from comal.taco.columns import described
 from comal.taco.model.collection import CollectionFields, extent_of_tables
-from comal.taco.model.columns import described
 from comal.taco.model.levels import (
     Level,
     Levels,

@@ -21,9 +21,9 @@ from comal.samples.filters import ends_before, good_lists, unknown_crs
 from comal.table import ParquetTable
 from comal.table.columns import one_array
 from comal.taco import spec
+from comal.taco.columns import normal_type
 from comal.taco.extensions import declared, places
 from comal.taco.model.collection import Coverage
-from comal.taco.model.columns import normal_type
 from comal.taco.spec import TacoWarning
 
 _NEAR = 1e-6

@@ -27,8 +27,8 @@ from comal.plan import Head
 from comal.samples.payloads import Bytes, Files, Ints, Mixed, Payloads, Spans, concat, nothing
 from comal.storage import Source
 from comal.taco import spec
+from comal.taco.columns import Chunk, described, normal_table, unify
 from comal.taco.copying.entries import LimitedSource, ZipEntries
-from comal.taco.model.columns import Chunk, described, normal_table, unify
 from comal.taco.model.levels import Level, Levels, check_pit, is_padding, with_padding
 from comal.taco.reading import sql as views
 from comal.taco.reading.container import Container

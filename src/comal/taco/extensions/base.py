@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from comal.errors import ComalError, InvalidInputError, shown, translated
-from comal.taco.model.columns import as_table, described, normal_type
+from comal.taco.columns import as_table, described, normal_type
 
 _FAULTS: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
     (pa.ArrowException, TypeError, ValueError, OverflowError), InvalidInputError
@@ -320,7 +320,7 @@ def arrow_schema(extension: _Extension) -> pa.Schema:
                 expected="pyarrow.Schema or a dict of column names and types",
             )
         declared = pa.schema([(key, _arrow_type(kind, name)) for key, kind in declared.items()])
-    texts = getattr(extension, "get_field_descriptions", dict)()
+    texts: Mapping[str, str] = getattr(extension, "get_field_descriptions", dict)()
     return pa.schema(
         [
             described(one.name, one.type, texts[one.name]) if one.name in texts else one

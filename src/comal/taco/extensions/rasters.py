@@ -7,7 +7,7 @@ centroid lies in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
@@ -277,7 +277,7 @@ class RAI(GeoEnrich):
     _admin_name: ClassVar[str] = "admin{}"
 
 
-_FOOTPRINTS = {
+_FOOTPRINTS: Mapping[str, Callable[..., Footprints]] = {
     "raster": raster_footprints,
     "geometry": geometry_footprints,
     CENTROID: point_footprints,

@@ -24,7 +24,7 @@ from comal.geo import times
 from comal.geo.places import GEOMETRY, Places, Way, ways_of
 from comal.public import guarded_class, warn
 from comal.taco import spec
-from comal.taco.model.columns import check_key
+from comal.taco.columns import check_key
 from comal.taco.model.levels import Levels, check_pit
 from comal.taco.model.sample import Sample, fields_of
 from comal.taco.model.tortilla import Tortilla
@@ -137,7 +137,8 @@ class Taco:
             check_pit(levels)
             if self.extent is None:
                 self.extent = extent_of(levels)
-        self.extend_with(extra)
+        if extra:
+            self.extend_with(extra)
 
     def _check(self) -> None:
         problems = [

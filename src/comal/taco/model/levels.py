@@ -61,6 +61,8 @@ Levels = tuple[Level, ...]
 
 def flat(column: Any) -> Any:
     """A chunked column as one array, which can hold 2 GiB of text."""
+    if getattr(column, "num_chunks", 0) == 1:
+        return column.chunk(0)
     try:
         return one_array(column)
     except pa.ArrowInvalid as error:  # nothing else can be wrong with chunks of one column
@@ -379,16 +381,13 @@ def _first_rows(position: Ints, mask: Any) -> Ints:
     return result
 
 
-def _tree(levels: Levels) -> Tree:
-    return Tree(*zip(*((one.ids, one.folders, one.parent) for one in levels), strict=True))
-
-
-def check_pit(levels: Levels) -> None:
+def check_pit(levels: Levels) -> Tree:
     """Refuse a dataset whose level 0 samples differ in structure (PIT-1), with two that do."""
-    tree = _tree(levels)
+    tree = Tree(*zip(*((one.ids, one.folders, one.parent) for one in levels), strict=True))
     for found in tree.differences():
         for row in found.rows[:1].tolist():
             raise _differ(levels, tree, found, int(found.first[row]), row)
+    return tree
 
 
 def _differ(
@@ -414,9 +413,8 @@ def _differ(
 
 
 def pit_schema(levels: Levels) -> spec.PITSchema:
-    """``taco:pit_schema`` of a dataset that `check_pit` accepts."""
-    tree, roots = _tree(levels), levels[0].rows
+    """``taco:pit_schema`` of a dataset; one that `check_pit` refuses has none."""
+    tree, roots = check_pit(levels), levels[0].rows
     hierarchy = {depth: tree.patterns(depth) for depth in range(1, len(levels))}
     shape = (roots, *(int(counts.max()) for counts in tree.counts[:-1]))
-    kind = spec.FOLDER if levels[0].folders[0] else spec.FILE
-    return spec.PITSchema(roots, kind, hierarchy, shape)
+    return spec.PITSchema(roots, levels[0].table.column(spec.TYPE)[0].as_py(), hierarchy, shape)

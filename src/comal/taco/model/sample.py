@@ -22,7 +22,7 @@ from comal.errors import InvalidInputError, StorageError, counted, shown
 from comal.public import guarded_class
 from comal.storage import local_path
 from comal.taco import spec
-from comal.taco.model.columns import as_table, check_key, column, normal_type
+from comal.taco.columns import as_table, check_key, column, normal_type
 from comal.taco.model.levels import bad_id
 
 if TYPE_CHECKING:
@@ -158,10 +158,14 @@ class Sample:
                     where=f"sample {shown(self.id)}",
                     hint=f"pop({key!r}) first to replace it",
                 )
-            self.metadata[key] = value
-            if field is not None:
-                self._fields = {**(self._fields or {}), key: field}
+            self.put(key, value, field)
         return self
+
+    def put(self, key: str, value: Any, field: Any) -> None:
+        """Set a field, and what an extension says of it: an Arrow field or None."""
+        self.metadata[key] = value
+        if field is not None:
+            self._fields = {**(self._fields or {}), key: field}
 
     def pop(self, field: str) -> Any:
         """Remove a field and return its value.

@@ -7,23 +7,24 @@ tortillas cost little more than one large one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, counted, shown
 from comal.limits import DEFAULT_LIMITS
 from comal.public import guarded_class
-from comal.samples.payloads import Bytes, Files, Payloads, concat, payloads_of
-from comal.samples.tables import Names
+from comal.samples.payloads import Bytes, Files, Ints, Payloads, concat, payloads_of
+from comal.samples.tables import Names, no_column, no_table, parents_in, payloads_in
 from comal.taco import spec
-from comal.taco.extensions.base import ComputedColumns, SampleExtension, columns_for
-from comal.taco.model.columns import (
+from comal.taco.columns import (
     Chunk,
     Who,
     agreed,
@@ -34,18 +35,19 @@ from comal.taco.model.columns import (
     missing_field,
     unify,
 )
+from comal.taco.extensions.base import ComputedColumns, SampleExtension, columns_for
 from comal.taco.model.levels import (
     Level,
     Levels,
     check_depth,
+    check_levels,
     check_twins,
     flat,
     is_padding,
     path_of,
+    relative_paths,
 )
 from comal.taco.model.sample import Sample
-from comal.taco.model.tables import Batches, levels_from_tables
-from comal.taco.model.tables import batches as batch_stream
 
 
 @guarded_class
@@ -79,7 +81,6 @@ class Tortilla:
         self.strict_schema = strict_schema
         self._levels: Levels | None = None
         self._stream: Batches | None = None
-        self._added: Any = None
         if not isinstance(samples, Iterable):
             raise InvalidInputError(
                 "samples of a tortilla are no list",
@@ -96,7 +97,8 @@ class Tortilla:
                     "tortilla holds something else", found=type(sample).__name__
                 )
         check_siblings(self._samples)
-        check_fields(self._samples, strict=strict_schema)
+        if strict_schema:
+            check_fields(self._samples)
         self._samples += _padding(len(self._samples), pad_to)
 
     # -- other ways in ----------------------------------------------------------------------
@@ -105,7 +107,7 @@ class Tortilla:
     def _empty(cls, *, strict_schema: bool) -> Self:
         self = cls.__new__(cls)
         self.strict_schema = strict_schema
-        self._samples = self._levels = self._stream = self._added = None
+        self._samples = self._levels = self._stream = None
         return self
 
     @classmethod
@@ -194,7 +196,7 @@ class Tortilla:
             As in `from_table`.
         """
         self = cls._empty(strict_schema=True)
-        self._stream = batch_stream(batches, schema, Names(id, path, "", base=base_folder(base)))
+        self._stream = stream_of(batches, schema, Names(id, path, "", base=base_folder(base)))
         return self
 
     # -- what it is ---------------------------------------------------------------------------
@@ -203,11 +205,6 @@ class Tortilla:
     def own_samples(self) -> list[Sample] | None:
         """The samples where they were given as objects, else None."""
         return self._samples
-
-    @property
-    def added_fields(self) -> Any:
-        """Fields that extensions added to the tortilla as a whole: a table, or None."""
-        return self._added
 
     @property
     def stream(self) -> Batches | None:
@@ -253,7 +250,7 @@ class Tortilla:
     def to_arrow(self) -> Any:
         """The samples as an Arrow table: id, type and the metadata fields, a row each."""
         if self._samples is not None and self._levels is None:
-            return sample_table(self._samples, strict=self.strict_schema, added=self._added)
+            return sample_table(self._samples, strict=self.strict_schema)
         return self.levels()[0].table
 
     def export_metadata(self, deep: int = 0) -> Any:
@@ -304,13 +301,19 @@ class Tortilla:
             if name in known:
                 raise InvalidInputError(f"field {shown(name)} is there already")
         if self._samples is None:
-            first, *rest = self.levels()
-            joined = beside(first.table, table)
-            self._levels = (Level(joined, first.parent, first.payloads), *rest)
-        else:
-            self._added = table if self._added is None else beside(self._added, table)
-            self._levels = None
+            for field, column in zip(table.schema, table.columns, strict=True):
+                self._with_root(self.levels()[0].table.append_column(field, column))
+            return self
+        for field, column in zip(table.schema, table.columns, strict=True):
+            for sample, value in zip(self._samples, column.to_pylist(), strict=True):
+                sample.put(field.name, value, field)
+        self._levels = None
         return self
+
+    def _with_root(self, table: Any) -> None:
+        """Give level 0 other fields."""
+        first, *rest = self.levels()
+        self._levels = (replace(first, table=table), *rest)
 
     def _extension_table(self, extension: Any) -> Any:
         table = as_table(extension)
@@ -344,18 +347,13 @@ class Tortilla:
         column = self.to_arrow()
         if field not in column.column_names or field in spec.CORE_COLUMNS:
             raise InvalidInputError(f"no field {shown(field)}")
-        if self._added is not None and field in self._added.column_names:
-            self._added = self._added.drop_columns([field])
-            self._levels = None
-        elif self._samples is not None:
+        if self._samples is not None:
             for sample in self._samples:
                 if field in sample.metadata:
                     sample.pop(field)
             self._levels = None
         else:
-            first, *rest = self.levels()
-            table = first.table.drop_columns([field])
-            self._levels = (Level(table, first.parent, first.payloads), *rest)
+            self._with_root(column.drop_columns([field]))
         return column.column(field)
 
 
@@ -406,66 +404,41 @@ def check_siblings(samples: Sequence[Sample]) -> None:
     check_twins(pa.array(ids, pa.string()))
 
 
-def check_fields(samples: Sequence[Sample], *, strict: bool) -> None:
+def check_fields(samples: Sequence[Sample]) -> None:
     """Refuse samples whose fields, or the types of these, differ (PIT-2); padding has none."""
-    real = [sample for sample in samples if not _is_padding(sample)]
-    if not strict or not real:
+    real = [sample for sample in samples if not sample.id.startswith(spec.PAD_PREFIX)]
+    if not real:
         return
-    first = real[0].metadata.keys()
+    first = real[0]
     for sample in real:
-        if sample.metadata.keys() != first:
-            _raise_missing(real[0], sample)
-    for key in first:
-        if real[0].declared(key) is None:
+        if sample.metadata.keys() != first.metadata.keys():
+            for one, other in ((first, sample), (sample, first)):
+                for key in one.metadata:
+                    if key not in other.metadata:
+                        raise missing_field(key, one.id, other.id)
+    for key in first.metadata:
+        if first.declared(key) is None:
             check_values(key, [sample.metadata[key] for sample in real], lambda n: real[n].id)
 
 
-def _raise_missing(first: Sample, second: Sample) -> None:
-    for one, other in ((first, second), (second, first)):
-        for key in one.metadata:
-            if key not in other.metadata:
-                raise missing_field(key, one.id, other.id)
-
-
-def _is_padding(sample: Sample) -> bool:
-    return sample.id.startswith(spec.PAD_PREFIX)
-
-
-# -- from samples to columns -------------------------------------------------------------------
-
-
-def sample_table(samples: Sequence[Sample], *, strict: bool, added: Any = None) -> Any:
-    """Samples as a table; padding has null in every field."""
-    keys = dict.fromkeys(chain.from_iterable(s.metadata for s in _schema_givers(samples, strict)))
+def sample_table(samples: Sequence[Sample], *, strict: bool) -> Any:
+    """Samples as a table; padding, and in a lenient one what lacks a field, has null there."""
+    real = next((one for one in samples if not one.id.startswith(spec.PAD_PREFIX)), samples[0])
+    keys = dict.fromkeys(chain.from_iterable(s.metadata for s in ([real] if strict else samples)))
     columns = [
         pa.array([sample.id for sample in samples], pa.string()),
         pa.array([sample.type for sample in samples], pa.string()),
     ]
     fields = [pa.field(name, pa.string()) for name in spec.CORE_COLUMNS]
     for key in keys:
+        values = [sample.metadata.get(key) for sample in samples]
         declared = _declared(samples, key, strict=strict)
-        columns.append(
-            column(
-                key,
-                [sample.metadata.get(key) for sample in samples],
-                lambda row: samples[row].id,
-                declared=None if declared is None else declared.type,
-                strict=strict,
-            )
-        )
+        kind = None if declared is None else declared.type
+        columns.append(column(key, values, lambda n: samples[n].id, declared=kind, strict=strict))
         fields.append(
             pa.field(key, columns[-1].type, metadata=declared.metadata if declared else None)
         )
-    table = pa.table(columns, schema=pa.schema(fields))
-    return table if added is None else beside(table, added)
-
-
-def _schema_givers(samples: Sequence[Sample], strict: bool) -> Sequence[Sample]:  # noqa: FBT001
-    """The samples that have to be asked for their fields: in a strict tortilla one will do."""
-    if not strict:
-        return samples
-    real = next((sample for sample in samples if not _is_padding(sample)), samples[0])
-    return [real]
+    return pa.table(columns, schema=pa.schema(fields))
 
 
 def _declared(samples: Sequence[Sample], key: str, *, strict: bool) -> Any:
@@ -482,97 +455,264 @@ def _id_of(sample: Sample, _row: int) -> str:
     return sample.id
 
 
-def beside(table: Any, more: Any) -> Any:
-    """The table with the columns of `more` behind its own."""
-    for position, field in enumerate(more.schema):
-        table = table.append_column(field, more.column(position))
-    return table
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What some rows of the level above have below them: rows in the order of their parents."""
 
-
-_Below = tuple[Any, int, int]
-"""What a parent has below it: a tortilla and its row, or levels, a depth and a first row."""
+    level: Level
+    samples: Sequence[Sample] = ()
+    """The rows as objects."""
+    deeper: Levels = ()
+    """What lies below rows that are columns already."""
 
 
 def build(root: Tortilla) -> Levels:
-    """All levels of a tortilla, breadth first; neighbours that are samples are taken in bulk."""
+    """All levels of a tortilla, from the top; samples are taken in bulk, whoever holds them."""
     levels: list[Level] = []
-    layer: list[_Below] = [(root, 0, -1)]
-    while layer:
+    parts = _below([(root, 0)])
+    while parts:
         check_depth(len(levels) + 1)
-        chunks, parents, payloads, below = _layer(layer, levels)
-        table = unify(chunks, strict=root.strict_schema)
-        parent = np.concatenate(parents)
-        if not levels:
-            parent = np.arange(len(parent))
-        levels.append(Level(table, parent, concat(payloads)))
-        layer = below
+        level, starts = _joined(parts, levels, strict=root.strict_schema)
+        parts = []
+        for part, rows in starts:
+            pairs = zip(part.samples, rows.tolist(), strict=False)
+            folders = [(one.path, row) for one, row in pairs if one.type == spec.FOLDER]
+            parts += _below(cast("list[tuple[Tortilla, int]]", folders))
+            if part.deeper:
+                first, *rest = part.deeper
+                parts.append(_Part(replace(first, parent=rows[first.parent]), deeper=tuple(rest)))
+        levels.append(level)
     return tuple(levels)
 
 
-def _layer(
-    layer: Sequence[_Below], above: Sequence[Level]
-) -> tuple[list[Chunk], list[Any], list[Payloads], list[_Below]]:
-    chunks: list[Chunk] = []
-    parents: list[Any] = []
-    payloads: list[Payloads] = []
-    below: list[_Below] = []
-    start = 0
-    for group in _groups(layer):
-        owner, base, depth = group[0]
-        if depth >= 0 or owner.own_samples is None:
-            # Levels that are columns already: this one now, the deeper ones in the next layers.
-            levels = owner if depth >= 0 else owner.levels()
-            level = levels[max(depth, 0)]
-            table, held = level.table, level.payloads
-            parent = level.parent + base if depth > 0 else np.full(level.rows, base)
-            if len(levels) > max(depth, 0) + 1:
-                below.append((levels, start, max(depth, 0) + 1))
-        else:
-            table, held, parent, samples = _bulk(group)
-            below += [
-                (s.path, start + n, -1) for n, s in enumerate(samples) if s.type == spec.FOLDER
-            ]
-        real = None if not above else ~is_padding(flat(table.column(spec.ID)))
-        chunks.append(Chunk(table, _who(table, parent, above), real))
-        parents.append(parent)
-        payloads.append(held)
-        start += len(parent)
-    return chunks, parents, payloads, below
+def _below(holders: Sequence[tuple[Tortilla, int]]) -> list[_Part]:
+    """The first level of some tortillas, each with the row that it hangs on."""
+    parts = []
+    plain = [(one, row) for one, row in holders if one.own_samples is not None]
+    if plain:
+        samples = [sample for one, _ in plain for sample in one.samples]
+        strict = all(one.strict_schema for one, _ in plain)
+        if strict and len(plain) > 1:
+            check_fields(samples)
+        # FOLDER rows are null: their bytes are made while writing.
+        paths = [
+            sample.path if isinstance(sample.path, str | bytes) else None for sample in samples
+        ]
+        parent = np.repeat([row for _, row in plain], [len(one.samples) for one, _ in plain])
+        table = sample_table(samples, strict=strict)
+        parts.append(_Part(Level(table, parent, payloads_of(paths)), samples))
+    for one, row in holders:
+        if one.own_samples is None:
+            first, *rest = one.levels()
+            parent = np.full(first.rows, row)
+            parts.append(_Part(replace(first, parent=parent), deeper=tuple(rest)))
+    return parts
 
 
-def _groups(layer: Sequence[_Below]) -> Iterable[Sequence[_Below]]:
-    """Cut a layer into runs of sample tortillas of one strictness, and single other ones."""
-    run: list[_Below] = []
-    for item in layer:
-        owner, _, depth = item
-        plain = depth < 0 and owner.own_samples is not None and owner.added_fields is None
-        if run and (not plain or owner.strict_schema != run[0][0].strict_schema):
-            yield run
-            run = []
-        if plain:
-            run.append(item)
-        else:
-            yield [item]
-    if run:
-        yield run
+def _joined(
+    parts: Sequence[_Part], above: Sequence[Level], *, strict: bool
+) -> tuple[Level, list[tuple[_Part, Ints]]]:
+    """One level of all parts, and where the rows of each part are in it."""
+    level = parts[0].level
+    rows = [np.arange(level.rows)]
+    if len(parts) > 1:
+        every = [part.level for part in parts]
+        chunks = [Chunk(one.table, _who(one, above), ~is_padding(one.ids)) for one in every]
+        parent = np.concatenate([one.parent for one in every])
+        order = np.argsort(parent, kind="stable")
+        level = Level(
+            unify(chunks, strict=strict).take(pa.array(order)),
+            parent[order],
+            concat([one.payloads for one in every]).take(order),
+        )
+        rows = np.split(np.argsort(order), np.cumsum([one.rows for one in every])[:-1])
+    if not above:
+        level = replace(level, parent=np.arange(level.rows))
+    return level, list(zip(parts, rows, strict=True))
 
 
-def _bulk(group: Sequence[_Below]) -> tuple[Any, Payloads, Any, list[Sample]]:
-    samples = list(chain.from_iterable(owner.own_samples for owner, _, _ in group))
-    counts = [len(owner.own_samples) for owner, _, _ in group]
-    parent = np.repeat([base for _, base, _ in group], counts)
-    strict = group[0][0].strict_schema
-    if strict and len(group) > 1:
-        check_fields(samples, strict=True)
-    table = sample_table(samples, strict=strict, added=group[0][0].added_fields)
-    # FOLDER rows are null: their bytes are made while writing.
-    paths = [sample.path if isinstance(sample.path, str | bytes) else None for sample in samples]
-    return table, payloads_of(paths), parent, samples
-
-
-def _who(table: Any, parent: Any, above: Sequence[Level]) -> Who:
+def _who(level: Level, above: Sequence[Level]) -> Who:
     def who(row: int) -> str:
-        name = str(table.column(spec.ID)[row].as_py())
-        return f"{path_of(above, len(above) - 1, int(parent[row]))}/{name}" if above else name
+        name = str(level.table.column(spec.ID)[row].as_py())
+        parent = int(level.parent[row])
+        return f"{path_of(above, len(above) - 1, parent)}/{name}" if above else name
 
     return who
+
+
+# -- tables as columns -----------------------------------------------------------------------------
+
+
+def read_table(data: Any, what: str = "table") -> Any:
+    """Any table as an Arrow table in plain types."""
+    table = as_table(data)
+    if table is None:
+        raise no_table(data, what)
+    names: list[str] = table.column_names
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InvalidInputError(f"{what} has columns of one name", found=shown(twice[0]))
+    return table
+
+
+def split_table(table: Any, names: Names, *, bottom: bool = True) -> tuple[Any, Payloads]:
+    """A table as the metadata table of a level and its payloads.
+
+    `bottom` tells that no level follows, so that every row must be a FILE.
+    """
+    if names.id not in table.column_names:
+        raise no_column(table, names.id, "table", hint="name it by id=")
+    ids = flat(table.column(names.id))
+    if not pa.types.is_string(ids.type):
+        raise InvalidInputError(
+            f"column {shown(names.id)} holds no text", found=str(ids.type), expected="string"
+        )
+    payloads = payloads_in(table, names, "table")
+    present = np.zeros(table.num_rows, bool)
+    if names.path in table.column_names:
+        present = np.asarray(pc.is_valid(table.column(names.path)).to_numpy(), bool)
+    types = _types(table, names, present, bottom=bottom)
+    fields = [name for name in table.column_names if name not in {names.id, names.path, names.type}]
+    columns, schema = [ids, types], [pa.field(n, pa.string()) for n in spec.CORE_COLUMNS]
+    for name in fields:
+        check_key(name)
+        columns.append(table.column(name))
+        schema.append(table.schema.field(name))
+    return pa.table(columns, schema=pa.schema(schema)), payloads
+
+
+def _types(
+    table: Any, names: Names, present: np.ndarray[Any, np.dtype[np.bool_]], *, bottom: bool
+) -> Any:
+    if names.type is not None and names.type in table.column_names:
+        types = flat(table.column(names.type))
+        known = pc.is_in(types, value_set=pa.array([spec.FILE, spec.FOLDER]))
+        for row in np.flatnonzero(~known.to_numpy(zero_copy_only=False))[:1].tolist():
+            raise InvalidInputError(
+                "unknown type of sample",
+                where=f"column {shown(names.type)}, row {row}",
+                found=shown(types[row].as_py()),
+                expected="FILE or FOLDER",
+            )
+    else:
+        types = pc.if_else(pa.array(present), spec.FILE, spec.FOLDER)
+    files = np.asarray(pc.equal(types, spec.FILE).to_numpy(zero_copy_only=False), bool)
+    present = present | is_padding(flat(table.column(names.id)))
+    wrong = (files & ~present) | (~files if bottom else np.zeros(len(files), bool))
+    for row in np.flatnonzero(wrong)[:1].tolist():
+        raise InvalidInputError(
+            "FILE sample without a payload"
+            if files[row]
+            else "sample has neither payload nor children",
+            where=f"row {row}, id {shown(table.column(names.id)[row].as_py())}",
+            expected=f"a path or bytes in column {shown(names.path)}",
+        )
+    return types.combine_chunks() if isinstance(types, pa.ChunkedArray) else types
+
+
+def levels_from_tables(tables: Sequence[Any], names: Names) -> Levels:
+    """Tables of levels 0, 1, ... whose rows name their parents, as levels.
+
+    The parent is a row number of the table above, or the id path of the parent (``scene/imagery``).
+    Ints are put into the order of their parents; siblings keep their order.
+    """
+    if not tables:
+        raise InvalidInputError("no table at all", expected="one table per level")
+    levels: list[Level] = []
+    order: Ints | None = None
+    for depth, data in enumerate(tables):
+        table = read_table(data, f"table of level {depth}")
+        parent = np.arange(table.num_rows)
+        if depth:
+            parent = _parents(table, names, tuple(levels), order, depth)
+            order = np.argsort(parent, kind="stable")
+            if not (parent[1:] >= parent[:-1]).all():
+                table, parent = table.take(pa.array(order)), parent[order]
+            else:
+                order = None
+            table = table.drop_columns([names.parent])
+        metadata, payloads = split_table(table, names, bottom=depth == len(tables) - 1)
+        levels.append(Level(metadata, parent, payloads))
+    check_levels(tuple(levels))
+    return tuple(levels)
+
+
+def _parents(table: Any, names: Names, above: Levels, order: Ints | None, depth: int) -> Ints:
+    paths = pc.utf8_rtrim(relative_paths(above)[-1], "/")
+    parents = parents_in(table, names, flat(paths), f"table of level {depth}")
+    if order is not None and pa.types.is_integer(table.schema.field(names.parent).type):
+        # The level above was sorted; the caller means the rows as he gave them.
+        moved = np.empty(len(order), np.int64)
+        moved[order] = np.arange(len(order))
+        parents = moved[parents]
+    return parents
+
+
+@dataclass(slots=True)
+class Batches:
+    """A level 0 of FILE samples that comes in batches and is never held as a whole."""
+
+    source: Iterable[Any] | Callable[[], Iterable[Any]]
+    names: Names
+    schema: Any
+    """Arrow schema of the metadata table: id, type and the fields."""
+    _used: bool = False
+
+    def __iter__(self) -> Iterator[tuple[Any, Payloads]]:
+        """Metadata table and payloads of one batch after the other."""
+        if callable(self.source):
+            batches = _iterable(self.source())
+        elif self._used and iter(self.source) is self.source:
+            raise InvalidInputError(
+                "batches have been read already",
+                hint="give a function that returns a new iterator to write them twice",
+            )
+        else:
+            self._used = True
+            batches = self.source
+        for number, data in enumerate(batches):
+            table = read_table(data, f"batch {number}")
+            if table.num_rows:
+                metadata, payloads = split_table(table, self.names)
+                yield _conforming(metadata, self.schema, number), payloads
+
+
+def stream_of(
+    source: Iterable[Any] | Callable[[], Iterable[Any]], schema: Any, names: Names
+) -> Batches:
+    """A stream of batches whose schema is known before the first one is read."""
+    if not isinstance(schema, pa.Schema):
+        raise InvalidInputError("schema of the batches is missing", expected="a pyarrow.Schema")
+    if names.path not in schema.names:
+        raise InvalidInputError(
+            f"schema of the batches has no column {shown(names.path)}",
+            found=", ".join(shown(name) for name in schema.names),
+            hint="name it by path=",
+        )
+    if not callable(source):
+        _iterable(source)
+    empty, _ = split_table(read_table(schema.empty_table()), names)
+    return Batches(source, names, empty.schema)
+
+
+def _iterable(source: Any) -> Iterable[Any]:
+    if isinstance(source, Iterable) and not isinstance(source, str | bytes):
+        return source
+    raise InvalidInputError(
+        "there are no batches in this",
+        found=type(source).__name__,
+        expected="an iterable of tables or record batches, or a function that returns one",
+    )
+
+
+def _conforming(table: Any, schema: Any, number: int) -> Any:
+    wanted, found = (dict(zip(one.names, one.types, strict=True)) for one in (schema, table.schema))
+    for name in [*wanted, *found]:
+        if wanted.get(name) != found.get(name):
+            raise InvalidInputError(
+                f"batch {number} has another schema",
+                where=f"column {shown(name)}",
+                found=str(found.get(name, "no such column")),
+                expected=str(wanted.get(name, "no such column")),
+            )
+    return table.select(schema.names).cast(schema)

@@ -35,10 +35,11 @@ from comal.samples.payloads import Files, Ints, Payloads
 from comal.storage import targets
 from comal.storage.manyfiles import changed_size, opened
 from comal.storage.targets import TargetFile
-from comal.table import ParquetSettings, Writer, write_table
+from comal.table.columns import plain_table
+from comal.table.write import ParquetSettings, Writer, write_table
 from comal.taco import spec, wire
+from comal.taco.columns import descriptions, without_null_type
 from comal.taco.model.collection import Coverage, finished
-from comal.taco.model.columns import descriptions, without_null_type
 from comal.taco.model.levels import (
     Leaves,
     Level,
@@ -132,10 +133,7 @@ def stored_table(table: Any, internal: Sequence[tuple[str, Any]]) -> Any:
     table = without_null_type(table)
     for name, values in internal:
         table = table.append_column(name, values)
-    schema = table.schema
-    if not schema.metadata and not any(found.metadata for found in schema):
-        return table
-    return table.cast(pa.schema([pa.field(found.name, found.type) for found in schema]))
+    return plain_table(table)
 
 
 def stored_schema(table_schema: Any, *, with_spans: bool) -> Any:

@@ -140,29 +140,22 @@ def create(
 def container_of(target: Path, output_format: str) -> str:
     """``zip`` or ``folder``, from what was asked for or from the name."""
     wanted = output_format.lower()
-    if wanted == "auto":
-        check_ending(target, *ZIP_SUFFIXES)
-        wanted = "zip" if target.suffix.lower() in ZIP_SUFFIXES else "folder"
-    if wanted not in {"zip", "folder"}:
+    if wanted not in {"zip", "folder", "auto"}:
         raise InvalidInputError(
             "unknown container", found=shown(output_format), expected="'zip', 'folder' or 'auto'"
         )
+    check_ending(target, *(() if wanted == "folder" else ZIP_SUFFIXES))
+    if wanted == "auto":
+        wanted = "zip" if target.suffix.lower() in ZIP_SUFFIXES else "folder"
     if wanted == "folder" and target.name in {"DATA", "METADATA", spec.TACOCAT_FOLDER}:
         raise InvalidInputError("name of a part of a dataset", found=target.name)
-    check_ending(target, *(ZIP_SUFFIXES if wanted == "zip" else ()))
     return wanted
-
-
-def _levels_of(taco: Taco) -> Levels:
-    levels = taco.tortilla.levels()
-    check_pit(levels)
-    return levels
 
 
 def _write_one(taco: Taco, target: Path, kind: str, how: Writing) -> None:
     batches = taco.tortilla.stream
     if batches is None:
-        levels = _levels_of(taco)
+        levels = taco.tortilla.levels()
         document = taco.export_metadata() | computed_schemas(levels, spans=kind == "zip")
         write_levels(levels, document, target, kind, how)
         return
@@ -247,7 +240,9 @@ class _ArchiveSet:
     def _inputs(self) -> Iterator[Levels]:
         """The whole dataset at once, or the batches of level 0."""
         if self.batches is None:
-            yield _levels_of(self.taco)
+            levels = self.taco.tortilla.levels()
+            check_pit(levels)
+            yield levels
             return
         for table, payloads in self.batches:
             yield (Level(table, np.arange(table.num_rows), payloads),)

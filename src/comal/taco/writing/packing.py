@@ -34,9 +34,9 @@ from comal.table.columns import (
     valid_of,
 )
 from comal.taco import spec
+from comal.taco.columns import as_table
 from comal.taco.extensions.places import STAC_SCHEMA
 from comal.taco.model.collection import CollectionFields, Taco, Tortilla
-from comal.taco.model.columns import as_table
 from comal.taco.model.levels import check_depth, check_ids, is_padding, with_padding
 from comal.taco.spec import TacoWarning
 from comal.taco.writing.creating import container_of, create

@@ -27,8 +27,8 @@ from comal.limits import MIB
 from comal.storage import open_source, several, targets
 from comal.table import ParquetSettings
 from comal.taco import spec, wire
+from comal.taco.columns import normal, normal_type
 from comal.taco.model.collection import united
-from comal.taco.model.columns import normal, normal_type
 from comal.taco.model.levels import flat
 from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.level import Level

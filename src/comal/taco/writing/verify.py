@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from comal import strictjson
 from comal.errors import InvalidMetadataError, counted, shown
 from comal.plan import Head, run
-from comal.samples.payloads import Ints, is_run
+from comal.samples.payloads import Ints
 from comal.storage import open_source
 from comal.storage.targetlock import Owns
 from comal.storage.targets import Kind, file_kind, magic_kind
@@ -114,81 +114,51 @@ def check_archive(
         found = [(span.offset, span.size) for span in (*header.levels, header.collection)]
         if found != [tuple(slot) for slot in slots]:
             raise _broken("TACO_HEADER", found, slots)
-        expected = _Expected(slots, paths, spans)
+        names, offset, size = _expected(slots, paths, spans)
+        done = 0
         for entries in entry_blocks(source.fetch, str(path)):
-            expected.compare(entries)
-        if expected.done < len(expected.offset):
-            lost = expected.places(expected.done, expected.done + 1)
-            raise _broken(expected.names(lost)[0].as_py(), "no such entry", "an entry")
+            rows = slice(done, done + len(entries))
+            _compare(entries, names.slice(done, len(entries)), offset[rows], size[rows])
+            done = rows.stop
+        if done < len(offset):
+            raise _broken(names[done].as_py(), "no such entry", "an entry")
 
 
-class _Expected:
-    """Every entry that there must be, in the order of the bytes: no name is looked up.
+def _expected(
+    slots: Sequence[tuple[int, int]], paths: Sequence[Any], spans: Sequence[Spans]
+) -> tuple[Any, Ints, Ints]:
+    """Name, offset and size of every entry that there must be, in the order of the bytes.
 
-    An archive is written front to back, so that its directory is in the order of offsets. Rows
-    are compared block by block, in a few bytes of memory for each.
+    An archive is written front to back, so that this is the order of its directory, too.
     """
+    metadata = [*(spec.level_path(depth) for depth in range(len(paths))), spec.COLLECTION]
+    groups = [pa.array([wire.HEADER_NAME]), *map(_entry_names, paths), pa.array(metadata)]
+    names = pa.chunked_array(
+        [chunk for one in groups for chunk in getattr(one, "chunks", [one])], pa.string()
+    )
+    first = _LOCAL_HEADER + len(wire.HEADER_NAME)
+    slot = np.array(slots, np.int64).reshape(-1, 2)
+    offset: Ints = np.concatenate([[first], *(span.offset for span in spans), slot[:, 0]])
+    size = np.concatenate([[wire.HEADER_PAYLOAD], *(span.size for span in spans), slot[:, 1]])
+    if (offset[1:] < offset[:-1]).any():
+        order = np.argsort(offset, kind="stable")
+        # Texts of 64 bits: all names together may be longer than one array of the others holds.
+        names = names.cast(pa.large_string()).take(pa.array(order))
+        offset, size = offset[order], size[order]
+    return names, offset, size
 
-    def __init__(
-        self, slots: Sequence[tuple[int, int]], paths: Sequence[Any], spans: Sequence[Spans]
-    ) -> None:
-        metadata = [*(spec.level_path(n) for n in range(len(paths))), spec.COLLECTION]
-        # Groups of entries; of rows their paths.
-        self._names = [pa.array([wire.HEADER_NAME]), *paths, pa.array(metadata)]
-        self._ends = np.cumsum([len(names) for names in self._names])
-        slot = np.array(slots, np.int64).reshape(-1, 2)
-        first = len(wire.HEADER_NAME.encode()) + _LOCAL_HEADER
-        self.offset: Ints = np.concatenate([[first], *(span.offset for span in spans), slot[:, 0]])
-        sizes: list[Any] = [[wire.HEADER_PAYLOAD], *(span.size for span in spans), slot[:, 1]]
-        self._size: Ints = np.concatenate(sizes)
-        ascending = (self.offset[1:] >= self.offset[:-1]).all()
-        self._order = None if ascending else np.argsort(self.offset, kind="stable")
-        self.done = 0
 
-    def places(self, start: int, stop: int) -> Ints:
-        """Where in the list of all entries those stand that come next by their bytes."""
-        if self._order is not None:
-            return self._order[start:stop]
-        return np.arange(start, min(stop, len(self.offset)))
-
-    def compare(self, entries: Directory) -> None:
-        """Refuse entries that are not those that come next."""
-        places = self.places(self.done, self.done + len(entries))
-        if len(places) < len(entries):
-            raise _broken(entries.names[len(places)].as_py(), "an entry of no row", "no entry")
-        names = self.names(places)
-        offset, size = self.offset[places], self._size[places]
-        wrong = (entries.payload_offsets != offset) | (entries.size != size)
-        if not names.equals(entries.names.cast(pa.string())):
-            wrong |= pc.not_equal(names, entries.names).to_numpy(zero_copy_only=False)
-        for row in np.flatnonzero(wrong)[:1].tolist():
-            place = (int(entries.payload_offsets[row]), int(entries.size[row]))
-            found = (entries.names[row].as_py(), *place)
-            raise _broken(names[row].as_py(), found, (int(offset[row]), int(size[row])))
-        self.done += len(entries)
-
-    def names(self, places: Ints) -> Any:
-        """The names of the entries at these places in the list of all."""
-        group = np.searchsorted(self._ends, places, side="right")
-        parts, order = [], []
-        for number in np.unique(group).tolist():
-            mine = np.flatnonzero(group == number)
-            rows = places[mine] - (self._ends[number - 1] if number else 0)
-            parts.append(self._names_in(number, rows))
-            order.append(mine)
-        joined = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
-        back = np.concatenate(order)
-        return joined if (back[1:] > back[:-1]).all() else joined.take(np.argsort(back))
-
-    def _names_in(self, number: int, rows: Ints) -> Any:
-        names = self._names[number]
-        if is_run(rows):
-            chosen = names.slice(int(rows[0]), len(rows))
-        else:
-            chosen = names.take(pa.array(rows))
-        if isinstance(chosen, pa.ChunkedArray):
-            chosen = pa.concat_arrays(chosen.chunks)
-        return chosen if number in {0, len(self._names) - 1} else _entry_names(chosen)
+def _compare(entries: Directory, names: Any, offset: Ints, size: Ints) -> None:
+    """Refuse entries that are not those that come next."""
+    if len(names) < len(entries):
+        raise _broken(entries.names[len(names)].as_py(), "an entry of no row", "no entry")
+    found = entries.names.cast(names.type)
+    wrong = (entries.payload_offsets != offset) | (entries.size != size)
+    wrong |= pc.not_equal(names, found).to_numpy()
+    for row in np.flatnonzero(wrong)[:1].tolist():
+        place = (int(entries.payload_offsets[row]), int(entries.size[row]))
+        expected = (int(offset[row]), int(size[row]))
+        raise _broken(names[row].as_py(), (found[row].as_py(), *place), expected)
 
 
 def _entry_names(paths: Any) -> Any:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, shown, translated
 from comal.samples.tables import arrow_table
+from comal.table.columns import plain_type
 from comal.taco import spec
 
 Who = Callable[[int], str]
@@ -176,12 +177,6 @@ def normal(array: Any) -> Any:
     Large and view types become plain ones, dictionaries and extension types their values; times
     become microseconds of UTC without a zone where that loses nothing.
     """
-    if isinstance(array.type, pa.BaseExtensionType):
-        array = (
-            pa.chunked_array([c.storage for c in array.chunks], array.type.storage_type)
-            if isinstance(array, pa.ChunkedArray)
-            else array.storage
-        )
     wanted = normal_type(array.type)
     if wanted.equals(array.type):
         return array
@@ -198,22 +193,10 @@ def normal(array: Any) -> Any:
 
 def normal_type(kind: Any) -> Any:
     """The type in which `normal` leaves a column of type `kind`."""
-    types = pa.types
-    if types.is_large_string(kind) or types.is_string_view(kind):
-        return pa.string()
-    if types.is_large_binary(kind) or types.is_binary_view(kind):
-        return pa.binary()
-    if types.is_dictionary(kind):
-        return normal_type(kind.value_type)
-    if types.is_timestamp(kind):
-        return pa.timestamp("us")
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_list_view(kind):
-        return pa.list_(pa.field("element", normal_type(kind.value_type)))
-    if types.is_struct(kind):
-        return pa.struct([part.with_type(normal_type(part.type)) for part in kind])
-    if isinstance(kind, pa.BaseExtensionType):
-        return normal_type(kind.storage_type)
-    return kind
+    plain = plain_type(kind)
+    if pa.types.is_list(plain):
+        return pa.list_(pa.field("element", normal_type(plain.value_type)))
+    return pa.timestamp("us") if pa.types.is_timestamp(plain) else plain
 
 
 def as_table(data: Any) -> Any:
