@@ -248,11 +248,22 @@ def on_own_thread(function: Callable[..., Any], *args: Any) -> Any:
 os.register_at_fork(after_in_child=_PROJECTING.clear)
 
 
-def groups(crs: Any, count: int) -> Iterator[tuple[str, Rows]]:
-    """Each distinct CRS with its rows.
+BLOCK = 65_536
+"""Rows that are transformed at once."""
+
+
+def groups(crs: Any, count: int) -> Iterator[tuple[Projection, Rows]]:
+    """Rows of each distinct CRS with what is known of it, a block at a time.
 
     `crs` is one text for all `count` rows or an Arrow array of texts; null rows are left out.
     """
+    for name, rows in _by_name(crs, count):
+        source = projection(name)
+        for start in range(0, len(rows), BLOCK):
+            yield source, rows[start : start + BLOCK]
+
+
+def _by_name(crs: Any, count: int) -> Iterator[tuple[str, Rows]]:
     if isinstance(crs, str):
         yield crs, np.arange(count)
         return

@@ -29,8 +29,8 @@ from comal.geo.boxes import (
     wrap,
     wrap_arcs,
 )
-from comal.geo.crs import LONLAT, Projection, groups, projection
-from comal.geo.shapes import BLOCK, around_pole, unrolled
+from comal.geo.crs import LONLAT, Projection, groups
+from comal.geo.shapes import around_pole, unrolled
 from comal.lazy import pc, shapely
 
 Rows = npt.NDArray[np.int64]
@@ -83,11 +83,8 @@ def footprints(crs: Any, geotransform: Any, shape: Any) -> Corners:
     """
     affine, size = affine_of(geotransform), size_of(shape)
     result = np.full((4, len(affine)), np.nan)
-    for name, rows in groups(crs, len(affine)):
-        source = projection(name)
-        for start in range(0, len(rows), BLOCK):
-            some = rows[start : start + BLOCK]
-            result[:, some] = _boxes(source, affine[some], size[some])
+    for source, rows in groups(crs, len(affine)):
+        result[:, rows] = _boxes(source, affine[rows], size[rows])
     return result[0], result[1], result[2], result[3]
 
 
@@ -101,8 +98,8 @@ def possibly_within(
     """
     affine, size = affine_of(geotransform), size_of(shape)
     result = np.ones(len(affine), np.bool_)
-    for name, rows in groups(crs, len(affine)):
-        result[rows] = _near(projection(name), affine[rows], size[rows], bounds)
+    for source, rows in groups(crs, len(affine)):
+        result[rows] = _near(source, affine[rows], size[rows], bounds)
     return result
 
 
@@ -331,9 +328,9 @@ class Footprints:
         """Longitude and latitude of the middles of the parallelograms."""
         lon, lat = np.full(len(self), np.nan), np.full(len(self), np.nan)
         half = np.full(1, 0.5)
-        for name, rows in groups(self.crs, len(self)):
+        for source, rows in groups(self.crs, len(self)):
             x, y = places(self.affine[rows], self.size[rows], half, half)
-            lon[rows], lat[rows] = projection(name).to_lonlat(x[:, 0], y[:, 0])
+            lon[rows], lat[rows] = source.to_lonlat(x[:, 0], y[:, 0])
         return wrap(lon), lat
 
     def extents(self) -> Floats:
@@ -343,8 +340,7 @@ class Footprints:
         along = np.hypot(self.affine[:, 2], self.affine[:, 5]) * self.size[:, 0]
         _, lat = self.centres()
         cosine = np.maximum(np.cos(np.radians(lat)), _LEAST_COSINE)
-        for name, rows in groups(self.crs, len(self)):
-            source = projection(name)
+        for source, rows in groups(self.crs, len(self)):
             shrunk = across[rows] * cosine[rows] if source.is_geographic else across[rows]
             result[rows] = np.maximum(shrunk, along[rows]) * source.unit
         return np.where(np.isfinite(lat), result, np.nan)
@@ -366,8 +362,7 @@ class Footprints:
         lon = np.full((len(rows), len(u)), np.nan)
         lat, weight = lon.copy(), np.zeros(lon.shape)
         extents = chosen.extents()
-        for name, mine in groups(chosen.crs, len(rows)):
-            source = projection(name)
+        for source, mine in groups(chosen.crs, len(rows)):
             smooth = extents[mine] <= _SMOOTH
             for some, interpolate in ((mine[smooth], True), (mine[~smooth], False)):
                 if len(some):
@@ -436,8 +431,8 @@ def geometry_footprints(geometry: Any, crs: Any = LONLAT) -> Footprints:
     count = len(geometry)
     names = _names(crs, count)
     shapes = wkb.to_shapely(geometry)
-    for name, rows in groups(names, count):
-        if projection(name).is_geographic:
+    for source, rows in groups(names, count):
+        if source.is_geographic:
             shapes[rows] = unrolled(shapes[rows])
     west, south, east, north = shapely.bounds(shapes).T
     zero = np.zeros(count)

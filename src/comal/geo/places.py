@@ -18,7 +18,7 @@ import pyarrow as pa
 from comal.errors import ComalError
 from comal.geo import boxes, footprints, shapes, wkb
 from comal.geo.boxes import Corners
-from comal.geo.crs import LONLAT, groups, projection
+from comal.geo.crs import LONLAT, groups
 from comal.lazy import pc, shapely
 
 Floats = npt.NDArray[np.float64]
@@ -206,8 +206,8 @@ class Places:
                 continue
             columns = self._taken(way, rows[mine])
             names = _names(columns, way)
-            for name, some in groups(names, len(mine)):
-                source, part = projection(name), pa.array(some)
+            for source, some in groups(names, len(mine)):
+                part = pa.array(some)
                 if way.kind == "geometry":
                     found = shapes.geometries(source, columns[0].take(part), way.columns[0])
                 else:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from comal.geo import wkb
 from comal.geo.boxes import Corners, arc_width, continuous, ring_boxes, union_box, wrap
-from comal.geo.crs import Projection, groups, projection
+from comal.geo.crs import LONLAT, Projection, groups, projection
 from comal.lazy import shapely
 
 Floats = npt.NDArray[np.float64]
@@ -27,8 +27,6 @@ Bounds = tuple[float, ...]
 _SAME = 1e-9  # degrees
 _LONGEST = 2_500.0  # metres: half a metre off at most after the transformation
 _PIECES = 96  # at most so many along the edges of a small geometry, few more along a large one
-BLOCK = 65_536
-_PLAIN = Projection("", is_geographic=True, unit=1.0)
 
 
 def geometries(source: Projection, column: Any, where: str = "geometry") -> Objects:
@@ -49,7 +47,7 @@ def unrolled(shapes: Objects) -> Objects:
 
     An edge longer than 180 degrees goes over the antimeridian, unless its ring would collapse.
     """
-    west, _, east, _ = lonlat_boxes(_PLAIN, shapes)
+    west, _, east, _ = lonlat_boxes(projection(LONLAT), shapes)
     low, _, high, _ = shapely.bounds(shapes).T
     with np.errstate(invalid="ignore"):
         width = arc_width(west, east)
@@ -173,28 +171,15 @@ def geometry_boxes(
         A row is no WKB.
     """
     result = np.full((4, len(geometry)), np.nan)
-    for name, rows in groups(crs, len(geometry)):
-        source = projection(name)
-        for start in range(0, len(rows), BLOCK):
-            some = rows[start : start + BLOCK]
-            result[:, some] = _geometry_boxes(
-                source, take(geometry, some), check=check_antimeridian
-            )
+    for source, rows in groups(crs, len(geometry)):
+        part = geometry.take(pa.array(rows))
+        if source.is_geographic and not check_antimeridian:
+            west, south, east, north = wkb.bounds(part)
+            result[:2, rows] = source.to_lonlat(west, south)
+            result[2:, rows] = source.to_lonlat(east, north)
+        else:
+            result[:, rows] = lonlat_boxes(source, wkb.to_shapely(part))
     return result[0], result[1], result[2], result[3]
-
-
-def take(geometry: Any, rows: Rows) -> Any:
-    """Some rows of an Arrow array."""
-    return geometry.take(pa.array(rows))
-
-
-def _geometry_boxes(source: Projection, geometry: Any, *, check: bool) -> Floats:
-    if source.is_geographic and not check:
-        west, south, east, north = wkb.bounds(geometry)
-        west, south = source.to_lonlat(west, south)
-        east, north = source.to_lonlat(east, north)
-        return np.stack([west, south, east, north])
-    return lonlat_boxes(source, wkb.to_shapely(geometry))
 
 
 def lonlat_boxes(source: Projection, geometries: Objects) -> Floats:
@@ -261,12 +246,9 @@ def geometry_centroids(
     `geometry_boxes`.
     """
     lon, lat = np.full(len(geometry), np.nan), np.full(len(geometry), np.nan)
-    for name, rows in groups(crs, len(geometry)):
-        source = projection(name)
-        for start in range(0, len(rows), BLOCK):
-            some = rows[start : start + BLOCK]
-            part = take(geometry, some)
-            lon[some], lat[some] = _centroids(source, part, check=check_antimeridian)
+    for source, rows in groups(crs, len(geometry)):
+        part = geometry.take(pa.array(rows))
+        lon[rows], lat[rows] = _centroids(source, part, check=check_antimeridian)
     return wrap(lon), lat
 
 

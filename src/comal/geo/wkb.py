@@ -62,17 +62,8 @@ def points_xy(array: Any, where: str = "geometry") -> tuple[Floats, Floats]:
     NaN for null, for an empty point and for what is no point. A row that is no WKB is an
     `InvalidMetadataError`, which names it by `where` and its number.
     """
-    array = _binary(array)
-    known = _valid(array)
-    plain, xs, ys = _plain_points(array, known)
-    if len(plain) == len(array):
-        return xs, ys
-    result = np.full((2, len(array)), np.nan)
-    result[0, plain], result[1, plain] = xs, ys
-    known[plain] = False
-    for rows, geometries in _decoded(array, np.flatnonzero(known), where):
-        _take_points(result, rows, geometries)
-    return result[0], result[1]
+    x, y = _told(array, where, _points, 1)
+    return x, y
 
 
 def bounds(array: Any, where: str = "geometry") -> tuple[Floats, Floats, Floats, Floats]:
@@ -81,16 +72,23 @@ def bounds(array: Any, where: str = "geometry") -> tuple[Floats, Floats, Floats,
     The column holds WKB or EWKB. What comes back is x min, y min, x max, y max; NaN for null and
     for empty geometries. A row that is no WKB is an `InvalidMetadataError`, as for `points_xy`.
     """
+    west, south, east, north = _told(array, where, lambda shapes: shapely.bounds(shapes).T, 2)
+    return west, south, east, north
+
+
+def _told(array: Any, where: str, tell: Callable[[Any], Floats], times: int) -> Floats:
+    """What is told of each row: of a plain point x and y, so many times; of others by `tell`."""
     array = _binary(array)
-    result = np.full((4, len(array)), np.nan)
     known = _valid(array)
     plain, xs, ys = _plain_points(array, known)
-    result[0, plain] = result[2, plain] = xs
-    result[1, plain] = result[3, plain] = ys
+    if len(plain) == len(array):
+        return np.stack([xs, ys] * times)
+    result = np.full((2 * times, len(array)), np.nan)
+    result[:, plain] = np.stack([xs, ys] * times)
     known[plain] = False
     for rows, geometries in _decoded(array, np.flatnonzero(known), where):
-        result[:, rows] = shapely.bounds(geometries).T
-    return result[0], result[1], result[2], result[3]
+        result[:, rows] = tell(geometries)
+    return result
 
 
 def to_shapely(array: Any, where: str = "geometry") -> npt.NDArray[np.object_]:
@@ -108,11 +106,12 @@ def from_shapely(geometries: Any) -> Any:
     return pa.array(encoded, pa.binary())
 
 
-def _take_points(result: Floats, rows: Rows, geometries: Any) -> None:
-    """Put x and y of those that are points into the columns `rows` of `result`."""
+def _points(geometries: Any) -> Floats:
+    """X and y of those that are points (2, n); NaN for all others."""
+    found = np.full((2, len(geometries)), np.nan)
     points = (shapely.get_type_id(geometries) == 0) & ~shapely.is_empty(geometries)
-    result[0, rows[points]] = shapely.get_x(geometries[points])
-    result[1, rows[points]] = shapely.get_y(geometries[points])
+    found[:, points] = shapely.get_x(geometries[points]), shapely.get_y(geometries[points])
+    return found
 
 
 def crashing(values: Iterable[bytes | str | None]) -> list[int]:
@@ -255,7 +254,7 @@ def lenient_points_xy(column: Any) -> tuple[Floats, Floats]:
     rest = np.flatnonzero(known)
     for start in range(0, len(rest), _BLOCK):
         rows = rest[start : start + _BLOCK]
-        _take_points(result, rows, _readable(read, column.take(pa.array(rows)).to_pylist()))
+        result[:, rows] = _points(_readable(read, column.take(pa.array(rows)).to_pylist()))
     return result[0], result[1]
 
 
