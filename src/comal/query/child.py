@@ -30,7 +30,7 @@ def main() -> None:
 
 def _answer(data: bytes, out: BinaryIO) -> bytes:
     from comal.errors import ComalError  # noqa: PLC0415 - after the limits
-    from comal.query.isolated import READY, RESULT  # noqa: PLC0415
+    from comal.query.isolated import READY, RESULT, packed  # noqa: PLC0415
 
     # The parent wrote these bytes; they hold no part of the query that is not plain data.
     budget, function, args = pickle.loads(data)  # noqa: S301
@@ -40,23 +40,13 @@ def _answer(data: bytes, out: BinaryIO) -> bytes:
     out.write(READY)
     out.flush()
     try:
-        return RESULT + _ipc(function(*args))
+        return RESULT + packed(function(*args))
     except ComalError as error:
         return _failure(error.to_dict())
 
 
 def _failure(document: dict[str, Any]) -> bytes:
     return b"E" + json.dumps(document).encode()
-
-
-def _ipc(table: Any) -> bytes:
-    import pyarrow as pa  # noqa: PLC0415 - after the limits
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    answer: bytes = sink.getvalue().to_pybytes()
-    return answer
 
 
 if __name__ == "__main__":

@@ -160,3 +160,22 @@ def vectorised(call: Callable[..., Any], kind: Any, optional: int = 0) -> Callab
         return of_valid_rows(columns[:needed], call, kind, columns[needed:])
 
     return function
+
+
+_SQL_TYPES = {
+    pa.float64(): "DOUBLE",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.uint64(): "UBIGINT",
+    pa.string(): "VARCHAR",
+    pa.bool_(): "BOOLEAN",
+}
+
+
+def sql_type(kind: Any) -> str:
+    """What SQL calls a type of Arrow."""
+    if pa.types.is_list(kind):
+        return f"{sql_type(kind.value_type)}[]"
+    if pa.types.is_struct(kind):
+        return f"STRUCT({', '.join(f'{one.name} {sql_type(one.type)}' for one in kind)})"
+    return _SQL_TYPES[kind]

@@ -23,6 +23,7 @@ from comal.query.columns import (
     is_bytes,
     real,
     shapes,
+    sql_type,
     texts,
     unique_shapes,
     vectorised,
@@ -54,39 +55,39 @@ class Function:
     """SQL type of the result."""
 
 
-def from_tile(x: Any, y: Any, z: Any) -> Any:
-    """``quadbin_from_tile(x, y, z)``."""
+# -- cells -----------------------------------------------------------------------------------------
+
+
+def _cell(call: Call, kind: Any = None) -> Call:
+    """A function of cells alone; of several arrays it gives a struct is made."""
+
+    def function(cell: Any) -> Any:
+        found = call(whole(cell, "cell"))
+        return found if kind is None else _struct(kind, *found)
+
+    return function
+
+
+def _struct(kind: Any, *parts: Any) -> Any:
+    arrays = [pa.array(part, field.type) for part, field in zip(parts, kind, strict=True)]
+    return pa.StructArray.from_arrays(arrays, fields=list(kind))
+
+
+def _to_tile(cells: Any) -> Any:
+    z, x, y = grid.tiles(cells)
+    return x, y, z
+
+
+def _from_tile(x: Any, y: Any, z: Any) -> Any:
     return grid.cells(whole(z, "zoom"), whole(x, "column"), whole(y, "row"))
 
 
-def to_tile(cell: Any) -> Any:
-    """``quadbin_to_tile(cell)``."""
-    z, x, y = grid.tiles(whole(cell, "cell"))
-    return _struct(TILE, x, y, z)
-
-
-def from_lonlat(lon: Any, lat: Any, z: Any) -> Any:
-    """``quadbin_from_lonlat(lon, lat, zoom)``."""
+def _from_lonlat(lon: Any, lat: Any, z: Any) -> Any:
     return grid.from_lonlat(real(lon, "longitude"), real(lat, "latitude"), whole(z, "zoom"))
 
 
-def to_lonlat(cell: Any) -> Any:
-    """``quadbin_to_lonlat(cell)``: its middle."""
-    return _struct(POINT, *grid.centres(whole(cell, "cell")))
-
-
-def resolution(cell: Any) -> Any:
-    """``quadbin_resolution(cell)``."""
-    return grid.zooms(whole(cell, "cell")).astype(np.int32)
-
-
-def to_bbox(cell: Any) -> Any:
-    """``quadbin_to_bbox(cell)``."""
-    return _struct(BOX, *grid.bounds(whole(cell, "cell")))
-
-
-def pixel_xy(lon: Any, lat: Any, z: Any, block: Any = None) -> Any:
-    """``quadbin_pixel_xy(lon, lat, zoom[, block_size])``: the pixel of a point in its tile."""
+def _pixel_xy(lon: Any, lat: Any, z: Any, block: Any = None) -> Any:
+    """The pixel of a point in its tile: (lon, lat, zoom[, block_size])."""
     zoom = whole(z, "zoom")
     size = 256 if block is None else whole(block, "block size")
     found = []
@@ -96,53 +97,37 @@ def pixel_xy(lon: Any, lat: Any, z: Any, block: Any = None) -> Any:
     return _struct(PIXEL, *found)
 
 
-def to_parent(cell: Any, z: Any = None) -> Any:
-    """``quadbin_to_parent(cell[, zoom])``."""
+def _to_parent(cell: Any, z: Any = None) -> Any:
     cells = whole(cell, "cell")
     zoom = np.maximum(grid.zooms(cells) - 1, 0) if z is None else whole(z, "zoom")
     return grid.parents(cells, zoom)
 
 
-def to_children(cell: Any, z: Any = None) -> Any:
-    """``quadbin_to_children(cell[, zoom])``."""
+def _to_children(cell: Any, z: Any = None) -> Any:
     cells = whole(cell, "cell")
     zooms = [None] * len(cells) if z is None else whole(z, "zoom").tolist()
     return [grid.children(one, zoom) for one, zoom in zip(cells.tolist(), zooms, strict=True)]
 
 
-def sibling(cell: Any) -> Any:
-    """``quadbin_sibling(cell)``: the four children of its parent."""
-    return list(grid.siblings(whole(cell, "cell")))
-
-
-def kring(cell: Any, k: Any) -> Any:
-    """``quadbin_kring(cell, k)``."""
+def _kring(cell: Any, k: Any) -> Any:
     pairs = zip(whole(cell, "cell").tolist(), whole(k, "distance").tolist(), strict=True)
     return [grid.k_ring(one, reach) for one, reach in pairs]
 
 
-def is_valid(cell: Any) -> Any:
-    """``quadbin_is_valid(cell)``."""
-    return grid.is_valid(whole(cell, "cell"))
-
-
-def to_wkt(cell: Any) -> Any:
-    """``quadbin_to_wkt(cell)``: its box."""
-    boxes = shapely.box(*grid.bounds(whole(cell, "cell")))
+def _to_wkt(cells: Any) -> Any:
+    boxes = shapely.box(*grid.bounds(cells))
     return pa.array(shapely.to_wkt(boxes, rounding_precision=-1), pa.string())
 
 
-def to_geojson(cell: Any) -> Any:
-    """``quadbin_to_geojson(cell)``: its box."""
-    rows = np.stack(grid.bounds(whole(cell, "cell")), axis=1).tolist()
+def _to_geojson(cells: Any) -> Any:
     return [
         json.dumps({"type": "Polygon", "coordinates": [[[w, s], [e, s], [e, n], [w, n], [w, s]]]})
-        for w, s, e, n in rows
+        for w, s, e, n in np.stack(grid.bounds(cells), axis=1).tolist()
     ]
 
 
-def polyfill(geometry: Any, z: Any, mode: Any = None) -> Any:
-    """``QUADBIN_POLYFILL(geometry, zoom[, mode])``; the mode is ``intersects`` if absent."""
+def _polyfill(geometry: Any, z: Any, mode: Any = None) -> Any:
+    """Cells of a geometry: (geometry, zoom[, mode]); the mode is ``intersects`` if absent."""
     zooms = whole(z, "zoom").tolist()
     modes: Any = ["intersects"] * len(zooms) if mode is None else texts(mode, "mode")
     keys = zip(shapely.to_wkb(shapes(geometry)).tolist(), zooms, modes, strict=True)
@@ -155,33 +140,24 @@ def _filled(wkb: bytes, zoom: int, mode: Any) -> Any:
     return geometry_cells(shapely.from_wkb(wkb), zoom, mode)
 
 
-def _struct(kind: Any, *parts: Any) -> Any:
-    arrays = [pa.array(part, field.type) for part, field in zip(parts, kind, strict=True)]
-    return pa.StructArray.from_arrays(arrays, fields=list(kind))
-
-
-CALLS: dict[str, tuple[Call, Any, str]] = {
-    "quadbin_from_tile": (from_tile, ID, "UBIGINT"),
-    "quadbin_to_tile": (to_tile, TILE, "STRUCT(x INTEGER, y INTEGER, z INTEGER)"),
-    "quadbin_from_lonlat": (from_lonlat, ID, "UBIGINT"),
-    "quadbin_to_lonlat": (to_lonlat, POINT, "STRUCT(lon DOUBLE, lat DOUBLE)"),
-    "quadbin_resolution": (resolution, pa.int32(), "INTEGER"),
-    "quadbin_to_bbox": (
-        to_bbox,
-        BOX,
-        "STRUCT(min_lon DOUBLE, min_lat DOUBLE, max_lon DOUBLE, max_lat DOUBLE)",
-    ),
-    "quadbin_pixel_xy": (pixel_xy, PIXEL, "STRUCT(pixel_x INTEGER, pixel_y INTEGER)"),
-    "quadbin_to_parent": (to_parent, ID, "UBIGINT"),
-    "quadbin_to_children": (to_children, IDS, "UBIGINT[]"),
-    "quadbin_sibling": (sibling, IDS, "UBIGINT[]"),
-    "quadbin_kring": (kring, IDS, "UBIGINT[]"),
-    "quadbin_is_valid": (is_valid, pa.bool_(), "BOOLEAN"),
-    "quadbin_to_wkt": (to_wkt, pa.string(), "VARCHAR"),
-    "quadbin_to_geojson": (to_geojson, pa.string(), "VARCHAR"),
-    "quadbin_polyfill": (polyfill, IDS, "UBIGINT[]"),
+_CELLS: dict[str, tuple[Call, Any]] = {
+    "quadbin_from_tile": (_from_tile, ID),
+    "quadbin_to_tile": (_cell(_to_tile, TILE), TILE),
+    "quadbin_from_lonlat": (_from_lonlat, ID),
+    "quadbin_to_lonlat": (_cell(grid.centres, POINT), POINT),
+    "quadbin_resolution": (_cell(grid.zooms), pa.int32()),
+    "quadbin_to_bbox": (_cell(grid.bounds, BOX), BOX),
+    "quadbin_pixel_xy": (_pixel_xy, PIXEL),
+    "quadbin_to_parent": (_to_parent, ID),
+    "quadbin_to_children": (_to_children, IDS),
+    "quadbin_sibling": (_cell(lambda cells: list(grid.siblings(cells))), IDS),
+    "quadbin_kring": (_kring, IDS),
+    "quadbin_is_valid": (_cell(grid.is_valid), pa.bool_()),
+    "quadbin_to_wkt": (_cell(_to_wkt), pa.string()),
+    "quadbin_to_geojson": (_cell(_to_geojson), pa.string()),
+    "quadbin_polyfill": (_polyfill, IDS),
 }
-"""Name in SQL, what it calls for rows without nulls, and its type for Arrow and for SQL."""
+"""Name in SQL, what it calls for rows without nulls, and its type for Arrow."""
 
 
 # -- geometry --------------------------------------------------------------------------------------
@@ -520,8 +496,8 @@ _BODIES = {"GEOMETRY": ("BLOB", "ST_GeomFromWKB({})"), "JSON": ("VARCHAR", "{}::
 def named(*, json: bool) -> Mapping[str, Function | str]:
     """Functions and the macros that lead to them, by small name; `json`: DuckDB knows GeoJSON."""
     found: dict[str, Function | str] = {
-        name: Function(vectorised(call, kind), None, returns)
-        for name, (call, kind, returns) in CALLS.items()
+        name: Function(vectorised(call, kind), None, sql_type(kind))
+        for name, (call, kind) in _CELLS.items()
     }
     found["comal_wkb"] = Function(vectorised(_plain_wkb, pa.binary()), None, "BLOB")
     found["st_geomfromtext"] = "CREATE MACRO ST_GeomFromText(wkt) AS wkt::VARCHAR::GEOMETRY"

@@ -179,11 +179,12 @@ def select_isolated(
     budget: Budget | None = None,
 ) -> Any:
     """`Session.select` over Arrow tables in a limited process."""
-    packed = {name: _pack(table) for name, table in (tables or {}).items()}
-    return run_isolated(_select, sql, dict(params or {}), packed, max_rows, budget=budget)
+    sent = {name: packed(table) for name, table in (tables or {}).items()}
+    return run_isolated(_select, sql, dict(params or {}), sent, max_rows, budget=budget)
 
 
-def _pack(table: Any) -> bytes:
+def packed(table: Any) -> bytes:
+    """A table as bytes, for a pipe."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

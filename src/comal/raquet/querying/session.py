@@ -304,24 +304,19 @@ def _tables_of(
     ]
 
 
+_TOLD = ("version", "compression", "layout", "block_width", "block_height", "min_zoom", "max_zoom")
+"""Of the metadata, what the table ``metadata`` has as columns."""
+
+
 def _document(store: TileStore) -> Any:
     one = store.metadata
-    west, south, east, north = bounds_of([part.metadata for part in store.parts], one)
+    edges = bounds_of([part.metadata for part in store.parts], one)
     row = {
         "metadata": _told_of_all(store),
-        "version": one.version,
-        "compression": one.compression,
-        "band_layout": one.layout,
-        "block_width": one.block_width,
-        "block_height": one.block_height,
-        "min_zoom": one.min_zoom,
-        "max_zoom": one.max_zoom,
+        **{"band_layout" if name == "layout" else name: getattr(one, name) for name in _TOLD},
         "width": one.width,
         "height": one.height,
-        "west": west,
-        "south": south,
-        "east": east,
-        "north": north,
+        **dict(zip(("west", "south", "east", "north"), edges, strict=True)),
         "bands": list(one.band_names),
     }
     filled = {**row, "version": "", "compression": ""}  # a null has no type

@@ -26,6 +26,7 @@ from comal.query.columns import (
     perhaps_number,
     real,
     shapes,
+    sql_type,
     texts,
     vectorised,
     whole,
@@ -471,7 +472,7 @@ class _SqlFunction(NamedTuple):
     def function(self) -> Function:
         """The function that macros call."""
         optional = [name for name in _optional(self.forms[0].split(", ")) if name not in _NAMES]
-        return Function(vectorised(self.call, self.kind, len(optional)), None, _sql_type(self.kind))
+        return Function(vectorised(self.call, self.kind, len(optional)), None, sql_type(self.kind))
 
 
 _NAMES = {"name": "band", "name1": "b1", "name2": "b2"}
@@ -494,24 +495,6 @@ def _form(inner: str, arguments: Sequence[str]) -> tuple[str, str]:
     ]
     passed = [*needed, *names, *(name for name in optional if name not in _NAMES)]
     return ", ".join(given), f"{inner}({', '.join(passed)})"
-
-
-_SQL_TYPES = {
-    pa.float64(): "DOUBLE",
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.uint64(): "UBIGINT",
-    pa.string(): "VARCHAR",
-    pa.bool_(): "BOOLEAN",
-}
-
-
-def _sql_type(kind: Any) -> str:
-    if pa.types.is_list(kind):
-        return f"{_sql_type(kind.value_type)}[]"
-    if pa.types.is_struct(kind):
-        return f"STRUCT({', '.join(f'{one.name} {_sql_type(one.type)}' for one in kind)})"
-    return _SQL_TYPES[kind]
 
 
 _BOTH = "b1, b2, metadata, nodata?, name1?, name2?, alpha?"
@@ -552,6 +535,6 @@ def functions() -> dict[str, Function | str]:
     for function in _TILES:
         found |= {function.inner: function.function(), function.name.lower(): function.macro()}
     for name, (call, kind) in _DOCUMENTS.items():
-        found[name] = Function(vectorised(call, kind), None, _sql_type(kind))
-    found["comal_region_merge"] = Function(region_merge, None, _sql_type(SUMMARY))
+        found[name] = Function(vectorised(call, kind), None, sql_type(kind))
+    found["comal_region_merge"] = Function(region_merge, None, sql_type(SUMMARY))
     return found
