@@ -149,7 +149,7 @@ def test_a_source_whose_name_says_no_format_is_no_target(tmp_path: Path) -> None
         ({"bands": {"": 1}}, "not a name"),
         ({"nodata": 256}, "cannot hold"),
         ({"nodata": "x"}, "no number"),
-        ({"nodata": [1, 2]}, "do not fit"),
+        ({"nodata": [1, 2]}, "no number"),
         ({"nodata": {"other": 1}}, "not written"),
         ({"time": ["2020-01-01", "2021-01-01"]}, "do not fit"),
         ({"colour": "red"}, "unknown option"),

@@ -118,15 +118,17 @@ class _TilesScanned(Batches):
         places = self._places()
         if places is None:
             for number in range(len(self._of.parts)):
-                yield from self._filtered(number)
+                yield from self._by_groups(number)
             return
         for by_page, stretch in groupby(self._of_files(places), key=self._is_by_page):
             if by_page:
                 # Tiles of several files are fetched together.
                 yield from self._by_page(np.concatenate([some for _, some in stretch]))
-            else:
-                for number, some in stretch:
-                    yield from self._by_groups(number, some - self._of.starts[number])
+                continue
+            for number, some in stretch:
+                rows = some - self._of.starts[number]
+                groups = np.searchsorted(self._of.parts[number].row_ends, rows, side="right")
+                yield from self._by_groups(number, np.unique(groups).tolist())
 
     def _places(self) -> Ints | None:
         """Places of the rows that the filter keeps; None when it names columns to be read."""
@@ -179,21 +181,12 @@ class _TilesScanned(Batches):
             cast = [column.cast(field.type) for column, field in fields]
             yield pa.record_batch(cast, schema=self.projected_schema)
 
-    def _by_groups(self, number: int, rows: Ints) -> Iterator[Any]:
-        """Rows of one file, counted within it."""
-        table = self._of.tables[number]
-        groups = np.searchsorted(self._of.parts[number].row_ends, rows, side="right")
-        for chosen in table.runs(self._names, np.unique(groups).tolist(), stored=_BYTES):
-            found = table.take_rows(rows[np.isin(groups, chosen)], self._names)
-            yield from found.to_batches(max_chunksize=_MOST_ROWS)
-
-    def _filtered(self, number: int) -> Iterator[Any]:
-        """The rows of a filter on columns that have to be read first."""
-        table = self._of.tables[number]
-        names = [*self._names, *columns_of(self._condition, self._of.schema, self._names)]
-        for chosen in table.runs(names, stored=_BYTES):
-            memory = ds.InMemoryDataset(table.read(names, chosen))
-            where = self._of.parts[number].where
+    def _by_groups(self, number: int, groups: Sequence[int] | None = None) -> Iterator[Any]:
+        """What the filter keeps of row groups of a file, of all of them by default."""
+        table, where = self._of.tables[number], self._of.parts[number].where
+        others = columns_of(self._condition, self._of.schema, self._names)
+        for chosen in table.runs([*self._names, *others], groups, stored=_BYTES):
+            memory = ds.InMemoryDataset(table.read([*self._names, *others], chosen))
             with translated(BROKEN, "rows cannot be filtered", where=where):
                 found = memory.scanner(columns=self._names, filter=self._condition).to_table()
             yield from found.to_batches(max_chunksize=_MOST_ROWS)

@@ -18,7 +18,7 @@ from comal.raquet.spec import Band, Number
 from comal.raquet.times import TimeAxis, time_axis
 from comal.raquet.writing.arrays import Sources, array_series, is_array
 from comal.raquet.writing.job import LEVEL, QUALITY, Coding, Job, depth_of
-from comal.raquet.writing.layout import alpha_band, first_choice, free_value
+from comal.raquet.writing.layout import alpha_band, first_choice
 from comal.raster.describing import RasterInfo, crs_wkt, describe, fitting_nodata, whole_nodata
 from comal.raster.gridding import (
     STRATEGIES,
@@ -34,7 +34,7 @@ from comal.raster.gridding import (
 from comal.raster.overviews import AVERAGE, MODE, check_method
 from comal.raster.statistics import lattice_step
 from comal.raster.values import alpha_at
-from comal.raster.warping import MASK_BAND, GridSource, OutBand, method_of, values_of
+from comal.raster.warping import MASK_BAND, GridSource, OutBand, method_of
 from comal.storage import StorageConfig, several
 
 _CLASSES = ("nearest", "near", "mode")
@@ -45,7 +45,7 @@ BLOCKS = tuple(2**power for power in range(4, 13))
 """Sizes of tiles that are written: powers of two from 16 to 4096."""
 
 BandChoice = Sequence[int | str] | Mapping[str, int | str] | None
-NodataChoice = Number | str | Sequence[Number | None] | Mapping[str, Number | None] | None
+NodataChoice = Number | str | Mapping[str, Number | None] | None
 
 NO_NODATA = "none"
 """Stands for a nodata value where none is to be chosen for bands without one."""
@@ -105,16 +105,15 @@ class Options:
             raise InvalidInputError(
                 f"{self.compression} needs the interleaved layout", hint="layout='interleaved'"
             )
-        if self.spec_version == spec.WRITTEN[0] and self.layout == spec.INTERLEAVED:
-            raise InvalidInputError(
-                f"RaQuet {self.spec_version} has no interleaved layout",
-                hint=f"spec_version={spec.WRITTEN[-1]!r}",
-            )
-        if self.spec_version == spec.WRITTEN[0] and self.tile_statistics:
-            raise InvalidInputError(
-                f"RaQuet {self.spec_version} has no tile statistics",
-                hint=f"spec_version={spec.WRITTEN[-1]!r}",
-            )
+        for what, wanted in (
+            ("interleaved layout", self.layout == spec.INTERLEAVED),
+            ("tile statistics", self.tile_statistics),
+        ):
+            if wanted and self.spec_version == spec.WRITTEN[0]:
+                raise InvalidInputError(
+                    f"RaQuet {self.spec_version} has no {what}",
+                    hint=f"spec_version={spec.WRITTEN[-1]!r}",
+                )
 
 
 def _one_of(what: str, value: object, allowed: Sequence[object]) -> None:
@@ -411,13 +410,6 @@ def _nodata_of(choice: NodataChoice, names: list[str]) -> list[Number | None]:
                 "nodata for a band that is not written", found=", ".join(map(str, unknown))
             )
         return [choice.get(name) for name in names]
-    if isinstance(choice, list | tuple):
-        found = list(choice)
-        if len(found) != len(names):
-            raise InvalidInputError(
-                "nodata values do not fit the bands", found=len(found), expected=len(names)
-            )
-        return found
     if choice == NO_NODATA:
         return [None] * len(names)
     if choice is not None and not isinstance(choice, int | float | np.integer | np.floating):
@@ -443,15 +435,11 @@ def _declared(
     known = list(dict.fromkeys(fitting_nodata(value, dtype) for value in found))
     if len(known) == 1:
         return next((value for value in found if value is not None), None)
-    used = [values_of(info, index) for info in sources.every]
-    free = free_value(dtype, used, [int(value) for value in known if value is not None])
-    if free is None:
-        raise InvalidInputError(
-            "rasters of different nodata values, and no value is free for all",
-            found=", ".join(map(str, known)),
-            hint="say which value is to be none: nodata=... (--nodata on the command line)",
-        )
-    return free
+    raise InvalidInputError(
+        "rasters of different nodata values",
+        found=", ".join(map(str, known)),
+        hint="say which value is to be none: nodata=... (--nodata on the command line)",
+    )
 
 
 def _is_told_by_nan(
