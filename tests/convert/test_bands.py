@@ -1,4 +1,4 @@
-"""Shapes of rasters from their first bytes, against GDAL."""
+"""Bands of rasters from their first bytes, against GDAL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import rasterio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comal.convert.columns import band_counts, shape_of
+from comal.convert.columns import band_counts, bands_in, directory_at
 from comal.progress import silent
 from comal.samples.payloads import Spans
 from comal.storage import open_source
@@ -37,17 +37,17 @@ def made(tmp_path: Path, driver: str, bands: int, options: dict[str, Any]) -> Pa
     return path
 
 
-def counted(path: Path) -> tuple[int, ...]:
+def counted(path: Path) -> int:
     size = path.stat().st_size
     with open_source(path) as source:
         spans = Spans([source], np.zeros(1, np.int64), np.zeros(1, np.int64), np.array([size]))
-        return tuple(int(part[0]) for part in band_counts(spans, np.zeros(1, np.int64), silent))
+        return int(band_counts(spans, np.zeros(1, np.int64), silent)[0])
 
 
 @pytest.mark.parametrize(("driver", "bands", "options"), CASES)
 def test_as_gdal_says(driver: str, bands: int, options: dict[str, Any], tmp_path: Path) -> None:
     path = made(tmp_path, driver, bands, options)
-    assert counted(path) == (bands, 64, 96)
+    assert counted(path) == bands
 
 
 def test_a_directory_at_the_end_of_the_file(tmp_path: Path) -> None:
@@ -57,14 +57,14 @@ def test_a_directory_at_the_end_of_the_file(tmp_path: Path) -> None:
         directory += struct.pack("<HHIHH", tag, kind, count, value, 0)
     path = tmp_path / "raster"
     path.write_bytes(struct.pack("<2sHI", b"II", 42, 50_000).ljust(50_000, b"\0") + directory)
-    assert counted(path) == (7, 64, 96)
+    assert counted(path) == 7
 
 
 def test_other_bytes_tell_nothing(tmp_path: Path) -> None:
     path = tmp_path / "raster"
     for data in (b"", b"II", b"II*\0" + b"\xff" * 4, b"\x89HDF\r\n\x1a\n" + bytes(100), b"{}"):
         path.write_bytes(data)
-        assert counted(path) == (0, 0, 0)
+        assert counted(path) == 0
 
 
 @settings(max_examples=300)
@@ -72,5 +72,5 @@ def test_other_bytes_tell_nothing(tmp_path: Path) -> None:
     st.sampled_from([b"II*\0", b"MM\0*", b"II+\0", b"\x89PNG\r\n\x1a\n"]), st.binary(max_size=80)
 )
 def test_no_bytes_break_it(magic: bytes, data: bytes) -> None:
-    found = shape_of(magic + data)
-    assert found is None or isinstance(found, int) or min(found) > 0
+    head = magic + data
+    assert 0 <= bands_in(head, head[directory_at(head) :]) < 1 << 16

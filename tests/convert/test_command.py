@@ -96,8 +96,8 @@ def test_irregular_children(tmp_path: Path) -> None:
     source = tmp_path / "old.tortilla"
     source.write_bytes(IRREGULAR)
     output = tmp_path / "new.tacozip"
-    assert "--pad" in command("convert", source, output, *OPTIONS, code=2).output
-    assert "refused" in command("convert", source, output, "--dry-run", *OPTIONS, code=1).output
+    for dry in ((), ("--dry-run",)):
+        assert "--pad" in command("convert", source, output, *dry, *OPTIONS, code=2).output
     command("convert", source, output, "--pad", "--children", "position", *OPTIONS)
     assert leaves(output) == {"r0/0000": b"1", "r0/0001": b"2", "r1/0000": b"3"}
 

@@ -67,7 +67,7 @@ def command(
     A Tortilla or a TACO 1 becomes TACO 2.0, and what is not the same afterwards is reported. Of
     one part of a set, the whole set is converted; several SRC, or a pattern with '*', are
     converted as one. Fields of the collection that SRC does not give are asked for. Exit
-    code 1 means that a dry run found why SRC cannot be converted so.
+    code 1 means that a dry run misses some of them.
 
     $ comal convert scenes.tacozip scenes/  # an archive into the folder form
     $ comal convert scenes/ scenes.tacozip  # and back

@@ -7,11 +7,10 @@ bytes of a TIFF, or where these say.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +22,6 @@ from comal.convert.report import Notes
 from comal.errors import InvalidInputError, shown
 from comal.geo import times, wkb
 from comal.limits import KIB
-from comal.plan import ByteRange
 from comal.progress import Progress
 from comal.samples.payloads import Spans
 from comal.taco import spec as taco_spec
@@ -59,15 +57,10 @@ def legal_ids(ids: Any, parents: Rows | None, rule: Rule | None = None) -> Any:
 
 def _given(originals: Any, rule: Rule) -> Any:
     ask = rule.get if isinstance(rule, Mapping) else rule
-    if isinstance(rule, Mapping) and len(rule) < len(originals):
-        # A few names among a million: only these are looked at.
-        some = pc.is_in(originals, pa.array(list(rule), pa.string())).to_numpy(zero_copy_only=False)
-        rows = np.flatnonzero(some).tolist()
-    else:
-        rows = list(range(len(originals)))
-    new: dict[int, Any] = {row: ask(originals[row].as_py()) for row in rows}
+    asked = ((row, ask(old)) for row, old in enumerate(originals.to_pylist()))
+    new = {row: name for row, name in asked if name is not None}
     for row, name in new.items():
-        reason = None if name is None else _fault(name)
+        reason = _fault(name)
         if reason is not None:
             raise InvalidInputError(
                 f"{shown(name)} cannot be the new id",
@@ -75,7 +68,7 @@ def _given(originals: Any, rule: Rule) -> Any:
                 found=reason,
                 expected="a name that every file system can hold (TACO 2.0, 5.6)",
             )
-    return _replaced(originals, {row: name for row, name in new.items() if name is not None})
+    return _replaced(originals, new)
 
 
 def _fault(name: object) -> str | None:
@@ -425,20 +418,15 @@ _DIRECTORY = 2 * KIB
 _AT_ONCE = 256
 """Rasters whose heads are asked for at once; with the gaps between them at most 16 MiB."""
 
-_WIDTH, _HEIGHT, _SAMPLES = 256, 257, 277
-_INTEGERS = {1: "B", 3: "H", 4: "I", 16: "Q"}
-"""TIFF types that are unsigned integers, by their codes."""
-
-Found = tuple[int, int, int]
-"""Bands, rows, columns."""
+_SAMPLES = 277
+"""The tag that tells the bands."""
+_SIZES = {1: 1, 3: 2, 4: 4, 16: 8}
+"""Bytes of the TIFF types that are unsigned integers."""
+_ORDERS: Mapping[bytes, Literal["little", "big"]] = {b"II": "little", b"MM": "big"}
 
 
 def bands_of(
-    depths: Sequence[Level],
-    home: Home,
-    given: int | None,
-    notes: Notes,
-    progress: Progress,
+    depths: Sequence[Level], home: Home, given: int | None, progress: Progress
 ) -> list[Ints]:
     """Bands of the rasters of each depth, 0 where they are not known.
 
@@ -449,14 +437,12 @@ def bands_of(
         return [np.full(len(depth), given, np.int64) for depth in depths]
     shapes = [_shapes(depth) for depth in depths]
     counts = []
-    for number, (depth, own) in enumerate(zip(depths, shapes, strict=True)):
+    for depth, own in zip(depths, shapes, strict=True):
         found = np.zeros(len(depth), np.int64)
         if own is not None:
             rows = np.flatnonzero(_rasters(depth))
-            found[rows], *sizes = band_counts(
-                home.spans(depth.table, np.arange(len(depth))), rows, progress
-            )
-            _compare(own[rows], np.stack(sizes, axis=1), f"level {number}", notes)
+            spans = home.spans(depth.table, np.arange(len(depth)))
+            found[rows] = band_counts(spans, rows, progress)
         counts.append(found)
     for number in reversed(range(len(depths) - 1)):
         above, below = shapes[number : number + 2]
@@ -488,108 +474,58 @@ def _rasters(depth: Level) -> Any:
     return np.asarray(pc.and_not(shaped, raw))
 
 
-def _compare(told: Ints, found: Ints, place: str, notes: Notes) -> None:
-    """Report rasters whose header has other rows and columns than the table."""
-    wrong = (found[:, 0] > 0) & (told != found).any(axis=1)
-    if wrong.any() and (told != -1).all():
-        message = "is not what the header of the raster says; kept"
-        notes.tell("warning", place, spec.RASTER_SHAPE, message, int(np.count_nonzero(wrong)))
-
-
-def band_counts(spans: Spans, rows: Ints, progress: Progress) -> tuple[Ints, Ints, Ints]:
-    """Bands, rows and columns of the rasters in `rows`; 0 where the first bytes do not tell.
+def band_counts(spans: Spans, rows: Ints, progress: Progress) -> Ints:
+    """Bands of the rasters in `rows`; 0 where the first bytes do not tell.
 
     That is another format than TIFF, or a damaged one.
     """
-    found = np.zeros((3, len(rows)), np.int64)
+    found = np.zeros(len(rows), np.int64)
     for start in range(0, len(rows), _AT_ONCE):
         some = rows[start : start + _AT_ONCE]
-        heads = _fetch(spans, some, [(0, _HEAD)] * len(some))
-        shapes = [shape_of(head) for head in heads]
+        heads = _fetch(spans, some, [0] * len(some), _HEAD)
+        places = [directory_at(head) for head in heads]
+        counts = [bands_in(head, head[place:]) for head, place in zip(heads, places, strict=True)]
         # A directory elsewhere in the file takes one request more.
-        again = [n for n, shape in enumerate(shapes) if isinstance(shape, int)]
-        if again:
-            offsets = [shapes[n] for n in again]
-            wanted = [(offset, _DIRECTORY) for offset in offsets if isinstance(offset, int)]
-            pieces = _fetch(spans, some[again], wanted)
-            for n, piece in zip(again, pieces, strict=True):
-                shapes[n] = _tiff_shape(heads[n], piece)
-        for n, shape in enumerate(shapes):
-            if isinstance(shape, tuple):
-                found[:, start + n] = shape
+        again = [n for n, count in enumerate(counts) if places[n] and not count]
+        pieces = _fetch(spans, some[again], [places[n] for n in again], _DIRECTORY)
+        for n, piece in zip(again, pieces, strict=True):
+            counts[n] = bands_in(heads[n], piece)
+        found[start : start + len(some)] = counts
         progress(start + len(some), len(rows), "headers of rasters")
-    return found[0], found[1], found[2]
-
-
-def _fetch(spans: Spans, rows: Ints, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
-    """Ranges that count from the beginning of each item, cut at its end."""
-    found = [b""] * len(rows)
-    by_source: dict[int, list[tuple[int, ByteRange]]] = {}
-    for n, (row, (offset, size)) in enumerate(zip(rows.tolist(), wanted, strict=True)):
-        size = min(size, int(spans.lengths[row]) - offset)  # noqa: PLW2901 - cut
-        if size > 0:
-            wanted_range = ByteRange(int(spans.offsets[row]) + offset, size)
-            by_source.setdefault(int(spans.source[row]), []).append((n, wanted_range))
-    for source, ranges in by_source.items():
-        pieces = spans.sources[source].fetch([one for _, one in ranges])
-        for (n, _), piece in zip(ranges, pieces, strict=True):
-            found[n] = piece.data
     return found
 
 
-def shape_of(head: bytes) -> Found | int | None:
-    """The shape that the first bytes of a TIFF tell; or where its directory lies."""
-    try:
-        version = _version(head)
-        if version not in (42, 43):
-            return None
-        place = struct.Struct(_order(head) + ("I" if version == 42 else "Q"))
-        (offset,) = place.unpack_from(head, 4 * (version - 41))
-        if offset < 8:
-            return None
-        return _entries(head[offset:], _order(head), version) or int(offset)
-    except struct.error:
-        return None  # cut short
+def _fetch(spans: Spans, rows: Ints, offsets: Sequence[int], size: int) -> list[bytes]:
+    """Ranges that count from the beginning of each item, cut at its end."""
+    starts = np.minimum(np.array(offsets, np.int64), spans.lengths[rows])
+    sizes = np.minimum(spans.lengths[rows] - starts, size)
+    cut = replace(spans.take(rows), offsets=spans.offsets[rows] + starts, lengths=sizes)
+    return cut.fetched(np.arange(len(rows)), sizes)
 
 
-def _order(head: bytes) -> str:
-    return "<" if head[:2] == b"II" else ">"
-
-
-def _version(head: bytes) -> int:
-    """42 of a TIFF, 43 of a BigTIFF."""
-    if head[:2] not in (b"II", b"MM"):
+def directory_at(head: bytes) -> int:
+    """Where the directory of a TIFF lies; 0 for anything else."""
+    order = _ORDERS.get(head[:2])
+    if order is None or len(head) < 16:
         return 0
-    return int(struct.unpack_from(_order(head) + "H", head, 2)[0])
+    version = int.from_bytes(head[2:4], order)
+    place = {42: head[4:8], 43: head[8:16]}.get(version, b"")
+    return min(int.from_bytes(place, order), 1 << 62)
 
 
-def _tiff_shape(head: bytes, directory: bytes) -> Found | None:
-    try:
-        return _entries(directory, _order(head), _version(head))
-    except struct.error:
-        return None  # a value of a type that does not fit its place
-
-
-def _sound(bands: int, rows: int, columns: int) -> Found | None:
-    whole = 0 < bands < 65_536 and 0 < rows < 1 << 32 and 0 < columns < 1 << 32
-    return (bands, rows, columns) if whole else None
-
-
-def _entries(directory: bytes, order: str, version: int) -> Found | None:
-    """The shape from a directory, None where it is cut before the tag that tells the bands."""
-    count_code, size, start = ("H", 12, 2) if version == 42 else ("Q", 20, 8)
-    if len(directory) < start:
-        return None
-    (count,) = struct.unpack_from(order + count_code, directory)
-    tags = {_SAMPLES: 1}  # the value where a baseline TIFF leaves it out
-    for n in range(min(count, (len(directory) - start) // size)):
-        at = start + n * size
-        tag, kind = struct.unpack_from(order + "HH", directory, at)
-        if tag in (_WIDTH, _HEIGHT, _SAMPLES) and kind in _INTEGERS:
-            (tags[tag],) = struct.unpack_from(
-                order + _INTEGERS[kind], directory, at + size // 2 + 2
-            )
-        if tag >= _SAMPLES:
-            return _sound(tags[_SAMPLES], tags.get(_HEIGHT, 0), tags.get(_WIDTH, 0))
-    whole = count <= (len(directory) - start) // size
-    return _sound(tags[_SAMPLES], tags.get(_HEIGHT, 0), tags.get(_WIDTH, 0)) if whole else None
+def bands_in(head: bytes, directory: bytes) -> int:
+    """The bands that a TIFF's directory tells; 0 where it is none, or is cut before them."""
+    order = _ORDERS.get(head[:2])
+    if order is None:
+        return 0
+    start, size = (2, 12) if int.from_bytes(head[2:4], order) == 42 else (8, 20)
+    count = int.from_bytes(directory[:start], order)
+    there = min(count, (len(directory) - start) // size)
+    for at in range(start, start + there * size, size):
+        tag, kind = (int.from_bytes(directory[n : n + 2], order) for n in (at, at + 2))
+        if tag > _SAMPLES:
+            return 1  # the value where a baseline TIFF leaves it out
+        if tag == _SAMPLES:
+            value = directory[at + size // 2 + 2 :][: _SIZES.get(kind, 0)]
+            return int.from_bytes(value, order) % (1 << 16)
+    return int(0 < count == there)

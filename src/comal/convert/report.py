@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from comal.errors import ComalError, counted, shown
+from comal.errors import counted, shown
 
 KINDS = ("renamed", "changed", "added", "dropped", "kept", "warning")
 IDS_SCHEMA = pa.schema([("level", pa.int8()), ("old", pa.string()), ("new", pa.string())])
@@ -59,7 +59,6 @@ class Notes:
 
     changes: list[Change] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
-    refused: list[ComalError] = field(default_factory=list)
 
     def tell(self, kind: str, place: str, name: str, message: str, rows: int | None = None) -> None:
         """Note a change."""
@@ -91,13 +90,11 @@ class MigrationReport:
     changes: tuple[Change, ...]
     missing: tuple[Missing, ...] = ()
     """Fields of the collection that must be given; only a dry run comes so far."""
-    refused: tuple[ComalError, ...] = ()
-    """Why the source cannot be migrated so; only a dry run comes so far."""
 
     @property
     def ok(self) -> bool:
         """Whether it was migrated, or could be."""
-        return not self.missing and not self.refused
+        return not self.missing
 
     def of(self, kind: str) -> list[Change]:
         """The changes of one kind."""
@@ -118,7 +115,6 @@ class MigrationReport:
             "ids": self.ids.to_pylist(),
             "changes": [change.to_dict() for change in self.changes],
             "missing": [one.to_dict() for one in self.missing],
-            "refused": [error.to_dict() for error in self.refused],
         }
 
     def lines(self) -> Iterator[str]:
@@ -136,8 +132,6 @@ class MigrationReport:
         yield from self._id_lines()
         for one in self.missing:
             yield f"missing: {one.field}: {one.reason}; give {one.option}"
-        for error in self.refused:
-            yield f"refused: {error}"
 
     def _id_lines(self) -> Iterator[str]:
         count = self.ids.num_rows

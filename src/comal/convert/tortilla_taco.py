@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from comal.convert.collection import collection_of, refuse_missing
 from comal.convert.columns import Footer, Rule, bands_of, fields_of, legal_ids, positions
 from comal.convert.report import MigrationReport, Notes, id_table
-from comal.errors import ConflictError, InvalidInputError, LimitExceededError, shown
+from comal.errors import ConflictError, InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress, silent
 from comal.public import takes
@@ -285,8 +285,8 @@ class Migration:
             np.flatnonzero(pc.not_equal(one.ids, new).to_numpy(zero_copy_only=False))
             for one, new in zip(depths, ids, strict=True)
         ]
-        shapes = self._shapes(depths, ids, pad=pad)
-        counts = bands_of(depths, self.frame.home, bands, self.notes, self.progress)
+        shapes = regular(depths, ids, pad=pad)
+        counts = bands_of(depths, self.frame.home, bands, self.progress)
         levels = []
         for number, (depth, shape) in enumerate(zip(depths, shapes, strict=True)):
             place = f"level {number}"
@@ -297,10 +297,8 @@ class Migration:
             fields = fields_of(footer, keep_ids=len(changed[number]) > 0)
             levels.append(_level(depth, shape, fields, self.frame.home))
         found = tuple(levels)
-        if not self.notes.refused:
-            with self._refusals():
-                check_levels(found)
-                check_pit(found)
+        check_levels(found)
+        check_pit(found)
         padding = sum(shape.padding for shape in shapes)
         return MigrationPlan(found, _renamed(depths, ids, changed), padding)
 
@@ -311,25 +309,6 @@ class Migration:
         if depth.collections:
             what = "of nested files: a data set has one collection, that of the outermost file"
             self.notes.tell("dropped", place, "collection", what, depth.collections)
-
-    @contextmanager
-    def _refusals(self) -> Iterator[None]:
-        """A dry run goes on where it can, and reports why a migration would not."""
-        try:
-            yield
-        except (InvalidInputError, LimitExceededError) as error:
-            if not self.dry_run:
-                raise
-            self.notes.refused.append(error)
-
-    def _shapes(self, depths: Sequence[Depth], ids: Sequence[Any], *, pad: bool) -> list[Shaped]:
-        shapes: list[Shaped] = []
-        with self._refusals():
-            shapes = regular(depths, ids, pad=pad)
-        return shapes or [
-            Shaped(np.arange(len(depth)), depth.parents, new, depth.folders)
-            for depth, new in zip(depths, ids, strict=True)
-        ]
 
 
 def _level(depth: Depth, shape: Shaped, fields: Any, home: Home) -> Level:
@@ -527,7 +506,7 @@ def _refuse_target(files: Sequence[str], target: Path | None, *, overwrite: bool
 
 def _document(fields: dict[str, Any], levels: Levels, kind: str, notes: Notes) -> dict[str, Any]:
     """COLLECTION.json; nothing where a dry run found that there can be none."""
-    if notes.refused or notes.missing:
+    if notes.missing:
         return fields
     tables = [level.table for level in levels]
     extent = fields["extent"]
@@ -571,5 +550,4 @@ def _report(
         ids=plan.ids,
         changes=tuple(notes.changes),
         missing=tuple(notes.missing) if migration.dry_run else (),
-        refused=tuple(notes.refused),
     )

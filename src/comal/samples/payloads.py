@@ -318,12 +318,12 @@ class Spans(Payloads):
 
     def block(self, rows: Ints, sizes: Ints) -> Any:
         """Fetch `rows`: one call per source, which joins neighbours into few requests."""
-        found = self._fetched(rows, sizes)
+        found = self.fetched(rows, sizes)
         for row, size, data in zip(rows.tolist(), sizes.tolist(), found, strict=True):
             checked(data, size, self.place(row))
         return blobs_column(found)
 
-    def _fetched(self, rows: Ints, sizes: Ints) -> list[bytes]:
+    def fetched(self, rows: Ints, sizes: Ints) -> list[bytes]:
         """The first bytes of ranges, as many of each as `sizes` says."""
         found: list[bytes] = [b""] * len(rows)
         owner, offsets = self.source[rows], self.offsets[rows]
@@ -363,7 +363,7 @@ class Spans(Payloads):
 
     def heads(self, rows: Ints) -> Heads:
         """The first bytes of `rows`, those of one source in one fetch."""
-        return head_rows(self._fetched(rows, np.minimum(self.lengths[rows], HEAD)))
+        return head_rows(self.fetched(rows, np.minimum(self.lengths[rows], HEAD)))
 
     def rasters(self, rows: Ints) -> list[Any]:
         """Spans of local files; other ones are fetched."""

@@ -16,11 +16,8 @@ from comal import strictjson
 from comal.check import OF_CONTENT, Check, Findings, Report
 from comal.errors import (
     ComalError,
-    InvalidInputError,
     InvalidMetadataError,
     NotThisFormatError,
-    ObjectNotFoundError,
-    StorageError,
     counted,
     shown,
 )
@@ -75,8 +72,7 @@ def check(
     ----------
     href
         Path or URL of a file. A pattern or a list is taken as whole sets: that parts are there
-        once and together is checked as well. Of a single part it is only told, as a warning,
-        which others are not beside it.
+        once and together is checked as well. A single part is checked by itself.
     level
         ``structure``: headers, footers and collections, nested ones too; ``sample``: also one of
         each twenty payloads; ``full``: every byte.
@@ -110,8 +106,8 @@ def check(
         _check_file(file, findings)
     if len(files) > 1:
         _check_sets(files, findings)
-    else:
-        _check_siblings(files[0], findings)
+    elif files[0].opened is not None and files[0].opened.header.parts == 0:
+        findings.take(set_problems([Member(sources[0].href, 0)]))
     return findings.reported(sources[0].href, files[0].container)
 
 
@@ -635,31 +631,3 @@ def _check_unique(group: Sequence[_File], findings: Findings) -> None:
         for name in twice:
             findings.add("tortilla-id-twice", file.label, f"{shown(name)} is also in {ids[name]}")
         ids.update(dict.fromkeys(here, file.label))
-
-
-def _check_siblings(file: _File, findings: Findings) -> None:
-    name = part_name(file.source.href)
-    if file.opened is None or name is None or file.opened.header.parts <= 1:
-        if file.opened is not None and file.opened.header.parts == 0:
-            findings.take(set_problems([Member(file.source.href, 0)]))
-        return
-    count = file.opened.header.parts
-    try:
-        folder = file.source.sibling(".")
-        present = {
-            found.number
-            for found in map(part_name, folder.names())
-            if found is not None and found.stem == name.stem
-        }
-    except (StorageError, ObjectNotFoundError, InvalidInputError):
-        return  # a storage that cannot list says nothing of what is beside the part
-    first = 0 if 0 in present else 1
-    findings.add_rows(
-        "tortilla-part-absent",
-        [
-            number
-            for number in range(first, min(count, len(present) + 1_000) + first)
-            if number not in present
-        ],
-        lambda number: (name.numbered(number), f"not beside {shown(last_name(file.source.href))}"),
-    )

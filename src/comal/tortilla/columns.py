@@ -19,6 +19,7 @@ from comal.geo import times
 from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS
 from comal.public import warn
+from comal.samples.payloads import Ints
 from comal.table import plain_table
 from comal.table.columns import (
     Mask,
@@ -241,6 +242,20 @@ def with_column(table: Any, name: str, values: Any) -> Any:
     if place < 0:
         return table.append_column(name, values)
     return table.set_column(place, name, values)
+
+
+def with_some(table: Any, name: str, rows: Ints, values: Any, kind: Any) -> Any:
+    """The table with `values` of a column in `rows`; the others keep theirs, or are null."""
+    count = table.num_rows
+    places = np.full(count, -1, np.int64)
+    places[rows] = np.arange(len(rows))
+    column = pc.cast(one_array(values), kind).take(pa.array(places, mask=places < 0))
+    if name in table.column_names:
+        # Rows are chosen, as not every version of Arrow can choose between lists.
+        both = pa.concat_arrays([pc.cast(one_array(table[name]), kind), column])
+        own = np.arange(count)
+        column = both.take(pa.array(np.where(places < 0, own, own + count)))
+    return with_column(table, name, column)
 
 
 # -- seconds ---------------------------------------------------------------------------------------

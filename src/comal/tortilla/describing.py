@@ -27,7 +27,7 @@ from comal.table.columns import (
     valid_of,
 )
 from comal.tortilla import spec
-from comal.tortilla.columns import with_column
+from comal.tortilla.columns import with_some
 from comal.tortilla.samples import Prepared, with_values
 from comal.tortilla.spec import TortillaWarning
 
@@ -222,9 +222,7 @@ def _with_centroids(table: Any) -> Any:
         f"POINT ({x:.{_DECIMALS}f} {y:.{_DECIMALS}f})"
         for x, y in zip(lon[known].tolist(), lat[known].tolist(), strict=True)
     ]
-    return _filled(
-        table, spec.CENTROID, rows[known], pa.chunked_array([pa.array(texts, pa.string())])
-    )
+    return _filled(table, spec.CENTROID, rows[known], pa.array(texts, pa.string()))
 
 
 def _null(table: Any, name: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -235,25 +233,13 @@ def _null(table: Any, name: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 def _filled(table: Any, name: str, rows: Ints, values: Any) -> Any:
     """The column with `values` in `rows` where it was null."""
-    if not len(rows):
+    free = _null(table, name)[rows]
+    if not free.any():
         return table
-    kind = spec.STAC[name]
-    places = np.full(table.num_rows, -1, np.int64)
-    places[rows] = np.arange(len(rows))
-    spread = values.cast(kind).take(pa.array(places, mask=places < 0))
-    if name in table.column_names:
-        old = table[name].cast(kind)
-        if pa.types.is_list(kind):
-            # Lists cannot be chosen between by Arrow's kernels in all versions: rows are.
-            both = pa.concat_arrays([*old.chunks, *spread.chunks])
-            own = np.arange(table.num_rows)
-            spread = both.take(pa.array(np.where(_null(table, name), own + len(own), own)))
-        else:
-            spread = pc.coalesce(old, spread)
-    return with_column(table, name, spread)
+    return with_some(table, name, rows[free], values.filter(pa.array(free)), spec.STAC[name])
 
 
 def _lists(values: Ints, kind: Any) -> Any:
     offsets = np.arange(len(values) + 1, dtype=np.int32) * np.int32(values.shape[1])
     flat = pa.array(np.ascontiguousarray(values).ravel())
-    return pa.chunked_array([pa.ListArray.from_arrays(pa.array(offsets), flat, type=kind)])
+    return pa.ListArray.from_arrays(pa.array(offsets), flat, type=kind)

@@ -27,13 +27,12 @@ from comal.errors import (
     shown,
     system_errors,
 )
-from comal.lazy import pc
 from comal.limits import MIB
 from comal.plan import ByteRange, Head
 from comal.progress import Progress, silent
 from comal.samples.copying import Appender, copy_payloads
 from comal.samples.tables import Names
-from comal.storage import open_source, parse_href
+from comal.storage import local_path, open_source, targets
 from comal.storage.replacing import NextVersion, changing_file
 from comal.storage.targets import check_ending
 from comal.table.columns import one_array
@@ -47,6 +46,7 @@ from comal.tortilla.columns import (
     normal,
     unified,
     with_column,
+    with_some,
 )
 from comal.tortilla.creating import described, rows_of, rows_of_ids, stored_items
 from comal.tortilla.frame import TortillaFrame
@@ -65,6 +65,7 @@ from comal.tortilla.writing import (
 
 Location = str | os.PathLike[str]
 _SPAN = struct.Struct("<QQ")
+_CHANGED = ("a file that is changed", "fetch it, or write a changed copy with compile()")
 _FOOTER_AT = 2
 _COLLECTION_AT = 26
 
@@ -119,7 +120,7 @@ class Edit:
 @contextmanager
 def editing(path: Location) -> Iterator[Edit]:
     """A file to be changed, locked; what is committed takes its place at the end."""
-    target = local_path(path).resolve()
+    target = local_path(path, *_CHANGED).resolve()
     with changing_file(target) as change:
         frame = open_frame(target, typed=False)
         layout = frame.home.parts[0].header.layout
@@ -136,18 +137,6 @@ def editing(path: Location) -> Iterator[Edit]:
                 yield edit
             finally:
                 edit.close()
-
-
-def local_path(path: Location) -> Path:
-    """The local path of a file that is to be changed."""
-    location = parse_href(path)
-    if location.scheme != "file":
-        raise InvalidInputError(
-            "only local files can be changed",
-            where=location.label,
-            hint="fetch it, or write a changed copy with compile()",
-        )
-    return Path(location.path)
 
 
 def edit(
@@ -326,8 +315,13 @@ def _with_columns(table: Any, columns: Any, where: str, *, replace: bool) -> Any
             raise InvalidInputError(
                 f"column {shown(stored)} is there already", hint="pass replace=True"
             )
-        values = given[name] if rows is None else _spread(given[name], rows, table, stored)
-        table = with_column(table, stored, values)
+        if rows is None:
+            table = with_column(table, stored, given[name])
+            continue
+        known = [table[stored]] if stored in table.column_names else []
+        kinds = [pa.schema([(stored, one.type)]) for one in (*known, given[name])]
+        kind = unified(kinds, f"column {shown(stored)}").field(stored).type
+        table = with_some(table, stored, rows, given[name], kind)
     check_values(table, where)
     return table
 
@@ -403,22 +397,6 @@ def _given(columns: Any, where: str) -> Any:
     return normal(table_of(columns, where), where)
 
 
-def _spread(values: Any, rows: Any, table: Any, name: str) -> Any:
-    """Values at their rows; elsewhere what is there already."""
-    count = table.num_rows
-    places = np.full(count, -1, np.int64)
-    places[rows] = np.arange(len(rows))
-    spread = values.combine_chunks().take(pa.array(places, mask=places < 0))
-    if name not in table.column_names:
-        return spread
-    fields = [pa.schema([(name, kind)]) for kind in (table[name].type, spread.type)]
-    kind = unified(fields, f"column {shown(name)}").field(name).type
-    old = pc.cast(table[name], kind).combine_chunks()
-    both = pa.concat_arrays([old, pc.cast(spread, kind)])
-    own = np.arange(count)
-    return both.take(pa.array(np.where(places < 0, own, own + count)))
-
-
 def compact(
     path: Location,
     output: Location | None = None,
@@ -451,9 +429,11 @@ def compact(
     if output is not None:
         check_ending(output, *spec.ENDINGS)
     frame = open_frame(path, typed=False)
-    target = local_path(path).resolve() if output is None else local_path(output)
-    if output is not None and target.exists() and _is_same(target, path):
-        raise InvalidInputError("output is the file itself", hint="leave it out")
+    if output is None:
+        target = local_path(path, *_CHANGED).resolve()
+    else:
+        target = targets.local_path(output)
+        targets.refuse_sources(target, path)
     part = frame.home.parts[0]
     options = SetOptions.of({"parquet": parquet})
     with part_set(target, options, overwrite=overwrite or output is None) as parts:
@@ -482,8 +462,3 @@ def _copied_live(frame: TortillaFrame, part: Part) -> Any:
     offsets = start + np.cumsum(lengths) - lengths
     rows = place[back.reshape(-1)]
     return with_spans(items.table, offsets[rows], lengths[rows])
-
-
-def _is_same(target: Path, path: Location) -> bool:
-    location = parse_href(path)
-    return location.scheme == "file" and target.samefile(location.path)

@@ -281,7 +281,6 @@ _WARNINGS = {
     "tortilla-rai-range": "a value of RAI that cannot be",
     "tortilla-zero": "an item whose bytes are all zero",
     "tortilla-collection-field": "a field of the collection is missing",
-    "tortilla-part-absent": "another part of the set is not beside this one",
     "tortilla-part-schema": "the parts of a set differ in their columns",
 }
 

@@ -38,7 +38,6 @@ SIZES: dict[Layout, int] = {
 _START = struct.Struct("<2sQQ")
 _V05 = struct.Struct("<2sQQQQQ")
 _V01 = struct.Struct("<2sQQ24sQQQ")
-_V00 = struct.Struct("<2sQQ32s")
 
 _PRINTABLE = re.compile(rb"[\x20-\x7e]+")
 _TEXT = re.compile(rb"[\x20-\x7e\t\r\n]+")
@@ -77,18 +76,10 @@ class Header:
 
 
 def pack_header(header: Header) -> bytes:
-    """The bytes of a header, 200 or 50 of them."""
-    footer, driver = header.footer, (header.driver or "").encode("ascii")
-    start = (header.magic, footer.offset, footer.size)
-    collection = header.collection or ByteRange(0, 0)
-    ending = (collection.offset, collection.size)
-    if header.layout == "v0.0":
-        return _V00.pack(*start, driver.ljust(32))
-    if header.layout == "v0.1":
-        packed = _V01.pack(*start, driver.ljust(24), header.parts, *ending)
-    else:
-        packed = _V05.pack(*start, header.parts, *ending)
-    return packed.ljust(HEADER_SIZE, b"\0")
+    """The 200 bytes of a header of today."""
+    footer, collection = header.footer, header.collection or ByteRange(0, 0)
+    spans = (footer.offset, footer.size, header.parts, collection.offset, collection.size)
+    return _V05.pack(header.magic, *spans).ljust(HEADER_SIZE, b"\0")
 
 
 def parse_header(head: bytes, total: int, where: str) -> Header:

@@ -52,13 +52,13 @@ HEADERS = [
 @pytest.mark.parametrize(("header", "total", "head"), HEADERS)
 def test_bytes_to_header_and_back(header: Header, total: int, head: bytes) -> None:
     assert parse_header(head.ljust(200, b"\0"), total, "x") == header
-    assert pack_header(header) == head.ljust(200, b"\0")
+    if header.layout == "v0.5":
+        assert pack_header(header) == head.ljust(200, b"\0")
 
 
 def test_the_oldest_header_has_50_bytes() -> None:
     header = Header(ByteRange(44193, 93), layout="v0.0", driver="GTiff")
-    packed = pack_header(header)
-    assert packed == b"#y" + bytes.fromhex("a1ac000000000000 5d00000000000000") + b"GTiff".ljust(32)
+    packed = b"#y" + bytes.fromhex("a1ac000000000000 5d00000000000000") + b"GTiff".ljust(32)
     assert parse_header(packed + b"II*\0", 44286, "x") == header
     assert header.size == 50
 
@@ -81,21 +81,12 @@ def test_any_bytes_are_a_header_or_an_error_of_ours(tail: bytes, total: int) -> 
     st.integers(200, 2**59),
     st.integers(0, 2**59),
     st.integers(0, 2**32),
-    st.sampled_from(["v0.5", "v0.1"]),
     st.booleans(),
 )
-def test_written_headers_are_read(
-    offset: int, size: int, parts: int, layout: str, taco: bool
-) -> None:
+def test_written_headers_are_read(offset: int, size: int, parts: int, taco: bool) -> None:
     collection = ByteRange(offset + size, 9) if taco else None
-    header = Header(
-        ByteRange(offset, size),
-        parts,
-        b"WX" if taco else b"#y",
-        layout,  # type: ignore[arg-type]  # one of the two
-        "GTiff" if layout == "v0.1" else None,
-        collection,
-    )
+    magic = b"WX" if taco else b"#y"
+    header = Header(ByteRange(offset, size), parts, magic, collection=collection)
     assert parse_header(pack_header(header), 2**64, "x") == header
 
 

@@ -101,7 +101,7 @@ def test_compacting_into_another_file(tmp_path: Path) -> None:
     assert read(tmp_path / "b.tortilla").tree() == read(path).tree()
     with pytest.raises(ConflictError):
         compact(path, tmp_path / "b.tortilla")
-    with pytest.raises(InvalidInputError, match="the file itself"):
+    with pytest.raises(ConflictError, match="source"):
         compact(path, path)
 
 

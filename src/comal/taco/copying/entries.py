@@ -314,7 +314,7 @@ class CheckedEntries(_Entries):
 
     def block(self, rows: Ints, sizes: Ints) -> Any:
         """The bytes of `rows`."""
-        stored = self._fetched(rows, np.where(sizes > 0, self.lengths[rows], 0))
+        stored = self.fetched(rows, np.where(sizes > 0, self.lengths[rows], 0))
         found = zip(rows.tolist(), sizes.tolist(), stored, strict=True)
         return pa.array(
             [self._content(row, data) if size else b"" for row, size, data in found], pa.binary()
