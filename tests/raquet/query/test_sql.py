@@ -15,7 +15,7 @@ import shapely
 
 from comal import grid, raquet
 from comal.errors import InvalidInputError, InvalidMetadataError, LimitExceededError, QueryError
-from comal.raquet.querying.scanning import tile_scans
+from comal.raquet.querying.session import tile_scans
 from comal.storage import CountingSource
 from tests.raquet.build import Plan, cell, framed, noise, stored, write
 from tests.support import SHARED, needs_shared

@@ -31,8 +31,7 @@ from comal.raquet.checking.file import (
     read_subject,
     told_stamps,
 )
-from comal.raquet.checking.run import CODES, read_footer
-from comal.raquet.checking.tiles import REPAIRED_BY, DecodedBlob, decoded_blob
+from comal.raquet.checking.run import CODES, REPAIRED_BY, DecodedBlob, decoded_blob, read_footer
 from comal.raquet.documents import metadata_json
 from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.pixels import alpha_of, valid_of

@@ -1,18 +1,28 @@
-"""`check`: its codes, and the order in which a file is gone through."""
+"""`check`: its codes, the order in which a file is gone through, and its tiles."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
+
 from comal.check import OF_CONTENT, Check, Findings, Report, rules
-from comal.errors import InvalidInputError, NotThisFormatError
+from comal.errors import ComalError, InvalidInputError, NotThisFormatError, counted, shown
+from comal.grid import quadbin
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Head, Tail, run
 from comal.progress import Progress
+from comal.raquet import blobs, spec
+from comal.raquet.blobs import decode
 from comal.raquet.checking.file import (
+    Subject,
     check_bands,
     check_columns,
     check_index,
@@ -23,7 +33,10 @@ from comal.raquet.checking.file import (
     read_metadata,
     read_subject,
 )
-from comal.raquet.checking.tiles import TileCheck, band_checks, check_byte_interleaved
+from comal.raquet.reading.coverage import Coverage, coverages
+from comal.raquet.reading.pixels import alpha_of, stored_nodata, valid_of
+from comal.raquet.spec import Band, Metadata
+from comal.raster.areastatistics import Moments, of_tile
 from comal.storage import Source, StorageConfig, open_source, several
 from comal.table import footer_plan
 
@@ -211,3 +224,354 @@ def read_footer(source: Source, findings: Findings, limits: Limits) -> Any:
     except OF_CONTENT as error:
         findings.take_error(error, "raquet-parquet", "footer")
         return None
+
+
+# -- tiles -----------------------------------------------------------------------------------------
+
+Pixels = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+
+REPAIRED_BY = "repaired_by"
+"""Key of ``processing`` that says that interleaved bytes were put in their place."""
+_WORKERS = 2
+_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBlob:
+    """What is in a blob."""
+
+    pixels: Pixels | None = None
+    framing: str | None = None
+    """Of gzip: ``gzip``, ``zlib`` or ``hybrid``."""
+    behind: int = 0
+    """Bytes behind the stream."""
+    error: ComalError | None = None
+
+
+def decoded_blob(
+    blob: bytes,
+    column: str,
+    metadata: Metadata,
+    where: str,
+    limits: Limits,
+    *,
+    byte_interleaved: bool = False,
+) -> DecodedBlob:
+    """Decode a blob, and tell how it is framed."""
+    band = metadata.bands[0]
+    shape: tuple[int, ...] = metadata.block_height, metadata.block_width
+    if metadata.interleaved:
+        shape = (len(metadata.bands), *shape)
+    else:
+        band = metadata.bands[metadata.band_index(column)]
+    framing, behind, compression = None, 0, metadata.compression
+    try:
+        if compression == spec.GZIP:
+            size = int(np.prod(shape)) * band.pixel_type.itemsize
+            limits.check("tile_bytes", size, where)
+            unpacked = blobs.unpack(blob, size, where)
+            blob, framing, behind = unpacked.data, unpacked.framing, unpacked.behind
+            compression = None
+        pixels = decode(
+            blob,
+            compression,
+            band.dtype,
+            shape,
+            byte_interleaved=byte_interleaved,
+            where=where,
+            limits=limits,
+        )
+    except OF_CONTENT as error:
+        return DecodedBlob(error=error)
+    return DecodedBlob(pixels, framing, behind)
+
+
+@dataclass(slots=True)
+class TileCheck:
+    """Goes through the tiles of a file."""
+
+    subject: Subject
+    metadata: Metadata
+    columns: Sequence[str]
+    """Columns of pixels that are there."""
+    findings: Findings
+    one_of: int
+    """1 for every tile; 0 for none, so that only NULLs are looked at."""
+    checks: Sequence[BandCheck] = ()
+    """Statistics that are recomputed meanwhile."""
+    ranges: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """Of interleaved tiles: least and largest value of each band."""
+
+    def run(self, progress: Progress) -> None:
+        """All row groups, one column chunk at a time."""
+        groups = np.unique(self.subject.groups).tolist()
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            for done, group in enumerate(groups):
+                self._group(group, pool)
+                progress(done + 1, len(groups), "row groups")
+        for check in self.checks:
+            check.finish(self.findings)
+
+    def _group(self, group: int, pool: Executor) -> None:
+        """The tiles of a row group, column by column, and those that are NULL in all of them."""
+        rows = np.flatnonzero(self.subject.groups == group)
+        tiles = self.subject.tiles[rows]
+        null, complete = np.ones(len(rows), np.bool_), True
+        stated = self._stated(group)
+        for name in self.columns:
+            table = self._read([name], group, f"column {shown(name)}")
+            if table is None:
+                complete = False
+                continue
+            column = table.column(0).combine_chunks()
+            there = column.is_valid().to_numpy(zero_copy_only=False)
+            null &= ~there
+            told = f"band {shown(name)} is not NULL"
+            self.subject.report(self.findings, "raquet-metadata-pixels", rows[there & ~tiles], told)
+            chosen = there & tiles & (rows % max(self.one_of, 1) == 0)
+            for at, found in self._decoded(rows, column, np.flatnonzero(chosen), name, pool):
+                values = {key: values[at] for key, values in stated.items()}
+                self._tile(int(rows[at]), name, found, values)
+        if complete and self.columns:
+            told = "all bands are NULL"
+            self.subject.report(self.findings, "raquet-row-empty", rows[null & tiles], told)
+
+    def _read(self, names: list[str], group: int, what: str) -> Any:
+        """Columns of a row group; None where they cannot be read, which is told."""
+        try:
+            return self.subject.table.read(names, [group])
+        except OF_CONTENT as error:
+            self.findings.take_error(error, "raquet-page", f"row group {group}, {what}")
+            return None
+
+    def _stated(self, group: int) -> dict[str, list[Any]]:
+        """Tile statistics of a row group, by column; nothing where they are not compared."""
+        names = [check.column(kind) for check in self.checks for kind in check.kinds]
+        names = [name for name in names if name in self.subject.footer.schema.names]
+        found = self._read(names, group, "tile statistics") if names else None
+        return {} if found is None else {name: found.column(name).to_pylist() for name in names}
+
+    def _decoded(
+        self, rows: Any, column: Any, chosen: Any, name: str, pool: Executor
+    ) -> Iterator[tuple[int, DecodedBlob]]:
+        """What is in some blobs of a column, with their numbers in the row group."""
+
+        def look(at: int) -> DecodedBlob:
+            place = self.subject.place(int(rows[at]))
+            return decoded_blob(column[at].as_py(), name, self.metadata, place, self.subject.limits)
+
+        for start in range(0, len(chosen) if self.one_of else 0, _AT_ONCE):
+            some = chosen[start : start + _AT_ONCE].tolist()
+            yield from zip(some, pool.map(look, some), strict=True)
+
+    def _tile(self, row: int, name: str, found: DecodedBlob, stated: dict[str, Any]) -> None:
+        place = f"{self.subject.place(row)}, band {shown(name)}"
+        if found.error is not None:
+            self.findings.take_error(found.error, "raquet-tile", place)
+            return
+        if found.framing not in {None, spec.GZIP}:
+            self.findings.add("raquet-framing", place, f"{found.framing} instead of gzip")
+        if found.behind:
+            self.findings.add("raquet-tile-tail", place, counted(found.behind, "byte"))
+        assert found.pixels is not None
+        if not self.metadata.interleaved:
+            self._statistics(row, self.metadata.band_index(name), found.pixels, stated, place)
+            return
+        for number, pixels in enumerate(found.pixels):
+            # A band may have no value in a tile at all.
+            low, high = np.fmin.reduce(pixels, axis=None), np.fmax.reduce(pixels, axis=None)
+            before = self.ranges.get(number, (low, high))
+            self.ranges[number] = float(np.fmin(low, before[0])), float(np.fmax(high, before[1]))
+            self._statistics(row, number, pixels, stated, place)
+
+    def _statistics(
+        self, row: int, number: int, pixels: Pixels, stated: dict[str, Any], place: str
+    ) -> None:
+        if not self.checks:
+            return
+        check, cell = self.checks[number], int(self.subject.ids[row])
+        tile = quadbin.tiles(cell) if quadbin.is_valid(cell) else None
+        finest = (cell >> 52 & 31) == self.metadata.max_zoom
+        own = {kind: stated.get(check.column(kind)) for kind in check.kinds}
+        reason = check.add(pixels, own or None, tile, finest=finest)
+        if reason is not None:
+            self.findings.add("raquet-statistics-differ", place, f"tile statistics: {reason}")
+
+
+def check_byte_interleaved(
+    subject: Subject, metadata: Metadata, ranges: dict[int, tuple[float, float]], findings: Findings
+) -> None:
+    """One writer interleaves bytes instead of values; what it writes else looks the same."""
+    key_values = subject.footer.metadata.metadata or {}
+    version = key_values.get(spec.VERSION_KEY.encode(), b"").decode("utf-8", "replace")
+    makers = [str(metadata.processing.get(key, "")) for key in ("created_by", REPAIRED_BY)]
+    wide = metadata.bands[0].pixel_type.itemsize > 1
+    if not metadata.interleaved or not wide or metadata.compression in spec.LOSSY_BANDS:
+        return
+    ours = any(maker.startswith("comal") for maker in makers)
+    if version not in {"0.4.0", "0.5.0"} or ours:
+        return
+    message = "the writer may have interleaved bytes; repair(byte_interleaved=True) undoes it"
+    for number, (low, high) in ranges.items():
+        declared = metadata.bands[number].statistics
+        if declared is None or declared.min is None or declared.max is None:
+            continue
+        span = max(float(declared.max) - float(declared.min), 1.0)
+        if low < float(declared.min) - span or high > float(declared.max) + span:
+            name = shown(metadata.bands[number].name)
+            message = (
+                f"band {name} is said to have {declared.min} to {declared.max}, read by values it"
+                f" has {low:g} to {high:g}; repair(byte_interleaved=True) undoes it"
+            )
+            break
+    findings.add("raquet-byte-interleaved", "tiles", message)
+
+
+# -- statistics ------------------------------------------------------------------------------------
+
+
+Tile = tuple[int, int, int]
+"""Zoom, column from the west, row from the north."""
+
+_CLOSE = 1e-6
+_SQUARES = "sum_squares"
+_FIRST = np.array([0])
+
+
+@dataclass(slots=True)
+class BandCheck:
+    """Statistics of one band while its tiles are gone through."""
+
+    band: Band
+    kinds: tuple[str, ...]
+    """Tile statistics that the file declares."""
+    cover: Coverage | None = None
+    """What the source covers, where nodata does not tell."""
+    hidden: bool = False
+    """Whether a mask or a nodata value that the file does not have may have left pixels out."""
+    exact: bool = True
+    """Whether pixels are those that the writer had; else only their number is compared."""
+    part: bool = False
+    """Whether statistics of bands are those of a larger raster."""
+    total: Moments = field(default_factory=lambda: Moments.empty(1))
+    """Of the pixels of the maximum zoom that a writer may count."""
+    sure: bool = True
+    """Whether any writer counts all of these."""
+
+    def column(self, kind: str) -> str:
+        """Column of a tile statistic."""
+        return f"{self.band.name}_{kind}"
+
+    def add(
+        self, pixels: Any, declared: Mapping[str, Any] | None, tile: Tile | None, *, finest: bool
+    ) -> str | None:
+        """A tile and its declared statistics; what is wrong with them comes back."""
+        found, sure = self._moments(pixels, tile, finest=finest)
+        if finest:
+            self.total.merge(_FIRST, found)
+            self.sure = self.sure and sure
+        if declared is None:
+            return None
+        if all(declared.get(kind) is None for kind in self.kinds):
+            return "are NULL though pixels are valid" if sure and found.count[0] else None
+        return self._difference(declared, found, sure=sure)
+
+    def _moments(self, pixels: Any, tile: Tile | None, *, finest: bool) -> tuple[Moments, bool]:
+        """Of the pixels of a tile that a writer may count, and whether any counts all of them."""
+        valid = valid_of(pixels, self.band)
+        if stored_nodata(self.band) is not None and not self.hidden:
+            return of_tile(pixels, valid), True
+        if tile is None or self.cover is None:
+            return of_tile(pixels, valid), False
+        reached, sure = self.cover.reach(*tile, pixels.shape, reduced=not finest)
+        chosen = valid if reached is None else valid & reached
+        return of_tile(pixels, chosen), sure and not self.hidden
+
+    def finish(self, findings: Findings) -> None:
+        """Compare with what the document says of all tiles."""
+        found = self.band.statistics
+        if found is None or self.total.count[0] == 0:
+            return
+        values = {kind: getattr(found, kind) for kind in (*spec.STATISTICS, _SQUARES)}
+        sure = self.sure and not found.approximated
+        if found.approximated:
+            # Of some pixels only, whichever they are.
+            values = {kind: values[kind] for kind in ("min", "max")}
+        if not self.part:
+            reason = self._difference(values, self.total, sure=sure)
+        else:
+            reason = _narrower(values, self.total) if sure else None
+        if reason is not None:
+            findings.add("raquet-statistics-differ", f"band {shown(self.band.name)}", reason)
+
+    def _difference(self, declared: Mapping[str, Any], found: Moments, *, sure: bool) -> str | None:
+        """What differs, the first of it; None when nothing does."""
+        count, counted_here = declared.get("count"), float(found.count[0])
+        if count is not None and (count > counted_here or (sure and count < counted_here)):
+            return f"count {count}, the pixels have {'' if sure else 'at most '}{counted_here:.10g}"
+        if not self.exact:
+            return None
+        return (
+            _unequal(declared, found) if sure or count == counted_here else _beyond(declared, found)
+        )
+
+
+def band_checks(metadata: Metadata) -> list[BandCheck]:
+    """One for each band."""
+    lossy = metadata.compression in spec.LOSSY_BANDS
+    # Pixels that a mask took out are 0 in the file, and only its alpha band tells.
+    hidden = lossy or alpha_of(metadata.bands) is not None
+    covers = coverages([metadata])
+    part = metadata.processing.get(spec.PART) is not None
+    return [
+        BandCheck(band, metadata.tile_statistics, cover, hidden, not lossy, part)
+        for band, cover in zip(metadata.bands, covers, strict=True)
+    ]
+
+
+def _unequal(declared: Mapping[str, Any], found: Moments) -> str | None:
+    """What differs from the statistics of pixels that are known."""
+    scale = max(abs(float(found.min[0])), abs(float(found.max[0]))) if found.count[0] else 0.0
+    share = {"mean": scale, "stddev": scale, "sum": scale * float(found.count[0])}
+    for kind in (*spec.STATISTICS, _SQUARES):
+        value = declared.get(kind)
+        if value is None:
+            continue
+        true = _squared(found) if kind == _SQUARES else float(found.column(kind)[0])
+        room = _CLOSE * share.get(kind, abs(true))
+        if not (math.isnan(true) or math.isclose(float(value), true, rel_tol=_CLOSE, abs_tol=room)):
+            return f"{kind} {value}, the pixels have {true:.10g}"
+    return None
+
+
+def _squared(found: Moments) -> float:
+    """The sum of the squares of pixels."""
+    return float(found.squares[0] + found.count[0] * found.mean[0] ** 2)
+
+
+def _beyond(declared: Mapping[str, Any], found: Moments) -> str | None:
+    """What no choice of some of these pixels has."""
+    low, high = float(found.min[0]), float(found.max[0])
+    room = _CLOSE * max(abs(low), abs(high))
+    if not math.isfinite(room):
+        return None
+    limits = dict.fromkeys(("min", "max", "mean"), (low, high)) | {"stddev": (0, (high - low) / 2)}
+    for kind, (first, last) in limits.items():
+        value = declared.get(kind)
+        if value is not None and not first - room <= value <= last + room:
+            return f"{kind} {value}, the pixels have {first:.10g} to {last:.10g}"
+    return None
+
+
+def _narrower(declared: Mapping[str, Any], found: Moments) -> str | None:
+    """What the statistics of a larger raster leave out of its part."""
+    if found.count[0] == 0:
+        return None
+    count, low, high = float(found.count[0]), float(found.min[0]), float(found.max[0])
+    room = _CLOSE * max(abs(low), abs(high))
+    for kind, true, sign in (("count", count, 1), ("min", low + room, -1), ("max", high - room, 1)):
+        value = declared.get(kind)
+        if value is not None and sign * value < sign * true:
+            return f"{kind} {value}, the pixels of this part have {true:.10g}"
+    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -273,7 +273,8 @@ class _Job:
         open_ones = [ranking if ranking.is_open else None for ranking in rankings]
         done = 0
         with ThreadPoolExecutor(_WORKERS) as pool:
-            for some in self._batches(read):
+            for start in range(0, len(self.rows), self._step(read)):
+                some = range(start, min(start + self._step(read), len(self.rows)))
                 spans = dict(zip(some, pool.map(self._spans, some), strict=True))
                 there = [at for at in some if len(spans[at])]
                 rows = self.rows[there].tolist()
@@ -301,11 +302,10 @@ class _Job:
         tile = tuple(self.tiles[at].tolist())
         return self.areas.on_tile(tile, self._shape, self.method, self.chosen[at])
 
-    def _batches(self, read: Sequence[Band]) -> Iterator[range]:
+    def _step(self, read: Sequence[Band]) -> int:
+        """Tiles whose pixels are in memory at a time."""
         of_tile = self._shape[0] * self._shape[1] * sum(b.pixel_type.itemsize for b in read)
-        step = max(1, _AT_ONCE // of_tile)
-        for start in range(0, len(self.rows), step):
-            yield range(start, min(start + step, len(self.rows)))
+        return max(1, _AT_ONCE // of_tile)
 
     def _tile(
         self,
@@ -318,6 +318,7 @@ class _Job:
     ) -> list[tuple[int, tuple[Ints, Moments, Counts | None]]]:
         """Of each band that has pixels on a tile: zones, their moments, and their values."""
         found: list[tuple[int, tuple[Ints, Moments, Counts | None]]] = []
+        z, x, y = self.tiles[at].tolist()
         for n, (number, ranking) in enumerate(zip(self.numbers, rankings, strict=True)):
             values, hider = planes[n], None
             if values is None:
@@ -325,19 +326,13 @@ class _Job:
             if alpha not in (None, number):
                 # All is hidden where the tile of the alpha band is NULL.
                 hider = np.broadcast_to(0, self._shape) if planes[-1] is None else planes[-1]
-            valid = self._valid(values, number, at, hider)
+            cover, nodata = self.store.coverage[number], self.bands[n].nodata
+            covered = None if cover is None else cover.tile(z, x, y, values.shape)
+            valid = as_array(valid_mask(values, nodata, covered, hider), values.shape)
             counts = None if ranking is None else ranking.count(values, valid, spans)
             part = of_spans(values, valid, spans) if moments else _NOTHING
             found.append((n, (*part, counts)))
         return found
-
-    def _valid(self, values: Any, number: int, at: int, alpha: Any) -> Any:
-        """Which pixels of a tile have a value."""
-        cover = self.store.coverage[number]
-        z, x, y = self.tiles[at].tolist()
-        covered = None if cover is None else cover.tile(z, x, y, values.shape)
-        nodata = self.store.metadata.bands[number].nodata
-        return as_array(valid_mask(values, nodata, covered, alpha), values.shape)
 
 
 _NOTHING = np.empty(0, np.int64), Moments.empty(0)

@@ -303,7 +303,8 @@ def _bands(
             dtype = "float32"  # float16 came with 0.4.0
         if dtype not in spec.DTYPES:
             raise InvalidInputError("type of pixels that RaQuet does not have", found=dtype)
-        declared = _declared(wanted, index, dtype, sources, beside_alpha=alpha is not None)
+        found = [info.bands[index - 1].nodata for info in sources.every]
+        declared = _declared(wanted, found, dtype, beside_alpha=alpha is not None)
         own = fitting_nodata(declared, dtype)
         guess = first_choice(dtype) if own is None and guessing else 0
         outs.append(OutBand(index, dtype, own, guess))
@@ -319,7 +320,7 @@ def _bands(
                 colorinterp=one.colorinterp,
                 colortable=one.colortable,
                 source_band=None if plain else index,
-                extra=spec.PADDING if _is_told_by_nan(declared, wanted, index, sources) else {},
+                extra=spec.PADDING if wanted is None and _is_nan_of_ours(declared, found) else {},
             )
         )
     if _needs_alpha(sources, outs, alpha, options, padded=padded):
@@ -418,7 +419,7 @@ def _nodata_of(choice: NodataChoice, names: list[str]) -> list[Number | None]:
 
 
 def _declared(
-    wanted: Number | None, index: int, dtype: str, sources: Sources, *, beside_alpha: bool
+    wanted: Number | None, found: Sequence[Number | None], dtype: str, *, beside_alpha: bool
 ) -> Number | None:
     """The nodata value of a band: as asked for, else that of the sources, else NaN of floats."""
     if wanted is not None:
@@ -428,31 +429,25 @@ def _declared(
                 "nodata value that the type cannot hold", found=f"{wanted} in {dtype}"
             )
         return value
-    found = [info.bands[index - 1].nodata for info in sources.every]
+    # NaN is written as text, or no two of them would be alike.
+    known = {repr(fitting_nodata(value, dtype)): value for value in reversed(found)}
     if np.dtype(dtype).kind == "f" and not beside_alpha:
-        same = len({repr(fitting_nodata(value, dtype)) for value in found}) == 1
-        return found[0] if same and fitting_nodata(found[0], dtype) is not None else float("nan")
-    known = list(dict.fromkeys(fitting_nodata(value, dtype) for value in found))
-    if len(known) == 1:
-        return next((value for value in found if value is not None), None)
-    raise InvalidInputError(
-        "rasters of different nodata values",
-        found=", ".join(map(str, known)),
-        hint="say which value is to be none: nodata=... (--nodata on the command line)",
-    )
+        same = len(known) == 1 and fitting_nodata(found[0], dtype) is not None
+        return found[0] if same else float("nan")
+    if len(known) > 1:
+        raise InvalidInputError(
+            "rasters of different nodata values",
+            found=", ".join(known),
+            hint="say which value is to be none: nodata=... (--nodata on the command line)",
+        )
+    return next((value for value in found if value is not None), None)
 
 
-def _is_told_by_nan(
-    declared: Number | None, wanted: Number | None, index: int, sources: Sources
-) -> bool:
-    """Whether NaN stands for what has no value though nobody said so."""
-    found = [info.bands[index - 1].nodata for info in sources.every]
-    return (
-        wanted is None
-        and declared is not None
-        and math.isnan(declared)
-        and not all(value is not None and math.isnan(value) for value in found)
-    )
+def _is_nan_of_ours(declared: Number | None, found: Sequence[Number | None]) -> bool:
+    """Whether NaN stands for what has no value though the sources do not say so."""
+    if declared is None or not math.isnan(declared):
+        return False
+    return not all(value is not None and math.isnan(value) for value in found)
 
 
 def _check_names(names: list[str]) -> None:
