@@ -489,7 +489,7 @@ class AwaitedObject:
 def test_providers_that_are_awaited_are_refused(provider: object) -> None:
     with pytest.raises(InvalidInputError, match="awaited") as caught:
         StorageConfig(credential_provider=provider)
-    assert "asyncio.run" in str(caught.value.hint)
+    assert "blocking twin" in str(caught.value.hint)
 
 
 def test_headers_for_http_servers_do_not_reach_stores(box: Box, scheme: str) -> None:

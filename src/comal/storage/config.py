@@ -105,7 +105,7 @@ class StorageConfig:
             raise InvalidInputError(
                 "a credential provider that has to be awaited",
                 where="credential_provider",
-                hint="name its blocking twin of obstore.auth, or lambda: asyncio.run(provider())",
+                hint="name its blocking twin, or a function that runs it to its end",
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
