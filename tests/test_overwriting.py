@@ -147,11 +147,8 @@ WRITERS: dict[str, Writer] = {
         taco.export, opened("scenes.tacozip"), "o.tacozip", "scenes.tacozip", **PART
     ),
     "taco.export of a folder": writer(taco.export, opened("scenes"), "o", "scenes", **PART),
-    "taco.export_async": writer(taco.export_async, opened("scenes.tacozip"), "o", **PART),
     "taco.folder2zip": writer(taco.folder2zip, "scenes", "o.tacozip", quiet=True),
-    "taco.folder2zip_async": writer(taco.folder2zip_async, "scenes", "o.tacozip", quiet=True),
     "taco.zip2folder": writer(taco.zip2folder, "scenes.tacozip", "o", quiet=True),
-    "taco.zip2folder_async": writer(taco.zip2folder_async, "scenes.tacozip", "o", quiet=True),
     "taco.migrate": writer(taco.migrate, "a.tortilla", "o.tacozip", **FIELDS),
     "taco.pack_folder": writer(taco.pack_folder, "files", "o", **FIELDS),
     "taco.repair": writer(taco.repair, "scenes.tacozip", "o.tacozip"),

@@ -16,11 +16,8 @@ if TYPE_CHECKING:
     from comal.taco.checking import check as check
     from comal.taco.checking.repairing import repair as repair
     from comal.taco.copying.exporting import export as export
-    from comal.taco.copying.exporting import export_async as export_async
     from comal.taco.copying.exporting import folder2zip as folder2zip
-    from comal.taco.copying.exporting import folder2zip_async as folder2zip_async
     from comal.taco.copying.exporting import zip2folder as zip2folder
-    from comal.taco.copying.exporting import zip2folder_async as zip2folder_async
     from comal.taco.extensions.base import SampleExtension as SampleExtension
     from comal.taco.extensions.base import TacoExtension as TacoExtension
     from comal.taco.extensions.base import TortillaExtension as TortillaExtension

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import struct
@@ -18,7 +17,7 @@ from comal.errors import (
     ObjectNotFoundError,
     UnsafeContentError,
 )
-from comal.taco.copying.exporting import folder2zip, folder2zip_async, zip2folder, zip2folder_async
+from comal.taco.copying.exporting import folder2zip, zip2folder
 from comal.taco.spec import TacoWarning
 from comal.taco.writing.creating import create
 from tests.attacks.build import FLAT, NESTED, RawZip, Recipe, folder, leaves_of
@@ -197,11 +196,3 @@ def test_inputs_of_the_other_form(tmp_path: Path) -> None:
         zip2folder(source, tmp_path / "out")
     with pytest.raises(ObjectNotFoundError):
         zip2folder(tmp_path / "nothing.tacozip", tmp_path / "out")
-
-
-def test_async(tmp_path: Path) -> None:
-    async def there_and_back() -> Path:
-        unpacked = await zip2folder_async(write(tmp_path, Recipe(FLAT)), tmp_path / "a", 5, True)
-        return await folder2zip_async(unpacked, tmp_path / "b.tacozip", quiet=True)
-
-    check_archive(asyncio.run(there_and_back()), dict(leaves_of(FLAT)))

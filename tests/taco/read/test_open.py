@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pyarrow as pa
 import pytest
 
@@ -20,6 +21,7 @@ from comal.errors import (
     UnsupportedVersionError,
 )
 from comal.limits import Limits
+from comal.storage.cloud import memory_store
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.reading.dataset import load
 from comal.taco.spec import TacoWarning
@@ -41,6 +43,20 @@ def test_zip_and_folder_give_every_leaf(tree: Any, tmp_path: Path) -> None:
         assert dataset.data["id"].to_pylist() == list(tree)
     with load(str(tmp_path / "x.tacozip")) as dataset:
         assert dataset.id == "attack"
+
+
+@pytest.mark.parametrize("tree", [FLAT, NESTED], ids=["flat", "nested"])
+def test_objects_in_memory_are_read_without_gdal(tree: Any) -> None:
+    """GDAL has no path to them; everything else works."""
+    obstore.put(memory_store("tacos"), "x.tacozip", Recipe(tree=tree).build())
+    dataset = load("memory://tacos/x.tacozip")
+    ((path, data), *_) = expected(tree).items()
+    for frame in (dataset.data, dataset.sql("SELECT * FROM data ORDER BY id DESC").data):
+        assert frame["internal:gdal_vsi"].null_count == len(tree)
+        assert frame.read_bytes(path) == data
+        with pytest.raises(InvalidInputError, match="memory"):
+            frame.read(path)
+    assert len(dataset.flatten(0 if tree is FLAT else 1)) > 0
 
 
 def test_missing_and_foreign_files_are_told_apart(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ collection; only what depends on the container is written anew.
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import os
 import re
@@ -140,8 +139,7 @@ def export(
     digits, ``_`` and one ``:``). `id`, `type` and the ``internal:`` columns are always those of the
     samples, whatever the query says. Deeper levels keep all their columns.
 
-    Children are complete. Padding of the source that nothing needs any more goes away; where roots
-    differ in what they have, empty ``__TACOPAD__N`` samples fill the gaps.
+    Children are complete, and so is their padding.
 
     Every other key of the collection stays. Extent (as far as columns tell it), counts, ``shape``
     and ``taco:field_schema`` are computed anew; ``taco:subset_of`` is the id of the source.
@@ -165,13 +163,6 @@ def export(
         write_levels(levels, document, target, kind, Writing(how, overwrite, told))
     LOGGER.info("exported %d samples to %s", levels[0].rows, target)
     return target
-
-
-async def export_async(
-    dataset: TacoDataset, output: str | os.PathLike[str], *args: Any, **named: Any
-) -> Path:
-    """As `export`, without blocking the event loop."""
-    return await asyncio.to_thread(export, dataset, output, *args, **named)
 
 
 def _check_limit(limit: Any) -> None:
@@ -333,26 +324,6 @@ def zip2folder(
     with telling(progress, quiet=quiet) as told:
         how = replace(how, progress=told)
         return _converted(input, output, "folder", config, how, limit=limit, rename=rename)
-
-
-async def folder2zip_async(
-    input: str | os.PathLike[str],  # noqa: A002
-    output: str | os.PathLike[str],
-    *args: Any,
-    **named: Any,
-) -> Path:
-    """As `folder2zip`, without blocking the event loop."""
-    return await asyncio.to_thread(folder2zip, input, output, *args, **named)
-
-
-async def zip2folder_async(
-    input: str | os.PathLike[str],  # noqa: A002
-    output: str | os.PathLike[str],
-    *args: Any,
-    **named: Any,
-) -> Path:
-    """As `zip2folder`, without blocking the event loop."""
-    return await asyncio.to_thread(zip2folder, input, output, *args, **named)
 
 
 def _converted(

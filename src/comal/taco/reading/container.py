@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from comal import strictjson, ziparchive
 from comal.errors import (
+    InvalidInputError,
     InvalidMetadataError,
     NotThisFormatError,
     ObjectNotFoundError,
@@ -86,13 +87,19 @@ class Origin:
         plan = ziparchive.directory_plan(limits=self.limits, known=self.opened.pieces)
         return run(plan, self.source.fetch)
 
-    def vsi(self) -> str:
-        """The GDAL path of the ZIP, or of the folder of an index's ZIPs with a slash at its end."""
-        if not self.is_index:
-            return self.source.vsi()
-        if self.base is not None:
-            return self.base.vsi().rstrip("/") + "/"
-        return self.source.sibling("x").vsi()[:-1]
+    def vsi(self) -> str | None:
+        """The GDAL path of the ZIP, or of the folder of an index's ZIPs with a slash at its end.
+
+        It is None where GDAL cannot open anything there.
+        """
+        try:
+            if not self.is_index:
+                return self.source.vsi()
+            if self.base is not None:
+                return self.base.vsi().rstrip("/") + "/"
+            return self.source.sibling("x").vsi()[:-1]
+        except InvalidInputError:
+            return None
 
     def close(self) -> None:
         """Let go of what the sources hold."""

@@ -467,30 +467,42 @@ class Level:
 
     # -- paths for GDAL ----------------------------------------------------------------------------
 
-    def _vsi(self, table: Any) -> Any:
-        """``internal:gdal_vsi`` of rows: computed, never taken from the file (7.2.3)."""
-        container = self.container
-        if container.kind == "folder":
-            root = container.source.vsi().rstrip("/") + "/" + spec.DATA
-            name = spec.RELATIVE_PATH if self.index else spec.ID
-            return pc.binary_join_element_wise(root, table.column(name), "")
-        numbers = [pc.cast(table.column(name), pa.string()) for name in (spec.OFFSET, spec.SIZE)]
-        parts = ["/vsisubfile/", numbers[0], "_", numbers[1], "," + container.vsi()]
-        if container.is_index:
-            names = table.column(spec.SOURCE_FILE)
-            for name, spelled in self.odd_parts().items():
-                names = pc.if_else(pc.equal(names, name), spelled, names)
-            parts.append(names)
-        return pc.binary_join_element_wise(*parts, "")
+    def vsi_parts(self) -> list[tuple[str, str, dict[str, str]]]:
+        """What ``internal:gdal_vsi`` is made of, for it is never taken from a file (7.2.3).
 
-    def odd_parts(self) -> dict[str, str]:
-        """ZIPs of a remote index whose names GDAL knows by another spelling, such as ``%20``."""
-        container = self.container
-        if "://" not in container.source.href:
-            return {}
-        base = container.vsi()
-        paths = {name: container.part(name).vsi() for name in self.source_codes}
-        return {name: vsi.removeprefix(base) for name, vsi in paths.items() if vsi != base + name}
+        Each part is a text, a column whose value follows, and values that are spelled otherwise.
+        There are none where GDAL has no way to the container, such as to one in memory.
+        """
+        container, root = self.container, self.container.vsi()
+        if root is None:
+            return []
+        if container.kind == "folder":
+            path = spec.RELATIVE_PATH if self.index else spec.ID
+            return [(root.rstrip("/") + "/" + spec.DATA, path, {})]
+        parts: list[tuple[str, str, dict[str, str]]] = [
+            ("/vsisubfile/", spec.OFFSET, {}),
+            ("_", spec.SIZE, {}),
+        ]
+        if not container.is_index:
+            return [*parts, ("," + root, "", {})]
+        odd = {}
+        if "://" in container.source.href:  # GDAL knows names by another spelling, such as ``%20``
+            paths = {name: str(container.part(name).vsi()) for name in self.source_codes}
+            odd = {n: vsi.removeprefix(root) for n, vsi in paths.items() if vsi != root + n}
+        return [*parts, ("," + root, spec.SOURCE_FILE, odd)]
+
+    def _vsi(self, table: Any) -> Any:
+        parts: list[Any] = []
+        for text, name, odd in self.vsi_parts():
+            parts.append(text)
+            if name:
+                column = pc.cast(table.column(name), pa.string())
+                for stored, spelled in odd.items():
+                    column = pc.if_else(pc.equal(column, stored), spelled, column)
+                parts.append(column)
+        if not parts:
+            return pa.nulls(table.num_rows, pa.string())
+        return pc.binary_join_element_wise(*parts, "")
 
     # -- safety ------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from comal.query.functions import Function
 from comal.samples.filters import Box, Filter, Period
 from comal.taco import spec
 from comal.taco.reading.container import Container
-from comal.taco.reading.level import unpadded
+from comal.taco.reading.level import Level, unpadded
 from comal.taco.reading.spans import checked_spans
 from comal.taco.reading.view import (
     Home,
@@ -129,7 +129,7 @@ class Compiler:
     def _column(self, name: str, number: int, index: int, known: set[str]) -> str:
         container = self.home.containers[number]
         if name == spec.GDAL_VSI:
-            return f"{self._vsi(container, index)} AS {quoted(name)}"
+            return f"{self._vsi(container.levels[index])} AS {quoted(name)}"
         if name == spec.SOURCE_FILE and self.home.is_labelled:
             if not container.is_index:
                 return f"{self.value(self.home.labels[number])}::VARCHAR AS {quoted(name)}"
@@ -138,24 +138,23 @@ class Compiler:
                 return f"{self.value(prefix)} || {quoted(name)} AS {quoted(name)}"
         return quoted(name) if name in known else f"NULL AS {quoted(name)}"
 
-    def _vsi(self, container: Container, index: int) -> str:
-        if container.kind == "folder":
-            root = self.value(container.source.vsi().rstrip("/") + "/" + spec.DATA)
-            return f"({root} || {quoted(spec.RELATIVE_PATH if index else spec.ID)})"
-        parts = [quoted(spec.OFFSET), quoted(spec.SIZE)]
-        end = self.value("," + container.vsi())
-        if container.is_index:
-            name = quoted(spec.SOURCE_FILE)
-            cases = " ".join(
-                f"WHEN {name} = {self.value(odd)} THEN {self.value(spelled)}"
-                for odd, spelled in container.levels[index].odd_parts().items()
-            )
-            parts.append(name)
-            end += f", CASE {cases} ELSE {name} END" if cases else f", {name}"
-        known = " AND ".join(f"{part} IS NOT NULL" for part in parts)
+    def _vsi(self, level: Level) -> str:
+        """What `Level.vsi_parts` says, in SQL."""
+        parts, tests = [], []
+        for text, name, odd in level.vsi_parts():
+            parts.append(self.value(text))
+            if name:
+                column = quoted(name)
+                tests.append(f"{column} IS NOT NULL")
+                cases = "".join(
+                    f" WHEN {self.value(stored)} THEN {self.value(spelled)}"
+                    for stored, spelled in odd.items()
+                )
+                parts.append(f"CASE {column}{cases} ELSE {column} END" if cases else column)
+        if not parts:
+            return "NULL::VARCHAR"
         # Half the time of a chain of ||, but it takes a NULL for nothing.
-        path = f"concat('/vsisubfile/', {parts[0]}, '_', {parts[1]}, {end})"
-        return f"CASE WHEN {known} THEN {path} END"
+        return f"CASE WHEN {' AND '.join(tests)} THEN concat({', '.join(parts)}) END"
 
     # -- conditions -------------------------------------------------------------------------------
 
