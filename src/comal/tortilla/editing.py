@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -28,11 +27,11 @@ from comal.errors import (
     system_errors,
 )
 from comal.limits import MIB
-from comal.plan import ByteRange, Head
+from comal.plan import Head
 from comal.progress import Progress, silent
 from comal.samples.copying import Appender, copy_payloads
 from comal.samples.tables import Names
-from comal.storage import local_path, open_source, targets
+from comal.storage import local_path, targets
 from comal.storage.replacing import NextVersion, changing_file
 from comal.storage.targets import check_ending
 from comal.table.columns import one_array
@@ -56,18 +55,15 @@ from comal.tortilla.writing import (
     ItemWriter,
     Part,
     SetOptions,
-    check_footer,
+    check_end,
     part_set,
     settings,
     with_spans,
-    write_footer,
+    write_end,
 )
 
 Location = str | os.PathLike[str]
-_SPAN = struct.Struct("<QQ")
 _CHANGED = ("a file that is changed", "fetch it, or write a changed copy with compile()")
-_FOOTER_AT = 2
-_COLLECTION_AT = 26
 
 
 class Edit:
@@ -94,21 +90,11 @@ class Edit:
     def commit(self, table: Any) -> None:
         """Write a footer with these rows, and the header that leads to it."""
         schema = unified([table.schema], shown(self.path.name))
-        table = fitted(table, schema)
+        table, part, how = fitted(table, schema), self._part, settings(table.num_rows, {})
         with system_errors("cannot write", self.path):
-            file, collection = self._file, self._part.collection
-            start = file.seek(0, os.SEEK_END)
-            write_footer(file, [table], schema, settings(table.num_rows, {}))
-            end = file.seek(0, os.SEEK_END)
-            if collection is not None:
-                file.write(collection)
-                file.seek(_COLLECTION_AT)
-                file.write(_SPAN.pack(end, len(collection)))
-            file.seek(_FOOTER_AT)
-            file.write(_SPAN.pack(start, end - start))
-            file.flush()
-            with open_source(self._version.path) as source:
-                check_footer(source, ByteRange(start, end - start), [table], table.num_rows)
+            header = write_end(self.out, [table], schema, how, part.collection, part.header.parts)
+            self._file.flush()
+        check_end(self._version.path, header, [table], table.num_rows)
 
     def close(self) -> None:
         """Let go of the copy; what its buffer still holds then is in vain."""

@@ -35,7 +35,7 @@ from comal.plan import ByteRange, Head, run
 from comal.progress import Progress, silent
 from comal.samples.copying import Appender, copy_payloads
 from comal.samples.payloads import Ints, Spans
-from comal.storage import Source, open_source
+from comal.storage import open_source
 from comal.storage.targets import TargetFile, TargetSet, magic_kind, new_set
 from comal.table import ParquetSettings, ParquetTable, Writer, footer_plan, write_table
 from comal.table.columns import numbers_column
@@ -86,12 +86,28 @@ def settings(rows: int, chosen: Mapping[str, Any]) -> ParquetSettings:
     return replace(base, **{key: getattr(given, key) for key in keys})
 
 
-def write_footer(file: BinaryIO, tables: Iterable[Any], schema: Any, how: ParquetSettings) -> None:
-    """Write the footer of a file, table by table; columns are taken by position."""
-    writer = Writer(file, schema, how)
+def write_end(
+    out: Appender,
+    tables: Iterable[Any],
+    schema: Any,
+    how: ParquetSettings,
+    collection: bytes | None,
+    parts: int,
+) -> wire.Header:
+    """Write a footer, the JSON of a TACO v1 behind it, and the header that leads to both."""
+    start = out.position
+    writer = Writer(out.file, schema, how)
     for table in tables:
-        writer.write(table.rename_columns(schema.names))
+        writer.write(table)
     writer.close()
+    end = out.position = out.file.seek(0, os.SEEK_END)
+    header = wire.Header(ByteRange(start, end - start), parts)
+    if collection is not None:
+        out.write(collection)
+        span = ByteRange(end, len(collection))
+        header = replace(header, magic=wire.TACO_MAGIC, collection=span)
+    out.patch(0, wire.pack_header(header))
+    return header
 
 
 def nested_footer(table: Any) -> bytes:
@@ -101,12 +117,21 @@ def nested_footer(table: Any) -> bytes:
     return sink.getvalue()
 
 
-def check_footer(source: Source, span: ByteRange, tables: Iterable[Any], rows: int) -> None:
-    """Refuse a footer whose ids and spans are others than those of the rows that were written.
+def check_end(path: Path, header: wire.Header, tables: Iterable[Any], rows: int) -> None:
+    """Refuse a file whose header, ids or spans are others than those that were written.
 
-    `tables` are all of them, piece by piece; a file that disagrees must not be published.
+    `tables` are all rows, piece by piece; a file that disagrees must not be published.
     """
-    footer = ParquetTable(source, run(footer_plan(span), source.fetch))
+    with open_source(path) as source:
+        (head,) = source.fetch([Head(wire.HEADER_SIZE)])
+        found = wire.parse_header(head.data, head.total, source.href)
+        if found != header:
+            raise _broken("header", found, header)
+        footer = ParquetTable(source, run(footer_plan(header.footer), source.fetch))
+        _check_rows(footer, tables, rows)
+
+
+def _check_rows(footer: ParquetTable, tables: Iterable[Any], rows: int) -> None:
     if footer.num_rows != rows:
         raise _broken("footer", counted(footer.num_rows, "row"), rows)
     waiting = (table.select(_CHECKED) for table in tables)
@@ -331,23 +356,10 @@ class Part:
         self, schema: Any, options: SetOptions, collection: bytes | None, parts: int
     ) -> None:
         """Write the footer, what stands behind it, and the header; and read them again."""
-        out, start = self.out, self.out.position
-        footer = settings(len(self.rows), options.parquet)
-        write_footer(out.file, self.rows.tables(schema), schema, footer)
-        end = out.position = out.file.seek(0, os.SEEK_END)
-        header = wire.Header(ByteRange(start, end - start), parts)
-        if collection is not None:
-            out.write(collection)
-            span = ByteRange(end, len(collection))
-            header = replace(header, magic=wire.TACO_MAGIC, collection=span)
-        out.patch(0, wire.pack_header(header))
+        how, rows = settings(len(self.rows), options.parquet), self.rows
+        header = write_end(self.out, rows.tables(schema), schema, how, collection, parts)
         self.close()
-        with open_source(self.file.path) as source:
-            (head,) = source.fetch([Head(wire.HEADER_SIZE)])
-            found = wire.parse_header(head.data, head.total, source.href)
-            if found != header:
-                raise _broken("header", found, header)
-            check_footer(source, header.footer, self.rows.tables(schema), len(self.rows))
+        check_end(self.file.path, header, rows.tables(schema), len(rows))
 
 
 class PartSet:
