@@ -15,7 +15,6 @@ import rasterio
 from comal import taco
 from comal.convert import migrate
 from tests.convert.migrated import FIELDS, assert_sound, collection, leaves, level
-from tests.servers.http import HttpServer
 from tests.support import SHARED, needs_shared
 
 pytestmark = needs_shared
@@ -47,18 +46,6 @@ def test_every_leaf_is_the_same(name: str, tmp_path: Path) -> None:
     assert (report.leaves, report.bytes) == (len(found), sum(map(len, found.values())))
     assert report.ids.num_rows == report.padding == 0
     assert_sound(output)
-
-
-@pytest.mark.parametrize("name", ["nested.tortilla", "flat.taco"])
-def test_the_folder_form(name: str, tmp_path: Path) -> None:
-    report = moved(name, tmp_path / "new")
-    assert report.container == "folder"
-    found = {
-        path: hashlib.sha256((tmp_path / "new" / "DATA" / path).read_bytes()).hexdigest()
-        for path in digests(name)
-    }
-    assert found == digests(name)
-    assert_sound(tmp_path / "new")
 
 
 def test_one_part_brings_its_whole_set(tmp_path: Path) -> None:
@@ -139,16 +126,3 @@ def test_the_collection(tmp_path: Path) -> None:
         "discuss_link",
         "raw_link",
     }
-
-
-def test_a_server_sees_few_requests(http_server: HttpServer, tmp_path: Path) -> None:
-    data = (FIXTURES / "nested.taco").read_bytes()
-    url = http_server.put("nested.taco", data)
-    remote, local = tmp_path / "remote.tacozip", tmp_path / "local.tacozip"
-    migrate(url, remote)
-    seen = len(http_server.requests)
-    asked = http_server.requests
-    assert seen <= 6, [one.range for one in asked]  # opened; children; heads; payloads
-    assert all(one.status == 206 for one in asked)
-    moved("nested.taco", local)
-    assert remote.read_bytes() == local.read_bytes()

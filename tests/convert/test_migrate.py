@@ -9,16 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from comal import convert, taco, tortilla
+from comal import taco, tortilla
 from comal.convert import migrate
 from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
-    NotThisFormatError,
     ObjectChangedError,
     ObjectNotFoundError,
 )
-from tests.convert.migrated import FIELDS, assert_sound, collection, leaves, level
+from tests.convert.migrated import FIELDS, assert_sound, collection, leaves
 from tests.servers.http import HttpServer
 from tests.tortilla.build import Item, built, nested
 
@@ -29,31 +28,6 @@ BYTES = {one.id: one.data for one in ITEMS}
 def written(path: Path, data: bytes) -> Path:
     path.write_bytes(data)
     return path
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"layout": "v0.0", "json_footer": True},
-        {"layout": "v0.0"},
-        {"layout": "v0.1"},
-        {"layout": "v0.1", "driver": "PNG"},
-        {"gap": 4096},
-        {"compression": "snappy"},
-        {"row_group_size": 2},
-        {"trailing": b"more"},
-    ],
-    ids=str,
-)
-def test_every_layout(tmp_path: Path, options: dict[str, Any]) -> None:
-    source = written(tmp_path / "old.tortilla", built(ITEMS, **options))
-    output = tmp_path / "new.tacozip"
-    migrate(source, output, **FIELDS)
-    assert leaves(output) == BYTES
-    assert level(output)["id"].to_pylist() == list(BYTES)  # not in the order of names
-    kind = options.get("driver", "GTiff") if "layout" in options else "BYTES"
-    assert set(level(output)["tortilla:file_format"].to_pylist()) == {kind}
-    assert_sound(output)
 
 
 def test_items_that_share_bytes_or_have_none(tmp_path: Path) -> None:
@@ -145,14 +119,6 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert real.ids.equals(again.ids)
 
 
-def test_missing_fields_are_asked_for(tmp_path: Path) -> None:
-    source = written(tmp_path / "old.tortilla", built(ITEMS))
-    with pytest.raises(InvalidInputError, match="--license") as caught:
-        migrate(source, tmp_path / "new.tacozip", id="x", description="d")
-    assert "id" not in caught.value.fields["missing"]
-    assert not (tmp_path / "new.tacozip").exists()
-
-
 def test_from_a_server(http_server: HttpServer, tmp_path: Path) -> None:
     children = [Item(name, name.encode() * 5_000) for name in ("a", "b", "c")]
     data = nested(*((f"r{n}", children) for n in range(40)))
@@ -210,12 +176,6 @@ def test_arguments_that_cannot_be_used(tmp_path: Path, more: dict[str, Any], mat
         migrate(source, output, **{**FIELDS, **more})
 
 
-def test_other_formats_are_refused(tmp_path: Path) -> None:
-    source = written(tmp_path / "x.tortilla", b"PK\x03\x04" + bytes(300))
-    with pytest.raises(NotThisFormatError):
-        migrate(source, tmp_path / "new.tacozip", **FIELDS)
-
-
 def test_a_collection_of_a_taco(tmp_path: Path) -> None:
     stored = {**FIELDS, "task": "regression", "taco_version": "0.4.0", "x y": 1}
     del stored["tasks"]
@@ -225,22 +185,6 @@ def test_a_collection_of_a_taco(tmp_path: Path) -> None:
     assert (found["tasks"], found["keywords"], found["mine:too"]) == (["regression"], ["k"], [1])
     assert found["tortilla:x_y"] == 1
     assert_sound(tmp_path / "new.tacozip")
-
-
-def test_twice_the_same_bytes(tmp_path: Path) -> None:
-    source = written(tmp_path / "old.tortilla", built(ITEMS))
-    for name in ("one.tacozip", "two.tacozip"):
-        migrate(source, tmp_path / name, **FIELDS)
-    assert (tmp_path / "one.tacozip").read_bytes() == (tmp_path / "two.tacozip").read_bytes()
-
-
-def test_names_lead_to_it() -> None:
-    assert taco.migrate is migrate
-    assert "migrate" in dir(taco)
-    names = {"Change", "Conversion", "MigrationReport", "Missing", "convert", "draw", "migrate"}
-    assert set(convert.__all__) == names
-    with pytest.raises(AttributeError):
-        convert.__getattr__("nothing")
 
 
 def test_a_large_item_comes_in_blocks(http_server: HttpServer, tmp_path: Path) -> None:

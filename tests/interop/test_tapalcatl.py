@@ -6,7 +6,6 @@ import os
 import shutil
 import sqlite3
 import subprocess
-import sys
 import zipfile
 from contextlib import closing
 from pathlib import Path
@@ -185,27 +184,3 @@ def test_mbtiles_and_pmtiles(trees: dict[str, Any], state: str, tmp_path: Path) 
         with tapalcatl.open(back) as tileset:
             found = {key: tileset.tile(*key) for key in truth}
         assert {key: tile.data for key, tile in found.items() if tile is not None} == truth
-
-
-def test_sqlite_of_the_system_reads_the_mbtiles(trees: dict[str, Any], tmp_path: Path) -> None:
-    sqlite = program("sqlite3")
-    tree, expected = trees["compacted"]
-    tapalcatl.to_mbtiles(tree, tmp_path / "a.mbtiles")
-    query = "SELECT count(*), sum(length(tile_data) > 0) FROM tiles"
-    done = subprocess.run(
-        [sqlite, tmp_path / "a.mbtiles", query], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == f"{len(expected)}|{len(expected)}"
-
-
-HELPERS = ["-m", "zipfile", "-t"]
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_the_command_of_zipfile(trees: dict[str, Any], state: str) -> None:
-    path = archives(trees[state][0])[0]
-    done = subprocess.run(
-        [sys.executable, *HELPERS, path], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0
-    assert "Done testing" in done.stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -208,7 +207,7 @@ def test_protected_columns_stay(frame: Any, door: Door) -> None:
                 method(wrong)
 
 
-def test_other_libraries(frame: Any, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_libraries(frame: Any, door: Door) -> None:
     table = frame.to_arrow()
     assert isinstance(table, pa.Table)
     assert pa.table(frame).equals(table)
@@ -216,11 +215,7 @@ def test_other_libraries(frame: Any, door: Door, monkeypatch: pytest.MonkeyPatch
     pandas = frame.to_pandas()
     assert isinstance(pandas, pd.DataFrame)
     assert pandas[door.id].tolist() == NAMES
-    assert frame.to_polars().equals(pl.from_arrow(table))
     assert pl.DataFrame(frame)["n"].to_list() == table["n"].to_pylist()
-    monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(ImportError, match=r"comal\[polars\]"):
-        frame.to_polars()
 
 
 def test_html_is_escaped(door: Door, tmp_path: Path) -> None:

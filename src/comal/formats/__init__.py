@@ -73,29 +73,36 @@ class Partly(Protocol):
     """What was wrong with the objects that the last `Archive.leaves` could not list."""
 
 
-class Adapter(Protocol):
-    """One format as `comal.formats` sees it. A module with these functions is one.
+class Adapter:
+    """One format as the generic commands see it: its package, and its module in this one.
 
     `options` are what only some formats have: how a tileset is opened, statistics of a RaQuet.
     """
 
+    def __init__(self, module: str) -> None:
+        self._own = import_module(module)
+        self._room = import_module(module.replace(".formats.", "."))
+
     def reader(self, href: str | os.PathLike[str]) -> Any:
         """The format's own reader, as `comal.open` returns it."""
-        ...
+        opened = getattr(self._room, "open", None) or self._room.load
+        return opened(href)
 
     def archive(self, href: str, **options: Any) -> Archive:
         """The archive behind the generic commands."""
-        ...
+        return cast("Archive", self._own.archive(href, **options))
 
     def check(self, href: str, *, level: str, progress: Progress, **options: Any) -> Report:
         """Every problem of the archive, as far as `level` looks."""
-        ...
+        found: Report = self._room.check(href, level=level, progress=progress, **options)
+        return found
 
     def repair(
         self, href: str, output: str, *, overwrite: bool, progress: Progress, **options: Any
     ) -> Any:
         """Write a mended copy; `href` itself is never changed."""
-        ...
+        repair = getattr(self._own, "repair", None) or self._room.repair
+        return repair(href, output, overwrite=overwrite, progress=progress, **options)
 
 
 def sniff(href: str | os.PathLike[str]) -> Found:
@@ -108,7 +115,7 @@ def adapter_of(found: Format) -> Adapter:
     """The functions of a format that the generic commands use."""
     if found.adapter is None:
         raise AssertionError(f"{found.name} is refused before its adapter is asked for")
-    return cast("Adapter", import_module(found.adapter))
+    return Adapter(found.adapter)
 
 
 def of_band(archive: Archive, band: str | None) -> Archive:

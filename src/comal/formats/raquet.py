@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -11,10 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from comal import grid, raquet
-from comal.check import Report
 from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.formats import LEAF_COLUMNS
-from comal.progress import Progress
 from comal.raquet.blobs import raw_bytes
 from comal.raquet.reading.file import RaquetFile
 
@@ -23,28 +20,9 @@ _KEY = re.compile(r"([0-9]{1,2})/([0-9]{1,8})/([0-9]{1,8})(?:@([0-9]{1,9}))?")
 _SPANS = pa.list_(pa.struct([("name", pa.string()), ("offset", pa.int64()), ("size", pa.int64())]))
 
 
-def reader(href: str | os.PathLike[str]) -> RaquetFile:
-    """A `comal.raquet.RaquetFile`."""
-    return raquet.open(href)
-
-
 def archive(href: str) -> RaquetArchive:
     """The file at `href`."""
     return RaquetArchive(raquet.open(href))
-
-
-def check(href: str, *, level: str, progress: Progress, statistics: bool = False) -> Report:
-    """Every problem of a file."""
-    return raquet.check(href, level=level, statistics=statistics, progress=progress)
-
-
-def repair(
-    href: str, output: str, *, overwrite: bool, progress: Progress, byte_interleaved: bool = False
-) -> Any:
-    """Write a mended copy with the same pixels."""
-    return raquet.repair(
-        href, output, byte_interleaved=byte_interleaved, overwrite=overwrite, progress=progress
-    )
 
 
 class RaquetArchive:

@@ -228,7 +228,7 @@ class Format:
     rule: Rule
     """By what it was recognised, or None."""
     adapter: str | None = None
-    """Module that is its `comal.formats.Adapter`; None while it cannot be read."""
+    """Module with its `comal.formats.Archive`; None while it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

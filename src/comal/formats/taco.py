@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,8 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from isal import isal_zlib
 
-from comal import taco
-from comal.check import Report
 from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
@@ -28,7 +25,6 @@ from comal.limits import MIB
 from comal.progress import Progress
 from comal.storage import open_source
 from comal.taco import spec
-from comal.taco.checking import check as check_container
 from comal.taco.checking.repairing import repair as repair_container
 from comal.taco.model.levels import is_padding
 from comal.taco.reading.container import Collected, Container, open_container, read_collected
@@ -39,11 +35,6 @@ _ROWS = 65_536
 _AT_ONCE = 64 * MIB
 """Leaves up to this size are fetched with their local header in one request."""
 _BLOCK = 4 * MIB
-
-
-def reader(href: str | os.PathLike[str]) -> Any:
-    """A `comal.taco.TacoDataset`."""
-    return taco.load(href)
 
 
 def archive(href: str) -> TacoArchive | CollectionArchive:
@@ -58,11 +49,6 @@ def archive(href: str) -> TacoArchive | CollectionArchive:
         if listed is None:
             raise
         return CollectionArchive(listed)
-
-
-def check(href: str, *, level: str, progress: Progress) -> Report:
-    """Every problem of a container."""
-    return check_container(href, level=level, progress=progress)
 
 
 def repair(href: str, output: str, *, overwrite: bool, progress: Progress) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from comal import tapalcatl
-from comal.check import OF_CONTENT, Report
+from comal.check import OF_CONTENT
 from comal.errors import ComalError, NotInContainerError, StorageError, shown
 from comal.formats import LEAF_COLUMNS
 from comal.progress import Progress
@@ -24,22 +23,12 @@ _COUNTED = 100_000
 """Archives whose directories are read to count tiles; of more the count is not told."""
 
 
-def reader(href: str | os.PathLike[str]) -> TileSet:
-    """A `comal.tapalcatl.TileSet`."""
-    return tapalcatl.open(href)
-
-
 def archive(href: str, **opening: Any) -> TapalcatlArchive:
     """The tileset or the single archive at `href`; `opening` is what it does not tell itself."""
     tileset = tapalcatl.open(href, **opening)
     if opening:
         tileset.learn_formats()
     return TapalcatlArchive(tileset)
-
-
-def check(href: str, *, level: str, progress: Progress, **opening: Any) -> Report:
-    """Every problem of a tileset."""
-    return tapalcatl.check(href, level=level, progress=progress, **opening)
 
 
 def repair(href: str, output: str, *, overwrite: bool, progress: Progress, **opening: Any) -> Any:

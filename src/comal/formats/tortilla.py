@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from comal import tortilla
-from comal.check import Report
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.formats import LEAF_COLUMNS
 from comal.geo import boxes, footprints, places
@@ -27,19 +25,9 @@ _PLACED = 100_000
 """Rasters whose footprints are computed to tell the bounds."""
 
 
-def reader(href: str | os.PathLike[str]) -> TortillaFrame:
-    """A `comal.tortilla.TortillaFrame`."""
-    return tortilla.open(href)
-
-
 def archive(href: str) -> TortillaArchive:
     """The file at `href`."""
     return TortillaArchive(tortilla.open(href))
-
-
-def check(href: str, *, level: str, progress: Progress) -> Report:
-    """Every problem of a file."""
-    return tortilla.check(href, level=level, progress=progress)
 
 
 def repair(href: str, output: str, *, overwrite: bool, progress: Progress) -> Any:

@@ -120,20 +120,6 @@ class Frame(ABC):
         except ImportError as error:
             raise MissingExtraError.of("pandas", "pandas", "to_pandas") from error
 
-    def to_polars(self) -> Any:
-        """The rows as a `polars.DataFrame`.
-
-        Raises
-        ------
-        MissingExtraError
-            polars is not installed.
-        """
-        try:
-            import polars as pl  # noqa: PLC0415 - polars is optional
-        except ImportError as error:
-            raise MissingExtraError.of("polars", "polars", "to_polars") from error
-        return pl.from_arrow(self.to_arrow())
-
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 

@@ -217,13 +217,6 @@ def test_footers_and_headers_that_cannot_be_read(tmp_path: Path) -> None:
     assert counts(write(tmp_path, data), limits=Limits(table_rows=0)) == {"limit-exceeded": 1}
 
 
-def test_only_a_thousand_are_listed(tmp_path: Path) -> None:
-    found = [Item("same", b"x") for _ in range(3_000)]
-    report = tortilla.check(write(tmp_path, build.built(found)))
-    assert report.counts == {"tortilla-id-twice": 2_999}
-    assert len(report.problems) == 1_000
-
-
 def test_progress_is_told(tmp_path: Path) -> None:
     told: list[str] = []
     path = write(tmp_path, build.nested(("a", [Item("x", b"x")])))

@@ -7,9 +7,7 @@ import json
 import struct
 from typing import Any
 
-import pyarrow as pa
 import pytest
-import rasterio
 
 from comal import tortilla
 from comal.tortilla import spec
@@ -86,45 +84,3 @@ def test_first_row_in_the_types_of_the_specification() -> None:
         assert frame.schema.field(name).type == kind
     assert frame["rai:ele"].equals(frame["rai:elevation"])
     assert row["stac:time_start"] == 1704105000
-
-
-def test_untyped_columns_are_as_they_are_stored() -> None:
-    frame = tortilla.open(FIXTURES / "flat_stac_rai.tortilla", typed=False)
-    assert frame.schema.field("stac:time_start").type == pa.float64()
-    assert "rai:ele" in frame.columns
-
-
-@pytest.mark.parametrize("pair", [("flat.taco", "flat_stac_rai.tortilla")])
-def test_a_taco_has_the_items_of_its_tortilla(pair: tuple[str, str]) -> None:
-    taco, plain = (tortilla.open(FIXTURES / name) for name in pair)
-    assert (
-        taco.to_arrow()
-        .drop_columns([spec.SUBFILE])
-        .equals(plain.to_arrow().drop_columns([spec.SUBFILE]))
-    )
-    assert plain.collection is None
-
-
-def test_vsi_names_the_outer_file_once_and_gdal_opens_it() -> None:
-    frame = tortilla.open(FIXTURES / "nested.tortilla")
-    path = frame.read("roi_1/image")
-    assert path == f"/vsisubfile/30700_14717,{FIXTURES / 'nested.tortilla'}"
-    with rasterio.open(path) as raster:
-        assert raster.shape == (64, 64)
-        assert raster.read(1).size == 4096
-    assert dict(frame.walk())["roi_1/image"] == path
-
-
-def test_five_parts_are_one_table() -> None:
-    names = [f"p{number:02d}" for number in range(20)]
-    paths = [FIXTURES / f"partitioned.{number:04d}.part.tortilla" for number in range(5)]
-    for frame in (
-        tortilla.open(FIXTURES / "partitioned.*.part.tortilla"),
-        tortilla.open(list(reversed(paths))),
-        tortilla.open(paths[2], siblings=True),
-    ):
-        assert frame[spec.ID].to_pylist() == names
-        assert frame[spec.PART].to_pylist() == [number // 4 for number in range(20)]
-        assert frame.read_bytes() == [bytes([number]) * 10_000 for number in range(20)]
-        assert frame.read("p09") == bytes([9]) * 10_000
-        assert frame[spec.SUBFILE][5].as_py() == f"/vsisubfile/10200_10000,{paths[1]}"

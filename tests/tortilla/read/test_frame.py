@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-
 from comal import tortilla
 from comal.tortilla import spec
 from tests.tortilla import build
@@ -40,23 +37,3 @@ def test_items_of_bytes_and_of_files(tmp_path: Path) -> None:
         assert (await again.flatten_async()).to_arrow().equals(frame.flatten().to_arrow())
 
     asyncio.run(everything())
-
-
-def test_no_rows_as_python_objects_are_needed_for_a_million(tmp_path: Path) -> None:
-    count = 100_000
-    table = pa.table(
-        {
-            spec.ID: pa.array(np.char.add("s", np.arange(count).astype(str))),
-            spec.FILE_FORMAT: pa.array(np.repeat("BYTES", count)),
-            spec.OFFSET: pa.array(200 + np.arange(count)),
-            spec.LENGTH: pa.array(np.ones(count, np.int64)),
-        }
-    )
-    ending = build.footer(table)
-    body = bytes(np.arange(count, dtype=np.int64).astype(np.uint8))
-    target = tmp_path / "many.tortilla"
-    target.write_bytes(build.header(200 + count, len(ending)) + body + ending)
-    frame = tortilla.open(target)
-    assert frame[spec.SUBFILE][99_999].as_py() == f"/vsisubfile/100199_1,{target}"
-    for row in (0, 77_777, 99_999):
-        assert frame.read(f"s{row}") == bytes([row % 256])

@@ -135,15 +135,6 @@ def test_a_large_nested_file_is_opened_by_its_ends() -> None:
     assert source.bytes_read < 20_000
 
 
-def test_many_nested_files_are_opened_in_one_round_trip() -> None:
-    inner = [Item("image", bytes(40_000))]
-    source = MemorySource.of(build.nested(*[(f"r{n}", inner) for n in range(100)]))
-    frame = opened(source)
-    source.log.clear()
-    assert len(frame.flatten()) == 100
-    assert source.round_trips == 1
-
-
 def test_a_footer_that_the_end_does_not_hold_takes_one_round_trip_more() -> None:
     many = [Item(f"item number {n} with a long name", b"x" * n) for n in range(3_000)]
     inner = build.built(many, compression="none"), build.built([Item("z", b"z")])

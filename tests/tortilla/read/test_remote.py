@@ -38,17 +38,6 @@ def counted(url: str, **config: Any) -> CountingSource:
     return CountingSource(open_source(url, config=StorageConfig(**config)))
 
 
-def test_a_nested_file_is_one_request(http_server: HttpServer) -> None:
-    source = counted(http_server.put("x.tortilla", roi()))
-    frame = tortilla.open(source)
-    source.reset()
-    child = frame.read("roi_7")
-    assert source.requests == 1
-    assert child.read_bytes() == [IMAGE[7:][:100_000], IMAGE[:8]]
-    frame.read("roi_7/lr")
-    assert source.requests == 1
-
-
 def test_forty_nested_samples_are_two_round_trips(http_server: HttpServer) -> None:
     data = roi()
     source = counted(http_server.put("x.tortilla", data))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import io
 import os
-import resource
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ import pytest
 
 from comal import tortilla
 from comal.errors import (
-    ComalError,
     ConflictError,
     InvalidInputError,
     LimitExceededError,
@@ -277,12 +274,6 @@ def test_sources_that_fail_leave_nothing(tmp_path: Path) -> None:
             assert listing(tmp_path) == before
 
 
-@pytest.mark.parametrize("stream", [io.BytesIO(b"abc"), iter([b"abc"]), [b"abc"], 7])
-def test_what_is_no_payload(stream: Any) -> None:
-    with pytest.raises(InvalidInputError, match="wrong type"):
-        Sample("a", path=stream)
-
-
 @pytest.mark.parametrize("size", [0, 2_000, 5_000_000])
 def test_a_source_that_changes_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
@@ -345,43 +336,3 @@ def test_too_deep(tmp_path: Path) -> None:
         sample = Sample(f"n{number}", path=[sample])
     with pytest.raises(LimitExceededError):
         create([sample], tmp_path / "a.tortilla")
-
-
-def test_one_writer_at_a_time(tmp_path: Path) -> None:
-    started, go = threading.Event(), threading.Event()
-
-    def slow() -> Iterator[Sample]:
-        yield from (Sample(f"s{n}", "BYTES", b"1") for n in range(5_000))
-        started.set()
-        go.wait(10)
-
-    errors: list[ComalError] = []
-    thread = threading.Thread(target=lambda: create(slow(), tmp_path / "a.tortilla"))
-    thread.start()
-    started.wait(10)
-    try:
-        create(flat(), tmp_path / "a.tortilla")
-    except ConflictError as error:
-        errors.append(error)
-    go.set()
-    thread.join()
-    assert len(errors) == 1
-    assert read(tmp_path / "a.tortilla").items == [b"1"] * 5_000
-
-
-@pytest.mark.parametrize("room", [100, 100_000, 199_000, 200_300])
-def test_a_disk_that_is_full(tmp_path: Path, room: int) -> None:
-    """In the header, in the data, and in the footer."""
-    old = create([Sample("old", path=b"old")], tmp_path / "a.tortilla").path.read_bytes()
-    samples = [Sample(f"s{n}", path=bytes([n + 1]) * 1_000) for n in range(200)]
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
-    try:
-        with pytest.raises(StorageError):
-            create(samples, tmp_path / "a.tortilla", overwrite=True)
-        with pytest.raises(StorageError):
-            create(samples, tmp_path / "b.tortilla", chunk_size=room * 2)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert listing(tmp_path) == ["a.tortilla"]
-    assert (tmp_path / "a.tortilla").read_bytes() == old

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import struct
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -243,33 +242,6 @@ def test_a_change_behind_the_back_of_compact(
     with pytest.raises(ComalError):
         compact(path)
     assert read(path).tree()["t"] == b"late"
-
-
-def test_readers_see_the_old_or_the_new_rows(tmp_path: Path) -> None:
-    path = made(tmp_path)
-    stop = threading.Event()
-    seen: set[int] = set()
-    errors: list[Exception] = []
-
-    def watch() -> None:
-        while not stop.is_set():
-            try:
-                frame = tortilla.open(path)
-                assert frame["tortilla:id"].to_pylist()[:4] == ["s0", "s1", "s2", "s3"]
-                seen.add(len(frame))
-            except ComalError as error:
-                # A reader may be told that the file has changed; never anything else.
-                if error.code != "object-changed":
-                    errors.append(error)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    for number in range(20):
-        append(path, [Sample(f"t{number}", path=b"x")])
-    stop.set()
-    thread.join()
-    assert errors == []
-    assert seen <= set(range(4, 25))
 
 
 def test_columns_of_published_writers_have_two_names(tmp_path: Path) -> None:

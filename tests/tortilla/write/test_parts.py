@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from comal import tortilla
-from comal.errors import ConflictError, InvalidInputError, StorageError
-from comal.storage import targetlock, targets
+from comal.errors import ConflictError, InvalidInputError
 from comal.tortilla import Sample, create
 from tests.tortilla.write.oracle import listing, read
 
@@ -107,32 +106,6 @@ def test_existing_files(tmp_path: Path) -> None:
     part = tmp_path / "a.0002.part.tortilla"
     with pytest.raises(ConflictError, match="source"):
         create([Sample("x", path=part)], tmp_path / "a.tortilla", chunk_rows=1, overwrite=True)
-
-
-@pytest.mark.parametrize("failing", range(4))
-@pytest.mark.parametrize(
-    ("module", "step", "old"),
-    [(targets, "_finish", 0), (targetlock, "rename_new", 0), (targetlock, "exchange", 2)],
-)
-def test_a_part_that_cannot_be_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int, module: Any, step: str, old: int
-) -> None:
-    calls: list[object] = []
-    real = getattr(module, step)
-    if old:
-        create(samples(size=70), tmp_path / "a.tortilla", chunk_rows=3)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-
-    def broken(*arguments: Any, **named: Any) -> Any:
-        calls.append(arguments)
-        if len(calls) == failing + 1:
-            raise OSError(28, "No space left on device")
-        return real(*arguments, **named)
-
-    monkeypatch.setattr(module, step, broken)
-    with pytest.raises(StorageError):
-        create(samples(), tmp_path / "a.tortilla", chunk_rows=3, overwrite=bool(old))
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_an_error_in_the_middle(tmp_path: Path) -> None:
