@@ -145,17 +145,6 @@ def test_messages_name_options_and_no_arguments_of_python(run: Run, tmp_path: Pa
         assert option in document["hint"]
 
 
-def test_places_off_the_earth_and_files_for_folders(run: Run, tmp_path: Path) -> None:
-    source = utm(tmp_path / "a.tif", noise((1, 60, 60), "uint8"))
-    raster = tmp_path / "a.parquet"
-    assert "of zoom " in run("raquet", "create", source, raster).stdout
-    run("raquet", "point", raster, "500", "0", code=2)
-    run("raquet", "point", raster, "0", "95", code=2)
-    for family in ("taco", "tortilla"):
-        error = run(family, "create", source, tmp_path / "b", code=2).stderr
-        assert "a folder is expected" in error
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_command_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     """In the middle of writing: the hidden files are there, and then they are not."""

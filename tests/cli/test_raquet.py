@@ -4,9 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import shapely
 
 from tests.cli.conftest import Run
 from tests.raquet.build import Plan, noise, stored, write
@@ -47,16 +45,6 @@ def test_bands_are_of_rasters(run: Run, flat: Path) -> None:
     assert "no bands" in run("ls", flat, "--band", "x", code=2).output
 
 
-def test_check_and_repair(run: Run, path: Path, tmp_path: Path) -> None:
-    assert json.loads(run("check", path, "--json").stdout)["ok"] is True
-    tiles = {tile: [noise(n)] for n, tile in enumerate(TILES)}
-    wrong = write(tmp_path / "wrong.parquet", tiles, Plan(change={"num_blocks": 9}, sort=False))
-    found = json.loads(run("check", wrong, "--json", code=1).stdout)
-    assert found["counts"] == {"raquet-num-blocks": 1}
-    run("check", wrong, "--repair", tmp_path / "right.parquet")
-    assert json.loads(run("check", tmp_path / "right.parquet", "--json").stdout)["total"] == 0
-
-
 def test_check_of_statistics_and_repair(run: Run, tmp_path: Path) -> None:
     tiles = {tile: [noise(n)] for n, tile in enumerate(TILES)}
     bands = [{"name": "band_1", "type": "uint8", "nodata": "0", "stats": {"min": 1, "max": 200}}]
@@ -81,34 +69,6 @@ def test_check_of_statistics_and_repair(run: Run, tmp_path: Path) -> None:
 
 def test_options_of_one_format_are_refused_for_others(run: Run, flat: Path, tmp_path: Path) -> None:
     assert "RaQuet alone" in run("check", flat, "--statistics", code=2).stderr
-
-
-def test_sql(run: Run, path: Path) -> None:
-    query = "SELECT x, raquet_pixel(land, metadata, 3, 5) AS v FROM raster JOIN tiles USING (block)"
-    for more in ((), ("--untrusted",)):
-        found = lines(run("raquet", "sql", path, query, "--json", *more).stdout)
-        assert sorted(row["v"] for row in found) == sorted(float(noise(n)[5, 3]) for n in (1, 2))
-    assert run("raquet", "sql", path, "SELECT count(*) n FROM tiles").stdout == "n\n2\n"
-    run("raquet", "sql", path, "DROP VIEW raster", code=2)
-
-
-def test_stats_and_zones(run: Run, path: Path, tmp_path: Path) -> None:
-    gpd = pytest.importorskip("geopandas", reason="geopandas is not installed")
-    (land, height) = lines(run("raquet", "stats", path, "--json").stdout)
-    values = np.stack([noise(1), noise(2)])
-    assert (land["band"], land["sum"]) == ("land", values.sum())
-    assert height["count"] == 512
-    coarse = lines(run("raquet", "stats", path, "--zoom", 2, "--stat", "sum", "--json").stdout)
-    assert coarse[0] == {"band": "land", "sum": float(noise(0).sum())}
-    zones = tmp_path / "zones.parquet"
-    frame = gpd.GeoDataFrame({"name": ["a"]}, geometry=[shapely.box(0, 0, 90, 80)], crs=4326)
-    frame.to_parquet(zones)
-    common = ("raquet", "zonal", path, zones, "--band", "land", "--stat", "sum", "--keep", "name")
-    found = lines(run(*common, "--json").stdout)
-    assert found == [{"zone": 0, "name": "a", "land_sum": float(values.sum())}]
-    shares = lines(run(*common, "--json", "--method", "fractional").stdout)
-    assert shares[0]["land_sum"] == pytest.approx(values.sum())
-    assert run(*common).stdout.splitlines()[0] == "zone,name,land_sum"
 
 
 def test_points_and_documents(run: Run, path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import rasterio
 from click.testing import CliRunner, Result
@@ -50,23 +49,6 @@ def test_create_export_partition_merge(tmp_path: Path, source: Path) -> None:
         _run("export", made, tmp_path / "b.gif")
 
 
-def test_bands_nodata_and_several_rasters(tmp_path: Path, source: Path) -> None:
-    made = tmp_path / "a.parquet"
-    _run("create", source, source, made, "--band", "red=1", "--band", "nir=3", "--nodata", "255")
-    with comal.raquet.open(made) as raster:
-        assert [(band.name, band.nodata) for band in raster.bands] == [("red", 255), ("nir", 255)]
-    _run("create", source, made, "--band", "2", "--overwrite", "--compression", "none")
-    with comal.raquet.open(made) as raster:
-        assert raster.metadata.compression is None
-    _run("create", source, made, "--time", "2020-01-01", "--overwrite")
-    with comal.raquet.open(made) as raster:
-        assert raster.times is not None
-    for words in (["--band", "a=1", "--band", "2"], ["--nodata", "nothing"]):
-        result = CliRunner().invoke(group, ["create", str(source), str(made), *words])
-        assert result.exit_code != 0
-        assert words[0] in result.output
-
-
 @pytest.mark.parametrize("name", ["y.xyz", "y.png", "y.csv", "y.tacozip"])
 def test_convert_says_what_raquet_becomes(tmp_path: Path, source: Path, name: str) -> None:
     made = tmp_path / "a.parquet"
@@ -74,37 +56,6 @@ def test_convert_says_what_raquet_becomes(tmp_path: Path, source: Path, name: st
     with pytest.raises(InvalidInputError, match=r"(?s)RaQuet does not become.*COG"):
         CliRunner().invoke(convert, [str(made), str(tmp_path / name)], catch_exceptions=False)
     assert not (tmp_path / name).exists()
-
-
-def test_statistics_by_name(tmp_path: Path, source: Path) -> None:
-    made = tmp_path / "a.parquet"
-    _run("create", source, made)
-    said = _run("stats", made, "--stat", "median", "--stat", "p90", "--stat", "variety", "--json")
-    rows = [json.loads(line) for line in said.output.splitlines()]
-    with comal.raquet.open(made) as raster:
-        for row, pixels in zip(rows, raster.read(masked=True).data, strict=True):
-            valid = pixels.compressed()
-            assert row["median"] == np.median(valid)
-            assert row["p90"] == pytest.approx(np.quantile(valid, 0.9))
-            assert row["variety"] == len(np.unique(valid))
-    with pytest.raises(InvalidInputError, match="unknown statistic"):
-        _run("stats", made, "--stat", "average")
-
-
-def test_convert_to_raquet_and_back(tmp_path: Path, source: Path) -> None:
-    def converted(before: Path, after: Path) -> Any:
-        words = [str(before), str(after), "--json"]
-        return json.loads(CliRunner().invoke(convert, words, catch_exceptions=False).stdout)
-
-    made, again = tmp_path / "a.parquet", tmp_path / "again.parquet"
-    assert converted(source, made)["to"] == "raquet"
-    assert converted(made, tmp_path / "b.tif")["to"] == "cog"
-    with rasterio.open(tmp_path / "b.tif") as dataset:
-        assert np.prod(dataset.shape) > 60_000
-    one_group = tmp_path / "theirs.parquet"
-    pq.write_table(pq.read_table(made), one_group)
-    assert converted(one_group, again)["from"] == "raquet"
-    assert again.read_bytes() == made.read_bytes()
 
 
 def test_a_chosen_nodata_value_is_told(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -113,34 +111,6 @@ def test_create_with_a_bad_collection_file(
     assert not output.exists()
 
 
-def test_create_from_a_manifest(run: Run, folder: Path, tmp_path: Path) -> None:
-    manifest = tmp_path / "samples.csv"
-    manifest.write_text("id,path,cloud\nfirst,s2/a.bin,5\nsecond,s10/b.bin,90\n")
-    output = tmp_path / "out.tacozip"
-    run("taco", "create", folder, output, "--manifest", manifest)
-    assert ids(output) == ["first", "second"]
-    assert run("get", output, "second").stdout_bytes == payload("s10/b.bin")
-
-
-def test_create_in_parts(run: Run, folder: Path, tmp_path: Path) -> None:
-    manifest = tmp_path / "samples.csv"
-    manifest.write_text("id,path,kind\nx,s2/a.bin,u\ny,s10/b.bin,v\n")
-    line = ["--manifest", manifest, "--group-by", "kind", "--json"]
-    result = run("taco", "create", folder, tmp_path / "out.tacozip", *line)
-    names = {Path(path).name for path in json.loads(result.stdout)["output"]}
-    assert {"out_u.tacozip", "out_v.tacozip", "__TACOCAT__", ".tacocat"} <= names
-
-
-def test_sql(run: Run, flat: Path) -> None:
-    query = "SELECT id, number FROM data WHERE number > 2 ORDER BY number DESC"
-    rows = [
-        json.loads(line) for line in run("taco", "sql", flat, query, "--json").stdout.splitlines()
-    ]
-    assert rows == [{"id": "s4", "number": 4}, {"id": "s3", "number": 3}]
-    table = list(csv.reader(io.StringIO(run("taco", "sql", flat, query, "--csv").stdout)))
-    assert table == [["id", "number"], ["s4", "4"], ["s3", "3"]]
-
-
 def test_sql_values_of_all_kinds(run: Run, flat: Path) -> None:
     query = (
         "SELECT NULL AS a, TIMESTAMP '2025-01-02 03:04:05' AS b, 'x'::BLOB AS c, [1, 2] AS d, "
@@ -174,11 +144,6 @@ def test_sql_values_of_all_kinds(run: Run, flat: Path) -> None:
 )
 def test_sql_that_is_refused(run: Run, flat: Path, query: str) -> None:
     assert run("taco", "sql", flat, query, code=2).stdout == ""
-
-
-def test_sql_of_a_stranger(run: Run, flat: Path) -> None:
-    query = "SELECT max(number) AS n FROM data"
-    assert run("taco", "sql", flat, query, "--untrusted", "--json").stdout == '{"n": 4}\n'
 
 
 def test_export(run: Run, flat: Path, tmp_path: Path) -> None:

@@ -13,10 +13,7 @@ from tests.cli.conftest import Run
 from tests.support import files_below
 from tests.tapalcatl.making import (
     PNG,
-    payload,
     pyramid,
-    read_mbtiles,
-    read_pmtiles,
     unzipped,
     write_mbtiles,
 )
@@ -58,13 +55,6 @@ def test_create_with_processes_writes_the_same(run: Run, source: Path, tmp_path:
     assert first == second
 
 
-def test_create_generation_1(run: Run, source: Path, tmp_path: Path) -> None:
-    out = tmp_path / "t1"
-    run("tapalcatl", "create", source, out, "--generation", "1", "--layer", "all", "-q")
-    assert (out / "all" / "1" / "0" / "1.zip").is_file()
-    assert not (out / "meta.json").exists()
-
-
 def test_put_delete_compact_recover(run: Run, tree: Path, tmp_path: Path) -> None:
     new = tmp_path / "new.png"
     new.write_bytes(PNG + b"new")
@@ -90,14 +80,6 @@ def unzipped_tile(tree: Path) -> bytes:
     return tile.data
 
 
-def test_put_of_a_file(run: Run, tree: Path, tmp_path: Path) -> None:
-    more = write_mbtiles(tmp_path / "more.mbtiles", {(4, 1, 1): payload(4, 1, 1)})
-    run("tapalcatl", "put", tree, more)
-    with tapalcatl.open(tree) as tileset:
-        assert tileset.max_zoom == 4
-        assert tileset.tile(4, 1, 1) is not None
-
-
 def test_metadata(run: Run, tree: Path) -> None:
     assert run("tapalcatl", "metadata", tree, "name").stdout == "n\n"
     assert json.loads(run("tapalcatl", "metadata", tree).stdout)["maxzoom"] == 3
@@ -116,24 +98,6 @@ def test_metadata(run: Run, tree: Path) -> None:
             error = run("tapalcatl", "metadata", place, "--set", value, code=2).stderr
             assert value.partition("=")[0] in error
     assert (tree / "meta.json").read_bytes() == before
-
-
-def test_reshaping(run: Run, tree: Path, tmp_path: Path) -> None:
-    run("tapalcatl", "extract", tree, tmp_path / "low", "--max-zoom", "1")
-    run("tapalcatl", "extract", tree, tmp_path / "high", "--min-zoom", "2")
-    run("tapalcatl", "merge", tmp_path / "low", tmp_path / "high", "-o", tmp_path / "again")
-    assert unzipped(tmp_path / "again") == unzipped(tree)
-    run("tapalcatl", "remetatile", tree, tmp_path / "new", "--materialized", "0,1")
-    assert unzipped(tmp_path / "new") == unzipped(tree)
-
-
-def test_export(run: Run, tree: Path, tmp_path: Path) -> None:
-    run("tapalcatl", "export", tree, tmp_path / "b.mbtiles")
-    run("tapalcatl", "export", tree, tmp_path / "b.pmtiles")
-    result = run("tapalcatl", "export", tree, tmp_path / "loose", "--scheme", "tms")
-    assert result.stdout == f"{tmp_path / 'loose'}: 85 tiles\n"
-    assert read_mbtiles(tmp_path / "b.mbtiles") == TILES == read_pmtiles(tmp_path / "b.pmtiles")
-    assert (tmp_path / "loose" / "3" / "0" / "7.png").read_bytes() == TILES[3, 0, 0]
 
 
 def test_convert(run: Run, source: Path, tmp_path: Path) -> None:

@@ -12,10 +12,7 @@ import sysconfig
 import termios
 from pathlib import Path
 
-import numpy as np
 import pytest
-import rasterio
-from rasterio import Affine
 
 from comal import tortilla
 from tests.cli.conftest import NESTED_KEYS
@@ -54,17 +51,6 @@ def screen(*arguments: str | Path, width: int = 80) -> list[str]:
     return [line.rpartition("\x1b[2K")[2].strip("\r") for line in text.split("\n")]
 
 
-@pytest.fixture(scope="module")
-def raster(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("raster") / "a.tif"
-    profile = {"count": 1, "width": 40, "height": 30, "dtype": "uint8", "crs": "EPSG:32633"}
-    with rasterio.open(
-        path, "w", driver="GTiff", transform=Affine(10, 0, 5e5, 0, -10, 5e6), **profile
-    ) as file:
-        file.write(np.arange(1200, dtype=np.uint8).reshape(1, 30, 40))
-    return path
-
-
 def test_columns_of_ls_stand_below_one_another(nested: Path) -> None:
     lines = [line for line in screen("ls", nested) if line]
     assert [line.split()[0] for line in lines] == NESTED_KEYS
@@ -85,9 +71,9 @@ def test_one_long_value_is_folded_and_whole(nested: Path) -> None:
     assert "abc" * 50 in "".join(line.strip() for line in lines)
 
 
-def test_the_bar_of_the_demo_makes_way_for_its_steps(raster: Path, tmp_path: Path) -> None:
+def test_the_bar_of_the_demo_makes_way_for_its_steps(tmp_path: Path) -> None:
     out = tmp_path / "two words"
-    lines = screen("demo", raster, "--out", out, width=200)
+    lines = screen("demo", "--out", out, width=200)
     assert f"comal info '{out}/scenes.tacozip'" in "\n".join(lines)
     for title in ("Pack", "SQL", "Read", "Check", "Pictures"):
         assert any(line.startswith(title) for line in lines), title

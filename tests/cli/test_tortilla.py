@@ -53,55 +53,6 @@ def test_create(run: Run, folder: Path, tmp_path: Path) -> None:
     assert json.loads(again.stdout) == {"output": [str(target)], "samples": 4, "classes": []}
 
 
-def test_create_with_options(run: Run, folder: Path, tmp_path: Path) -> None:
-    plain = tmp_path / "plain.tortilla"
-    run("tortilla", "create", folder, plain, "--pattern", "*.tif", "--no-stac", "-q")
-    assert read(plain).ids == ["r0.tif", "r1.tif"]
-    assert "stac:crs" not in read(plain).table.column_names
-    inside = folder / "inside.tortilla"
-    run("tortilla", "create", folder, inside)
-    run("tortilla", "create", folder, inside, "--overwrite")
-    assert "inside.tortilla" not in read(inside).ids
-    inside.unlink()
-    manifest = tmp_path / "samples.csv"
-    manifest.write_text(
-        "id,path,time_start,time_end,cloud\n"
-        "one,r1.tif,2020-01-01T00:00:00,2020-01-02T00:00:00,1.5\n"
-        "two,sub/a.bin,2021-01-01T00:00:00,2021-01-02T00:00:00,2.5\n"
-    )
-    listed = tmp_path / "listed.tortilla"
-    run("tortilla", "create", folder, listed, "--manifest", manifest)
-    found = read(listed)
-    assert found.column("cloud") == [1.5, 2.5]
-    assert found.column("stac:time_start") == [1_577_836_800, 1_609_459_200]
-    assert found.items[1] == b"in sub"
-    parts = tmp_path / "p.tortilla"
-    result = run("tortilla", "create", folder, parts, "--rows", "3")
-    assert "and 1 more part: 4 samples" in result.stdout
-    assert [name for name in listing(tmp_path) if name.startswith("p.")] == [
-        "p.0001.part.tortilla",
-        "p.0002.part.tortilla",
-    ]
-
-
-def test_append_delete_compact(run: Run, file: Path, tmp_path: Path) -> None:
-    more = tmp_path / "more.txt"
-    more.write_bytes(b"more" * 1_000)
-    edit = ("tortilla", "edit", file)
-    assert run(*edit, "--add", more).stdout == f"{file}: 5 samples\n"
-    assert read(file).tree()["more.txt"] == b"more" * 1_000
-    run(*edit, "--add", more, code=2)
-    run(*edit, "--add", tmp_path / "missing", code=3)
-    run(*edit, code=2)
-    assert run(*edit, "--delete", "more.txt").stdout == f"{file}: 4 samples\n"
-    run(*edit, "--delete", "more.txt", code=3)
-    saved = json.loads(run("tortilla", "compact", file, "--json").stdout)["saved"]
-    assert saved > 4_000
-    copy = tmp_path / "copy.tortilla"
-    assert "smaller" in run("tortilla", "compact", file, "-o", copy).stdout
-    assert read(copy).tree() == read(file).tree()
-
-
 def test_compile_by_place_and_time(run: Run, file: Path, folder: Path, tmp_path: Path) -> None:
     with rasterio.open(folder / "r0.tif") as raster:
         west, south, east, north = transform_bounds(raster.crs, "EPSG:4326", *raster.bounds)
@@ -142,54 +93,6 @@ def test_compile(run: Run, file: Path, tmp_path: Path) -> None:
     tortilla.edit(file, drop=["tortilla:data_split"])
     run("tortilla", "compile", file, tmp_path / "c.tortilla", "--split", "test", code=2)
     assert "c.tortilla" not in listing(tmp_path)
-
-
-def test_split_and_join(run: Run, file: Path, tmp_path: Path) -> None:
-    result = run("tortilla", "compile", file, tmp_path / "s.tortilla", "--rows", "3", "--json")
-    parts = json.loads(result.stdout)["output"]
-    assert [Path(part).name for part in parts] == [
-        "s.0001.part.tortilla",
-        "s.0002.part.tortilla",
-    ]
-    for sources in ([parts[1]], parts):
-        target = tmp_path / "joined.tortilla"
-        run("tortilla", "join", *sources, "-o", target, "--overwrite")
-        assert read(target).tree() == read(file).tree()
-    whole = tmp_path / "whole.tortilla"
-    run("tortilla", "compile", parts[0], whole, "--siblings")
-    assert read(whole).ids == read(file).ids
-    Path(parts[0]).unlink()
-    run("tortilla", "join", parts[1], "-o", tmp_path / "x.tortilla", code=3)
-    run("tortilla", "join", parts[1], file, "-o", tmp_path / "x.tortilla", code=6)
-
-
-def test_columns_and_ids(run: Run, file: Path, tmp_path: Path) -> None:
-    table = tmp_path / "t.csv"
-    table.write_text("id,cloud\nr0.tif,5\nsub,7\n")
-    before = read(file).tree()
-    edit = ("tortilla", "edit", file)
-    assert run(*edit, "--columns", table).stdout == f"{file}: 4 samples\n"
-    assert read(file).column("cloud") == [None, 5, None, 7]
-    table.write_text("cloud\n1\n2\n3\n4\n")
-    run(*edit, "--columns", table, code=2)
-    again = run(*edit, "--columns", table, "--replace", "--json")
-    assert json.loads(again.stdout) == {"output": str(file), "samples": 4}
-    assert read(file).column("cloud") == [1, 2, 3, 4]
-    table.write_text("id,cloud\nnobody,5\n")
-    run(*edit, "--columns", table, "--replace", code=3)
-    run(*edit, "--columns", tmp_path / "missing.csv", code=3)
-
-    run(*edit, "--drop", "cloud")
-    assert "cloud" not in read(file).table.column_names
-    run(*edit, "--drop", "cloud", code=2)
-    run(*edit, "--drop", "tortilla:id", code=2)
-
-    run(*edit, "--rename", "note.txt=a.txt", "--rename", "sub=below")
-    renamed = {"note.txt": "a.txt", "sub": "below"}
-    assert read(file).tree() == {renamed.get(name, name): data for name, data in before.items()}
-    for wrong, code in (("a.txt", 2), ("a.txt=", 2), ("nobody=x", 3), ("a.txt=r0.tif", 2)):
-        run(*edit, "--rename", wrong, code=code)
-    run(*edit, "--rename", "a.txt=x", "--rename", "a.txt=y", code=2)
 
 
 def test_an_edit_is_made_whole_or_not_at_all(run: Run, file: Path, tmp_path: Path) -> None:
