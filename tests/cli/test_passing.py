@@ -18,8 +18,8 @@ from comal.cli import options, root
 from tests.support import command
 
 GENERATION1 = tapalcatl.Generation1(metatile=8, layer="all")
-CUT = {"chunk_size": None, "chunk_rows": None, "chunk_by": None}
-PACK = {"pattern": "*", "manifest": None, "stac": True, "allow_ids": False, "peer_names": False}
+CUT: dict[str, Any] = {"chunk_size": None, "chunk_rows": None}
+PACK: dict[str, Any] = {"pattern": "*", "manifest": None, "stac": True, "allow_ids": False}
 EDIT: dict[str, Any] = {"delete": (), "drop": (), "columns": None, "replace": False, "add": None}
 WRITE: dict[str, Any] = {
     "spec_version": "0.1.0", "zoom": None, "zoom_strategy": "auto", "min_zoom": None,
@@ -33,25 +33,33 @@ BUILD: dict[str, Any] = {
     "compression": "auto", "level": 6, "times": "fixed", "exact_times": False, "name": None,
     "description": None, "attribution": None, "bounds": None,
 }  # fmt: skip
-PUT = {name: BUILD[name] for name in ("variant", "ext", "scale", "compression", "level", "times")}
+PUT: dict[str, Any] = {
+    name: BUILD[name] for name in ("variant", "ext", "scale", "compression", "level", "times")
+}
 PUT |= {"exact_times": False, "generation1": None}
-EXTRACT = {
+EXTRACT: dict[str, Any] = {
     "bbox": None, "geometry": None, "min_zoom": None, "max_zoom": None, "overview_zoom": None,
     "metatile": None, "materialized_zooms": None,
 }  # fmt: skip
 STATS = ("count", "sum", "mean", "min", "max", "stddev")
-ZONAL = {"bands": None, "stats": STATS, "zoom": None, "time": None, "method": "centre"}
+ZONAL: dict[str, Any] = {
+    "bands": None,
+    "stats": STATS,
+    "zoom": None,
+    "time": None,
+    "method": "centre",
+}
 ZONAL |= {"keep": (), "layer": None}
 
 CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "tortilla create d o": ("tortilla.pack_folder", ("d", "o"), PACK | CUT),
-    "tortilla create d o --manifest m --pattern *.tif --no-stac --allow-ids --peer-names"
-    " --size 4GB --rows 3 --by n --overwrite": (
+    "tortilla create d o --manifest m --pattern *.tif --no-stac --allow-ids"
+    " --size 4GB --rows 3 --overwrite": (
         "tortilla.pack_folder",
         ("d", "o"),
         {
             "manifest": "m", "pattern": ["*.tif"], "stac": False, "allow_ids": True,
-            "peer_names": True, "chunk_size": "4GB", "chunk_rows": 3, "chunk_by": "n",
+            "chunk_size": "4GB", "chunk_rows": 3,
             "overwrite": True,
         },
     ),
@@ -63,10 +71,6 @@ CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
         | {"delete": ("a", "b"), "drop": ("c",), "rename": {"x": "y"}, "replace": True}
         | {"stac": True},
     ),
-    "tortilla join a b -o o --allow-ids --overwrite": (
-        "tortilla.join", (["a", "b"], "o"), {"allow_ids": True, "overwrite": True},
-    ),
-    "tortilla join a -o o": ("tortilla.join", ("a", "o"), {"allow_ids": False}),
     "tortilla compact f -o o --overwrite": ("tortilla.compact", ("f", "o"), {"overwrite": True}),
     "tortilla compact f": ("tortilla.compact", ("f", None), {}),
     "taco create d o": (

@@ -53,6 +53,17 @@ def test_create(run: Run, folder: Path, tmp_path: Path) -> None:
     assert json.loads(again.stdout) == {"output": [str(target)], "samples": 4, "classes": []}
 
 
+def test_join(run: Run, file: Path, tmp_path: Path) -> None:
+    said = run("tortilla", "compile", file, tmp_path / "s.tortilla", "--rows", "3", "--json").stdout
+    parts = json.loads(said)["output"]
+    for sources in ([parts[1]], parts):
+        target = tmp_path / "joined.tortilla"
+        run("tortilla", "join", *sources, "-o", target, "--overwrite")
+        assert read(target).tree() == read(file).tree()
+    Path(parts[0]).unlink()
+    run("tortilla", "join", parts[1], "-o", tmp_path / "x.tortilla", code=3)
+
+
 def test_compile_by_place_and_time(run: Run, file: Path, folder: Path, tmp_path: Path) -> None:
     with rasterio.open(folder / "r0.tif") as raster:
         west, south, east, north = transform_bounds(raster.crs, "EPSG:4326", *raster.bounds)
