@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,35 +21,36 @@ def flat(column: Any) -> Any:
     return column
 
 
-def of_valid_rows(
-    columns: Sequence[Any], call: Callable[..., Any], kind: Any, optional: Sequence[Any] = ()
-) -> Any:
-    """The result of `call` for the rows without a null; null for the others.
+def vectorised(call: Callable[..., Any], kind: Any, optional: int = 0) -> Callable[..., Any]:
+    """A function of columns with nulls, which gives null in rows with one.
 
-    `call` is given Arrow arrays without nulls, and behind them those of `optional`, which may have
-    some. It returns an Arrow array, or what one can be made of, with as many rows.
+    `call` is given Arrow arrays without nulls, but for the last `optional` ones, which may have
+    some. It returns an Arrow array of this kind, or what one can be made of, with as many rows.
     """
-    needed = len(columns)
-    arrays = [flat(column) for column in (*columns, *optional)]
-    rows = len(arrays[0])
-    valid = np.ones(rows, np.bool_)
-    for array in arrays[:needed]:
-        if array.null_count:
-            valid &= array.is_valid().to_numpy(zero_copy_only=False)
-    count = int(valid.sum())
-    if not count:
-        return pa.nulls(rows, kind)
-    if count < rows:
-        mask = pa.array(valid)
-        arrays = [array.filter(mask) for array in arrays]
-    result = call(*arrays)
-    if not isinstance(result, pa.Array):
-        result = pa.array(result, kind)
-    if result.type != kind:
-        result = result.cast(kind)
-    if count == rows:
-        return result
-    return result.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
+
+    def function(*columns: Any) -> Any:
+        arrays = [flat(column) for column in columns]
+        rows = len(arrays[0])
+        valid = np.ones(rows, np.bool_)
+        for array in arrays[: len(arrays) - optional]:
+            if array.null_count:
+                valid &= array.is_valid().to_numpy(zero_copy_only=False)
+        count = int(valid.sum())
+        if not count:
+            return pa.nulls(rows, kind)
+        if count < rows:
+            mask = pa.array(valid)
+            arrays = [array.filter(mask) for array in arrays]
+        result = call(*arrays)
+        if not isinstance(result, pa.Array):
+            result = pa.array(result, kind)
+        if result.type != kind:
+            result = result.cast(kind)
+        if count == rows:
+            return result
+        return result.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
+
+    return function
 
 
 def perhaps_number(column: Any, what: str) -> list[int | float | None]:
@@ -84,7 +85,7 @@ def real(column: Any, what: str) -> Any:
 
 def texts(column: Any, what: str) -> list[str]:
     """Texts."""
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    if not is_text(column):
         raise InvalidInputError(f"{what} is no text", found=str(column.type))
     found: list[str] = column.to_pylist()
     return found
@@ -150,16 +151,6 @@ def coordinates(column: Any) -> tuple[Any, Any]:
     places = np.full((len(found), 2), np.nan)
     places[there] = shapely.get_coordinates(found[there])
     return places[:, 0], places[:, 1]
-
-
-def vectorised(call: Callable[..., Any], kind: Any, optional: int = 0) -> Callable[..., Any]:
-    """A function of columns with nulls; the last `optional` ones may be null."""
-
-    def function(*columns: Any) -> Any:
-        needed = len(columns) - optional
-        return of_valid_rows(columns[:needed], call, kind, columns[needed:])
-
-    return function
 
 
 _SQL_TYPES = {

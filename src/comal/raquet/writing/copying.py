@@ -90,14 +90,12 @@ class StoredTiles:
         return [[found[row, name] for row in rows] for name in names]
 
     def statistics(self, chosen: Ints) -> npt.NDArray[np.float64] | None:
-        """Tile statistics as (tiles, bands, kinds), NaN for position -1; None without any."""
+        """Tile statistics as (tiles, bands, kinds); None without any."""
         if not self.metadata.tile_statistics:
             return None
         if self._statistics is None:
             self._statistics = tile_statistics(self.store)
-        found = np.asarray(self._statistics[self.rows[chosen]])
-        found[chosen < 0] = np.nan
-        return found
+        return np.asarray(self._statistics[self.rows[chosen]])
 
     def groups(
         self, chosen: Ints, tell: Callable[[int], object] = lambda _: None

@@ -172,23 +172,25 @@ def run_subtree(job: Job, task: tuple[int, int, int]) -> Subtree:
 
 
 _local = threading.local()
-_open_readers: dict[str, list[GridReader]] = {}
+_open_readers: dict[str, set[GridReader]] = {}
 """Of this process, by the key of their job."""
 
 
 def _reader(job: Job, step: int) -> GridReader:
     """What reads a step in this thread; its files stay open for the next task of the same one."""
-    if getattr(_local, "of", None) != (job.key, step):
-        if (last := getattr(_local, "reader", None)) is not None:
-            last.close()
-        _local.of, _local.reader = (job.key, step), GridReader(job.steps[step])
-        _open_readers.setdefault(job.key, []).append(_local.reader)
-    reader: GridReader = _local.reader
+    key, known, reader = getattr(_local, "held", ("", -1, None))
+    if reader is None or (key, known) != (job.key, step):
+        if reader is not None:
+            reader.close()
+            _open_readers.get(key, set()).discard(reader)
+        reader = GridReader(job.steps[step])
+        _local.held = job.key, step, reader
+        _open_readers.setdefault(job.key, set()).add(reader)
     return reader
 
 
 def _close_readers(key: str) -> None:
-    for reader in _open_readers.pop(key, []):
+    for reader in _open_readers.pop(key, set()):
         reader.close()
 
 
