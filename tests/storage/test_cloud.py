@@ -37,12 +37,6 @@ def test_buckets(s3_server: S3Server) -> None:
         absent.fetch([Head(1)])
 
 
-def test_odd_keys_are_refused(s3_server: S3Server) -> None:
-    source = storage.open_source(f"s3://{BUCKET}/a//b", config=s3_server.config)
-    with pytest.raises(InvalidInputError):
-        source.fetch([Head(1)])
-
-
 def test_options_that_nobody_knows() -> None:
     config = StorageConfig(s3={"no_such_option": "1"})
     with pytest.raises(InvalidInputError):

@@ -11,7 +11,6 @@ from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import obstore
 import pytest
 
 from comal import storage
@@ -19,10 +18,9 @@ from comal.errors import ObjectChangedError, ObjectNotFoundError, StorageError
 from comal.parallel import PerProcess
 from comal.plan import ByteRange, Head
 from comal.storage import BlockCache, CachedSource, Source, StorageConfig
-from comal.storage.cloud import memory_store
 from tests.servers.http import HttpServer
 from tests.servers.s3 import S3Server
-from tests.storage.places import noise
+from tests.storage.places import Place, noise
 from tests.support import in_child
 
 DATA = noise(300_000)
@@ -35,75 +33,35 @@ def read_all(source: Source) -> None:
     ]
 
 
-def test_a_forked_child_reads_local_files(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(DATA)
-    source = storage.open_source(tmp_path / "a")
-    read_all(source)
-    in_child(lambda: read_all(source))
-    read_all(source)
-
-
-def test_a_forked_child_reads_http(http_server: HttpServer) -> None:
-    source = storage.open_source(http_server.put("a", DATA))
+def test_a_forked_child_reads_and_notices_a_change(place: Place) -> None:
+    for name in ("a", "b"):
+        place.put(name, DATA)
+    source, other = place.open("a"), place.open("b")
     cached = CachedSource(source, BlockCache(1 << 20))
     read_all(source)
     read_all(cached)
 
     def child() -> None:
         for _ in range(3):
-            read_all(source)
-            read_all(cached)
-            with source.file("", 10) as file:
-                assert file.read(20) == DATA[10:30]
-
-    in_child(child)
-    for _ in range(3):
-        read_all(source)
-
-
-def test_a_forked_child_notices_a_change(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(DATA)
-    source = storage.open_source(tmp_path / "a")
-    read_all(source)
-    (tmp_path / "a").write_bytes(DATA[:-1])
-
-    def child() -> None:
-        with pytest.raises(ObjectChangedError):
-            source.fetch([Head(1)])
-
-    in_child(child)
-
-
-def test_a_forked_child_reads_stores(s3_server: S3Server) -> None:
-    source = storage.open_source(s3_server.put("fork", DATA), config=s3_server.config)
-    other = storage.open_source(s3_server.put("fork2", DATA), config=s3_server.config)
-    read_all(source)
-
-    def child() -> None:
-        for _ in range(3):
-            read_all(source)
-            # Nothing of this one was signed before.
-            read_all(other)
-        copy = storage.open_source(other.href, config=s3_server.config)
-        read_all(copy)
+            # Nothing of the last one was asked for before.
+            for one in (source, cached, other):
+                read_all(one)
+        read_all(place.open("b"))
         with pytest.raises(ObjectNotFoundError):
             other.sibling("absent").fetch([Head(1)])
         assert asyncio.run(other.fetch_async([ByteRange(5, 5)]))[0].data == DATA[5:10]
+        with source.file("", 10) as file:
+            assert file.read(20) == DATA[10:30]
 
     in_child(child)
     read_all(source)
+    place.put("a", DATA[::-1])
 
-
-def test_a_forked_child_notices_a_change_in_a_store(s3_server: S3Server) -> None:
-    source = storage.open_source(s3_server.put("fork3", DATA), config=s3_server.config)
-    read_all(source)
-    s3_server.put("fork3", DATA[::-1])
-
-    def child() -> None:
+    def late() -> None:
         with pytest.raises(ObjectChangedError):
             source.fetch([Head(1)])
 
-    in_child(child)
+    in_child(late)
 
 
 def test_a_forked_child_lists_no_stores(s3_server: S3Server) -> None:
@@ -164,13 +122,6 @@ def test_a_forked_child_does_not_wait_for_credentials(
 
     in_child(child)
     read_all(source)
-
-
-def test_a_forked_child_reads_memory() -> None:
-    obstore.put(memory_store("fork"), "a", DATA)
-    source = storage.open_source("memory://fork/a")
-    read_all(source)
-    in_child(lambda: read_all(source))
 
 
 def read_elsewhere(source: Source) -> tuple[int, bytes]:
