@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,49 +52,61 @@ def leading_to(server: HttpServer) -> StorageConfig:
     return replace(FEW, linked_origins=[server.origin])
 
 
+@pytest.fixture
+def other() -> Iterator[HttpServer]:
+    """A second server, which answers many ranges."""
+    made = HttpServer()
+    made.behave("multipart")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def many(http_server: HttpServer) -> HttpServer:
+    """The server, which answers many ranges."""
+    http_server.behave("multipart")
+    return http_server
+
+
 def verdict(server: HttpServer) -> bool | None:
     return http.takes_many(parse_href(server.origin))
 
 
-def test_one_request_for_all(http_server: HttpServer) -> None:
-    http_server.behave("multipart")
-    source = opened(http_server.put("a", DATA))
-    http_server.reset()
+def test_one_request_for_all(many: HttpServer) -> None:
+    source = opened(many.put("a", DATA))
+    many.reset()
     assert read(source) == right(WANTED)
-    (seen,) = http_server.requests
+    (seen,) = many.requests
     assert seen.range == "bytes=" + ",".join(f"{w.offset}-{w.end - 1}" for w in WANTED)
     assert seen.headers["If-Match"].startswith('"')
     assert seen.headers["Accept-Encoding"] == "identity"
-    assert verdict(http_server) is True
-    assert read(opened(http_server.put("b", DATA[::-1]))) == right(WANTED, DATA[::-1])
-    assert len(http_server.requests) == 3
+    assert verdict(many) is True
+    assert read(opened(many.put("b", DATA[::-1]))) == right(WANTED, DATA[::-1])
+    assert len(many.requests) == 3
 
 
-def test_few_ranges_go_side_by_side(http_server: HttpServer) -> None:
+def test_few_ranges_go_side_by_side(many: HttpServer) -> None:
     """What fits into the connections takes one round trip anyway."""
-    http_server.behave("multipart")
-    source = opened(http_server.put("a", DATA))
+    source = opened(many.put("a", DATA))
     assert read(source, WANTED[:4]) == right(WANTED[:4])
-    assert len(http_server.requests) == 5
-    assert verdict(http_server) is None
+    assert len(many.requests) == 5
+    assert verdict(many) is None
     assert read(source, WANTED[:5]) == right(WANTED[:5])
-    assert len(http_server.requests) == 6
+    assert len(many.requests) == 6
 
 
-def test_the_switch(http_server: HttpServer) -> None:
-    http_server.behave("multipart")
-    source = opened(http_server.put("a", DATA), replace(FEW, multi_range=False))
+def test_the_switch(many: HttpServer) -> None:
+    source = opened(many.put("a", DATA), replace(FEW, multi_range=False))
     assert read(source) == right(WANTED)
-    assert len(http_server.requests) == 41
-    assert verdict(http_server) is None
+    assert len(many.requests) == 41
+    assert verdict(many) is None
 
 
-def test_an_unknown_object_is_asked_for_range_by_range(http_server: HttpServer) -> None:
+def test_an_unknown_object_is_asked_for_range_by_range(many: HttpServer) -> None:
     """Only of a known one each part can be compared with its version and size."""
-    http_server.behave("multipart")
-    source = storage.open_source(http_server.put("a", DATA), config=FEW)
+    source = storage.open_source(many.put("a", DATA), config=FEW)
     assert read(source) == right(WANTED)
-    assert len(http_server.requests) == 40
+    assert len(many.requests) == 40
 
 
 @pytest.mark.parametrize(
@@ -176,40 +188,37 @@ def test_the_body_of_a_200_is_not_read(http_server: HttpServer) -> None:
     assert verdict(http_server) is False
 
 
-def test_a_changed_object_is_an_error(http_server: HttpServer) -> None:
-    http_server.behave("multipart")
-    source = opened(http_server.put("a", DATA))
-    http_server.put("a", DATA[::-1])
+def test_a_changed_object_is_an_error(many: HttpServer) -> None:
+    source = opened(many.put("a", DATA))
+    many.put("a", DATA[::-1])
     with pytest.raises(ObjectChangedError):
         source.fetch(WANTED)
     # That says nothing of the server.
-    assert verdict(http_server) is None
-    assert read(opened(http_server.url_for("a"))) == right(WANTED, DATA[::-1])
-    assert verdict(http_server) is True
-    source = opened(http_server.url_for("a"))
-    http_server.put("a", DATA)
+    assert verdict(many) is None
+    assert read(opened(many.url_for("a"))) == right(WANTED, DATA[::-1])
+    assert verdict(many) is True
+    source = opened(many.url_for("a"))
+    many.put("a", DATA)
     with pytest.raises(ObjectChangedError):
         source.fetch(WANTED)
-    assert verdict(http_server) is True
+    assert verdict(many) is True
 
 
-def test_a_change_that_only_the_answer_tells(http_server: HttpServer) -> None:
+def test_a_change_that_only_the_answer_tells(many: HttpServer) -> None:
     """Without an entity tag there is no If-Match; the time of change is compared."""
-    http_server.behave("multipart")
-    source = opened(http_server.put("a", DATA, etag=""))
-    with http_server._guard:
-        http_server._objects["a"] = DATA, "", time.time() + 3600
-    http_server.reset()
+    source = opened(many.put("a", DATA, etag=""))
+    with many._guard:
+        many._objects["a"] = DATA, "", time.time() + 3600
+    many.reset()
     with pytest.raises(ObjectChangedError):
         source.fetch(WANTED)
-    assert len(http_server.requests) == 1
+    assert len(many.requests) == 1
 
 
-def test_a_shorter_object_is_an_error(http_server: HttpServer) -> None:
-    http_server.behave("multipart")
-    source = opened(http_server.put("a", DATA, etag=""))
-    http_server.behave("no-validators")
-    http_server.put("a", DATA[:-1], etag="")
+def test_a_shorter_object_is_an_error(many: HttpServer) -> None:
+    source = opened(many.put("a", DATA, etag=""))
+    many.behave("no-validators")
+    many.put("a", DATA[:-1], etag="")
     with pytest.raises(ObjectChangedError):
         source.fetch(WANTED)
 
@@ -301,9 +310,8 @@ def test_one_thread_tries(http_server: HttpServer) -> None:
     assert verdict(http_server) is True
 
 
-def test_counting(http_server: HttpServer) -> None:
-    http_server.behave("multipart")
-    counting = CountingSource(opened(http_server.put("a", DATA)))
+def test_counting(many: HttpServer) -> None:
+    counting = CountingSource(opened(many.put("a", DATA)))
     counting.fetch(WANTED)
     assert (counting.wanted, counting.requests, counting.round_trips) == (40, 1, 1)
     assert counting.bytes == sum(want.size for want in WANTED)
@@ -311,13 +319,12 @@ def test_counting(http_server: HttpServer) -> None:
     assert counting.log[0].offset == 1000
 
 
-def test_several_objects_in_one_fetch(http_server: HttpServer) -> None:
-    http_server.behave("multipart")
+def test_several_objects_in_one_fetch(many: HttpServer) -> None:
     for name in "abc":
-        http_server.put(f"base/{name}", DATA[ord(name) :])
-    source = storage.open_source(http_server.url_for("base"), config=FEW)
+        many.put(f"base/{name}", DATA[ord(name) :])
+    source = storage.open_source(many.url_for("base"), config=FEW)
     source.fetch([Head(1, name) for name in "abc"])
-    http_server.reset()
+    many.reset()
     wanted = [ByteRange(w.offset, w.size, name) for w in WANTED for name in "abc"]
     wanted += [ByteRange(0, 0, "a")]
     found = source.fetch([*wanted, Tail(10, "b"), Head(10, "c")])
@@ -325,93 +332,80 @@ def test_several_objects_in_one_fetch(http_server: HttpServer) -> None:
         data = DATA[ord(want.href) :]
         assert piece.data == data[want.offset : want.end]
     assert found[-2].data == DATA[-10:]
-    assert len(http_server.requests) == 3
+    assert len(many.requests) == 3
 
 
-def test_connections_are_used_again(http_server: HttpServer) -> None:
-    http_server.behave("multipart")
-    source = opened(http_server.put("a", DATA), replace(FEW, concurrency=1))
+def test_connections_are_used_again(many: HttpServer) -> None:
+    source = opened(many.put("a", DATA), replace(FEW, concurrency=1))
     ports: list[int] = []
-    handle = http_server._server.get_request
+    handle = many._server.get_request
 
     def counted() -> Any:
         sock, address = handle()
         ports.append(address[1])
         return sock, address
 
-    http_server._server.get_request = counted  # type: ignore[method-assign]
+    many._server.get_request = counted  # type: ignore[method-assign]
     for _ in range(5):
         assert read(source) == right(WANTED)
     assert ports == []
 
 
-def test_signed_addresses_are_not_tried(http_server: HttpServer) -> None:
-    http_server.behave("multipart")
-    url = http_server.put("a", DATA)
+def test_signed_addresses_are_not_tried(many: HttpServer) -> None:
+    url = many.put("a", DATA)
     signed = opened(url + "?signature=1")
     assert read(signed) == right(WANTED)
-    assert len(http_server.requests) == 41
+    assert len(many.requests) == 41
     assert read(opened(url)) == right(WANTED)
-    http_server.reset()
+    many.reset()
     assert read(signed) == right(WANTED)
-    assert len(http_server.requests) == 1
+    assert len(many.requests) == 1
 
 
-def test_who_answers_counts_and_not_who_redirects(http_server: HttpServer) -> None:
-    other = HttpServer()
-    try:
-        other.behave("multipart")
-        http_server.behave("redirect", path="from", to=other.put("to", DATA))
-        source = opened(http_server.url_for("from"), leading_to(other))
-        http_server.reset()
-        assert read(source) == right(WANTED)
-        assert (verdict(http_server), verdict(other)) == (None, True)
-        assert http_server.requests == []
-        assert len(other.requests) == 2
-    finally:
-        other.close()
+def test_who_answers_counts_and_not_who_redirects(
+    http_server: HttpServer, other: HttpServer
+) -> None:
+    http_server.behave("redirect", path="from", to=other.put("to", DATA))
+    source = opened(http_server.url_for("from"), leading_to(other))
+    http_server.reset()
+    assert read(source) == right(WANTED)
+    assert (verdict(http_server), verdict(other)) == (None, True)
+    assert http_server.requests == []
+    assert len(other.requests) == 2
 
 
-def test_redirects_are_not_followed_with_many_ranges(http_server: HttpServer) -> None:
+def test_redirects_are_not_followed_with_many_ranges(
+    http_server: HttpServer, other: HttpServer
+) -> None:
     """They may lead to signed addresses; single ranges go there first."""
-    other = HttpServer()
-    try:
-        other.behave("multipart")
-        other.put("to", DATA)
-        http_server.behave("redirect", path="from", to=other.url_for("to") + "?signature=1")
-        # A copy, in a worker say, knows the object but not where the redirect leads.
-        source = pickle.loads(pickle.dumps(opened(http_server.url_for("from"), leading_to(other))))
-        http_server.reset()
-        other.reset()
-        for _ in range(2):
-            assert read(source) == right(WANTED)
-        assert (verdict(http_server), verdict(other)) == (None, None)
-        assert [seen.range for seen in other.requests if "," in str(seen.range)] == []
-        assert len(other.requests) == 80
-        assert "," in str(http_server.requests[0].range)
-        assert all("," not in str(seen.range) for seen in http_server.requests[1:])
-    finally:
-        other.close()
+    other.put("to", DATA)
+    http_server.behave("redirect", path="from", to=other.url_for("to") + "?signature=1")
+    # A copy, in a worker say, knows the object but not where the redirect leads.
+    source = pickle.loads(pickle.dumps(opened(http_server.url_for("from"), leading_to(other))))
+    http_server.reset()
+    other.reset()
+    for _ in range(2):
+        assert read(source) == right(WANTED)
+    assert (verdict(http_server), verdict(other)) == (None, None)
+    assert [seen.range for seen in other.requests if "," in str(seen.range)] == []
+    assert len(other.requests) == 80
+    assert "," in str(http_server.requests[0].range)
+    assert all("," not in str(seen.range) for seen in http_server.requests[1:])
 
 
-def test_an_address_that_expires_shows_nothing(http_server: HttpServer) -> None:
-    other = HttpServer()
-    try:
-        other.behave("multipart")
-        http_server.behave("redirect", path="from", to=other.put("to", DATA))
-        source = opened(http_server.url_for("from"), leading_to(other))
-        assert read(source) == right(WANTED)
-        tag = source.known().etag  # type: ignore[union-attr]  # just fetched
-        other.behave("status", path="to", code=403)
-        http_server.well()
-        http_server.behave("redirect", path="from", to=other.put("next", DATA, etag=tag))
-        assert read(source) == right(WANTED)
-        assert verdict(other) is True
-        other.reset()
-        assert read(source) == right(WANTED)
-        assert [seen.path for seen in other.requests] == ["next"]
-    finally:
-        other.close()
+def test_an_address_that_expires_shows_nothing(http_server: HttpServer, other: HttpServer) -> None:
+    http_server.behave("redirect", path="from", to=other.put("to", DATA))
+    source = opened(http_server.url_for("from"), leading_to(other))
+    assert read(source) == right(WANTED)
+    tag = source.known().etag  # type: ignore[union-attr]  # just fetched
+    other.behave("status", path="to", code=403)
+    http_server.well()
+    http_server.behave("redirect", path="from", to=other.put("next", DATA, etag=tag))
+    assert read(source) == right(WANTED)
+    assert verdict(other) is True
+    other.reset()
+    assert read(source) == right(WANTED)
+    assert [seen.path for seen in other.requests] == ["next"]
 
 
 def test_object_stores_know_single_ranges_only() -> None:
