@@ -19,6 +19,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -387,24 +388,20 @@ class Signer:
             return call()
         if time.monotonic() < self._stuck_until:
             raise _StuckError
-        done: list[T] = []
-        failed: list[BaseException] = []
+        answer: Future[T] = Future()
 
         def run() -> None:
             try:
-                done.append(call())
+                answer.set_result(call())
             except BaseException as error:  # noqa: BLE001 - raised again by who waits
-                failed.append(error)
+                answer.set_exception(error)
 
-        thread = threading.Thread(target=run, name="comal-signing", daemon=True)
-        thread.start()
-        thread.join(self._config.connect_timeout)
-        if failed:
-            raise failed[0]
-        if not done:
+        threading.Thread(target=run, name="comal-signing", daemon=True).start()
+        wait([answer], self._config.connect_timeout)
+        if not answer.done():
             self._stuck_until = time.monotonic() + _STUCK_FOR
             raise _StuckError
-        return done[0]
+        return answer.result()
 
     def _find(self, location: Location) -> _Addresses | None:
         known = settings(location.scheme, self._options)

@@ -199,10 +199,7 @@ class _Reader(Generic[T]):
             except OSError as error:
                 raise _unusable(error, "source cannot be read", path) from error
             return size
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):  # anything else might block or never end
-            raise _irregular(status, path)
-        return status.st_size
+        return _regular_size(os.fstat(descriptor), path)
 
     def _buffer(self) -> Bytes | None:
         array = self.free.get()
@@ -249,9 +246,7 @@ def file_sizes(paths: Sequence[str | None]) -> Ints:
             status = os.stat(path)  # noqa: PTH116 - a Path per row costs more than the call
         except (OSError, ValueError) as error:
             raise _unusable(error, "source cannot be opened", path) from error
-        if not stat.S_ISREG(status.st_mode):
-            raise _irregular(status, path)
-        sizes[row] = status.st_size
+        sizes[row] = _regular_size(status, path)
     return sizes
 
 
@@ -267,10 +262,7 @@ def opened(path: str) -> Iterator[tuple[int, int]]:
     """A descriptor of a regular file, and its size."""
     descriptor = _open(path)
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise _irregular(status, path)
-        yield descriptor, status.st_size
+        yield descriptor, _regular_size(os.fstat(descriptor), path)
     finally:
         os.close(descriptor)
 
@@ -283,9 +275,12 @@ def _unusable(error: OSError | ValueError, what: str, path: str) -> ComalError:
     return InvalidInputError(what, where=where, found=str(error))  # NUL in a path
 
 
-def _irregular(status: os.stat_result, path: str) -> InvalidInputError:
-    kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, socket or device"
-    return InvalidInputError("source is no regular file", where=shown(path, 200), found=kind)
+def _regular_size(status: os.stat_result, path: str) -> int:
+    """The size of a regular file; anything else might block or never end."""
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, socket or device"
+        raise InvalidInputError("source is no regular file", where=shown(path, 200), found=kind)
+    return status.st_size
 
 
 def changed_size(path: str, found: str, expected: int) -> InvalidInputError:
