@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from comal.errors import ComalError
-from comal.taco.checking.repairing import repair
 from comal.taco.copying.exporting import export, folder2zip, zip2folder
+from comal.taco.copying.repairing import repair
 from comal.taco.reading.dataset import load
 from tests.attacks.build import FLAT, NESTED, Recipe, leaves_of
 from tests.attacks.corpus import ATTACKS, Attack, first, foldered, set_column, zipped

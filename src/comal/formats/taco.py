@@ -25,7 +25,7 @@ from comal.limits import MIB
 from comal.progress import Progress
 from comal.storage import open_source
 from comal.taco import spec
-from comal.taco.checking.repairing import repair as repair_container
+from comal.taco.copying.repairing import repair as repair_container
 from comal.taco.model.levels import is_padding
 from comal.taco.reading.container import Collected, Container, open_container, read_collected
 from comal.taco.reading.level import Level, check_ids

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from comal.taco import extensions as extensions
     from comal.taco.checking import Report as Report
     from comal.taco.checking import check as check
-    from comal.taco.checking.repairing import repair as repair
     from comal.taco.copying.exporting import export as export
     from comal.taco.copying.exporting import folder2zip as folder2zip
     from comal.taco.copying.exporting import zip2folder as zip2folder
+    from comal.taco.copying.repairing import repair as repair
     from comal.taco.extensions.base import SampleExtension as SampleExtension
     from comal.taco.extensions.base import TacoExtension as TacoExtension
     from comal.taco.extensions.base import TortillaExtension as TortillaExtension

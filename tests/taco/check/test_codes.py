@@ -222,11 +222,6 @@ CASES: dict[str, list[Maker]] = {
     "taco-id-twice": [
         zipped(Recipe(tree=FLAT, table=set_column(0, "id", lambda v: [v[1], *v[1:]])))
     ],
-    "taco-index-forms": [
-        indexed(Index(PARTS, single_table=set_column(1, "internal:size", lambda v: [1] * len(v)))),
-        indexed(Index(PARTS, single_table=lambda depth, table: table.slice(1))),
-        indexed(Index(PARTS), then=lambda path: (path / "__TACOCAT__").write_bytes(b"x")),
-    ],
     "taco-meta-columns": [zipped(Recipe(table=_empty_note, meta=_narrow))],
     "taco-meta-ids": [zipped(Recipe(meta=_shifted_ids))],
     "taco-padding": [zipped(Recipe(tree=_PADDED))],

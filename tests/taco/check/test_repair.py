@@ -20,7 +20,7 @@ from comal.errors import (
     UnsafeContentError,
 )
 from comal.taco.checking import check
-from comal.taco.checking.repairing import repair
+from comal.taco.copying.repairing import repair
 from tests.attacks.build import (
     FLAT,
     NESTED,

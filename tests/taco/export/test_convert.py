@@ -128,7 +128,7 @@ def add_before(name: str, data: bytes = b"hidden", **how: Any) -> Any:
 @pytest.mark.parametrize(
     ("recipe", "code"),
     [
-        (Recipe(FLAT, before=add_before("extra.bin")), "zip-undeclared"),
+        (Recipe(FLAT, before=add_before("extra.bin")), "taco-entry-undeclared"),
         (Recipe(FLAT, before=add_before("DATA/img_0.bin")), "zip-duplicate-name"),
         (
             Recipe(FLAT, entry=lambda n: {"external": 0xA1FF0000} if n == "DATA/img_0.bin" else {}),

@@ -48,10 +48,11 @@ def check_bounds(rows: Rows, total: int, findings: Findings) -> None:
         return
     offset, size = rows.offset, rows.size
     outside = (offset < 0) | (size < 0) | (offset > total) | (size > total - offset)
-    findings.add_rows(
+    rows.report(
+        findings,
         "taco-span-bounds",
-        np.flatnonzero(outside),
-        lambda row: (rows.place(row), f"bytes {offset[row]}+{size[row]} of {total}"),
+        outside,
+        lambda row: f"bytes {offset[row]}+{size[row]} of {total}",
     )
 
 
@@ -104,64 +105,47 @@ def check_entries(
 
     `complete` tells that no level is missing, whose entries would seem to belong to none.
     """
-    used = np.zeros(len(directory), np.bool_)
     found = []
     for rows in levels:
         spans = true_spans(rows, directory, payload)
         found.append(spans)
-        used[spans.entry[spans.entry >= 0]] = True
-        _check_all_present(rows, spans, findings)
-        _compare(rows, spans, findings)
-    metadata = [spec.level_path(depth) for depth in range(spec.MAX_LEVELS)]
-    for name in (*metadata, spec.COLLECTION, taco_wire.HEADER_NAME, "TACO_GHOST"):
-        row = directory.find(name)
-        if row >= 0:
-            used[row] = True
-    findings.add_rows(
-        "taco-entry-undeclared",
-        np.flatnonzero(~used) if complete else [],
-        lambda row: (
-            f"entry {row} ({shown(directory.names[row].as_py())})",
-            "no row of a level table names it",
-        ),
-    )
+        # A padding sample has no bytes, so that an entry for it says nothing.
+        absent = (spans.entry < 0) & ~rows.padding
+        for code, lost, message in (
+            ("taco-entry-missing", absent & ~rows.folders, "there is no such entry in the archive"),
+            ("taco-meta-missing", absent & rows.folders, f"there is no {spec.META} entry for it"),
+        ):
+            rows.report(findings, code, lost, message)
+        compare_spans(rows, spans, findings)
+    if complete:
+        check_declared(directory, found, findings)
     return found
 
 
-def _check_all_present(rows: Rows, spans: EntrySpans, findings: Findings) -> None:
-    # A padding sample has no bytes, so that an entry for it says nothing.
-    absent = (spans.entry < 0) & ~rows.padding
-    findings.add_rows(
-        "taco-entry-missing",
-        np.flatnonzero(absent & ~rows.folders),
-        lambda row: (rows.place(row), "there is no such entry in the archive"),
-    )
-    findings.add_rows(
-        "taco-meta-missing",
-        np.flatnonzero(absent & rows.folders),
-        lambda row: (rows.place(row), f"there is no {spec.META} entry for it"),
-    )
+def check_declared(directory: Directory, found: Sequence[EntrySpans], findings: Findings) -> None:
+    """Name the entries that belong neither to a row nor to the format itself."""
+    metadata = [spec.level_path(depth) for depth in range(spec.MAX_LEVELS)]
+    own = pa.array([*metadata, spec.COLLECTION, taco_wire.HEADER_NAME, "TACO_GHOST"], pa.string())
+    used = np.concatenate([directory.find_many(own), *(spans.entry for spans in found)])
+    free = np.ones(len(directory), np.bool_)
+    free[used[used >= 0]] = False
+    tell = partial(_tell, directory, "no row of a level table names it")
+    findings.add_rows("taco-entry-undeclared", np.flatnonzero(free), tell)
 
 
-def _compare(rows: Rows, spans: EntrySpans, findings: Findings) -> None:
+def compare_spans(rows: Rows, spans: EntrySpans, findings: Findings) -> None:
+    """Compare what rows say of their spans with where their entries are."""
     if rows.offset is None or rows.size is None:
         return
     offset, size = rows.offset, rows.size
     empty = rows.padding & (size == 0)
     differ = ((offset != spans.offset) & ~empty) | (size != spans.size)
-    findings.add_rows(
-        "taco-offset-mismatch",
-        np.flatnonzero(differ & (spans.entry >= 0)),
-        lambda row: (rows.place(row), mismatch(rows, spans, row)),
-    )
 
+    def tell(row: int) -> str:
+        right = f"{spans.offset[row]}+{spans.size[row]}"
+        return f"says bytes {offset[row]}+{size[row]}, its entry is at {right}"
 
-def mismatch(rows: Rows, spans: EntrySpans, row: int) -> str:
-    """What a row says of its span, and where its entry is."""
-    assert rows.offset is not None
-    assert rows.size is not None
-    stated = f"{rows.offset[row]}+{rows.size[row]}"
-    return f"says bytes {stated}, its entry is at {spans.offset[row]}+{spans.size[row]}"
+    rows.report(findings, "taco-offset-mismatch", differ & (spans.entry >= 0), tell)
 
 
 SHARE = 20
@@ -179,8 +163,7 @@ def check_archive(source: Source, directory: Directory, findings: Check) -> Int6
     """
     progress = findings.progress
     progress(0, None, "archive")
-    findings.take(problems(directory, stored_only=True))
-    _check_kinds(directory, findings)
+    check_directory(directory, findings)
     offsets: Int64s
     offsets, found = _run(source, local_plan(directory), "local headers", progress, directory)
     findings.take(found)
@@ -217,8 +200,9 @@ def _run(
     return run(plan, fetch)
 
 
-def _check_kinds(directory: Directory, findings: Findings) -> None:
-    """TACO_HEADER aside, TACO archives hold plain stored files (6.3)."""
+def check_directory(directory: Directory, findings: Findings) -> None:
+    """What the directory alone shows: TACO archives hold plain stored files (6.3)."""
+    findings.take(problems(directory, stored_only=True))
     mode = directory.external >> 16
     unix = (directory.made_by >> 8 == _UNIX) & ((mode & 0o170000) != 0)
     special = unix & ((mode & 0o170000) != _REGULAR) & ((mode & 0o170000) != 0o120000)
@@ -297,12 +281,8 @@ def check_files(source: Source, levels: Sequence[Rows], findings: Check) -> None
 
 
 def _check_present(rows: Rows, found: Any, findings: Findings) -> None:
-    files = np.flatnonzero(~rows.folders & ~rows.padding)
-    wanted = rows.paths.take(pa.array(files))
-    absent = ~bools(pc.is_in(wanted, value_set=found))
-    findings.add_rows(
-        "taco-file-missing", files[absent], lambda row: (rows.place(row), "there is no such file")
-    )
+    absent = ~bools(pc.is_in(rows.paths, value_set=found)) & ~rows.folders & ~rows.padding
+    rows.report(findings, "taco-file-missing", absent, "there is no such file")
 
 
 def _ask_for_each(source: Source, levels: Sequence[Rows], findings: Check) -> None:

@@ -70,7 +70,6 @@ _ERRORS = {
     "taco-source-rows": "the index has other rows than the ZIP",
     "taco-source-unlisted": "the ZIPs that the collection lists are not those of the rows",
     "taco-source-differs": "the datasets of a collection differ in structure or fields",
-    "taco-index-forms": "the two forms of the index differ",
     # What a check could not go on with
     "unsafe-content": "a name would lead out of the dataset",
     "limit-exceeded": "the content is larger than the limits allow",

@@ -34,7 +34,7 @@ from comal.table import ParquetTable, footer_plan
 from comal.table.columns import one_array
 from comal.taco import spec
 from comal.taco.checking import document
-from comal.taco.checking.archive import EntrySpans, check_bounds, mismatch, true_spans
+from comal.taco.checking.archive import EntrySpans, check_bounds, compare_spans, true_spans
 from comal.taco.checking.codes import new_check
 from comal.taco.checking.subject import Subject, open_zip
 from comal.taco.checking.tree import Int64s, Rows, differing, same_type
@@ -337,18 +337,11 @@ def _compare_copied_spans(rows: Rows, mine: Int64s, part: Subject, findings: Che
     """The index may have copied spans that are wrong in the ZIP as well."""
     if part.directory is None or rows.offset is None or rows.size is None:
         return
-    some = Rows(rows.depth, rows.ids.take(mine), rows.folders[mine])
+    some = Rows(rows.depth, rows.ids.take(mine), rows.folders[mine], numbers=mine)
     some.paths = rows.paths.take(mine)
     some.offset, some.size = rows.offset[mine], rows.size[mine]
     check_bounds(some, part.total, findings)
-    spans = true_spans(some, part.directory, part.directory.payload_offsets)
-    wrong = (some.offset != spans.offset) | (some.size != spans.size)
-    wrong &= (spans.entry >= 0) & ~(some.padding & (some.size == 0))
-    findings.add_rows(
-        "taco-offset-mismatch",
-        np.flatnonzero(wrong),
-        lambda row: (rows.place(int(mine[row])), mismatch(some, spans, row)),
-    )
+    compare_spans(some, true_spans(some, part.directory, part.directory.payload_offsets), findings)
 
 
 def _compare_tables(
@@ -393,46 +386,6 @@ def _check_listed(document: Mapping[str, Any], sources: Sequence[str], findings:
         if own.get(count) not in (None, len(sources)):
             message = f"counts {shown(own[count])} ZIPs, the rows name {len(sources)}"
             findings.add("taco-source-stale", f"{place}.{count}", message)
-
-
-def check_forms(folder: Subject, findings: Check) -> None:
-    """Compare ``.tacocat`` with a ``__TACOCAT__`` beside it: users of either must see the same."""
-    if folder.kind != "tacocat-folder" or folder.base is None:
-        return  # another form, or one that was asked for by its own name
-    with findings.guard("taco-index-forms", spec.TACOCAT):
-        try:
-            single = open_zip(
-                folder.source.sibling(spec.TACOCAT), None, new_check(limits=findings.limits)
-            )
-        except (ObjectNotFoundError, AccessDeniedError):
-            return
-        if len(folder.tables) != len(single.tables):
-            message = f"levels: {len(folder.tables)} in one, {len(single.tables)} in the other"
-            findings.add("taco-index-forms", folder.where, message)
-        for depth, (one, other) in enumerate(zip(folder.tables, single.tables, strict=False)):
-            if one is not None and other is not None:
-                with findings.guard("taco-index-forms", f"level {depth}"):
-                    _compare_form(one, other, f"level {depth}", findings)
-
-
-def _compare_form(one: ParquetTable, other: ParquetTable, place: str, findings: Check) -> None:
-    if one.num_rows != other.num_rows:
-        message = f"{counted(one.num_rows, 'row')} in .tacocat, {other.num_rows} in __TACOCAT__"
-        findings.add("taco-index-forms", place, message)
-        return
-    wanted = (spec.ID, spec.TYPE, spec.OFFSET, spec.SIZE, spec.SOURCE_FILE, spec.RELATIVE_PATH)
-    both = [n for n in wanted if n in one.column_names and n in other.column_names]
-    left, right = one.read(both), other.read(both)
-    # Rows may stand in another order; a row is known by where its bytes are.
-    keys = [(name, "ascending") for name in (spec.SOURCE_FILE, spec.OFFSET) if name in both]
-    if len(keys) == 2:
-        left, right = left.sort_by(keys), right.sort_by(keys)
-    for name in both:
-        rows = differing(left.column(name), right.column(name))
-        if rows:
-            found = shown(right.column(name)[rows[0]].as_py())
-            message = f"{name} differs in {counted(len(rows), 'row')}, the first {found}"
-            findings.add("taco-index-forms", place, message)
 
 
 # -- TACOLLECTION ----------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from comal.taco.checking.archive import (
 from comal.taco.checking.codes import new_check
 from comal.taco.checking.comparing import (
     check_collected,
-    check_forms,
     check_meta,
     check_sources,
 )
@@ -99,7 +98,6 @@ def check(
 
 
 def _check(subject: Subject, findings: Check) -> None:
-    check_forms(subject, findings)
     payload = None
     if subject.directory is not None:
         with findings.guard("zip-directory", subject.where):

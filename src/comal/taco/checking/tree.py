@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ class Rows:
     """Row of the parent in the level above, -1 where there is none; found by `tree.link`."""
     paths: Any = None
     """Path below DATA/ by the chain of parents, Arrow strings; found by `tree.link`."""
+    numbers: Int64s | None = None
+    """Where the rows stand in their level, when they are some of it."""
 
     def __len__(self) -> int:
         return len(self.folders)
@@ -51,7 +54,18 @@ class Rows:
     def place(self, row: int) -> str:
         """How a message calls a row."""
         name = self.ids if self.paths is None else self.paths
-        return f"level {self.depth}, row {row} ({shown(name[row].as_py())})"
+        number = row if self.numbers is None else self.numbers[row]
+        return f"level {self.depth}, row {number} ({shown(name[row].as_py())})"
+
+    def report(
+        self, findings: Findings, code: str, wrong: Bools, message: str | Callable[[int], str]
+    ) -> None:
+        """One problem for each row that is wrong; `message` may be made of the row."""
+
+        def tell(row: int) -> tuple[str, str]:
+            return self.place(row), message if isinstance(message, str) else message(row)
+
+        findings.add_rows(code, np.flatnonzero(wrong), tell)
 
     @property
     def padding(self) -> Bools:
@@ -121,13 +135,9 @@ def _read(table: Any, depth: int, sources: list[str], findings: Findings) -> Row
     kinds = pc.fill_null(columns[spec.TYPE], "")
     rows = Rows(depth, pc.fill_null(columns[spec.ID], ""), bools(pc.equal(kinds, spec.FOLDER)))
     for name, column in columns.items():
-        _check_nulls(rows, name, column, findings)
+        rows.report(findings, "taco-column-null", bools(pc.is_null(column)), f"{name} is null")
     unknown = ~bools(pc.is_in(kinds, value_set=pa.array([spec.FILE, spec.FOLDER])))
-    findings.add_rows(
-        "taco-type",
-        np.flatnonzero(unknown),
-        lambda row: (rows.place(row), f"type is {shown(kinds[row].as_py())}"),
-    )
+    rows.report(findings, "taco-type", unknown, lambda row: f"type is {shown(kinds[row].as_py())}")
     rows.current, rows.parent, rows.offset, rows.size = (
         integers(pc.fill_null(columns[name], -1)) if name in columns else None
         for name in (spec.CURRENT_ID, spec.PARENT_ID, spec.OFFSET, spec.SIZE)
@@ -137,11 +147,6 @@ def _read(table: Any, depth: int, sources: list[str], findings: Findings) -> Row
     if spec.SOURCE_FILE in columns:
         rows.source = _source_codes(columns[spec.SOURCE_FILE], sources)
     return rows
-
-
-def _check_nulls(rows: Rows, name: str, column: Any, findings: Findings) -> None:
-    nulls = np.flatnonzero(bools(pc.is_null(column)))
-    findings.add_rows("taco-column-null", nulls, lambda row: (rows.place(row), f"{name} is null"))
 
 
 def _source_codes(column: Any, sources: list[str]) -> Int64s:
@@ -223,11 +228,15 @@ def link(levels: Sequence[Rows], findings: Findings, *, complete: bool = True) -
         else:
             _find_parents(rows, levels[rows.depth - 1], findings)
         _check_ids(rows, findings)
-        _check_padding(rows, findings)
-    for rows in levels:
-        below = levels[rows.depth + 1] if rows.depth + 1 < len(levels) else None
+        wrong = rows.padding & (
+            rows.folders if rows.size is None else rows.folders | (rows.size != 0)
+        )
+        rows.report(findings, "taco-padding", wrong, "must be a FILE of no bytes")
+    for rows, below in zip_longest(levels, levels[1:]):
         if below is not None or complete:
-            _check_children(rows, below, findings)
+            counts = child_counts(len(rows), None if below is None else below.above)
+            empty = rows.folders & (counts == 0)
+            rows.report(findings, "taco-folder-empty", empty, "no row names it as its parent")
 
 
 def within_source(rows: Rows) -> Int64s:
@@ -244,20 +253,21 @@ def within_source(rows: Rows) -> Int64s:
 
 def _check_numbers(rows: Rows, findings: Findings) -> None:
     """Ids are numbers of rows, and at level 0 so are those of the parents (6.2)."""
-    expected = within_source(rows)
-    told = [("taco-current-id", "current_id", rows.current)]
-    if rows.depth == 0:
-        told.append(("taco-parent-root", "parent_id", rows.parent))
-    for code, name, found in told:
-        if found is not None:
-            tell = partial(_wrong_number, rows, name, found, expected)
-            findings.add_rows(code, np.flatnonzero(found != expected), tell)
-
-
-def _wrong_number(
-    rows: Rows, name: str, found: Int64s, expected: Int64s, row: int
-) -> tuple[str, str]:
-    return rows.place(row), f"{name} is {found[row]}, the row is {expected[row]}"
+    right, current, parent = within_source(rows), rows.current, rows.parent
+    if current is not None:
+        rows.report(
+            findings,
+            "taco-current-id",
+            current != right,
+            lambda row: f"current_id is {current[row]}, the row is {right[row]}",
+        )
+    if parent is not None and rows.depth == 0:
+        rows.report(
+            findings,
+            "taco-parent-root",
+            parent != right,
+            lambda row: f"parent_id is {parent[row]}, the row is {right[row]}",
+        )
 
 
 def _keys(source: Int64s | None, number: Int64s) -> Int64s:
@@ -299,9 +309,12 @@ def _find_parents(rows: Rows, above: Rows, findings: Findings) -> None:
     if by_id is not None and rows.parent is not None:
         numbers = rows.parent
         is_file = (by_id >= 0) & ~np.append(above.folders, False)[by_id]
-        for wrong, what in ((by_id < 0, "which is no row"), (is_file, "which is a FILE")):
-            tell = partial(_wrong_parent, rows, numbers, what)
-            findings.add_rows("taco-parent", np.flatnonzero(wrong), tell)
+        rows.report(
+            findings,
+            "taco-parent",
+            (by_id < 0) | is_file,
+            lambda row: f"parent_id is {numbers[row]}, {'a FILE' if is_file[row] else 'no row'}",
+        )
         told = np.where(is_file, -1, by_id)
     # Old exports renumbered parents wrongly; where the two disagree the path is right.
     rows.above = told if by_path is None else np.where(by_path >= 0, by_path, told)
@@ -311,20 +324,17 @@ def _find_parents(rows: Rows, above: Rows, findings: Findings) -> None:
         differ = ~bools(pc.equal(stored, rows.paths))
         if by_id is not None and by_path is not None:
             differ |= (by_path != by_id) & (by_id >= 0)
-        findings.add_rows(
+        rows.report(
+            findings,
             "taco-path",
-            np.flatnonzero(differ),
-            lambda row: (rows.place(row), f"relative_path is {shown(stored[row].as_py())}"),
+            differ,
+            lambda row: f"relative_path is {shown(stored[row].as_py())}",
         )
     ordered = rows.above[rows.above >= 0]
     falls = int(np.count_nonzero(ordered[1:] < ordered[:-1]))
     if falls:
         message = f"{counted(falls, 'row')} before rows of an earlier parent"
         findings.add("taco-row-order", f"level {rows.depth}", message)
-
-
-def _wrong_parent(rows: Rows, numbers: Int64s, what: str, row: int) -> tuple[str, str]:
-    return rows.place(row), f"parent_id is {numbers[row]}, {what}"
 
 
 def _joined(rows: Rows, above: Rows) -> Any:
@@ -337,47 +347,18 @@ def _joined(rows: Rows, above: Rows) -> Any:
 
 
 def _check_ids(rows: Rows, findings: Findings) -> None:
-    bad = list(names.bad_names(rows.ids, tier=2))
-    reasons = {name.row: f"id {shown(name.name)} {name.reason}" for name in bad}
-    for tier, code in ((1, "taco-id"), (2, "taco-id-risky")):
-        found = [name.row for name in bad if name.tier == tier]
-        findings.add_rows(code, found, lambda row: (rows.place(row), reasons[row]))
+    for bad in names.bad_names(rows.ids, tier=2):
+        code = "taco-id" if bad.tier == 1 else "taco-id-risky"
+        findings.add(code, rows.place(bad.row), f"id {shown(bad.name)} {bad.reason}")
     siblings = rows.source if rows.depth == 0 else rows.above
     siblings = None if siblings is None else siblings + 1
-    same = names.twins(rows.ids, siblings, fold=False)
-    again = {second: first for first, second in same}
-    findings.add_rows(
-        "taco-id-twice",
-        sorted(again),
-        lambda row: (rows.place(row), f"row {again[row]} has the same id"),
-    )
-    alike = {b: a for a, b in names.twins(rows.ids, siblings) if b not in again}
-    findings.add_rows(
-        "taco-id-alike",
-        sorted(alike),
-        lambda row: (rows.place(row), f"row {alike[row]} has that name where case is ignored"),
-    )
-
-
-def _check_padding(rows: Rows, findings: Findings) -> None:
-    padding = rows.padding
-    wrong = padding & rows.folders
-    if rows.size is not None:
-        wrong |= padding & (rows.size != 0)
-    findings.add_rows(
-        "taco-padding",
-        np.flatnonzero(wrong),
-        lambda row: (rows.place(row), "must be a FILE of no bytes"),
-    )
-
-
-def _check_children(rows: Rows, below: Rows | None, findings: Findings) -> None:
-    counts = child_counts(len(rows), None if below is None else below.above)
-    findings.add_rows(
-        "taco-folder-empty",
-        np.flatnonzero(rows.folders & (counts == 0)),
-        lambda row: (rows.place(row), "no row names it as its parent"),
-    )
+    again = {second: first for first, second in names.twins(rows.ids, siblings, fold=False)}
+    for second, first in sorted(again.items()):
+        findings.add("taco-id-twice", rows.place(second), f"row {first} has the same id")
+    for first, second in names.twins(rows.ids, siblings):
+        if second not in again:
+            message = f"row {first} has that name where case is ignored"
+            findings.add("taco-id-alike", rows.place(second), message)
 
 
 # -- PIT (5.5) ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,33 +24,33 @@ from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
     NotThisFormatError,
-    Problem,
     counted,
     shown,
     system_errors,
 )
 from comal.geo.times import parse_instant
-from comal.plan import ByteRange
+from comal.plan import run
 from comal.progress import Progress, telling
 from comal.public import warn
 from comal.samples.payloads import Files
 from comal.storage import StorageConfig, open_source, targets
 from comal.storage.targets import refuse_sources
-from comal.taco import spec, wire
+from comal.taco import spec
+from comal.taco.checking.archive import check_declared, check_directory, true_spans
+from comal.taco.checking.codes import new_check
+from comal.taco.checking.tree import Rows
 from comal.taco.copying.foreign import check_foreign
 from comal.taco.copying.gather import check_links, levels_from, pick, view_levels
 from comal.taco.model.collection import extent_of
 from comal.taco.model.levels import Level, Levels, check_pit, relative_paths
 from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.dataset import TacoDataset
-from comal.taco.reading.spans import entry_names
+from comal.taco.reading.spans import entry_spans, payloads_plan
 from comal.taco.spec import LOGGER, TacoWarning
 from comal.taco.writing.containers import Writing, computed_schemas, field_schema, settings
 from comal.taco.writing.creating import container_of, write_levels
 from comal.taco.writing.verify import files_below
-from comal.ziparchive import Directory
-from comal.ziparchive import check as zipcheck
-from comal.ziparchive import wire as zipwire
+from comal.ziparchive.check import dead_bytes
 
 _OF_AN_INDEX = frozenset({"_tacocat", spec.SOURCES})
 """Keys that tell which archives an index is over; a container of its own is over none."""
@@ -58,9 +58,6 @@ _SHOWN = 5
 _MOST = 100
 """Problems of one kind that an error names."""
 _LOCAL_META = f"(^|/)({re.escape(spec.META)}|{re.escape(spec.META_OLD)})$"
-_UNIX = 3
-_KIND = 0o170000
-_REGULAR = 0o100000
 
 
 def export(
@@ -350,7 +347,7 @@ def _converted(
         refuse_sources(target, container.read_hrefs())
         levels = _all_levels(container, limit)
         if kind == "folder":
-            check_whole(container)
+            _check_whole(container)
         levels = check_foreign(levels, as_files=kind == "folder", rename=rename)
         if kind == "zip" and source.location.is_local:
             levels = _checked_folder(source.href.rstrip("/"), levels)
@@ -434,58 +431,31 @@ def _as_plain(level: Level) -> Level:
 # -- whole archives --------------------------------------------------------------------------------
 
 
-def check_whole(container: Container) -> None:
+def _check_whole(container: Container) -> None:
     """Refuse an archive that other tools could take for something else.
 
     That is one with entries that no row names, that stand twice, are not plain stored files or are
     encrypted, or with bytes between or behind entries that belong to nobody.
     """
-    directory = container.directory()
-    problems = [*zipcheck.problems(directory, stored_only=True), *_holes(container, directory)]
-    kind = (directory.external >> 16) & _KIND
-    special = (directory.made_by >> 8 == _UNIX) & (kind != _REGULAR) & (kind != 0)
-    for code, wrong, message in (
-        ("zip-symlink", special, "is no regular file"),
-        ("zip-undeclared", ~_declared(container, directory), "belongs to no sample"),
-    ):
-        for row in np.flatnonzero(wrong)[:_MOST].tolist():
-            place = f"entry {row} ({shown(directory.names[row].as_py())})"
-            problems.append(Problem(code, place, message))
-    errors = [problem for problem in problems if problem.severity == "error"]
-    if errors:
+    where, directory = container.source.href, container.directory()
+    findings = new_check(limits=container.limits)
+    check_directory(directory, findings)
+    levels = [
+        Rows(n, level.column(spec.ID), level.folders, paths=level.paths())
+        for n, level in enumerate(container.levels)
+    ]
+    starts, slack = entry_spans(directory)
+    check_declared(directory, [true_spans(rows, directory, starts) for rows in levels], findings)
+    plan = payloads_plan(directory, np.arange(len(directory)), starts, slack)
+    dead = dead_bytes(directory, run(plan, container.source.fetch))
+    if dead:
+        findings.add("zip-hole", where, f"{counted(dead, 'byte')} belong to no entry")
+    report = findings.reported(where, "zip")
+    if not report.ok:
         raise InvalidMetadataError(
             "archive holds more or other things than its tables say",
-            where=shown(container.source.href, 200),
-            found=f"{len(errors)} problems" if len(errors) > 1 else None,
+            where=shown(where, 200),
+            found=counted(report.errors, "problem"),
             hint="'comal check' lists all of them; export copies the samples alone",
-            problems=errors[:_MOST],
+            problems=[one for one in report.problems if one.severity == "error"][:_MOST],
         )
-
-
-def _declared(container: Container, directory: Directory) -> Any:
-    """Which entries the tables name, or the format itself."""
-    metadata = [spec.level_path(level.index) for level in container.levels]
-    # An older writer called the header by another name of ten letters.
-    known = [pa.array([*metadata, spec.COLLECTION, wire.HEADER_NAME, "TACO_GHOST"], pa.string())]
-    for level in container.levels:
-        known.append(entry_names(level.paths(), level.folders).cast(pa.string()))
-        folders = level.paths().filter(pa.array(level.folders)).cast(pa.string())
-        known.append(pc.binary_join_element_wise(spec.DATA, folders, f"/{spec.META_OLD}", ""))
-    named = pc.is_in(directory.names.cast(pa.string()), value_set=pa.concat_arrays(known))
-    return np.asarray(named, np.bool_)
-
-
-def _holes(container: Container, directory: Directory) -> Iterator[Problem]:
-    order = np.argsort(directory.header_offset, kind="stable")
-    starts = np.append(directory.header_offset[order], directory.start)
-    ends = np.append(0, (directory.payload_offsets + directory.csize)[order])
-    # A local header may be longer than the directory can tell, so those before a gap are asked.
-    gaps = np.flatnonzero(starts > ends)
-    asked = gaps[gaps > 0]
-    heads = directory.header_offset[order[asked - 1]].tolist()
-    pieces = container.source.fetch([ByteRange(head, zipwire.LOCAL_SIZE) for head in heads])
-    extra = [int.from_bytes(piece.data[28:30], "little") for piece in pieces]
-    ends[asked] = np.maximum(ends[asked], ends[asked] + extra)
-    for place in gaps[starts[gaps] > ends[gaps]][:_MOST].tolist():
-        start, size = int(ends[place]), int(starts[place] - ends[place])
-        yield Problem("zip-hole", f"bytes {start}+{size}", "belong to no entry")

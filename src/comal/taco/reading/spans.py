@@ -161,7 +161,7 @@ def _mended(
     wrong = ~_agree(offsets[rows], sizes[rows], places, starts, slack, directory.csize)
     if not wrong.any():
         return None
-    plan = _payloads_plan(directory, places[wrong], starts, slack)
+    plan = payloads_plan(directory, places[wrong], starts, slack)
     right = offsets[rows].copy(), sizes[rows].copy()
     right[0][wrong] = run(plan, level.container.part(source_file).fetch)
     right[1][wrong] = np.where(places[wrong] < 0, -1, directory.csize[places[wrong]])
@@ -204,7 +204,7 @@ def _agree(
     return result
 
 
-def _payloads_plan(directory: Any, places: Int64s, starts: Int64s, slack: Int64s) -> Plan[Int64s]:
+def payloads_plan(directory: Any, places: Int64s, starts: Int64s, slack: Int64s) -> Plan[Int64s]:
     """Where payloads begin; the length of a local header is fetched where it is in doubt."""
     found = np.where(places < 0, -1, starts[np.maximum(places, 0)])
     doubtful = np.flatnonzero((places >= 0) & (slack[np.maximum(places, 0)] > 0))
@@ -354,7 +354,7 @@ def _relocated(leaves: Sequence[Leaf]) -> Plan[list[Leaf]]:
     for row in np.flatnonzero(places < 0)[:1].tolist():
         raise _not_there(leaves[row])
     directory.warn_of_twins(places, TacoWarning)
-    offsets = yield from _payloads_plan(directory, places, *entry_spans(directory))
+    offsets = yield from payloads_plan(directory, places, *entry_spans(directory))
     mended = []
     for leaf, place, offset in zip(leaves, places.tolist(), offsets.tolist(), strict=True):
         right = replace(leaf, offset=offset, size=int(directory.csize[place]))
