@@ -121,24 +121,21 @@ def test_other_rasters_do_not_merge(tmp_path: Path) -> None:
     assert not (tmp_path / "c.parquet").exists()
 
 
-def test_statistics_of_neighbours_are_merged(tmp_path: Path) -> None:
-    pixels = noise((64, 128), "int16")
+def test_neighbours_become_one_file(tmp_path: Path) -> None:
+    """Which has no statistics of one of them; they are computed by `repair`."""
+    pixels = np.clip(noise((64, 128), "int16"), -32767, None)
     paths = []
     for at in (0, 1):
-        source = on_grid(
-            tmp_path / f"{at}.tif",
-            pixels[:, at * 64 : at * 64 + 64],
-            column=16_384 + at * 64,
-            row=10_240,
-        )
+        part, column = pixels[:, at * 64 : at * 64 + 64], 16_384 + at * 64
+        source = on_grid(tmp_path / f"{at}.tif", part, nodata=-32768, column=column, row=10_240)
         paths.append(tmp_path / f"{at}.parquet")
         comal.raquet.write(source, paths[-1], block_size=32, min_zoom=10, zoom=10)
-    comal.raquet.merge(paths, tmp_path / "both.parquet")
-    with comal.raquet.open(tmp_path / "both.parquet") as raster:
-        found = raster.bands[0].statistics
-        assert found is not None
-        assert (found.count, found.min, found.max) == (8192, pixels.min(), pixels.max())
-        assert found.mean == pytest.approx(pixels.mean())
-        assert found.stddev == pytest.approx(pixels.std())
-        assert raster.metadata.width == 128
-    assert comal.raquet.check(tmp_path / "both.parquet", level="full").ok
+    both, mended = tmp_path / "both.parquet", tmp_path / "mended.parquet"
+    comal.raquet.merge(paths, both)
+    comal.raquet.repair(both, mended)
+    with comal.raquet.open(both) as raster, comal.raquet.open(mended) as after:
+        assert (raster.bands[0].statistics, raster.metadata.width) == (None, 128)
+        found = after.bands[0].statistics
+    assert found is not None
+    assert (found.count, found.min, found.max) == (8192, pixels.min(), pixels.max())
+    assert comal.raquet.check(mended, statistics=True).counts == {}

@@ -26,12 +26,11 @@ from comal.raquet.reading.coverage import extent_of, polygons_of, source_of
 from comal.raquet.reading.opening import open as open_raquet
 from comal.raquet.reading.pixels import stored_nodata, tile_bytes
 from comal.raquet.reading.store import TileStore, tile_statistics
-from comal.raquet.spec import Band, BandStatistics, Metadata
+from comal.raquet.spec import Band, Metadata
 from comal.raquet.times import time_columns
 from comal.raquet.writing.creating import PARTS, RAQUET, Written, write_rows
 from comal.raquet.writing.layout import RowGroup, lowest_zoom, row_groups
 from comal.raster.gridding import Footprint, extent, outline_of
-from comal.raster.statistics import BandSums
 from comal.storage.targets import check_ending, new_file
 
 Ints = npt.NDArray[np.int64]
@@ -277,8 +276,8 @@ def merge(
 ) -> Written:
     """Write the parts of a partitioned raster as one file.
 
-    Statistics of the parts are kept where they are all the same, as those of one raster are; else
-    they are merged, which leaves no quantiles. Files of different sources are told to cover what
+    Statistics of the parts are kept where they are all the same, as those of one raster are, and
+    left out otherwise; `repair` computes them. Files of different sources are told to cover what
     these cover together.
 
     Parameters
@@ -315,7 +314,7 @@ def merge(
         own = raster.metadata
         metadata = replace(
             own,
-            bands=_merged_bands(documents),
+            bands=tuple(map(_told_by_all, zip(*(one.bands for one in documents), strict=True))),
             processing={key: own.processing[key] for key in own.processing if key != spec.PART},
             custom=united_custom(documents),
         )
@@ -324,45 +323,12 @@ def merge(
         )
 
 
-def _merged_bands(documents: Sequence[Metadata]) -> tuple[Band, ...]:
-    found = []
-    for same in zip(*(one.bands for one in documents), strict=True):
-        first = same[0]
-        if all(band.statistics == first.statistics for band in same[1:]):
-            found.append(first)
-            continue
-        merged = _merged_statistics([band.statistics for band in same])
-        found.append(replace(first, statistics=merged, histogram=None))
-    return tuple(found)
-
-
-def _merged_statistics(every: Sequence[BandStatistics | None]) -> BandStatistics | None:
-    """Of several files; None when one does not say enough."""
-    sums = BandSums("float64")
-    for one in every:
-        if one is None or one.count is None:
-            return None
-        if not one.count:
-            continue
-        low, high, mean, stddev = one.min, one.max, one.mean, one.stddev
-        if low is None or high is None or mean is None or stddev is None:
-            return None
-        total, squares, m2 = one.sum or 0, one.sum_squares or 0, stddev**2 * one.count
-        sums.add(BandSums("float64", one.count, low, high, total, squares, mean, m2))
-    if not sums.count:
-        return None
-    known = [one for one in every if one is not None]
-    return BandStatistics(
-        count=sums.count,
-        min=sums.low,
-        max=sums.high,
-        mean=sums.mean,
-        stddev=math.sqrt(sums.m2 / sums.count),
-        sum=sums.total,
-        sum_squares=sums.squares,
-        approximated=any(one.approximated for one in known),
-        version=known[0].version,
-    )
+def _told_by_all(same: Sequence[Band]) -> Band:
+    """A band with the statistics that all files say of it, as those of one raster do."""
+    first = same[0]
+    if all(band.statistics == first.statistics for band in same[1:]):
+        return first
+    return replace(first, statistics=None, histogram=None)
 
 
 def united_custom(documents: Sequence[Metadata]) -> dict[str, Any]:
