@@ -13,11 +13,9 @@ from comal.errors import (
     NotThisFormatError,
     UnsupportedVersionError,
 )
-from comal.plan import ByteRange, run
-from comal.storage import CountingSource, open_source
-from comal.taco import spec, wire
-from tests.fakes import MemorySource
-from tests.support import SHARED, needs_shared
+from comal.plan import ByteRange
+from comal.taco import wire
+from tests.support import SHARED
 
 FIXTURES = SHARED / "fixtures" / "taco"
 
@@ -138,25 +136,3 @@ def test_broken_tacocat_header(change: object, kind: type[ComalError]) -> None:
     packed = wire.pack_tacocat_header([(128, 10)], (138, 10))
     with pytest.raises(kind):
         wire.parse_tacocat_header(change(packed), 1000, "x")
-
-
-@needs_shared
-@pytest.mark.parametrize("name", ["flat_folder", "nested_folder"])
-def test_folder(name: str) -> None:
-    source = CountingSource(open_source(FIXTURES / name))
-    opened = run(wire.open_folder_plan(name), source.fetch)
-    assert source.round_trips == 2
-    assert (
-        len(opened.footers) == spec.PITSchema.from_dict(opened.collection[spec.PIT_SCHEMA]).levels
-    )
-    assert opened.header is None
-
-
-@needs_shared
-def test_slots_are_compared_with_the_entries_they_name() -> None:
-    data = bytearray((FIXTURES / "nested.tacozip").read_bytes())
-    # level0 and level1 swapped: both spans are valid, neither is what its slot says.
-    first, second = bytes(data[45:61]), bytes(data[61:77])
-    data[45:61], data[61:77] = second, first
-    with pytest.raises(InvalidMetadataError, match="not the entry"):
-        run(wire.open_plan("x"), MemorySource.of(bytes(data)).fetch)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comal import taco
+from comal import limits, taco
 from comal.errors import InvalidInputError, ObjectNotFoundError
 from comal.geo import wkb
 from comal.taco.extensions import MajorTOM, SpatialGrouping
@@ -153,18 +153,19 @@ def test_sizes_from_paths(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
+    ("text", "of_1024", "of_1000"),
     [
-        (5, 5),
-        ("5", 5),
-        ("512MB", 512 * 1024**2),
-        ("4.5 gb", 4831838208),
-        ("1KiB", 1024),
-        ("2t", 2 * 1024**4),
+        (5, 5, 5),
+        ("5", 5, 5),
+        ("3B", 3, 3),
+        ("512MB", 512 * 2**20, 512 * 10**6),
+        ("4.5 gb", 4.5 * 2**30, 4.5 * 10**9),
+        ("1KiB", 1024, 1024),
+        ("2TB", 2 * 2**40, 2 * 10**12),
     ],
 )
-def test_sizes(text: int | str, size: int) -> None:
-    assert parse_size(text) == size
+def test_sizes(text: int | str, of_1024: float, of_1000: float) -> None:
+    assert (parse_size(text), limits.parse_size(text)) == (of_1024, of_1000)
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1", "1e3", 0, -5, True])

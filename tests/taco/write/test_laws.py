@@ -16,8 +16,11 @@ from tests.taco.write.small import Archive, dataset
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.binary(max_size=50), min_size=1, max_size=20), st.randoms())
-def test_rows_of_tables_may_come_in_any_order(payloads: list[bytes], random: Any) -> None:
+@given(st.lists(st.binary(max_size=50), min_size=1, max_size=20), st.randoms(), st.booleans())
+def test_rows_of_tables_may_come_in_any_order(
+    payloads: list[bytes], random: Any, by_name: bool
+) -> None:
+    ids = ["s1", "s10", "s2"]
     rows = [(parent, payload) for parent in range(3) for payload in payloads]
     numbered = [(p, f"f{n % len(payloads)}", payload) for n, (p, payload) in enumerate(rows)]
     parents = list(range(3))
@@ -27,14 +30,12 @@ def test_rows_of_tables_may_come_in_any_order(payloads: list[bytes], random: Any
     table = pa.table(
         {
             "id": [name for _, name, _ in moved],
-            "parent": [parent for parent, _, _ in moved],
+            "parent": [ids[parent] if by_name else parent for parent, _, _ in moved],
             "path": pa.array([payload for _, _, payload in moved], pa.binary()),
         }
     )
-    tortilla = Tortilla.from_tables([pa.table({"id": ["s1", "s10", "s2"]}), table])
+    tortilla = Tortilla.from_tables([pa.table({"id": ids}), table])
     with tempfile.TemporaryDirectory() as folder:
         (path,) = create(dataset(tortilla), Path(folder) / "a.zip")
-        expected = {
-            f"{['s1', 's10', 's2'][parent]}/{name}": payload for parent, name, payload in numbered
-        }
+        expected = {f"{ids[parent]}/{name}": payload for parent, name, payload in numbered}
         assert Archive(path).leaves() == Archive(path).walked() == expected

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from comal.errors import ConflictError, InvalidInputError, NotThisFormatError
-from comal.limits import parse_size
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.model.levels import Level
 from comal.taco.reading.dataset import load
@@ -176,14 +175,6 @@ def test_an_old_part_is_no_source_of_the_new_set(tmp_path: Path, samples: Any) -
     with pytest.raises(ConflictError, match="source"):
         create(dataset(tortilla), tmp_path / "d.zip", split_size=600, overwrite=True)
     assert last.is_file()
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("4GB", 4 * 10**9), ("512 MiB", 2**29), ("1.5kb", 1500), ("7", 7), (9, 9), ("3B", 3)],
-)
-def test_sizes(text: int | str, size: int) -> None:
-    assert parse_size(text) == size
 
 
 # -- TACOCAT ------------------------------------------------------------------------------------

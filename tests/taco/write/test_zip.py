@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from comal.errors import ConflictError, InvalidInputError
+from comal.errors import ConflictError, InvalidInputError, LimitExceededError
+from comal.taco.model import levels
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.writing import creating
 from comal.taco.writing.creating import create
@@ -60,13 +61,8 @@ def test_order_of_entries(tmp_path: Path) -> None:
         "METADATA/level2.parquet",
         "COLLECTION.json",
     ]
-
-
-def test_metadata_lies_contiguous_at_the_end(tmp_path: Path) -> None:
-    (path,) = create(dataset(nested(2)), tmp_path / "a.tacozip")
     archive = Archive(path)
-    with zipfile.ZipFile(path) as opened:
-        directory = opened.start_dir
+    directory = archive.zip.start_dir
     ends = [offset + size for offset, size in archive.slots]
     headers = [
         offset - 30 - len(f"METADATA/level{n}.parquet")
@@ -248,10 +244,18 @@ def test_groups_of_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("fields", "text"),
-    [("nothing", "no field"), ("id", "no field"), ("k", "one file name"), ("id2", "stands twice")],
+    ("how", "text"),
+    [
+        ({"group_by": "nothing"}, "no field"),
+        ({"group_by": "id"}, "no field"),
+        ({"group_by": "k"}, "one file name"),
+        ({"group_by": "id2"}, "stands twice"),
+        ({"split_size": 300}, "stands twice"),
+    ],
 )
-def test_groups_of_batches_are_all_there_or_none(tmp_path: Path, fields: str, text: str) -> None:
+def test_archives_of_batches_are_all_there_or_none(
+    tmp_path: Path, how: dict[str, Any], text: str
+) -> None:
     table = pa.table(
         {
             "id": ["a", "b", "a"],
@@ -262,7 +266,7 @@ def test_groups_of_batches_are_all_there_or_none(tmp_path: Path, fields: str, te
     )
     tortilla = Tortilla.from_batches(table.to_batches(1), schema=table.schema)
     with pytest.raises(InvalidInputError, match=text):
-        create(dataset(tortilla), tmp_path / "a.zip", group_by=fields)
+        create(dataset(tortilla), tmp_path / "a.zip", **how)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -275,15 +279,6 @@ def test_a_file_in_the_way_of_batches_stays(tmp_path: Path, name: str, how: dict
     with pytest.raises(ConflictError):
         create(dataset(_grouped(20, 5)[1]), tmp_path / "a.zip", **how)
     assert files_below(tmp_path) == {name: b"mine"}
-
-
-def test_parts_of_batches_are_all_there_or_none(tmp_path: Path) -> None:
-    table = _rows(20)
-    twice = [table.slice(0, 10), table.slice(5, 10)]
-    tortilla = Tortilla.from_batches(lambda: iter(twice), schema=table.schema)
-    with pytest.raises(InvalidInputError, match="stands twice"):
-        create(dataset(tortilla), tmp_path / "a.zip", split_size=1_000)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("target", ["a.tacozip", "a"])
@@ -320,3 +315,14 @@ def test_relative_paths_mean_the_folder_where_the_sample_was_made(
     monkeypatch.chdir(tmp_path / "other")
     (made,) = create(taco, "a.tacozip")
     assert Archive(made).leaves() == {"a": b"here"}
+
+
+def test_a_column_of_more_than_two_gib_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As joining such chunks fails; making them here would take all of the memory."""
+
+    def too_long(column: Any) -> Any:
+        raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+
+    monkeypatch.setattr(levels, "one_array", too_long)
+    with pytest.raises(LimitExceededError, match="2 GiB"):
+        levels.flat(pa.chunked_array([["a"], ["b"]]))
