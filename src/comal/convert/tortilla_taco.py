@@ -25,7 +25,7 @@ from comal.storage import StorageConfig, targets
 from comal.storage.targets import refuse_sources
 from comal.taco import spec as taco_spec
 from comal.taco.columns import described
-from comal.taco.model.collection import CollectionFields, extent_of_tables
+from comal.taco.model.collection import CollectionFields, extent_of
 from comal.taco.model.levels import (
     Level,
     Levels,
@@ -517,14 +517,14 @@ def _document(fields: dict[str, Any], levels: Levels, kind: str, notes: Notes) -
 
 def _extent(tables: Sequence[Any], given: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
     try:
-        found = extent_of_tables(tables)
+        found = extent_of(tables)
     except InvalidInputError as error:
         notes.tell("warning", "collection", "extent", f"places cannot be read: {error.what}")
         placeless = [
             table.drop_columns([n for n in ("stac:crs",) if n in table.column_names])
             for table in tables
         ]
-        found = extent_of_tables(placeless)
+        found = extent_of(placeless)
     if found["spatial"] == list(taco_spec.GLOBAL_BBOX):
         notes.tell("warning", "collection", "extent", "the whole world, for no row tells a place")
     else:

@@ -40,10 +40,10 @@ def test_header_stands_at_byte_41_and_its_checksum_is_right_twice(tmp_path: Path
 
 def test_order_of_entries(tmp_path: Path) -> None:
     (path,) = create(dataset(nested(2)), tmp_path / "a.tacozip")
-    with zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
-        assert all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
-        assert all(entry.date_time == (1980, 1, 1, 0, 0, 0) for entry in archive.infolist())
+    archive = Archive(path)
+    names = archive.zip.namelist()
+    assert all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.zip.infolist())
+    assert all(entry.date_time == (1980, 1, 1, 0, 0, 0) for entry in archive.zip.infolist())
     assert names == [
         "TACO_HEADER",
         "DATA/s0/imagery/before.tif",
@@ -61,7 +61,6 @@ def test_order_of_entries(tmp_path: Path) -> None:
         "METADATA/level2.parquet",
         "COLLECTION.json",
     ]
-    archive = Archive(path)
     directory = archive.zip.start_dir
     ends = [offset + size for offset, size in archive.slots]
     headers = [

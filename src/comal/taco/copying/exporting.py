@@ -189,7 +189,7 @@ def _subset_document(
     kept = {key: value for key, value in collection.items() if key not in _OF_AN_INDEX}
     document = {key: kept.pop(key) for key in spec.CORE_FIELDS if key in kept}
     document["taco_version"] = spec.TACO_VERSION
-    document["extent"] = extent_of(levels, collection.get("extent"))
+    document["extent"] = extent_of((level.table for level in levels), collection.get("extent"))
     computed = (spec.PIT_SCHEMA, spec.FIELD_SCHEMA, spec.SUBSET_OF, spec.SUBSET_DATE)
     document |= {key: value for key, value in kept.items() if key not in computed}
     document[spec.SUBSET_OF] = collection.get("id")

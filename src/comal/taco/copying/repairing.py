@@ -402,7 +402,7 @@ def _document(subject: Subject, levels: Levels, *, fresh_extent: bool) -> dict[s
     stated = document.get("extent")
     broken = stated is not None and bool(spec.extent_problems(stated, where="extent"))
     if fresh_extent or broken:
-        document["extent"] = extent_of(levels)
+        document["extent"] = extent_of(level.table for level in levels)
     computed = computed_schemas(levels, spans=subject.kind == "zip")
     for depth, columns in enumerate(computed[spec.FIELD_SCHEMA].values()):
         texts = field_texts(document, depth)

@@ -25,7 +25,7 @@ from comal.geo.places import GEOMETRY, Places, Way, ways_of
 from comal.public import guarded_class, warn
 from comal.taco import spec
 from comal.taco.columns import check_key
-from comal.taco.model.levels import Levels, check_pit
+from comal.taco.model.levels import check_pit
 from comal.taco.model.sample import Sample, fields_of
 from comal.taco.model.tortilla import Tortilla
 from comal.taco.spec import TacoWarning
@@ -136,7 +136,7 @@ class Taco:
             levels = tortilla.levels()
             check_pit(levels)
             if self.extent is None:
-                self.extent = extent_of(levels)
+                self.extent = extent_of(level.table for level in levels)
         if extra:
             self.extend_with(extra)
 
@@ -297,17 +297,12 @@ class Coverage:
         return [times.isoformat(self.start), times.isoformat(self.end)]
 
 
-def extent_of(levels: Levels, known: Any = None) -> dict[str, Any]:
+def extent_of(tables: Iterable[Any], known: Any = None) -> dict[str, Any]:
     """The extent of a dataset: ``{"spatial": [...], "temporal": [...] or None}``.
 
-    What no column tells is that of `known`, an extent around it; without any place it is the whole
-    world.
+    `tables` have the metadata of its levels. What no column tells is that of `known`, an extent
+    around it; without any place it is the whole world.
     """
-    return extent_of_tables([level.table for level in levels], known)
-
-
-def extent_of_tables(tables: Sequence[Any], known: Any = None) -> dict[str, Any]:
-    """As `extent_of`, from the metadata tables of the levels."""
     spatial: list[float] | None = None
     temporal: list[str] | None = None
     for table in tables:

@@ -22,7 +22,7 @@ from comal.errors import InvalidInputError, StorageError, counted, shown
 from comal.public import guarded_class
 from comal.storage import local_path
 from comal.taco import spec
-from comal.taco.columns import as_table, check_key, column, normal_type
+from comal.taco.columns import as_table, check_key, column
 from comal.taco.model.levels import bad_id
 
 if TYPE_CHECKING:
@@ -248,18 +248,28 @@ def fields_of(
             found=extension.__name__,
             hint=f"pass what it makes: {extension.__name__}(...)",
         )
-    prefix = f"{name}:" if name else ""
-    if isinstance(extension, Mapping):
-        yield from ((f"{prefix}{key}", value, None) for key, value in extension.items())
-    elif hasattr(extension, "model_dump") and not callable(extension):
+    if hasattr(extension, "model_dump") and not callable(extension):
         if what == "sample":
-            prefix = prefix or f"{type(extension).__name__.lower()}:"
-        for key, value in extension.model_dump().items():
-            yield f"{prefix}{key}", value, None
+            name = name or type(extension).__name__.lower()
+        extension = extension.model_dump()
+    if isinstance(extension, Mapping):
+        prefix = f"{name}:" if name else ""
+        yield from ((f"{prefix}{key}", value, None) for key, value in extension.items())
     elif (table := as_table(extension)) is not None:
-        yield from _row_fields(table, f"{what} {shown(owner.id)}", name)
+        if table.num_rows != 1:
+            raise InvalidInputError(
+                "table of fields must have one row",
+                where=f"{what} {shown(owner.id)}",
+                found=counted(table.num_rows, "row"),
+            )
+        for found, values in zip(table.schema, table.columns, strict=True):
+            field = _plain_field(found, name)
+            yield field.name, values[0].as_py(), field
     elif callable(extension):
-        yield from _computed_fields(extension, owner, what, name)
+        result = extension(owner)
+        if callable(result) and not hasattr(result, "__arrow_c_stream__"):
+            raise InvalidInputError("extension returned a function", found=type(result).__name__)
+        yield from fields_of(result, owner, what, name)
     else:
         raise InvalidInputError(
             f"{what} cannot be extended with this",
@@ -268,30 +278,11 @@ def fields_of(
         )
 
 
-def _row_fields(table: Any, where: str, name: str | None) -> Iterator[tuple[str, Any, Any]]:
-    if table.num_rows != 1:
-        raise InvalidInputError(
-            "table of fields must have one row", where=where, found=counted(table.num_rows, "row")
-        )
-    for position, found in enumerate(table.schema):
-        field = _plain_field(found, name)
-        yield field.name, table.column(position)[0].as_py(), field
-
-
-def _computed_fields(
-    extension: Any, owner: Any, what: str, name: str | None
-) -> Iterator[tuple[str, Any, Any]]:
-    result = extension(owner)
-    if callable(result) and not hasattr(result, "__arrow_c_stream__"):
-        raise InvalidInputError("extension returned a function", found=type(result).__name__)
-    yield from fields_of(result, owner, what, name)
-
-
 @lru_cache(maxsize=4096)
 def _plain_field(field: Any, name: str | None) -> Any:
     """The field as it is stored; one object for all samples that an extension has seen."""
     key = f"{name}:{field.name}" if name else field.name
-    return field.with_name(key).with_type(normal_type(field.type))
+    return field.with_name(key)
 
 
 def _no_temporary(error: OSError, where: str) -> StorageError:

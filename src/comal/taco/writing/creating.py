@@ -375,7 +375,9 @@ class _Series:
         sink = self._begin(levels)
         taco = whole.taco
         document = taco.export_metadata()
-        document["extent"] = taco.extent if taco.extent_is_given else extent_of(levels)
+        document["extent"] = (
+            taco.extent if taco.extent_is_given else extent_of(level.table for level in levels)
+        )
         write_columns(sink, levels, document | computed_schemas(levels, spans=True), whole.how)
         self.finish()
 
