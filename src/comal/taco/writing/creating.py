@@ -18,7 +18,7 @@ from comal.errors import ComalError, ConflictError, InvalidInputError, shown
 from comal.limits import parse_size
 from comal.plan import run
 from comal.progress import Progress, silent
-from comal.samples.payloads import Ints, Payloads, refuse_read
+from comal.samples.payloads import Ints, refuse_read
 from comal.storage import open_source, targets
 from comal.storage.targets import TargetSet, check_ending
 from comal.taco import spec, wire
@@ -152,12 +152,19 @@ def container_of(target: Path, output_format: str) -> str:
     return wanted
 
 
+def _document(taco: Taco, levels: Levels, kind: str, *, of_part: bool = False) -> dict[str, Any]:
+    """COLLECTION.json of a dataset, or of a part of it, which may have an extent of its own."""
+    document = taco.export_metadata() | computed_schemas(levels, spans=kind == "zip")
+    if of_part and not taco.extent_is_given:
+        document["extent"] = extent_of(level.table for level in levels)
+    return document
+
+
 def _write_one(taco: Taco, target: Path, kind: str, how: Writing) -> None:
     batches = taco.tortilla.stream
     if batches is None:
         levels = taco.tortilla.levels()
-        document = taco.export_metadata() | computed_schemas(levels, spans=kind == "zip")
-        write_levels(levels, document, target, kind, how)
+        write_levels(levels, _document(taco, levels, kind), target, kind, how)
         return
     with new_container(target, kind, how) as sink, ExitStack() as scope:
         writer = BatchWriter(sink, batches.schema, how, scope)
@@ -182,7 +189,6 @@ def write_levels(
 # -- a set of archives -----------------------------------------------------------------------------
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]+")
-_PART = re.compile(r"_part\d{4,}")
 _ENTRY_BYTES = 200
 """About what an entry costs besides its payload: two headers, two names, a row."""
 _KEY_MAX = 120
@@ -209,7 +215,12 @@ class _ArchiveSet:
         self.batches = taco.tortilla.stream
         self._target = target
         self._old: list[Path] = []
-        self._sources: set[str] = set()
+        self._ending = target.suffix or ".tacozip"
+        folder = target.absolute().parent
+        alike = re.compile(rf"{re.escape(target.stem)}(_.*)?_part\d{{4,}}{re.escape(self._ending)}")
+        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        self._parts = [target.with_name(name) for name in names if alike.fullmatch(name)]
+        """Parts that are there already, of whatever group."""
 
     def write(self, group_by: str | Sequence[str] | None) -> list[Path]:
         """Write all archives; the names that they will have, in order."""
@@ -218,7 +229,7 @@ class _ArchiveSet:
         with ExitStack() as scope:
             for levels in self._inputs():
                 table = levels[0].table
-                self._read([level.payloads for level in levels])
+                refuse_read(self._parts, [level.payloads for level in levels])
                 if group_by is not None and keys is None:
                     keys = _GroupKeys(table.schema, group_by)
                 groups = [("", np.arange(table.num_rows))] if keys is None else keys.of(table)
@@ -264,39 +275,21 @@ class _ArchiveSet:
                 expected=f"at most {MOST}",
                 hint="a larger split_size, or group_by a field of fewer values",
             )
-        target = self._target
-        named = f"{target.stem}_{key}" if key else target.stem
         end = "" if number is None else f"_part{number:04d}"
-        return target.with_name(f"{named}{end}{target.suffix or '.tacozip'}")
+        return self._target.with_name(f"{self._named(key)}{end}{self._ending}")
 
-    def expect(self, paths: Collection[Path]) -> None:
-        """Refuse names that may not be replaced, before anything is written under them."""
+    def _named(self, key: str) -> str:
+        return f"{self._target.stem}_{key}" if key else self._target.stem
+
+    def expect(self, key: str) -> None:
+        """Refuse names of a group that may not be replaced, before anything is written."""
+        paths = [self.part(key, None)]
+        if self.limit is not None:
+            named = re.compile(re.escape(self._named(key)) + r"_part\d+" + re.escape(self._ending))
+            paths = [path for path in self._parts if named.fullmatch(path.name)]
+            self._old += paths
         for path in paths:
             self.made.check(path.name, ZIP)
-
-    def replace(self, key: str) -> None:
-        """Look at the older parts of a group, which are replaced or removed."""
-        first = self.part(key, 1)
-        stem = first.stem.removesuffix("_part0001")
-        alike = re.compile(re.escape(stem) + _PART.pattern + re.escape(first.suffix))
-        folder = first.absolute().parent
-        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-        old = [first.with_name(name) for name in names if alike.fullmatch(name)]
-        self.expect(old)
-        self._old += old
-        self._refuse_sources()
-
-    def _read(self, payloads: Sequence[Payloads]) -> None:
-        """Look at samples before they are read: none may lie in a part that goes."""
-        for path in (path for one in payloads for path in one.local_paths()):
-            if _PART.search(path, path.rfind("/") + 1):
-                self._sources.add(os.path.realpath(path))
-        self._refuse_sources()
-
-    def _refuse_sources(self) -> None:
-        for path in self._old:
-            if os.path.realpath(path) in self._sources:
-                raise ConflictError("the target is the source", where=shown(path, 200))
 
     def publish(self, archives: Collection[Path]) -> list[Path]:
         """Give everything its name, and let go what is left of the old set."""
@@ -338,10 +331,7 @@ class _Series:
         # Of its own, so that an archive is closed before the others are complete.
         self._archive = ExitStack()
         scope.push(self._archive)
-        if whole.limit is None:
-            whole.expect([whole.part(key, None)])
-        else:
-            whole.replace(key)
+        whole.expect(key)
 
     def add(self, levels: Levels) -> None:
         """Write samples to the archive that is open, and to further ones where it gets full."""
@@ -373,12 +363,7 @@ class _Series:
             self._writer.add(levels[0].table, levels[0].payloads)
             return
         sink = self._begin(levels)
-        taco = whole.taco
-        document = taco.export_metadata()
-        document["extent"] = (
-            taco.extent if taco.extent_is_given else extent_of(level.table for level in levels)
-        )
-        write_columns(sink, levels, document | computed_schemas(levels, spans=True), whole.how)
+        write_columns(sink, levels, _document(whole.taco, levels, "zip", of_part=True), whole.how)
         self.finish()
 
     def _begin(self, levels: Levels) -> ZipSink:
