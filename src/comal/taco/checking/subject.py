@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 from comal import strictjson
 from comal.check import Check
 from comal.errors import (
@@ -22,6 +24,7 @@ from comal.storage import Source
 from comal.table import ParquetTable, footer_plan
 from comal.taco import spec, wire
 from comal.taco.reading.container import INDEX_KINDS, at_door, beside
+from comal.taco.reading.spans import entry_spans, payloads_plan
 from comal.ziparchive import Directory, directory_plan
 
 
@@ -106,11 +109,14 @@ def _metadata_spans(
     stated: list[ByteRange | None] = [] if header is None else list(header.levels)
     if directory is None:
         return stated, None if header is None else header.collection
-    entries = {}
-    for name in (*(spec.level_path(n) for n in range(spec.MAX_LEVELS)), spec.COLLECTION):
-        row = directory.find(name)
-        if row >= 0:
-            entries[name] = _payload_span(subject.source, directory, row)
+    names = [*(spec.level_path(n) for n in range(spec.MAX_LEVELS)), spec.COLLECTION]
+    rows = directory.find_many(pa.array(names, pa.string()))
+    starts = run(payloads_plan(directory, rows, *entry_spans(directory)), subject.source.fetch)
+    entries = {
+        name: ByteRange(start, int(directory.csize[row]))
+        for name, row, start in zip(names, rows.tolist(), starts.tolist(), strict=True)
+        if row >= 0
+    }
     collection = entries.pop(spec.COLLECTION, None)
     count = max((int(name[14]) for name in entries), default=-1) + 1
     levels = [entries.get(spec.level_path(n)) for n in range(count)]
@@ -122,20 +128,6 @@ def _metadata_spans(
     stated += [None] * (len(levels) - len(stated))
     both = [own or other for own, other in zip(levels, stated, strict=True)]
     return both, collection or header.collection
-
-
-def _payload_span(source: Source, directory: Directory, row: int) -> ByteRange:
-    """The span of an entry, past an alignment field that only its local header has."""
-    offset, size = int(directory.payload_offsets[row]), int(directory.csize[row])
-    start = int(directory.header_offset[row])
-    (piece,) = source.fetch([ByteRange(start, min(30, directory.total - start))])
-    if piece.data[:4] == b"PK\x03\x04":
-        sizes = int.from_bytes(piece.data[26:28], "little") + int.from_bytes(
-            piece.data[28:30], "little"
-        )
-        if start + 30 + sizes + size <= directory.start:
-            offset = start + 30 + sizes
-    return ByteRange(offset, size)
 
 
 def _check_header_entry(directory: Directory, where: str, findings: Check) -> None:

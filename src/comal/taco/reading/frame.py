@@ -97,31 +97,29 @@ class TacoDataFrame(Frame):
         InvalidMetadataError
             The row contradicts the container.
         """
-        if isinstance(key, str) and "/" in key:
-            return self._walk_to(key)
-        row = self._row(key)
-        if self._is_folder(row):
-            return self._children(row)
-        leaf = self._leaf(row)
+        frame, row = self._at(key)
+        if frame._is_folder(row):  # noqa: SLF001 - same class, as below
+            return frame._children(row)  # noqa: SLF001
+        leaf = frame._leaf(row)  # noqa: SLF001
         if leaf.size < 0 and "://" not in leaf.source.href:
             # Follows no symbolic link out of the dataset, and says now what is missing.
             leaf.source.stat(leaf.entry)
         return leaf.vsi()
 
-    def _walk_to(self, path: str) -> Any:
-        *folders, last = path.strip("/").split("/")
-        return self._frame_at(path, folders).read(last)
-
-    def _frame_at(self, path: str, folders: Sequence[str]) -> TacoDataFrame:
+    def _at(self, key: Key) -> tuple[TacoDataFrame, int]:
+        """The frame and the row that a key, or a path of ids, leads to."""
+        if not isinstance(key, str) or "/" not in key:
+            return self, self._row(key)
+        *folders, last = key.strip("/").split("/")
         frame = self
         for name in folders:
-            below = frame.read(name)
-            if not isinstance(below, TacoDataFrame):
+            row = frame._row(name)
+            if not frame._is_folder(row):
                 raise NotInContainerError(
-                    "a FILE has no children", where=shown(path), found=shown(name)
+                    "a FILE has no children", where=shown(key), found=shown(name)
                 )
-            frame = below
-        return frame
+            frame = frame._children(row)
+        return frame, frame._row(last)  # noqa: SLF001
 
     def _bytes_of(self, keys: Sequence[Key], *, verify: bool) -> list[bytes]:
         return read_leaves([self.leaf(key) for key in keys], verify=verify)
@@ -143,17 +141,14 @@ class TacoDataFrame(Frame):
 
     def leaf(self, key: Key) -> Leaf:
         """Where the bytes of one FILE row lie."""
-        if isinstance(key, str) and "/" in key:
-            *folders, last = key.strip("/").split("/")
-            return self._frame_at(key, folders).leaf(last)
-        row = self._row(key)
-        if self._is_folder(row):
+        frame, row = self._at(key)
+        if frame._is_folder(row):  # noqa: SLF001 - same class, as below
             raise InvalidInputError(
                 "a FOLDER has no bytes of its own",
                 where=shown(key),
                 hint="read one of its children",
             )
-        return self._leaf(row)
+        return frame._leaf(row)  # noqa: SLF001
 
     # -- one row -----------------------------------------------------------------------------------
 
