@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,7 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """The change as plain data."""
-        named = {"kind": self.kind, "place": self.place, "name": self.name}
-        told = {**named, "message": self.message}
-        return told if self.rows is None else {**told, "rows": self.rows}
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ class Missing:
 
     def to_dict(self) -> dict[str, str]:
         """The field as plain data."""
-        return {"field": self.field, "option": self.option, "reason": self.reason}
+        return asdict(self)
 
 
 @dataclass(slots=True)

@@ -119,13 +119,7 @@ def adapter_of(found: Format) -> Adapter:
 
 
 def of_band(archive: Archive, band: str | None) -> Archive:
-    """The archive with one band alone, where its format has bands.
-
-    Raises
-    ------
-    InvalidInputError
-        It has none, or none of that name.
-    """
+    """The archive with one band alone, where its format has bands."""
     if band is None:
         return archive
     with_band = getattr(archive, "with_band", None)

@@ -39,13 +39,7 @@ class RaquetArchive:
         self._band = band
 
     def with_band(self, name: str) -> RaquetArchive:
-        """The same with one band alone.
-
-        Raises
-        ------
-        InvalidInputError
-            There is no such band.
-        """
+        """The same with one band alone."""
         names = self.file.metadata.band_names
         if name not in names:
             raise InvalidInputError(

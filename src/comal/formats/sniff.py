@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from comal.errors import (
@@ -18,7 +19,7 @@ from comal.limits import KIB
 from comal.plan import ByteRange, Head, Piece, Tail
 from comal.storage import Source
 from comal.storage.httpwire import PAGE, PAGE_HINT, is_page
-from comal.table.thrift import BINARY, I32, LIST, STRUCT, CompactReader
+from comal.table.thrift import BINARY, I64, LIST, CompactReader, Wanted
 
 COLLECTION = "COLLECTION.json"
 TACOCAT_FOLDER = ".tacocat/"
@@ -30,6 +31,8 @@ _PARQUET = b"PAR1"
 _LOCAL_FILE = b"PK\x03\x04"
 _KINDS = {2: "int64", 6: "bytes"}
 _SCHEMA = 2
+_ELEMENT: Wanted = {1: I64, 4: BINARY, 5: I64}
+"""SchemaElement: 1 type, 4 name, 5 number of children."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,46 +121,26 @@ def columns(footer: bytes) -> dict[str, str]:
     """
     reader = CompactReader(footer)
     found: dict[str, str] = {}
-    try:
+    with suppress(IndexError, InvalidMetadataError):
         for number, kind in reader.fields():
-            if number == _SCHEMA and kind == LIST:
-                _elements(reader, found)
-                break
-            reader.skip(kind)
-    except (IndexError, InvalidMetadataError):
-        pass
+            if number != _SCHEMA or kind != LIST:
+                reader.skip(kind)
+                continue
+            count, below = reader.count(), 0
+            reader.struct(_ELEMENT)  # the root
+            # Elements stand depth first: those below a column are passed over.
+            for _ in range(count - 1):
+                element = reader.struct(_ELEMENT)
+                children = max(0, element.get(5) or 0)
+                if below:
+                    below += children - 1
+                    continue
+                name = (element.get(4) or b"").decode("utf-8", "replace")
+                told = "other" if children else _KINDS.get(element.get(1, -1), "other")
+                found.setdefault(name, told)
+                below = children
+            break
     return found
-
-
-def _elements(reader: CompactReader, found: dict[str, str]) -> None:
-    kind, size = reader.items()
-    if kind != STRUCT or not size:
-        return
-    _element(reader)
-    # Elements stand depth first: those below a column are passed over.
-    below = 0
-    for _ in range(size - 1):
-        name, told, children = _element(reader)
-        if below:
-            below += children - 1
-            continue
-        found.setdefault(name, told)
-        below = children
-
-
-def _element(reader: CompactReader) -> tuple[str, str, int]:
-    """SchemaElement: 1 type, 4 name, 5 number of children."""
-    physical, name, children = -1, "", 0
-    for number, kind in reader.fields():
-        if number == 1 and kind == I32:
-            physical = reader.integer()
-        elif number == 4 and kind == BINARY:
-            name = reader.binary().decode("utf-8", "replace")
-        elif number == 5 and kind == I32:
-            children = max(0, reader.integer())
-        else:
-            reader.skip(kind)
-    return name, _KINDS.get(physical, "other") if not children else "other", children
 
 
 _RASTER = "make it RaQuet: comal raquet create FILE OUT.parquet"

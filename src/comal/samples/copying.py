@@ -48,15 +48,7 @@ def blocks(
 
 
 class Appender:
-    """Writes to the end of a seekable binary file.
-
-    Parameters
-    ----------
-    file
-        Opened for writing; its position is moved to `position`.
-    position
-        Offset of the first byte that is written.
-    """
+    """Writes to the end of a seekable binary file, whose position is moved there."""
 
     def __init__(self, file: BinaryIO, position: int = 0) -> None:
         self.file = file

@@ -147,9 +147,11 @@ class Home:
             for one in missing[start : start + _AT_ONCE]:
                 batch.setdefault(one.part, []).append(ByteRange(one.offset, one.size))
             jobs = [partial(self._opened, part, spans) for part, spans in batch.items()]
-            results = settled(together(jobs, remote=self._remote))
+            results = together(jobs, remote=self._remote)
             for (part, spans), opened in zip(batch.items(), results, strict=True):
-                for span, child in zip(spans, settled(opened), strict=True):
+                for span, child in zip(spans, opened, strict=True):
+                    if isinstance(child, ComalError):
+                        raise child
                     address = Address(part, span.offset, span.size)
                     found[address] = self._decoded(address, child)
                     rows += found[address].items.num_rows
@@ -204,7 +206,7 @@ class Home:
             partial(self.parts[part].source.fetch_spans, spans.offsets[mine], spans.lengths[mine])
             for part, mine in groups
         ]
-        answers: list[list[bytes]] = settled(together(jobs, remote=self._remote))
+        answers: list[list[bytes]] = together(jobs, remote=self._remote)
         if len(groups) == 1 and len(answers[0]) == len(found):
             return answers[0]
         for (_, mine), answer in zip(groups, answers, strict=True):
@@ -237,31 +239,9 @@ class Leaf:
                 yield block
 
 
-# -- several files together ------------------------------------------------------------------------
-
-
-def together(jobs: Sequence[Callable[[], T]], *, remote: bool) -> list[T | ComalError]:
-    """What each job returns, or its error; side by side where they wait for a network."""
-    if len(jobs) < 2 or not remote:
-        return [_result(job) for job in jobs]
-    return side_by_side([partial(_result, job) for job in jobs], _THREADS)
-
-
-def _result(job: Callable[[], T]) -> T | ComalError:
-    try:
-        return job()
-    except ComalError as error:
-        return error
-
-
-def settled(results: Sequence[T | ComalError]) -> list[T]:
-    """The results, or the first error among them."""
-    found: list[T] = []
-    for result in results:
-        if isinstance(result, ComalError):
-            raise result
-        found.append(result)
-    return found
+def together(jobs: Sequence[Callable[[], T]], *, remote: bool) -> list[T]:
+    """What each job returns; side by side where they wait for a network."""
+    return side_by_side(jobs, _THREADS) if remote else [job() for job in jobs]
 
 
 # -- all items at any depth, level by level --------------------------------------------------------

@@ -175,8 +175,15 @@ def _is_single(path: Any, sources: Sequence[Source]) -> bool:
 
 def _open_all(sources: Sequence[Source], tail: int, limits: Limits) -> list[Result]:
     remote = not all(source.location.is_local for source in sources)
-    jobs = [partial(open_one, source, tail, limits) for source in sources]
+    jobs = [partial(_open_or_error, source, tail, limits) for source in sources]
     return list(zip(sources, together(jobs, remote=remote), strict=True))
+
+
+def _open_or_error(source: Source, tail: int, limits: Limits) -> Opened | ComalError:
+    try:
+        return open_one(source, tail, limits)
+    except ComalError as error:
+        return error
 
 
 def open_one(source: Source, tail: int, limits: Limits) -> Opened:

@@ -86,13 +86,6 @@ def parse_header(head: bytes, total: int, where: str) -> Header:
     """The header from the first 200 bytes (or all) of a file of `total` bytes.
 
     The bytes tell the layouts apart: a count of parts can never look like the name of a driver.
-
-    Raises
-    ------
-    NotThisFormatError
-        Another magic, or a text that happens to begin like one.
-    InvalidMetadataError
-        A header that is cut short, or whose spans leave the file.
     """
     if head[:2] not in MAGICS or _TEXT.fullmatch(head[2:18]):
         raise NotThisFormatError(
