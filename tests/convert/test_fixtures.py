@@ -48,14 +48,6 @@ def test_every_leaf_is_the_same(name: str, tmp_path: Path) -> None:
     assert_sound(output)
 
 
-def test_one_part_brings_its_whole_set(tmp_path: Path) -> None:
-    output = tmp_path / "new.tacozip"
-    moved(PARTS[2], output)
-    assert level(output)["id"].to_pylist() == [f"p{n:02d}" for n in range(20)]
-    assert leaves(output) == {f"p{n:02d}": bytes([n]) * 10_000 for n in range(20)}
-    assert_sound(output)
-
-
 def test_columns_have_the_names_and_types_of_taco(tmp_path: Path) -> None:
     output = tmp_path / "new.tacozip"
     moved("flat_stac_rai.tortilla", output)

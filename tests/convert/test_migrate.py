@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from comal import taco, tortilla
@@ -195,23 +194,3 @@ def test_a_large_item_comes_in_blocks(http_server: HttpServer, tmp_path: Path) -
     for one in http_server.requests:
         start, _, stop = (one.range or "").removeprefix("bytes=").partition("-")
         assert not start or int(stop) - int(start) < 10 << 20
-
-
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_what_reading_changes_or_leaves_out_is_reported(tmp_path: Path, *, dry_run: bool) -> None:
-    def with_elevation(table: Any) -> Any:
-        return table.append_column("rai:ele", pa.array([5.0] * table.num_rows))
-
-    inner = built(ITEMS[:2], collection={"id": "inner"}, table=with_elevation)
-    plain = built(ITEMS[:2], table=with_elevation)
-    data = built([Item("a", inner, "TORTILLA"), Item("b", plain, "TORTILLA")])
-    source = written(tmp_path / "old.tortilla", data)
-    report = migrate(source, tmp_path / "new.tacozip", dry_run=dry_run, **FIELDS)
-    (renamed,) = [one for one in report.of("renamed") if one.name == "rai:ele"]
-    assert (renamed.place, renamed.message) == ("level 1", "is rai:elevation")
-    (dropped,) = [one for one in report.of("dropped") if one.name == "collection"]
-    assert (dropped.place, dropped.rows) == ("level 1", 1)
-    flat = written(tmp_path / "flat.tortilla", plain)
-    report = migrate(flat, tmp_path / "flat.tacozip", dry_run=dry_run, **FIELDS)
-    assert [one.place for one in report.of("renamed") if one.name == "rai:ele"] == ["level 0"]
-    assert not [one for one in report.of("dropped") if one.name == "collection"]

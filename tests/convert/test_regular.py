@@ -84,19 +84,6 @@ def test_other_ids_below_each_parent(tmp_path: Path) -> None:
     assert leaves(tmp_path / "named.tacozip")["r2/y"] == b"!2_y"
 
 
-def test_positions_and_padding_for_counts_that_differ(tmp_path: Path) -> None:
-    data = nested(("r0", items("p", "q", "r")), ("r1", items("s", "t")))
-    output, report = moved(tmp_path, data, children="position", pad=True)
-    assert report.padding == 1
-    assert leaves(output) == {
-        "r0/0000": b"p",
-        "r0/0001": b"q",
-        "r0/0002": b"r",
-        "r1/0000": b"s",
-        "r1/0001": b"t",
-    }
-
-
 def test_an_empty_nested_file_is_padded(tmp_path: Path) -> None:
     data = nested(("r0", items("a")), ("r1", []))
     with pytest.raises(InvalidInputError, match="differ in structure"):

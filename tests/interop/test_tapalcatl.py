@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import subprocess
 import zipfile
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ import rasterio
 
 from comal import tapalcatl
 from comal.raster.pictures import encode_picture
-from tests.tapalcatl.making import read_mbtiles, read_pmtiles
 
 pytestmark = pytest.mark.interop
 
@@ -160,27 +157,3 @@ def test_gdal(trees: dict[str, Any], state: str) -> None:
         name = "{}/{}/{}.png".format(*key)
         with rasterio.open(f"/vsizip/{places[name]}/{name}") as raster:
             assert np.array_equal(raster.read(), expected[key]), name
-
-
-@pytest.mark.parametrize("state", ["built", "relabelled", "compacted"])
-def test_mbtiles_and_pmtiles(trees: dict[str, Any], state: str, tmp_path: Path) -> None:
-    tree, expected = trees[state]
-    with tapalcatl.open(tree) as tileset:
-        tiles = {key: tileset.tile(*key) for key in expected}
-    truth = {key: tile.data for key, tile in tiles.items() if tile is not None}
-    assert len(truth) == len(expected)
-    tapalcatl.to_mbtiles(tree, tmp_path / "a.mbtiles")
-    assert read_mbtiles(tmp_path / "a.mbtiles") == truth
-    with closing(sqlite3.connect(tmp_path / "a.mbtiles")) as base:
-        assert base.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        about = dict(base.execute("SELECT name, value FROM metadata"))
-    assert about["format"] == "png"
-    assert (about["minzoom"], about["maxzoom"]) == ("0", "3" if state == "built" else "4")
-    tapalcatl.to_pmtiles(tree, tmp_path / "a.pmtiles")
-    assert read_pmtiles(tmp_path / "a.pmtiles") == truth
-    for name in ("a.mbtiles", "a.pmtiles"):
-        back = tmp_path / f"from-{Path(name).suffix[1:]}"
-        tapalcatl.build(tmp_path / name, back)
-        with tapalcatl.open(back) as tileset:
-            found = {key: tileset.tile(*key) for key in truth}
-        assert {key: tile.data for key, tile in found.items() if tile is not None} == truth

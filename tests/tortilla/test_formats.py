@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import comal
 from comal.tortilla import spec
-from comal.tortilla.frame import TortillaFrame
 from tests.support import SHARED, command, needs_shared
 from tests.tortilla import build
 from tests.tortilla.build import Item, column, write
 
 FIXTURES = SHARED / "fixtures" / "tortilla"
-EXPECTED: dict[str, Any] = (
-    json.loads((FIXTURES / "expected.json").read_text()) if FIXTURES.is_dir() else {}
-)
 
 
 def run(*arguments: str | Path, code: int = 0) -> bytes:
@@ -33,36 +27,6 @@ def info(path: Path) -> dict[str, Any]:
 
 def listed(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run("ls", path, "--json").splitlines()]
-
-
-@needs_shared
-@pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_published_files(name: str) -> None:
-    want = EXPECTED[name]
-    path = FIXTURES / name
-    leaves = [one for one in want["items"] if one["format"] != spec.TORTILLA]
-    assert isinstance(comal.open(path), TortillaFrame)
-
-    told = info(path)
-    assert told["format"] == ("taco-v1" if want["magic"] == "WX" else "tortilla")
-    assert (told["count"], told["items"]) == (len(leaves), want["rows"])
-    assert (told["size"], told["parts"]) == (want["size"], want["DP"])
-    assert told["layout"] == want["layout"]
-    assert told["id"] == want.get("collection_id")
-
-    assert listed(path) == [
-        {
-            "key": one["path"],
-            "href": str(path),
-            "offset": one["offset"],
-            "size": one["length"],
-            "type": one["format"],
-        }
-        for one in leaves
-    ]
-    for one in want["items"]:
-        assert hashlib.sha256(run("get", path, one["path"])).hexdigest() == one["sha256"]
-    assert json.loads(run("check", path, "--json"))["ok"]
 
 
 @needs_shared

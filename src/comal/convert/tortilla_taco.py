@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from comal.convert.collection import collection_of, refuse_missing
 from comal.convert.columns import Footer, Rule, bands_of, fields_of, legal_ids, positions
 from comal.convert.report import MigrationReport, Notes, id_table
-from comal.errors import ConflictError, InvalidInputError, shown
+from comal.errors import InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress, silent
 from comal.public import takes
 from comal.storage import StorageConfig, targets
-from comal.storage.targets import refuse_sources
+from comal.storage.targets import existing, refuse_sources
 from comal.taco import spec as taco_spec
 from comal.taco.columns import described
 from comal.taco.model.collection import CollectionFields, extent_of
@@ -65,8 +65,7 @@ def levels_of(frame: TortillaFrame) -> list[Depth]:
     if not home.typed:
         raise InvalidInputError("the frame was opened with typed=False", hint="open it again")
     table = frame.to_arrow().drop_columns([spec.SUBFILE])
-    names = frozenset(name for part in home.parts for name in part.aliased)
-    levels = [Depth.of(table, None, names)]
+    levels = [Depth.of(table)]
     check_depth(1 + bool(levels[0].folders.any()))
     for level in levels_below(levels[0], 0, home):
         levels.append(level)
@@ -261,54 +260,47 @@ class MigrationPlan:
     padding: int
 
 
-@dataclass(slots=True)
-class Migration:
-    """One migration on its way."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationOptions(CollectionFields):
+    """What a caller may say of a migration; see `migrate`."""
 
-    frame: TortillaFrame
-    notes: Notes
-    dry_run: bool
-    progress: Progress
+    extra: Mapping[str, Any] | None = None
+    ids: Rule | None = None
+    children: Children = "id"
+    pad: bool = False
+    bands: int | None = None
 
-    def plan(
-        self, rule: Rule | None, children: Children, bands: int | None, *, pad: bool
-    ) -> MigrationPlan:
-        """The levels, and which ids change."""
-        depths = levels_of(self.frame)
-        ids = [
-            positions(one.parents)
-            if number and children == "position"
-            else legal_ids(one.ids, one.parents if number else None, rule)
-            for number, one in enumerate(depths)
-        ]
-        changed = [
-            np.flatnonzero(pc.not_equal(one.ids, new).to_numpy(zero_copy_only=False))
-            for one, new in zip(depths, ids, strict=True)
-        ]
-        shapes = regular(depths, ids, pad=pad)
-        counts = bands_of(depths, self.frame.home, bands, self.progress)
-        levels = []
-        for number, (depth, shape) in enumerate(zip(depths, shapes, strict=True)):
-            place = f"level {number}"
-            if shape.reordered:
-                self.notes.tell("changed", place, "order", "of children is the same everywhere")
-            self._tell_of_files(depth, place)
-            footer = Footer(depth.table, place, self.notes, counts[number])
-            fields = fields_of(footer, keep_ids=len(changed[number]) > 0)
-            levels.append(_level(depth, shape, fields, self.frame.home))
-        found = tuple(levels)
-        check_levels(found)
-        check_pit(found)
-        padding = sum(shape.padding for shape in shapes)
-        return MigrationPlan(found, _renamed(depths, ids, changed), padding)
 
-    def _tell_of_files(self, depth: Depth, place: str) -> None:
-        """Note what reading the files of a depth has changed or left out."""
-        for name in sorted(depth.aliased):
-            self.notes.tell("renamed", place, name, f"is {spec.ALIASES[name]}")
-        if depth.collections:
-            what = "of nested files: a data set has one collection, that of the outermost file"
-            self.notes.tell("dropped", place, "collection", what, depth.collections)
+def _planned(
+    frame: TortillaFrame, asked: MigrationOptions, notes: Notes, progress: Progress
+) -> MigrationPlan:
+    """The levels, and which ids change."""
+    depths = levels_of(frame)
+    ids = [
+        positions(one.parents)
+        if number and asked.children == "position"
+        else legal_ids(one.ids, one.parents if number else None, asked.ids)
+        for number, one in enumerate(depths)
+    ]
+    changed = [
+        np.flatnonzero(pc.not_equal(one.ids, new).to_numpy(zero_copy_only=False))
+        for one, new in zip(depths, ids, strict=True)
+    ]
+    shapes = regular(depths, ids, pad=asked.pad)
+    counts = bands_of(depths, frame.home, asked.bands, progress)
+    levels = []
+    for number, (depth, shape) in enumerate(zip(depths, shapes, strict=True)):
+        place = f"level {number}"
+        if shape.reordered:
+            notes.tell("changed", place, "order", "of children is the same everywhere")
+        footer = Footer(depth.table, place, notes, counts[number])
+        fields = fields_of(footer, keep_ids=len(changed[number]) > 0)
+        levels.append(_level(depth, shape, fields, frame.home))
+    found = tuple(levels)
+    check_levels(found)
+    check_pit(found)
+    padding = sum(shape.padding for shape in shapes)
+    return MigrationPlan(found, _renamed(depths, ids, changed), padding)
 
 
 def _level(depth: Depth, shape: Shaped, fields: Any, home: Home) -> Level:
@@ -319,18 +311,10 @@ def _level(depth: Depth, shape: Shaped, fields: Any, home: Home) -> Level:
     spans = home.spans(depth.table, rows)
     spans.lengths[padding] = 0
     types = np.where(shape.folders, taco_spec.FOLDER, taco_spec.FILE)
-    table = pa.table(
-        [shape.ids, pa.array(types, pa.string())],
-        schema=pa.schema(
-            [
-                described(taco_spec.ID, pa.string(), None),
-                described(taco_spec.TYPE, pa.string(), None),
-            ]
-        ),
-    )
+    core = [described(name, pa.string(), None) for name in (taco_spec.ID, taco_spec.TYPE)]
     taken = fields.take(index)
-    for position, field in enumerate(taken.schema):
-        table = table.append_column(field, taken.column(position))
+    columns = [shape.ids, pa.array(types, pa.string()), *taken.columns]
+    table = pa.table(columns, schema=pa.schema([*core, *taken.schema]))
     return Level(table, shape.parent, spans)
 
 
@@ -348,17 +332,6 @@ def _renamed(depths: Sequence[Depth], ids: Sequence[Any], changed: Sequence[Any]
         if len(rows):
             parts.append((number, old.take(pa.array(rows)), new.take(pa.array(rows))))
     return id_table(parts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigrationOptions(CollectionFields):
-    """What a caller may say of a migration; see `migrate`."""
-
-    extra: Mapping[str, Any] | None = None
-    ids: Rule | None = None
-    children: Children = "id"
-    pad: bool = False
-    bands: int | None = None
 
 
 @takes(MigrationOptions)
@@ -449,20 +422,23 @@ def migrate(
     given = CollectionFields.split(options)[0]
     with _opened(source, limits, config) as frame:
         files = frame.files
-        _refuse_target(files, target, overwrite=overwrite or dry_run)
-        migration = Migration(frame, Notes(), dry_run, how.progress)
-        fields = collection_of(frame.collection, given, asked.extra or {}, migration.notes)
+        if target is not None:
+            refuse_sources(target, list(files))
+            if target.exists() and not (overwrite or dry_run):
+                raise existing(target)  # again, and without a race, where the target is made
+        notes = Notes()
+        fields = collection_of(frame.collection, given, asked.extra or {}, notes)
         others = {part.collection for part in frame.home.parts}
         if len(others) > 1:
             message = (
                 f"{len(others)} different ones in {len(files)} files; that of the first is taken"
             )
-            migration.notes.tell("warning", "collection", "collection", message)
+            notes.tell("warning", "collection", "collection", message)
         if not dry_run:
-            refuse_missing(migration.notes.missing, files[0])
-        plan = migration.plan(asked.ids, asked.children, asked.bands, pad=asked.pad)
-        document = _document(fields, plan.levels, kind, migration.notes)
-        report = _report(migration, plan, target, kind)
+            refuse_missing(notes.missing, files[0])
+        plan = _planned(frame, asked, notes, how.progress)
+        document = _document(fields, plan.levels, kind, notes)
+        report = _report(files[0], plan, notes, target, kind, dry_run=dry_run)
         if target is not None and not dry_run:
             write_levels(plan.levels, document, target, kind, how)
     return report
@@ -489,19 +465,6 @@ def _opened(source: Any, limits: Limits, config: StorageConfig | None) -> Iterat
     finally:
         for part in frame.home.parts:
             part.source.close()
-
-
-def _refuse_target(files: Sequence[str], target: Path | None, *, overwrite: bool) -> None:
-    if target is None:
-        return
-    refuse_sources(target, list(files))
-    if target.exists() and not overwrite:
-        # Told again, and without a race, where the target is made.
-        raise ConflictError(
-            "target exists",
-            where=shown(target, 200),
-            hint="pass overwrite=True to replace it, or choose another name",
-        )
 
 
 def _document(fields: dict[str, Any], levels: Levels, kind: str, notes: Notes) -> dict[str, Any]:
@@ -533,21 +496,27 @@ def _extent(tables: Sequence[Any], given: Mapping[str, Any], notes: Notes) -> di
 
 
 def _report(
-    migration: Migration, plan: MigrationPlan, target: Path | None, kind: str
+    source: str,
+    plan: MigrationPlan,
+    notes: Notes,
+    target: Path | None,
+    kind: str,
+    *,
+    dry_run: bool,
 ) -> MigrationReport:
-    notes, levels = migration.notes, plan.levels
+    levels = plan.levels
     files = [~level.folders for level in levels]
     sizes = [level.payloads.sizes()[mask] for level, mask in zip(levels, files, strict=True)]
     return MigrationReport(
-        source=migration.frame.files[0],
+        source=source,
         output=target,
         container=kind,
-        dry_run=migration.dry_run,
+        dry_run=dry_run,
         levels=tuple(level.rows for level in levels),
         leaves=sum(map(len, sizes)) - plan.padding,
         bytes=sum(int(size.sum()) for size in sizes),
         padding=plan.padding,
         ids=plan.ids,
         changes=tuple(notes.changes),
-        missing=tuple(notes.missing) if migration.dry_run else (),
+        missing=tuple(notes.missing) if dry_run else (),
     )

@@ -532,7 +532,7 @@ class Slice:
             Position, id, or ids joined by slashes.
         """
         leaf = frame.leaf(key)
-        return cls(frame.home.parts[leaf.part].source, leaf.offset, leaf.size)
+        return cls(leaf.source, leaf.offset, leaf.size)
 
 
 def payload_of(value: Any) -> str | bytes | Slice:

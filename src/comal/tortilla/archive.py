@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from comal import strictjson
 from comal.errors import ComalError
 from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
@@ -27,7 +26,7 @@ from comal.table.columns import (
     texts_column,
 )
 from comal.tortilla import spec
-from comal.tortilla.items import aliased, is_json, items_of, joined, stored_table
+from comal.tortilla.items import is_json, items_of, joined, stored_table
 from comal.tortilla.wire import Header, Opened, children_plan
 
 T = TypeVar("T")
@@ -50,14 +49,11 @@ class Part:
     size: int
     collection: bytes | None = None
     json_footer: bool = False
-    aliased: tuple[str, ...] = ()
-    """Stored names of columns that are called otherwise here."""
 
     @classmethod
-    def of(cls, source: Source, opened: Opened, aliased: tuple[str, ...] = ()) -> Part:
+    def of(cls, source: Source, opened: Opened) -> Part:
         """The part that `opened` was read from."""
-        header, collection = opened.header, opened.collection
-        return cls(source, header, opened.size, collection, is_json(opened), aliased)
+        return cls(source, opened.header, opened.size, opened.collection, is_json(opened))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +71,6 @@ class Nested:
 
     items: Any
     kept: tuple[Piece, ...] = ()
-    has_collection: bool = False
-    """It is a TACO v1 with a collection of its own."""
-    aliased: tuple[str, ...] = ()
-    """As for `Part`."""
 
     @property
     def nbytes(self) -> int:
@@ -106,15 +98,6 @@ class Home:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(Home, typed=self.typed), (self.parts, self.limits)
-
-    def collection(self) -> dict[str, Any] | None:
-        """The collection of a TACO v1; every part of a set repeats it."""
-        for part in self.parts:
-            if part.collection is not None:
-                return strictjson.loads(
-                    part.collection, f"{part.source.href}: collection", self.limits
-                )
-        return None
 
     def spans(self, table: Any, rows: Ints) -> Spans:
         """Where the bytes of some rows lie."""
@@ -164,11 +147,10 @@ class Home:
         return run(plan, self.parts[part].source.fetch)
 
     def _decoded(self, address: Address, opened: Opened) -> Nested:
-        where, collection = self._name(address), opened.header.collection
+        where = self._name(address)
         stored = stored_table(opened, where, self.limits)
         items = items_of(stored, opened, where, typed=self.typed)
-        has_collection = collection is not None and collection.size > 0
-        nested = Nested(items, opened.kept, has_collection, aliased(stored))
+        nested = Nested(items, opened.kept)
         # Single steps on a dict, no lock: two threads may both do the work, neither does harm.
         if nested.nbytes <= _CACHE // 4:
             if self._held > _CACHE:
@@ -220,8 +202,6 @@ class Leaf:
     """Where the bytes of one item lie."""
 
     source: Source
-    part: int
-    """Position of the file in its set."""
     offset: int
     """Where they start in the file."""
     size: int
@@ -262,16 +242,12 @@ class Level:
     """Row of each row's parent in the level above; the row itself at the top."""
     folders: Mask
     """Which rows have a level below."""
-    aliased: frozenset[str] = frozenset()
-    """As for `Part`, of any of the files."""
-    collections: int = 0
-    """How many of the files are TACO v1 with a collection of their own."""
 
     @classmethod
-    def of(cls, table: Any, parents: Ints | None = None, *more: Any) -> Level:
+    def of(cls, table: Any, parents: Ints | None = None) -> Level:
         """A level of these rows."""
         known = np.arange(table.num_rows) if parents is None else parents
-        return cls(table, known, rows_equal(table[spec.FILE_FORMAT], spec.TORTILLA), *more)
+        return cls(table, known, rows_equal(table[spec.FILE_FORMAT], spec.TORTILLA))
 
     def __len__(self) -> int:
         return len(self.parents)
@@ -316,8 +292,7 @@ def _level_below(above: Level, depth: int, home: Home, columns: Sequence[str] | 
     if spec.PART in above.table.column_names:
         parts = above.table[spec.PART].take(numbers_column(parents))
         table = table.append_column(spec.PART, parts)
-    names = frozenset(name for child in distinct.values() for name in child.aliased)
-    return Level.of(table, parents, names, sum(child.has_collection for child in children))
+    return Level.of(table, parents)
 
 
 def flattened(table: Any, depth: int, home: Home, columns: Sequence[str] | None = None) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from comal import strictjson
 from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.lazy import pc
 from comal.parallel import in_thread
@@ -78,14 +79,18 @@ class TortillaFrame(Frame):
 
     @cached_property
     def collection(self) -> dict[str, Any] | None:
-        """The collection of a TACO v1, None for a Tortilla.
+        """The collection of a TACO v1, which every part of a set repeats; None for a Tortilla.
 
         Raises
         ------
         InvalidMetadataError
             It is no JSON object.
         """
-        return self._home.collection()
+        for part in self._home.parts:
+            if part.collection is not None:
+                where = f"{part.source.href}: collection"
+                return strictjson.loads(part.collection, where, self._home.limits)
+        return None
 
     def to_arrow(self) -> Any:
         """The rows as a `pyarrow.Table`, with ``internal:subfile``."""
@@ -170,7 +175,7 @@ class TortillaFrame(Frame):
         frame, row = self._located(key)
         one = frame._address(row)  # noqa: SLF001 - same class
         source = self._home.sources[one.part]
-        return Leaf(source, one.part, one.offset, one.size, frame._format(row))  # noqa: SLF001
+        return Leaf(source, one.offset, one.size, frame._format(row))  # noqa: SLF001
 
     def flatten(self, columns: Sequence[str] | None = None) -> TortillaFrame:
         """All items at and below these rows that are no nested files, depth first.

@@ -200,12 +200,6 @@ def _typed(columns: Mapping[str, Any], where: str) -> dict[str, Any]:
     return found
 
 
-def aliased(stored: Any) -> tuple[str, ...]:
-    """Columns of a stored footer that get the specification's name for them, such as `rai:ele`."""
-    names = stored.column_names
-    return tuple(name for name in names if spec.ALIASES.get(name, name) not in names)
-
-
 def typed_column(name: str, column: Any, where: str) -> Any:
     """The column as the type that the specification gives it, or as it is, with a warning."""
     wanted = spec.TYPES[name]

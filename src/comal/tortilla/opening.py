@@ -40,7 +40,7 @@ from comal.storage import (
 from comal.tortilla import spec
 from comal.tortilla.archive import Home, Part, together
 from comal.tortilla.frame import TortillaFrame
-from comal.tortilla.items import aliased, items_of, joined, stored_table
+from comal.tortilla.items import items_of, joined, stored_table
 from comal.tortilla.spec import TortillaWarning
 from comal.tortilla.wire import DEFAULT_TAIL, Opened, open_plan
 
@@ -260,7 +260,7 @@ def _frame(
         if len(sound) > 1:
             number = np.full(table.num_rows, len(parts), np.int32)
             table = table.append_column(spec.PART, pa.array(number))
-        parts.append(Part.of(source, opened, aliased(stored) if typed else ()))
+        parts.append(Part.of(source, opened))
         tables.append(table)
         limits.check("table_rows", sum(one.num_rows for one in tables), source.href)
     table = joined(tables, parts[0].source.href)

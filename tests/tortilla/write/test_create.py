@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,22 +140,6 @@ def test_every_kind_of_source(tmp_path: Path, http_server: HttpServer) -> None:
         "rest": data[10:],
     }
     assert read(made).tree() == expected
-
-
-def test_samples_come_one_by_one(tmp_path: Path) -> None:
-    alive: list[int] = []
-
-    def stream() -> Iterator[Sample]:
-        for number in range(10_000):
-            alive.append(number)
-            extra: dict[str, Any] = {"late": 1.5} if number > 9_000 else {}
-            yield Sample(f"s{number}", path=str(number).encode(), number=number, **extra)
-
-    found = read(create(stream(), tmp_path / "a.tortilla"))
-    assert found.items == [str(number).encode() for number in range(10_000)]
-    assert found.column("number") == list(range(10_000))
-    assert found.column("late")[9_000:9_002] == [None, 1.5]
-    assert alive == list(range(10_000))
 
 
 def test_formats_are_told_by_first_bytes(tmp_path: Path) -> None:

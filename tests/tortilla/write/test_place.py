@@ -17,7 +17,6 @@ import rasterio
 from comal.errors import NotThisFormatError
 from comal.tortilla import RAI, STAC, Sample, Slice, TortillaWarning, create
 from tests.raster.rasters import write
-from tests.support import SHARED, needs_shared
 from tests.tortilla.write.oracle import listing, read, read_bytes
 
 PIXELS = np.ones((2, 20, 30), np.uint8)
@@ -173,18 +172,3 @@ def test_classes(tmp_path: Path) -> None:
     assert create([both, without], tmp_path / "2.tortilla").classes == ()
     only = Sample("c", path=plain, stac_data=times)
     assert create(iter([only]), tmp_path / "3.tortilla").classes == ("stac-tortilla",)
-
-
-@needs_shared
-def test_a_real_raster(tmp_path: Path) -> None:
-    path = SHARED / "data" / "landsat7_rgb_utm18.tif"
-    made = create(
-        [Sample("a", path=path, stac_data={"time_start": 5, "time_end": 6})],
-        tmp_path / "a.tortilla",
-    )
-    found = read(made)
-    with rasterio.open(path) as file:
-        assert found.column("stac:geotransform") == [list(file.transform.to_gdal())]
-        assert found.column("stac:raster_shape") == [[file.height, file.width]]
-        assert found.column("stac:crs") == [str(file.crs)]
-    assert made.is_stac
