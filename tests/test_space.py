@@ -191,6 +191,22 @@ def _columns(shape: str) -> pa.Table:
 
 _LIST = pa.list_(pa.float64())
 
+
+def packed(table: pa.Table, path: Path) -> Path:
+    """A TACO of the rows of a table."""
+    taco.create(taco.Taco(taco.Tortilla.from_table(table), **COLLECTION), path)
+    return path
+
+
+def indexed(folder: Path) -> list[Path]:
+    """Two archives with half of the footprints each, and an index of them."""
+    table, half = _columns("stac:tensor_shape"), len(NAMES) // 2
+    tables = {"one": table.slice(0, half), "two": table.slice(half)}
+    parts = [packed(some, folder / f"{name}.tacozip") for name, some in tables.items()]
+    taco.create_tacocat(parts)
+    return parts
+
+
 Find = Callable[[Box], list[str]]
 
 
@@ -198,13 +214,8 @@ Find = Callable[[Box], list[str]]
 def finders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Find]:
     """Each way to ask for the rows in a box."""
     folder = tmp_path_factory.mktemp("space")
-    table = _columns("stac:tensor_shape")
-    parts = [folder / "one.tacozip", folder / "two.tacozip"]
-    half = len(NAMES) // 2
-    for path, some in zip(parts, (table.slice(0, half), table.slice(half)), strict=True):
-        taco.create(taco.Taco(taco.Tortilla.from_table(some), **COLLECTION), path)
-    taco.create(taco.Taco(taco.Tortilla.from_table(table), **COLLECTION), folder / "a.tacozip")
-    taco.create_tacocat(parts)
+    indexed(folder)
+    packed(_columns("stac:tensor_shape"), folder / "a.tacozip")
     tortilla.create(_columns("stac:raster_shape"), folder / "a.tortilla")
     whole, cat = taco.load(folder / "a.tacozip"), taco.load(folder)
     frame = tortilla.open(folder / "a.tortilla")
@@ -232,12 +243,7 @@ def finders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Find]:
 
 def test_an_index_is_filtered_without_its_parts(tmp_path: Path) -> None:
     """It has the rows of all of them, so that no part need be ruled out by its extent."""
-    table = _columns("stac:tensor_shape")
-    parts = [tmp_path / "one.tacozip", tmp_path / "two.tacozip"]
-    half = len(NAMES) // 2
-    for path, some in zip(parts, (table.slice(0, half), table.slice(half)), strict=True):
-        taco.create(taco.Taco(taco.Tortilla.from_table(some), **COLLECTION), path)
-    taco.create_tacocat(parts)
+    parts = indexed(tmp_path)
     whole = [taco.load(tmp_path).filter_bbox(*box).data["id"].to_pylist() for box in BOXES]
     assert len({tuple(found) for found in whole}) > 1
     for path in parts:
@@ -291,9 +297,7 @@ def test_boxes_meet_footprints(way: str, finders: dict[str, Find]) -> None:
 
 def test_items_are_as_rfc_7946_wants_them(tmp_path: Path) -> None:
     """Geometries are split at the antimeridian, and boxes over it have west > east (3.1.9, 5.2)."""
-    table = _columns("stac:tensor_shape")
-    taco.create(taco.Taco(taco.Tortilla.from_table(table), **COLLECTION), tmp_path / "a.tacozip")
-    app = server.app({"a": str(tmp_path / "a.tacozip")})
+    app = server.app({"a": str(packed(_columns("stac:tensor_shape"), tmp_path / "a.tacozip"))})
     for item in ask(app, "/a/items?limit=100").json()["features"]:
         name, truth = item["id"], TRUTHS[item["id"]]
         shape = shapely.from_geojson(json.dumps(item["geometry"]))
@@ -319,18 +323,14 @@ def test_extents_come_from_footprints(name: str, tmp_path: Path) -> None:
     table = _columns("stac:tensor_shape").filter(chosen)
     both = shapely.get_parts([TRUTHS[name], TRUTHS["centre"]])
     wanted = union_box(*shapely.bounds(both).T)
-    taco.create(taco.Taco(taco.Tortilla.from_table(table), **COLLECTION), tmp_path / "a.tacozip")
     assert wanted is not None
-    assert taco.load(tmp_path / "a.tacozip").extent["spatial"] == pytest.approx(
-        list(wanted), abs=0.02
-    )
-    assert taco.check(tmp_path / "a.tacozip").ok
+    path = packed(table, tmp_path / "a.tacozip")
+    assert taco.load(path).extent["spatial"] == pytest.approx(list(wanted), abs=0.02)
+    assert taco.check(path).ok
 
 
 def test_an_answer_says_what_decided(tmp_path: Path) -> None:
-    table = _columns("stac:tensor_shape")
-    path = tmp_path / "a.tacozip"
-    taco.create(taco.Taco(taco.Tortilla.from_table(table), **COLLECTION), path)
+    path = packed(_columns("stac:tensor_shape"), tmp_path / "a.tacozip")
     tortilla.create(_columns("stac:raster_shape"), tmp_path / "a.tortilla")
     dataset, frame = taco.load(path), tortilla.open(tmp_path / "a.tortilla")
     app = server.app({"a": str(path)})
@@ -350,9 +350,8 @@ def test_an_answer_says_what_decided(tmp_path: Path) -> None:
 def test_a_geometry_without_a_crs_is_in_degrees_and_said_to_be(tmp_path: Path) -> None:
     table = _columns("stac:tensor_shape").select(["id", "path", "istac:geometry"])
     table = table.filter(pa.array([name == "triangle" for name in NAMES]))
-    path = tmp_path / "a.tacozip"
     with pytest.warns(taco.TacoWarning, match=r"without istac:crs .* EPSG:4326"):
-        taco.create(taco.Taco(taco.Tortilla.from_table(table), **COLLECTION), path)
+        path = packed(table, tmp_path / "a.tacozip")
     dataset = taco.load(path)
     assert dataset.extent["spatial"] == [30, 0, 40, 10]
     assert taco.check(path).counts == {"taco-crs-missing": 1}
@@ -400,12 +399,9 @@ def test_a_raquet_says_where_its_data_are(name: str, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of a pole that is cut off
         made = comal.raquet.write(source, tmp_path / "a.parquet", block_size=64)
-    west, south, east, north = union_box(*shapely.bounds(shapely.get_parts(TRUTHS[name])).T) or (
-        0,
-        0,
-        0,
-        0,
-    )
+    truth = union_box(*shapely.bounds(shapely.get_parts(TRUTHS[name])).T)
+    assert truth is not None
+    west, south, east, north = truth
     wanted = (west, south, east, min(north, 85.0511287798066))
     with comal.raquet.open(tmp_path / "a.parquet") as file:
         assert file.bounds == pytest.approx(wanted, abs=0.05)
