@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import rasterio
 
 from comal import grid, raquet
 from tests.raquet.build import cell
@@ -190,26 +189,3 @@ def test_files_of_all_writers(tmp_path: Path) -> None:
                     one = before.tile(z, x, y, time=time)
                     other = after.tile(z, x, y, time=time)
                     np.testing.assert_array_equal(one, other)
-
-
-@needs_shared
-def test_scrambled_bytes_of_the_reference(tmp_path: Path) -> None:
-    scrambled = FIXTURES / "raquet-io" / "v0.9.0" / "s_ms_il_gzip.parquet"
-    path = raquet.repair(scrambled, tmp_path / "x.parquet", byte_interleaved=True)
-    assert "raquet-byte-interleaved" not in raquet.check(path).counts
-    with rasterio.open(FIXTURES / "src" / "s_ms_u16_4band_3857.tif") as source:
-        expected = source.read()
-        with raquet.open(path) as file:
-            x, y = (source.bounds.left, source.bounds.top)
-            west, north = file.metadata.bounds[0], file.metadata.bounds[3]
-            size = 20037508.342789244 * 2 / 2**10 / 256
-            found = file.read()
-            column = round((x - west / 360 * 20037508.342789244 * 2) / size)
-            from pyproj import Transformer
-
-            top = Transformer.from_crs(4326, 3857, always_xy=True).transform(west, north)[1]
-            row = round((top - y) / size)
-            data = np.asarray(getattr(found, "data", found))
-            height, width = expected.shape[1:]
-            part = data[:, row : row + height, column : column + width]
-            assert (part == expected).all()

@@ -119,27 +119,6 @@ def test_copied(tmp_path: Path, name: str) -> None:
     np.testing.assert_array_equal(np.sort(clipped(path, area)), np.sort(values))
 
 
-def test_across_the_antimeridian(tmp_path: Path) -> None:
-    path = _converted(tmp_path, "dateline_uint16_utm60")
-    with (
-        comal.raquet.open(path) as raster,
-        rasterio.open(DATA / "dateline_uint16_utm60.tif") as own,
-    ):
-        assert raster.metadata.max_zoom == 10
-        pixels = own.read(1)
-        rng = np.random.default_rng(0)
-        rows, columns = rng.integers(5, own.height - 5, 200), rng.integers(5, own.width - 5, 200)
-        x, y = own.transform.c + (columns + 0.5) * own.transform.a, None
-        y = own.transform.f + (rows + 0.5) * own.transform.e
-        lon, lat = Transformer.from_crs(own.crs, "EPSG:4326", always_xy=True).transform(x, y)
-        assert (np.abs(lon) <= 180).all()
-        assert (lon > 0).any()
-        assert (lon < 0).any()
-        found = raster.points(lon, lat)[0]
-        near = np.stack([pixels[rows + i, columns + j] for i in (-1, 0, 1) for j in (-1, 0, 1)])
-        assert (near == found).any(axis=0).mean() > 0.99
-
-
 def test_the_world_mask_at_a_coarse_zoom(tmp_path: Path) -> None:
     path, source = tmp_path / "a.parquet", DATA / "world_mask_36000x18000.tif"
     with pytest.warns(UserWarning, match="cut at"):

@@ -15,7 +15,7 @@ import pytest
 
 import comal.raquet
 from comal.raquet.writing import job
-from tests.raquet.writing.sources import assembled, misplaced, noise, utm, warped
+from tests.raquet.writing.sources import assembled, misplaced, noise, on_grid, utm, warped
 
 
 @pytest.mark.parametrize(("dtype", "nodata"), [("uint8", None), ("int16", -5), ("float32", np.nan)])
@@ -162,25 +162,18 @@ def test_rgba_is_weighted_by_alpha(tmp_path: Path) -> None:
 
 
 def test_a_mosaic_takes_the_first_raster_that_has_a_pixel(tmp_path: Path) -> None:
-    first = np.full((100, 100), 1, np.uint8)
-    first[:, 60:] = 0
-    left = utm(tmp_path / "a.tif", first, nodata=0)
-    second = tmp_path / "b.tif"
-    from tests.raster.rasters import write as write_tiff
-
-    write_tiff(
-        second,
-        np.full((100, 100), 2, np.uint8),
-        crs="EPSG:32632",
-        affine=(601_500, 30, 0, 5_300_000, 0, -30),
-        nodata=0,
-    )
+    pixels = noise((2, 40, 60), "uint8")
+    pixels[:, 5:20, 30:50] = 0
+    sources = [
+        on_grid(tmp_path / f"{n}.tif", band, nodata=0, column=32 * 500 + 20 * n, row=32 * 300)
+        for n, band in enumerate(pixels)
+    ]
     path = tmp_path / "m.parquet"
-    comal.raquet.write([left, second], path, block_size=64)
-    whole, _, _ = assembled(path)
-    counts = np.bincount(whole.ravel(), minlength=3)
-    pixel = counts[1] / 6000
-    assert counts[2] / pixel == pytest.approx(15_000 - 6000 - 0.0 - 1000 + 1000, rel=0.02)
+    comal.raquet.write(sources, path, block_size=32, zoom=10)
+    first, second = np.zeros((2, 40, 80), "uint8")
+    first[:, :60], second[:, 20:] = pixels
+    wanted = np.where(first > 0, first, second)
     with comal.raquet.open(path) as raster:
+        np.testing.assert_array_equal(raster.read().data[0][:40, :80], wanted)
         assert raster.bands[0].statistics is not None
-        assert raster.bands[0].statistics.count == counts[1] + counts[2]
+        assert raster.bands[0].statistics.count == np.count_nonzero(wanted)
