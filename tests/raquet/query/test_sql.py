@@ -309,37 +309,30 @@ def test_where_there_is_nothing_there_is_no_value(opened: raquet.RaquetConnectio
         assert [call for n, call in enumerate(NOTHING) if row[f"c{n}"] is not None] == []
 
 
-FAULTS: dict[str, tuple[type[Exception], str]] = {
-    f"ST_RasterValue(block, land, '{WHOLE}', metadata)": (InvalidInputError, "no point"),
-    "ST_RasterValue(block, land, 'POINT(', metadata)": (InvalidInputError, "no geometry"),
-    "ST_RasterValue(block, land, 'POINT(1 1)', metadata, 'x')": (InvalidInputError, "such band"),
-    "ST_RasterValue(7, land, ST_Point(1, 1), metadata)": (InvalidInputError, "no QUADBIN cell"),
-    "ST_RasterSummaryStats(b, metadata)": (InvalidInputError, "not clear which band"),
-    "ST_RasterSummaryStats(land, metadata, alpha := 5)": (InvalidInputError, "alpha is no blob"),
-    "ST_RasterSummaryStats(land, metadata, 'five')": (InvalidInputError, "nodata is no number"),
-    "ST_RegionStats(land, block, 'POLYGON((0 0,1 1,1 0,0 1,0 0))', metadata)": (
-        InvalidInputError,
-        "no valid",
-    ),
-    f"ST_RegionStats(land, block, '{WHOLE}', metadata, NULL, 'best')": (
-        InvalidInputError,
-        "resolution",
-    ),
-    "ST_BandMath(land, land, 'power', metadata)": (InvalidInputError, "operation"),
-    "raquet_pixel(land, metadata, 16, 0)": (InvalidInputError, "no such pixel"),
-    "raquet_pixel(land, metadata, 2, 3, 3)": (InvalidInputError, "no such band"),
-    "quadbin_from_tile(8, 0, 3)": (InvalidInputError, "no such tile"),
-    "quadbin_to_tile(17)": (InvalidInputError, "no QUADBIN cell"),
-    "QUADBIN_POLYFILL('POINT(1 1)', 3, 'most')": (InvalidInputError, "mode"),
-    "(SELECT block FROM read_raquet_at('other', 1.0, 1.0))": (QueryError, "other_pyramid does"),
-    "nothing": (QueryError, "nothing"),
+FAULTS = {
+    f"ST_RasterValue(block, land, '{WHOLE}', metadata)": "no point",
+    "ST_RasterValue(block, land, 'POINT(', metadata)": "no geometry",
+    "ST_RasterValue(block, land, 'POINT(1 1)', metadata, 'x')": "no such band",
+    "ST_RasterValue(7, land, ST_Point(1, 1), metadata)": "no QUADBIN cell",
+    "ST_RasterSummaryStats(b, metadata)": "not clear which band",
+    "ST_RasterSummaryStats(land, metadata, alpha := 5)": "alpha is no blob",
+    "ST_RasterSummaryStats(land, metadata, 'five')": "nodata is no number",
+    "ST_RegionStats(land, block, 'POLYGON((0 0,1 1,1 0,0 1,0 0))', metadata)": "no valid",
+    f"ST_RegionStats(land, block, '{WHOLE}', metadata, NULL, 'best')": "no such resolution",
+    "ST_BandMath(land, land, 'power', metadata)": "no such operation",
+    "raquet_pixel(land, metadata, 16, 0)": "no such pixel",
+    "raquet_pixel(land, metadata, 2, 3, 3)": "no such band",
+    "quadbin_from_tile(8, 0, 3)": "no such tile",
+    "quadbin_to_tile(17)": "no QUADBIN cell",
+    "QUADBIN_POLYFILL('POINT(1 1)', 3, 'most')": "mode",
+    "(SELECT block FROM read_raquet_at('other', 1.0, 1.0))": "other_pyramid does not exist",
+    "nothing": "nothing",
 }
 
 
 @pytest.mark.parametrize("call", FAULTS)
 def test_what_cannot_be_says_so(opened: raquet.RaquetConnection, call: str) -> None:
-    error, match = FAULTS[call]
-    with pytest.raises(error, match=match):
+    with pytest.raises((InvalidInputError, QueryError), match=FAULTS[call]):
         opened.sql(f"SELECT {call} FROM (SELECT *, height AS b FROM raster)")
 
 

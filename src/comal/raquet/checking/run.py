@@ -40,7 +40,9 @@ from comal.raster.areastatistics import Moments, of_tile
 from comal.storage import Source, StorageConfig, open_source, several
 from comal.table import footer_plan
 
+Bools = npt.NDArray[np.bool_]
 Location = str | os.PathLike[str]
+Pixels = npt.NDArray[Any]
 
 _MAGIC = b"PAR1"
 
@@ -228,9 +230,6 @@ def read_footer(source: Source, findings: Findings, limits: Limits) -> Any:
 
 # -- tiles -----------------------------------------------------------------------------------------
 
-Pixels = npt.NDArray[Any]
-Bools = npt.NDArray[np.bool_]
-
 REPAIRED_BY = "repaired_by"
 """Key of ``processing`` that says that interleaved bytes were put in their place."""
 _WORKERS = 2
@@ -297,7 +296,7 @@ class TileCheck:
     """Columns of pixels that are there."""
     findings: Findings
     one_of: int
-    """1 for every tile; 0 for none, so that only NULLs are looked at."""
+    """1 for every tile, 20 for one of twenty."""
     checks: Sequence[BandCheck] = ()
     """Statistics that are recomputed meanwhile."""
     ranges: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -329,7 +328,7 @@ class TileCheck:
             null &= ~there
             told = f"band {shown(name)} is not NULL"
             self.subject.report(self.findings, "raquet-metadata-pixels", rows[there & ~tiles], told)
-            chosen = there & tiles & (rows % max(self.one_of, 1) == 0)
+            chosen = there & tiles & (rows % self.one_of == 0)
             for at, found in self._decoded(rows, column, np.flatnonzero(chosen), name, pool):
                 values = {key: values[at] for key, values in stated.items()}
                 self._tile(int(rows[at]), name, found, values)
@@ -361,7 +360,7 @@ class TileCheck:
             place = self.subject.place(int(rows[at]))
             return decoded_blob(column[at].as_py(), name, self.metadata, place, self.subject.limits)
 
-        for start in range(0, len(chosen) if self.one_of else 0, _AT_ONCE):
+        for start in range(0, len(chosen), _AT_ONCE):
             some = chosen[start : start + _AT_ONCE].tolist()
             yield from zip(some, pool.map(look, some), strict=True)
 

@@ -37,6 +37,7 @@ from comal.table import ParquetTable
 from comal.table.footer import BROKEN
 from comal.table.scan import Batches, columns_of
 
+Ints = npt.NDArray[np.int64]
 Location = str | os.PathLike[str]
 
 RASTER = "raster"
@@ -409,8 +410,6 @@ def _zoom_of(stores: Mapping[str, TileStore]) -> Function:
 
 
 # -- scans -----------------------------------------------------------------------------------------
-
-Ints = npt.NDArray[np.int64]
 
 _BYTES = 16 * MIB
 """Stored bytes that are read at a time."""
