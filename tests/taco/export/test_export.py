@@ -209,11 +209,6 @@ def test_one_id_in_two_sources_is_told(tmp_path: Path) -> None:
     assert "b.tacozip" in str(caught.value)
 
 
-def test_a_dataset_stands_twice_in_a_concatenation(tmp_path: Path, plain: Any) -> None:
-    with pytest.raises(InvalidInputError, match="twice in the view"):
-        export(concat([plain, plain]), tmp_path / "out.tacozip")
-
-
 def test_columns_of_deeper_levels_follow_the_mode(tmp_path: Path) -> None:
     def more(level: int, table: Any) -> Any:
         return table.append_column("extra", pa.array(["x"] * len(table)))

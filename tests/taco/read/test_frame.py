@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from comal.errors import InvalidInputError
 from comal.taco.reading.dataset import TacoDataset, load
 from tests.attacks.build import FLAT, Recipe, replaced
 from tests.taco.read.scenes import scenes, write
@@ -16,13 +15,6 @@ from tests.taco.read.scenes import scenes, write
 @pytest.fixture(scope="module")
 def nested(tmp_path_factory: pytest.TempPathFactory) -> TacoDataset:
     return load(write(tmp_path_factory.mktemp("n"), Recipe(tree=scenes("s2", "s10", "s1"))))
-
-
-def test_keys(nested: TacoDataset) -> None:
-    assert nested.read("s1/label.txt") == nested.data["s1/label.txt"]
-    assert nested.data.leaf("s1/label.txt").path == "s1/label.txt"
-    with pytest.raises(InvalidInputError, match="FOLDER"):
-        nested.data.read_bytes("s10/imagery")
 
 
 def test_html_is_escaped(tmp_path: Path) -> None:

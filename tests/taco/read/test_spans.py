@@ -50,12 +50,6 @@ def test_swapped_spans_are_mended_with_one_warning(tmp_path: Path) -> None:
     assert {p: payload(path, vsi) for p, vsi in frame.walk()} == expected(TREE)
 
 
-def test_sound_archives_are_not_warned_about(tmp_path: Path) -> None:
-    dataset = load(write(tmp_path, Recipe(tree=TREE)))
-    assert read_all(dataset.data) == expected(TREE)
-    assert dataset.home.containers[0].levels[2].spans is None
-
-
 def test_swapped_spans_over_http_cost_no_request_more(http_server: HttpServer) -> None:
     dataset = load(http_server.put("x.tacozip", Recipe(tree=TREE, table=swapped).build()))
     frame = dataset.data
@@ -173,13 +167,6 @@ def test_files_over_leaves(tmp_path: Path) -> None:
     archive = load(path).data
     with pytest.raises(InvalidInputError, match="FOLDER"):
         archive.open("s1/imagery")
-
-
-def test_compressed_entries_are_no_samples(tmp_path: Path) -> None:
-    recipe = Recipe(tree=FLAT, entry=lambda n: {"method": 8} if n == "DATA/img_0.bin" else {})
-    frame = load(write(tmp_path, recipe)).data
-    with pytest.raises(InvalidMetadataError):
-        frame.read_bytes("img_0.bin")
 
 
 # -- folders ---------------------------------------------------------------------------------------

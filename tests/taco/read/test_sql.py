@@ -15,8 +15,6 @@ from comal.storage import CountingSource, open_source
 from comal.taco.reading.dataset import TacoDataset, load
 from tests.attacks.build import FLAT, Recipe
 from tests.taco.read.scenes import (
-    DAY,
-    START,
     expected,
     located,
     read_all,
@@ -142,23 +140,6 @@ def test_flatten_follows_the_view(dataset: TacoDataset) -> None:
         some.flatten(3)
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "COPY data TO 'stolen.csv'",
-        "SELECT 1; DROP VIEW data",
-        "SELECT * FROM data) UNION (SELECT * FROM data",
-        "SELECT * FROM data /*",
-        "SELECT 1\0",
-        "",
-        "DELETE FROM data",
-    ],
-)
-def test_what_is_no_single_select_is_refused_at_once(query: str, dataset: TacoDataset) -> None:
-    with pytest.raises(QueryError):
-        dataset.sql(query)
-
-
 def test_errors_show_the_query_of_the_caller(dataset: TacoDataset) -> None:
     with pytest.raises(QueryError) as caught:
         _ = dataset.sql("SELECT bogus FROM data").data
@@ -259,8 +240,3 @@ def test_a_broken_page_is_no_fault_of_the_query(tmp_path: Path) -> None:
     dataset = load(write(tmp_path, Recipe(tree=FLAT, level_bytes=break_page)))
     with pytest.raises(InvalidMetadataError):
         _ = dataset.data
-
-
-def test_times_are_compared_where_they_are_stored(dataset: TacoDataset) -> None:
-    end = START + 2 * DAY
-    assert ids(dataset.filter_datetime((START, end))) == ["s2", "s10"]

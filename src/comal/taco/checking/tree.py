@@ -20,6 +20,7 @@ from comal.table.columns import one_array
 from comal.taco import spec
 from comal.taco.checking.subject import Subject
 from comal.taco.model.levels import Difference, Tree, child_counts, is_padding
+from comal.taco.reading.level import count_within, in_order, parents_by_path, rows_of
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -213,9 +214,6 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other))  # noqa: PLR0124 - NaN
 
 
-_LARGE = 1 << 40
-
-
 def link(levels: Sequence[Rows], findings: Findings, *, complete: bool = True) -> None:
     """Find the parent and the path of every row, and check all that is said about them.
 
@@ -239,21 +237,14 @@ def link(levels: Sequence[Rows], findings: Findings, *, complete: bool = True) -
             rows.report(findings, "taco-folder-empty", empty, "no row names it as its parent")
 
 
-def within_source(rows: Rows) -> Int64s:
+def _within_source(rows: Rows) -> Int64s:
     """Row numbers, counted within each ZIP of an index."""
-    if rows.source is None:
-        return np.arange(len(rows))
-    order = np.argsort(rows.source, kind="stable")
-    ordered = rows.source[order]
-    starts = np.searchsorted(ordered, ordered, side="left")
-    result = np.empty(len(rows), np.int64)
-    result[order] = np.arange(len(rows)) - starts
-    return result
+    return np.arange(len(rows)) if rows.source is None else count_within(rows.source)
 
 
 def _check_numbers(rows: Rows, findings: Findings) -> None:
     """Ids are numbers of rows, and at level 0 so are those of the parents (6.2)."""
-    right, current, parent = within_source(rows), rows.current, rows.parent
+    right, current, parent = _within_source(rows), rows.current, rows.parent
     if current is not None:
         rows.report(
             findings,
@@ -270,10 +261,6 @@ def _check_numbers(rows: Rows, findings: Findings) -> None:
         )
 
 
-def _keys(source: Int64s | None, number: Int64s) -> Int64s:
-    return number if source is None else source * _LARGE + np.clip(number, -1, _LARGE - 1)
-
-
 def _parents_by_id(rows: Rows, above: Rows) -> Int64s | None:
     """Rows of the level above by ``internal:parent_id``, which counts within its own ZIP."""
     if rows.parent is None:
@@ -281,26 +268,15 @@ def _parents_by_id(rows: Rows, above: Rows) -> Int64s | None:
     if above.source is None or rows.source is None:
         inside = (rows.parent >= 0) & (rows.parent < len(above))
         return np.where(inside, rows.parent, -1)
-    keys = _keys(above.source, within_source(above))
-    order = np.argsort(keys, kind="stable")
-    wanted = _keys(rows.source, rows.parent)
-    at = np.minimum(np.searchsorted(keys[order], wanted), max(0, len(keys) - 1))
-    if not len(keys):
-        return np.full(len(rows), -1, np.int64)
-    return np.where(keys[order][at] == wanted, order[at], -1)
+    index = in_order(count_within(above.source), above.source)
+    return rows_of(rows.parent, rows.source, *index)
 
 
 def _parents_by_path(rows: Rows, above: Rows) -> Int64s | None:
     """Rows of the level above by ``internal:relative_path``."""
     if rows.stored_paths is None:
         return None
-    wanted = pc.replace_substring_regex(rows.stored_paths, r"/[^/]*$", "")
-    known = above.paths
-    if rows.source is not None and above.source is not None:
-        own = pa.array(rows.source.astype(str)), pa.array(above.source.astype(str))
-        wanted = pc.binary_join_element_wise(own[0], wanted, "/")
-        known = pc.binary_join_element_wise(own[1], known, "/")
-    return integers(pc.fill_null(pc.index_in(wanted, value_set=known), -1))
+    return parents_by_path(rows.stored_paths, rows.source, above.paths, above.source)
 
 
 def _find_parents(rows: Rows, above: Rows, findings: Findings) -> None:

@@ -182,7 +182,7 @@ class Level:
         None when ids are the row numbers, as they are in every sound ZIP and folder.
         """
         if not self.has_ids:
-            return None if self.codes is None else _count_within(self.codes)
+            return None if self.codes is None else count_within(self.codes)
         column = self.column(spec.CURRENT_ID)
         if column.null_count:
             raise self.broken(f"{spec.CURRENT_ID} is null", _first_null(column))
@@ -201,11 +201,7 @@ class Level:
         ids, codes = self.ids, self.codes
         if ids is None and codes is None:
             return None
-        keys = np.arange(self.num_rows, dtype=np.int64) if ids is None else ids
-        if codes is not None:
-            keys = (codes << _CODE_SHIFT) | keys
-        order = np.argsort(keys, kind="stable").astype(np.int64)
-        keys = keys[order]
+        keys, order = in_order(np.arange(self.num_rows) if ids is None else ids, codes)
         twice = np.flatnonzero(keys[1:] == keys[:-1])
         if len(twice):
             raise self.broken(f"{spec.CURRENT_ID} stands twice", int(order[twice[0] + 1]))
@@ -216,16 +212,7 @@ class Level:
         index = self._index
         if index is None:
             return np.where((ids >= 0) & (ids < self.num_rows), ids, -1)
-        ordered, order = index
-        if not len(ordered):
-            return np.full(len(ids), -1, np.int64)
-        possible = (ids >= 0) & (ids < _MOST_IDS)
-        keys = np.where(possible, ids, 0)
-        if codes is not None:
-            keys |= codes << _CODE_SHIFT
-            possible &= codes >= 0
-        place = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
-        return np.where(possible & (ordered[place] == keys), order[place], -1)
+        return rows_of(ids, codes, *index)
 
     def find(self, ids: Int64s, source_file: str | None) -> Int64s:
         """The rows with these ids (of one ZIP of an index); -1 for no such row."""
@@ -289,18 +276,12 @@ class Level:
         if spec.RELATIVE_PATH not in self.stored:
             assert found is not None, "a level without both columns is refused when it is opened"
             return self._no_orphan(found)
-        wanted = pc.replace_substring_regex(self.paths(), r"/[^/]*$", "")
-        above = self.above.paths()
+        paths, above = self.paths(), self.above.paths()
         if found is not None and not (found < 0).any():
-            same = pc.equal(above.take(pa.array(found)), wanted)
+            same = pc.equal(above.take(pa.array(found)), _parent_paths(paths))
             if pc.all(same, min_count=0).as_py():
                 return found
-        codes, codes_above = self.codes, self.above.codes
-        if codes is not None and codes_above is not None:
-            wanted = pc.binary_join_element_wise(pa.array(codes.astype(str)), wanted, "/")
-            above = pc.binary_join_element_wise(pa.array(codes_above.astype(str)), above, "/")
-        by_path = pc.fill_null(pc.index_in(wanted, value_set=above), -1)
-        repaired = self._no_orphan(np.asarray(by_path, np.int64))
+        repaired = self._no_orphan(parents_by_path(paths, self.codes, above, self.above.codes))
         if found is not None:
             warn(
                 f"{self.where}: {spec.PARENT_ID} contradicts {spec.RELATIVE_PATH}; the paths are"
@@ -527,7 +508,45 @@ class Level:
         return True
 
 
-def _count_within(codes: Int64s) -> Int64s:
+def in_order(ids: Int64s, codes: Int64s | None) -> tuple[Int64s, Int64s]:
+    """Keys of rows in order, and the row of each; the number of a ZIP is their upper half."""
+    keys = ids if codes is None else (codes << _CODE_SHIFT) | ids
+    order = np.argsort(keys, kind="stable").astype(np.int64)
+    return keys[order], order
+
+
+def rows_of(ids: Int64s, codes: Any, ordered: Int64s, order: Int64s) -> Int64s:
+    """The rows with these ids, of the ZIPs of these numbers, by `in_order`; -1 for no such row."""
+    if not len(ordered):
+        return np.full(len(ids), -1, np.int64)
+    possible = (ids >= 0) & (ids < _MOST_IDS)
+    keys = np.where(possible, ids, 0)
+    if codes is not None:
+        keys |= codes << _CODE_SHIFT
+        possible &= codes >= 0
+    place = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
+    return np.where(possible & (ordered[place] == keys), order[place], -1)
+
+
+def parents_by_path(
+    paths: Any, codes: Int64s | None, above: Any, codes_above: Int64s | None
+) -> Int64s:
+    """The rows of the level above, with paths `above`, that paths lie below; -1 for no such row.
+
+    In an index both have the numbers of their ZIPs.
+    """
+    wanted = _parent_paths(paths)
+    if codes is not None and codes_above is not None:
+        wanted = pc.binary_join_element_wise(pa.array(codes.astype(str)), wanted, "/")
+        above = pc.binary_join_element_wise(pa.array(codes_above.astype(str)), above, "/")
+    return np.asarray(pc.fill_null(pc.index_in(wanted, value_set=above), -1), np.int64)
+
+
+def _parent_paths(paths: Any) -> Any:
+    return pc.replace_substring_regex(paths, r"/[^/]*$", "")
+
+
+def count_within(codes: Int64s) -> Int64s:
     """0, 1, 2, ... within each code, in row order."""
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
