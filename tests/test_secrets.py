@@ -369,7 +369,7 @@ def test_errors_of_others(
     except OSError:
         record = logging.LogRecord("x", 40, "x", 1, "failed", None, sys.exc_info())
     check(JsonFormatter().format(record))
-    check(AccessRecord("GET", "/", failure=secret("https://h/a")).line())
+    check(str(AccessRecord("GET", "/", failure=secret("https://h/a")).document()))
 
 
 @pytest.mark.parametrize("address", [f"https://{USER}h/a.parquet", f"https://h/a.parquet{QUERY}"])

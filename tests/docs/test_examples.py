@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from comal.cli import COMMANDS, raquet, root, taco, tapalcatl, tortilla
 from comal.cli.app import EXIT_CODES
 from comal.server import process
+from comal.server.settings import ProcessSettings
 from tests.docs.examples import blocks, run_python
 from tests.servers.http import HttpServer
 from tests.support import REPOSITORY
@@ -35,7 +36,7 @@ MADE = {
 
 
 def test_readme(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    served: list[process.ProcessSettings] = []
+    served: list[ProcessSettings] = []
     monkeypatch.setattr(process, "run", served.append)
     run_python(README)
     assert (workplace / "scenes.tacozip").is_file()
@@ -70,7 +71,7 @@ def test_python(name: str, workplace: Path) -> None:
 @pytest.mark.usefixtures("workplace")
 def test_examples_of_serving_name_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every option and the configuration in docs/serve.md are known to the command."""
-    served: list[process.ProcessSettings] = []
+    served: list[ProcessSettings] = []
     monkeypatch.setattr(process, "run", served.append)
     document = REPOSITORY / "docs" / "serve.md"
     (config,) = blocks(document, "json")

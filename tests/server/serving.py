@@ -20,10 +20,11 @@ from tests.support import REPOSITORY
 _PROGRAM = """
 import json, sys
 from comal.server import RequestLimits, Settings, process
+from comal.server.settings import ProcessSettings
 given = json.loads(sys.argv[1])
 options = given.pop("options")
 options["limits"] = RequestLimits(**options.get("limits", {}))
-process.run(process.ProcessSettings(settings=Settings(**options), **given))
+process.run(ProcessSettings(settings=Settings(**options), **given))
 """
 
 

@@ -18,6 +18,7 @@ import pytest
 from comal import tortilla
 from comal.errors import ConflictError
 from comal.server import process
+from comal.server.settings import ProcessSettings
 from tests.server.conftest import BIG
 from tests.server.making import PNG, tileset
 from tests.server.serving import free_port, get, raw, serving, wait_for
@@ -139,7 +140,7 @@ def test_addresses_that_cannot_be_listened_on() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(ConflictError):
-            process.run(process.ProcessSettings(sources={"a": "b"}, port=taken.getsockname()[1]))
+            process.run(ProcessSettings(sources={"a": "b"}, port=taken.getsockname()[1]))
 
 
 def test_modules_that_the_command_line_hides(monkeypatch: pytest.MonkeyPatch) -> None:

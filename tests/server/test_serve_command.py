@@ -16,8 +16,7 @@ from comal.cli.serve import command
 from comal.errors import ComalError, MissingExtraError, ObjectNotFoundError
 from comal.server import process
 from comal.server.application import Application
-from comal.server.process import ProcessSettings
-from comal.server.settings import Settings
+from comal.server.settings import ProcessSettings, Settings
 from tests.server.asking import ask
 from tests.server.making import PNG, entry
 

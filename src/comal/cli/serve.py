@@ -116,6 +116,7 @@ def command(
 ) -> None:
     """Serve until told to stop."""
     from comal.server import mounts, process  # noqa: PLC0415 - brings the formats
+    from comal.server.settings import ProcessSettings  # noqa: PLC0415 - as above
 
     process.check_installed()
     if given.pop("server") is not None:
@@ -129,7 +130,7 @@ def command(
     own["max_memory"] = given.pop("max_memory")
     if given["public_url"] is None and own["host"] not in _EVERYWHERE:
         given["public_url"] = _address(own["host"], own["port"])
-    settings = process.ProcessSettings(sources=places, settings=_settings(given), **own)
+    settings = ProcessSettings(sources=places, settings=_settings(given), **own)
     _announce(settings, style)
     process.run(settings)
 

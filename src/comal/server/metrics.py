@@ -203,9 +203,9 @@ class AccessRecord:
     failure: str | None = None
     """What happened, for the operator alone."""
 
-    def line(self) -> str:
-        """One line of JSON, ASCII only."""
-        document = {
+    def document(self) -> dict[str, object]:
+        """What the log says of it."""
+        document: dict[str, object] = {
             "id": self.id,
             "method": self.method[:16],
             "path": self.path[:_LONGEST],
@@ -217,14 +217,15 @@ class AccessRecord:
         }
         if self.failure is not None:
             document["failure"] = without_secrets(self.failure)[:1000]
-        return json.dumps(document)
+        return document
 
 
 def log_access(record: AccessRecord, which: str) -> None:
     """Log a request: ``all``, ``errors`` from status 500 on, or ``none``."""
     if which == "all" or (which == "errors" and record.status >= 500):
         level = logging.ERROR if record.status >= 500 else logging.INFO
-        LOGGER.log(level, "%s", record.line())
+        document = record.document()
+        LOGGER.log(level, "%s", json.dumps(document), extra={"of": document})
 
 
 def log_bug(error: Exception, record: AccessRecord) -> None:
@@ -241,12 +242,11 @@ class JsonFormatter(logging.Formatter):
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
         }
-        message = record.getMessage()
-        if record.name == LOGGER.name and message.startswith("{"):
-            document |= json.loads(message)
-        else:
-            document["logger"] = record.name
-            document["message"] = without_secrets(message)
+        of_request = getattr(record, "of", None)
+        if of_request is None:
+            message = without_secrets(record.getMessage())
+            of_request = {"logger": record.name, "message": message}
+        document |= of_request
         if record.exc_info:
             document["traceback"] = without_secrets(self.formatException(record.exc_info))
         return json.dumps(document)

@@ -12,9 +12,7 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +21,7 @@ from typing import Any
 from comal.errors import ConflictError, MissingExtraError
 from comal.server.application import Application
 from comal.server.metrics import JsonFormatter, WorkerCounts
-from comal.server.settings import Settings
+from comal.server.settings import ProcessSettings
 
 _SKIPPED = "VRT,GTI,WMS,WMTS,WCS,HTTP,STACIT,STACTA,DAAS,EEDAI,PLMosaic,NGW,OGCAPI,DERIVED"
 """Drivers of GDAL that follow references to other files and hosts: no worker has them."""
@@ -31,23 +29,6 @@ _FILES = 65_536
 """Files and connections that are asked for."""
 _SPARE = 512
 """MiB of address space that stacks and buffers of threads take and do not fill."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessSettings:
-    """What a server process does."""
-
-    sources: Mapping[str, Any] = field(repr=False)
-    """What `comal.server.app` takes, by name."""
-    settings: Settings = field(default_factory=Settings)
-    host: str = "127.0.0.1"
-    port: int = 8000
-    workers: int = 1
-    idle_seconds: float = 5.0
-    """How long a client may take to send its headers, and a connection may lie idle."""
-    max_memory: int | None = None
-    """MiB above which a worker is replaced, once it has finished what it does; at twice that, work
-    that wants more is refused. None is never. Linux only."""
 
 
 def worker_application(settings: ProcessSettings, board: str) -> Application:
@@ -98,17 +79,9 @@ def run(settings: ProcessSettings) -> None:
         # What workers are told goes through a pipe: addresses may hold secrets, which everybody
         # could read in an environment.
         make = partial(worker_application, settings, board)
-        limits = settings.settings.limits
-        config = uvicornserver.configured(
-            make,
-            host=settings.host,
-            port=settings.port,
-            workers=settings.workers,
-            idle_seconds=settings.idle_seconds,
-            head_bytes=limits.url_bytes + limits.header_bytes + 8192,
-        )
+        config = uvicornserver.configured(make, settings)
         listening = config.bind_socket()
-        drop_stalled_clients(listening, limits.stalled)
+        drop_stalled_clients(listening, settings.settings.limits.stalled)
         uvicornserver.Supervisor(config, [listening], settings.max_memory).run()
 
 

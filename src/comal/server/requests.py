@@ -83,7 +83,7 @@ class Request:
         return f"{self.public}/{path}" + ("?" + text if text else "")
 
 
-class Query(Mapping[str, str]):
+class Query:
     """Parameters of a query; of a repeated one the last counts, `all` gives each."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
@@ -131,15 +131,6 @@ class Query(Mapping[str, str]):
         if value.lower() in {"true", "1", "false", "0"}:
             return value.lower() in {"true", "1"}
         raise bad_request(f"{name} is true or false")
-
-    def __getitem__(self, name: str) -> str:
-        return self._last[name]
-
-    def __iter__(self) -> Any:
-        return iter(self._last)
-
-    def __len__(self) -> int:
-        return len(self._last)
 
 
 def split_root(scope: Mapping[str, Any], prefix: str) -> tuple[str, bytes] | None:

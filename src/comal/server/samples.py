@@ -221,7 +221,7 @@ class SamplesSource(ServedSource):
 
     async def _items(self, request: Request, rest: Sequence[str]) -> Response:
         path = "/".join(rest)
-        unknown = set(request.query) - set(SELECTING)
+        unknown = {name for name, _ in request.query.pairs} - set(SELECTING)
         if unknown:  # OGC API Features 1, 7.5: what is not in the API's document is refused
             raise InvalidInputError("there is no such parameter", found=shown(min(unknown)))
         if path:

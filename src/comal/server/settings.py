@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from comal.errors import InvalidInputError
 from comal.limits import KIB, MIB
@@ -73,6 +74,23 @@ class Settings:
         _check(right and prefix.isascii(), "prefix", prefix, "'' or '/name', without a final slash")
         for value in (self.cache_control, self.public_url, *self.cors):
             _check(_is_header(value), "header value", value, "printable ASCII")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings:
+    """What a server process does."""
+
+    sources: Mapping[str, Any] = field(repr=False)
+    """What `comal.server.app` takes, by name."""
+    settings: Settings = field(default_factory=Settings)
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    idle_seconds: float = 5.0
+    """How long a client may take to send its headers, and a connection may lie idle."""
+    max_memory: int | None = None
+    """MiB above which a worker is replaced, once it has finished what it does; at twice that, work
+    that wants more is refused. None is never. Linux only."""
 
 
 def _is_header(value: str | None) -> bool:

@@ -403,7 +403,7 @@ def _plain(tile: StoredTile, plan: ArchiveHeaders, headers: Headers) -> Response
     """The same for the usual tile: stored as it is sent."""
     payload = tile.payload
     if len(payload) != tile.size or crc32(payload) != tile.crc:
-        raise _damaged()
+        raise InvalidMetadataError("a tile's bytes do not have its checksum")
     etag = crc_etag(tile.crc)
     pairs = [(b"etag", etag), *plan.pairs]
     modified = moment_of(tile)
@@ -436,10 +436,6 @@ def _coded(
     raise Refusal(
         406, "not-acceptable", "no content coding that there is, is accepted", (VARY_ENCODING,)
     )
-
-
-def _damaged() -> InvalidMetadataError:
-    return InvalidMetadataError("a tile's bytes do not have its checksum")
 
 
 _DENIED = frozenset(

@@ -20,6 +20,7 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 from comal.limits import MIB
 from comal.server.application import Application
 from comal.server.readyresponses import LONGEST, PlainRequests, is_whole_head
+from comal.server.settings import ProcessSettings
 
 _STOP_SECONDS = 30
 _LOG: dict[str, Any] = {
@@ -32,32 +33,25 @@ _LOG: dict[str, Any] = {
 """What uvicorn says has the form of our own log."""
 
 
-def configured(
-    make: Callable[[], Application],
-    *,
-    host: str,
-    port: int,
-    workers: int,
-    idle_seconds: float,
-    head_bytes: int,
-) -> uvicorn.Config:
+def configured(make: Callable[[], Application], settings: ProcessSettings) -> uvicorn.Config:
     """How uvicorn serves the application that `make` gives in each worker."""
+    limits = settings.settings.limits
     return uvicorn.Config(
         make,
         factory=True,
         http=TileProtocol,
-        host=host,
-        port=port,
-        workers=workers,
+        host=settings.host,
+        port=settings.port,
+        workers=settings.workers,
         # Its warnings are about bytes that are no requests, one for each.
         log_level="error",
         log_config=_LOG,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=max(1, round(idle_seconds)),
+        timeout_keep_alive=max(1, round(settings.idle_seconds)),
         timeout_graceful_shutdown=_STOP_SECONDS,
-        h11_max_incomplete_event_size=head_bytes,
+        h11_max_incomplete_event_size=limits.url_bytes + limits.header_bytes + 8192,
         ws="none",
     )
 
