@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar, Final
 
@@ -71,16 +71,13 @@ class Pages:
         if not self._runtime.settings.viewer:
             raise not_found()
         wanted = name or "/".join(request.segments[1:])
-        content = (await self._run(_viewer)).get(wanted)
+        content = (await self._runtime.run(_viewer)).get(wanted)
         if content is None:
             raise not_found()
         answer = content_response(content, request.headers)
         if name is not None:
             answer.headers.append(VARY_ACCEPT)
         return answer
-
-    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        return await self._runtime.run(function, *args)
 
     # -- operations --------------------------------------------------------------------------------
 
@@ -106,7 +103,7 @@ class Pages:
         if not self._runtime.settings.metrics:
             raise not_found()
         board = self.board
-        others = [] if board is None else await self._run(list, board.others())
+        others = [] if board is None else await self._runtime.run(list, board.others())
         text = self._metrics.text(others)
         return plain_response(200, CONTENT_TYPE, text, (NOT_KEPT,))
 
@@ -148,7 +145,7 @@ class Pages:
         del request
         from comal.server.render import colormap_list  # noqa: PLC0415 - brings numpy
 
-        document = await self._run(colormap_list)
+        document = await self._runtime.run(colormap_list)
         return json_response(document, headers=(_KEPT,))
 
     async def _conformance(self, request: Request) -> Response:

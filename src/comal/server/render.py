@@ -492,7 +492,7 @@ _MOST_NODES = 200
 _MOST_BLOCKS = 4
 _BAND = re.compile(r"[bB]([1-9]\d{0,3})")
 
-_BINARY: Mapping[type[ast.operator], Any] = {
+_OPERATORS: Mapping[type[ast.AST], Any] = {
     ast.Add: np.add,
     ast.Sub: np.subtract,
     ast.Mult: np.multiply,
@@ -502,14 +502,10 @@ _BINARY: Mapping[type[ast.operator], Any] = {
     ast.FloorDiv: np.floor_divide,
     ast.BitAnd: np.logical_and,
     ast.BitOr: np.logical_or,
-}
-_UNARY: Mapping[type[ast.unaryop], Any] = {
     ast.USub: np.negative,
     ast.UAdd: np.positive,
     ast.Invert: np.logical_not,
     ast.Not: np.logical_not,
-}
-_COMPARE: Mapping[type[ast.cmpop], Any] = {
     ast.Lt: np.less,
     ast.LtE: np.less_equal,
     ast.Gt: np.greater,
@@ -601,12 +597,13 @@ def _step(node: ast.expr, bands: set[int]) -> Step:
             return _constant(node.value)
         case ast.Name(id=name):
             return _band(name, bands)
-        case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
-            return _call(_UNARY[type(op)], [_step(operand, bands)])
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _call(_BINARY[type(op)], [_step(left, bands), _step(right, bands)])
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
-            return _call(_COMPARE[type(op)], [_step(left, bands), _step(right, bands)])
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
+            return _call(_OPERATORS[type(op)], [_step(operand, bands)])
+        case (
+            ast.BinOp(left=left, op=op, right=right)
+            | ast.Compare(left=left, ops=[op], comparators=[right])
+        ) if type(op) in _OPERATORS:
+            return _call(_OPERATORS[type(op)], [_step(left, bands), _step(right, bands)])
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
             return _function(name, args, bands)
     raise InvalidInputError(
