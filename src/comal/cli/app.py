@@ -34,7 +34,7 @@ EXIT_CODES = {
     7: "network or storage failure",
     8: "a missing extra",
     9: "unsafe content, or larger than a limit",
-    10: "the object changed meanwhile, or the target is there already",
+    10: "the object changed in the meantime, or the target exists",
     11: "finished, but some items failed",
     70: "a bug in comal",
     130: "interrupted",
