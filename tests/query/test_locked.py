@@ -13,7 +13,6 @@ import pytest
 
 from comal.errors import (
     InvalidInputError,
-    InvalidMetadataError,
     LimitExceededError,
     QueryError,
 )
@@ -56,21 +55,6 @@ def test_memory_limit_is_an_error_of_ours() -> None:
         small.select("SELECT list(x) FROM (SELECT x FROM range(10000000) r(x) ORDER BY x DESC)")
     assert small.select("SELECT 1 AS one")["one"][0].as_py() == 1
     small.close()
-
-
-def test_the_own_error_of_a_function_comes_back() -> None:
-    failure = InvalidMetadataError("broken geometry", where="row 3")
-
-    def fail(column: Any) -> Any:
-        raise failure
-
-    with pytest.raises(InvalidMetadataError) as caught:
-        engine().select(
-            "SELECT fail(a) FROM t",
-            tables={"t": TABLE},
-            functions={"fail": Function(fail, ("BIGINT",))},
-        )
-    assert caught.value is failure
 
 
 def test_parse_cuts_the_final_semicolon_and_nothing_else() -> None:

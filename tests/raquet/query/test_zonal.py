@@ -139,24 +139,6 @@ def test_statistics_of_whole_bands(path: Path) -> None:
     ]
 
 
-def test_floats_and_large_integers(tmp_path: Path) -> None:
-    values = noise(1, "float32") / 7
-    values[0, :3] = np.nan
-    large = noise(2, "int64") + 10**15
-    bands = (("f", "float32", "NaN"), ("i", "int64", None))
-    path = write(tmp_path / "f.parquet", {TILES[0]: [values, large]}, Plan(bands=bands))
-    found = raquet.statistics(path, stats=("count", "mean", "stddev")).to_pylist()
-    good = values[~np.isnan(values)].astype(float)
-    assert found[0] == {
-        "band": "f",
-        "count": 253,
-        "mean": pytest.approx(good.mean()),
-        "stddev": pytest.approx(good.std()),
-    }
-    assert found[1]["mean"] == pytest.approx(large.mean())
-    assert found[1]["stddev"] == pytest.approx(large.astype(object).std(), rel=1e-3)
-
-
 def test_the_crs_of_zones_in_every_form(path: Path) -> None:
     plain = raquet.zonal(path, zones(), crs="EPSG:3857", stats=("count", "mean"))
     mercator = pyproj.CRS.from_epsg(3857)
