@@ -62,30 +62,6 @@ def test_groups_of_one_file_name_are_refused(tmp_path: Path, values: tuple[str, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_failure_in_a_later_part_removes_the_earlier_ones(tmp_path: Path) -> None:
-    sources = tmp_path / "in"
-    sources.mkdir()
-    for number in range(3):
-        (sources / f"{number}").write_bytes(b"x" * 1000)
-    tortilla = Tortilla([Sample(f"s{n}", sources / f"{n}") for n in range(3)])
-
-    def vanish(done: int, total: int | None, what: str) -> None:
-        (sources / "2").unlink(missing_ok=True)
-
-    with pytest.raises(FileNotFoundError):
-        create(dataset(tortilla), tmp_path / "d.zip", split_size=1100, progress=vanish)
-    assert names(list(tmp_path.iterdir())) == ["in"]
-
-
-def test_existing_part_or_index_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    for name in ("d_part0002.zip", "__TACOCAT__"):
-        (tmp_path / name).write_bytes(b"mine")
-        with pytest.raises(ConflictError):
-            create(dataset(flat(4)), tmp_path / "d.zip", split_size=300)
-        assert names(list(tmp_path.iterdir())) == [name]
-        (tmp_path / name).unlink()
-
-
 # -- a set that takes the place of another --------------------------------------------------------
 
 

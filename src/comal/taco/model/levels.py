@@ -113,12 +113,10 @@ def with_padding(ids: Any, parents: Ints, empty: Any) -> Any:
     """
     if not empty.any():
         return ids
-    return pc.replace_with_mask(flat(ids), pa.array(empty), _padding_ids(parents[empty]))
-
-
-def _padding_ids(parents: Ints) -> Any:
-    numbers = np.arange(len(parents)) - np.searchsorted(parents, parents, side="left")
-    return pc.binary_join_element_wise(spec.PAD_PREFIX, pa.array(numbers).cast(pa.string()), "")
+    own = parents[empty]
+    numbers = pa.array(np.arange(len(own)) - np.searchsorted(own, own, side="left"))
+    padding = pc.binary_join_element_wise(spec.PAD_PREFIX, numbers.cast(pa.string()), "")
+    return pc.replace_with_mask(flat(ids), pa.array(empty), padding)
 
 
 def check_levels(levels: Levels) -> None:

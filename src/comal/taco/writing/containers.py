@@ -112,36 +112,35 @@ class Spans:
         """Spans of `rows` rows that are not known yet (-1)."""
         return cls(np.full(rows, -1, np.int64), np.full(rows, -1, np.int64))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Spans]) -> Spans:
+        """The spans of all rows of the parts."""
+        offsets, sizes = ([part.offset for part in parts], [part.size for part in parts])
+        return cls(np.concatenate(offsets), np.concatenate(sizes))
 
-def internal_columns(
-    first: int, parent: Ints, spans: Spans | None, paths: Any
-) -> list[tuple[str, Any]]:
-    """The ``internal:`` columns of rows `first` and following, in their order in the file."""
-    columns: list[tuple[str, Any]] = [
-        (spec.CURRENT_ID, pa.array(np.arange(first, first + len(parent), dtype=np.int64))),
-        (spec.PARENT_ID, pa.array(parent)),
-    ]
+
+def stored_table(table: Any, first: int, parent: Ints, spans: Spans | None, paths: Any) -> Any:
+    """A metadata table as it is stored: in plain types, with ``internal:`` columns behind its own.
+
+    Its rows are those from `first` on of their level; local metadata has no `paths`.
+    """
+    rows = np.arange(first, first + len(parent), dtype=np.int64)
+    internal = {spec.CURRENT_ID: pa.array(rows), spec.PARENT_ID: pa.array(parent)}
     if spans is not None:
-        columns += [(spec.OFFSET, pa.array(spans.offset)), (spec.SIZE, pa.array(spans.size))]
+        internal |= {spec.OFFSET: pa.array(spans.offset), spec.SIZE: pa.array(spans.size)}
     if paths is not None:
-        columns.append((spec.RELATIVE_PATH, paths))
-    return columns
-
-
-def stored_table(table: Any, internal: Sequence[tuple[str, Any]]) -> Any:
-    """A metadata table with its ``internal:`` columns, bare of everything but names and types."""
+        internal[spec.RELATIVE_PATH] = paths
     table = without_null_type(table)
-    for name, values in internal:
+    for name, values in internal.items():
         table = table.append_column(name, values)
     return plain_table(table)
 
 
-def stored_schema(table_schema: Any, *, with_spans: bool) -> Any:
+def stored_schema(schema: Any, *, with_spans: bool) -> Any:
     """Schema of the level file that a metadata table of this schema becomes."""
-    none = np.zeros(0, np.int64)
-    spans = Spans.of(0) if with_spans else None
-    empty = internal_columns(0, none, spans, pa.array([], pa.string()))
-    return stored_table(table_schema.empty_table(), empty).schema
+    none, paths = Spans.of(0), pa.array([], pa.string())
+    spans = none if with_spans else None
+    return stored_table(schema.empty_table(), 0, none.offset, spans, paths).schema
 
 
 def field_schema(schemas: Sequence[Any], *, with_spans: bool) -> dict[str, list[list[str]]]:
@@ -166,8 +165,7 @@ def write_level(
     level: Level, spans: Spans | None, paths: Any, file: BinaryIO, parquet: ParquetSettings
 ) -> None:
     """Write the consolidated metadata of one level (TACO 2.0, 6.2)."""
-    internal = internal_columns(0, level.parent, spans, paths)
-    write_table(stored_table(level.table, internal), file, parquet)
+    write_table(stored_table(level.table, 0, level.parent, spans, paths), file, parquet)
 
 
 @contextmanager
@@ -192,8 +190,7 @@ def meta_files(
     """Some FOLDER rows of `levels[depth]` after the other, and the local metadata of each (6.2)."""
     below = levels[depth + 1]
     folders = np.flatnonzero(levels[depth].folders)
-    table = stored_table(below.table, internal_columns(0, below.parent, spans, None))
-    table = table.combine_chunks()
+    table = stored_table(below.table, 0, below.parent, spans, None).combine_chunks()
     batches = table.to_batches()
     batch = batches[0] if len(batches) == 1 else table
     starts = np.searchsorted(below.parent, folders, side="left")
@@ -323,15 +320,13 @@ class ZipSink(Sink):
 
     def _add_files(self, names: Any, files: Any, total: int | None) -> Spans:
         """Copy files of any size, each measured when it is opened and not before."""
-        found = []
+        found = [Spans.of(0)]
         for start in range(0, len(files), FILE_ROWS):
             paths = files.paths.slice(start, FILE_ROWS).to_pylist()
             part = names.slice(start, FILE_ROWS)
-            found.append(self._zip.add_paths(part, paths, regular=files.regular))
+            found.append(Spans(*self._zip.add_paths(part, paths, regular=files.regular)))
             self._tell(len(paths), total)
-        if not found:
-            return Spans.of(0)
-        return Spans(*(np.concatenate(column) for column in zip(*found, strict=True)))
+        return Spans.joined(found)
 
     def _stream(self, name: str, payloads: Payloads, row: int, size: int) -> int:
         with payloads.open(row) as source:
@@ -558,7 +553,7 @@ class BatchWriter:
             check_twins(pa.chunked_array(self._ids))  # a second file of one name is our own
             raise
         parent = np.arange(self._count, self._count + table.num_rows)
-        self._rows.write(stored_table(table, internal_columns(self._count, parent, span, column)))
+        self._rows.write(stored_table(table, self._count, parent, span, column))
         self._coverage.add(table)
         self._spans.append(span)
         self._count += table.num_rows
@@ -572,12 +567,7 @@ class BatchWriter:
         check_twins(ids)
         pa.default_memory_pool().release_unused()
         known = [span for span in self._spans if span is not None]
-        whole = None
-        if known:
-            whole = Spans(
-                np.concatenate([span.offset for span in known]),
-                np.concatenate([span.size for span in known]),
-            )
+        whole = Spans.joined(known) if known else None
         self._sink.finish(self._document(taco), [ids], [whole])
         return ids
 
