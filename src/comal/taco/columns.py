@@ -321,6 +321,12 @@ def _conform(table: Any, schema: Any) -> Any:
     return pa.table(columns, schema=schema)
 
 
+def root_paths(ids: Any, types: Any) -> Any:
+    """Paths below DATA/ of samples of level 0: their ids; that of a FOLDER ends in a slash."""
+    slashes = pc.if_else(pc.equal(types, spec.FOLDER), "/", "")
+    return pc.binary_join_element_wise(ids.cast(pa.string()), slashes, "")
+
+
 def without_null_type(table: Any) -> Any:
     """The table with each column that never got a value as text, for a file needs some type."""
     for position, found in enumerate(table.schema):

@@ -12,7 +12,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from comal import strictjson
 from comal.errors import (
@@ -27,7 +26,7 @@ from comal.limits import MIB
 from comal.storage import open_source, several, targets
 from comal.table import ParquetSettings
 from comal.taco import spec, wire
-from comal.taco.columns import normal, normal_type
+from comal.taco.columns import normal, normal_type, root_paths
 from comal.taco.model.collection import united
 from comal.taco.model.levels import flat
 from comal.taco.reading.container import Container, open_container
@@ -90,21 +89,26 @@ def create_tacocat(
     how = settings(parquet, "zip")
     named = several(inputs, "paths or URLs")
     folder = _output_folder(output, named[0], {spec.TACOCAT, spec.TACOCAT_FOLDER})
-    with ExitStack() as scope:
-        members = _open_all(named, scope, only_zip=True, validate=validate_schema)
-        made = scope.enter_context(targets.new_set(folder / spec.TACOCAT, overwrite, list(named)))
-        _write(made, form, members, how)
+    with targets.new_set(folder / spec.TACOCAT, overwrite, list(named)) as made:
+        write_tacocat(made, named, how, form, validate=validate_schema)
         paths = made.publish()
     for path in paths:
         LOGGER.info("wrote %s (%d archives)", path, len(named))
     return [folder / path.name for path in paths]
 
 
-def write_tacocat(made: targets.TargetSet, inputs: Sequence[Path], how: ParquetSettings) -> None:
+def write_tacocat(
+    made: targets.TargetSet,
+    inputs: Sequence[str | os.PathLike[str]],
+    how: ParquetSettings,
+    form: str = "both",
+    *,
+    validate: bool = True,
+) -> None:
     """As `create_tacocat`, into a set of targets."""
     with ExitStack() as scope:
-        members = _open_all(inputs, scope, only_zip=True, validate=True)
-        _write(made, "both", members, how)
+        members = _open_all(inputs, scope, only_zip=True, validate=validate)
+        _write(made, form, members, how)
 
 
 def create_tacollection(
@@ -362,7 +366,7 @@ def _rows(member: Container, number: int, schema: Any) -> Iterator[Any]:
         columns.setdefault(spec.CURRENT_ID, pa.array(places))
         if number == 0:
             columns.setdefault(spec.PARENT_ID, pa.array(places))
-            columns.setdefault(spec.RELATIVE_PATH, _root_paths(columns))
+            columns.setdefault(spec.RELATIVE_PATH, root_paths(columns[spec.ID], columns[spec.TYPE]))
         if level.spans is not None:
             columns[spec.OFFSET] = level.spans.column(level.spans.offsets, places)
             columns[spec.SIZE] = level.spans.column(level.spans.sizes, places)
@@ -381,8 +385,3 @@ def _as(column: Any, kind: Any, count: int) -> Any:
     if column is None:
         return pa.nulls(count, kind)
     return column if column.type.equals(kind) else column.cast(normal_type(kind))
-
-
-def _root_paths(rows: dict[str, Any]) -> Any:
-    slashed = pc.binary_join_element_wise(rows[spec.ID], "/", "")
-    return pc.if_else(pc.equal(rows[spec.TYPE], spec.FOLDER), slashed, rows[spec.ID])

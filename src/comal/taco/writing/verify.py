@@ -24,6 +24,7 @@ from comal.storage.targetlock import Owns
 from comal.storage.targets import Kind, file_kind, magic_kind
 from comal.table import ParquetTable
 from comal.taco import spec, wire
+from comal.taco.columns import root_paths
 from comal.ziparchive import Directory
 from comal.ziparchive.directory import entry_blocks
 
@@ -62,8 +63,7 @@ def _names(table: ParquetTable, depth: int) -> list[Any]:
         paths = table.read([spec.RELATIVE_PATH]).column(0).combine_chunks().cast(pa.string())
     elif depth == 0:
         rows = table.read([spec.ID, spec.TYPE]).combine_chunks()
-        slashes = pc.if_else(pc.equal(rows[spec.TYPE], spec.FOLDER), "/", "")
-        paths = pc.binary_join_element_wise(rows[spec.ID].cast(pa.string()), slashes, "")
+        paths = root_paths(rows[spec.ID], rows[spec.TYPE])
     else:
         return []
     found: list[Any] = _entry_names(paths).to_pylist()
