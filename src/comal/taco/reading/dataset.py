@@ -553,31 +553,25 @@ def _columns(datasets: Sequence[TacoDataset], mode: ColumnMode) -> list[str]:
     schemas = [_user_schema(dataset) for dataset in datasets]
     _check_types(schemas)
     names = list(dict.fromkeys(name for schema in schemas for name in schema.names))
-    missing = {
-        name: [
-            d.id for d, schema in zip(datasets, schemas, strict=True) if name not in schema.names
-        ]
-        for name in names
-    }
-    missing = {name: ids for name, ids in missing.items() if ids}
+    missing: dict[str, list[str]] = {}
+    for dataset, schema in zip(datasets, schemas, strict=True):
+        for name in names:
+            if name not in schema.names:
+                missing.setdefault(name, []).append(dataset.id)
     said = {name: ids for name, ids in missing.items() if not name.startswith(spec.INTERNAL)}
+    listed = "; ".join(
+        f"{shown(name)} (not in {', '.join(map(shown, ids))})" for name, ids in said.items()
+    )
     if mode == "strict" and said:
+        common = ", ".join(shown(name) for name in names if name not in missing)
         raise InvalidInputError(
             "the columns of the datasets differ",
-            found="; ".join(
-                f"{shown(one.id)}: {', '.join(shown(n) for n in schema.names if n in said) or '-'}"
-                for one, schema in zip(datasets, schemas, strict=True)
-            ),
-            expected="the same columns in all; common are "
-            + ", ".join(shown(name) for name in names if name not in missing),
+            found=listed,
+            expected=f"the same columns in all; common are {common}",
             hint="pass column_mode='intersection' or 'fill_missing'",
         )
     if said:
         action = "dropped" if mode == "intersection" else "filled with null"
-        listed = "; ".join(
-            f"{shown(name)} (not in {', '.join(shown(i) for i in ids)})"
-            for name, ids in said.items()
-        )
         warn(f"columns {action}: {listed}", TacoWarning)
     kept = [
         name
@@ -603,18 +597,12 @@ def _user_schema(dataset: TacoDataset) -> Any:
 
 
 def _check_types(schemas: Sequence[Any]) -> None:
-    for schema in schemas[1:]:
-        for field in schema:
-            first = next(s for s in schemas if field.name in s.names).field(field.name)
-            try:
-                pa.unify_schemas(
-                    [pa.schema([first]), pa.schema([field])], promote_options="permissive"
-                )
-            except pa.ArrowException as error:
-                raise InvalidInputError(
-                    f"column {shown(field.name)} has types that do not fit",
-                    found=f"{first.type} and {field.type}",
-                ) from error
+    try:
+        pa.unify_schemas(list(schemas), promote_options="permissive")
+    except pa.ArrowException as error:
+        raise InvalidInputError(
+            "a column has types that do not fit", found=shown(error, 200)
+        ) from error
 
 
 def _merged(collections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
