@@ -32,7 +32,7 @@ OPTIONS: Mapping[str, str] = {
 }
 """Fields that a caller gives, and the option of the command line for each."""
 
-_SAME = ("id", "dataset_version", "description", "licenses", "title", "keywords")
+_SAME = ("id", "dataset_version", "description", "licenses", "title", "keywords", "tasks")
 _CONTACT = ("name", "organization", "email", "role", "roles", "url", "links")
 _MILLISECONDS = 1_000
 
@@ -117,7 +117,6 @@ class _Stored:
                 self.core[name] = left.pop(name)
         rules: Mapping[str, Callable[[Any], None]] = {
             "task": self._task,
-            "tasks": self._tasks,
             "extent": self._extent,
             "providers": lambda value: self._contacts("providers", value),
             "curators": lambda value: self._contacts("curators", value),
@@ -145,9 +144,6 @@ class _Stored:
     def _task(self, value: Any) -> None:
         self.core["tasks"] = [value]
         self._tell("changed", "task", "is tasks, a list of one")
-
-    def _tasks(self, value: Any) -> None:
-        self.core["tasks"] = value
 
     # -- extent ------------------------------------------------------------------------------------
 

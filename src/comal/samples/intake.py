@@ -32,6 +32,7 @@ from comal.errors import (
 from comal.lazy import pc
 from comal.names import all_distinct
 from comal.public import warn
+from comal.samples.tables import is_text
 from comal.storage import local_path
 from comal.storage.targets import refuse_sources
 from comal.table.columns import (
@@ -455,14 +456,7 @@ def split(table: Any, root: Path, where: str = "manifest") -> tuple[Any, Any, An
 
 def _texts(column: Any, name: str, where: str) -> Any:
     kind = column.type
-    value = kind.value_type if pa.types.is_dictionary(kind) else kind
-    tests = (
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_string_view,
-        pa.types.is_null,
-    )
-    if not any(test(value) for test in tests):
+    if not (is_text(kind) or pa.types.is_null(kind)):
         raise InvalidInputError(
             f"column {name!r} of the manifest is no text",
             where=where,

@@ -28,6 +28,14 @@ class Names:
     """Folder against which relative paths are meant; empty for the working folder."""
 
 
+def table_of(data: Any, where: str) -> Any:
+    """An Arrow table from one, a record batch or a frame of another library."""
+    table = arrow_table(data)
+    if table is None:
+        raise no_table(data, where)
+    return table
+
+
 def arrow_table(data: Any) -> Any:
     """An Arrow table from one, a record batch or a frame of another library; None for others."""
     if isinstance(data, pa.Table):
@@ -64,7 +72,7 @@ def payloads_in(table: Any, names: Names, where: str) -> Payloads:
     column = table.column(names.path)
     if _is_binary(column.type):
         return Bytes.of(column, f"column {names.path!r}")
-    if not _is_text(column.type):
+    if not is_text(column.type):
         raise InvalidInputError(
             f"column {shown(names.path)} of {where} holds neither paths nor bytes",
             found=str(column.type),
@@ -86,7 +94,7 @@ def parents_in(table: Any, names: Names, known: Any, where: str) -> Ints:
     column = table.column(names.parent)
     if pa.types.is_integer(column.type):
         found = pc.cast(column, pa.int64(), safe=False)
-    elif _is_text(column.type):
+    elif is_text(column.type):
         texts = pc.utf8_rtrim(pc.cast(column, pa.string()), "/")
         counts = pc.value_counts(known)
         twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
@@ -136,8 +144,9 @@ def _is_binary(kind: Any) -> bool:
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
 
 
-def _is_text(kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
+    """Whether a type is text, in any spelling of Arrow's."""
     types = pa.types
     if types.is_dictionary(kind):
-        return _is_text(kind.value_type)
+        return is_text(kind.value_type)
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))

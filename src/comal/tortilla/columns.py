@@ -20,6 +20,7 @@ from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS
 from comal.public import warn
 from comal.samples.payloads import Ints
+from comal.samples.tables import is_text
 from comal.table import plain_table
 from comal.table.columns import (
     Mask,
@@ -127,10 +128,8 @@ def _typed(name: str, found: Any, where: str) -> Any:
         return seconds(found, name)
     if pa.types.is_dictionary(found.type):
         found = pc.cast(found, found.type.value_type)
-    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    is_text = any(test(found.type) for test in texts)
     try:
-        if pa.types.is_string(wanted) != is_text and not pa.types.is_null(found.type):
+        if pa.types.is_string(wanted) != is_text(found.type) and not pa.types.is_null(found.type):
             raise TypeError(f"{found.type} is not {wanted}")
         return pc.cast(found, wanted)
     except _FAULTS as error:

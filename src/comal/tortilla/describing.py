@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,10 @@ from comal.table.columns import (
     valid_of,
 )
 from comal.tortilla import spec
-from comal.tortilla.columns import with_some
-from comal.tortilla.samples import Prepared, with_values
+from comal.tortilla.columns import with_column, with_some
+from comal.tortilla.samples import Prepared
 from comal.tortilla.spec import TortillaWarning
+from comal.tortilla.wire import OLDEST_HEADER_SIZE
 
 RASTERS = ("GTiff", "COG", "PNG", "JPEG", "WEBP", "JP2OpenJPEG")
 """Formats whose headers are read for the place of an item."""
@@ -69,8 +71,11 @@ def with_formats(level: Prepared) -> Prepared:
     for start in range(0, len(unknown), _STEP):
         rows = unknown[start : start + _STEP]
         found[rows] = told(level.payloads.heads(rows))
+        files = rows[found[rows] == spec.TORTILLA]
+        short = level.payloads.take(files).sizes() < OLDEST_HEADER_SIZE
+        found[files[short]] = spec.BYTES
     names = pc.if_else(numbers_column(missing), texts_column(found.tolist()), known)
-    return with_values(level, spec.FILE_FORMAT, names)
+    return replace(level, table=with_column(level.table, spec.FILE_FORMAT, names))
 
 
 def told(heads: Heads) -> np.ndarray[Any, np.dtype[np.object_]]:
@@ -105,8 +110,8 @@ class Oddities:
     """Counts items that do not begin as their format does, and items of zeros alone."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-        self._first: dict[str, str] = {}
+        self._found: dict[str, tuple[int, str]] = {}
+        """How many there are of each kind, and the first."""
 
     def look(self, copied: Copied, table: Any, start: int) -> None:
         """Look at what was seen of the rows of `table` from `start` on while they were copied."""
@@ -124,17 +129,15 @@ class Oddities:
                 self._note(f"do not begin as {name} does", wrong, table, start)
 
     def _note(self, what: str, wrong: Any, table: Any, start: int) -> None:
-        count = int(wrong.sum())
-        if count and what not in self._first:
-            self._first[what] = shown(table[spec.ID][start + int(np.argmax(wrong))].as_py())
-        self._counts[what] = self._counts.get(what, 0) + count
+        count, first = self._found.get(what, (0, ""))
+        if not first:
+            first = shown(table[spec.ID][start + int(np.argmax(wrong))].as_py())
+        self._found[what] = count + int(wrong.sum()), first
 
     def warn(self, where: str) -> None:
         """Tell of them, each kind once."""
-        for what, count in self._counts.items():
-            if count:
-                items = f"{count} of the items, such as {self._first[what]},"
-                warn(f"{where}: {items} {what}", TortillaWarning)
+        for what, (count, first) in self._found.items():
+            warn(f"{where}: {count} of the items, such as {first}, {what}", TortillaWarning)
 
 
 # -- place -----------------------------------------------------------------------------------------
@@ -162,7 +165,7 @@ def with_place(level: Prepared, executor: Executor | None = None) -> Prepared:
     rows = np.flatnonzero(lacking & is_raster)
     if len(rows):
         table = _with_headers(level, table, rows, executor)
-    return Prepared(_with_centroids(table), level.payloads, level.below, level.starts, level.stops)
+    return replace(level, table=_with_centroids(table))
 
 
 def _with_headers(level: Prepared, table: Any, rows: Ints, executor: Executor | None) -> Any:

@@ -30,7 +30,7 @@ from comal.limits import MIB
 from comal.plan import Head
 from comal.progress import Progress, silent
 from comal.samples.copying import Appender, copy_payloads
-from comal.samples.tables import Names
+from comal.samples.tables import Names, table_of
 from comal.storage import local_path, targets
 from comal.storage.replacing import NextVersion, changing_file
 from comal.storage.targets import check_ending
@@ -50,7 +50,7 @@ from comal.tortilla.columns import (
 from comal.tortilla.creating import described, rows_of, rows_of_ids, stored_items
 from comal.tortilla.frame import TortillaFrame
 from comal.tortilla.opening import open as open_frame
-from comal.tortilla.samples import batches_of, table_of
+from comal.tortilla.samples import batches_of
 from comal.tortilla.writing import (
     ItemWriter,
     Part,

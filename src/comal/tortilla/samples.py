@@ -14,7 +14,7 @@ from comal.errors import InvalidInputError, counted, shown
 from comal.limits import DEFAULT_LIMITS, MIB
 from comal.public import guarded_class
 from comal.samples.payloads import Ints, Payloads, payload_of, payloads_of
-from comal.samples.tables import Names, arrow_table, no_column, no_table, payloads_in
+from comal.samples.tables import Names, no_column, payloads_in, table_of
 from comal.table.columns import numbers_column, texts_column
 from comal.tortilla import spec
 from comal.tortilla.archive import runs
@@ -24,7 +24,6 @@ from comal.tortilla.columns import (
     check_values,
     column,
     normal,
-    with_column,
 )
 
 
@@ -315,14 +314,6 @@ def from_table(data: Any, names: Names, where: str = "table") -> Prepared:
     return Prepared(normal(rest, where), payloads)
 
 
-def table_of(data: Any, where: str) -> Any:
-    """An Arrow table from one, a record batch or a frame of another library."""
-    table = arrow_table(data)
-    if table is None:
-        raise no_table(data, where)
-    return table
-
-
 Source = Samples | Iterable[Any] | Any
 
 
@@ -396,8 +387,3 @@ def mapped(prepared: Prepared, change: Callable[[Prepared], Prepared]) -> Prepar
     if prepared.below is not None:
         prepared = replace(prepared, below=mapped(prepared.below, change))
     return change(prepared)
-
-
-def with_values(prepared: Prepared, name: str, values: Any) -> Prepared:
-    """The same items with one column added or replaced."""
-    return replace(prepared, table=with_column(prepared.table, name, values))

@@ -154,10 +154,11 @@ def test_formats_are_told_by_first_bytes(tmp_path: Path) -> None:
         "TORTILLA": inner,
     }
     samples = [Sample(name, path=data) for name, data in heads.items()]
-    others = [b"#y is how this text begins, is it not", b"RIFF but a sound", b"", b"BM"]
+    others = [b"#y is how this text begins, is it not", b"RIFF but a sound", b"", b"BM", b"#y"]
+    others += [b"#y2", b"WX\0\1"]
     samples += [Sample(f"other{n}", path=data) for n, data in enumerate(others)]
     found = read(create(samples, tmp_path / "a.tortilla"))
-    assert found.column("tortilla:file_format") == [*heads, *["BYTES"] * 4]
+    assert found.column("tortilla:file_format") == [*heads, *["BYTES"] * 7]
 
 
 def test_odd_content_is_told(tmp_path: Path) -> None:
