@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,6 @@ class StoredTiles:
         """Rows of the file, counted through all files of a set."""
         self.cells, self.steps = store.ids[self.rows], steps[order]
         self.zooms = np.asarray(quadbin.zooms(self.cells), np.int64)
-        self._statistics: Any = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -88,13 +88,12 @@ class StoredTiles:
         found = run(self.store.blobs_plan(keys), self.store.fetch)
         return [[found[row, name] for row in rows] for name in names]
 
-    def statistics(self, chosen: Ints) -> npt.NDArray[np.float64] | None:
+    @cached_property
+    def statistics(self) -> npt.NDArray[np.float64] | None:
         """Tile statistics as (tiles, bands, kinds); None without any."""
         if not self.metadata.tile_statistics:
             return None
-        if self._statistics is None:
-            self._statistics = tile_statistics(self.store)
-        return np.asarray(self._statistics[self.rows[chosen]])
+        return np.asarray(tile_statistics(self.store))[self.rows]
 
     def groups(
         self, chosen: Ints, tell: Callable[[int], object] = lambda _: None
@@ -104,7 +103,8 @@ class StoredTiles:
         for start, stop in row_groups(cells, sizes):
             part = chosen[start:stop]
             times = time_columns(self.axis, self.steps[part])
-            yield RowGroup(cells[start:stop], self.blobs(part), *times, self.statistics(part))
+            statistics = None if self.statistics is None else self.statistics[part]
+            yield RowGroup(cells[start:stop], self.blobs(part), *times, statistics)
             tell(stop)
 
 
