@@ -91,10 +91,6 @@ class Options:
         for name, zoom in (("zoom", self.zoom), ("minimum zoom", self.min_zoom)):
             if zoom is not None:
                 _within(name, zoom, 0, spec.MAX_ZOOM)
-        if self.zoom is not None and self.min_zoom is not None and self.min_zoom > self.zoom:
-            raise InvalidInputError(
-                "the minimum zoom is above the zoom", found=self.min_zoom, expected=self.zoom
-            )
         if self.row_group_size is not None:
             _within("row group size", self.row_group_size, 1, 1 << 20)
         self._check_coding()
