@@ -443,7 +443,8 @@ class TacoDataset(Closing):
         if not queried:
             self._check_spans(table)
         frame = TacoDataFrame(table, self._home, queried=queried)
-        frame.check_paths()
+        if queried:
+            frame.check_paths()
         return frame
 
     def _check_spans(self, table: Any) -> None:

@@ -66,7 +66,7 @@ class TacoDataFrame(Frame):
     def check_paths(self) -> None:
         """Refuse GDAL paths that a query has made up."""
         names = self._table.column_names
-        if not (self._queried and spec.GDAL_VSI in names and len(self)):
+        if spec.GDAL_VSI not in names or not len(self):
             return
         if self._home.identifies(names):
             _ = self._own

@@ -323,7 +323,7 @@ class Compiler:
             if index < len(container.levels)
         ]
         text = " UNION ALL ".join(f"({text})" for text in texts) if len(texts) > 1 else texts[0]
-        if next(stages(below), None) is None:
+        if not stages(below):
             return text
         above = "data" if index == 1 else f"level{index - 1}"
         ids, parents = self._keys(below, index)

@@ -118,9 +118,9 @@ def walk(view: View) -> Iterator[View]:
     yield view
 
 
-def stages(view: View) -> Iterator[Stage]:
+def stages(view: View) -> list[Stage]:
     """All stages of a view and of what it is made of, the first one first."""
-    return (one.stage for one in walk(view) if isinstance(one, Staged))
+    return [one.stage for one in walk(view) if isinstance(one, Staged)]
 
 
 def outer_union(view: View) -> Union | None:
