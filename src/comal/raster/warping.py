@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
@@ -26,10 +27,10 @@ from rasterio.windows import Window
 from comal.errors import ComalError, InvalidInputError
 from comal.geo.crs import projection
 from comal.grid.mercator import CIRCUMFERENCE, HALF
-from comal.raster.describing import FileOrigin, RasterInfo, open_origin
+from comal.raster.describing import FileOrigin, RasterInfo, gdal_rules, open_origin
 from comal.raster.gridding import Edge, Member, Window2D, crs_kind
 from comal.raster.opening import reading
-from comal.raster.values import Array, Mask, as_array, seen, valid_mask, valid_masks
+from comal.raster.values import Array, Mask, as_array, occurring, seen, valid_mask, valid_masks
 from comal.storage.config import StorageConfig
 
 METHODS: Mapping[str, Resampling] = {
@@ -546,6 +547,26 @@ def _crs(text: str) -> Any:
 
 
 # -- many rasters ----------------------------------------------------------------------------------
+
+
+def values_of(info: RasterInfo, band: int) -> Array:
+    """Values of a band, counted from 1; of types wider than 16 bits the least and the greatest."""
+    found: Array = np.empty(0, info.bands[band - 1].dtype)
+    rows = max(1, _AT_ONCE // info.width)
+    file = info.origin if isinstance(info.origin, FileOrigin) else None
+    with gdal_rules(file.config if file else None), reading(info.where), ExitStack() as stack:
+        dataset = None
+        if file is not None:
+            dataset = stack.enter_context(open_origin(file, info.where))
+        for top in range(0, info.height, rows):
+            part = slice(top, min(top + rows, info.height))
+            if dataset is None:
+                pixels = info.origin.read((band,), part, slice(0, info.width))[0]
+            else:
+                pixels = dataset.read(band, window=((part.start, part.stop), (0, info.width)))
+            values = occurring(pixels, valid_mask(pixels, info.nodata(band)))
+            found = np.union1d(found, values)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -655,3 +655,26 @@ def test_statistics_of_other_writers() -> None:
         FIXTURES / "raquet-io" / "v0.9.0" / "s_float32_nodata.parquet", statistics=True
     )
     assert "raquet-statistics-differ" in nodata.counts
+
+
+@pytest.mark.parametrize("nodata", [None, 0])
+@pytest.mark.parametrize("kind", ["bounds", "statistics"])
+def test_zeros_that_were_invented_are_found(tmp_path: Path, kind: str, nodata: int | None) -> None:
+    """As writers make them that pad tiles with 0 and say nothing of it."""
+    pixels = np.random.default_rng(1).integers(1, 200, (40, 40), np.uint8)
+    source = on_grid(tmp_path / "a.tif", pixels, column=32 * 500 + 5, row=32 * 300 + 3)
+    path = tmp_path / "a.parquet"
+    raquet.write(source, path, block_size=32, zoom=10, min_zoom=10, nodata="none")
+    assert raquet.check(path, statistics=True).total == 0
+    with rewritten(path, path) as document:
+        bounds = document.pop("custom")["comal"]["source"]["bounds"]
+        document["bands"][0]["nodata"] = None if nodata is None else str(nodata)
+        if kind == "bounds":
+            document["bounds"] = bounds
+            del document["bands"][0]["stats"]
+    found = raquet.check(path, statistics=True)
+    assert found.counts.get("raquet-padding", 0) == (nodata is None)
+    if nodata is None:
+        (problem,) = [one for one in found.problems if one.code == "raquet-padding"]
+        right = {"bounds": f"{64 * 64 - 1600:,} pixels outside", "statistics": "begin at 1, but"}
+        assert right[kind] in problem.message

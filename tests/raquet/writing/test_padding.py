@@ -103,6 +103,7 @@ def test_one_value_for_all_bands_of_a_type(tmp_path: Path) -> None:
     assert made.chosen_nodata == {"band_1": 255, "band_2": 255}
     values = [np.unique(one) for one in pixels]
     assert (free_value("uint8", values[1:]), free_value("uint8", values)) == (0, 255)
+    assert free_value("uint8", values, liked=[3, 255]) == 255
 
 
 def test_nothing_is_chosen_where_nothing_is_padded(tmp_path: Path) -> None:
@@ -203,18 +204,28 @@ def test_files_of_different_nodata_values_are_not_merged(tmp_path: Path) -> None
         raquet.merge(paths, tmp_path / "m.parquet")
 
 
-def test_a_mosaic_of_different_nodata_values_needs_one(tmp_path: Path) -> None:
-    """0 and 255, of which 0 is a value of the second: 7 is none of both."""
+@pytest.mark.parametrize("place", [utm, on_grid])
+def test_a_mosaic_of_different_nodata_values_keeps_all_values(tmp_path: Path, place: Any) -> None:
+    """0 and 255, where 0 is a value of the second; and 1 and none, where all else occurs."""
     first, second = np.full((2, 40, 40), 5, "uint8")
     first[:5], second[:5], second[20:25] = 0, 255, 0
-    one = on_grid(tmp_path / "a.tif", first, nodata=0)
-    other = on_grid(tmp_path / "b.tif", second, nodata=255, column=32 * 302)
-    path = tmp_path / "m.parquet"
-    options: dict[str, Any] = {"block_size": 32, "zoom": 10}
-    with pytest.raises(InvalidInputError, match=r"(?s)different nodata values.*nodata="):
-        raquet.write([one, other], path, **options)
-    raquet.write([one, other], path, nodata=7, **options)
-    with raquet.open(path) as raster:
-        found = raster.read(masked=True).data
-    values, counts = np.unique(found.compressed(), return_counts=True)
-    assert dict(zip(values.tolist(), counts.tolist(), strict=True)) == {5: 2600, 0: 200}
+    apart = {"column": 32 * 302} if place is on_grid else {}
+    one = place(tmp_path / "a.tif", first, nodata=0)
+    other = place(tmp_path / "b.tif", second, nodata=255, **apart)
+    if not apart:
+        with rasterio.open(other, "r+") as dataset:
+            dataset.transform = rasterio.Affine(30, 0, 603_000, 0, -30, 5_300_000)
+    counts = []
+    for number, sources in enumerate([[one], [other], [one, other], [other, one]]):
+        path = tmp_path / f"{number}.parquet"
+        raquet.write(sources, path, block_size=32, zoom=10 if apart else 13)
+        with raquet.open(path) as raster:
+            statistics = raster.bands[0].statistics
+            assert statistics is not None
+            counts.append(statistics.count or 0)
+            if number > 1:
+                assert (raster.bands[0].nodata, statistics.min) == (255, 0)
+    assert counts[2:] == [counts[0] + counts[1]] * 2
+    plain = place(tmp_path / "c.tif", every("uint8")[:40, :40])
+    with pytest.raises(InvalidInputError, match="no value is free"):
+        raquet.write([one, plain], tmp_path / "m.parquet", block_size=32)

@@ -23,6 +23,7 @@ from comal.raquet import blobs, spec
 from comal.raquet.blobs import decode
 from comal.raquet.checking.file import (
     Subject,
+    aligned_window,
     check_bands,
     check_columns,
     check_index,
@@ -33,7 +34,7 @@ from comal.raquet.checking.file import (
     read_metadata,
     read_subject,
 )
-from comal.raquet.reading.coverage import Coverage, coverages
+from comal.raquet.reading.coverage import Coverage, coverage_of, coverages
 from comal.raquet.reading.pixels import alpha_of, stored_nodata, valid_of
 from comal.raquet.spec import Band, Metadata
 from comal.raster.areastatistics import Moments, of_tile
@@ -117,6 +118,7 @@ _WARNINGS = {
     "raquet-bounds-tiles": "the bounds are not those of whole tiles",
     "raquet-num-blocks-grid": "the number of tiles is that of the whole grid",
     "raquet-statistics-differ": "statistics differ from the pixels",
+    "raquet-padding": "padding counts as data, as no nodata value or alpha band tells it",
     "raquet-byte-interleaved": "interleaved tiles may take turns by bytes instead of values",
     "raquet-pages": "tiles cannot be read one by one: dictionary, codec or no page index",
 }
@@ -453,6 +455,12 @@ class BandCheck:
     """Whether pixels are those that the writer had; else only their number is compared."""
     part: bool = False
     """Whether statistics of bands are those of a larger raster."""
+    bounds: Coverage | None = None
+    """What lies in the bounds, where nothing else tells padding and these are not whole tiles."""
+    outside: int = 0
+    """Pixels outside of the bounds."""
+    black: bool = True
+    """Whether all of these are 0."""
     total: Moments = field(default_factory=lambda: Moments.empty(1))
     """Of the pixels of the maximum zoom that a writer may count."""
     sure: bool = True
@@ -481,6 +489,11 @@ class BandCheck:
         valid = valid_of(pixels, self.band)
         if stored_nodata(self.band) is not None and not self.hidden:
             return of_tile(pixels, valid), True
+        if tile is not None and self.bounds is not None and finest:
+            inside, _ = self.bounds.reach(*tile, pixels.shape, reduced=False)
+            if inside is not None:
+                self.outside += int(np.count_nonzero(~inside))
+                self.black = self.black and not pixels[~inside].any()
         if tile is None or self.cover is None:
             return of_tile(pixels, valid), False
         reached, sure = self.cover.reach(*tile, pixels.shape, reduced=not finest)
@@ -489,6 +502,10 @@ class BandCheck:
 
     def finish(self, findings: Findings) -> None:
         """Compare with what the document says of all tiles."""
+        reason = self._invented()
+        if reason is not None:
+            place = f"band {shown(self.band.name)}"
+            findings.add("raquet-padding", place, f"{reason}, and no nodata value tells these")
         found = self.band.statistics
         if found is None or self.total.count[0] == 0:
             return
@@ -503,6 +520,19 @@ class BandCheck:
             reason = _narrower(values, self.total) if sure else None
         if reason is not None:
             findings.add("raquet-statistics-differ", f"band {shown(self.band.name)}", reason)
+
+    def _invented(self) -> str | None:
+        """Why zeros are padding: they are outside of the bounds, or statistics leave them out."""
+        found, most = self.band.statistics, self.total
+        if self.outside and self.black:
+            return f"{counted(self.outside, 'pixel')} outside of the bounds are 0"
+        if stored_nodata(self.band) is not None or self.hidden or self.cover is not None:
+            return None
+        if found is None or found.min is None or found.approximated or self.part:
+            return None
+        if most.count[0] and most.min[0] == 0 and found.min > _CLOSE * most.max[0]:
+            return f"statistics begin at {found.min}, but pixels are 0"
+        return None
 
     def _difference(self, declared: Mapping[str, Any], found: Moments, *, sure: bool) -> str | None:
         """What differs, the first of it; None when nothing does."""
@@ -522,9 +552,18 @@ def band_checks(metadata: Metadata) -> list[BandCheck]:
     # Pixels that a mask took out are 0 in the file, and only its alpha band tells.
     hidden = lossy or alpha_of(metadata.bands) is not None
     covers = coverages([metadata])
+    bounds = None if hidden or aligned_window(metadata) else coverage_of(metadata.bounds)
     part = metadata.processing.get(spec.PART) is not None
     return [
-        BandCheck(band, metadata.tile_statistics, cover, hidden, not lossy, part)
+        BandCheck(
+            band,
+            metadata.tile_statistics,
+            cover,
+            hidden,
+            not lossy,
+            part,
+            bounds if cover is None else None,
+        )
         for band, cover in zip(metadata.bands, covers, strict=True)
     ]
 

@@ -164,6 +164,11 @@ def coverages(every: Sequence[Metadata], *, declared: bool = True) -> tuple[Cove
     return tuple(None if one else cover for one in told)
 
 
+def coverage_of(bounds: Bounds) -> Coverage | None:
+    """A rectangle in degrees."""
+    return _of_sources([{"bounds": list(bounds)}])
+
+
 def source_of(metadata: Metadata) -> Any:
     """What a document says of its source; it may be anything."""
     own = metadata.custom.get("comal")

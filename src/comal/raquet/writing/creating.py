@@ -109,8 +109,8 @@ class Written:
     steps: int = 1
     """Steps in time."""
     chosen_nodata: Mapping[str, Number] = field(default_factory=dict)
-    """By band the nodata value that was chosen because tiles needed one; no pixel has it. Of floats
-    it is NaN, which is not told here."""
+    """By band the nodata value that was chosen because tiles needed one, or files had several; no
+    pixel has it. Of floats it is NaN, which is not told here."""
     added_alpha: str | None = None
     """Name of the alpha band that was added to tell pixels from what has no value."""
 

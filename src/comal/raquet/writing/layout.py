@@ -330,20 +330,21 @@ def _used(sums: BandSums, reduced: Array | None) -> list[Array]:
     return found
 
 
-def free_value(dtype: str, used: Sequence[Array]) -> int | None:
-    """An integer that no pixel has; None where there is none.
+def free_value(dtype: str, used: Sequence[Array | None], liked: Sequence[int] = ()) -> int | None:
+    """An integer that no pixel has, if there is one a value that is `liked`; None where none is.
 
     Of types wider than 16 bits only the least and the greatest of the values that occur are known,
     and what is free must be beyond them.
     """
     limits = np.iinfo(dtype)
     least, most = int(limits.min), int(limits.max)
-    taken = {value for one in used for value in one.tolist()}
+    arrays = [one for one in used if one is not None and len(one)]
+    taken = {value for one in arrays for value in one.tolist()}
     if is_counted(dtype):
-        order = (first_choice(dtype), most, *range(least, most + 1))
+        order = (*liked, first_choice(dtype), most, *range(least, most + 1))
         return next((value for value in order if value not in taken), None)
     low, high = (min(taken), max(taken)) if taken else (1, 0)
-    order = (first_choice(dtype), most)
+    order = (*liked, first_choice(dtype), most)
     return next((value for value in order if not low <= value <= high), None)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from comal.raquet.spec import Band, Number
 from comal.raquet.times import TimeAxis, time_axis
 from comal.raquet.writing.arrays import Sources, array_series, is_array
 from comal.raquet.writing.job import LEVEL, QUALITY, Coding, Job, depth_of
-from comal.raquet.writing.layout import alpha_band, first_choice
+from comal.raquet.writing.layout import alpha_band, first_choice, free_value
 from comal.raster.describing import RasterInfo, crs_wkt, describe, fitting_nodata, whole_nodata
 from comal.raster.gridding import (
     STRATEGIES,
@@ -33,8 +34,8 @@ from comal.raster.gridding import (
 )
 from comal.raster.overviews import AVERAGE, MODE, check_method
 from comal.raster.statistics import lattice_step
-from comal.raster.values import alpha_at
-from comal.raster.warping import MASK_BAND, GridSource, OutBand, method_of
+from comal.raster.values import Array, alpha_at
+from comal.raster.warping import MASK_BAND, GridSource, OutBand, method_of, values_of
 from comal.storage import StorageConfig, several
 
 _CLASSES = ("nearest", "near", "mode")
@@ -300,7 +301,8 @@ def _bands(
         if dtype not in spec.DTYPES:
             raise InvalidInputError("type of pixels that RaQuet does not have", found=dtype)
         found = [info.bands[index - 1].nodata for info in sources.every]
-        declared = _declared(wanted, found, dtype, beside_alpha=alpha is not None)
+        used = partial(_values_of, sources, index)
+        declared = _declared(wanted, found, dtype, used, beside_alpha=alpha is not None)
         own = fitting_nodata(declared, dtype)
         guess = first_choice(dtype) if own is None and guessing else 0
         outs.append(OutBand(index, dtype, own, guess))
@@ -415,9 +417,18 @@ def _nodata_of(choice: NodataChoice, names: list[str]) -> list[Number | None]:
 
 
 def _declared(
-    wanted: Number | None, found: Sequence[Number | None], dtype: str, *, beside_alpha: bool
+    wanted: Number | None,
+    found: Sequence[Number | None],
+    dtype: str,
+    used: Callable[[], list[Array]],
+    *,
+    beside_alpha: bool,
 ) -> Number | None:
-    """The nodata value of a band: as asked for, else that of the sources, else NaN of floats."""
+    """The nodata value of a band: as asked for, else that of the sources, else NaN of floats.
+
+    Of sources with different ones it is an integer that none of them uses as a value; `used` reads
+    their values.
+    """
     if wanted is not None:
         value = whole_nodata(wanted, dtype)
         if fitting_nodata(value, dtype) is None:
@@ -430,13 +441,24 @@ def _declared(
     if np.dtype(dtype).kind == "f" and not beside_alpha:
         same = len(known) == 1 and fitting_nodata(found[0], dtype) is not None
         return found[0] if same else float("nan")
-    if len(known) > 1:
+    if len(known) == 1:
+        return next((value for value in found if value is not None), None)
+    liked = [fitting_nodata(value, dtype) for value in found]
+    free = None
+    if np.dtype(dtype).kind != "f":
+        free = free_value(dtype, used(), [int(value) for value in liked if value is not None])
+    if free is None:
         raise InvalidInputError(
-            "rasters of different nodata values",
+            "rasters of different nodata values, and no value is free for all",
             found=", ".join(known),
             hint="say which value is to be none: nodata=... (--nodata on the command line)",
         )
-    return next((value for value in found if value is not None), None)
+    return free
+
+
+def _values_of(sources: Sources, index: int) -> list[Array]:
+    """The values that occur in a band of each source."""
+    return [values_of(info, index) for info in sources.every]
 
 
 def _is_nan_of_ours(declared: Number | None, found: Sequence[Number | None]) -> bool:
