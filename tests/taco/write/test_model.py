@@ -6,6 +6,7 @@ import datetime as dt
 import gc
 import logging
 import os
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,43 @@ def test_schemas_of_one_level_must_agree_across_tortillas() -> None:
     with pytest.raises(InvalidInputError, match="two types") as caught:
         dataset(tortilla(1, "a"))
     assert "a" in str(caught.value)
+
+
+def scenes(*values: tuple[str, Any], strict: bool = True) -> Tortilla:
+    """Scenes of two levels, each of samples or of tables, whose files have a value."""
+
+    def one(kind: str, value: Any) -> Tortilla:
+        names = ["a", "b"]
+        if kind == "samples":
+            fields: dict[str, Any] = {} if value is None else {"v": value}
+            files = [Sample(name, name.encode(), **fields) for name in names]
+            return Tortilla([Sample("x", Tortilla(files))])
+        columns: dict[str, Any] = {"id": names, "path": [b"a", b"b"], "parent": [0, 0]}
+        if value is not None:
+            columns["v"] = [value] * 2
+        return Tortilla.from_tables([pa.table({"id": ["x"]}), pa.table(columns)])
+
+    made = [Sample(f"s{n}", one(*each)) for n, each in enumerate(values)]
+    return Tortilla(made, strict_schema=strict)
+
+
+def test_samples_and_tables_stand_side_by_side(tmp_path: Path) -> None:
+    made = {
+        kinds: create(dataset(scenes(*((kind, 1) for kind in kinds))), tmp_path / f"{n}.zip")[
+            0
+        ].read_bytes()
+        for n, kinds in enumerate(product(["samples", "tables"], repeat=3))
+    }
+    assert len(set(made.values())) == 1
+    for kinds in product(["samples", "tables"], repeat=2):
+        first, second = kinds
+        with pytest.raises(InvalidInputError, match="two types") as caught:
+            dataset(scenes((first, 1), (second, "t")))
+        assert all(text in str(caught.value) for text in ("'v'", "int64", "string"))
+        with pytest.raises(InvalidInputError, match="not in every sample"):
+            dataset(scenes((first, 1), (second, None)))
+        lenient = scenes((first, 1), (second, 1.5), (first, None), strict=False)
+        assert lenient.levels()[2].table["v"].to_pylist() == [1.0, 1.0, 1.5, 1.5, None, None]
 
 
 def test_values_of_many_types_survive(tmp_path: Path) -> None:

@@ -469,7 +469,7 @@ class _Part:
 def build(root: Tortilla) -> Levels:
     """All levels of a tortilla, from the top; samples are taken in bulk, whoever holds them."""
     levels: list[Level] = []
-    parts = _below([(root, 0)])
+    parts = _below([(root, 0)], strict=root.strict_schema)
     while parts:
         check_depth(len(levels) + 1)
         level, starts = _joined(parts, levels, strict=root.strict_schema)
@@ -477,7 +477,8 @@ def build(root: Tortilla) -> Levels:
         for part, rows in starts:
             pairs = zip(part.samples, rows.tolist(), strict=False)
             folders = [(one.path, row) for one, row in pairs if one.type == spec.FOLDER]
-            parts += _below(cast("list[tuple[Tortilla, int]]", folders))
+            holders = cast("list[tuple[Tortilla, int]]", folders)
+            parts += _below(holders, strict=root.strict_schema)
             if part.deeper:
                 first, *rest = part.deeper
                 parts.append(_Part(replace(first, parent=rows[first.parent]), deeper=tuple(rest)))
@@ -485,13 +486,16 @@ def build(root: Tortilla) -> Levels:
     return tuple(levels)
 
 
-def _below(holders: Sequence[tuple[Tortilla, int]]) -> list[_Part]:
-    """The first level of some tortillas, each with the row that it hangs on."""
+def _below(holders: Sequence[tuple[Tortilla, int]], *, strict: bool) -> list[_Part]:
+    """The first level of some tortillas, each with the row that it hangs on.
+
+    They may differ in their fields where the root, or one of them, is lenient.
+    """
     parts = []
     plain = [(one, row) for one, row in holders if one.own_samples is not None]
     if plain:
         samples = [sample for one, _ in plain for sample in one.samples]
-        strict = all(one.strict_schema for one, _ in plain)
+        strict = strict and all(one.strict_schema for one, _ in plain)
         if strict and len(plain) > 1:
             check_fields(samples)
         # FOLDER rows are null: their bytes are made while writing.

@@ -120,7 +120,7 @@ class Spans:
 
 
 def stored_table(table: Any, first: int, parent: Ints, spans: Spans | None, paths: Any) -> Any:
-    """A metadata table as it is stored: in plain types, with ``internal:`` columns behind its own.
+    """A metadata table as it is stored: with ``internal:`` columns behind its own.
 
     Its rows are those from `first` on of their level; local metadata has no `paths`.
     """
@@ -133,7 +133,7 @@ def stored_table(table: Any, first: int, parent: Ints, spans: Spans | None, path
     table = without_null_type(table)
     for name, values in internal.items():
         table = table.append_column(name, values)
-    return plain_table(table)
+    return table
 
 
 def stored_schema(schema: Any, *, with_spans: bool) -> Any:
@@ -190,7 +190,7 @@ def meta_files(
     """Some FOLDER rows of `levels[depth]` after the other, and the local metadata of each (6.2)."""
     below = levels[depth + 1]
     folders = np.flatnonzero(levels[depth].folders)
-    table = stored_table(below.table, 0, below.parent, spans, None).combine_chunks()
+    table = plain_table(stored_table(below.table, 0, below.parent, spans, None)).combine_chunks()
     batches = table.to_batches()
     batch = batches[0] if len(batches) == 1 else table
     starts = np.searchsorted(below.parent, folders, side="left")
