@@ -12,8 +12,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +32,6 @@ from comal.ziparchive.directory import (
     parse_directory,
 )
 from comal.ziparchive.end import End
-from comal.ziparchive.headermaking import FEW
 
 Uint32s = npt.NDArray[np.uint32]
 
@@ -211,7 +209,7 @@ def _many_offsets(data: bytes, count: int) -> tuple[Sequence[int] | None, Uint32
 
 @dataclass(frozen=True)
 class StoredDirectory:
-    """The directory of an archive as stored; its columns are made when they are asked for."""
+    """The directory of an archive as columns, and its bytes to go on with."""
 
     end: End
     """The end record that leads to it."""
@@ -219,40 +217,19 @@ class StoredDirectory:
     """Its headers, without the end record."""
     starts: wire.Int64s
     """Where each header begins in `data`."""
-    name_sizes: wire.Int64s
-    """Bytes of each name."""
-    where: str
+    directory: Directory
+    """The same as columns."""
 
     def __len__(self) -> int:
         return len(self.starts)
 
-    @cached_property
-    def directory(self) -> Directory:
-        """The same as columns."""
-        return parse_directory(self.data, self.end, self.where, same_names=False)
-
-    def rows_named(self, names: Sequence[bytes]) -> npt.NDArray[np.bool_]:
-        """Which entries have one of these names."""
-        if len(names) > FEW:
-            known = self.directory.raw_names
-            found = pc.is_in(known, value_set=pa.array(names, known.type))
-            rows: npt.NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
-            return rows
-        rows = np.zeros(len(self), np.bool_)
-        for name in names:
-            at = self.data.find(name)
-            while at >= 0:
-                row = int(np.searchsorted(self.starts, at - wire.CENTRAL_SIZE))
-                there = row < len(self) and self.starts[row] == at - wire.CENTRAL_SIZE
-                if there and self.name_sizes[row] == len(name):
-                    rows[row] = True
-                at = self.data.find(name, at + 1)
+    def rows_named(self, names: Any) -> npt.NDArray[np.bool_]:
+        """Which entries have one of these names, a list or an Arrow array of str."""
+        known = self.directory.raw_names
+        wanted = pa.array(names, pa.string()) if isinstance(names, list) else names
+        found = pc.is_in(known, value_set=wanted.cast(known.type))
+        rows: npt.NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
         return rows
-
-    def name(self, row: int) -> bytes:
-        """The name of one entry."""
-        start = int(self.starts[row]) + wire.CENTRAL_SIZE
-        return self.data[start : start + int(self.name_sizes[row])]
 
     def kept(self, rows: npt.NDArray[np.bool_]) -> bytes:
         """The headers of the entries whose row is True."""
@@ -281,22 +258,6 @@ def stored_directory_plan(
             found=f"{end.shift} bytes before it",
             hint="write it anew",
         )
-    starts, records = headers(data, where)
-    stored = StoredDirectory(end, data, starts, records["name_size"].astype(np.int64), where)
-    if not _is_plain(records, end):
-        # Whatever is wrong with it is found out, and told, by the columns.
-        assert len(stored.directory) == len(stored)
-    return stored
-
-
-def _is_plain(records: wire.Records, end: End) -> bool:
-    """Whether entries follow one another in the file, none of them large, as they mostly do."""
-    if len(records) != end.count:
-        return False
-    if not len(records):
-        return True
-    offsets = records["offset"].astype(np.int64)
-    sizes = records["csize"].astype(np.int64)
-    stops = offsets + sizes + records["name_size"] + wire.LOCAL_SIZE
-    large = max(int(sizes.max()), int(records["size"].max()), int(offsets[-1])) >= wire.U32
-    return not large and bool((stops[:-1] <= offsets[1:]).all()) and int(stops[-1]) <= end.start
+    starts, _ = headers(data, where)
+    directory = parse_directory(data, end, where, same_names=False, known=starts)
+    return StoredDirectory(end, data, starts, directory)

@@ -41,7 +41,7 @@ from comal.tapalcatl.containers.content import kinds_of
 from comal.tapalcatl.layout import InArchive, MetatileLayout
 from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.index import Record
-from comal.tapalcatl.reading.tile import check_local_name, refuse
+from comal.tapalcatl.reading.tile import check_local_name, entry_name, refuse
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import WORLD, Bounds, Tile, TileSetMetadata
 from comal.tapalcatl.wire import BASES, Int64s, Keys
@@ -414,7 +414,8 @@ class TileSetSource(TileSource):
 
         def check(row: int, data: bytes, at: int) -> None:
             suffix = opened.index.suffixes[codes[row]]
-            check_local_name(opened, int(starts[row]), data, keys[row], suffix, at)
+            name, offset = entry_name(keys[row], suffix), int(starts[row])
+            check_local_name(data, at, name, offset, opened.index.offsets, opened.label)
 
         sizes = table["csize"].astype(np.int64)
         return zip_local.read_payloads(source.fetch, (starts, stops), sizes, check, source.href)

@@ -240,6 +240,10 @@ class ArchiveIndex:
         """The records as a NumPy array."""
         return self._made().table
 
+    def offsets(self) -> Any:
+        """Where the local headers of all tiles begin."""
+        return self.table["offset"]
+
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What is odd about directory and comment."""

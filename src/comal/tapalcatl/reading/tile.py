@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from isal import igzip_lib, isal_zlib
 
@@ -24,6 +25,7 @@ from comal.tapalcatl.spec import CONTENT_ENCODING, CONTENT_TYPE, OCTETS, Headers
 from comal.tapalcatl.wire import key_tile, suffix_of
 from comal.ziparchive import DEFLATE, STORE, extracted
 from comal.ziparchive import wire as zip_wire
+from comal.ziparchive.local import local_size
 
 GZIP_HEADER: Final = bytes((0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 0xFF))
 """RFC 1952: deflate, no flags, no time, unknown system."""
@@ -207,7 +209,7 @@ def read_payload(
     else:
         (piece,) = archive.source.fetch([ByteRange(offset, span)])
         data = piece.data
-    check_local_name(archive, offset, data, key, suffix)
+    check_name(archive, offset, data, key, suffix)
     mark, name_size, extra_size = _LOCAL(data)
     start = zip_wire.LOCAL_SIZE + name_size + extra_size
     if mark == zip_wire.LOCAL_SIGNATURE and start + csize <= span:
@@ -223,69 +225,53 @@ def entry_name(key: int, suffix: str) -> bytes:
 
 
 def check_local_name(
-    archive: OpenArchive, offset: int, data: bytes, key: int, suffix: str, at: int = 0
+    data: bytes,
+    at: int,
+    name: bytes,
+    offset: int,
+    offsets: Callable[[], Any],
+    archive: str,
 ) -> None:
     """Refuse a local header, `at` a place of the data, that calls its payload another tile.
 
     No checksum covers the names of a directory: a changed one would lead to the bytes of another
-    tile. Names that are no tiles say nothing, and several entries may share one local header.
+    tile. Names that are no tiles say nothing, and several entries may share one local header: then
+    `offsets`, those of all entries, hold its `offset` more than once.
     """
-    name = entry_name(key, suffix)
     begin = at + zip_wire.LOCAL_SIZE
     if data.startswith(name, begin):
         return
-    local = other_tile(data, at, name)
-    if local is None:
+    mark, name_size, _ = _LOCAL(data, at)
+    local = data[begin : begin + name_size]
+    found = _TILE_NAME.search(local)
+    if mark != zip_wire.LOCAL_SIGNATURE or found is None or found[0] == name:
         return
-    if int((archive.index.table["offset"] == offset).sum()) > 1:
+    if int((offsets() == offset).sum()) > 1:
         return
     raise InvalidMetadataError(
         "local header is that of another tile",
-        where=tile_label(archive.label, key, suffix),
+        where=f"{archive}, {name.decode(errors='replace')}",
         found=shown(local.decode(errors="replace")),
-        expected=name.decode(),
-        hint="'comal check' lists what is wrong with the archive",
+        expected=name.decode(errors="replace"),
+        hint="'comal check' lists what is wrong with the archive; put or delete the tile",
     )
 
 
-def other_tile(data: bytes, at: int, name: bytes) -> bytes | None:
-    """What a local header calls its payload, where that is another tile than `name`."""
-    mark, name_size, _ = _LOCAL(data, at)
-    begin = at + zip_wire.LOCAL_SIZE
-    local = data[begin : begin + name_size]
-    found = _TILE_NAME.search(local)
-    known = mark != zip_wire.LOCAL_SIGNATURE or found is None or found[0] == name
-    return None if known else local
+def check_name(archive: OpenArchive, offset: int, data: bytes, key: int, suffix: str) -> None:
+    """As `check_local_name`, of a tile whose local header the data begin with."""
+    name = entry_name(key, suffix)
+    check_local_name(data, 0, name, offset, archive.index.offsets, archive.label)
 
 
 def payload_plan(archive: OpenArchive, record: Record, data: bytes, where: str) -> Plan[bytes]:
     """The payload out of `data`, which begins with the local header; more is asked for if need be.
 
-    Only an extra field that is longer than `index.SLACK` in front of a gap needs that.
+    Only an extra field that is longer than `index.SLACK` in front of a gap needs that. The
+    directory is authoritative: of the local header only its own length counts, and its name where
+    that is the name of another tile (`check_local_name`).
     """
-    start, stop = payload_span(data, record, archive.index.end, where)
-    if stop <= len(data):
-        return data[start:stop]
-    (piece,) = yield [ByteRange(record.offset + start, stop - start)]
-    return piece.data
-
-
-def payload_span(data: bytes, record: Record, end: int, where: str) -> tuple[int, int]:
-    """Where in the bytes from the local header on the payload begins and ends.
-
-    The directory is authoritative: of the local header only its own length counts, and its name
-    where that is the name of another tile (`check_local_name`).
-    """
-    mark, name_size, extra_size = _LOCAL(data)
-    if mark != zip_wire.LOCAL_SIGNATURE:
-        raise InvalidMetadataError(
-            "no local header",
-            where=where,
-            found=f"{mark:08x}",
-            expected=f"{zip_wire.LOCAL_SIGNATURE:08x}",
-        )
-    start = zip_wire.LOCAL_SIZE + name_size + extra_size
-    stop = start + record.csize
+    start = local_size(data, where)
+    stop, end = start + record.csize, archive.index.end
     if record.offset + stop > end:
         raise InvalidMetadataError(
             "entry reaches outside of the archive",
@@ -293,7 +279,10 @@ def payload_span(data: bytes, record: Record, end: int, where: str) -> tuple[int
             found=f"{record.csize} bytes at {record.offset + start}",
             expected=f"an end at or before {end}",
         )
-    return start, stop
+    if stop <= len(data):
+        return data[start:stop]
+    (piece,) = yield [ByteRange(record.offset + start, record.csize)]
+    return piece.data
 
 
 def refuse(record: Record, limits: Limits, where: str) -> None:

@@ -29,7 +29,7 @@ from comal.tapalcatl.reading.index import Fields, Record
 from comal.tapalcatl.reading.tile import (
     StoredTile,
     Tile,
-    check_local_name,
+    check_name,
     entry_name,
     payload_plan,
     read_payload,
@@ -607,7 +607,7 @@ class TileSet(Closing):
         pieces = source.fetch([ByteRange(record.offset, record.span) for record in records])
         tiles = []
         for one, record, where, piece in zip(found, records, wheres, pieces, strict=True):
-            check_local_name(archive, record.offset, piece.data, one[4], one[3])
+            check_name(archive, record.offset, piece.data, one[4], one[3])
             payload = run(payload_plan(archive, record, piece.data, where), source.fetch)
             stored = self._as_stored(one, payload)
             tiles.append(stored.tile(verify=verify, limits=self.limits))

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.plan import run
@@ -27,7 +28,7 @@ from comal.tapalcatl.containers.base import Tiles, TileSource, concatenated
 from comal.tapalcatl.containers.export import IterableSource, opened
 from comal.tapalcatl.containers.survey import Dealt, dealt, extents_of, grown, scaled
 from comal.tapalcatl.layout import MetatileLayout, trimmed_comment
-from comal.tapalcatl.reading.tile import other_tile
+from comal.tapalcatl.reading.tile import check_local_name
 from comal.tapalcatl.spec import (
     MAX_ZOOM,
     ArchiveMetadata,
@@ -323,9 +324,8 @@ def _put(place: Target, archive: Tile, entries: NewEntries, variant: str | None)
         _check_belongs(place, archive, entries.tiles)
     with editing_of(place, path) as edit:
         stored = edit.stored
-        texts = names if isinstance(names, list) else names.to_pylist()
-        dropped = stored.rows_named([name.encode() for name in texts])
-        replaced = len({stored.name(row) for row in np.flatnonzero(dropped).tolist()})
+        dropped = stored.rows_named(names)
+        replaced = pc.count_distinct(stored.directory.raw_names.filter(dropped)).as_py()
         old = edit.comment
         said = place.said if old == place.comment else read_comment(old, path.name)[0]
         comment = None if said is None else _comment(said, entries, variant)
@@ -603,22 +603,6 @@ def _copied(directory: Directory, rows: Any, source: Source) -> tuple[Any, list[
     return directory.raw_names.take(take), payloads, details
 
 
-def _refuse_other(directory: Directory, row: int, data: bytes, at: int, where: str) -> None:
-    """Refuse bytes that readers refuse: written anew they would pass for those of the tile."""
-    name = directory.raw_names[row].as_py()
-    tile = b"/".join(name.split(b"/")[-3:])
-    local = other_tile(data, at, tile)
-    shared = int((directory.header_offset == directory.header_offset[row]).sum()) > 1
-    if local is not None and not shared:
-        raise InvalidMetadataError(
-            "local header is that of another tile",
-            where=where,
-            found=shown(local.decode(errors="replace")),
-            expected=name.decode(errors="replace"),
-            hint="put or delete the tile first",
-        )
-
-
 def _payloads(directory: Directory, rows: Any, source: Source) -> list[bytes]:
     encrypted = directory.flags[rows] & zip_wire.FLAG_ENCRYPTED
     if encrypted.any():
@@ -628,8 +612,10 @@ def _payloads(directory: Directory, rows: Any, source: Source) -> list[bytes]:
     names = directory.raw_names.take(pa.array(rows)).to_pylist()
 
     def check(row: int, data: bytes, at: int) -> None:
-        if not data.startswith(names[row], at + zip_wire.LOCAL_SIZE):
-            _refuse_other(directory, int(rows[row]), data, at, where)
+        # Bytes that readers refuse: written anew they would pass for those of the tile.
+        tile = b"/".join(names[row].split(b"/")[-3:])
+        headers = partial(getattr, directory, "header_offset")
+        check_local_name(data, at, tile, int(starts[row]), headers, where)
 
     spans = (starts, directory.payload_offsets[rows] + sizes)
     return read_payloads(source.fetch, spans, sizes, check, where)
