@@ -111,7 +111,6 @@ TILES = [(z, x, y, PNG) for z in (3, 4) for x in range(1 << z) for y in range(2)
 INDEX = (".tacocat", "__TACOCAT__")
 PARTS = ("o.0001.part.tortilla", "o.0002.part.tortilla")
 PART: dict[str, Any] = {"quiet": True, "subset_date": "2025-01-01"}
-TEMPLATE = "https://e.org/{z}/{x}/{y}.{fmt}"
 
 
 def small(writer: Writer) -> Writer:
@@ -167,9 +166,7 @@ WRITERS: dict[str, Writer] = {
     "raquet.to_geotiff": writer(raquet.to_geotiff, "dem.parquet", "o.tif"),
     "tapalcatl.build": writer(tapalcatl.build, lambda _: TILES, "o"),
     "tapalcatl.build one": writer(tapalcatl.build, "tiles", "o.zip"),
-    "tapalcatl.build 1": writer(
-        tapalcatl.build, lambda _: TILES, "o", version=1, ext="png", tilejson=TEMPLATE
-    ),
+    "tapalcatl.build 1": writer(tapalcatl.build, lambda _: TILES, "o", version=1, ext="png"),
     "tapalcatl.extract": writer(tapalcatl.extract, "tiles", "o", max_zoom=3),
     "tapalcatl.merge": writer(tapalcatl.merge, lambda s: [s / "tiles", TILES], "o", "tiles"),
     "tapalcatl.remetatile": writer(tapalcatl.remetatile, "tiles", "o", metatile=1),

@@ -29,7 +29,7 @@ WRITE: dict[str, Any] = {
     "time": None, "row_group_size": None, "block_dtype": "uint64",
 }  # fmt: skip
 BUILD: dict[str, Any] = {
-    "tilejson": None, "variant": None, "resume": True, "ext": None, "scale": 1.0,
+    "variant": None, "resume": True, "ext": None, "scale": 1.0,
     "compression": "auto", "level": 6, "times": "fixed", "exact_times": False, "name": None,
     "description": None, "attribution": None, "bounds": None,
 }  # fmt: skip
@@ -232,12 +232,12 @@ CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
         | {"hash_in_path": True, "overwrite": True},
     ),
     "tapalcatl create s o --generation 1 --layer all --metatile 8 --keys prefix-hash --prefix p"
-    " --tile-size 512 --tilejson u --ext png --scale 2 --compression deflate --level 1"
+    " --tile-size 512 --ext png --scale 2 --compression deflate --level 1"
     " --times 2020-01-01 --exact-times": (
         "tapalcatl.build",
         ("s", "o"),
         BUILD
-        | {"version": 1, "tilejson": "u", "ext": "png", "scale": 2.0, "compression": "deflate"}
+        | {"version": 1, "ext": "png", "scale": 2.0, "compression": "deflate"}
         | {"level": 1, "times": "2020-01-01", "exact_times": True}
         | {
             "generation1": tapalcatl.Generation1(

@@ -154,11 +154,6 @@ def _generation1_of(opening: Mapping[str, Any]) -> tapalcatl.Generation1 | None:
     default=256,
     metavar="PIXELS",
 )
-@option(
-    "--tilejson",
-    "Write TileJSON for Tapalcatl 1; the address of tiles, with {z}, {x}, {y} and {fmt}.",
-    metavar="URL",
-)
 @whole(
     "--processes", "Processes that write archives; threads of this one if absent.", 1, metavar="N"
 )

@@ -11,7 +11,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
@@ -22,10 +22,7 @@ from comal.tapalcatl.spec import (
     Bounds,
     Headers,
     Tile,
-    TileSetMetadata,
-    ascii_line,
     content_headers,
-    tilejson,
 )
 
 HASHES: Final = ("name", "file", "layer")
@@ -223,24 +220,6 @@ def with_formats(known: Mapping[str, Headers], found: Iterable[str]) -> dict[str
 def usual_headers(ext: str) -> Headers:
     """What the existing servers answer, or what the extension is known for."""
     return FORMATS.get(ext) or content_headers(ext)
-
-
-NAMES: Final[Mapping[str, str]] = {"mvt": "mapbox", "json": "geojson", "topojson": "topojson"}
-"""Names of the documents by the extension of the tiles; others are called like their extension."""
-
-
-def tilejson_files(said: TileSetMetadata, found: TileSetMetadata, address: str) -> dict[str, bytes]:
-    """A document for each kind of tile, by its key without a hash.
-
-    Tiles are served at the address, whose ``{fmt}`` becomes the extension.
-    """
-    whole = replace(said, min_zoom=found.min_zoom, max_zoom=found.max_zoom, bounds=found.bounds)
-    return {
-        f"tilejson/{NAMES.get(ext, ext or 'tiles')}.json": ascii_line(
-            tilejson(whole, [address.replace("{fmt}", ext)])
-        )
-        for ext in found.formats
-    }
 
 
 # -- boxes ----------------------------------------------------------------------------------------

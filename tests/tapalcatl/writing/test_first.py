@@ -109,29 +109,6 @@ def test_settings_for_a_tileset_that_needs_none(tmp_path: Path) -> None:
         tapalcatl.put(tmp_path / "t2", [(1, 0, 0, NEW)], generation1=CONFIG)
 
 
-def test_tilejson_beside_the_archives(tmp_path: Path) -> None:
-    tiles = pyramid(2, kind="mvt")
-    address = "https://example.org/256/all/{z}/{x}/{y}.{fmt}"
-    tapalcatl.build(
-        listed(tiles),
-        tmp_path / "out",
-        version=1,
-        name="a name",
-        attribution="somebody",
-        metadata={"vector_layers": [{"id": "water"}]},
-        tilejson=address,
-    )
-    document = json.loads((tmp_path / "out" / "tilejson" / "mapbox.json").read_text())
-    assert document["tiles"] == [address.replace("{fmt}", "mvt")]
-    assert (document["minzoom"], document["maxzoom"]) == (0, 2)
-    assert document["name"] == "a name"
-    assert document["attribution"] == "somebody"
-    assert document["vector_layers"] == [{"id": "water"}]
-    assert [path.name for path in (tmp_path / "out" / "tilejson").iterdir()] == ["mapbox.json"]
-    with pytest.raises(InvalidInputError, match="Tapalcatl 1 for version 2"):
-        tapalcatl.build(listed(tiles), tmp_path / "t2", tilejson=address)
-
-
 @pytest.mark.parametrize("size", [256, 512, 1024])
 @pytest.mark.parametrize("deepest", [None, 1, 2])
 def test_keys_are_the_tiles_that_are_found(tmp_path: Path, size: int, deepest: int | None) -> None:

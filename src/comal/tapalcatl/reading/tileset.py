@@ -71,12 +71,6 @@ class Entry:
         """The name of the entry."""
         return "/".join(map(str, self.tile)) + self.suffix
 
-    @property
-    def payload_offset(self) -> int:
-        """Where the stored bytes begin, where the local header has no extra field but ZIP64's."""
-        wide = max(self.record.csize, self.record.size) >= zip_wire.U32
-        return self.record.offset + zip_wire.LOCAL_SIZE + self.record.name_size + 20 * wide
-
 
 def _awaiting(
     method: Callable[Concatenate[TileSet, P], R],

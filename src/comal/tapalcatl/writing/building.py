@@ -27,7 +27,7 @@ from comal.progress import Progress, silent
 from comal.public import takes, warn
 from comal.storage import open_source
 from comal.storage.targets import check_ending
-from comal.tapalcatl.addressing import Generation1, Template, tilejson_files
+from comal.tapalcatl.addressing import Generation1, Template
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource, concatenated, no_tiles
 from comal.tapalcatl.containers.export import opened
 from comal.tapalcatl.containers.survey import Dealt, bounds_of, dealt, scaled
@@ -202,10 +202,7 @@ def build(
                     arrangement.layout, arrangement.template, arrangement.metadata, place.name
                 )
             job = _Job(tiles, arrangement, rules, plan, place, progress or silent)
-            made = job.run(executor, os.fspath(out))
-            if wanted.tilejson is not None:
-                _write_tilejson(place, said, made, wanted.tilejson)
-            return made
+            return job.run(executor, os.fspath(out))
 
 
 class _Job:
@@ -329,17 +326,6 @@ class _Job:
         metadata = replace(self.arrangement.metadata, formats=formats)
         # What the comments of archives say was settled before, and no document says less.
         return scaled(metadata, done.suffixes)
-
-
-def _write_tilejson(place: Workplace, said: TileSetMetadata, made: Built, address: str) -> None:
-    found = TileSetMetadata(
-        formats=made.formats, min_zoom=made.min_zoom, max_zoom=made.max_zoom, bounds=made.bounds
-    )
-    with system_errors("cannot write", place.target):
-        for key, data in tilejson_files(said, found, address).items():
-            path = place.tree / key
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
 
 
 def _said(own: TileSetMetadata, variant: str | None, wanted: BuildOptions) -> TileSetMetadata:

@@ -101,10 +101,6 @@ class BuildOptions(EntryOptions):
     """For version 1: metatile size, tile size and layout of keys."""
     hash_in_path: bool = False
     """Whether keys begin with five hex digits of the MD5 of ``z/x/y``, as some stores like it."""
-    tilejson: str | None = None
-    """For version 1, which describes nothing itself: where tiles will be served, such as
-    ``https://example.org/{z}/{x}/{y}.{fmt}``. Documents ``tilejson/mapbox.json`` (of mvt),
-    ``geojson`` and ``topojson`` are written beside the archives."""
     formats: Mapping[str, Any] | None = None
     """Content type of extensions, or a list of pairs of header and value; guessed if absent."""
     name: str | None = None
@@ -122,12 +118,6 @@ class BuildOptions(EntryOptions):
         if self.version not in {1, 2}:
             raise InvalidInputError(
                 "unknown version of Tapalcatl", found=self.version, expected="1 or 2"
-            )
-        if self.tilejson is not None and self.version != 1:
-            raise InvalidInputError(
-                "documents of Tapalcatl 1 for version 2",
-                found=self.tilejson,
-                hint="meta.json describes it; leave out tilejson",
             )
 
 

@@ -57,29 +57,17 @@ def _is_document(file: BinaryIO) -> bool:
     return isinstance(document, dict) and ("tapalcatl" in document or "source" in document)
 
 
-def _is_tilejson(file: BinaryIO) -> bool:
-    document = json.load(file)
-    return isinstance(document, dict) and "tiles" in document
-
-
-_TILEJSON = re.compile(r"tilejson/[0-9A-Za-z_+-]+\.json")
-_TILEJSON_KIND = file_kind("TileJSON", _is_tilejson)
-
-
 def first_generation(layout: Generation1) -> Kind:
     """Trees of Tapalcatl 1 that are laid out like this one."""
     values = {"prefix": layout.prefix.strip("/"), "layer": layout.layer.strip("/"), "fmt": "zip"}
     fits = _template(layout.pattern, values).fullmatch
 
-    def claim(path: Path) -> Owns | None:
-        def owns(name: str) -> bool:
-            return fits(name) is not None or (
-                _TILEJSON.fullmatch(name) is not None
-                and _TILEJSON_KIND.claim(path / name) is not None
-            )
+    def owns(name: str) -> bool:
+        return fits(name) is not None
 
+    def claim(path: Path) -> Owns | None:
         names = (one.relative_to(path).as_posix() for one in path.rglob("*.zip"))
-        return owns if any(fits(name) for name in names) else None
+        return owns if any(map(owns, names)) else None
 
     return Kind(f"a tileset of Tapalcatl 1 with the layout {layout.pattern}", claim)
 
