@@ -173,7 +173,7 @@ class Holdings:
             return LeafBytes(
                 item.size,
                 _media_of_format(item.format, row.value(ID)),
-                f"{item.part}:{item.offset}:{item.size}",
+                f"{posixpath.basename(item.source.href)}:{item.offset}:{item.size}",
                 item.file,
                 lambda: row.owner.read_bytes(row.index),
             )

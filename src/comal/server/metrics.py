@@ -38,11 +38,20 @@ _ABOUT = {
 }
 
 
-@lru_cache(maxsize=4096)
 def sample(metric: str, **labels: object) -> str:
     """The name of a count. Values of labels are of the server's own words and need no quoting."""
     inner = ",".join(f'{name}="{value}"' for name, value in sorted(labels.items()))
     return f"{metric}{{{inner}}}"
+
+
+@lru_cache(maxsize=4096)
+def _of_request(source: str, route: str, status: int) -> tuple[str, str, str]:
+    """What counts requests, bytes and seconds."""
+    return (
+        sample(_REQUESTS, source=source, route=route, status=status),
+        sample(_BYTES, source=source),
+        sample(_SECONDS + "_sum", route=route),
+    )
 
 
 @dataclass(slots=True)
@@ -61,15 +70,17 @@ class Counts:
 
     def count(self, source: str, route: str, status: int, size: int, seconds: float) -> None:
         """One request is done."""
-        self.grow(sample(_REQUESTS, source=source, route=route, status=status))
-        self.grow(sample(_BYTES, source=source), size)
-        self.grow(sample(_SECONDS + "_sum", route=route), seconds)
+        samples, (requests, sent, took) = self.samples, _of_request(source, route, status)
+        samples[requests] = samples.get(requests, 0) + 1
+        samples[sent] = samples.get(sent, 0) + size
+        samples[took] = samples.get(took, 0) + seconds
         self._class(route, bisect_left(BOUNDS, seconds), 1)
 
     def count_ready(self, source: str, count: int, size: int) -> None:
         """So many tiles were sent at once; they took less than the shortest class."""
-        self.grow(sample(_REQUESTS, source=source, route="tile", status=200), count)
-        self.grow(sample(_BYTES, source=source), size)
+        requests, sent, _ = _of_request(source, "tile", 200)
+        self.grow(requests, count)
+        self.grow(sent, size)
         self._class("tile", 0, count)
 
     def reloaded(self, source: str, outcome: str) -> None:
