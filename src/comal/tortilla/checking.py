@@ -27,11 +27,12 @@ from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import ByteRange, Head, run
 from comal.progress import Progress
-from comal.samples.copying import Appender, Nowhere, blocks, copy_payloads
+from comal.samples.copying import Appender, Copied, Nowhere, blocks, copy_payloads
 from comal.samples.filters import crs_problem, ends_before, good_lists, unknown_crs
-from comal.samples.payloads import Spans
+from comal.samples.payloads import HEAD, Spans
 from comal.storage import Source, StorageConfig
 from comal.tortilla import items, spec
+from comal.tortilla.describing import begins
 from comal.tortilla.opening import (
     Location,
     Member,
@@ -536,12 +537,25 @@ def _check_payloads(file: _File, usable: _Usable, before: str, findings: Check) 
         except OF_CONTENT as error:
             findings.take_error(error, "tortilla-item", f"{before}row {chosen[start][1][0]}")
             continue
-        for n, (row, kind) in enumerate(which for _, which in chosen[start:stop]):
-            size, place = int(seen.sizes[n]), f"{before}row {row}"
+        some = [which for _, which in chosen[start:stop]]
+        for n in _doubtful(np.array([kind for _, kind in some], object), seen):
+            (row, kind), size = some[n], int(seen.sizes[n])
+            place = f"{before}row {row}"
             _check_beginning(kind, seen.heads[n].tobytes()[:size], place, findings)
             if seen.empty[n]:
                 told = f"all {size} bytes are zero; some early writers lost items so"
                 findings.add("tortilla-zero", place, told)
+
+
+def _doubtful(kinds: Any, seen: Copied) -> list[int]:
+    """The payloads that have to be looked at one by one."""
+    doubtful = seen.empty | (seen.sizes < HEAD)
+    for kind in set(kinds.tolist()):
+        name = spec.known_format(kind) or kind
+        if name in spec.SIGNATURES:
+            doubtful |= (kinds == kind) & ~begins(seen.heads, name)
+    found: list[int] = np.flatnonzero(doubtful).tolist()
+    return found
 
 
 def _check_beginning(kind: str, head: bytes, place: str, findings: Findings) -> None:
