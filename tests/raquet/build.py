@@ -196,8 +196,8 @@ def with_crc(data: bytes) -> bytes:
 
 def _row(key: Any, bands: Sequence[Pixels | bytes | None], names: list[str], plan: Plan) -> Any:
     if plan.interleaved:
-        arrays = [np.asarray(band) for band in bands]
-        bands = [np.stack(arrays, axis=-1)]
+        arrays = [np.asarray(band) for band in bands if band is not None]
+        bands = [np.stack(arrays, axis=-1) if arrays else None]
     row: dict[str, Any] = {"block": cell(key[:3])}
     for name, band in zip(names, bands, strict=True):
         row[name] = _blob(band, plan)

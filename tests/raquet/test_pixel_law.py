@@ -1,10 +1,10 @@
 """A pixel has one value: whether and which, every view of a raster says the same.
 
 A case is a type, a nodata value, an alpha band or a mask, and where the raster lies (`PLACES`, each
-of which makes a file and says what its pixels are): tiles of another writer, on the grid, warped,
-rotated, across the antimeridian, beyond 85 degrees. numpy says which pixels of a source have a
-value; rasterio warps their numbers, in one piece, to the grid of the file. Every view is asked for
-the pixels of each band, or for their count, minimum, maximum and mean.
+of which makes a file and says what its pixels are): tiles of another writer in each layout, on the
+grid, warped, rotated, across the antimeridian, beyond 85 degrees. numpy says which pixels of a
+source have a value; rasterio warps their numbers, in one piece, to the grid of the file. Every view
+is asked for the pixels of each band, or for their count, minimum, maximum and mean.
 
 The ordinary run takes each pair of `PAIRS` once, and so each type and each nodata value;
 ``COMAL_FULL_SWEEP=1`` takes all combinations.
@@ -63,6 +63,12 @@ DTYPES = spec.DTYPES
 PAIRS = (("nodata", "side"), ("dtype", "way"), ("side", "place"), ("nodata", "place"))
 NODATA = ("none", "zero", "max", "nan", "out of range", "per band")
 SIDES = ("neither", "alpha", "mask")
+STORED: dict[str, Any] = {
+    "stored": {"nested": True},
+    "flat": {"nested": False},
+    "interleaved": {"nested": True, "interleaved": True},
+}
+"""Layouts of tiles that pyarrow wrote."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +103,7 @@ class Case:
     @property
     def is_possible(self) -> bool:
         """Whether its place has it: GDAL has no float16, and nodata of 64 bits as a float alone."""
-        if self.place == "stored":
+        if self.place in STORED:
             return True
         wrong = set()
         if self.dtype in {"int64", "uint64"}:
@@ -209,9 +215,11 @@ def stored(case: Case, folder: Path) -> Made:
     fills = [0 if one is None or not held(one, case.dtype) else one for one in case.nodata_of]
     bands = [(name, case.dtype, nodata) for name, nodata in zip(NAMES, case.nodata_of, strict=True)]
     planes = [padded(plane, fill, case.dtype) for plane, fill in zip(pixels, fills, strict=True)]
+    layout = STORED[case.place]
     if case.side == "alpha":
-        bands.append(("alpha", "uint8", None))
-        planes.append(padded(shown, 0, "uint8"))
+        kind = case.dtype if layout.get("interleaved") else "uint8"
+        bands.append(("alpha", kind, None))
+        planes.append(padded(shown.astype(kind), 0, kind))
     tiles: dict[Any, Any] = {}
     for y, x in product(range(2), range(3)):
         place = np.s_[y * BLOCK : (y + 1) * BLOCK, x * BLOCK : (x + 1) * BLOCK]
@@ -228,7 +236,7 @@ def stored(case: Case, folder: Path) -> Made:
     if case.side == "alpha":
         said[2]["colorinterp"] = "alpha"
     custom = {"comal": {"source": {"bounds": [west, south, east, north]}}}
-    plan = build.Plan(bands=bands, nested=True, change={"bands": said, "custom": custom})
+    plan = build.Plan(bands=bands, change={"bands": said, "custom": custom}, **layout)
     return Made(case, build.write(folder / "a.parquet", tiles, plan), values)
 
 
@@ -347,7 +355,7 @@ def with_nodata(source: Path, nodata: tuple[Any, Any]) -> Path:
 
 
 PLACES: dict[str, Callable[[Case, Path], Made]] = {
-    "stored": stored,
+    **dict.fromkeys(STORED, stored),
     "aligned": aligned,
     **dict.fromkeys(WARPED, warped),
 }
@@ -408,17 +416,21 @@ def of_xarray(made: Made, file: Any) -> Any:
     return in_block(made, planes)
 
 
-def alpha_column(file: Any) -> str:
-    """What a function of SQL is told of the alpha band, where there is one."""
-    names = [band.name for band in file.bands if band.colorinterp == "alpha"]
-    return f", alpha := {names[0]}" if names else ""
+def in_sql(file: Any, name: str, call: str, more: str = "") -> str:
+    """A function of SQL on a band, beside the alpha band where there is one."""
+    band, others = name, ""
+    if file.metadata.interleaved:
+        band, others = "pixels", f", name := '{name}'"
+    elif file.bands[-1].colorinterp == "alpha":
+        others = f", alpha := {file.bands[-1].name}"
+    return f"{call}({band}, block, $box, metadata{more}{others})"
 
 
 def of_sql(made: Made, file: Any) -> Any:
     found = np.full(made.values.shape, np.nan)
     with raquet.connect(made.path) as connection:
         for band, name in enumerate(NAMES):
-            call = f"ST_ClipMask({name}, block, $box, metadata, 'NaN'::DOUBLE{alpha_column(file)})"
+            call = in_sql(file, name, "ST_ClipMask", ", 'NaN'::DOUBLE")
             query = f"SELECT z, x, y, {call} AS v FROM raster JOIN tiles USING (block)"
             for row in connection.sql(query, box=area(made)).to_pylist():
                 if row["v"] is not None:
@@ -516,8 +528,7 @@ def of_zones(made: Made, file: Any) -> Any:
 
 
 def of_region(made: Made, file: Any, more: str = "") -> Any:
-    call = f"ST_RegionStats({{0}}, block, $box, metadata{more}{alpha_column(file)}) {{0}}"
-    calls = ", ".join(call.format(name) for name in NAMES)
+    calls = ", ".join(f"{in_sql(file, name, 'ST_RegionStats', more)} {name}" for name in NAMES)
     found = raquet.sql(file, f"SELECT {calls} FROM raster", box=area(made)).to_pylist()[0]
     return [{key: found[name][key] for key in ("count", "min", "max", "mean")} for name in NAMES]
 
@@ -676,7 +687,7 @@ def test_another_nodata_value_takes_the_place_of_the_declared_one_only(
         lon, lat = lonlat(where[1] + 0.5, where[0] + 0.5)
         assert ask(app, f"/r/point/{lon},{lat}?nodata=7").json()["values"][0] is None
         assert ask(app, f"/r/point/{lon},{lat}").json()["values"][0] == 7
-        clip = f"SELECT ST_Clip(b1, block, $box, metadata, 7{alpha_column(file)}) FROM raster"
+        clip = f"SELECT {in_sql(file, 'b1', 'ST_Clip', ', 7')} FROM raster"
         values = raquet.sql(file, clip, box=area(made)).column(0).to_pylist()
         assert sorted(v for one in values for v in one or ()) == sorted(truth[0].compressed())
 

@@ -187,6 +187,8 @@ def test_scale_and_offset(tmp_path: Path) -> None:
     masked = file.tile(1, 0, 0, scaled=True, masked=True)
     assert masked.mask.sum() == 1
     assert masked[0, 1, 1] == pixels[1, 1] * 0.5 + 10
+    np.testing.assert_array_equal(file.read(scaled=True).data, found)
+    assert file.points([-179.9], [0.1], scaled=True).item() == pixels[-1, 0] * 0.5 + 10
 
 
 def test_a_tile_belongs_to_who_asked_for_it(tmp_path: Path) -> None:

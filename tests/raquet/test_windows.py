@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from comal import raquet
 from comal.errors import InvalidInputError
-from tests.raquet.build import BLOCK, Plan, noise, write
+from tests.raquet.build import BLOCK, noise, write
 from tests.support import SHARED, needs_shared
 
 HALF = math.pi * 6378137
@@ -218,34 +217,6 @@ def test_async_twins(file: raquet.RaquetFile) -> None:
     np.testing.assert_array_equal(window.data, file.window(Z, 3, 40, 50, 30).data)
     np.testing.assert_array_equal(points, file.points([0, 10], [5, 5]))
     assert raw == file.raw_tile(Z, 0, 3)
-
-
-def test_bands_and_scales_of_windows(tmp_path: Path) -> None:
-    plan = Plan(
-        bands=[("a", "uint8", 7), ("b", "float32", "nan")],
-        nested=True,
-        change={
-            "bands": [
-                {"name": "a", "type": "uint8", "nodata": 7, "scale": 2, "offset": 1},
-                {"name": "b", "type": "float32", "nodata": "NaN"},
-            ]
-        },
-    )
-    pixels = noise(5, "float32")
-    pixels[3, 3] = np.nan
-    tiles: dict[Any, Any] = {(1, 0, 0): [noise(1), pixels], (1, 1, 0): [noise(2), None]}
-    opened = raquet.open(write(tmp_path / "a.parquet", tiles, plan))
-    found = opened.read(masked=True)
-    assert found.data.dtype == np.float32
-    assert found.data.mask[1, :, BLOCK:].all()
-    assert found.data.mask[1, :, :BLOCK].sum() == 1
-    np.testing.assert_array_equal(found.data.mask[0, :, :BLOCK], tiles[1, 0, 0][0] == 7)
-    scaled = opened.read(bands="a", scaled=True).data
-    expected = np.where(noise(1) == 7, np.nan, noise(1) * 2.0 + 1)
-    np.testing.assert_array_equal(scaled[0, :, :BLOCK], expected)
-    values = opened.points([-90, 90], [45, 45], ["b", "a"], scaled=True)
-    assert np.isnan(values[0, 1])
-    assert np.isfinite(values[:, 0]).all()
 
 
 # -- sources of the reference files ---------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from comal import raquet, storage
 from comal.errors import InvalidInputError
 from tests.raquet.build import BLOCK, Plan, noise, write
-from tests.raquet.query.test_hiding import made, wanted
+from tests.raquet.query.test_hiding import made
 from tests.raquet.writing.sources import on_grid
 from tests.support import SHARED, needs_shared
 
@@ -108,24 +108,6 @@ def test_padding_is_missing(tmp_path: Path, dtype: str) -> None:
             assert band.dtype == ("float32" if decoded else dtype)
             fill = np.nan if decoded else band.attrs.get("_FillValue", 0)
             np.testing.assert_array_equal(band.values, np.where(outside, fill, 7))
-
-
-@pytest.mark.parametrize(("options", "kind"), [("interleaved", "alpha"), ("0.1.0", "mask")])
-def test_what_alpha_hides_is_missing(tmp_path: Path, options: str, kind: str) -> None:
-    path = made(tmp_path, options, kind)
-    masked = np.ma.masked_array(np.zeros((64, 96), "float32"), True)
-    masked[3:48, 5:75] = wanted(tmp_path)[1]
-    with opened(path) as found:
-        band = found["nir"]
-        assert band.dtype == np.float32
-        np.testing.assert_array_equal(band.values, masked.filled(np.nan))
-        np.testing.assert_array_equal(band[15, [3, 8, 60]], masked[15, [3, 8, 60]].filled(np.nan))
-        assert float(band.mean()) == pytest.approx(masked.mean())
-        # The band that hides does not hide itself.
-        assert int(found[list(found)[-1]].count()) == 45 * 70
-    with opened(path, mask_and_scale=False) as found:
-        assert found["nir"].dtype == np.uint8
-        np.testing.assert_array_equal(found["nir"], raquet.open(path).read(bands=["nir"]).data[0])
 
 
 def test_what_alpha_hides_holds_the_fill_value(tmp_path: Path) -> None:

@@ -197,6 +197,13 @@ class Metadata:
         """Whether the bands of a tile are stored together."""
         return self.layout == INTERLEAVED
 
+    def stored_in(self, column: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+        """Type and shape of the pixels in a blob of a column: (bands,) rows, columns."""
+        shape = self.block_height, self.block_width
+        if self.interleaved:
+            return self.bands[0].pixel_type, (len(self.bands), *shape)
+        return self.bands[self.band_index(column)].pixel_type, shape
+
     @property
     def statistics_columns(self) -> tuple[str, ...]:
         """Columns of the tile statistics."""

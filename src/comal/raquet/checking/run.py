@@ -260,16 +260,11 @@ def decoded_blob(
     byte_interleaved: bool = False,
 ) -> DecodedBlob:
     """Decode a blob, and tell how it is framed."""
-    band = metadata.bands[0]
-    shape: tuple[int, ...] = metadata.block_height, metadata.block_width
-    if metadata.interleaved:
-        shape = (len(metadata.bands), *shape)
-    else:
-        band = metadata.bands[metadata.band_index(column)]
+    dtype, shape = metadata.stored_in(column)
     framing, behind, compression = None, 0, metadata.compression
     try:
         if compression == spec.GZIP:
-            size = int(np.prod(shape)) * band.pixel_type.itemsize
+            size = int(np.prod(shape)) * dtype.itemsize
             limits.check("tile_bytes", size, where)
             unpacked = blobs.unpack(blob, size, where)
             blob, framing, behind = unpacked.data, unpacked.framing, unpacked.behind
@@ -277,7 +272,7 @@ def decoded_blob(
         pixels = decode(
             blob,
             compression,
-            band.dtype,
+            dtype,
             shape,
             byte_interleaved=byte_interleaved,
             where=where,

@@ -92,15 +92,12 @@ class SqlBand:
 
     def pixels(self, blob: bytes) -> Pixels:
         """The band in a blob, shape (rows, columns)."""
-        meta = self.metadata
-        if meta.interleaved:
-            together: Pixels = self._together(blob)[self.index]
-            return together
-        return decode(blob, meta.compression, self.band.dtype, self.shape)
+        found = self._decoded(blob)
+        return found[self.index] if self.metadata.interleaved else found
 
-    def _together(self, blob: bytes) -> Pixels:
-        shape = (len(self.metadata.bands), *self.shape)
-        return decode(blob, self.metadata.compression, self.band.dtype, shape)
+    def _decoded(self, blob: bytes) -> Pixels:
+        dtype, shape = self.metadata.stored_in(self.band.name)
+        return decode(blob, self.metadata.compression, dtype, shape)
 
     def read(self, blob: bytes, alpha: bytes | None) -> tuple[Pixels, Any]:
         """The band in a blob, and which pixels its alpha band does not hide.
@@ -112,7 +109,7 @@ class SqlBand:
         if of_alpha is None:
             return self.pixels(blob), True
         if self.metadata.interleaved:
-            together = self._together(blob)
+            together = self._decoded(blob)
             return together[self.index], together[of_alpha.index] != 0
         if alpha is None:
             name = of_alpha.band.name

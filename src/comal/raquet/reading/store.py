@@ -104,8 +104,6 @@ class TileStore:
         self._held: list[HeldFile | None] | None = None
         self._heads: dict[tuple[int, str], bytearray] = {}
         """Of pages that were read: bytes in front of their values, by row; 0 of all others."""
-        self._ready: dict[str, tuple[HeldFile, memoryview, memoryview, bytearray]] = {}
-        """By column what a read of a page that was read before takes, if there is one part."""
 
     @cached_property
     def coverage(self) -> tuple[Coverage | None, ...]:
@@ -147,7 +145,6 @@ class TileStore:
         """Let go of files and of what is kept."""
         self._held = None
         self._heads.clear()
-        self._ready.clear()
         self._tiles.clear()
         self._chunks.clear()
         for source in self.sources:
@@ -159,12 +156,6 @@ class TileStore:
         self, row: int, column: str, *, verify: bool = True
     ) -> bytes | EllipsisType | None:
         """The blob of a tile by one read of a local file; `...` where that is not possible."""
-        ready = None if verify else self._ready.get(column)
-        if ready is not None:
-            opened, offsets, sizes, heads = ready
-            head = heads[row]
-            if head:
-                return opened.read_unchanged(offsets[row] + head, sizes[row] - head)
         part, local = self.place(row) if len(self.parts) > 1 else (0, row)
         pages = self.parts[part].pages.get(column)
         file = (self._held or self._files())[part]
@@ -177,8 +168,6 @@ class TileStore:
             return file.read_unchanged(offset + head, size - head)
         blob = self._blob(file, part, local, offset, size, column, verify=verify)
         file.check_unchanged()
-        if len(self.parts) == 1:
-            self._ready[column] = file, pages.offset.data, pages.size.data, heads
         return blob
 
     def _heads_of(self, part: int, column: str) -> bytearray:
@@ -433,17 +422,11 @@ class TileStore:
             return list(pool.map(decoded, fetched))
 
     def _decoder(self, column: str) -> Callable[..., Pixels]:
-        metadata = self.metadata
-        shape: tuple[int, ...] = (metadata.block_height, metadata.block_width)
-        band = metadata.bands[0]
-        if metadata.interleaved:
-            shape = (len(metadata.bands), *shape)
-        else:
-            band = metadata.bands[metadata.band_index(column)]
+        dtype, shape = self.metadata.stored_in(column)
         return partial(
             blobs.decode,
-            compression=metadata.compression,
-            dtype=band.pixel_type,
+            compression=self.metadata.compression,
+            dtype=dtype,
             shape=shape,
             byte_interleaved=self.byte_interleaved,
             limits=self.limits,
@@ -454,7 +437,7 @@ class TileStore:
             self.limits.check("tile_bytes", size, self.where(row, column))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_held": None, "_readers": {}, "_heads": {}, "_ready": {}}
+        return {**self.__dict__, "_held": None, "_readers": {}, "_heads": {}}
 
 
 def _time_steps(
