@@ -80,7 +80,9 @@ class TapalcatlArchive:
         alone = tileset.files.alone
         for tile in tileset.archive_tiles():
             try:
-                yield from tileset.archives.tables([tile], tileset.version)
+                archive = tileset.archives.get(tile)
+                if archive is not None and len(archive.index):
+                    yield archive.table(tileset.version)
             except OF_CONTENT as error:
                 if alone:
                     raise

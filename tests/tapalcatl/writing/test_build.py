@@ -429,14 +429,6 @@ def test_comments_of_many_archives_are_those_of_each(name: str) -> None:
         assert all(json.loads(comment)["name"] == name for comment, _ in each)
 
 
-@pytest.mark.parametrize(
-    "text", ["{z}/{x}/{y}.zip", "a%d/{y}/{x}-{z}/{z}%%.zip", "{h}/{z}/{x}/{y}"]
-)
-def test_paths_are_what_the_template_says(text: str) -> None:
-    second = TreeLayout(Layout((0, 4), 1), Template(text), TileSetMetadata())
-    assert second.path((4, 11, 7)) == Template(text).address((4, 11, 7))
-
-
 def test_read_ahead_keeps_the_order_and_stops_at_an_error() -> None:
     squares = [Square(4, x, 0, 1) for x in range(9)]
     asked: list[int] = []

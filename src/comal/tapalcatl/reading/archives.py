@@ -9,7 +9,7 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import monotonic
@@ -31,7 +31,7 @@ from comal.storage.source import HeldFile, LocalSource, ObjectInfo, held, same_v
 from comal.tapalcatl.layout import ArchiveLayout, InArchive
 from comal.tapalcatl.reading.index import TAIL, ArchiveIndex, entry_table, index_plan, near_index
 from comal.tapalcatl.spec import Headers, Tile, TileSetMetadata
-from comal.tapalcatl.wire import Int64s, key_tiles, tile_keys, variant_prefix
+from comal.tapalcatl.wire import variant_prefix
 from comal.ziparchive import dead_bytes, directory_plan, local_plan
 from comal.ziparchive import wire as zip_wire
 
@@ -318,23 +318,6 @@ class Archives:
             return True
         archive.checked = now
         return False
-
-    def tables(self, tiles: Iterable[Tile], version: int) -> Iterator[Any]:
-        """Tiles of archives as tables of `index.SCHEMA`, in the order in which they are stored."""
-        for tile in tiles:
-            archive = self.get(tile)
-            if archive is not None and len(archive.index):
-                yield archive.table(version)
-
-    def keys(self, tiles: Iterable[Tile], layout: ArchiveLayout) -> Int64s:
-        """Zoom, column and row of every tile, each once, sorted; shape (n, 3)."""
-        found = [np.zeros(0, np.int64)]
-        for tile in tiles:
-            archive = self.get(tile)
-            if archive is not None:
-                _, absolute = layout.tiles(tile, np.unique(archive.index.all_keys[0]))
-                found.append(tile_keys(*absolute))
-        return np.column_stack(key_tiles(np.unique(np.concatenate(found))))
 
     # -- what is kept -----------------------------------------------------------------------------
 

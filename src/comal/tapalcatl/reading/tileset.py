@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial, wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
+import numpy as np
 from isal.isal_zlib import crc32
 
 from comal.errors import ComalError, InvalidInputError, StorageError, shown
@@ -37,7 +38,7 @@ from comal.tapalcatl.reading.tile import (
     tile_label,
 )
 from comal.tapalcatl.spec import Headers, TileSetMetadata, tilejson, variants_of
-from comal.tapalcatl.wire import Int64s, key_tile, split_suffix, suffix_of
+from comal.tapalcatl.wire import Int64s, key_tile, key_tiles, split_suffix, suffix_of, tile_keys
 from comal.ziparchive import STORE, extracted
 from comal.ziparchive import wire as zip_wire
 
@@ -297,14 +298,25 @@ class TileSet(Closing):
 
     def entries(self) -> Iterator[Any]:
         """Every tile as Arrow tables, an archive each; see `index.SCHEMA`."""
-        yield from self.archives.tables(self.archive_tiles(), self.version)
+        for archive in self._there():
+            if len(archive.index):
+                yield archive.table(self.version)
 
     def keys(self) -> Int64s:
         """Zoom, column and row of every tile, each once, sorted; shape (n, 3).
 
         Of Tapalcatl 1 these are the tiles of the configured size.
         """
-        return self.archives.keys(self.archive_tiles(), self.layout)
+        found = [np.zeros(0, np.int64)]
+        for archive in self._there():
+            distinct = np.unique(archive.index.all_keys[0])
+            found.append(tile_keys(*self.layout.tiles(archive.tile, distinct)[1]))
+        return np.column_stack(key_tiles(np.unique(np.concatenate(found))))
+
+    def _there(self) -> Iterator[OpenArchive]:
+        """All archives, one after the other."""
+        opened = map(self.archives.get, self.archive_tiles())
+        return (archive for archive in opened if archive is not None)
 
     # -- about the set ----------------------------------------------------------------------------
 
