@@ -63,7 +63,6 @@ from comal.tortilla.writing import (
 )
 
 Location = str | os.PathLike[str]
-_CHANGED = ("a file that is changed", "fetch it, or write a changed copy with compile()")
 
 
 class Edit:
@@ -103,10 +102,16 @@ class Edit:
                 self._file.close()
 
 
+def _changed(path: Location) -> Path:
+    """The local path of a file that is changed in its place."""
+    hint = "fetch it, or write a changed copy with compile()"
+    return local_path(path, "a file that is changed", hint=hint).resolve()
+
+
 @contextmanager
 def editing(path: Location) -> Iterator[Edit]:
     """A file to be changed, locked; what is committed takes its place at the end."""
-    target = local_path(path, *_CHANGED).resolve()
+    target = _changed(path)
     with changing_file(target) as change:
         frame = open_frame(target, typed=False)
         layout = frame.home.parts[0].header.layout
@@ -416,7 +421,7 @@ def compact(
         check_ending(output, *spec.ENDINGS)
     frame = open_frame(path, typed=False)
     if output is None:
-        target = local_path(path, *_CHANGED).resolve()
+        target = _changed(path)
     else:
         target = targets.local_path(output)
         targets.refuse_sources(target, path)
