@@ -198,7 +198,22 @@ class Metadata:
         return self.layout == INTERLEAVED
 
     def stored_in(self, column: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
-        """Type and shape of the pixels in a blob of a column: (bands,) rows, columns."""
+        """Type and shape of the pixels in the blobs of a column.
+
+        Parameters
+        ----------
+        column
+            One of `columns`; the one of the interleaved layout holds all bands.
+
+        Returns
+        -------
+        Type as it is stored, and (rows, columns) or (bands, rows, columns).
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column in the sequential layout.
+        """
         shape = self.block_height, self.block_width
         if self.interleaved:
             return self.bands[0].pixel_type, (len(self.bands), *shape)
