@@ -5,23 +5,42 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pydantic
 import pytest
 
 from comal.errors import InvalidInputError
-from comal.taco.extensions import OpticalData, Scaling, SpectralBand, Split
+from comal.taco.extensions import (
+    LabelClass,
+    Labels,
+    OpticalData,
+    Publication,
+    Publications,
+    Scaling,
+    SpectralBand,
+    Split,
+    SplitStrategy,
+)
 from comal.taco.extensions.base import RowSample, columns_for
 from comal.taco.extensions.declared import sensor_bands, sensors
 
 SAMPLE = RowSample("a", None, "FILE")
 
 
-def test_splits() -> None:
-    for name in ("train", "test", "validation"):
-        assert Split(name)(SAMPLE).to_pylist() == [{"split": name}]
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (Split, ("train", "test", "validation")),
+        (SplitStrategy, ("random", "stratified", "manual", "other", "none", "unknown")),
+    ],
+)
+def test_splits(kind: Any, names: tuple[str, ...]) -> None:
+    column = "split" if kind is Split else "split:strategy"
+    for name in names:
+        assert kind(name)(SAMPLE).to_pylist() == [{column: name}]
     for wrong in ("magic", None):
-        with pytest.raises(InvalidInputError, match=wrong or "split"):
-            Split(wrong)
-    assert Split(schema_only=True)(SAMPLE)["split"].to_pylist() == [None]
+        with pytest.raises(InvalidInputError, match=wrong or "split|strategy"):
+            kind(wrong)
+    assert kind(schema_only=True)(SAMPLE)[column].to_pylist() == [None]
     table = pa.table({"id": ["a", "b"]})
     assert columns_for(Split("test"), table)["split"].to_pylist() == ["test", "test"]
 
@@ -60,6 +79,44 @@ def test_scaling(arguments: dict[str, Any], row: tuple[Any, ...], kind: str) -> 
 def test_scaling_refuses(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
         Scaling(**arguments)
+
+
+class Model(pydantic.BaseModel):
+    doi: str
+    citation: str
+    summary: str | None = None
+
+
+def test_publications() -> None:
+    entry = {"doi": "10.1/x", "citation": "A (2023)"}
+    full = {**entry, "summary": None}
+    for value in (entry, Publication(**entry), Model(**entry)):
+        found = Publications([value])(None)
+        assert found.to_pylist() == [{"publications": [full]}]
+    assert "struct<doi: string, citation: string, summary: string>" in str(found.schema.types[0])
+    for wrong in ([{"doi": "10.1/x"}], [{**entry, "year": 1}], [5], entry, None):
+        with pytest.raises(InvalidInputError):
+            Publications(wrong)  # type: ignore[arg-type]
+
+
+def test_labels() -> None:
+    found = Labels(
+        [{"name": "Forest", "category": 1}, LabelClass("Urban", "U", "towns")], "by hand"
+    )
+    assert found(None).to_pylist() == [
+        {
+            "labels:classes": [
+                {"name": "Forest", "category": "1", "description": None},
+                {"name": "Urban", "category": "U", "description": "towns"},
+            ],
+            "labels:description": "by hand",
+            "labels:num_classes": 2,
+        }
+    ]
+    with pytest.raises(InvalidInputError, match="one category"):
+        Labels([{"name": "a", "category": 1}, {"name": "b", "category": "1"}])
+    with pytest.raises(InvalidInputError, match="name"):
+        Labels([{"category": 1}])
 
 
 # The electro-optical extension of STAC: the range in nm within which a common name may lie.
@@ -117,9 +174,6 @@ def test_optical_data() -> None:
     assert [band["name"] for band in subset["optical:bands"]] == ["B04", "B03", "B02"]
     own = OpticalData("mine", [SpectralBand("X", center_wavelength=500), {"name": "Y"}])(None)
     assert own.to_pylist()[0]["optical:num_bands"] == 2
-    for wrong in (5, {}, {"name": "X", "nm": 5}):
-        with pytest.raises(InvalidInputError, match="no band"):
-            OpticalData("mine", [wrong])
     assert OpticalData(schema_only=True)(None).to_pylist()[0]["optical:bands"] is None
 
 

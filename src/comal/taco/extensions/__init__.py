@@ -13,10 +13,15 @@ if TYPE_CHECKING:
     from comal.taco.extensions.base import SampleExtension as SampleExtension
     from comal.taco.extensions.base import TacoExtension as TacoExtension
     from comal.taco.extensions.base import TortillaExtension as TortillaExtension
+    from comal.taco.extensions.declared import LabelClass as LabelClass
+    from comal.taco.extensions.declared import Labels as Labels
     from comal.taco.extensions.declared import OpticalData as OpticalData
+    from comal.taco.extensions.declared import Publication as Publication
+    from comal.taco.extensions.declared import Publications as Publications
     from comal.taco.extensions.declared import Scaling as Scaling
     from comal.taco.extensions.declared import SpectralBand as SpectralBand
     from comal.taco.extensions.declared import Split as Split
+    from comal.taco.extensions.declared import SplitStrategy as SplitStrategy
     from comal.taco.extensions.places import ISTAC as ISTAC
     from comal.taco.extensions.places import STAC as STAC
     from comal.taco.extensions.places import MajorTOM as MajorTOM

@@ -1,20 +1,166 @@
-"""Extensions whose fields are what the author declares: splits, scaling, bands of a sensor."""
+"""Extensions whose fields are what the author declares: labels, publications, splits, bands."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 
 import pyarrow as pa
 
 from comal.errors import InvalidInputError, shown
 from comal.taco.extensions.base import StatedColumns, StatedFields, declared, list_of, require
+
+T = TypeVar("T")
+
+_KINDS = {str: pa.string(), int: pa.int32(), float: pa.float64()}
+
+
+def _record_of(kind: type[T], value: Any) -> T:
+    """A record of dataclass `kind` from one, a mapping, or an object with ``model_dump``."""
+    if isinstance(value, kind):
+        return value
+    dump = getattr(value, "model_dump", None)
+    if dump is not None:
+        value = dump()
+    if not isinstance(value, Mapping):
+        raise InvalidInputError(
+            f"not a {kind.__name__}", found=type(value).__name__, expected="a record or a dict"
+        )
+    fields = {one.name: one for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    unknown = sorted(set(value) - set(fields))
+    missing = [
+        name
+        for name, one in fields.items()
+        if one.default is dataclasses.MISSING and value.get(name) is None
+    ]
+    if unknown or missing:
+        raise InvalidInputError(
+            f"invalid {kind.__name__}",
+            found=", ".join(map(str, unknown)) or None,
+            expected=", ".join(missing or fields),
+        )
+    return kind(**value)
+
+
+def _records_of(kind: type[T], values: Iterable[Any]) -> list[T]:
+    if isinstance(values, Mapping | str | bytes):
+        raise InvalidInputError(f"not a list of {kind.__name__}", found=type(values).__name__)
+    return [_record_of(kind, value) for value in values]
+
+
+def _struct_of(kind: type) -> pa.DataType:
+    """The Arrow type of a record: a field of several types has the first of them."""
+    hints = get_type_hints(kind)
+    return pa.struct(
+        [(name, _KINDS[next(iter(get_args(hint)), hint)]) for name, hint in hints.items()]
+    )
+
+
+def _dumped(values: Iterable[Any] | None) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(value) for value in values or ()]
+
+
+# -- labels ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LabelClass:
+    """One class."""
+
+    name: str
+    """For people: ``Forest``."""
+    category: str | int
+    """In the labels: 3 or ``FOR``; written as text."""
+    description: str | None = None
+
+
+@dataclass
+class Labels(StatedFields):
+    """The classes of a dataset, as `LabelClass` or dicts of the same keys.
+
+    Raises
+    ------
+    InvalidInputError
+        On creation: a class without name or category, unknown keys, or two classes of one
+        category.
+    """
+
+    _columns: ClassVar[pa.Schema] = declared(
+        ("labels:classes", list_of(_struct_of(LabelClass)), "Classes: name, category, description"),
+        ("labels:description", pa.string(), "How the labels were made"),
+        ("labels:num_classes", pa.int32(), "Number of classes"),
+    )
+
+    label_classes: Sequence[Any] | None = None
+    label_description: str | None = None
+
+    def __post_init__(self) -> None:
+        require(self, "label_classes")
+        classes = _records_of(LabelClass, self.label_classes or [])
+        categories = [str(one.category) for one in classes]
+        twice = sorted({one for one in categories if categories.count(one) > 1})
+        if twice:
+            raise InvalidInputError("two classes of one category", found=", ".join(twice))
+        self.label_classes = [
+            LabelClass(one.name, text, one.description)
+            for one, text in zip(classes, categories, strict=True)
+        ]
+
+    def _values(self) -> Sequence[Any]:
+        classes = _dumped(self.label_classes)
+        return classes, self.label_description, len(classes)
+
+
+# -- publications ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """One publication."""
+
+    doi: str
+    """Such as ``10.5069/G9028PQB``."""
+    citation: str
+    summary: str | None = None
+
+
+@dataclass
+class Publications(StatedFields):
+    """Publications about a dataset, as `Publication` or dicts of the same keys.
+
+    Raises
+    ------
+    InvalidInputError
+        On creation: an entry without doi or citation, or with unknown keys.
+    """
+
+    _columns: ClassVar[pa.Schema] = declared(
+        (
+            "publications",
+            list_of(_struct_of(Publication)),
+            "Publications about the dataset: doi, citation, summary",
+        )
+    )
+
+    publications: Sequence[Any] | None = None
+
+    def __post_init__(self) -> None:
+        require(self, "publications")
+        self.publications = _records_of(Publication, self.publications or [])
+
+    def _values(self) -> Sequence[Any]:
+        return (_dumped(self.publications),)
+
+
+# -- split -----------------------------------------------------------------------------------------
+
 
 SPLITS = ("train", "test", "validation")
 
@@ -36,14 +182,46 @@ class Split(StatedColumns):
     split: str | None = None
 
     def __post_init__(self) -> None:
-        require(self, "split")
-        if self.split not in SPLITS and not self.schema_only:
-            raise InvalidInputError(
-                "unknown split", found=shown(self.split), expected=", ".join(SPLITS)
-            )
+        _check_choice(self, "split", "split", SPLITS)
 
     def _values(self) -> Sequence[Any]:
         return (self.split,)
+
+
+# -- split strategy --------------------------------------------------------------------------------
+
+
+STRATEGIES = ("random", "stratified", "manual", "other", "none", "unknown")
+
+
+@dataclass
+class SplitStrategy(StatedFields):
+    """How train, test and validation were chosen; one of `STRATEGIES`.
+
+    Raises
+    ------
+    InvalidInputError
+        On creation: another value.
+    """
+
+    _columns: ClassVar[pa.Schema] = declared(
+        ("split:strategy", pa.string(), f"How the split was made: {', '.join(STRATEGIES)}")
+    )
+
+    strategy: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_choice(self, "strategy", "split strategy", STRATEGIES)
+
+    def _values(self) -> Sequence[Any]:
+        return (self.strategy,)
+
+
+def _check_choice(extension: Any, name: str, what: str, known: Sequence[str]) -> None:
+    require(extension, name)
+    value = getattr(extension, name)
+    if value not in known and not extension.schema_only:
+        raise InvalidInputError(f"unknown {what}", found=shown(value), expected=", ".join(known))
 
 
 # -- scaling ---------------------------------------------------------------------------------------
@@ -153,16 +331,6 @@ class SpectralBand:
     full_width_half_max: float | None = None
 
 
-_BAND = pa.struct(
-    [
-        ("name", pa.string()),
-        ("index", pa.int32()),
-        *((part, pa.string()) for part in ("common_name", "description", "unit")),
-        *((part, pa.float64()) for part in ("center_wavelength", "full_width_half_max")),
-    ]
-)
-
-
 @dataclass
 class OpticalData(StatedFields):
     """Sensor and spectral bands of a dataset.
@@ -185,7 +353,7 @@ class OpticalData(StatedFields):
         ("optical:sensor", pa.string(), "Sensor"),
         (
             "optical:bands",
-            list_of(_BAND),
+            list_of(_struct_of(SpectralBand)),
             "Spectral bands, in the order of the data",
         ),
         ("optical:num_bands", pa.int32(), "Number of spectral bands"),
@@ -197,26 +365,13 @@ class OpticalData(StatedFields):
     def __post_init__(self) -> None:
         require(self, "sensor")
         if self.bands is not None:
-            self.bands = list(map(_band_of, self.bands))
+            self.bands = _records_of(SpectralBand, self.bands)
         elif self.sensor is not None:
             self.sensor, self.bands = sensor_bands(self.sensor)
 
     def _values(self) -> Sequence[Any]:
-        bands = [asdict(band) for band in self.bands or ()]
+        bands = _dumped(self.bands)
         return self.sensor, bands, len(bands)
-
-
-def _band_of(value: Any) -> SpectralBand:
-    """A band from one, a mapping, or an object with ``model_dump``."""
-    if isinstance(value, SpectralBand):
-        return value
-    value = value.model_dump() if hasattr(value, "model_dump") else value
-    known = [part.name for part in fields(SpectralBand)]
-    if not isinstance(value, Mapping) or not value.get("name") or set(value) - set(known):
-        raise InvalidInputError(
-            "no band of a sensor", found=shown(repr(value)), expected=", ".join(known)
-        )
-    return SpectralBand(**value)
 
 
 def sensors() -> tuple[str, ...]:
