@@ -28,7 +28,6 @@ from comal.tapalcatl import CODES
 from tests.attacks.test_mutants import JSON
 from tests.attacks.tilereading import Key, commands, held, read_tileset
 from tests.servers.http import HttpServer
-from tests.support import SHARED
 from tests.tapalcatl.checking.test_check import MVT, ODD, PNG, SOUND
 from tests.tapalcatl.odd import Entry, appended, archive, tiles
 from tests.tapalcatl.reading.test_odd import BROKEN, READ
@@ -83,6 +82,9 @@ BOMBS: dict[str, bytes] = {
     ),
     "inflates to 256 MiB, says 60 MiB": with_entry(
         Entry(b"1/1/0.png", BOMB, method=8, size=60 << 20, crc=1)
+    ),
+    "inflates to 50 MiB with another checksum": with_entry(
+        Entry(b"1/1/0.png", deflated(50 << 20), method=8, size=50 << 20, crc=1)
     ),
     "a tile of 4 GiB": with_entry(Entry(b"1/1/0.png", b"x", csize=HUGE, size=HUGE)),
     "a tile of 2**63 bytes": with_entry(
@@ -143,6 +145,10 @@ CORPUS: dict[str, tuple[bytes, dict[Key, bytes]]] = {
     },
     **{f"odd: {name}": (data, PICTURES) for name, (data, _) in ODD.items()},
     **{f"read: {name}": (data, TRUTH) for name, data in READ.items()},
+    "read: one local record for all": (
+        archive([Entry(e.name, b"sea", share=e.name[:1] == b"1") for e in tiles()]),
+        dict.fromkeys(PLACES, b"sea"),
+    ),
     **{
         f"broken: {name}": (with_entry(entry), {**TRUTH, (1, 1, 0): entry.data})
         for name, entry in BROKEN.items()
@@ -163,6 +169,9 @@ def test_every_door(name: str, tmp_path: Path) -> None:
     if kind in ("sound", "read"):
         assert found.errors == []
         assert found.right == set(truth)
+        with tapalcatl.open(path) as tileset:
+            assert set(map(tuple, tileset.keys().tolist())) == set(truth)
+            assert tileset.tile(2, 0, 0) is None
     if kind == "broken":
         assert found.errors
         # One broken tile takes no other with it, but for those that it overlaps.
@@ -297,17 +306,6 @@ def test_documents(name: str, tmp_path: Path) -> None:
         assert (exits["check"][0] == 0) == (attack.error is None)
 
 
-@pytest.mark.parametrize("value", ["b\r\nSet-Cookie: c", "b\nX", "b\0", "\u0100"])
-def test_headers_that_are_none_are_not_passed_on(value: str, tmp_path: Path) -> None:
-    comment = json.dumps([{"X-A": value}, {"X B\r\n": "a"}, {"Set-Cookie": "a"}]).encode()
-    path = tmp_path / "a.zip"
-    path.write_bytes(with_entry(Entry(b"1/1/0.png", b"x", comment=comment)))
-    with tapalcatl.open(path) as tileset:
-        tile = tileset.tile(1, 1, 0)
-    assert tile is not None
-    assert tile.headers == (("Content-Type", "image/png"),)
-
-
 @pytest.mark.parametrize(
     "source",
     ["file:///etc/{z}/{x}/{y}", "/etc/{z}/{x}/{y}.zip", "file:/etc/{z}/{x}/{y}", "../{z}/{x}/{y}"],
@@ -348,15 +346,6 @@ def test_what_a_crash_leaves_is_read_as_it_was(tmp_path: Path) -> None:
             assert found.right == set(TRUTH)
     path.write_bytes(whole)
     assert read_tileset(path, {**TRUTH, (1, 1, 1): b"changed"}).right == set(TRUTH)
-
-
-@pytest.mark.skipif(not (SHARED / "fixtures").is_dir(), reason="no files beside the checkout")
-@pytest.mark.parametrize("number", range(8))
-def test_odd_archives_beside_the_checkout(number: int) -> None:
-    path = sorted((SHARED / "fixtures" / "tapalcatl" / "edge").glob("*.zip"))[number]
-    found = read_tileset(path, {})
-    any_of_ours(found)
-    commands(path)
 
 
 def _checked(path: Path) -> None:

@@ -19,7 +19,7 @@ from comal.tapalcatl import TileSet
 from tests.servers.http import HttpServer
 from tests.support import command, needs_shared
 from tests.tapalcatl.answers import FOLDER
-from tests.tapalcatl.odd import METADATA, Entry, archive, tiles
+from tests.tapalcatl.odd import Entry, archive, tiles
 from tests.tapalcatl.reading.test_remote import tree
 
 PNG, MVT, FIRST = FOLDER / "t2/landcover-png", FOLDER / "t2/mvt-js", FOLDER / "t1/m4_nohash"
@@ -121,14 +121,6 @@ def test_dead_space_of_an_archive_that_holds_other_files(tmp_path: Path) -> None
     assert answer("info", tmp_path / "a.zip")["dead_space"] == 0
     (tmp_path / "a.zip").write_bytes(archive(entries, gap=bytes(77)))
     assert answer("info", tmp_path / "a.zip")["dead_space"] == 77
-
-
-def test_versions_at_the_command_line(tmp_path: Path) -> None:
-    data = archive(tiles(), METADATA.replace(b'"2.0.0"', b'"3.0.0"'))
-    (tmp_path / "a.zip").write_bytes(data)
-    told = json.loads(command("info", tmp_path / "a.zip", "--json", code=5).stderr)
-    assert told["code"] == "unsupported-version"
-    assert answer("check", tmp_path / "a.zip", code=1)["counts"] == {"comment-version": 1}
 
 
 def test_what_is_recognised(tmp_path: Path, http_server: HttpServer) -> None:

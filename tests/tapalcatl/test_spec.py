@@ -186,6 +186,7 @@ def test_headers_of_a_tile_that_no_tile_may_set_are_left_out() -> None:
         ("Connection", "close"),
         ("X-Ł", "1"),
         ("X-D", "ł"),
+        ("X-E", "b\0"),
     )
     assert spec.safe_headers(headers) == (("X-A", "1"),)
 

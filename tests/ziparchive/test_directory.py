@@ -6,7 +6,6 @@ import io
 import pickle
 import struct
 import zipfile
-from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ from tests.ziparchive.archives import (
     with_zip64_end,
 )
 
-from comal.errors import ComalError, InvalidMetadataError, LimitExceededError, NotThisFormatError
+from comal.errors import InvalidMetadataError, LimitExceededError, NotThisFormatError
 from comal.limits import Limits
 from comal.plan import ByteRange, Piece, Tail, run
 from comal.ziparchive import directory_plan
@@ -370,30 +369,3 @@ def test_headers_with_any_names(parts: list[tuple[bytes, bytes]]) -> None:
     starts, records = headers(bytes(data), "here")
     assert starts.tolist() == expected
     assert len(records) == len(expected)
-
-
-mutations = st.lists(
-    st.tuples(st.integers(0, len(TWO) - 1), st.binary(min_size=1, max_size=8)),
-    min_size=1,
-    max_size=4,
-)
-
-
-@settings(max_examples=200, deadline=None)
-@given(mutations, st.sampled_from([TWO, zip64(), zip64(plain=True)]))
-def test_mutants_are_read_or_refused(changes: list[tuple[int, bytes]], data: bytes) -> None:
-    outcome = attempt(lambda: contents(apply(changes, data)))
-    assert isinstance(outcome, dict | ComalError)
-
-
-def apply(changes: list[tuple[int, bytes]], data: bytes) -> bytes:
-    for offset, new in changes:
-        data = changed(len(data) - 1 - offset, new, data)
-    return data
-
-
-def attempt(action: Callable[[], object]) -> object:
-    try:
-        return action()
-    except ComalError as error:
-        return error

@@ -7,15 +7,13 @@ import struct
 import numpy as np
 import pytest
 from tests.fakes import MemorySource
-from tests.tapalcatl.odd import Entry, appended, archive, tiles
+from tests.tapalcatl.odd import Entry, archive, tiles
 
 from comal.errors import InvalidMetadataError
 from comal.plan import run
 from comal.ziparchive import (
     Directory,
-    check_plan,
     content_plan,
-    dead_bytes,
     directory_plan,
     local_plan,
 )
@@ -62,17 +60,6 @@ def test_entries_that_cannot_be_are_marked(name: str) -> None:
     assert run(content_plan(directory, offsets), source.fetch) == []
 
 
-def test_overlaps_are_told_and_nothing_is_marked() -> None:
-    data = with_second(Entry(b"1/0/0.png", b"x", csize=100, size=100))
-    directory = opened(data)
-    assert directory.bad is None
-    assert [problem.code for problem in directory.problems] == ["zip-overlap"]
-    found = run(check_plan(directory, content=True), MemorySource.of(data).fetch)
-    assert {"zip-overlap", "zip-crc"} <= {problem.code for problem in found}
-    with pytest.raises(InvalidMetadataError, match="overlap"):
-        run(directory_plan(), MemorySource.of(data).fetch)
-
-
 def test_headers_inside_one_another() -> None:
     inner = archive([Entry(b"in", b"y")], b"")
     data = archive([Entry(b"out", inner), Entry(b"in", b"y", offset=33)])
@@ -87,44 +74,3 @@ def test_names_that_end_with_the_archive() -> None:
     directory = opened(data)
     _, found = run(local_plan(directory), MemorySource.of(data).fetch)
     assert [problem.code for problem in found] == ["zip-local-mismatch"]
-
-
-@pytest.mark.parametrize("count", [0, 4, 6, 65_535])
-def test_another_count(count: int) -> None:
-    data = archive(tiles(), count=count)
-    if count == 4:
-        directory = opened(data)
-        assert len(directory) == 5
-        assert [problem.code for problem in directory.problems] == ["zip-count"]
-    with pytest.raises(InvalidMetadataError):
-        run(directory_plan(), MemorySource.of(data).fetch)
-
-
-def test_sound_archives_have_nothing_to_tell() -> None:
-    for data in (archive(tiles()), archive(tiles(descriptor=True)), archive([])):
-        directory = opened(data)
-        assert directory.problems == ()
-        assert directory.bad is None
-        offsets, found = run(local_plan(directory), MemorySource.of(data).fetch)
-        assert found == []
-        assert dead_bytes(directory, offsets) == 0
-
-
-def test_dead_bytes() -> None:
-    first = archive(tiles())
-    data = appended(first, [Entry(b"1/1/1.png", b"new")], tiles()[:4])
-    directory = opened(data)
-    offsets, _ = run(local_plan(directory), MemorySource.of(data).fetch)
-    last = 30 + len(b"1/1/1.png") + len(tiles()[4].data)
-    after = len(first) - sum(30 + len(e.name) + len(e.data) for e in tiles()[:4])
-    assert dead_bytes(directory, offsets) == after
-    assert after > last
-
-
-def test_times_and_extra_fields() -> None:
-    exact = struct.pack("<HHBi", 0x5455, 5, 1, 1_600_000_000)
-    directory = opened(archive([Entry(b"a", b"x", extra=exact), Entry(b"b", b"y", date=0, time=0)]))
-    assert directory.date.tolist() == [0x4D5F, 0]
-    assert directory.time.tolist() == [0x994D, 0]
-    assert directory.extras.to_pylist() == [exact, b""]
-    assert opened(archive(tiles())).extras is None

@@ -21,11 +21,9 @@ from comal.tapalcatl.reading.index import ArchiveIndex, index_plan, near_index
 from comal.tapalcatl.wire import tile_key
 from comal.ziparchive import directory_bytes_plan, parse_directory
 from comal.ziparchive.raw import RegularDirectory, regular
-from tests.attacks.tilereading import held
-from tests.support import SHARED
 from tests.tapalcatl.making import data_of
 from tests.tapalcatl.odd import METADATA, Entry, appended, archive, tiles
-from tests.tapalcatl.reading.test_odd import BOMB, BROKEN, READ
+from tests.tapalcatl.reading.test_odd import BROKEN, READ
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*more than once:comal.tapalcatl.TapalcatlWarning")
 
@@ -152,14 +150,6 @@ def test_both_ways_agree(name: str) -> None:
     compare(CORPUS[name])
     compare(CORPUS[name], b"dark/")
     compare(CORPUS[name], b"1/")
-
-
-@pytest.mark.skipif(not (SHARED / "fixtures").is_dir(), reason="no files beside the checkout")
-def test_both_ways_agree_on_archives_beside_the_checkout() -> None:
-    paths = sorted((SHARED / "fixtures" / "tapalcatl").rglob("*.zip"))
-    assert paths
-    for path in paths:
-        compare(path.read_bytes())
 
 
 def test_usual_archives_are_looked_up_by_name() -> None:
@@ -292,21 +282,3 @@ def test_after_some_tiles_columns_are_made(monkeypatch: pytest.MonkeyPatch) -> N
     assert found == found[:1] * 6
     assert found[0] is not None
     assert index._regular is None
-
-
-def test_a_bomb_is_held_once(tmp_path: Path) -> None:
-    """50 MiB that are refused for their checksum, with all errors kept, by every door."""
-    path = tmp_path / "a.zip"
-    path.write_bytes(archive([Entry(b"0/0/0.png", BOMB, method=8, size=50 << 20, crc=1)]))
-    errors = []
-    with held(memory=80 << 20, seconds=5), tapalcatl.open(path) as tileset:
-        for _ in range(2):
-            for read in (
-                lambda: tileset.tile(0, 0, 0),
-                lambda: tileset.stored_tile(0, 0, 0).data(),  # type: ignore[union-attr]
-                lambda: tileset.tiles([(0, 0, 0)]),
-            ):
-                with pytest.raises(ComalError, match="checksum") as caught:
-                    read()
-                errors.append(caught.value)
-    assert len(errors) == 6

@@ -8,7 +8,6 @@ import tracemalloc
 import zipfile
 import zlib
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from comal.limits import Limits
 from comal.tapalcatl import TapalcatlWarning, TileSet
 from comal.ziparchive import wire
 from tests.tapalcatl.making import data_of
-from tests.tapalcatl.odd import METADATA, Entry, appended, archive, tiles
+from tests.tapalcatl.odd import METADATA, Entry, archive, tiles
 
 PLACES = [(0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)]
 
@@ -30,16 +29,6 @@ def opened(tmp_path: Path, data: bytes, **options: object) -> TileSet:
     path = tmp_path / "a.zip"
     path.write_bytes(data)
     return tapalcatl.open(path, **options)  # type: ignore[arg-type]
-
-
-def whole(tileset: TileSet, entries: list[Entry]) -> None:
-    """Every tile is there with its bytes."""
-    for place, entry in zip(PLACES, entries, strict=True):
-        tile = tileset.tile(*place)
-        stored = tileset.stored_tile(*place)
-        assert tile is not None
-        assert stored is not None
-        assert tile.data == entry.data == stored.data()
 
 
 READ: dict[str, bytes] = {
@@ -85,15 +74,6 @@ READ: dict[str, bytes] = {
     ),
     "gzip in deflate": archive([Entry(e.name, e.data, deflate=True) for e in tiles()]),
 }
-
-
-@pytest.mark.parametrize("name", READ)
-def test_what_is_read(tmp_path: Path, name: str) -> None:
-    entries = tiles()
-    tileset = opened(tmp_path, READ[name])
-    whole(tileset, entries)
-    assert tileset.tile(2, 0, 0) is None
-    assert len(tileset.keys()) == 5
 
 
 def test_problems_of_the_archive_are_told(tmp_path: Path) -> None:
@@ -165,14 +145,6 @@ def test_the_only_scale_is_taken(tmp_path: Path) -> None:
     assert tileset.tile(0, 0, 0, scale=1) is None
 
 
-def test_variants(tmp_path: Path) -> None:
-    entries = [Entry(b"dark/0/0/0.png", b"dark"), Entry(b"0/0/0.png", b"light")]
-    data = archive(entries)
-    assert opened(tmp_path, data).tile(0, 0, 0).data == b"light"  # type: ignore[union-attr]
-    dark = opened(tmp_path, data, variant="dark")
-    assert data_of(dark, 0, 0, 0) == b"dark"
-
-
 @pytest.mark.parametrize("count", [0, 2_000], ids=["few", "many"])
 @pytest.mark.parametrize("deflate", [False, True])
 def test_the_last_of_two_names_counts_and_is_told(
@@ -196,22 +168,6 @@ def test_the_last_of_two_names_counts_and_is_told(
         assert len(tileset.keys()) == 5 + count
     with zipfile.ZipFile(tmp_path / "a.zip") as oracle:
         assert oracle.read("0/0/0.png") == b"new"
-
-
-def test_names_may_share_a_local_record(tmp_path: Path) -> None:
-    entries = [Entry(b"0/0/0.png", b"sea")]
-    entries += [Entry(e.name, b"sea", share=True) for e in tiles()[1:]]
-    tileset = opened(tmp_path, archive(entries))
-    whole(tileset, entries)
-
-
-def test_updates_leave_the_old_bytes(tmp_path: Path) -> None:
-    entries = tiles()
-    new = Entry(b"1/1/1.png", b"changed")
-    data = appended(archive(entries), [new], entries[:4])
-    with zipfile.ZipFile(BytesIO(data)) as oracle:
-        assert oracle.read("1/1/1.png") == b"changed"
-    whole(opened(tmp_path, data), [*entries[:4], new])
 
 
 # -- what fails alone -----------------------------------------------------------------------------

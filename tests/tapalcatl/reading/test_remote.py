@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 import threading
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from comal.errors import (
     StorageError,
     UnsafeContentError,
 )
-from comal.storage import BlockCache, CountingSource, StorageConfig, open_source
+from comal.storage import BlockCache, StorageConfig
 from comal.tapalcatl.addressing import HASHES, tile_hash
 from tests.servers.http import HttpServer
 from tests.tapalcatl.making import data_of
@@ -319,22 +317,6 @@ def test_the_block_cache_serves_tiles_again(http_server: HttpServer) -> None:
     assert http_server.requests == []
 
 
-def test_any_source_is_taken(http_server: HttpServer) -> None:
-    source = CountingSource(open_source(serve(http_server)))
-    tileset = tapalcatl.open(source)
-    assert tileset.tile(3, 0, 0) is not None
-    assert source.requests == 3
-    assert tileset.tile(3, 1, 0) is not None
-    assert source.requests == 4
-
-
-def test_copies_open_for_themselves(http_server: HttpServer) -> None:
-    tileset = tapalcatl.open(serve(http_server))
-    assert tileset.tile(3, 0, 0) is not None
-    copy = pickle.loads(pickle.dumps(tileset))
-    assert copy.tile(3, 0, 0).data == entry(3, 0, 0).data
-
-
 def test_a_document_that_changes(http_server: HttpServer) -> None:
     with tapalcatl.open(serve(http_server)) as tileset:
         assert not tileset.refresh()
@@ -346,21 +328,6 @@ def test_a_document_that_changes(http_server: HttpServer) -> None:
         assert tileset.tile(3, 0, 0) is None
         assert tileset.tile(2, 0, 0) is not None
         assert not tileset.refresh()
-
-
-def test_zipfile_reads_a_remote_archive(http_server: HttpServer) -> None:
-    entries = [entry(8, x, y) for x, y in square(8, 40)]
-    url = http_server.put("big.zip", archive(entries)) or http_server.url_for("big.zip")
-    with open_source(url) as source:
-        counted = CountingSource(source)
-        with zipfile.ZipFile(counted.file()) as remote:
-            assert len(remote.namelist()) == len(entries)
-            opened = counted.requests
-            assert remote.read("8/3/3.png") == entry(8, 3, 3).data
-            assert remote.read("8/3/4.png") == entry(8, 3, 4).data
-    assert opened <= 5
-    assert counted.requests - opened <= 2
-    assert counted.bytes < 300_000
 
 
 def test_an_object_store(s3_server: Any) -> None:

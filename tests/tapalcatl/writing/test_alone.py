@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
-import subprocess
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-import rasterio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rasterio.errors import NotGeoreferencedWarning
 
 from comal import tapalcatl
 from comal.errors import ConflictError, InvalidInputError, ObjectNotFoundError
-from comal.formats import open_any
 from comal.tapalcatl import Generation1, TapalcatlWarning
-from comal.tapalcatl.writing import building
-from tests.tapalcatl.making import Key, data_of, listed, payload, pyramid, write_mbtiles
+from tests.tapalcatl.making import Key, data_of, listed, payload, pyramid
 
 TILES = pyramid(4, kind="json")
 ALPS = {
@@ -115,24 +108,6 @@ def test_arithmetic_leads_every_tile_to_the_archive(
     assert roots(side) == {tuple(map(int, about["root"].split("/")))}
     assert side == 1 or len(roots(side // 2)) > 1
     assert tapalcatl.check(path).ok
-
-
-def test_others_read_it(world: Path) -> None:
-    if shutil.which("unzip"):
-        assert (
-            subprocess.run(["unzip", "-tq", world], check=False, capture_output=True).returncode
-            == 0
-        )
-    tapalcatl.build([(0, 0, 0, b"P5 2 1 255\n\x07\x09")], world.parent / "p.zip", ext="pgm")
-    name = f"/vsizip/{world.parent}/p.zip/0/0/0.pgm"
-    with pytest.warns(NotGeoreferencedWarning), rasterio.open(name) as picture:
-        assert picture.read(1).tolist() == [[7, 9]]
-
-
-def test_generic_commands_read_it(world: Path) -> None:
-    archive = open_any(os.fspath(world))
-    assert archive.tile(2, 1, 1).data == TILES[2, 1, 1]
-    archive.close()
 
 
 def test_changes_in_place(alps: Path) -> None:
@@ -252,24 +227,6 @@ def test_a_name_with_a_slash_is_a_folder(tmp_path: Path) -> None:
     assert (tmp_path / "a.zip" / "meta.json").is_file()
 
 
-def test_a_large_one_is_written_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = write_mbtiles(tmp_path / "a.mbtiles", TILES, [("format", "json")])
-    tapalcatl.build(source, tmp_path / "a.zip")
-    monkeypatch.setattr(building, "HELD", 1000)
-    monkeypatch.setattr(building, "_BLOCK", 1000)
-    tapalcatl.build(source, tmp_path / "b.zip")
-    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
-    assert beside(source) == ["a.mbtiles", "a.zip", "b.zip"]
-
-
-def test_more_than_65535_entries(tmp_path: Path) -> None:
-    tiles = [(8, x, y, b"{}") for x in range(256) for y in range(256)]
-    tapalcatl.build([*tiles, (0, 0, 0, b"{}")], tmp_path / "a.zip", ext="json", durable=False)
-    assert len(held(tmp_path / "a.zip")) == 65_537
-    with tapalcatl.open(tmp_path / "a.zip") as tileset:
-        assert tileset.tile(8, 255, 255) is not None
-
-
 def test_what_has_no_room_in_the_comment(tmp_path: Path) -> None:
     layers = [{"id": f"layer {number}", "fields": {}} for number in range(100)]
     extra = {"vector_layers": layers, "tilestats": ["x" * 70] * 1000, "attribution": "A"}
@@ -294,21 +251,6 @@ def test_what_has_no_room_in_the_comment(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="do not fit"):
         tapalcatl.build(listed(ALPS), tmp_path / "b.zip", name="n" * 70_000)
     assert beside(tmp_path / "a.zip") == ["a.zip"]
-
-
-def test_scales_are_those_of_the_tiles(tmp_path: Path) -> None:
-    folder, out = tmp_path / "loose", tmp_path / "a.zip"
-    for name in ("3/1/1@2x.json", "3/1/2.json"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(b"{}")
-    tapalcatl.build(folder, out)
-    assert (said(out)["minscale"], said(out)["maxscale"]) == (1, 2)
-    assert tapalcatl.check(out).problems == ()
-    with tapalcatl.open(out) as tileset:
-        assert tileset.tile(3, 1, 1, scale=2) is not None
-    tapalcatl.put(out, [(3, 1, 1, b"{}")], scale=4)
-    assert said(out)["maxscale"] == 4
-    assert set(tapalcatl.check(out).counts) == {"dead-space"}
 
 
 @pytest.mark.parametrize(

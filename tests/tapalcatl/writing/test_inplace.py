@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import resource
 import shutil
-import signal
 import subprocess
 import sys
-import warnings
 import zipfile
 from pathlib import Path
 
@@ -21,12 +18,11 @@ from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
     ObjectNotFoundError,
-    StorageError,
 )
 from comal.plan import run
 from comal.storage import open_source, targets
 from comal.storage.replacing import changing_files
-from comal.storage.targetlock import LeftoverWarning, locked
+from comal.storage.targetlock import locked
 from comal.ziparchive import directory_plan
 from tests.server.asking import ask
 from tests.tapalcatl import odd
@@ -78,21 +74,6 @@ def test_put_replaces_and_adds_behind_the_old_end(archive: Path) -> None:
     with zipfile.ZipFile(archive) as opened:
         said = json.loads(opened.comment)
     assert set(said["formats"]) == {"png", "webp"}
-
-
-def test_readers_with_the_old_directory_stay_right(archive: Path) -> None:
-    with archive.open("rb") as file, zipfile.ZipFile(file) as old:
-        was = {name: old.read(name) for name in old.namelist()}
-        tapalcatl.put(archive, [(3, 2, 2, NEW)])
-        tapalcatl.delete(archive, [(3, 3, 3)])
-        assert {name: old.read(name) for name in old.namelist()} == was
-
-
-def test_an_open_tileset_sees_the_new_tile(tree: Path) -> None:
-    with tapalcatl.open(tree, recheck=0) as tileset:
-        assert tileset.tile(3, 2, 2) is not None
-        tapalcatl.put(tree, [(3, 2, 2, NEW)])
-        assert data_of(tileset, 3, 2, 2) == NEW
 
 
 def test_delete_leaves_the_bytes(archive: Path) -> None:
@@ -234,53 +215,6 @@ def test_one_writer_at_a_time(tree: Path, archive: Path) -> None:
         tapalcatl.recover(archive)
     tapalcatl.put(tree, [(3, 2, 2, NEW)])
     assert not [path.name for path in tree.rglob(".*")]
-
-
-@pytest.mark.parametrize("room", [-100, 0, 1, 60, 400, 100_000])
-def test_a_full_disk_leaves_the_old_archive(archive: Path, room: int) -> None:
-    before, limits = archive.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + room, limits[1]))
-    try:
-        if room == 100_000:
-            tapalcatl.put(archive, [(3, 2, 2, NEW)])
-            assert archive.read_bytes().startswith(before)
-            return
-        with pytest.raises(StorageError):
-            tapalcatl.put(archive, [(3, 2, 2, NEW)])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert archive.read_bytes() == before
-    assert not list(archive.parent.glob(".*"))
-
-
-KILLED = """
-import os, sys
-from comal import tapalcatl
-real = os.fsync
-count = 0
-def fsync(descriptor):
-    global count
-    real(descriptor)
-    count += 1
-    if count == int(sys.argv[2]):
-        os.kill(os.getpid(), 9)
-os.fsync = fsync
-tapalcatl.put(sys.argv[1], [(3, 2, 2, b"\\x89PNG\\r\\n\\x1a\\nkilled")])
-"""
-
-
-@pytest.mark.parametrize("moment", [1, 2])
-def test_a_kill_leaves_the_old_or_the_new_one(archive: Path, moment: int) -> None:
-    was = content(archive)
-    done = subprocess.run([sys.executable, "-c", KILLED, str(archive), str(moment)], check=False)
-    assert done.returncode == -signal.SIGKILL
-    now = content(archive)
-    assert now == (was if moment == 1 else {**was, "3/2/2.png": PNG + b"killed"})
-    # The lock of the dead does not hold, and what it had begun goes.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LeftoverWarning)
-        tapalcatl.put(archive, [(3, 2, 2, NEW)])
-    assert not [path for path in archive.parent.iterdir() if path.name.startswith(".")]
 
 
 def test_space_and_compaction(tree: Path, archive: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,6 @@ import rasterio
 from rasterio.io import MemoryFile
 
 from comal import tapalcatl
-from comal.storage import open_source
-from tests.servers.http import HttpServer
 from tests.tapalcatl.making import listed, pyramid, unzipped
 
 
@@ -53,13 +50,6 @@ def test_archives_extract_over_one_another(tree: Path, tmp_path: Path) -> None:
         subprocess.run(["bsdtar", "-xf", str(path), "-C", str(out)], check=True)
     found = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*.*")}
     assert found == unzipped(tree)
-
-
-def test_zipfile_over_http(tree: Path, http_server: HttpServer) -> None:
-    url = http_server.serve_folder(tree, "set")
-    with open_source(f"{url}/0/0/0.zip") as source, zipfile.ZipFile(source.file()) as archive:
-        assert archive.testzip() is None
-        assert archive.getinfo("0/0/0.json").comment == b'[{"X-A":"b"}]'
 
 
 @pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
