@@ -63,18 +63,23 @@ def test_zooms_headers_and_times(tmp_path: Path) -> None:
 TRIANGLE = {"type": "Polygon", "coordinates": [[[5, 45], [40, 45], [40, 70], [5, 45]]]}
 
 
-@pytest.mark.parametrize("form", ["mapping", "text", "file", "feature", "collection", "shapely"])
+@pytest.mark.parametrize(
+    "form", ["mapping", "text", "file", "feature", "collection", "marked", "shapely"]
+)
 def test_an_outline(tmp_path: Path, form: str) -> None:
     feature = {"type": "Feature", "properties": {}, "geometry": TRIANGLE}
+    nowhere = {"type": "Feature", "properties": None, "geometry": None}
     forms: dict[str, Any] = {
         "mapping": TRIANGLE,
         "text": json.dumps(TRIANGLE),
         "file": tmp_path / "area.geojson",
         "feature": feature,
-        "collection": {"type": "FeatureCollection", "features": [feature]},
+        "collection": {"type": "FeatureCollection", "features": [nowhere, feature]},
+        "marked": tmp_path / "marked.geojson",
         "shapely": shapely.from_geojson(json.dumps(TRIANGLE)),
     }
     (tmp_path / "area.geojson").write_text(json.dumps(TRIANGLE))
+    (tmp_path / "marked.geojson").write_bytes(b"\xef\xbb\xbf" + json.dumps(feature).encode())
     tapalcatl.extract(PNG, tmp_path / "x", geometry=forms[form])
     found = tapalcatl.open(tmp_path / "x").keys().tolist()
     keys = tapalcatl.open(PNG).keys().tolist()
@@ -104,18 +109,6 @@ def test_holes_and_several_parts(tmp_path: Path, shape: dict[str, Any]) -> None:
     expected = inside(keys, shapely.from_geojson(json.dumps(shape)), range(6))
     assert tapalcatl.open(tmp_path / "x").keys().tolist() == expected
     assert tapalcatl.check(tmp_path / "x").ok
-
-
-def test_features_without_a_place(tmp_path: Path) -> None:
-    features = [
-        {"type": "Feature", "properties": None, "geometry": None},
-        {"type": "Feature", "properties": {}, "geometry": TRIANGLE},
-    ]
-    collection = {"type": "FeatureCollection", "features": features}
-    (tmp_path / "a.geojson").write_bytes(b"\xef\xbb\xbf" + json.dumps(collection).encode())
-    forms = {"x": TRIANGLE, "y": collection, "z": tmp_path / "a.geojson"}
-    made = [tapalcatl.extract(PNG, tmp_path / name, geometry=form) for name, form in forms.items()]
-    assert len({one.tiles for one in made}) == 1
 
 
 @pytest.mark.parametrize(
@@ -202,12 +195,6 @@ def test_from_the_first_generation(tmp_path: Path) -> None:
             assert one is not None
             assert other is not None
             assert one.data == other.data
-
-
-def test_from_a_single_archive(tmp_path: Path) -> None:
-    archive = FOLDER / "t2/landcover-png/0/0/0.zip"
-    made = tapalcatl.extract(archive, tmp_path / "x", bbox=(5, 45, 30, 60))
-    assert made.tiles == 4
 
 
 def test_another_layout(tmp_path: Path) -> None:

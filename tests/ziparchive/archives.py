@@ -118,15 +118,27 @@ def end_record(*, count: int, size: int, offset: int, comment: bytes = b"", disk
     )
 
 
-def with_zip64_end(data: bytes, *, disk: int = 0, first_disk: int = 0, here: int = 0) -> bytes:
-    """The same archive, without a comment, with a ZIP64 end record (APPNOTE 4.3.14, 4.3.15).
+def with_zip64_end(
+    data: bytes,
+    *,
+    disk: int = 0,
+    first_disk: int = 0,
+    here: int = 0,
+    values: tuple[int, int, int] | None = None,
+    stated: int | None = None,
+    plain: bool = False,
+) -> bytes:
+    """The same archive with a ZIP64 end record and its locator (APPNOTE 4.3.14, 4.3.15).
 
-    `here` is added to the number of entries on this disk.
+    `here` is added to the number of entries on this disk; `values` are said instead of the true
+    count, size and offset of the directory, `stated` instead of the place of the record. The
+    short end record refers to the long one, unless it is `plain`.
     """
-    body, end = data[:-22], data[-22:]
-    count, size, start = struct.unpack("<HII", end[10:20])
+    at = data.rindex(b"PK\5\6")
+    body, end = data[:at], data[at:]
+    count, size, start = values or struct.unpack("<HII", end[10:20])
     record = struct.pack(
         "<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, disk, first_disk, count + here, count, size, start
     )
-    locator = struct.pack("<4sIQI", b"PK\6\7", 0, len(body), 1)
-    return body + record + locator + end[:8] + b"\xff" * 12 + end[20:]
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, at if stated is None else stated, 1)
+    return body + record + locator + (end if plain else end[:8] + b"\xff" * 12 + end[20:])

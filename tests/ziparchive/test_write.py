@@ -181,12 +181,9 @@ def test_add_many_of_large_payloads() -> None:
 def test_names_that_cannot_be_written(name: str) -> None:
     with pytest.raises(InvalidInputError, match="name"):
         ZipWriter(io.BytesIO()).add(name, b"")
-
-
-@pytest.mark.parametrize("name", ["", "a\0b", "n" * 65_536, None])
-def test_columns_of_names_that_cannot_be_written(name: str | None) -> None:
+    column = pa.array(["a", None if name == "\ud800" else name])
     with pytest.raises(InvalidInputError, match="name"):
-        ZipWriter(io.BytesIO()).add_many(pa.array(["a", name]), pa.array([b"", b""]))
+        ZipWriter(io.BytesIO()).add_many(column, pa.array([b"", b""]))
 
 
 def test_null_payloads_and_lengths() -> None:
@@ -213,19 +210,6 @@ def test_other_refusals() -> None:
     writer.close()
     with pytest.raises(InvalidInputError, match="closed already"):
         writer.close()
-
-
-def test_appending_with_a_base_offset() -> None:
-    first = archive([Entry("a", b"old")])
-    file = io.BytesIO(first)
-    file.seek(0, io.SEEK_END)
-    writer = ZipWriter(file, base_offset=len(first))
-    span = writer.add_stream("b", io.BytesIO(b"new"), 3, where="b")
-    writer.close()
-    data = file.getvalue()
-    assert data[: len(first)] == first
-    assert data[span.offset : span.offset + 3] == b"new"
-    assert contents(data) == {"b": b"new"}
 
 
 class FullDisk(io.RawIOBase):

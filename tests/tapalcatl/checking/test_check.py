@@ -27,6 +27,7 @@ from tests.support import needs_shared
 from tests.tapalcatl.answers import EXPECTED, FOLDER
 from tests.tapalcatl.making import data_of
 from tests.tapalcatl.odd import METADATA, Entry, appended, archive
+from tests.ziparchive.archives import with_zip64_end
 
 PNG = encode_picture(np.zeros((3, 4, 4), np.uint8), "png")
 JPEG = encode_picture(np.zeros((3, 16, 16), np.uint8), "jpeg")
@@ -82,22 +83,14 @@ BOMBED = BOMB.compress(bytes(8 << 20)) + BOMB.flush()
 
 
 def with_zip64() -> bytes:
-    """Sizes in ZIP64 fields of local headers, and an end record of ZIP64, by hand and zipfile."""
+    """Sizes in ZIP64 fields of local headers, by zipfile, and an end record of ZIP64."""
     file = BytesIO()
     with zipfile.ZipFile(file, "w") as made:
         for entry in tiles():
             with made.open(zipfile.ZipInfo(entry.name.decode()), "w", force_zip64=True) as target:
                 target.write(entry.data)
         made.comment = METADATA
-    data = file.getvalue()
-    at = data.rindex(b"PK\5\6")
-    count, size, offset = struct.unpack_from("<HII", data, at + 10)
-    end64 = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, offset)
-    locator = struct.pack("<4sIQI", b"PK\6\7", 0, at, 1)
-    plain = struct.pack(
-        "<4sHHHHIIH", b"PK\5\6", 0, 0, 65535, 65535, *[0xFFFFFFFF] * 2, len(METADATA)
-    )
-    return data[:at] + end64 + locator + plain + METADATA
+    return with_zip64_end(file.getvalue())
 
 
 SOUND: dict[str, bytes] = {

@@ -109,15 +109,6 @@ def test_entries_say_where_the_bytes_are() -> None:
             assert row["key"] == f"{row['z']}/{row['x']}/{row['y']}.mvt"
 
 
-def test_tiles_of_the_first_generation_are_listed_at_their_size() -> None:
-    tileset = tapalcatl.open(FOLDER / "t1/m4_nohash", metatile=4, layer="all")
-    keys = tileset.keys().tolist()
-    assert len(keys) == 341
-    assert all(tileset.tile(*key, ext="mvt") is not None for key in keys[::17])
-    larger = tapalcatl.open(FOLDER / "t1/m4_nohash", metatile=4, layer="all", tile_size=1024)
-    assert len(larger.keys()) == 21
-
-
 def test_gzip_is_taken_off_on_request() -> None:
     tile = tapalcatl.open(FOLDER / "t2/mvt-js").tile(0, 0, 0)
     assert tile is not None

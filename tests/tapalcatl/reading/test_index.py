@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from comal.tapalcatl.reading import index as module
 from comal.tapalcatl.reading.index import ArchiveIndex, index_plan, near_index
 from comal.tapalcatl.wire import tile_key
 from comal.ziparchive import directory_bytes_plan, parse_directory
-from comal.ziparchive.raw import RegularDirectory, regular
+from comal.ziparchive.raw import regular
 from tests.tapalcatl.making import data_of
 from tests.tapalcatl.odd import METADATA, Entry, appended, archive, tiles
 from tests.tapalcatl.reading.test_odd import BROKEN, READ
@@ -250,29 +248,6 @@ def test_an_end_record_in_a_long_comment_is_told_apart(tmp_path: Path) -> None:
         path.write_bytes(archive(tiles(), METADATA + b" " * 9_000 + fake))
         with tapalcatl.open(path) as tileset:
             assert data_of(tileset, 1, 1, 1) == tiles()[4].data
-
-
-def walked(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Names and offsets, by a loop over the headers."""
-    for match in re.finditer(b"PK\1\2", data):
-        size = struct.unpack_from("<H", data, match.start() + 28)[0]
-        name = data[match.start() + 46 : match.start() + 46 + size]
-        yield name, struct.unpack_from("<I", data, match.start() + 42)[0]
-
-
-@pytest.mark.parametrize("name", ["two hundred", "a thousand", "a thousand backwards"])
-def test_entries_are_where_the_headers_say(name: str) -> None:
-    content, end = run(directory_bytes_plan(where="a"), fetcher(CORPUS[name]))
-    directory = regular(content, end)
-    assert isinstance(directory, RegularDirectory)
-    places = dict(walked(content))
-    starts = sorted([*places.values(), end.start])
-    for entry, offset in places.items():
-        found = directory.find(entry)
-        assert found is not None
-        assert found.offset == offset
-        assert found.following == starts[starts.index(offset) + 1]
-    assert directory.find(b"11/0/0.png") is None
 
 
 def test_after_some_tiles_columns_are_made(monkeypatch: pytest.MonkeyPatch) -> None:

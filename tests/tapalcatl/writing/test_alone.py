@@ -141,6 +141,11 @@ def test_an_archive_of_a_tree_ends_where_the_next_begins(tmp_path: Path) -> None
     assert archive.read_bytes() == before
     tapalcatl.put(archive, [(1, 1, 1, payload(3, 2, 2))])
     deepest = tmp_path / "tree/2/1/1.zip"
+    for elsewhere in ((3, 0, 0), (1, 0, 0)):
+        with pytest.raises(InvalidInputError, match="another archive"):
+            tapalcatl.put(deepest, [(*elsewhere, b"x")])
+    with pytest.raises(ObjectNotFoundError):
+        tapalcatl.put(deepest.with_name("99.zip"), [(3, 0, 0, b"x")])
     tapalcatl.put(deepest, [(9, 128, 128, payload(9, 1, 1))])
     assert (9, 128, 128) in held(deepest)
 

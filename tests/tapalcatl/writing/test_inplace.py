@@ -145,17 +145,6 @@ def test_a_missing_archive_is_made_where_the_hash_of_the_others_leads(
             assert data_of(tileset, *place) == data
 
 
-def test_tiles_of_another_archive_are_refused(archive: Path) -> None:
-    before = archive.read_bytes()
-    with pytest.raises(InvalidInputError, match="another archive"):
-        tapalcatl.put(archive, [(3, 0, 0, NEW)])
-    with pytest.raises(InvalidInputError, match="which belongs to 0/0/0"):
-        tapalcatl.put(archive, [(1, 0, 0, NEW)])
-    assert archive.read_bytes() == before
-    with pytest.raises(ObjectNotFoundError):
-        tapalcatl.put(archive.with_name("99.zip"), [(3, 0, 0, NEW)])
-
-
 def test_the_first_generation_needs_its_settings(tmp_path: Path) -> None:
     tapalcatl.build(
         listed(pyramid(3)),

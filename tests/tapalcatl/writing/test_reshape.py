@@ -130,6 +130,3 @@ def test_commands_say_which_layout(tmp_path: Path) -> None:
     source = str(tmp_path / "a")
     text = told("merge", source, source, "-o", str(tmp_path / "b"))
     assert "archives at zooms 0, 2 under 1 x 1 tiles" in text
-    told("extract", source, str(tmp_path / "c"), "--min-zoom", "2")
-    with tapalcatl.open(tmp_path / "c") as part:
-        assert part.metadata.materialized_zooms == (0, 2)
