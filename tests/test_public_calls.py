@@ -438,7 +438,7 @@ NO_PATHS: dict[str, Callable[[], Any]] = {
     "empty": lambda: "",
     "nul": lambda: "a\0b",
 }
-"""What is no path, nor several; made anew for each call."""
+"""What is not a path, nor several; made anew for each call."""
 
 MEMORY = {"bytes"}
 FINE = {

@@ -180,7 +180,7 @@ def opened(name: str, url: str) -> Any:
     return tapalcatl.open(url, config=CONFIG)
 
 
-# What an archive itself says is no secret of the reader, though messages leave that out, too.
+# What an archive itself says is not a secret of the reader, though messages leave that out, too.
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "u/meta.json"])
 def test_readers(served: HttpServer, name: str, shown: Shown) -> None:
     url = secret(served.url_for(name))

@@ -55,7 +55,7 @@ def open(href: str | os.PathLike[str]) -> Any:  # noqa: A001 - the name users ex
     Raises
     ------
     NotThisFormatError
-        It is no format that comal knows.
+        It is not a format that comal knows.
     UnsupportedVersionError
         The format is known and cannot be read.
     ObjectNotFoundError

@@ -324,7 +324,7 @@ def _fits_plain(value: Any, hint: Any) -> bool:
     if hint is None:
         return value is None
     if hint is bool:
-        return isinstance(value, bool) or type(value).__name__ == "bool"  # NumPy's is no bool
+        return isinstance(value, bool) or type(value).__name__ == "bool"  # NumPy's is not a bool
     if hint is int:
         whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         return whole and -(1 << 63) <= value < 1 << 63

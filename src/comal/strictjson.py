@@ -53,7 +53,7 @@ def loads(
     Raises
     ------
     InvalidMetadataError
-        Not UTF-8, not JSON, no object at the root, a key that stands twice, NaN or infinity, a
+        Not UTF-8, not JSON, no object at the root, a key that appears twice, NaN or infinity, a
         number that no float holds.
     LimitExceededError
         Larger, deeper, or with longer integers than `limits` allows; checked before parsing.
@@ -84,7 +84,7 @@ def loads(
         ) from error
     if not isinstance(document, dict):
         raise InvalidMetadataError(
-            "JSON document is no object", where=where, found=type(document).__name__
+            "JSON document is not an object", where=where, found=type(document).__name__
         )
     if b"\\u" in data and _HALF.search(data):
         _refuse_halves(document, where)
@@ -122,7 +122,7 @@ def _brackets(data: bytes) -> Iterable[int]:
 
 
 def _refuse_halves(document: dict[str, Any], where: str) -> None:
-    """Refuse text that is no text: the escape of half a pair stands for no character."""
+    """Refuse text that is not text: the escape of half a pair stands for no character."""
     try:
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -140,7 +140,7 @@ def _unique_keys(where: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]
         if len(built) != len(pairs):
             seen: set[str] = set()
             twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-            raise InvalidMetadataError("JSON key stands twice", where=where, found=ascii(twice))
+            raise InvalidMetadataError("JSON key appears twice", where=where, found=ascii(twice))
         return built
 
     return build

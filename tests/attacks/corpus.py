@@ -482,7 +482,7 @@ attack(
     reads="right",
 )
 attack(
-    "local metadata is no Parquet",
+    "local metadata is not Parquet",
     Recipe(meta_bytes=lambda path, data: b"not a table"),
     "taco-meta",
     reads="right",
@@ -522,7 +522,7 @@ attack(
     error=InvalidMetadataError,
 )
 attack(
-    "numbers of rows that stand twice",
+    "numbers of rows that appear twice",
     Recipe(table=set_column(1, "internal:current_id", lambda v: [0] * len(v))),
     "taco-current-id",
     reads="either",
@@ -579,7 +579,10 @@ attack(
     "directory has another checksum", Recipe(entry=on_entry(LEAF, crc=9, local_crc=9)), "zip-crc"
 )
 attack(
-    "entry stands twice", Recipe(entry=on_entry(LEAF, times=2)), "zip-duplicate-name", reads="right"
+    "entry appears twice",
+    Recipe(entry=on_entry(LEAF, times=2)),
+    "zip-duplicate-name",
+    reads="right",
 )
 attack(
     "entry hidden",
@@ -777,7 +780,7 @@ for name, column in (
         error=(InvalidMetadataError, LimitExceededError),
     )
 attack(
-    "column name that stands twice",
+    "column name that appears twice",
     Recipe(tree=FLAT, table=lambda depth, table: table.append_column("value", pa.array([1] * 4))),
     error=InvalidMetadataError,
 )
@@ -793,7 +796,7 @@ attack(
 )
 
 
-# -- cOLLECTION.json that is no collection ---------------------------------------------------------
+# -- COLLECTION.json that is not a collection -----------------------------------------------------
 
 for version in ("3.0.0", "1.0.0", "0.4.0", "2", 2, ["2.0.0"]):
     attack(

@@ -93,4 +93,4 @@ def _compare(path: str, data: bytes, truth: Mapping[str, bytes], readings: Readi
         readings.wrong.append(f"{path!r}: {data[:40]!r} instead of {truth[path][:40]!r}")
     elif data not in truth.values():
         # An id that lies about itself may show bytes of the container, but no others.
-        readings.wrong.append(f"{path!r}: {data[:40]!r}, which is no sample")
+        readings.wrong.append(f"{path!r}: {data[:40]!r}, which is not a sample")

@@ -110,5 +110,5 @@ def test_any_text_as_an_id(tmp_path: Path, names: list[str]) -> None:
     path.write_bytes(recipe.build())
     # Names that lie about the entries: nothing but the container's own samples may come.
     readings = read_everything(path, {})
-    assert all("which is no sample" in text for text in readings.wrong)
+    assert all("which is not a sample" in text for text in readings.wrong)
     assert check(path).total or set(names) == set(FLAT)

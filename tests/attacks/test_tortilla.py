@@ -147,7 +147,7 @@ ATTACKS: dict[str, Attack] = {
     "null offset": Attack(
         spans([None, *SPANS[1:]], SIZES), InvalidMetadataError, "tortilla-column-null"
     ),
-    "offsets that are no integers": Attack(
+    "offsets that are not integers": Attack(
         spans([200.5, 210.0, 216.0], [10.0, 6.0, 1.0]), InvalidMetadataError, "tortilla-column-type"
     ),
     "partial overlap": Attack(
@@ -171,7 +171,7 @@ ATTACKS: dict[str, Attack] = {
         InvalidMetadataError,
         "tortilla-nested",
     ),
-    "a core name stands twice": Attack(twice_named(), InvalidMetadataError, "tortilla-footer"),
+    "a core name appears twice": Attack(twice_named(), InvalidMetadataError, "tortilla-footer"),
     "column names with control characters": Attack(
         swapped("a\nb", pa.array([1, 2, 3])), InvalidMetadataError, "tortilla-footer"
     ),

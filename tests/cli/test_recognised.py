@@ -1,4 +1,4 @@
-"""Files are told by their bytes; of what is no archive the error says what can be done with it."""
+"""Files are told apart by their bytes; the error about other files says what to do with them."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def _compare(data: bytes, directory: Directory) -> None:
         for row, content in _read(data, directory).items():
             try:
                 other = theirs.open(infos[row]).read()
-            except Exception:  # noqa: BLE001 - it is no validator: anything comes out of it
+            except Exception:  # noqa: BLE001 - it is not a validator: anything comes out of it
                 continue
             assert other == content
 

@@ -176,7 +176,7 @@ def test_points_lines_and_collections() -> None:
 
 
 def test_geometries_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidInputError, match="no geometry"):
+    with pytest.raises(InvalidInputError, match="not a geometry"):
         grid.geometry_cells("POINT (1 1)", 3)
     bow = shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])
     with pytest.raises(InvalidInputError, match="invalid geometry"):

@@ -144,7 +144,7 @@ def test_ids_that_are_no_cells() -> None:
     for cell in wrong:
         with pytest.raises(InvalidInputError):
             grid.tiles(cell)
-    with pytest.raises(InvalidInputError, match="no QUADBIN cell"):
+    with pytest.raises(InvalidInputError, match="not a QUADBIN cell"):
         grid.parents(np.array([good, 17]), 3)
 
 
@@ -308,9 +308,9 @@ def test_arrays_that_are_none() -> None:
             call()
     wrong: list[Any] = ["a", None, [1, "b"], 1j]
     for lon in wrong:
-        with pytest.raises(InvalidInputError, match="a longitude is no number"):
+        with pytest.raises(InvalidInputError, match="a longitude is not a number"):
             grid.from_lonlat(lon, 0, 3)
-        with pytest.raises(InvalidInputError, match="a longitude is no number"):
+        with pytest.raises(InvalidInputError, match="a longitude is not a number"):
             grid.lonlat_to_xy(lon, 0, 3)
     with pytest.raises(InvalidInputError, match="one cell and one distance"):
         grid.k_ring([cell], 1)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Padding of tiles at the edge is no pixel, though the format has no mask.
+"""Padding of tiles at the edge is not a pixel, though the format has no mask.
 
 Which pixels count in every view is asked by ``test_pixel_law``; here are documents, sets, merged
 files, and what a check makes of statistics.

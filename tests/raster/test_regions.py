@@ -135,7 +135,7 @@ BROKEN = {
     "column as a number": _parquet(table(), '{"columns": {"geometry": 3}}'),
     "metadata as a text": _parquet(table(), '"geo"'),
     "metadata without end": _parquet(table(), "[" * 5_000),
-    "name that is no UTF-8": _parquet(table()).replace(b"shapeName", b"shape\xe2ame"),
+    "name that is not UTF-8": _parquet(table()).replace(b"shapeName", b"shape\xe2ame"),
     "geometry as a number": _parquet(pa.table({"geometry": [1], "name": ["a"]})),
     "page cut short": _parquet(table())[:50] + _parquet(table())[60:],
 }
@@ -145,7 +145,7 @@ KINDS: dict[str, type[ComalError]] = {
     "metadata without end": LimitExceededError,
     "geometry as a number": InvalidInputError,
 }
-"""What is no broken content."""
+"""What is not broken content."""
 
 
 @pytest.mark.parametrize("kind", BROKEN)
@@ -212,7 +212,7 @@ def test_what_is_no_zone(tmp_path: Path, frame: Any) -> None:
         (frame, {"keep": ["x"]}, InvalidInputError, "no such column"),
         (tmp_path / "z.parquet", {"keep": ["x"]}, InvalidInputError, "no such column"),
         (pa.table({"geometry": ["POINT (1 1)"]}), {}, InvalidInputError, "not WKB"),
-        (pa.table({"shape": ["POINT (1 1)"]}), {}, InvalidMetadataError, "no GeoParquet"),
+        (pa.table({"shape": ["POINT (1 1)"]}), {}, InvalidMetadataError, "not GeoParquet"),
     ]
     for source, named, kind, text in cases:
         with pytest.raises(kind, match=text):

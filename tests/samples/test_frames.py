@@ -84,7 +84,7 @@ def test_what_tells_nothing_is_told(frame: Any) -> None:
         frame.filter_bbox(0, 0, 1, 1, geometry_col="nothing")
     with pytest.raises(InvalidInputError, match="no column"):
         frame.filter_datetime("2020-01-01", time_col="nothing")
-    with pytest.raises(InvalidInputError, match="no geometry"):
+    with pytest.raises(InvalidInputError, match="not a geometry"):
         frame.filter_bbox(0, 0, 1, 1, geometry_col="n")
 
 

@@ -151,8 +151,8 @@ def test_kinds_of_text(tmp_path: Path, kind: Any) -> None:
         ("x/y", ObjectNotFoundError, "is missing"),
         ("a\0b", ObjectNotFoundError, "is missing"),
         ("a" * 5_000, ComalError, "is missing"),
-        ("", InvalidInputError, "no regular file"),
-        (".", InvalidInputError, "no regular file"),
+        ("", InvalidInputError, "not a regular file"),
+        (".", InvalidInputError, "not a regular file"),
         ("pipe", InvalidInputError, r"no regular file: .*/pipe' \(row 2\)"),
     ],
 )
@@ -171,8 +171,8 @@ def test_files_that_are_not_there(
     [
         ({"id": ["a"]}, "no columns id and path"),
         ({"path": ["a"]}, "no columns id and path"),
-        ({"id": [1], "path": ["x"]}, "column 'id' of the manifest is no text"),
-        ({"id": ["a"], "path": [b"x"]}, "column 'path' of the manifest is no text"),
+        ({"id": [1], "path": ["x"]}, "column 'id' of the manifest is not text"),
+        ({"id": ["a"], "path": [b"x"]}, "column 'path' of the manifest is not text"),
     ],
 )
 def test_columns_that_are_not_there(tmp_path: Path, columns: Any, message: str) -> None:

@@ -42,12 +42,12 @@ def fault(rows: list[tuple[str, str | None]]) -> str | None:
     names = [name for name, _ in rows]
     for number, name in enumerate(names):
         if name in names[:number]:
-            return f"stands twice: manifest, row {number}"
+            return f"appears twice: manifest, row {number}"
     files = {name for name, path in rows if path is not None}
     for name in names:
         parts = name.split("/")
         if any("/".join(parts[:depth]) in files for depth in range(1, len(parts))):
-            return "sample lies in what is no folder"
+            return "sample lies in what is not a folder"
     return None
 
 
@@ -109,8 +109,8 @@ def test_sliced_columns() -> None:
         ([("a", "/f"), (None, "/f")], "without an id: list, row 1"),
         ([("", "/f")], "without an id: list, row 0"),
         ([("//", "/f")], "without an id: list, row 0"),
-        ([("a/b", "/f"), ("c", "/f"), ("/a/b", "/f")], r"id '/a/b' stands twice: list, row 2"),
-        ([("b/c", "/f"), ("a", "/f"), ("a", "/f"), ("b/c", "/f")], r"id 'a' stands twice.* row 2"),
+        ([("a/b", "/f"), ("c", "/f"), ("/a/b", "/f")], r"id '/a/b' appears twice: list, row 2"),
+        ([("b/c", "/f"), ("a", "/f"), ("a", "/f"), ("b/c", "/f")], r"id 'a' appears twice.* row 2"),
         ([("a", "/f"), ("a/b", "/f")], "no folder: 'a/b'"),
         ([("a/b/c", "/f"), ("a/b", "/f")], "no folder: 'a/b/c'"),
     ],

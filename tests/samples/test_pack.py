@@ -177,8 +177,8 @@ def test_types_of_a_manifest_are_kept(packer: Packer, folder: Path, tmp_path: Pa
     ("text", "error", "message"),
     [
         ("id,path\na,nowhere\n", ObjectNotFoundError, r"missing: .*nowhere' \(row 0\)"),
-        ("id,path\na,s1\n", InvalidInputError, "no regular file"),
-        ("id,path\na,s1/x.bin\na,s2/x.bin\n", InvalidInputError, "'a' stands twice: .*row 1"),
+        ("id,path\na,s1\n", InvalidInputError, "not a regular file"),
+        ("id,path\na,s1/x.bin\na,s2/x.bin\n", InvalidInputError, "'a' appears twice: .*row 1"),
         ("id,path\n,s1/x.bin\n", InvalidInputError, "without an id: .*row 0"),
         ("id,path\na,s1/x.bin\na/b,s1/x.bin\n", InvalidInputError, "no folder: 'a/b'"),
         ("id,path\nb,\n", InvalidInputError, "no file to pack"),

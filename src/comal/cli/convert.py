@@ -20,7 +20,7 @@ _NO_FIELDS = ("pad", "children", "ids", "bands", "variable", "rename")
 def _mapping(path: str) -> dict[str, str]:
     found = read_document(path, "file of ids")
     if not all(isinstance(new, str) for new in found.values()):
-        raise InvalidInputError("file of ids is no mapping of texts", where=path)
+        raise InvalidInputError("file of ids is not a mapping of texts", where=path)
     return found
 
 

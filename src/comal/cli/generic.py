@@ -350,7 +350,7 @@ def _found(
 
 def _only_of_raquet(name: str, option: str) -> None:
     if name != _RAQUET:
-        raise InvalidInputError(f"{option} is for RaQuet alone", found=name)
+        raise InvalidInputError(f"{option} is for RaQuet only", found=name)
 
 
 def _left(source: str) -> list[Problem]:

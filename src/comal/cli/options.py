@@ -42,7 +42,7 @@ def _link(ctx: click.Context, _parameter: click.Parameter, value: tuple[str, ...
     from comal.storage.config import LINKED_ORIGINS, StorageConfig  # noqa: PLC0415 - when it is used
 
     named = ",".join(value)
-    StorageConfig(linked_origins=named)  # says what is no origin
+    StorageConfig(linked_origins=named)  # says what is not an origin
     # The environment reaches whatever opens an archive for this command, other processes included.
     ctx.with_resource(_environment(LINKED_ORIGINS, named))
 
@@ -226,7 +226,7 @@ def listed(_ctx: click.Context, _parameter: click.Parameter, value: tuple[Any, .
 
 rename = flag(
     "--rename",
-    "Number ids that stand twice (a.tif, a_2.tif); make names that some system refuses safe.",
+    "Number ids that appear twice (a.tif, a_2.tif); make names that some system refuses safe.",
 )
 
 any_schema = negative(

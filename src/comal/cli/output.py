@@ -100,11 +100,11 @@ def write_bytes(data: bytes) -> None:
     Raises
     ------
     InvalidInputError
-        They are no text, and standard output is a terminal, which may take them for commands.
+        They are not text, and standard output is a terminal, which may take them for commands.
     """
     if on_terminal() and _UNPRINTABLE.search(data):
         raise InvalidInputError(
-            "these bytes are no text for a terminal",
+            "these bytes are not text for a terminal",
             hint="write them to a file with -o FILE, or pass them to another program",
         )
     sys.stdout.flush()
@@ -271,7 +271,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
-        # JSON has no name for what is no number.
+        # JSON has no name for what is not a number.
         return value if value == value and abs(value) != float("inf") else None  # noqa: PLR0124
     return str(value)
 

@@ -194,7 +194,7 @@ def _number(text: str) -> int | float:
     try:
         return int(text) if text.lstrip("+-").isdecimal() else float(text)
     except ValueError as error:
-        raise click.BadParameter(f"{text!r} is no number", param_hint="--nodata") from error
+        raise click.BadParameter(f"{text!r} is not a number", param_hint="--nodata") from error
 
 
 @group.command()

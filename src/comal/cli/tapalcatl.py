@@ -366,7 +366,7 @@ def _changed(text: str) -> tuple[str, Any]:
         try:
             return name, json.loads(value)
         except json.JSONDecodeError as error:
-            raise click.BadParameter(f"{value!r} is no JSON", param_hint="--set") from error
+            raise click.BadParameter(f"{value!r} is not JSON", param_hint="--set") from error
     return name, value
 
 

@@ -210,7 +210,7 @@ def _filtered(
 def _nested(frame: tortilla.TortillaFrame, key: str) -> tortilla.TortillaFrame:
     found = frame.read(key)
     if not isinstance(found, tortilla.TortillaFrame):
-        raise InvalidInputError("no nested Tortilla", where="--nested", found=shown(key))
+        raise InvalidInputError("not a nested Tortilla", where="--nested", found=shown(key))
     return found
 
 

@@ -183,7 +183,7 @@ class _Stored:
         try:
             spans = [(_instant(start), _instant(end)) for start, end in pairs]
         except (InvalidInputError, TypeError, ValueError):
-            # Whatever else stands there: what is no pair, or holds no times, is told.
+            # Whatever else stands there: what is not a pair, or holds no times, is told.
             self._tell("dropped", "extent", f"no pair of times: {shown(value)}")
             return None
         first, last = min(start for start, _ in spans), max(end for _, end in spans)

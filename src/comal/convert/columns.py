@@ -73,7 +73,7 @@ def _given(originals: Any, rule: Rule) -> Any:
 
 def _fault(name: object) -> str | None:
     if not isinstance(name, str):
-        return "is no text"
+        return "is not text"
     if name.startswith("__"):
         return "begins with '__', which is reserved"  # also what looks like padding
     return names.illegal(name) or names.risky(name)
@@ -320,7 +320,7 @@ def _centroid(of: Footer, name: str, column: Any) -> dict[str, Any]:
     points, lost = centroid_points(column)
     of.tell("changed", name, "WKT is WKB")
     if lost:
-        of.tell("warning", name, "is no point on the earth, and null", lost)
+        of.tell("warning", name, "is not a point on the earth, and null", lost)
     return {name: points}
 
 
@@ -401,7 +401,7 @@ def tensor_shapes(shapes: Any, bands: Ints) -> tuple[Any, int]:
 
 
 def centroid_points(column: Any) -> tuple[Any, int]:
-    """Points as WKB, null where a value is no point on the earth, and how many those are."""
+    """Points as WKB, null where a value is not a point on the earth, and how many those are."""
     x, y = wkb.lenient_points_xy(column)
     with np.errstate(invalid="ignore"):
         good = (np.abs(x) <= 180) & (np.abs(y) <= 90)

@@ -176,7 +176,7 @@ def _samples_kind(source: str) -> str:
         # A manifest may be a Parquet file of any kind, but not one of tiles.
         if _is_format(source, "raquet"):
             raise InvalidInputError(
-                "RaQuet does not become what the name of the target says",
+                "RaQuet cannot be converted to what the name of the target says",
                 where=source,
                 expected="*.tif for a COG, or a folder (no suffix) for PNG tiles",
                 hint="'comal raquet export' writes PNG, and parts of a file",

@@ -84,7 +84,7 @@ def run(
     Raises
     ------
     ConflictError
-        `out` is there already, or with `overwrite` it is no folder of an earlier run.
+        `out` is there already, or with `overwrite` it is not a folder of an earlier run.
     InvalidMetadataError
         Pixels came back that are not those of the source, or the check found an error.
     """

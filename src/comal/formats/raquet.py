@@ -146,7 +146,7 @@ class RaquetArchive:
 
     @staticmethod
     def _keys(ids: Any, steps: Any) -> list[str]:
-        # An id that is no cell is for `check` to tell; here it has a key that finds nothing.
+        # An id that is not a cell is for `check` to tell; here it has a key that finds nothing.
         valid = np.asarray(grid.is_valid(ids))
         places = np.stack(grid.tiles(np.where(valid, ids, grid.cells(0, 0, 0))), axis=1)
         keys = [

@@ -246,7 +246,7 @@ def recognise(source: Source) -> Found:
             return Found(candidate, how)
     what, hint = _unknown(evidence)
     raise NotThisFormatError(
-        "no format that comal knows",
+        "not a format that comal knows",
         where=source.href,
         found=what,
         expected=", ".join(candidate.title for candidate in FORMATS if candidate.adapter),

@@ -39,7 +39,7 @@ def repair(href: str, output: str, *, overwrite: bool, progress: Progress) -> An
 class TortillaArchive:
     """One file, as the generic commands see it.
 
-    A leaf is an item that is no nested file; its key is its id, behind the ids of the items that
+    A leaf is an item that is not a nested file; its key is its id, behind the ids of the items that
     it is nested in.
     """
 

@@ -45,7 +45,7 @@ class Edges:
     def of(cls, areas: Any) -> Edges:
         """Edges of shapely polygons and multipolygons; y is turned, so that v grows to the south.
 
-        What is no area, or an invalid one, is refused.
+        What is not an area, or an invalid one, is refused.
         """
         shapes = np.asarray(areas, object)
         kinds = shapely.get_type_id(shapes)
@@ -54,13 +54,13 @@ class Edges:
         wrong = ~empty & (kinds != polygon) & (kinds != multi)
         if wrong.any():
             raise InvalidInputError(
-                "a zone is no area", where=f"zone {int(np.argmax(wrong))}", expected="polygons"
+                "a zone is not an area", where=f"zone {int(np.argmax(wrong))}", expected="polygons"
             )
         invalid = ~empty & ~shapely.is_valid(shapes)
         if invalid.any():
             row = int(np.argmax(invalid))
             raise InvalidInputError(
-                "a zone is no valid geometry",
+                "a zone is not a valid geometry",
                 where=f"zone {row}",
                 found=shapely.is_valid_reason(shapes[row]),
                 hint="shapely.make_valid mends it",

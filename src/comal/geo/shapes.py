@@ -168,7 +168,7 @@ def geometry_boxes(
     InvalidInputError
         A CRS that PROJ does not know.
     InvalidMetadataError
-        A row is no WKB.
+        A row is not WKB.
     """
     result = np.full((4, len(geometry)), np.nan)
     for source, rows in groups(crs, len(geometry)):

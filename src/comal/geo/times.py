@@ -140,12 +140,12 @@ def _ends(value: Any, where: str) -> tuple[Any, Any]:
     else:
         if _is_open(value):
             raise InvalidInputError(
-                "no range of time", where=where, found=repr(value), expected="start/end"
+                "not a time range", where=where, found=repr(value), expected="start/end"
             )
         return value, value
     if len(value) != 2:
         raise InvalidInputError(
-            "no range of time", where=where, found=f"{len(value)} values", expected="start and end"
+            "not a time range", where=where, found=f"{len(value)} values", expected="start and end"
         )
     return value[0], value[1]
 

@@ -59,7 +59,7 @@ def point(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
 def points_xy(array: Any, where: str = "geometry") -> tuple[Floats, Floats]:
     """Coordinates x and y of n points in an Arrow binary column, of whatever kind.
 
-    NaN for null, for an empty point and for what is no point. A row that is no WKB is an
+    NaN for null, for an empty point and for what is not a point. A row that is not WKB is an
     `InvalidMetadataError`, which names it by `where` and its number.
     """
     x, y = _told(array, where, _points, 1)
@@ -70,7 +70,7 @@ def bounds(array: Any, where: str = "geometry") -> tuple[Floats, Floats, Floats,
     """Smallest and largest coordinates of n geometries, in the plane of their CRS.
 
     The column holds WKB or EWKB. What comes back is x min, y min, x max, y max; NaN for null and
-    for empty geometries. A row that is no WKB is an `InvalidMetadataError`, as for `points_xy`.
+    for empty geometries. A row that is not WKB is an `InvalidMetadataError`, as for `points_xy`.
     """
     west, south, east, north = _told(array, where, lambda shapes: shapely.bounds(shapes).T, 2)
     return west, south, east, north
@@ -240,7 +240,7 @@ def text_points_xy(texts: Any) -> tuple[Floats, Floats]:
 def lenient_points_xy(column: Any) -> tuple[Floats, Floats]:
     """Coordinates x and y of points, told as WKB or as WKT, among which anything may stand.
 
-    NaN for null and for all that is no point.
+    NaN for null and for all that is not a point.
     """
     known = _valid(column)
     if pa.types.is_binary(column.type):

@@ -14,7 +14,7 @@ NO_ARRAY: dict[type[BaseException], type[InvalidInputError]] = {
     TypeError: InvalidInputError,
     ValueError: InvalidInputError,
 }
-"""What numpy raises for what is no array of numbers, for `translated`."""
+"""What numpy raises for what is not an array of numbers, for `translated`."""
 
 
 def integers(values: npt.ArrayLike, what: str) -> npt.NDArray[np.int64]:
@@ -29,13 +29,13 @@ def integers(values: npt.ArrayLike, what: str) -> npt.NDArray[np.int64]:
         given = np.asarray(values)
     except ValueError as error:
         raise InvalidInputError(
-            f"a {what} is no 64-bit integer", found=str(error), expected="integers"
+            f"a {what} is not a 64-bit integer", found=str(error), expected="integers"
         ) from error
     if given.size == 0:
         return given.astype(np.int64)
     if given.dtype.kind not in "iu":
         raise InvalidInputError(
-            f"a {what} is no 64-bit integer", found=str(given.dtype), expected="integers"
+            f"a {what} is not a 64-bit integer", found=str(given.dtype), expected="integers"
         )
     result = given.astype(np.int64, copy=False)
     if given.dtype == np.uint64 and (result < 0).any():
@@ -55,11 +55,11 @@ def reals(values: npt.ArrayLike, what: str) -> npt.NDArray[np.float64]:
         given = np.asarray(values)
     except ValueError as error:
         raise InvalidInputError(
-            f"a {what} is no number", found=str(error), expected="numbers"
+            f"a {what} is not a number", found=str(error), expected="numbers"
         ) from error
     if given.dtype.kind in "fiu" or given.size == 0:
         return given.astype(np.float64, copy=False)
-    raise InvalidInputError(f"a {what} is no number", found=str(given.dtype), expected="numbers")
+    raise InvalidInputError(f"a {what} is not a number", found=str(given.dtype), expected="numbers")
 
 
 def together(*arrays: npt.NDArray[Any]) -> None:
@@ -96,13 +96,13 @@ def tile_rows(tiles: Iterable[Any]) -> Ints:
     InvalidInputError
         Anything else.
     """
-    with translated(NO_ARRAY, "no list of tiles", expected="zoom, column and row of each"):
+    with translated(NO_ARRAY, "not a list of tiles", expected="zoom, column and row of each"):
         given = tiles if isinstance(tiles, np.ndarray) else np.array(list(tiles))
     if given.size == 0:
         return np.empty((0, 3), np.int64)
     if given.ndim != 2 or given.shape[1] != 3:
         raise InvalidInputError(
-            "no list of tiles",
+            "not a list of tiles",
             found=f"an array of shape {given.shape}",
             expected="zoom, column and row of each: shape (n, 3)",
         )

@@ -327,7 +327,7 @@ def _parts(geometry: Any) -> list[tuple[Any, int]]:
     """Points, lines and areas of a geometry, each once for each turn around the world."""
     if not isinstance(geometry, shapely.Geometry):
         raise InvalidInputError(
-            "no geometry", found=type(geometry).__name__, expected="a shapely geometry"
+            "not a geometry", found=type(geometry).__name__, expected="a shapely geometry"
         )
     if not shapely.is_valid(geometry):
         raise InvalidInputError("invalid geometry", found=shapely.is_valid_reason(geometry))
@@ -363,7 +363,7 @@ def _checked(bbox: Sequence[float]) -> tuple[float, float, float, float]:
     west, south, east, north = edges
     if south > north or max(abs(south), abs(north)) > 90 or max(abs(west), abs(east)) > 180:
         raise InvalidInputError(
-            "no box on the earth",
+            "not a box on the earth",
             found=edges,
             expected="degrees, south <= north; west > east crosses the antimeridian",
         )
@@ -393,7 +393,7 @@ def _pairs(ranges: npt.ArrayLike) -> Ints:
     pairs = integers(ranges, "range of cells")
     if pairs.size and (pairs.ndim != 2 or pairs.shape[1] != 2):
         raise InvalidInputError(
-            "no ranges of cells",
+            "not ranges of cells",
             found=f"an array of shape {pairs.shape}",
             expected="first and last cell of each: shape (n, 2)",
         )

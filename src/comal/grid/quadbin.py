@@ -62,7 +62,7 @@ def tiles(cell: npt.ArrayLike) -> tuple[Any, Any, Any]:
     Raises
     ------
     InvalidInputError
-        A number that is no cell; see `is_valid`.
+        A number that is not a cell; see `is_valid`.
     """
     ids = valid(cell)
     zoom = (ids & _ZOOM) >> 52
@@ -115,7 +115,9 @@ def from_lonlat(lon: Any, lat: Any, z: Any) -> Any:
     longitude, latitude = reals(lon, "longitude"), reals(lat, "latitude")
     together(longitude, latitude, zoom)
     if not (np.isfinite(longitude).all() and (np.abs(latitude) <= 90).all()):
-        raise InvalidInputError("no point on the earth", expected="finite degrees, latitude <= 90")
+        raise InvalidInputError(
+            "not a point on the earth", expected="finite degrees, latitude <= 90"
+        )
     x, y = lonlat_to_xy(longitude, latitude, zoom)
     last = np.left_shift(1, zoom) - 1
     across = np.minimum(np.floor(x).astype(np.int64), last)
@@ -216,7 +218,7 @@ def siblings(cell: npt.ArrayLike) -> Ints:
 
 
 def neighbours(cell: npt.ArrayLike, dx: npt.ArrayLike, dy: npt.ArrayLike) -> Any:
-    """Cells `dx` columns to the east and `dy` rows to the south; 0, which is no cell, off the map.
+    """Cells `dx` columns to the east and `dy` rows to the south; 0, not a cell, off the map.
 
     The world is round: columns go on at its other side. Rows end at the poles.
     """
@@ -276,7 +278,7 @@ def valid(cell: npt.ArrayLike) -> Ints:
     wrong = ~_valid(ids)
     if wrong.any():
         raise InvalidInputError(
-            "no QUADBIN cell", found=hex(int(ids[wrong].flat[0])) if ids.ndim else hex(int(ids))
+            "not a QUADBIN cell", found=hex(int(ids[wrong].flat[0])) if ids.ndim else hex(int(ids))
         )
     return ids
 

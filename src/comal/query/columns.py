@@ -71,7 +71,7 @@ def whole(column: Any, what: str) -> Any:
         return numbers.astype(np.int64)
     values = real(column, what)
     if (values != np.floor(values)).any():
-        raise InvalidInputError(f"{what} is no whole number")
+        raise InvalidInputError(f"{what} is not a whole number")
     return values.astype(np.int64)
 
 
@@ -79,14 +79,14 @@ def real(column: Any, what: str) -> Any:
     """Numbers of any type as float64."""
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        raise InvalidInputError(f"{what} is no number", found=str(kind))
+        raise InvalidInputError(f"{what} is not a number", found=str(kind))
     return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
 
 
 def texts(column: Any, what: str) -> list[str]:
     """Texts."""
     if not is_text(column):
-        raise InvalidInputError(f"{what} is no text", found=str(column.type))
+        raise InvalidInputError(f"{what} is not text", found=str(column.type))
     found: list[str] = column.to_pylist()
     return found
 
@@ -104,7 +104,7 @@ def is_text(column: Any) -> bool:
 def blobs(column: Any, what: str) -> list[bytes]:
     """Blobs."""
     if not is_bytes(column):
-        raise InvalidInputError(f"{what} is no blob", found=str(column.type))
+        raise InvalidInputError(f"{what} is not a blob", found=str(column.type))
     found: list[bytes] = column.to_pylist()
     return found
 
@@ -129,7 +129,7 @@ def unique_shapes(column: Any) -> tuple[Any, Any]:
         return boxes, coded.indices.to_numpy()
     else:
         raise QueryError(
-            "no geometry", found=str(column.type), expected="a GEOMETRY, WKB, WKT or a block"
+            "not a geometry", found=str(column.type), expected="a GEOMETRY, WKB, WKT or a block"
         )
     values = given.to_numpy(zero_copy_only=False)
     if crashing(values):
@@ -137,7 +137,7 @@ def unique_shapes(column: Any) -> tuple[Any, Any]:
     try:
         found = read(values)
     except (shapely.errors.ShapelyError, NotImplementedError) as error:  # the latter of curves
-        raise QueryError("no geometry", found=shown(str(error), 100)) from error
+        raise QueryError("not a geometry", found=shown(str(error), 100)) from error
     return np.asarray(found, object), coded.indices.to_numpy()
 
 
@@ -145,7 +145,7 @@ def coordinates(column: Any) -> tuple[Any, Any]:
     """Longitudes and latitudes of points; NaN for empty ones."""
     found = shapes(column)
     if (shapely.get_type_id(found) != shapely.GeometryType.POINT).any():
-        raise InvalidInputError("no point")
+        raise InvalidInputError("not a point")
     # An empty point has no coordinates to ask for.
     there = ~shapely.is_empty(found)
     places = np.full((len(found), 2), np.nan)

@@ -52,7 +52,7 @@ def _settings(threads: int | None, memory_limit: int | None) -> dict[str, Any]:
     for name, value in (("threads", threads), ("memory_limit", memory_limit)):
         if value is not None and (type(value) is not int or not 1 <= value < _MOST[name]):
             raise InvalidInputError(
-                f"{name} is no positive number",
+                f"{name} is not a positive number",
                 found=shown(value),
                 expected=f"a whole number from 1 to {_MOST[name] - 1}, or None",
             )
@@ -197,7 +197,7 @@ class Session:
         Raises
         ------
         QueryError
-            The query cannot be parsed, bound or run, or is no single SELECT.
+            The query cannot be parsed, bound or run, or is not a single SELECT.
         LimitExceededError
             The text is too long, or the result or the memory it takes is too large.
         """

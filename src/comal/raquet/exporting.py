@@ -423,7 +423,7 @@ def _common_nodata(
         value = as_stored(wanted, dtype)
         if value is None or (dtype.kind in "iu" and float(value) != int(value)):
             raise InvalidInputError(
-                "nodata is no value of the raster's type", found=wanted, expected=f"a {dtype}"
+                "nodata is not a value of the raster's type", found=wanted, expected=f"a {dtype}"
             )
         return value.item(), False
     # What alpha hides is told by alpha, whatever that band has as nodata value.

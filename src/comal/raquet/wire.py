@@ -83,7 +83,7 @@ class Fields:
         if isinstance(value, int) and not isinstance(value, bool) and least <= value < below:
             return value
         note = self.wrong if code and needed else self.doubt
-        note(code or "raquet-number", key, f"{shown(value)} is no whole number from {least} on")
+        note(code or "raquet-number", key, f"{shown(value)} is not a whole number from {least} on")
         return None
 
     def number(self, key: str) -> Number | None:
@@ -91,7 +91,7 @@ class Fields:
         value: Number | None = self._typed(key, int | float, "raquet-number", "no number")
         if value is None or math.isfinite(value):
             return value
-        self.doubt("raquet-number", key, f"{shown(value)} is no number")
+        self.doubt("raquet-number", key, f"{shown(value)} is not a number")
         return None
 
     def real(self, key: str) -> float | None:
@@ -206,7 +206,7 @@ def _fields(root: Fields, index: int, one: object) -> Fields | None:
         one = {"name": one[0], "type": one[1]}
     if isinstance(one, Mapping):
         return root.element("bands", index, one)
-    root.wrong("raquet-bands", "bands", f"band {index} is no object")
+    root.wrong("raquet-bands", "bands", f"band {index} is not an object")
     return None
 
 
@@ -221,10 +221,10 @@ def _root_nodata(root: Fields, index: int) -> Any:
 def _band(fields: Fields, root_nodata: Any) -> Band | None:
     name, dtype = fields.values.get("name"), fields.values.get("type")
     if not isinstance(name, str) or not name or name in spec.RESERVED:
-        fields.wrong("raquet-band-name", "name", f"{shown(name)} is no name of a band")
+        fields.wrong("raquet-band-name", "name", f"{shown(name)} is not a name of a band")
         return None
     if not isinstance(dtype, str) or dtype not in spec.DTYPES:
-        fields.wrong("raquet-band-type", "type", f"{shown(dtype)} is no type of pixels")
+        fields.wrong("raquet-band-type", "type", f"{shown(dtype)} is not a type of pixels")
         return None
     colour = fields.text("colorinterp")
     return Band(
@@ -245,7 +245,7 @@ def _nodata(fields: Fields, root_nodata: Any, dtype: str) -> Number | None:
             continue
         number = parse_nodata(value, dtype)
         if number is None:
-            fields.wrong("raquet-nodata", "nodata", f"{shown(value)} is no number")
+            fields.wrong("raquet-nodata", "nodata", f"{shown(value)} is not a number")
         return number
     padded = np.dtype(dtype).kind == "f" and spec.PADDING.items() <= fields.values.items()
     return math.nan if padded else None
@@ -254,7 +254,7 @@ def _nodata(fields: Fields, root_nodata: Any, dtype: str) -> Number | None:
 def parse_nodata(value: object, dtype: str) -> Number | None:
     """A nodata value as it may be written, as the number that pixels of `dtype` are compared to.
 
-    Integers stay exact at any size. None when it is no number.
+    Integers stay exact at any size. None when it is not a number.
     """
     number = value
     if isinstance(value, str):
@@ -345,7 +345,7 @@ def _quantiles(stats: Fields) -> dict[str, tuple[Number, ...]] | None:
         if isinstance(values, list) and _are_numbers(values):
             kept[key] = tuple(values)
         else:
-            stats.doubt("raquet-quantiles", "quantiles", f"{shown(key)} is no list of numbers")
+            stats.doubt("raquet-quantiles", "quantiles", f"{shown(key)} is not a list of numbers")
     return kept
 
 
@@ -355,7 +355,7 @@ def _top_values(stats: Fields) -> dict[str, int] | None:
         return None
     kept = {key: int(value) for key, value in found.items() if _is_number(value) and value >= 0}
     if len(kept) < len(found):
-        stats.doubt("raquet-top-values", "top_values", "counts that are no numbers")
+        stats.doubt("raquet-top-values", "top_values", "counts that are not numbers")
     return kept
 
 
@@ -510,7 +510,7 @@ def _version(root: Fields) -> str | None:
         root.doubt("raquet-version-missing", "version", "no version")
         return None
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
-        root.wrong("raquet-version", "version", f"{shown(version)} is no version")
+        root.wrong("raquet-version", "version", f"{shown(version)} is not a version")
         return None
     return version
 
@@ -537,7 +537,7 @@ def _block(tiling: Fields) -> tuple[int, int]:
             tiling.wrong(
                 "raquet-block-size",
                 key,
-                f"{shown(tiling.values.get(key))} is no multiple of {spec.BLOCK_STEP}"
+                f"{shown(tiling.values.get(key))} is not a multiple of {spec.BLOCK_STEP}"
                 f" up to {spec.MAX_BLOCK}",
             )
             size = spec.BLOCK_STEP

@@ -271,7 +271,7 @@ def open_origin(
 
 @contextmanager
 def _unknown(where: str) -> Iterator[None]:
-    """What none of the drivers opens is no raster."""
+    """What none of the drivers opens is not a raster."""
     with translated(dict.fromkeys(_FAULTS, NotThisFormatError), "not a raster", where=where):
         yield
 
@@ -442,7 +442,7 @@ class Variable:
 
 
 def file_of(source: Any) -> Any:
-    """The file that a source names; the source itself where it is no variable of one."""
+    """The file that a source names; the source itself where it is not a variable of one."""
     named = _NAMED.fullmatch(source) if isinstance(source, str) else None
     return source if named is None else named[2] or named[3]
 
@@ -474,7 +474,7 @@ def variable_of(source: str | os.PathLike[str], variable: str | None) -> Variabl
 
 def _is_zarr(source: Any) -> bool:
     if not isinstance(source, str | os.PathLike) or not isinstance(os.fspath(source), str):
-        return False  # what is no path is told where it is opened
+        return False  # what is not a path is told where it is opened
     path = Path(os.fspath(source))
     return path.is_dir() and any((path / n).is_file() for n in (".zgroup", ".zarray", "zarr.json"))
 

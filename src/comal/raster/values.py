@@ -3,7 +3,7 @@
 Of one band, a pixel has a value unless
 
 - it is the nodata value of that band, compared in the type of the band; a nodata value that the
-  type cannot hold is no pixel's;
+  type cannot hold is not a pixel's;
 - it is NaN or infinite, declared or not;
 - its source does not cover it: it lies outside of what was warped, in padding, in a tile that is
   not there, or under a mask that is 0;

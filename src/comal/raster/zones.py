@@ -84,7 +84,7 @@ def zones_of(
     InvalidInputError
         Nothing that has zones, or no such column.
     InvalidMetadataError
-        A file that is no GeoParquet, or a geometry that is broken.
+        A file that is not GeoParquet, or a geometry that is broken.
     """
     if isinstance(zones, str | os.PathLike):
         return _of_file(zones, crs, keep, layer, config, limits)
@@ -200,14 +200,14 @@ def _described(
         if "geometry" in names:
             return "geometry", None
         raise InvalidMetadataError(
-            "no GeoParquet", where=where, found="no key 'geo'", expected="a column of geometries"
+            "not GeoParquet", where=where, found="no key 'geo'", expected="a column of geometries"
         )
     document = strictjson.loads(text, f"{where}: geo", limits)
     name = document.get("primary_column")
     columns = document.get("columns")
     about = columns.get(name) if isinstance(columns, dict) and isinstance(name, str) else None
     if not isinstance(name, str) or not isinstance(about, dict):
-        raise InvalidMetadataError("no GeoParquet", where=where, found="no primary column")
+        raise InvalidMetadataError("not GeoParquet", where=where, found="no primary column")
     if about.get("encoding") != "WKB":
         raise InvalidInputError(
             "geometries are not WKB", where=where, found=shown(about.get("encoding"))
@@ -255,7 +255,7 @@ def _of_geojson(document: Mapping[str, Any], keep: Keep, where: str) -> Found:
     elif kind in _TYPES:
         features = [{"type": "Feature", "geometry": document}]
     elif kind != "Feature":
-        raise InvalidMetadataError("no GeoJSON", where=where, found=f"type {shown(kind)}")
+        raise InvalidMetadataError("not GeoJSON", where=where, found=f"type {shown(kind)}")
     if not isinstance(features, list) or not all(isinstance(one, Mapping) for one in features):
         raise InvalidMetadataError("GeoJSON without features", where=where)
     texts = [_text(one.get("geometry"), where) for one in features]
@@ -294,7 +294,7 @@ def _properties(features: Sequence[Any], keep: Keep, where: str) -> dict[str, An
         return {}
     rows = [one.get("properties") or {} for one in features]
     if not all(isinstance(row, Mapping) for row in rows):
-        raise InvalidMetadataError("GeoJSON with properties that are no object", where=where)
+        raise InvalidMetadataError("GeoJSON with properties that are not an object", where=where)
     kept = {}
     for name in _chosen(keep, list(dict.fromkeys(name for row in rows for name in row)), where):
         values = [row.get(name) for row in rows]
@@ -462,7 +462,7 @@ def load_regions(source: Any, name: str | None = None) -> Regions:
         )
     zones = zones_of(source, keep=partial(_name_column, name=name))
     (column,) = zones.kept.values()
-    with translated({pa.ArrowException: InvalidInputError}, "names of areas are no texts"):
+    with translated({pa.ArrowException: InvalidInputError}, "names of areas are not texts"):
         texts = column.cast(pa.string())
     shapes, crs = zones.shapes, projection(crs_text(zones.crs), "areas")
     if crs.transformer is not None:

@@ -153,7 +153,7 @@ def ways_in(schema: Any, column: str, dialect: Dialect, level: int = 0) -> tuple
     way, kind = way_of(schema, name), schema.field(name).type
     if way is None and not pa.types.is_null(kind):
         raise InvalidInputError(
-            f"column {shown(name)} is no geometry",
+            f"column {shown(name)} is not a geometry",
             found=str(kind),
             expected="WKB in binary, or texts of POINT (longitude latitude)",
         )
@@ -191,7 +191,7 @@ def period_filter(value: Any, column: str, schema: Any, dialect: Dialect, level:
         dialect.seconds and pa.types.is_floating(kind)
     ):
         raise InvalidInputError(
-            f"column {shown(name)} is no time", found=str(kind), expected="a timestamp"
+            f"column {shown(name)} is not a time", found=str(kind), expected="a timestamp"
         )
     return Period(start, end, name, level, dialect.seconds)
 
@@ -241,7 +241,7 @@ _MOST_UNKNOWN = 20
 
 
 def crs_problem(name: str) -> str | None:
-    """Why a text is no CRS; None where it is one."""
+    """Why a text is not a CRS; None where it is one."""
     try:
         projection(name)
     except InvalidInputError as error:

@@ -41,7 +41,7 @@ _SCANS = 4
 _NO_MASK: dict[type[BaseException], type[ComalError]] = dict.fromkeys(
     (TypeError, ValueError, OverflowError), InvalidInputError
 )
-"""What Arrow raises for something that is no array of booleans; its own errors are these too."""
+"""What Arrow raises for anything but an array of booleans; its own errors are among these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class Frame(ABC):
         """
         if not isinstance(mask, pc.Expression | pa.Array | pa.ChunkedArray):
             with translated(
-                _NO_MASK, "the mask is no array of booleans", found=type(mask).__name__
+                _NO_MASK, "the mask is not an array of booleans", found=type(mask).__name__
             ):
                 mask = pa.array(mask, pa.bool_(), from_pandas=True)
         with translated(
@@ -336,7 +336,7 @@ class Frame(ABC):
         Raises
         ------
         QueryError
-            It cannot be parsed, bound or run, is no single SELECT, or makes up paths for GDAL.
+            It cannot be parsed, bound or run, is not a single SELECT, or makes up paths for GDAL.
         LimitExceededError
             It took more than it may.
         """

@@ -175,7 +175,7 @@ def _refuse_no_file(entry: os.DirEntry[str]) -> None:
     """A file that was asked for and is not there is never left out in silence."""
     if not entry.is_file():
         raise InvalidInputError(
-            "no regular file",
+            "not a regular file",
             where=shown(entry.path, 200),
             found="a link that leads nowhere" if entry.is_symlink() else "a pipe, socket or device",
             hint="remove it, or name the files to pack by a pattern",
@@ -188,7 +188,7 @@ def _texts_of(names: list[str], top: str) -> Any:
     except UnicodeEncodeError as error:
         odd = next(name for name in names if not _is_utf8(name))
         raise InvalidInputError(
-            "name of a file is no UTF-8", where=shown(f"{top}/{odd}", 200), hint="rename it"
+            "name of a file is not UTF-8", where=shown(f"{top}/{odd}", 200), hint="rename it"
         ) from error
 
 
@@ -250,7 +250,7 @@ def levels_of(
         own = deep[rows] == depth + 1
         twice += rows[own][_repeated(codes[own])][:1].tolist()
         origin = np.full(len(firsts), -1, np.int64)
-        # Backwards, so that of rows that stand twice the first one counts.
+        # Backwards, so that of rows that appear twice the first one counts.
         origin[codes[own][::-1]] = rows[own][::-1]
         files = np.zeros(len(firsts), bool)
         files[origin >= 0] = has_file[origin[origin >= 0]]
@@ -292,14 +292,14 @@ def _repeated(codes: Ints) -> Ints:
 
 
 def _refuse(ids: Any, twice: list[int], inside: list[int], where: str) -> None:
-    """Refuse rows whose id stands twice, then those that lie in a file."""
+    """Refuse rows whose id appears twice, then those that lie in a file."""
     for row in sorted(twice)[:1]:
         raise InvalidInputError(
-            f"id {shown(ids[row].as_py())} stands twice", where=f"{where}, row {row}"
+            f"id {shown(ids[row].as_py())} appears twice", where=f"{where}, row {row}"
         )
     for row in sorted(inside)[:1]:
         name = ids[row].as_py().strip("/")
-        raise InvalidInputError("sample lies in what is no folder", where=shown(name, 120))
+        raise InvalidInputError("sample lies in what is not a folder", where=shown(name, 120))
 
 
 def taken(column: Any, rows: Ints) -> Any:
@@ -360,7 +360,7 @@ def read_table(
     """A table of the user's in a file; its first bytes decide whether it is Parquet, else CSV.
 
     Columns of a CSV file that are called in `texts` are texts, whatever they look like: an id such
-    as ``0001`` is no number. Others get the type that their values have. Of texts only the empty
+    as ``0001`` is not a number. Others get the type that their values have. Of texts only the empty
     one is null: ``NA`` is a country. `geometry` gives new names to the primary geometry of a
     GeoParquet file (WKB) and to a column of its CRS (such as ``EPSG:4326``).
     """
@@ -458,14 +458,14 @@ def _texts(column: Any, name: str, where: str) -> Any:
     kind = column.type
     if not (is_text(kind) or pa.types.is_null(kind)):
         raise InvalidInputError(
-            f"column {name!r} of the manifest is no text",
+            f"column {name!r} of the manifest is not text",
             where=where,
             found=str(kind),
             expected="string",
         )
     with translated({pa.ArrowException: InvalidInputError}, f"column {name!r} cannot be used"):
         texts = one_array(column if pa.types.is_string(kind) else pc.cast(column, pa.string()))
-        texts.validate(full=True)  # Parquet may hold bytes that are no UTF-8
+        texts.validate(full=True)  # Parquet may hold bytes that are not UTF-8
     return texts
 
 
@@ -482,7 +482,7 @@ def _look_at(paths: Any) -> None:
                 ):
                     raise
             raise InvalidInputError(
-                "file of the manifest is no regular file", where=_row(paths, path)
+                "file of the manifest is not a regular file", where=_row(paths, path)
             )
 
 

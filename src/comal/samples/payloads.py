@@ -115,7 +115,7 @@ class Files(Payloads):
         return len(self.paths)
 
     def sizes(self) -> Ints:
-        """Sizes of the files now; a missing one, or one that is no file, is an error."""
+        """Sizes of the files now; a missing one, or one that is not a file, is an error."""
         return file_sizes(self.paths.to_pylist())
 
     def take(self, rows: Ints) -> Files:

@@ -46,9 +46,9 @@ def arrow_table(data: Any) -> Any:
 
 
 def no_table(data: Any, where: str) -> InvalidInputError:
-    """The error for something that is no table."""
+    """The error for something that is not a table."""
     return InvalidInputError(
-        f"{where} is no table",
+        f"{where} is not a table",
         found=type(data).__name__,
         expected="an Arrow table or record batch, or a frame that has __arrow_c_stream__",
     )
@@ -100,7 +100,7 @@ def parents_in(table: Any, names: Names, known: Any, where: str) -> Ints:
         twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
         if pc.any(pc.is_in(texts, value_set=twice)).as_py():
             raise InvalidInputError(
-                f"{where} names a parent by an id that stands twice",
+                f"{where} names a parent by an id that appears twice",
                 hint="name parents by the numbers of their rows",
             )
         found = pc.index_in(texts, value_set=known)

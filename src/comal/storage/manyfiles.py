@@ -279,7 +279,7 @@ def _regular_size(status: os.stat_result, path: str) -> int:
     """The size of a regular file; anything else might block or never end."""
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, socket or device"
-        raise InvalidInputError("source is no regular file", where=shown(path, 200), found=kind)
+        raise InvalidInputError("source is not a regular file", where=shown(path, 200), found=kind)
     return status.st_size
 
 

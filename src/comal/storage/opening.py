@@ -17,7 +17,7 @@ from comal.storage.wrappers import SourceWrapper
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/")
 
 _SINGLE = (str, bytes, bytearray, os.PathLike, Mapping)
-"""What can be gone through, or looks like it, and is no list."""
+"""What can be gone through, or looks like it, and is not a list."""
 
 
 def open_source(
@@ -172,7 +172,7 @@ def several(given: Any, what: str) -> list[Any]:
     Raises
     ------
     InvalidInputError
-        It is no list, or an empty one. One text is no list of its letters.
+        It is not a list, or an empty one. One text is not a list of its letters.
     """
     check_several(given, what)
     found = list(given)

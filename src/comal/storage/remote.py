@@ -235,7 +235,7 @@ class _Group:
 
 
 def _bundles(asks: list[Ask], config: StorageConfig) -> Iterator[list[list[int]]]:
-    """For each object which of its ranges may go together; what is no range is alone."""
+    """For each object which of its ranges may go together; what is not a range is alone."""
     by_href: dict[str, list[int]] = {}
     spans: dict[int, tuple[int, int]] = {}
     for index, ask in enumerate(asks):

@@ -717,8 +717,8 @@ class HeldFile:
 
 
 def held(source: Source) -> HeldFile | None:
-    """The file at `source` kept open, or None where it is no plain local file.
+    """The file at `source` kept open, or None where it is not a plain local file.
 
-    A source that counts or caches is no plain one: its reads must go through it.
+    A source that counts or caches is not a plain one: its reads must go through it.
     """
     return HeldFile(source) if isinstance(source, LocalSource) else None

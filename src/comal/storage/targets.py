@@ -84,7 +84,7 @@ class Kind:
     name: str
     """Of one, with its article: ``a RaQuet file``."""
     claim: Callable[[Path], Owns | None]
-    """Which files below a folder are the archive's own, or None where it is no archive of this
+    """Which files below a folder are the archive's own, or None where it is not an archive of this
     kind. Of a file only the second counts. Errors of comal mean the same as None."""
 
 
@@ -363,7 +363,7 @@ def new_file(
     AccessDeniedError
         When the target is read-only.
     InvalidInputError
-        When the target is no local path.
+        When the target is not a local path.
     ObjectNotFoundError
         When the target's folder does not exist.
     StorageError

@@ -297,7 +297,7 @@ def check_schema(schema: Any, limits: Limits, where: str) -> None:
     Raises
     ------
     InvalidMetadataError
-        A column name that holds control characters or stands twice.
+        A column name that holds control characters or appears twice.
     LimitExceededError
         Too many columns, names too long, types too deep.
     """
@@ -319,7 +319,7 @@ def _check_names(fields: list[Any], limits: Limits, where: str) -> None:
             raise InvalidMetadataError("column name holds control characters", where=place)
         if count > 1:
             place = f"{where}, column {shown(name)}"
-            raise InvalidMetadataError("column name stands twice", where=place)
+            raise InvalidMetadataError("column name appears twice", where=place)
     for field in fields:
         if pa.types.is_nested(field.type):
             _check_names(_children(field.type), limits, where)

@@ -512,7 +512,7 @@ def _tree(schema: list[_Element], where: str) -> tuple[dict[str, range], list[_L
             open_elements += _bounded(children, where) - 1
             position += 1
         if open_elements or name in names:
-            what = "column name stands twice" if name in names else "Parquet schema is broken"
+            what = "column name appears twice" if name in names else "Parquet schema is broken"
             raise InvalidMetadataError(what, where=f"{where}, column {shown(name)}")
         names[name] = range(first, len(leaves))
     if position != len(schema) or len(names) != schema[0][1]:

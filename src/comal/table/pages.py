@@ -22,7 +22,7 @@ _ENCODING = {_V1_FIELD: 2, _V2_FIELD: 4}
 
 
 class _Fields(NamedTuple):
-    """A page header as it stands there. A field may stand twice, and readers take one or other."""
+    """A page header as it stands there. A field may appear twice, and readers take one or other."""
 
     numbers: list[tuple[int, int]]
     structs: list[tuple[int, dict[int, int]]]

@@ -99,7 +99,7 @@ class CompactReader:
             yield number, head & 0x0F
 
     def struct(self, wanted: Wanted) -> dict[int, Any]:
-        """The wanted fields of a struct; of one that stands twice the last, as others read it.
+        """The wanted fields of a struct; of one that appears twice the last, as others read it.
 
         Those that are not there, or of another type, are missing.
         """

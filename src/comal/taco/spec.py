@@ -379,13 +379,13 @@ def _count_at(schema: PITSchema, level: int, place: int) -> int:
 
 def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise TypeError(f"{shown(value)} is no list of texts")
+        raise TypeError(f"{shown(value)} is not a list of texts")
     return tuple(value)
 
 
 def _count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 

@@ -296,7 +296,7 @@ def _level_below(above: Level, depth: int, home: Home, columns: Sequence[str] | 
 
 
 def flattened(table: Any, depth: int, home: Home, columns: Sequence[str] | None = None) -> Any:
-    """All items below some rows that are no nested files, depth first in the order of rows.
+    """All items below some rows that are not nested files, depth first in the order of rows.
 
     Parameters, and what is raised, are those of `levels_below`.
     """

@@ -471,7 +471,7 @@ class _Footer:
         self.rows(
             "tortilla-centroid",
             lost,
-            lambda row: f"{shown(column[row].as_py())} is no POINT (longitude latitude)",
+            lambda row: f"{shown(column[row].as_py())} is not a POINT (longitude latitude)",
         )
         expected = _centres(self.columns)
         if expected is None:

@@ -114,7 +114,7 @@ def normal(table: Any, where: str) -> Any:
         if final not in spec.CORE:
             final = check_extra(name, where)
         if final in names:
-            raise InvalidInputError(f"column {shown(final)} stands twice", where=where)
+            raise InvalidInputError(f"column {shown(final)} appears twice", where=where)
         names.append(final)
         columns.append(_typed(final, table.column(position), where))
     return plain_table(pa.table(columns, names=names))
@@ -173,11 +173,11 @@ def _refuse(table: Any, name: str, wrong: Mask, expected: str, where: str) -> No
 def check_ids(
     ids: Any, where: str, parents: Any = None, *, tier: int = 2, keeps: bool = False
 ) -> None:
-    """Refuse ids that no file system could hold, or that stand twice among siblings.
+    """Refuse ids that no file system could hold, or that appear twice among siblings.
 
     `parents` is a number that siblings share, None when all are siblings. Tier 2 is for new rows; 1
     for rows of a file that somebody else made, whose ids may be merely not portable; 0 refuses
-    nothing but what stands twice. With `keeps` the caller has an ``allow_ids`` that was not given,
+    nothing but what appears twice. With `keeps` the caller has an ``allow_ids`` that was not given,
     and that lowers the tier by one.
     """
     flat = one_array(ids)
@@ -192,7 +192,7 @@ def check_ids(
         )
     for first, second in name_rules.twins(flat, parents, fold=tier == 2)[:1]:
         one, other = flat[first].as_py(), flat[second].as_py()
-        reason = "stand twice" if one == other else "are one name where case is ignored"
+        reason = "appear twice" if one == other else "are one name where case is ignored"
         raise InvalidInputError(
             f"ids {shown(one)} and {shown(other)} {reason}",
             where=f"{where}, rows {first} and {second}",

@@ -246,7 +246,7 @@ def pack_folder(
     ObjectNotFoundError
         The folder, the manifest or a file that it names is missing.
     InvalidInputError
-        No file at all, what is no regular file, or names that cannot be ids.
+        No file at all, what is not a regular file, or names that cannot be ids.
     ConflictError
         The target is the folder, or holds it.
     """
@@ -351,7 +351,7 @@ def compile(  # noqa: A001 - the name that users of published readers know
     NotInContainerError
         No such row.
     InvalidInputError
-        Ids that stand twice or cannot be written.
+        Ids that appear twice or cannot be written.
     ComalError
         A source cannot be read, as `comal.tortilla.open` says.
     """
@@ -427,7 +427,7 @@ def rows_of_ids(column: Any, ids: Sequence[str]) -> Ints:
     twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     if len(twice):
         raise InvalidInputError(
-            "an id stands twice",
+            "an id appears twice",
             found=shown(twice[0].as_py()),
             hint="name the rows by their positions",
         )

@@ -46,7 +46,7 @@ _FEW = 1_024
 
 
 def with_formats(level: Prepared) -> Prepared:
-    """``tortilla:file_format`` for every item; what is no known format is ``BYTES``."""
+    """``tortilla:file_format`` for every item; what is not a known format is ``BYTES``."""
     nested = np.zeros(len(level), bool)
     nested[level.nested()] = True
     if spec.FILE_FORMAT in level.table.column_names:

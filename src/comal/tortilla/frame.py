@@ -84,7 +84,7 @@ class TortillaFrame(Frame):
         Raises
         ------
         InvalidMetadataError
-            It is no JSON object.
+            It is not a JSON object.
         """
         for part in self._home.parts:
             if part.collection is not None:
@@ -178,7 +178,7 @@ class TortillaFrame(Frame):
         return Leaf(source, one.offset, one.size, frame._format(row))  # noqa: SLF001
 
     def flatten(self, columns: Sequence[str] | None = None) -> TortillaFrame:
-        """All items at and below these rows that are no nested files, depth first.
+        """All items at and below these rows that are not nested files, depth first.
 
         The nested files of one depth are opened together: a round trip per depth, not per file.
         ``internal:path`` holds the ids on the way, joined by slashes; `read` takes them.

@@ -154,7 +154,7 @@ def check_core(table: Any, where: str) -> None:
         empty = pa.types.is_null(kind) and not (table.num_rows and name == spec.FILE_FORMAT)
         if not (pa.types.is_string(kind) or empty):
             raise InvalidMetadataError(
-                f"{name} is no text", where=where, found=str(kind), expected="string"
+                f"{name} is not text", where=where, found=str(kind), expected="string"
             )
     if table[spec.FILE_FORMAT].null_count:
         raise InvalidMetadataError("an item without a format", where=where, expected="no nulls")
@@ -223,7 +223,7 @@ def _cast(column: Any, wanted: Any) -> Any:
 
 
 def _seconds(column: Any, wanted: Any) -> Any:
-    """Seconds since 1970 from numbers or timestamps; what is no number becomes null."""
+    """Seconds since 1970 from numbers or timestamps; what is not a number becomes null."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         unit = pa.timestamp("s", tz=getattr(kind, "tz", None))
@@ -244,7 +244,7 @@ def _whole(column: Any, wanted: Any) -> Any:
         known = pc.invert(pc.is_nan(column))
         column = pc.if_else(known, column, pa.scalar(None, column.type))
     elif not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
-        raise TypeError("no numbers")
+        raise TypeError("not numbers")
     return pc.cast(column, wanted)
 
 
@@ -269,7 +269,7 @@ def integers(column: Any, name: str, where: str) -> Ints:
     kind = column.type
     if not pa.types.is_integer(kind) and not (pa.types.is_null(kind) and not len(column)):
         raise InvalidMetadataError(
-            f"{name} is no integer", where=where, found=str(kind), expected="int64"
+            f"{name} is not an integer", where=where, found=str(kind), expected="int64"
         )
     if column.null_count:
         row = int(np.argmin(valid_of(column)))

@@ -124,7 +124,7 @@ class Sample:
         **extra: Any,
     ) -> None:
         if not isinstance(id, str):
-            raise InvalidInputError(f"id {shown(id)} is no text", found=type(id).__name__)
+            raise InvalidInputError(f"id {shown(id)} is not text", found=type(id).__name__)
         self.id = id
         self.data_split = data_split
         self.samples = _nested(path, id)
@@ -221,7 +221,7 @@ class Prepared:
     """All items one level down."""
     starts: Ints | None = None
     stops: Ints | None = None
-    """For each item its rows in `below`; an item without any is no nested one."""
+    """For each item its rows in `below`; an item without any is not a nested one."""
 
     def __len__(self) -> int:
         return int(self.table.num_rows)

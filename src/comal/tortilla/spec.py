@@ -244,7 +244,7 @@ _ERRORS = {
     "tortilla-column-type": "a column has a type that it cannot have",
     "tortilla-column-null": "a mandatory column holds nulls",
     "tortilla-id-null": "an item has no id",
-    "tortilla-id-twice": "an id stands twice",
+    "tortilla-id-twice": "an id appears twice",
     "tortilla-split": "a split that is none of train, validation and test",
     # Spans
     "tortilla-span-bounds": "an item lies outside of the data",
@@ -277,7 +277,7 @@ _WARNINGS = {
     "tortilla-stored-path": "a stored path of the writer's machine",
     "tortilla-time-year": "a time that looks like a year instead of seconds",
     "tortilla-time-unit": "a time that looks like another unit than seconds",
-    "tortilla-centroid": "a centroid that is no point, or not in the middle of its raster",
+    "tortilla-centroid": "a centroid that is not a point, or not in the middle of its raster",
     "tortilla-rai-range": "a value of RAI that cannot be",
     "tortilla-zero": "an item whose bytes are all zero",
     "tortilla-collection-field": "a field of the collection is missing",

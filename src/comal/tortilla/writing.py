@@ -316,7 +316,7 @@ class SetOptions:
         rows, size = made.chunk_rows, made.chunk_size
         if rows is not None and (isinstance(rows, bool) or rows < 1):
             raise InvalidInputError(
-                "no number of items in a part", found=shown(rows), expected="1 or more"
+                "not a number of items in a part", found=shown(rows), expected="1 or more"
             )
         return replace(made, chunk_size=None if size is None else parse_size(size))
 

@@ -250,7 +250,7 @@ ERRORS: dict[str, tuple[str, Damage]] = {
     "band without a name": ("raquet-band-name", band(name=None)),
     "unknown type": ("raquet-band-type", band(type="complex64")),
     "band without a column": ("raquet-band-column", band(name="band_2")),
-    "nodata is no number": ("raquet-nodata", band(nodata="none at all")),
+    "nodata is not a number": ("raquet-nodata", band(nodata="none at all")),
     "minimum over maximum": ("raquet-statistics", stats(min=5, max=1)),
     "mean outside": ("raquet-statistics", stats(mean=120.5)),
     "quantiles that descend": ("raquet-statistics", stats(quantiles={"3": [9, 2]})),

@@ -310,20 +310,20 @@ def test_where_there_is_nothing_there_is_no_value(opened: raquet.RaquetConnectio
 
 
 FAULTS = {
-    f"ST_RasterValue(block, land, '{WHOLE}', metadata)": "no point",
-    "ST_RasterValue(block, land, 'POINT(', metadata)": "no geometry",
+    f"ST_RasterValue(block, land, '{WHOLE}', metadata)": "not a point",
+    "ST_RasterValue(block, land, 'POINT(', metadata)": "not a geometry",
     "ST_RasterValue(block, land, 'POINT(1 1)', metadata, 'x')": "no such band",
-    "ST_RasterValue(7, land, ST_Point(1, 1), metadata)": "no QUADBIN cell",
+    "ST_RasterValue(7, land, ST_Point(1, 1), metadata)": "not a QUADBIN cell",
     "ST_RasterSummaryStats(b, metadata)": "not clear which band",
-    "ST_RasterSummaryStats(land, metadata, alpha := 5)": "alpha is no blob",
-    "ST_RasterSummaryStats(land, metadata, 'five')": "nodata is no number",
+    "ST_RasterSummaryStats(land, metadata, alpha := 5)": "alpha is not a blob",
+    "ST_RasterSummaryStats(land, metadata, 'five')": "nodata is not a number",
     "ST_RegionStats(land, block, 'POLYGON((0 0,1 1,1 0,0 1,0 0))', metadata)": "no valid",
     f"ST_RegionStats(land, block, '{WHOLE}', metadata, NULL, 'best')": "no such resolution",
     "ST_BandMath(land, land, 'power', metadata)": "no such operation",
     "raquet_pixel(land, metadata, 16, 0)": "no such pixel",
     "raquet_pixel(land, metadata, 2, 3, 3)": "no such band",
     "quadbin_from_tile(8, 0, 3)": "no such tile",
-    "quadbin_to_tile(17)": "no QUADBIN cell",
+    "quadbin_to_tile(17)": "not a QUADBIN cell",
     "QUADBIN_POLYFILL('POINT(1 1)', 3, 'most')": "mode",
     "(SELECT block FROM read_raquet_at('other', 1.0, 1.0))": "other_pyramid does not exist",
     "nothing": "nothing",
@@ -536,7 +536,7 @@ def test_several_data_sets_and_parts(path: Path, tmp_path: Path) -> None:
     for name in ("", "Raster", "a b", "tiles", "x;y"):
         with pytest.raises(InvalidInputError, match="name of a table"):
             raquet.connect({name: path})
-    with pytest.raises(InvalidInputError, match="no RaQuet file"):
+    with pytest.raises(InvalidInputError, match="not a RaQuet file"):
         raquet.connect([])
 
 

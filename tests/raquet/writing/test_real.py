@@ -64,7 +64,7 @@ def test_warped(tmp_path: Path, name: str) -> None:
 
 
 def star_of(source: Path) -> tuple[Any, Any]:
-    """An area in degrees that is no box and has a hole, and the valid pixels in it, by rasterio."""
+    """An area in degrees, no box, with a hole, and the valid pixels in it, by rasterio."""
     with rasterio.open(source) as dataset:
         west, south, east, north = dataset.bounds
         pixels, transform, crs = dataset.read(1), dataset.transform, dataset.crs

@@ -170,7 +170,7 @@ CASES: dict[str, list[Maker]] = {
         zipped(
             Recipe(
                 tree=FLAT,
-                table=with_columns(stac__centroid=[b"no geometry"] * 4),
+                table=with_columns(stac__centroid=[b"not a geometry"] * 4),
                 collection=lambda d: {**d, "extent": {"spatial": [0, 0, 1, 1], "temporal": None}},
             )
         )
@@ -206,7 +206,7 @@ CASES: dict[str, list[Maker]] = {
             {"stac__tensor_shape": [[1, 4, 4], [4], None, None]},
             {"stac__tensor_shape": [[1, 4, 0], [4, 4], None, None]},
             {"stac__centroid": [point(0, 0), point(200, 0), None, None]},
-            {"istac__centroid": [point(0, 0), b"no point", None, None]},
+            {"istac__centroid": [point(0, 0), b"not a point", None, None]},
             {"stac__time_start": [1, 2, 3, None], "stac__time_end": [1, 1, 3, 4]},
             {"istac__time_start": [1, 2, 3, None], "istac__time_middle": [1, 1, 3, 4]},
             {"split": ["train", "test", "dev", None]},

@@ -203,7 +203,7 @@ def test_a_concatenation(tmp_path: Path) -> None:
 def test_one_id_in_two_sources_is_told(tmp_path: Path) -> None:
     first = load(write(tmp_path, Recipe(FLAT), "a.tacozip"))
     second = load(write(tmp_path, Recipe(FLAT), "b.tacozip"))
-    with pytest.raises(InvalidInputError, match="stands twice") as caught:
+    with pytest.raises(InvalidInputError, match="appears twice") as caught:
         export(concat([first, second]), tmp_path / "out.tacozip")
     assert "a.tacozip" in str(caught.value)
     assert "b.tacozip" in str(caught.value)

@@ -202,7 +202,7 @@ def test_lists(tmp_path: Path) -> None:
 
 
 def test_indexes_find_parts_with_odd_names(http_server: HttpServer, tmp_path: Path) -> None:
-    """An index over one ZIP whose name is no plain part of a URL."""
+    """An index over one ZIP whose name is not a plain part of a URL."""
     name = "x 1%&.tacozip"
     recipe = Recipe(tree=SORTED)
     write(tmp_path, recipe, name)

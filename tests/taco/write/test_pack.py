@@ -133,7 +133,7 @@ def test_an_output_that_is_a_folder_is_no_sample_of_the_next_run(tmp_path: Path)
         (path,) = pack_folder(root, root / "out", overwrite=True)
         assert files_below(path / "DATA") == {"a.bin": b"a"}
     manifest = pa.table({"id": ["a", "b"], "path": ["a.bin", "out"]})
-    with pytest.raises(ComalError, match="no regular file"):
+    with pytest.raises(ComalError, match="not a regular file"):
         pack_folder(root, path, manifest=manifest, overwrite=True)
     with pytest.raises(ConflictError, match="the target holds the source"):
         pack_folder(path / "DATA", path, overwrite=True)

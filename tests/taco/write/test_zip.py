@@ -248,8 +248,8 @@ def test_groups_of_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         ({"group_by": "nothing"}, "no field"),
         ({"group_by": "id"}, "no field"),
         ({"group_by": "k"}, "one file name"),
-        ({"group_by": "id2"}, "stands twice"),
-        ({"split_size": 300}, "stands twice"),
+        ({"group_by": "id2"}, "appears twice"),
+        ({"split_size": 300}, "appears twice"),
     ],
 )
 def test_archives_of_batches_are_all_there_or_none(

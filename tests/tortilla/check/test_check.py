@@ -85,7 +85,7 @@ def test_a_set_is_whole_or_not() -> None:
             for time in (19_723, 20_240_101, 1_704_067_200_000, 1_704_067_200_000_000)
         ),
         ({spec.TIME_START: 0, spec.TIME_END: None}, ""),
-        *(  # seconds of 1970 are no dates unless there is such a day
+        *(  # seconds of 1970 are not dates unless there is such a day
             ({spec.TIME_START: time, spec.TIME_END: None}, code)
             for code, times in (
                 ("", (19_500_001, 20_001_301, 20_240_100, 20_230_229, 19_000_229, 20_240_431)),

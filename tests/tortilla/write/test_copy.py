@@ -135,9 +135,9 @@ def test_ids_of_others(tmp_path: Path) -> None:
         "c:d",
     ]
     twice = foreign(tmp_path, ["a", "a"])
-    with pytest.raises(InvalidInputError, match="stand twice"):
+    with pytest.raises(InvalidInputError, match="appear twice"):
         tortilla.compile(twice, tmp_path / "3.tortilla", allow_ids=True)
-    with pytest.raises(InvalidInputError, match="stands twice"):
+    with pytest.raises(InvalidInputError, match="appears twice"):
         tortilla.compile(twice, tmp_path / "3.tortilla", ids=["a"])
     assert read(tortilla.compile(twice, tmp_path / "3.tortilla", rows=[1])).items == [b"<a>"]
 
@@ -158,7 +158,7 @@ def test_joining(tmp_path: Path) -> None:
         join([one, one], tmp_path / "x.tortilla")
     copied = tmp_path / "copy.tortilla"
     shutil.copy(one, copied)
-    with pytest.raises(InvalidInputError, match="stand twice"):
+    with pytest.raises(InvalidInputError, match="appear twice"):
         join([one, copied], tmp_path / "x.tortilla")
     clash = create([Sample("d", path=b"d", n="text")], tmp_path / "d.tortilla").path
     with pytest.raises(InvalidMetadataError, match="go together"):

@@ -174,7 +174,7 @@ CANNOT: list[tuple[Callable[[Path], Any], type[ComalError], str]] = [
     (
         lambda p: append(p, (Sample("t", path=b"1") for _ in range(5_000))),
         InvalidInputError,
-        "stand twice",
+        "appear twice",
     ),
     (lambda p: edit(p, columns={"n": [1, 2, 3, 4]}), InvalidInputError, "there already"),
     (lambda p: edit(p, columns={"m": [1]}), InvalidInputError, "value per row"),
@@ -189,7 +189,7 @@ CANNOT: list[tuple[Callable[[Path], Any], type[ComalError], str]] = [
     (lambda p: edit(p, drop=["tortilla:id"]), InvalidInputError, "required"),
     (lambda p: edit(p, drop=["nothing"]), InvalidInputError, "not there"),
     (lambda p: edit(p, rename={"s9": "x"}), NotInContainerError, "s9"),
-    (lambda p: edit(p, rename={"s1": "s2"}), InvalidInputError, "stand twice"),
+    (lambda p: edit(p, rename={"s1": "s2"}), InvalidInputError, "appear twice"),
     (lambda p: edit(p, rename={"s1": "a/b"}), InvalidInputError, "holds"),
     (delete, InvalidInputError, "not named"),
     (lambda p: delete(p, ids=["s1"], rows=[0]), InvalidInputError, "not named"),

@@ -159,7 +159,7 @@ def read_subject(
     if spec.TIME_TS in names:
         instants = table.column(spec.TIME_TS).cast(pa.timestamp("us"), safe=False)
         stamps = instants.to_numpy().astype(_MICRO)
-    # NULL is reported by itself; 1 is no cell, and no metadata row.
+    # NULL is reported by itself; 1 is not a cell, and no metadata row.
     ids = table.column(spec.BLOCK).fill_null(1).to_numpy().astype(np.int64, copy=False)
     every = np.concatenate(groups)
     return Subject(source, footer, limits, ids, every, times, stamps, documents)
@@ -403,7 +403,7 @@ def read_metadata(text: str, limits: Limits, findings: Findings) -> Metadata | N
     _check_derived(read_document(text, PLACE, limits)[0], found, findings)
     for band in found.bands:
         if band.colorinterp is not None and band.colorinterp not in _COLOURS:
-            message = f"{shown(band.colorinterp)} is no colour interpretation of GDAL"
+            message = f"{shown(band.colorinterp)} is not a colour interpretation of GDAL"
             findings.add("raquet-colorinterp", f"band {shown(band.name)}", message)
     return found
 
@@ -479,7 +479,7 @@ def check_index(subject: Subject, metadata: Metadata, findings: Findings) -> Non
         findings,
         "raquet-cell",
         rows[~valid],
-        lambda row: f"{hex(int(ids[row]) % 2**64)} is no cell",
+        lambda row: f"{hex(int(ids[row]) % 2**64)} is not a cell",
     )
     rows = rows[valid]
     if not len(rows):
@@ -513,7 +513,7 @@ def _check_unique(subject: Subject, rows: Any, findings: Findings) -> None:
     same = (ids[order][1:] == ids[order][:-1]) & (times[order][1:] == times[order][:-1])
     twice = rows[order][1:][same]
     when = "" if subject.times is None else ", with the same time"
-    told = f"the tile stands there twice{when}"
+    told = f"the tile appears twice{when}"
     subject.report(findings, "raquet-cell-twice", np.sort(twice), told)
 
 

@@ -68,7 +68,7 @@ def repair(
 
     The metadata row is put first, tiles are sorted and laid out one to a page with a page index,
     zlib streams become gzip members, bytes behind a stream go, and so do rows of tiles that are
-    all NULL, tiles that stand there twice alike, and columns that no band names. Counts, bounds
+    all NULL, tiles that appear twice alike, and columns that no band names. Counts, bounds
     and sizes are made those of the tiles. Statistics are computed anew for bands with a nodata
     value; without one nothing tells padding from pixels, and statistics are kept unless they
     contradict themselves. The input is never changed.
@@ -97,8 +97,8 @@ def repair(
     Raises
     ------
     InvalidMetadataError
-        What nothing else tells: a tile that does not decode, one that stands there twice with
-        different pixels, ids that are no cells, a document that cannot be used. Nothing is
+        What nothing else tells: a tile that does not decode, one that appears twice with
+        different pixels, ids that are not cells, a document that cannot be used. Nothing is
         written.
     ConflictError
         The target exists, or is the input.
@@ -252,7 +252,7 @@ def _opened(source: Source, limits: Limits, *, byte_interleaved: bool) -> _Copy:
         raise _hopeless(source, findings)
     rows = np.flatnonzero(subject.tiles)
     wrong = rows[~np.asarray(grid.is_valid(subject.ids[rows]))]
-    subject.report(findings, "raquet-cell", wrong, "the block is no cell")
+    subject.report(findings, "raquet-cell", wrong, "the block is not a cell")
     texts = [subject.documents.get(row) for row in np.flatnonzero(~subject.tiles).tolist()]
     text = next((one for one in (*texts, *subject.documents.values()) if one), None)
     if text is None:
@@ -271,7 +271,7 @@ def _opened(source: Source, limits: Limits, *, byte_interleaved: bool) -> _Copy:
     chosen, unlike = tiles.distinct()
     if unlike is not None:
         raise InvalidMetadataError(
-            "a tile stands there twice with different pixels",
+            "a tile appears twice with different pixels",
             where=subject.place(int(tiles.rows[unlike])),
         )
     return _Copy(subject, tiles, chosen, metadata, byte_interleaved)

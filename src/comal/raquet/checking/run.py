@@ -66,14 +66,14 @@ _ERRORS = {
     "raquet-grid": "another CRS, tiling or format than RaQuet has",
     "raquet-compression": "an unknown compression, or one that its bands cannot have",
     "raquet-layout": "an unknown layout, or one that its bands cannot have",
-    "raquet-block-size": "a block size that is no multiple of 16 up to 8192",
+    "raquet-block-size": "a block size that is not a multiple of 16 up to 8192",
     "raquet-zooms": "zooms that are not in 0 to 26, or in the wrong order",
     "raquet-bounds": "bounds that are not four numbers in their order",
     "raquet-bands": "no bands, or bands that are no objects",
-    "raquet-band-name": "a band without a name, with one that is reserved, or that stands twice",
+    "raquet-band-name": "a band without a name, with one that is reserved, or that appears twice",
     "raquet-band-type": "a type of pixels that there is not",
     "raquet-band-column": "a band without a column of bytes",
-    "raquet-nodata": "a nodata value that is no number",
+    "raquet-nodata": "a nodata value that is not a number",
     "raquet-object": "a value that should be an object",
     "raquet-statistics": "statistics that contradict themselves",
     "raquet-statistics-column": "declared tile statistics have no columns",
@@ -81,8 +81,8 @@ _ERRORS = {
     "raquet-size": "width or height are no sizes, or contradict the bounds",
     "raquet-num-blocks": "the number of tiles is neither theirs nor that of the grid",
     # The index
-    "raquet-cell": "a block that is no QUADBIN cell",
-    "raquet-cell-twice": "a tile stands twice",
+    "raquet-cell": "a block that is not a QUADBIN cell",
+    "raquet-cell-twice": "a tile appears twice",
     "raquet-cell-zoom": "a tile of a zoom that is not declared",
     "raquet-cell-bounds": "a tile of the maximum zoom lies outside of the bounds",
     "raquet-zoom-empty": "a declared zoom has no tile",
@@ -214,7 +214,7 @@ def _check_file(source: Source, findings: Check, *, statistics: bool) -> None:
 
 
 def read_footer(source: Source, findings: Findings, limits: Limits) -> Any:
-    """The footer, or None; what is no Parquet file at all is an error."""
+    """The footer, or None; what is not a Parquet file at all is an error."""
     head, tail = source.fetch([Head(4), Tail(8)])
     if head.data != _MAGIC:
         raise NotThisFormatError(

@@ -215,7 +215,7 @@ def connect(
     for name in wanted:
         if not _NAME.fullmatch(str(name)) or name in _VIEWS:
             raise InvalidInputError(
-                "no name of a table",
+                "not the name of a table",
                 found=shown(name),
                 expected="small letters, digits and _, a letter first",
             )

@@ -185,7 +185,7 @@ def alpha_blobs(given: Any) -> list[bytes | None]:
     if is_bytes(given):
         return [ALL_HIDDEN if blob is None else blob for blob in given.to_pylist()]
     if given.null_count < len(given):
-        raise InvalidInputError("alpha is no blob", found=str(given.type))
+        raise InvalidInputError("alpha is not a blob", found=str(given.type))
     return [None] * len(given)
 
 

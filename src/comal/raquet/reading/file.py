@@ -222,7 +222,7 @@ class RaquetFile(Closing):
             A zoom that the file does not declare, a tile outside of the world, or no such band or
             time step.
         InvalidMetadataError
-            A tile that does not decode, or stands there twice.
+            A tile that does not decode, or appears twice.
         """
         asked, row = self._asked(bands, time, masked, scaled), self._row(z, x, y, time)
         planes = None if row == ABSENT else self._store.bands_here(row, asked.read)

@@ -88,7 +88,7 @@ def borrowed(
         yield source
         return
     if not isinstance(source, str | os.PathLike | Sequence) or not source:
-        raise InvalidInputError("no RaQuet file", found=type(source).__name__, expected="a path")
+        raise InvalidInputError("not a RaQuet file", found=type(source).__name__, expected="a path")
     with open(source, config=config, limits=limits) as file:
         yield file
 

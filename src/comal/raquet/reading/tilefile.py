@@ -128,7 +128,7 @@ def _check_columns(footer: Footer, where: str) -> None:
     missing = [name for name in (spec.BLOCK, spec.METADATA) if name not in names]
     if missing:
         raise NotThisFormatError(
-            "Parquet file is no RaQuet file",
+            "Parquet file is not a RaQuet file",
             where=where,
             found=f"columns {shown(', '.join(schema.names), 200)}",
             expected=f"columns {', '.join(missing)}",
@@ -136,7 +136,7 @@ def _check_columns(footer: Footer, where: str) -> None:
     block, document = schema.field(spec.BLOCK).type, schema.field(spec.METADATA).type
     if block not in {pa.uint64(), pa.int64()} or not _is_text(document):
         raise NotThisFormatError(
-            "Parquet file is no RaQuet file",
+            "Parquet file is not a RaQuet file",
             where=where,
             found=f"block {block}, metadata {document}",
             expected="block uint64 or int64, metadata string",
@@ -242,7 +242,7 @@ def _ids(table: Any, where: str) -> Ints:
             "block is NULL", where=where, found=counted(column.null_count, "row")
         )
     ids: Ints = column.to_numpy()
-    # An id of 2**63 or more becomes negative here, and is no cell either.
+    # An id of 2**63 or more becomes negative here, and is not a cell either.
     return ids.astype(np.int64, copy=False)
 
 
@@ -267,7 +267,7 @@ def _times(
         return None, None
     column = table.column(spec.TIME_CF)
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-        raise InvalidMetadataError("time_cf is no number", where=where, found=str(column.type))
+        raise InvalidMetadataError("time_cf is not a number", where=where, found=str(column.type))
     values = column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
     if not np.isfinite(values[ids != 0]).all():
         raise InvalidMetadataError("a tile has no time", where=where, found="time_cf is NULL")
@@ -386,7 +386,7 @@ class TileIndex:
         self._rows = None if self._order is None else self._order.data
 
     def row(self, cell: int, step: int = 0) -> int:
-        """The row of a tile, or `ABSENT`; a tile that stands there twice is an error."""
+        """The row of a tile, or `ABSENT`; a tile that appears twice is an error."""
         ids = self._ids
         at = bisect_left(ids, cell)
         end = len(ids)
@@ -446,7 +446,7 @@ class TileIndex:
 
     def _twice(self, cell: int) -> InvalidMetadataError:
         return InvalidMetadataError(
-            "tile stands twice", where=self._where, found=f"block {cell}", expected="one row"
+            "tile appears twice", where=self._where, found=f"block {cell}", expected="one row"
         )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -131,7 +131,9 @@ def zoom_for(resolution: float, block: int, low: int, high: int) -> int:
     """
     length = float(reals(resolution, "resolution"))
     if not (math.isfinite(length) and length > 0):
-        raise InvalidInputError("resolution is no length", found=resolution, expected="metres > 0")
+        raise InvalidInputError(
+            "resolution is not a length", found=resolution, expected="metres > 0"
+        )
     exact = math.log2(mercator.CIRCUMFERENCE / block / length)
     return max(low, min(high, math.ceil(exact - 1e-6)))
 
@@ -269,7 +271,9 @@ def pixels_of(grid: Grid, lons: Any, lats: Any) -> tuple[Any, Any, Any]:
             "as many latitudes as longitudes", found=f"{len(longitude)} and {len(latitude)}"
         )
     if not (np.isfinite(longitude).all() and (np.abs(latitude) <= 90).all()):
-        raise InvalidInputError("no point on the earth", expected="finite degrees, latitude <= 90")
+        raise InvalidInputError(
+            "not a point on the earth", expected="finite degrees, latitude <= 90"
+        )
     x, y = mercator.lonlat_to_xy(longitude, latitude, grid.zoom)
     last = (1 << grid.zoom) - 1
     across = np.minimum(np.floor(x).astype(np.int64), last)

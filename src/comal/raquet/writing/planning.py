@@ -147,7 +147,7 @@ def sources_of(source: Any, options: Options, time: Any = None) -> Sources:
         return replace(series, time=axis)
     crs = None if options.crs is None else str(options.crs)
     if crs is not None:
-        # Also where no raster needs it: what is no CRS is a mistake that should be seen.
+        # Also where no raster needs it: what is not a CRS is a mistake that should be seen.
         crs_wkt(crs, "crs")
     single = isinstance(source, str | os.PathLike)
     paths = [source] if single else several(source, "rasters: paths or URLs, or one of them")
@@ -412,7 +412,7 @@ def _nodata_of(choice: NodataChoice, names: list[str]) -> list[Number | None]:
     if choice == NO_NODATA:
         return [None] * len(names)
     if choice is not None and not isinstance(choice, int | float | np.integer | np.floating):
-        raise InvalidInputError("nodata is no number", found=repr(choice))
+        raise InvalidInputError("nodata is not a number", found=repr(choice))
     return [choice] * len(names)
 
 

@@ -202,7 +202,7 @@ def _row_faults(local: Any, expected: Any, depth: int) -> Iterator[str]:
         if name not in local.column_names:
             yield f"has no column {name}"
         elif _type_fault(name, local, expected, "the level"):
-            yield f"column {name} is no text"
+            yield f"column {name} is not text"
     if local.num_rows != expected.num_rows:
         yield f"rows: {local.num_rows} here, {expected.num_rows} in level {depth}"
     for name in spec.CORE_COLUMNS:
@@ -272,7 +272,7 @@ def check_sources(
         place = f"{spec.SOURCE_FILE} {shown(name)}"
         reason = names.illegal(name)
         if reason is not None:
-            findings.add("taco-source", place, f"is no file name: it {reason}")
+            findings.add("taco-source", place, f"is not a file name: it {reason}")
             continue
         part = _open(subject.part(name), place, findings)
         if part is not None:

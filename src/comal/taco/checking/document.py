@@ -57,7 +57,7 @@ def check_document(document: Mapping[str, Any], findings: Findings) -> None:
     licences = document.get("licenses")
     for name in licences if isinstance(licences, list) else ():
         if isinstance(name, str) and name and not _is_licence(name):
-            message = f"{shown(name)} is no SPDX licence or expression"
+            message = f"{shown(name)} is not an SPDX licence or expression"
             findings.add("taco-licence", f"{spec.COLLECTION}: licenses", message)
 
 
@@ -92,7 +92,7 @@ def check_field_schema(
     if stated is None:
         return
     if not isinstance(stated, Mapping):
-        findings.add("taco-field-schema", place, "is no object")
+        findings.add("taco-field-schema", place, "is not an object")
         return
     for depth, table in enumerate(tables):
         if table is None:
@@ -100,7 +100,9 @@ def check_field_schema(
         key = f"level{depth}"
         fields = _fields(stated.get(key))
         if fields is None:
-            findings.add("taco-field-schema", f"{place}.{key}", "is no list of [name, type, text]")
+            findings.add(
+                "taco-field-schema", f"{place}.{key}", "is not a list of [name, type, text]"
+            )
         else:
             _compare_fields(fields, table, f"{place}.{key}", findings)
 
@@ -199,7 +201,7 @@ def _coverage(
                     warnings.simplefilter("ignore", TacoWarning)  # it stands in the report
                     coverage.add(rows)
         except (InvalidMetadataError, InvalidInputError) as error:
-            # Values that make no place: a CRS that is none, a geometry that is no WKB.
+            # Values that make no place: a CRS that is none, a geometry that is not WKB.
             findings.take_error(error, "taco-extent-column", f"level {depth}")
             continue
         spatial = spatial or coverage.spatial()
@@ -324,8 +326,8 @@ def _check_place(rows: dict[str, Any], space: str, report: Any) -> None:
     if crs in rows:
         wrong = np.zeros(len(rows[crs]), bool)
         wrong[list(unknown_crs(rows[crs]))] = True
-        report(crs, wrong, "is no CRS")
+        report(crs, wrong, "is not a CRS")
     if centre in rows:
         x, y = wkb.lenient_points_xy(rows[centre])
         outside = ~((np.abs(x) <= 180) & (np.abs(y) <= 90))
-        report(centre, outside & np.asarray(rows[centre].is_valid()), "is no point on the Earth")
+        report(centre, outside & np.asarray(rows[centre].is_valid()), "is not a point on the Earth")

@@ -115,13 +115,13 @@ def export(
     Raises
     ------
     InvalidInputError
-        A view without rows, ids that stand twice without `rename` (as in a concatenation of
+        A view without rows, ids that appear twice without `rename` (as in a concatenation of
         overlapping parts), rows that differ in structure, arguments that cannot be used.
     QueryError
         A view whose rows cannot be found again, because its query dropped `id` and the
         ``internal:`` columns.
     UnsafeContentError
-        An id that could leave its folder, or one that is no file name everywhere.
+        An id that could leave its folder, or one that is not a file name everywhere.
     InvalidMetadataError
         A sample whose bytes are not those that its archive says.
     ConflictError
@@ -163,7 +163,7 @@ def export(
 
 
 def _check_limit(limit: Any) -> None:
-    """Refuse what is no number of requests."""
+    """Refuse what is not a number of requests."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise InvalidInputError("limit is a number of requests", found=repr(limit))
 
@@ -178,7 +178,7 @@ def _date(given: str | dt.datetime | None) -> str:
         return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     if not epoch.isascii() or not epoch.isdigit() or len(epoch) > 11:
         raise InvalidInputError(
-            "SOURCE_DATE_EPOCH is no time", found=shown(epoch), expected="seconds since 1970"
+            "SOURCE_DATE_EPOCH is not a time", found=shown(epoch), expected="seconds since 1970"
         )
     return dt.datetime.fromtimestamp(int(epoch), dt.UTC).isoformat()
 
@@ -307,9 +307,9 @@ def zip2folder(
     NotThisFormatError
         The input is something else than a dataset in ZIP form.
     UnsafeContentError
-        An id that could leave its folder, or one that is no file name everywhere.
+        An id that could leave its folder, or one that is not a file name everywhere.
     InvalidMetadataError
-        An archive with entries that no table names, names that stand twice, entries that are
+        An archive with entries that no table names, names that appear twice, entries that are
         compressed, encrypted or no plain files, or bytes that are not those of their entry.
     ConflictError
         The target exists, or is part of the source.
@@ -404,7 +404,7 @@ def _checked_folder(root: str, levels: Levels) -> Levels:
     check_links(root, links)
     try:
         names = pa.array(found, pa.string())
-    except UnicodeEncodeError:  # bytes that are no UTF-8, which no id can be
+    except UnicodeEncodeError:  # bytes that are not UTF-8, which no id can be
         legible = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in found]
         names = pa.array(legible, pa.string())
     known = [path.filter(pc.invert(pc.ends_with(path, "/"))) for path in relative_paths(levels)]
@@ -434,7 +434,7 @@ def _as_plain(level: Level) -> Level:
 def _check_whole(container: Container) -> None:
     """Refuse an archive that other tools could take for something else.
 
-    That is one with entries that no row names, that stand twice, are not plain stored files or are
+    That is one with entries that no row names, that appear twice, are not plain stored files or are
     encrypted, or with bytes between or behind entries that belong to nobody.
     """
     where, directory = container.source.href, container.directory()

@@ -34,7 +34,7 @@ def check_foreign(levels: Levels, *, as_files: bool, rename: bool = False) -> Le
     """Refuse rows that no container may hold; with `rename` give such ids names that it may.
 
     With `as_files` ids become names of files and folders, so that risky ones are an error. `rename`
-    changes these instead, and numbers those that stand twice among siblings.
+    changes these instead, and numbers those that appear twice among siblings.
     """
     checked = []
     for depth, level in enumerate(levels):
@@ -80,7 +80,7 @@ def _check_twice(levels: Levels, depth: int, parents: Any) -> None:
     level = levels[depth]
     for first, second in names.twins(level.ids, parents, fold=False)[:1]:
         raise InvalidInputError(
-            f"id {shown(level.ids[first].as_py())} stands twice among siblings",
+            f"id {shown(level.ids[first].as_py())} appears twice among siblings",
             where=shown(path_of(levels, depth, first), 200),
             found=f"{level.payloads.place(first)} and {level.payloads.place(second)}",
             expected="ids that tell the samples apart",

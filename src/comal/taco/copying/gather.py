@@ -301,7 +301,7 @@ def _places(home: Home, table: Any) -> tuple[Ints, Ints]:
     container, depth, row = home.locate(table)
     for place in np.flatnonzero((row < 0) | (depth > 0))[:1].tolist():
         raise QueryError(
-            "a row of the view is no sample of the dataset",
+            "a row of the view is not a sample of the dataset",
             where=f"row {place}",
             hint="keep the internal: columns in the query as they are (SELECT *)",
         )
@@ -313,7 +313,7 @@ def _check_once(container: Ints, row: Ints) -> None:
     again = (np.diff(row[order]) == 0) & (np.diff(container[order]) == 0)
     if again.any():
         raise InvalidInputError(
-            "a sample stands twice in the view",
+            "a sample appears twice in the view",
             where=f"row {order[1:][again].min()}",
             expected="each sample once",
             hint="leave out joins and unions that repeat rows, or use SELECT DISTINCT",

@@ -29,11 +29,11 @@ def as_arrow(result: Any, schema: pa.Schema, *, rows: int, name: str) -> pa.Tabl
     protocol. Numbers are cast when nothing is lost; text is never parsed.
     """
     table = None
-    with translated(_FAULTS, f"{name} returned what is no table"):
+    with translated(_FAULTS, f"{name} returned what is not a table"):
         table = as_table(_of_columns(result, schema) if isinstance(result, Mapping) else result)
     if table is None:
         raise InvalidInputError(
-            f"{name} returned what is no table",
+            f"{name} returned what is not a table",
             found=type(result).__name__,
             expected="pyarrow.Table, polars.DataFrame or a dict of columns",
         )

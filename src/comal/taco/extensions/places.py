@@ -221,7 +221,7 @@ def _check_raster(sides: Floats, numbers: Floats, found: str, who: str) -> None:
 
 @dataclass
 class ISTAC(_Placed):
-    """Place and time of a sample that is no regular raster.
+    """Place and time of a sample that is not a regular raster.
 
     Parameters
     ----------

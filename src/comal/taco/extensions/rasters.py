@@ -305,7 +305,7 @@ def _column(name: str, values: Floats, kind: pa.DataType) -> pa.Array:
         outside = known & ((values < -_SLACK) | (values > 1 + _SLACK))
         if outside.any():
             raise InvalidInputError(
-                f"layer {name} is no share",
+                f"layer {name} is not a share",
                 found=float(values[outside][0]),
                 expected="values from 0 to 1",
                 hint="give the nodata value in the raster, or rescale it",

@@ -145,7 +145,7 @@ def check_depth(count: int) -> None:
 
 
 def check_ids(ids: Any, parents: Ints | None = None, *, depth: int = 0) -> None:
-    """Refuse ids that break a rule, or that stand twice among siblings."""
+    """Refuse ids that break a rule, or that appear twice among siblings."""
     check_names(ids, depth=depth)
     check_twins(ids, parents, depth=depth)
 
@@ -157,12 +157,12 @@ def check_names(ids: Any, *, depth: int = 0) -> None:
 
 
 def check_twins(ids: Any, parents: Ints | None = None, *, depth: int = 0) -> None:
-    """Refuse ids that stand twice among siblings."""
+    """Refuse ids that appear twice among siblings."""
     twins = names.twins(ids, parents)
     # Equal names are equal where case is ignored as well, so that most often one look is enough.
     for first, second in names.twins(ids, parents, fold=False)[:1] if twins else ():
         raise InvalidInputError(
-            f"id {shown(ids[first].as_py())} stands twice among siblings",
+            f"id {shown(ids[first].as_py())} appears twice among siblings",
             where=f"level {depth}, rows {first} and {second}",
             id=ids[first].as_py(),
         )

@@ -201,7 +201,7 @@ class Sample:
 def check_id(name: object) -> None:
     """Refuse one id at once; whole columns go through `levels.check_ids`."""
     if not isinstance(name, str):
-        raise InvalidInputError(f"id {shown(name)} is no text", found=type(name).__name__)
+        raise InvalidInputError(f"id {shown(name)} is not text", found=type(name).__name__)
     if _PLAIN.fullmatch(name) and name[:3].lower() not in _DEVICE_PREFIXES:
         return
     reason = names.illegal(name) or names.risky(name)

@@ -83,7 +83,7 @@ class Tortilla:
         self._stream: Batches | None = None
         if not isinstance(samples, Iterable):
             raise InvalidInputError(
-                "samples of a tortilla are no list",
+                "samples of a tortilla are not a list",
                 found=type(samples).__name__,
                 expected="a sequence of Sample",
                 hint="from_table takes a table",
@@ -361,7 +361,7 @@ def _padding_count(count: int, pad_to: Any) -> int:
     if pad_to is None:
         return 0
     if not isinstance(pad_to, int | np.integer) or isinstance(pad_to, bool) or pad_to < 1:
-        raise InvalidInputError("pad_to is no positive number", found=shown(pad_to))
+        raise InvalidInputError("pad_to is not a positive number", found=shown(pad_to))
     DEFAULT_LIMITS.check("table_rows", -count % int(pad_to), "pad_to")
     return -count % int(pad_to)
 
@@ -396,7 +396,7 @@ def base_folder(base: str | os.PathLike[str] | None) -> str:
 
 
 def check_siblings(samples: Sequence[Sample]) -> None:
-    """Refuse ids that stand twice, or that are one name where case is ignored."""
+    """Refuse ids that appear twice, or that are one name where case is ignored."""
     ids = [sample.id for sample in samples]
     # Lower case is folding enough for ASCII; the rest is left to the rules of names.
     if len({name.lower() for name in ids}) == len(ids) and all(map(str.isascii, ids)):
@@ -621,7 +621,7 @@ def levels_from_tables(tables: Sequence[Any], names: Names) -> Levels:
     Ints are put into the order of their parents; siblings keep their order.
     """
     if not tables:
-        raise InvalidInputError("no table at all", expected="one table per level")
+        raise InvalidInputError("not a table", expected="one table per level")
     levels: list[Level] = []
     order: Ints | None = None
     for depth, data in enumerate(tables):
@@ -703,7 +703,7 @@ def _iterable(source: Any) -> Iterable[Any]:
     if isinstance(source, Iterable) and not isinstance(source, str | bytes):
         return source
     raise InvalidInputError(
-        "there are no batches in this",
+        "there are no batches here",
         found=type(source).__name__,
         expected="an iterable of tables or record batches, or a function that returns one",
     )

@@ -116,7 +116,7 @@ def _refuse_illegal(name: str, what: str, where: str) -> None:
     reason = illegal(name)
     if reason is not None:
         raise UnsafeContentError(
-            f"{what} is no file name: it {reason}", where=where, found=shown(name)
+            f"{what} is not a file name: it {reason}", where=where, found=shown(name)
         )
 
 
@@ -226,7 +226,7 @@ def at_door(
 ) -> Opened:
     """What `file` or `folder` opens of the container at `source`, whichever of its forms it has.
 
-    A folder on the disk is listed. A prefix in an object store is no object, and HTTP cannot say
+    A folder on disk is listed. A prefix in an object store is not an object, and HTTP cannot say
     what it is: there, what each form must hold is asked for, and `folder` raises
     `ObjectNotFoundError` where there is no COLLECTION.json.
     """
@@ -374,7 +374,7 @@ def _files(listed: Any, where: str) -> tuple[str, ...]:
     texts = [name for name in files if isinstance(name, str)] if isinstance(files, list) else []
     if not texts or texts != files or len(set(texts)) < len(texts):
         raise InvalidMetadataError(
-            f"{spec.SOURCES}.files is no list of datasets",
+            f"{spec.SOURCES}.files is not a list of datasets",
             where=where,
             found=shown(files),
             expected="their names, each once",

@@ -177,14 +177,14 @@ class TacoDataFrame(Frame):
     def _text(self, name: str, row: int) -> str:
         value = self._column(name)[row].as_py()
         if not isinstance(value, str):
-            raise InvalidMetadataError(f"{name} is no text", where=f"row {row}", found=repr(value))
+            raise InvalidMetadataError(f"{name} is not text", where=f"row {row}", found=repr(value))
         return value
 
     def _number(self, name: str, row: int) -> int:
         value = self._column(name)[row].as_py()
         if not isinstance(value, int) or value < 0:
             raise InvalidMetadataError(
-                f"{name} is no position",
+                f"{name} is not a position",
                 where=f"row {row}",
                 found=repr(value),
                 hint="'comal check' lists what is wrong",

@@ -189,7 +189,7 @@ class Level:
         ids = spec.int64s(column)
         bad = (ids < 0) | (ids >= _MOST_IDS)
         if bad.any():
-            raise self.broken(f"{spec.CURRENT_ID} is no row number", int(np.argmax(bad)))
+            raise self.broken(f"{spec.CURRENT_ID} is not a row number", int(np.argmax(bad)))
         return None if np.array_equal(ids, np.arange(len(ids))) else ids
 
     @cached_property
@@ -204,7 +204,7 @@ class Level:
         keys, order = in_order(np.arange(self.num_rows) if ids is None else ids, codes)
         twice = np.flatnonzero(keys[1:] == keys[:-1])
         if len(twice):
-            raise self.broken(f"{spec.CURRENT_ID} stands twice", int(order[twice[0] + 1]))
+            raise self.broken(f"{spec.CURRENT_ID} appears twice", int(order[twice[0] + 1]))
         return keys, order
 
     def _rows_of(self, ids: Int64s, codes: Any) -> Int64s:
@@ -297,7 +297,7 @@ class Level:
 
     @cached_property
     def _parents_by_id(self) -> Int64s | None:
-        """Rows of the parents as ``internal:parent_id`` says; -1 where that is no FOLDER."""
+        """Rows of the parents as ``internal:parent_id`` says; -1 where that is not a FOLDER."""
         if spec.PARENT_ID not in self.stored:
             return None
         above = self.above

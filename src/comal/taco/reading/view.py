@@ -269,7 +269,7 @@ class Home:
                     rows[mine] = _named(container, inner, depth, keys.take(pa.array(mine)))
         if (named & (rows < 0)).any():
             raise QueryError(
-                "a row of the query is no sample of the dataset",
+                "a row of the query is not a sample of the dataset",
                 where=f"row {int(np.argmax(named & (rows < 0)))}",
                 hint=_KEEP,
             )

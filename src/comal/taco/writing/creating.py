@@ -309,7 +309,7 @@ class _ArchiveSet:
             found = error.what
         if found != shown(self.taco.id):
             raise ConflictError(
-                "a file that is no part of this dataset has the name of one",
+                "a file that is not a part of this dataset has the name of one",
                 where=shown(path, 200),
                 found=found,
                 expected=f"a part of {shown(self.taco.id)}",

@@ -173,7 +173,7 @@ def pack_folder(
     Raises
     ------
     InvalidInputError
-        No file at all, what is no regular file, names that cannot be ids, subfolders that differ.
+        No file at all, irregular files, names that cannot be ids, subfolders that differ.
     ObjectNotFoundError
         The folder, the manifest or a file that it names is missing.
     ConflictError
@@ -219,7 +219,7 @@ def _read_manifest(manifest: Any) -> Any:
     table = as_table(manifest)
     if table is None:
         raise InvalidInputError(
-            "manifest is no table",
+            "manifest is not a table",
             found=type(manifest).__name__,
             expected="a table with the columns id and path, or the path of one",
         )
