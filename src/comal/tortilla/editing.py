@@ -104,8 +104,11 @@ class Edit:
 
 def _changed(path: Location) -> Path:
     """The local path of a file that is changed in its place."""
-    hint = "fetch it, or write a changed copy with compile()"
-    return local_path(path, "a file that is changed", hint=hint).resolve()
+    return local_path(
+        path,
+        "a file that is changed",
+        hint="fetch it, or write a changed copy with compile()",
+    ).resolve()
 
 
 @contextmanager
