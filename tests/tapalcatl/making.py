@@ -142,6 +142,15 @@ def write_pmtiles(path: Path, tiles: Mapping[Key, bytes], tile_type: int = 2) ->
     return path
 
 
+def write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
+    """Files by their paths below a folder."""
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder
+
+
 def unzipped(tree: Path) -> dict[str, bytes]:
     """All entries of all archives below a folder, by CPython's zipfile."""
     found: dict[str, bytes] = {}

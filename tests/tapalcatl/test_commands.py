@@ -19,6 +19,7 @@ from comal.tapalcatl import TileSet
 from tests.servers.http import HttpServer
 from tests.support import command, needs_shared
 from tests.tapalcatl.answers import FOLDER
+from tests.tapalcatl.making import write_files
 from tests.tapalcatl.odd import Entry, archive, tiles
 from tests.tapalcatl.reading.test_remote import tree
 
@@ -104,9 +105,7 @@ def test_leaves_of_tapalcatl_1_are_found_by_their_keys() -> None:
 
 
 def test_info_of_a_tree_with_a_broken_archive(tmp_path: Path) -> None:
-    for name, data in tree().items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(data)
+    write_files(tmp_path, tree())
     whole = answer("info", tmp_path)
     (tmp_path / "2/0/2.zip").write_bytes(b"no archive")
     told = answer("info", tmp_path)
@@ -131,9 +130,8 @@ def test_what_is_recognised(tmp_path: Path, http_server: HttpServer) -> None:
         "d.json": b'\n{"formats": {"png": "image/png"}, "source": "{z}/{x}/{y}.zip"}',
         "t/meta.json": b'{"tapalcatl": "2.0.0", "source": "{z}/{x}/{y}.zip", "formats": {}}',
     }
-    for name, data in places.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(data)
+    write_files(tmp_path, places)
+    for name in places:
         assert sniff(tmp_path / name).format.name == "tapalcatl"
     assert sniff(tmp_path / "t").format.name == "tapalcatl"
     http_server.put("t/meta.json", places["t/meta.json"])

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,17 @@ from comal.errors import (
     InvalidMetadataError,
     NotThisFormatError,
 )
-from comal.tapalcatl import TileSet, TileSetMetadata
+from comal.tapalcatl import Tile, TileSet, TileSetMetadata
 from comal.tapalcatl.reading import archives
+from tests.servers.http import HttpServer
 from tests.support import open_below
-from tests.tapalcatl.making import data_of
+from tests.tapalcatl.making import Key, data_of, write_files
 from tests.tapalcatl.odd import Entry, appended, archive
-from tests.tapalcatl.reading.test_remote import entry, square, tree
+from tests.tapalcatl.reading.test_remote import entry, serve, square, tree
 
 
-def written(folder: Path, source: str = "{z}/{x}/{y}.zip") -> Path:
-    for name, data in tree(source).items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-    return folder
+def written(folder: Path) -> Path:
+    return write_files(folder, tree())
 
 
 def replace(path: Path, data: bytes) -> None:
@@ -41,44 +40,67 @@ def replace(path: Path, data: bytes) -> None:
     part.replace(path)
 
 
-def test_an_archive_that_is_replaced(tmp_path: Path) -> None:
-    tileset = tapalcatl.open(written(tmp_path), recheck=0)
-    patient = tapalcatl.open(tmp_path, recheck=1000)
-    assert data_of(tileset, 2, 0, 0) == data_of(patient, 2, 0, 0) == entry(2, 0, 0).data
-    replace(tmp_path / "2/0/0.zip", archive([Entry(b"2/0/0.png", b"new")]))
-    assert data_of(tileset, 2, 0, 0) == b"new"
-    assert data_of(patient, 2, 0, 0) == entry(2, 0, 0).data
-    assert data_of(tileset, 2, 1, 1) is None
-    (tmp_path / "2/0/0.zip").unlink()
-    assert data_of(tileset, 2, 0, 0) is None
-    assert data_of(patient, 2, 0, 0) == entry(2, 0, 0).data
+async def one_by_one(tileset: TileSet, places: list[Key]) -> list[Tile | None]:
+    return [await tileset.tile_async(*place) for place in places]
 
 
-def test_an_archive_that_is_written_over_in_place(tmp_path: Path) -> None:
-    patient = tapalcatl.open(written(tmp_path), recheck=1000)
-    assert data_of(patient, 2, 0, 0) is not None
-    new = archive([Entry(b"2/0/0.png", b"other bytes " * 80), entry(2, 1, 1)])
-    (tmp_path / "2/0/0.zip").write_bytes(new)
-    assert data_of(patient, 2, 0, 0) == b"other bytes " * 80
+DOORS: dict[str, Callable[[TileSet, list[Key]], list[Tile | None]]] = {
+    "tile": lambda tileset, places: [tileset.tile(*place) for place in places],
+    "tile_async": lambda tileset, places: asyncio.run(one_by_one(tileset, places)),
+    "tiles": lambda tileset, places: tileset.tiles(places),
+    "iter_tiles": lambda tileset, places: list(tileset.iter_tiles(places)),
+    "tiles_async": lambda tileset, places: asyncio.run(tileset.tiles_async(places)),
+}
+ASKED: list[Key] = [(0, 0, 0), (2, 0, 0), (2, 1, 1), (3, 3, 3), (3, 7, 7), (9, 0, 0)]
+OLD = [*(entry(*place).data for place in ASKED[:4]), None, None]
+OTHER = archive([Entry(b"2/0/0.png", b"other bytes " * 80), entry(2, 1, 1)])
+OF_OTHER = [OLD[0], b"other bytes " * 80, OLD[2], None, None, None]
+KEPT = [entry(z, x, y) for z in (2, 3) for x, y in square(z, 2 << (z - 2))]
+UPDATED = appended(tree()["2/0/0.zip"], [Entry(b"3/3/3.png", b"new")], KEPT[:-1])
+CHANGES: dict[str, tuple[str, bytes | None, list[bytes | None]]] = {
+    "replaced": ("2/0/0.zip", OTHER, OF_OTHER),
+    "replaced by fewer": (
+        "2/0/0.zip",
+        archive([Entry(b"2/0/0.png", b"new")]),
+        [OLD[0], b"new", None, None, None, None],
+    ),
+    "written over": ("2/0/0.zip", OTHER, OF_OTHER),
+    "updated": ("2/0/0.zip", UPDATED, [*OLD[:3], b"new", None, None]),
+    "removed": ("2/0/0.zip", None, [OLD[0], *[None] * 5]),
+    "added": ("2/2/2.zip", archive([entry(3, 7, 7)]), [*OLD[:4], entry(3, 7, 7).data, None]),
+}
+"""The archive, what is there afterwards, and the tiles that are found in it."""
 
 
-def test_readers_of_the_old_directory_stay_right(tmp_path: Path) -> None:
-    patient = tapalcatl.open(written(tmp_path), recheck=1000)
-    path = tmp_path / "2/0/0.zip"
-    old = path.read_bytes()
-    assert data_of(patient, 2, 0, 0) == entry(2, 0, 0).data
-    kept = [entry(z, x, y) for z in (2, 3) for x, y in square(z, 2 << (z - 2))]
-    with path.open("ab") as file:
-        file.write(appended(old, [Entry(b"2/0/0.png", b"new")], kept[1:])[len(old) :])
-    assert data_of(patient, 2, 0, 0) == entry(2, 0, 0).data
-    assert data_of(tapalcatl.open(tmp_path), 2, 0, 0) == b"new"
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("remote", [False, True], ids=["local", "remote"])
+def test_an_archive_that_changes(
+    tmp_path: Path, http_server: HttpServer, remote: bool, door: str, change: str
+) -> None:
+    """Who looks again sees it; others read on, for as long as what they know is still true."""
+    place = serve(http_server) if remote else written(tmp_path)
+    eager, patient = (tapalcatl.open(place, recheck=seconds) for seconds in (0, 1000))
 
+    def found(tileset: TileSet) -> list[bytes | None]:
+        return [None if tile is None else tile.data for tile in DOORS[door](tileset, ASKED)]
 
-def test_an_archive_that_comes_later(tmp_path: Path) -> None:
-    tileset = tapalcatl.open(written(tmp_path), recheck=0)
-    assert data_of(tileset, 3, 7, 7) is None
-    (tmp_path / "2/2/2.zip").write_bytes(archive([entry(3, 7, 7)]))
-    assert data_of(tileset, 3, 7, 7) == entry(3, 7, 7).data
+    assert found(eager) == found(patient) == OLD
+    name, data, new = CHANGES[change]
+    if remote and data is None:
+        http_server.remove(f"t/{name}")
+    elif remote:
+        http_server.put(f"t/{name}", data)
+    elif data is None:
+        (tmp_path / name).unlink()
+    elif change in ("written over", "updated"):
+        (tmp_path / name).write_bytes(data)
+    else:
+        replace(tmp_path / name, data)
+    assert found(eager) == new
+    # A file that is open stays what it was; of a server each range is asked anew.
+    stays = change == "added" or (not remote and change != "written over")
+    assert found(patient) == (OLD if stays else new)
 
 
 def test_an_archive_that_is_cut(tmp_path: Path) -> None:
@@ -163,22 +185,6 @@ def test_threads_and_replacements(tmp_path: Path) -> None:
         thread.join()
     assert wrong == []
     assert data_of(tileset, 2, 0, 0) == bytes([7]) * 500
-
-
-def test_tiles_async(tmp_path: Path) -> None:
-    tileset = tapalcatl.open(written(tmp_path), recheck=0)
-
-    async def read() -> None:
-        assert (await tileset.tile_async(3, 0, 0)) == tileset.tile(3, 0, 0)
-        assert await tileset.tile_async(3, 7, 7) is None
-        assert await tileset.tile_async(9, 0, 0) is None
-        replace(tmp_path / "2/0/0.zip", archive([Entry(b"2/0/0.png", b"new")]))
-        tile = await tileset.tile_async(2, 0, 0)
-        assert tile is not None
-        assert tile.data == b"new"
-        assert await tileset.tile_async(2, 1, 1) is None
-
-    asyncio.run(read())
 
 
 def test_trees_without_a_document(tmp_path: Path) -> None:

@@ -98,10 +98,6 @@ def test_absent_archives_are_remembered(http_server: HttpServer) -> None:
     assert tileset.tile(3, 7, 7) is None
     assert tileset.tile(2, 2, 2) is None
     assert len(http_server.requests) == 1
-    impatient = tapalcatl.open(http_server.url_for("t/meta.json"), recheck=0)
-    assert impatient.tile(3, 7, 7) is None
-    http_server.put("t/2/2/2.zip", archive([entry(3, 7, 7)]))
-    assert impatient.tile(3, 7, 7) is not None
 
 
 def test_a_failing_store_is_no_absence(http_server: HttpServer) -> None:
@@ -242,15 +238,6 @@ def test_many_tiles_at_once(http_server: HttpServer) -> None:
     assert len(http_server.requests) == 5 + 4
     assert asyncio.run(tileset.tiles_async(places)) == found
     assert tileset.tiles([]) == []
-
-
-def test_many_tiles_of_an_archive_that_changes(http_server: HttpServer) -> None:
-    tileset = tapalcatl.open(serve(http_server))
-    assert tileset.tile(2, 0, 0) is not None
-    new = [Entry(b"2/0/0.png", b"one"), Entry(b"2/0/1.png", b"two")]
-    http_server.put("t/2/0/0.zip", archive(new))
-    found = tileset.tiles([(2, 0, 0), (2, 0, 1), (2, 1, 1)])
-    assert [None if tile is None else tile.data for tile in found] == [b"one", b"two", None]
 
 
 def test_archives_that_cannot_be_listed_are_looked_for(http_server: HttpServer) -> None:

@@ -6,7 +6,7 @@ import json
 import re
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -36,6 +36,7 @@ from tests.tapalcatl.making import (
     pyramid,
     sparse,
     unzipped,
+    write_files,
     write_mbtiles,
 )
 
@@ -399,14 +400,6 @@ def said(tileset: Path) -> dict[str, Any]:
         return dict(json.loads(archive.comment))
 
 
-def loose(folder: Path, names: Mapping[str, bytes]) -> Path:
-    for name, data in names.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    return folder
-
-
 @pytest.mark.parametrize("scales", [(1,), (2,), (1, 2), (1, 2, 3)])
 def test_comments_and_document_know_the_scales(tmp_path: Path, scales: tuple[int, ...]) -> None:
     """However they come: from an iterable, from files, and from tilesets made of these."""
@@ -418,7 +411,7 @@ def test_comments_and_document_know_the_scales(tmp_path: Path, scales: tuple[int
     tapalcatl.build(iter(tiles), tmp_path / "one.zip")
     marks = {1: "", 2: "@2x", 3: "@3x"}
     names = {f"{t.z}/{t.x}/{t.y}{marks[int(t.scale)]}.png": t.data for t in tiles}
-    tapalcatl.build(loose(tmp_path / "files", names), tmp_path / "loose", **options)
+    tapalcatl.build(write_files(tmp_path / "files", names), tmp_path / "loose", **options)
     tapalcatl.build(tmp_path / "given", tmp_path / "copied", **options)
     tapalcatl.merge([tmp_path / "given", tmp_path / "loose"], tmp_path / "merged", **options)
     tapalcatl.extract(tmp_path / "given", tmp_path / "part", max_zoom=1)
