@@ -138,6 +138,7 @@ CORPUS: dict[str, tuple[bytes, dict[Key, bytes]]] = {
         archive([Entry(e.name, b"sea", share=e.name[:1] == b"1") for e in tiles()]),
         dict.fromkeys(PLACES, b"sea"),
     ),
+    "read: no entries": (archive([]), {}),
     **{
         f"broken: {name}": (with_entry(entry), {**TRUTH, (1, 1, 0): entry.data})
         for name, entry in BROKEN.items()

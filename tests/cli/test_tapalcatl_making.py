@@ -36,6 +36,7 @@ def test_create(run: Run, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "set"
     result = run("tapalcatl", "create", source, out, "--metatile", "1", "--materialized", "0,2")
     assert result.stdout.startswith(f"{out}: 85 tiles in 17 archives, ")
+    assert "archives at zooms 0, 2 under 1 x 1 tiles" in result.stdout
     run("tapalcatl", "create", source, out, code=10)
     again = run("tapalcatl", "create", source, out, "--overwrite", "--json", "--name", "other")
     found = json.loads(again.stdout)

@@ -151,13 +151,20 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
     return folder
 
 
+def content(path: Path) -> dict[str, bytes]:
+    """All entries of an archive, by CPython's zipfile."""
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        names = archive.namelist()
+        assert len(set(names)) == len(names)
+        return {name: archive.read(name) for name in names}
+
+
 def unzipped(tree: Path) -> dict[str, bytes]:
-    """All entries of all archives below a folder, by CPython's zipfile."""
+    """All entries of all archives below a folder."""
     found: dict[str, bytes] = {}
     for path in sorted(tree.rglob("*.zip")):
-        with zipfile.ZipFile(path) as archive:
-            assert archive.testzip() is None
-            for name in archive.namelist():
-                assert name not in found
-                found[name] = archive.read(name)
+        more = content(path)
+        assert not found.keys() & more.keys()
+        found |= more
     return found

@@ -43,22 +43,9 @@ def test_get_of_a_tile(tmp_path: Path) -> None:
 
 
 @needs_shared
-def test_extract(tmp_path: Path) -> None:
-    box = ("--bbox", "5,45,30,60")
-    made = answer("tapalcatl", "extract", PNG, tmp_path / "x", *box)
-    assert made["tiles"] == 17
-    command("tapalcatl", "extract", PNG, tmp_path / "x", *box, code=10)
-    command("tapalcatl", "extract", PNG, tmp_path / "x", "--overwrite", *box)
-    command("tapalcatl", "extract", PNG, *box, code=2)
-
-
-@needs_shared
 def test_check() -> None:
     assert answer("check", FIRST, "--open", "layer=all")["total"] == 0
-    found = answer("check", FOLDER / "edge/bad-crc.zip", code=1)
-    assert found["counts"] == {"zip-crc": 1}
     assert "zip-crc" in command("check", FOLDER / "edge/bad-crc.zip", code=1).stdout
-    assert answer("check", MVT)["ok"]
     assert answer("check", FOLDER / "edge/bad-crc.zip", "--level", "structure")["ok"]
 
 

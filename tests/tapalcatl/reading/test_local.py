@@ -87,12 +87,12 @@ def test_an_archive_that_changes(
 
     assert found(eager) == found(patient) == OLD
     name, data, new = CHANGES[change]
-    if remote and data is None:
+    if data is None and remote:
         http_server.remove(f"t/{name}")
-    elif remote:
-        http_server.put(f"t/{name}", data)
     elif data is None:
         (tmp_path / name).unlink()
+    elif remote:
+        http_server.put(f"t/{name}", data)
     elif change in ("written over", "updated"):
         (tmp_path / name).write_bytes(data)
     else:

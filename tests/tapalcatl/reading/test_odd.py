@@ -72,22 +72,7 @@ READ: dict[str, bytes] = {
             *tiles(),
         ]
     ),
-    "gzip in deflate": archive([Entry(e.name, e.data, deflate=True) for e in tiles()]),
 }
-
-
-def test_problems_of_the_archive_are_told(tmp_path: Path) -> None:
-    def codes(name: str) -> set[str]:
-        tileset = opened(tmp_path, READ[name], recheck=0)
-        found = tileset.archives.get((0, 0, 0))
-        assert found is not None
-        return {problem.code for problem in found.index.problems}
-
-    assert codes("plain") == set()
-    assert codes("bytes behind") == {"zip-trailing-bytes"}
-    assert codes("stub, not shifted") == {"zip-prefix"}
-    assert codes("comment that is no JSON") == {"comment-json"}
-    assert codes("wrong count in the end record") == {"zip-count"}
 
 
 def test_headers_and_times(tmp_path: Path) -> None:
@@ -237,13 +222,6 @@ def test_a_broken_tile_fails_alone(tmp_path: Path, name: str) -> None:
 def test_what_is_no_archive(tmp_path: Path, data: bytes) -> None:
     with pytest.raises((NotThisFormatError, InvalidMetadataError)):
         opened(tmp_path, data)
-
-
-def test_an_empty_archive(tmp_path: Path) -> None:
-    tileset = opened(tmp_path, archive([]))
-    assert tileset.tile(0, 0, 0) is None
-    assert tileset.keys().shape == (0, 3)
-    assert list(tileset.entries()) == []
 
 
 # A changed byte of the version may make a newer one of it.

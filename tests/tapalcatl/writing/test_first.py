@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from comal import tapalcatl
-from comal.cli import root
 from comal.errors import ConflictError, InvalidInputError
 from comal.storage.replacing import changing_files
 from comal.storage.targetlock import locked
 from comal.tapalcatl import Generation1
-from tests.tapalcatl.making import PNG, data_of, listed, payload, pyramid
+from tests.support import command
+from tests.tapalcatl.making import PNG, content, data_of, listed, payload, pyramid
 
 NEW = PNG + b"another one"
 SETTINGS: dict[str, Any] = {"metatile": 2, "layer": "all", "layout": "prefix-hash", "prefix": "abc"}
@@ -27,13 +26,6 @@ CONFIG = Generation1(**SETTINGS)
 def tree(tmp_path: Path) -> Path:
     tapalcatl.build(listed(pyramid(3)), tmp_path / "out", version=1, generation1=CONFIG)
     return tmp_path / "out"
-
-
-def entries(path: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(path) as opened:
-        assert opened.testzip() is None
-        assert opened.comment == b""
-        return {name: opened.read(name) for name in opened.namelist()}
 
 
 def at(tree: Path, z: int, x: int, y: int) -> Path:
@@ -48,7 +40,7 @@ def test_a_tile_is_put_where_servers_look_for_it(tree: Path) -> None:
     was = {"1/0/0.png": (3, 4, 2), "1/1/0.png": (3, 5, 2), "1/0/1.png": (3, 4, 3)}
     was["1/1/1.png"] = (3, 5, 3)
     expected = {name: payload(*key) for name, key in was.items()}
-    assert entries(at(tree, 2, 2, 1)) == {**expected, "1/1/0.png": NEW}
+    assert content(at(tree, 2, 2, 1)) == {**expected, "1/1/0.png": NEW}
     with tapalcatl.open(tree, **SETTINGS) as tileset:
         assert data_of(tileset, 3, 5, 2) == NEW
 
@@ -56,7 +48,7 @@ def test_a_tile_is_put_where_servers_look_for_it(tree: Path) -> None:
 def test_an_archive_that_is_missing_is_made(tree: Path) -> None:
     changed = tapalcatl.put(tree, [(5, 9, 7, NEW), (5, 30, 30, NEW)], generation1=CONFIG)
     assert (changed.created, changed.added) == (2, 2)
-    assert entries(at(tree, 4, 4, 3)) == {"1/1/1.png": NEW}
+    assert content(at(tree, 4, 4, 3)) == {"1/1/1.png": NEW}
     # md5("/all/4/4/3.zip")[:5], as the layout says.
     assert CONFIG.key((4, 4, 3)) in at(tree, 4, 4, 3).as_posix()
 
@@ -66,12 +58,14 @@ def test_one_archive_by_its_key(tree: Path) -> None:
     before = archive.read_bytes()
     tapalcatl.put(archive, [(3, 5, 2, NEW)], generation1=CONFIG)
     assert archive.read_bytes().startswith(before)
-    assert entries(archive)["1/1/0.png"] == NEW
+    with zipfile.ZipFile(archive) as opened:
+        assert opened.comment == b""
+    assert content(archive)["1/1/0.png"] == NEW
     with pytest.raises(InvalidInputError, match="belongs to another archive"):
         tapalcatl.put(archive, [(3, 0, 0, NEW)], generation1=CONFIG)
     gone = tapalcatl.delete(archive, [(3, 5, 2), (3, 0, 0)], generation1=CONFIG)
     assert (gone.deleted, gone.absent) == (1, 1)
-    assert "1/1/0.png" not in entries(archive)
+    assert "1/1/0.png" not in content(archive)
     moved = archive.rename(archive.with_name("other.zip"))
     with pytest.raises(InvalidInputError, match="does not tell which metatile"):
         tapalcatl.put(moved, [(3, 5, 2, NEW)], generation1=CONFIG)
@@ -81,12 +75,12 @@ def test_delete_and_compact(tree: Path) -> None:
     tapalcatl.put(tree, [(3, 5, 2, NEW)], generation1=CONFIG)
     done = tapalcatl.delete(tree, [(3, 5, 2), (3, 0, 0), (9, 1, 1)], generation1=CONFIG)
     assert (done.archives, done.deleted, done.absent) == (2, 2, 1)
-    assert sorted(entries(at(tree, 2, 2, 1))) == ["1/0/0.png", "1/0/1.png", "1/1/1.png"]
+    assert sorted(content(at(tree, 2, 2, 1))) == ["1/0/0.png", "1/0/1.png", "1/1/1.png"]
     dead = tapalcatl.space(tree, generation1=CONFIG).dead
     assert dead > 0
     assert tapalcatl.compact(tree, generation1=CONFIG) == dead
     assert tapalcatl.space(tree, generation1=CONFIG).dead == 0
-    assert sorted(entries(at(tree, 2, 2, 1))) == ["1/0/0.png", "1/0/1.png", "1/1/1.png"]
+    assert sorted(content(at(tree, 2, 2, 1))) == ["1/0/0.png", "1/0/1.png", "1/1/1.png"]
 
 
 def test_tiles_that_no_reader_would_ask_for_are_refused(tree: Path) -> None:
@@ -127,23 +121,9 @@ def test_keys_are_the_tiles_that_are_found(tmp_path: Path, size: int, deepest: i
         assert all(tileset.tile(*key) is not None for key in tiles)
 
 
-def test_commands(tree: Path, tmp_path: Path) -> None:
-    settings = ("metatile=2", "layer=all", "layout=prefix-hash", "prefix=abc")
-    told = [word for one in settings for word in ("--open", one)]
-    (tmp_path / "new.png").write_bytes(NEW)
-    run = CliRunner()
-
-    def comal_tapalcatl(*words: str) -> dict[str, Any]:
-        done = run.invoke(root, ["tapalcatl", *words, *told, "--json"])
-        assert done.exit_code == 0, done.output
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
-
-    put = comal_tapalcatl("put", str(tree), "--tile", f"3/5/2={tmp_path / 'new.png'}")
-    assert (put["replaced"], put["added"]) == (1, 0)
-    assert comal_tapalcatl("delete", str(tree), "3/0/0")["deleted"] == 1
-    assert comal_tapalcatl("compact", str(tree))["saved"] > 0
-    made = comal_tapalcatl("create", str(tree), str(tmp_path / "t2"))
-    assert made["tiles"] == len(pyramid(3)) - 1
-    assert comal_tapalcatl("export", str(tree), str(tmp_path / "loose"))["tiles"] == made["tiles"]
-    assert (tmp_path / "loose" / "3" / "5" / "2.png").read_bytes() == NEW
+def test_commands_that_read_it(tree: Path, tmp_path: Path) -> None:
+    told = [f"--open={name}={value}" for name, value in SETTINGS.items()]
+    for verb, name in (("create", "t2"), ("export", "loose")):
+        made = command("tapalcatl", verb, tree, tmp_path / name, *told, "--json")
+        assert json.loads(made.stdout)["tiles"] == len(pyramid(3))
+    assert (tmp_path / "loose/3/5/2.png").read_bytes() == payload(3, 5, 2)

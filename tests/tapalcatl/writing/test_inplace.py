@@ -28,6 +28,7 @@ from tests.server.asking import ask
 from tests.tapalcatl import odd
 from tests.tapalcatl.making import (
     PNG,
+    content,
     data_of,
     listed,
     names_and_data,
@@ -51,12 +52,6 @@ def tree(tmp_path: Path) -> Path:
 @pytest.fixture
 def archive(tree: Path) -> Path:
     return tree / "2" / "1" / "1.zip"
-
-
-def content(path: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(path) as opened:
-        assert opened.testzip() is None
-        return {name: opened.read(name) for name in opened.namelist()}
 
 
 def is_sound(tree: Path) -> bool:

@@ -6,10 +6,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from comal import tapalcatl
-from comal.cli import root
 from comal.errors import InvalidInputError
 from comal.tapalcatl import NewTile
 from tests.tapalcatl.making import PNG, listed, payload, pyramid, sparse, unzipped
@@ -117,16 +115,3 @@ def test_a_layout_whose_directories_would_grow_is_not_taken(tmp_path: Path) -> N
     tapalcatl.build(listed(pyramid(1)), tmp_path / "a", metatile=1, materialized_zooms=[0])
     made = tapalcatl.merge([tmp_path / "a", [(9, 0, 0, b"{}")]], tmp_path / "out")
     assert made.materialized_zooms == tapalcatl.choose_layout(0, 9).materialized_zooms
-
-
-def test_commands_say_which_layout(tmp_path: Path) -> None:
-    tapalcatl.build(listed(pyramid(3)), tmp_path / "a", metatile=1, materialized_zooms=[0, 2])
-
-    def told(*words: str) -> str:
-        done = CliRunner().invoke(root, ["tapalcatl", *words])
-        assert done.exit_code == 0, done.output
-        return done.output
-
-    source = str(tmp_path / "a")
-    text = told("merge", source, source, "-o", str(tmp_path / "b"))
-    assert "archives at zooms 0, 2 under 1 x 1 tiles" in text

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from comal import tapalcatl
-from comal.cli import root
 from comal.errors import InvalidInputError
 from tests.tapalcatl.making import Key, data_of, listed, picture, pyramid, unzipped
 
@@ -98,22 +96,6 @@ def test_a_variant_of_an_open_tileset(tmp_path: Path, name: str) -> None:
         light.archives.clear()
         assert data_of(light, 0, 0, 0) == picture(9)
         assert light.tile(1, 0, 0) is None
-
-
-def test_variants_on_the_command_line(tmp_path: Path) -> None:
-    tapalcatl.build(listed(DARK), tmp_path / "plain")
-    out = tmp_path / "out"
-
-    def comal(*words: str | Path) -> bytes:
-        done = CliRunner().invoke(root, [*map(str, words)])
-        assert done.exit_code == 0, done.output
-        return done.stdout_bytes
-
-    comal("tapalcatl", "create", tmp_path / "plain", out, "--variant", "dark")
-    assert (tiles_of(out), tiles_of(out, "dark")) == ({}, DARK)
-    assert comal("get", out, "3/1/1.png", "--open", "variant=dark") == DARK[3, 1, 1]
-    comal("tapalcatl", "extract", out, tmp_path / "back", "--open", "variant=dark")
-    assert tiles_of(tmp_path / "back") == DARK
 
 
 @pytest.mark.parametrize("variant", ["", "/", "1", "a/2", "..", "a//b", "a b", "\u00e4", "a\n"])
