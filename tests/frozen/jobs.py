@@ -194,11 +194,12 @@ def _one_line(text: str) -> str:
 
 _PATHS = (
     *("/", "/sources.json", "/healthz", "/readyz", "/conformance", "/api", "/collections"),
-    *("/colormaps.json", "/nothing", "/collections/scenes", "/collections/scenes/items"),
+    *("/colormaps.json", "/tileMatrixSets", "/tileMatrixSets/WebMercatorQuad", "/nothing"),
+    *("/WMTSCapabilities.xml", "/collections/scenes", "/collections/scenes/items"),
     *("/dem", "/dem.json", "/dem/0/0/0.png", "/dem/0/0/0.webp", "/dem/0/0/0.npy", "/dem/0/0/9.png"),
     *("/dem/0/0/0@2x.png", "/dem/statistics", "/dem/point/0,0", "/dem/x/y/z"),
     *("/dem/0/0/0.png?rescale=0,10&colormap_name=viridis", "/dem/0/0/0.png?bidx=9"),
-    *("/dem/tiles", "/dem/point/200,0"),
+    *("/dem/tiles", "/dem/tiles/WebMercatorQuad/0/0/0.png", "/dem/point/200,0"),
     *("/mixed", "/mixed.json", "/mixed/0/0/0.png", "/mixed/0/0/0.mvt", "/mixed/0/0/0@2x.png"),
     *(
         "/mixed/0/0/0",

@@ -142,6 +142,7 @@ def _headers(data: bytes) -> None:
         conditions.is_not_modified({name: data}, b'"abc"', 1_000)
         conditions.is_refused({name: data}, b'"abc"', 1_000)
     negotiation.encodings(data)
+    negotiation.best_type(data, ["image/png", "application/json"])
 
 
 def _expression(data: bytes) -> None:
@@ -164,6 +165,7 @@ def _requests() -> Iterator[bytes]:
         "/scenes/table?columns=id,split&offset=1",
         "/scenes/preview/scene%200/image.tif?size=64",
         "/scenes/tree?path=scene%200",
+        "/collections/tiles/tiles/WebMercatorQuad/1/1/0?f=png",
         "/",
         "/metrics",
         "/health",
@@ -200,6 +202,7 @@ TARGETS = {
             b'bytes=0-10\n"abc"\nW/"abc", "def"\n"abc"',
             b"bytes=-5\nWed, 31 Oct 2018 19:10:26 GMT\n*\n77",
             b"gzip;q=0.5, identity;q=0, *",
+            b"image/*;q=0.8, application/json;q=0.9",
         ],
     ),
     "expression": Target(_expression, lambda: [b"(b1-b2)/(b1+b2)", b"where(b1>0.5,sqrt(b1),-b2)"]),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from comal import taco
+from comal import raquet, taco
 from tests.interop.environments import drive
 from tests.server.making import COLLECTION, raquet_file, taco_file, tiff, tileset
 from tests.server.serving import free_port, serving
@@ -105,15 +107,20 @@ def test_pystac_finds_all_and_all_is_valid(clients: Any) -> None:
         assert (one["datetime"], *ends) == (None, "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z")
 
 
-def test_owslib_reads_features(clients: Any) -> None:
+def test_owslib_reads_features_and_pictures(clients: Any, archives: dict[str, Path]) -> None:
     found = clients["owslib"]
     assert found["features"] == ["samples", "samples-odd", "samples-rasters"]
     assert (found["page"], found["matched"]) == (["scene 0", "scene 1"], 6)
     assert found["box"] == 1
     assert "cloud_cover" in found["queryables"]
+    rgb = found["layers"]["rgb"]
+    assert (rgb["zooms"], found["layers"]["tiles"]["zooms"]) == (2, 3)
+    picture = np.asarray(Image.open(io.BytesIO(bytes.fromhex(rgb["tile"]))))
+    tile = raquet.open(archives["rgb"]).tile(1, 1, 0)
+    assert np.array_equal(np.moveaxis(picture[..., :3], 2, 0), tile)
 
 
-def test_gdal_reads_features_and_items(
+def test_gdal_reads_features_items_and_pictures(
     server: str, archives: dict[str, Path], tmp_path: Path
 ) -> None:
     job = {
@@ -122,6 +129,7 @@ def test_gdal_reads_features_and_items(
         "box": [9, 8, 13, 9],
         "filter": "cloud_cover < 15",
         "items": "samples-rasters",
+        "layers": ["rgb"],
     }
     found = drive(GDAL, "gdal_clients.py", tmp_path / "home", server, jobs=job)
     table = taco.load(archives["samples"]).data
@@ -138,3 +146,7 @@ def test_gdal_reads_features_and_items(
     assert (mosaic["crs"], mosaic["transform"]) == ("32718", [300_000, 10, 0, 8_700_000, 0, -10])
     parts = np.array([[1, 11], [21, 31]], np.uint8)
     assert np.array_equal(np.squeeze(mosaic["pixels"]), parts.repeat(16, 0).repeat(16, 1))
+    picture = np.array(found["WMTS"]["rgb"]["pixels"])
+    window = raquet.open(archives["rgb"]).read(zoom=1)
+    assert found["WMTS"]["rgb"]["crs"] == "3857"
+    assert np.array_equal(picture[:3], window.data)

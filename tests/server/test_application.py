@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import logging
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +30,7 @@ from comal.server.runtime import ConcurrencyLimit, Runtime, SingleFlight
 from comal.server.settings import RequestLimits, Settings
 from tests.server.asking import ask, reply_of, scope_of
 from tests.server.making import PNG
+from tests.support import REPOSITORY
 
 
 def test_lists(app: Any) -> None:
@@ -174,6 +178,27 @@ def test_a_source_that_does_not_answer_keeps_nobody(
     assert tile.status == 200
     states = ready.json()["sources"]
     assert states == dict.fromkeys(names, "opening") | {"near": "ready"}
+
+
+_SIDE_BY_SIDE = """
+import json, sys
+from comal import server
+from tests.server.asking import ask
+sys.setswitchinterval(1e-6)
+found = ask(server.app(json.loads(sys.argv[1]), log="none"), "/sources.json").json()["sources"]
+print({one["name"]: one.get("problem") for one in found if one["state"] != "ready"})
+"""
+
+
+def test_first_sources_that_are_opened_side_by_side_are_all_there(
+    archives: dict[str, Path],
+) -> None:
+    """Threads that load modules which load one another saw half of them."""
+    sources = json.dumps({name: str(path) for name, path in archives.items()})
+    for _ in range(3):
+        command = [sys.executable, "-c", _SIDE_BY_SIDE, sources]
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+        assert (done.stdout, done.returncode) == ("{}\n", 0), done.stderr
 
 
 def test_names() -> None:

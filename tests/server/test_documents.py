@@ -51,7 +51,7 @@ def test_openapi_says_what_is_there(app: Any) -> None:
             assert reply.status == 200, (path, name, reply.body)
             assert kind in {"*/*", reply.headers["content-type"]}
             asked += 1
-    assert asked > 40
+    assert asked > 50
     assert ask(app, "/healthz/x").status == 404
 
 
@@ -112,13 +112,13 @@ def test_links_of_the_landing_page_lead_somewhere(app: Any) -> None:
         assert reply.headers["content-type"] == link["type"]
         if "json" in link["type"]:
             waiting += links_of(reply.json())
-    assert len(seen) > 20
-    for href in ("/collections/scenes/items", "/dem.json"):
+    assert len(seen) > 25
+    for href in ("/collections/scenes/items", "/dem.json", "/dem/tiles/WebMercatorQuad"):
         assert href in seen
 
 
 # What the standards want of each document: OGC API Features 1 (17-069r4, 7.2 to 7.16, tables 1 to 9
-# and its OpenAPI components).
+# and its OpenAPI components), Tiles (20-057, annex B), Tile Matrix Set 2 (17-083r4, 7.2).
 TEXT, NUMBER = {"type": "string", "minLength": 1}, {"type": "number"}
 URI = {"type": "string", "pattern": "^https://maps[.]example[.]org/"}
 WHOLE = {"type": "integer", "minimum": 0}
@@ -140,6 +140,7 @@ def listed(schema: Any, least: int = 1, most: int | None = None) -> dict[str, An
 
 LINK = some(href=URI, rel=TEXT, type_=TEXT, title_=TEXT, templated_={"type": "boolean"})
 LINKS = listed(LINK)
+PAIR = listed(NUMBER, 2, 2)
 SPATIAL = some(bbox=listed(listed(NUMBER, 4, 6)))
 EXTENT = some(spatial=SPATIAL, temporal=some(interval=listed(listed(INSTANT, 2, 2))))
 COLLECTION_OF = some(
@@ -149,6 +150,20 @@ COLLECTION_OF = some(
 FEATURE = some(
     type={"const": "Feature"}, geometry={"type": ["object", "null"]}, links=LINKS, id=TEXT,
     properties={"type": ["object", "null"]},
+)  # fmt: skip
+TILESET = some(
+    dataType={"enum": ["map", "vector", "coverage"]}, crs=TEXT, links=LINKS, title_=TEXT,
+    tileMatrixSetURI=TEXT, boundingBox_=some(lowerLeft=PAIR, upperRight=PAIR),
+    tileMatrixSetLimits_=listed(
+        some(
+            tileMatrix=TEXT, minTileRow=WHOLE, maxTileRow=WHOLE, minTileCol=WHOLE,
+            maxTileCol=WHOLE,
+        )
+    ),
+)  # fmt: skip
+MATRIX = some(
+    id=TEXT, scaleDenominator=NUMBER, cellSize=NUMBER, pointOfOrigin=PAIR, tileWidth=WHOLE,
+    tileHeight=WHOLE, matrixWidth=WHOLE, matrixHeight=WHOLE,
 )  # fmt: skip
 WANTED = {
     "/": some(links=LINKS, conformsTo=listed(TEXT), title_=TEXT, description_=TEXT),
@@ -164,6 +179,11 @@ WANTED = {
     "/collections/scenes/queryables": some(
         **{"$schema": TEXT, "$id": URI}, type={"const": "object"}, properties={"type": "object"}
     ),
+    "/dem/tiles": some(tilesets=listed(TILESET)),
+    "/dem/tiles/WebMercatorQuad": TILESET,
+    "/tiles/tiles/WebMercatorQuad": TILESET,
+    "/tileMatrixSets": some(tileMatrixSets=listed(some(links=LINKS, id=TEXT, uri=TEXT))),
+    "/tileMatrixSets/WebMercatorQuad": some(crs=TEXT, tileMatrices=listed(MATRIX), id_=TEXT),
 }  # fmt: skip
 
 
@@ -174,6 +194,15 @@ def test_documents_have_what_the_standards_want(archives: dict[str, Path]) -> No
     for path, schema in WANTED.items():
         problems = [*validator(schema).iter_errors(ask(app, path).json())]
         assert problems == [], path
+
+
+def test_templates_of_tile_sets_lead_to_tiles(app: Any) -> None:
+    tileset = ask(app, "/dem/tiles/WebMercatorQuad").json()
+    templates = [link for link in tileset["links"] if link.get("templated")]
+    assert len(templates) == 4
+    for link in templates:
+        reply = ask(app, link["href"].format(tileMatrix=1, tileRow=0, tileCol=1))
+        assert (reply.status, reply.headers["content-type"]) == (200, link["type"])
 
 
 def test_parameters_that_are_not_in_the_document_are_400(app: Any) -> None:
@@ -237,7 +266,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
 
 PATHS = (
     *("/", "/sources.json", "/collections", "/api", "/conformance", "/readyz", "/metrics"),
-    *("/tiles", "/tiles.json", "/tiles/tiles", "/tiles/2/0/0.png"),
+    *("/tiles", "/tiles.json", "/tiles/tiles", "/tiles/tiles/WebMercatorQuad", "/tiles/2/0/0.png"),
+    *("/WMTSCapabilities.xml", "/tileMatrixSets", "/tileMatrixSets/WebMercatorQuad"),
     *("/dem", "/dem.json", "/dem/statistics", "/dem/point/1,1", "/dem/9/0/0.png"),
     *("/dem/0/0/0.png?colormap_name=%3Cscript%3E", "/dem/0/0/0.png?expression=%3Cscript%3E"),
     *("/scenes", "/scenes/collection", "/scenes/items", "/scenes/items/a", "/scenes/table"),

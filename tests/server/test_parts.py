@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal.server.cql2 import matching
-from comal.server.http import encodings
+from comal.server.http import best_type, encodings
 from comal.server.render import parse_expression, rescaled, terrain
 from comal.server.sources import middle_tile, tile_meets
 from comal.server.tilesets import archive_headers
@@ -72,6 +72,23 @@ def test_expressions_mean_what_numpy_means(text: str) -> None:
 def test_accept_encoding(value: bytes | None, gzip: bool, identity: bool) -> None:
     found = encodings(value)
     assert (found.gzip, found.identity) == (gzip, identity)
+
+
+def test_accept() -> None:
+    offers = ["image/png", "image/webp", "Text/html; charset=utf-8"]
+    for value, expected in (
+        (None, "image/png"),
+        (b"", "image/png"),
+        (b"*/*", "image/png"),
+        (b"image/*;q=0.1, image/webp", "image/webp"),
+        (b"image/png;q=0, image/*", "image/webp"),
+        (b"text/*;q=0.2, */*;q=0.1", offers[2]),
+        (b"text/html", offers[2]),
+        (b"audio/ogg", None),
+        (b"nonsense", None),
+    ):
+        assert best_type(value, offers) == expected
+    assert best_type(b"*/*", []) is None
 
 
 @FEW

@@ -70,8 +70,8 @@ def test_codings_in_two_lines(app: Any) -> None:
 
 def test_documents_say_how_long_they_are_good(app: Any) -> None:
     """What says nothing is kept for a day by some caches."""
-    paths = ["/", "/sources.json", "/conformance", "/api", "/collections"]
-    paths += ["/collections/scenes", "/metrics", "/healthz"]
+    paths = ["/", "/sources.json", "/conformance", "/tileMatrixSets", "/api", "/collections"]
+    paths += ["/tileMatrixSets/WebMercatorQuad", "/collections/scenes", "/metrics", "/healthz"]
     paths += ["/tiles", "/dem", "/scenes", "/scenes/", "/tiles.json", "/scenes/items"]
     for path in paths:
         reply = ask(app, path)

@@ -104,6 +104,8 @@ def test_other_formats(app: Any, archives: dict[str, Path]) -> None:
         reply = ask(app, f"/dem/1/0/0.{ext}")
         assert reply.headers["content-type"] == kind
         assert picture(reply.body).shape == (64, 64, 4)
+    reply = ask(app, "/dem/1/0/0", headers={"Accept": "image/webp,image/*;q=0.5"})
+    assert (reply.headers["content-type"], reply.headers["vary"]) == ("image/webp", "accept")
     assert ask(app, "/dem/1/0/0").body == ask(app, "/dem/1/0/0.png").body
 
 
@@ -232,6 +234,7 @@ def test_documents(app: Any) -> None:
     tilejson = ask(app, "/dem.json?bidx=1&rescale=0,10&x=y&ext=webp").json()
     assert tilejson["tiles"] == ["/dem/{z}/{x}/{y}.webp?bidx=1&rescale=0,10"]
     assert ask(app, "/dem.json?bidx=9").status == 400
+    assert ask(app, "/dem/tiles/WebMercatorQuad/1/0/1.png").body == ask(app, "/dem/1/1/0.png").body
     names = [one["name"] for one in ask(app, "/colormaps.json").json()["colormaps"]]
     assert "viridis" in names
 

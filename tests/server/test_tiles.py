@@ -290,8 +290,39 @@ def test_headers_of_the_archive_less_those_it_may_not_set(app: Any) -> None:
     assert ask(app, "/tiles/0/0/0@2x.png").headers["x-scale"] == "2"
 
 
-def test_without_an_extension_the_first_format(app: Any) -> None:
-    assert ask(app, "/tiles/0/0/0").headers["content-type"] == "image/png"
+def test_accept_chooses_the_format(app: Any) -> None:
+    for accepted, kind in (
+        ("image/png", "image/png"),
+        (
+            "text/plain;q=0.3, application/vnd.mapbox-vector-tile",
+            "application/vnd.mapbox-vector-tile",
+        ),
+        ("text/*", "text/plain"),
+        ("*/*", "image/png"),
+    ):
+        for address in ("/tiles/0/0/0", "/tiles/tiles/WebMercatorQuad/0/0/0"):
+            reply = ask(app, address, headers={"Accept": accepted})
+            assert reply.headers["content-type"] == kind
+            assert "accept" in reply.headers["vary"].split(", ")
+    assert ask(app, "/tiles/0/0/0").body == ask(app, "/tiles/0/0/0.png").body
+    named = ask(app, "/tiles/0/0/0.png", headers={"Accept": "text/plain"})
+    assert (named.headers["content-type"], "vary" in named.headers) == ("image/png", False)
+    refused = ask(app, "/tiles/0/0/0", headers={"Accept": "audio/*"})
+    assert (refused.status, refused.headers["vary"]) == (406, "accept")
+
+
+def test_ogc_address_has_the_row_before_the_column(app: Any) -> None:
+    assert ask(app, "/tiles/tiles/WebMercatorQuad/1/0/1.png").body == PNG + b"1/1/0"
+    assert ask(app, "/tiles/tiles/WebMercatorQuad/0/0/0@2x.png").body == PNG + b"twice"
+    document = ask(app, "/tiles/tiles/WebMercatorQuad").json()
+    (item, *_) = [link for link in document["links"] if link["rel"] == "item"]
+    assert item["href"].endswith("/{tileMatrix}/{tileRow}/{tileCol}.png")
+    assert ask(app, "/tiles/tiles").json()["tilesets"][0]["crs"].endswith("3857")
+    assert ask(app, "/collections/tiles/tiles").status == 200
+    assert ask(app, "/tileMatrixSets/WebMercatorQuad").json()["tileMatrices"][1]["matrixWidth"] == 2
+    for path in ("WebMercatorQuad/1/0", "WebMercatorQuad/1/0/1/2.png", "Other", "Other/1/0/1.png"):
+        assert ask(app, f"/tiles/tiles/{path}").status == 404
+    assert ask(app, "/scenes/tiles").status == 404
 
 
 def test_tilejson(archives: dict[str, Path]) -> None:
@@ -414,6 +445,10 @@ def test_variants_have_addresses(tmp_path: Path, name: str) -> None:
         about = ask(app, f"/set/variants/{name}").json()
         links = about["links"]
         assert ask(app, f"/{links['tilejson']}").json() == document
+        row_first = f"/set/variants/{name}/tiles/WebMercatorQuad"
+        assert ask(app, f"{row_first}/0/0/0.png").body == reply.body
+        described = [one["href"] for one in ask(app, row_first).json()["links"]]
+        assert f"https://example.org{address}" in described
         assert ask(app, f"/set/variants/{name}/1/0/0.png").status == 404
         assert ask(app, "/set/variants/none/0/0/0.png").status == 404
         assert ask(app, f"/set/variants/{name}/variants/dark/0/0/0.png").status == 404

@@ -1,4 +1,4 @@
-"""What the headers of a request say (RFC 9110): conditions, ranges and Accept-Encoding."""
+"""What the headers of a request say (RFC 9110): conditions, ranges, Accept and Accept-Encoding."""
 
 from __future__ import annotations
 
@@ -207,3 +207,17 @@ def _weight(parameters: Sequence[str]) -> float:
             except ValueError:
                 return 0.0
     return 1.0
+
+
+def best_type(value: bytes | None, offers: Sequence[str]) -> str | None:
+    """The offered media type that an Accept prefers; the first of equals, None when none fits."""
+    weights = dict(_weighted((value or b"*/*").decode("latin-1")))
+
+    def weight(offer: str) -> float:
+        """That of the most specific range that holds it."""
+        kind = offer.partition(";")[0].strip().lower()
+        ranges = (kind, kind.partition("/")[0] + "/*", "*/*")
+        return next((weights[name] for name in ranges if name in weights), 0.0)
+
+    best = max(offers, key=weight, default=None)
+    return best if best is not None and weight(best) > 0 else None

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +39,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 RESERVED = frozenset(
     {
         *("_", "healthz", "readyz", "metrics", "sources.json", "colormaps.json", "conformance"),
-        *("collections", "api", "favicon.ico", "robots.txt"),
+        *("collections", "tileMatrixSets", "api", "favicon.ico", "robots.txt"),
+        "WMTSCapabilities.xml",
     }
 )
 _MARKERS = ("meta.json", "COLLECTION.json", ".tacocat/COLLECTION.json", "__TACOCAT__")
@@ -272,6 +274,11 @@ _MODULES = {
     "tapalcatl": "tilesets",
 }
 """For each format, and each room of readers, the module with ``serve``."""
+_LOADING = threading.Lock()
+"""Held while modules are loaded, as sources are opened side by side.
+
+Of two threads that load a package and a module of it, Python lets one go on with half a module.
+"""
 
 
 def open_place(
@@ -280,35 +287,38 @@ def open_place(
     """The source at a place, opened by the reader of its format."""
     if isinstance(place.reader, ServedSource):
         return place.reader
-    if place.href is None:
-        kind, reader, title = _room_of(place.reader, name), place.reader, ""
-    elif place.options is not None:
-        kind = "tapalcatl"
-        reader = tapalcatl.open(place.href, config=runtime.storage, **place.options)
+    reader, href, options = place.reader, place.href, place.options
+    if href is None:
+        kind, title = _room_of(reader, name), ""
     else:
-        kind = format_of(place.href, runtime.storage)
-        reader = _reader(place.href, kind, runtime.storage)
-    module = import_module(f"comal.server.{_MODULES[kind]}")
+        kind = "tapalcatl" if options is not None else format_of(href, runtime.storage)
+    with _LOADING:
+        module = import_module(f"comal.server.{_MODULES[kind]}")
+        opener = _opener(kind)
+    if href is not None:
+        if kind in {"tortilla", "taco-v1"}:
+            options = {"siblings": ".part." in href}
+        reader = opener(href, config=runtime.storage, **(options or {}))
     served: ServedSource = module.serve(name, title, reader, kind, runtime, version)
     return served
 
 
 def format_of(href: str, config: StorageConfig | None = None) -> str:
     """The name of the format at a path or a URL."""
-    from comal.formats.sniff import recognise  # noqa: PLC0415 - loads Arrow
+    with _LOADING:
+        from comal.formats.sniff import recognise  # noqa: PLC0415 - loads Arrow
 
     with open_source(href, config=config) as source:
         return recognise(source).format.name
 
 
-def _reader(href: str, kind: str, config: StorageConfig) -> Any:
+def _opener(kind: str) -> Any:
+    """What opens archives of a format, loaded by being named."""
     if kind == "taco":
-        return taco.load(href, config=config)
+        return taco.load
     if kind == "raquet":
-        return raquet.open(href, config=config)
-    if kind == "tapalcatl":
-        return tapalcatl.open(href, config=config)
-    return tortilla.open(href, siblings=".part." in href, config=config)
+        return raquet.open
+    return tapalcatl.open if kind == "tapalcatl" else tortilla.open
 
 
 def _room_of(reader: Any, name: str) -> str:

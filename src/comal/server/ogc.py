@@ -1,9 +1,11 @@
-"""Documents for clients of OGC API Features and STAC: landing page, collections, OpenAPI."""
+"""Documents for clients of OGC APIs, WMTS and STAC: landing page, collections, tiles, OpenAPI."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
+from xml.sax.saxutils import escape
 
 from comal.server.requests import ANY, Request, Route
 
@@ -11,7 +13,13 @@ _RELATION = "http://www.opengis.net/def/rel/ogc/1.0/"
 _CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
 _GREGORIAN = "http://www.opengis.net/def/uom/ISO-8601/0/Gregorian"
 _WORLD = (-180.0, -90.0, 180.0, 90.0)
+WEB_MERCATOR_QUAD = "WebMercatorQuad"
+_MATRIX_URI = f"http://www.opengis.net/def/tilematrixset/OGC/1.0/{WEB_MERCATOR_QUAD}"
+_MATRIX_PATH = f"tileMatrixSets/{WEB_MERCATOR_QUAD}"
+_EPSG_3857 = "http://www.opengis.net/def/crs/EPSG/0/3857"
+WMTS_PATH = "WMTSCapabilities.xml"
 JSON = "application/json"
+XML = "application/xml"
 OPENAPI = "application/vnd.oai.openapi+json;version=3.0"
 
 CONFORMANCE = (
@@ -24,6 +32,8 @@ CONFORMANCE = (
     "http://www.opengis.net/spec/ogcapi-features-3/1.0/conf/queryables",
     "http://www.opengis.net/spec/ogcapi-features-3/1.0/conf/filter",
     "http://www.opengis.net/spec/ogcapi-features-3/1.0/conf/features-filter",
+    "http://www.opengis.net/spec/ogcapi-tiles-1/1.0/conf/core",
+    "http://www.opengis.net/spec/ogcapi-tiles-1/1.0/conf/tileset",
     "http://www.opengis.net/spec/cql2/1.0/conf/cql2-text",
     "http://www.opengis.net/spec/cql2/1.0/conf/basic-cql2",
     "http://www.opengis.net/spec/cql2/1.0/conf/advanced-comparison-operators",
@@ -58,6 +68,8 @@ def landing(request: Request, sources: Sequence[dict[str, Any]]) -> dict[str, An
             link(request, "service-desc", "api", OPENAPI),
             link(request, "conformance", "conformance", JSON),
             link(request, "data", "collections", JSON),
+            link(request, "alternate", WMTS_PATH, XML, "WMTS 1.0.0"),
+            link(request, _RELATION + "tiling-schemes", "tileMatrixSets", JSON),
             *(
                 link(request, "child", f"collections/{one['name']}", JSON, one["title"])
                 for one in sources
@@ -80,7 +92,7 @@ def collections(request: Request, sources: Sequence[dict[str, Any]]) -> dict[str
 
 
 def collection(request: Request, source: dict[str, Any]) -> dict[str, Any]:
-    """One source as a collection: of items, or of tiles with the address of its TileJSON."""
+    """One source as a collection: of items, or of tiles with its tile sets and TileJSON."""
     name, is_samples = source["name"], source["kind"] == "samples"
     links = [
         link(request, "self", f"collections/{name}", JSON, source["title"]),
@@ -94,6 +106,9 @@ def collection(request: Request, source: dict[str, Any]) -> dict[str, Any]:
         path = f"collections/{name}/queryables"
         links.append(link(request, _RELATION + "queryables", path, "application/schema+json"))
     else:
+        links.append(
+            link(request, f"{_RELATION}tilesets-{_data_type(source)}", f"{name}/tiles", JSON)
+        )
         links.append(link(request, "tilejson", f"{name}.json", JSON, "TileJSON"))
     found: dict[str, Any] = {
         "id": name,
@@ -115,6 +130,186 @@ def collection(request: Request, source: dict[str, Any]) -> dict[str, Any]:
     if source.get("keywords"):
         found["keywords"] = source["keywords"]
     return found
+
+
+# -- tiles -----------------------------------------------------------------------------------------
+
+
+_EDGE = 20_037_508.342789244
+"""Of the world in metres, from its middle."""
+_CELL = 156_543.03392804097
+"""Metres of one of 256 pixels of the world."""
+_SCALE = 559_082_264.0287178
+"""The scale of such a pixel on a screen, as OGC counts it."""
+_DEEPEST = 24
+
+
+def _matrix(z: int, size: int = 256) -> dict[str, Any]:
+    """One zoom of tiles of so many pixels, as both standards name it (OGC 17-083r4, annex D)."""
+    return {
+        "id": str(z),
+        "scaleDenominator": _SCALE * 256 / size / 2**z,
+        "cellSize": _CELL * 256 / size / 2**z,
+        "cornerOfOrigin": "topLeft",
+        "pointOfOrigin": [-_EDGE, _EDGE],
+        "matrixWidth": 2**z,
+        "matrixHeight": 2**z,
+        "tileWidth": size,
+        "tileHeight": size,
+    }
+
+
+def matrix_sets(request: Request) -> dict[str, Any]:
+    """The list of tile matrix sets, which is one."""
+    links = [link(request, "self", _MATRIX_PATH, JSON)]
+    return {"tileMatrixSets": [{"id": WEB_MERCATOR_QUAD, "uri": _MATRIX_URI, "links": links}]}
+
+
+def web_mercator_quad() -> dict[str, Any]:
+    """The definition of WebMercatorQuad."""
+    return {
+        "id": WEB_MERCATOR_QUAD,
+        "title": "Google Maps Compatible for the World",
+        "uri": _MATRIX_URI,
+        "crs": _EPSG_3857,
+        "orderedAxes": ["X", "Y"],
+        "wellKnownScaleSet": "http://www.opengis.net/def/wkss/OGC/1.0/GoogleMapsCompatible",
+        "tileMatrices": [_matrix(z) for z in range(_DEEPEST + 1)],
+    }
+
+
+def _data_type(source: dict[str, Any]) -> str:
+    return "vector" if source["tile_type"] == "vector" else "map"
+
+
+def tilesets(request: Request, source: dict[str, Any]) -> dict[str, Any]:
+    """The tile sets of a source: one, in WebMercatorQuad."""
+    whole = tileset(request, source)
+    links = [one for one in whole["links"] if not one.get("templated")]
+    about = {name: whole[name] for name in ("title", "dataType", "crs", "tileMatrixSetURI")}
+    return {"tilesets": [{**about, "links": links}]}
+
+
+def tileset(request: Request, source: dict[str, Any]) -> dict[str, Any]:
+    """The tile set of a source in WebMercatorQuad; its templates have the row before the column."""
+    path = f"{source['name']}/tiles/{WEB_MERCATOR_QUAD}"
+    links = [
+        link(request, "self", path, JSON),
+        link(request, _RELATION + "tiling-scheme", _MATRIX_PATH, JSON),
+        link(request, "describedby", source["links"]["tilejson"], JSON, "TileJSON"),
+    ]
+    for ext, kind in source["media_types"].items():
+        item = link(
+            request, "item", path + "/{tileMatrix}/{tileRow}/{tileCol}" + _dotted(ext), kind
+        )
+        links.append({**item, "templated": True})
+    west, south, east, north = source["bounds"]
+    return {
+        "title": source["title"],
+        "dataType": _data_type(source),
+        "crs": _EPSG_3857,
+        "tileMatrixSetURI": _MATRIX_URI,
+        "links": links,
+        "boundingBox": {"lowerLeft": [west, south], "upperRight": [east, north], "crs": _CRS84},
+        "tileMatrixSetLimits": [
+            {
+                "tileMatrix": str(z),
+                "minTileRow": 0,
+                "maxTileRow": 2**z - 1,
+                "minTileCol": 0,
+                "maxTileCol": 2**z - 1,
+            }
+            for z in range(source["minzoom"], source["maxzoom"] + 1)
+        ],
+    }
+
+
+def _dotted(ext: str) -> str:
+    return f".{ext}" if ext else ""
+
+
+_CAPABILITIES = """<?xml version="1.0" encoding="utf-8"?>
+<Capabilities version="1.0.0" xmlns="http://www.opengis.net/wmts/1.0"
+  xmlns:ows="http://www.opengis.net/ows/1.1" xmlns:xlink="http://www.w3.org/1999/xlink">
+<ows:ServiceIdentification>
+  <ows:Title>comal</ows:Title>
+  <ows:ServiceType>OGC WMTS</ows:ServiceType>
+  <ows:ServiceTypeVersion>1.0.0</ows:ServiceTypeVersion>
+</ows:ServiceIdentification>
+<Contents>
+{contents}
+</Contents>
+<ServiceMetadataURL xlink:href="{href}"/>
+</Capabilities>
+"""
+_LAYER = """<Layer>
+  <ows:Title>{title}</ows:Title>
+  <ows:WGS84BoundingBox>
+    <ows:LowerCorner>{west} {south}</ows:LowerCorner>
+    <ows:UpperCorner>{east} {north}</ows:UpperCorner>
+  </ows:WGS84BoundingBox>
+  <ows:Identifier>{name}</ows:Identifier>
+  <Style isDefault="true"><ows:Identifier>default</ows:Identifier></Style>
+  <Format>{kind}</Format>
+  <TileMatrixSetLink><TileMatrixSet>{name}</TileMatrixSet></TileMatrixSetLink>
+  <ResourceURL format="{kind}" resourceType="tile"
+    template="{href}/{{TileMatrix}}/{{TileCol}}/{{TileRow}}{dotted}"/>
+</Layer>"""
+_MATRIX_SET = """<TileMatrixSet>
+  <ows:Identifier>{name}</ows:Identifier>
+  <ows:SupportedCRS>urn:ogc:def:crs:EPSG::3857</ows:SupportedCRS>
+{matrices}
+</TileMatrixSet>"""
+_MATRIX = """  <TileMatrix>
+    <ows:Identifier>{id}</ows:Identifier>
+    <ScaleDenominator>{scaleDenominator}</ScaleDenominator>
+    <TopLeftCorner>{pointOfOrigin[0]} {pointOfOrigin[1]}</TopLeftCorner>
+    <TileWidth>{tileWidth}</TileWidth>
+    <TileHeight>{tileHeight}</TileHeight>
+    <MatrixWidth>{matrixWidth}</MatrixWidth>
+    <MatrixHeight>{matrixHeight}</MatrixHeight>
+  </TileMatrix>"""
+_UNPRINTABLE = re.compile("[^\\t\\n\\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 has no way to say."""
+
+
+def wmts(request: Request, sources: Sequence[dict[str, Any]]) -> bytes:
+    """Pictures of rasters and tilesets as layers of WMTS 1.0.0 (OGC 07-057r7, RESTful).
+
+    Each layer has a set of matrices of its own: its zooms, of tiles of its size.
+    """
+    layers, sets = [], []
+    for one in sources:
+        ext = _picture(one)
+        if ext is None:
+            continue
+        west, south, east, north = one["bounds"]
+        # Clients take the corners as numbers: across the antimeridian it goes around the world.
+        west, east = (west, east) if west < east else (-180, 180)
+        box = {"west": west, "south": south, "east": east, "north": north}
+        about = {"title": one["title"], "name": one["name"], "kind": one["media_types"][ext]}
+        where = {"href": request.link(one["name"]), "dotted": _dotted(ext)}
+        texts = {name: _xml(text) for name, text in {**about, **where}.items()}
+        layers.append(_LAYER.format(**texts, **box))
+        zooms = range(one["minzoom"], min(one["maxzoom"], _DEEPEST) + 1)
+        matrices = "\n".join(_MATRIX.format(**_matrix(z, one["tilesize"])) for z in zooms)
+        sets.append(_MATRIX_SET.format(name=one["name"], matrices=matrices))
+    contents = "\n".join([*layers, *sets])
+    document = _CAPABILITIES.format(contents=contents, href=_xml(request.link(WMTS_PATH)))
+    return document.encode()
+
+
+def _picture(source: dict[str, Any]) -> str | None:
+    """The extension of tiles that are pictures, None where there are none."""
+    # Some clients take any of several, so there is one; the lossless one where there is a choice.
+    kinds = source.get("media_types", {})
+    found = [ext for ext, kind in kinds.items() if kind.startswith("image/")]
+    return "png" if "png" in found else next(iter(found), None)
+
+
+def _xml(text: str) -> str:
+    """A text as XML has it, between tags and between quotes."""
+    return escape(_UNPRINTABLE.sub(" ", text), {'"': "&quot;"})
 
 
 # -- OpenAPI ---------------------------------------------------------------------------------------

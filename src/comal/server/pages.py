@@ -169,6 +169,18 @@ class Pages:
                 return json_response(ogc.collection(request, one), headers=(LOOKED_AT,))
         raise not_found("there is no such collection")
 
+    async def _wmts(self, request: Request) -> Response:
+        body = ogc.wmts(request, await self.describe_all())
+        return plain_response(200, ogc.XML.encode(), body, (LOOKED_AT,))
+
+    async def _matrices(self, request: Request) -> Response:
+        rest = request.segments[1:]
+        if not rest:
+            return json_response(ogc.matrix_sets(request), headers=(_KEPT,))
+        if rest == (ogc.WEB_MERCATOR_QUAD,):
+            return json_response(ogc.web_mercator_quad(), headers=(_KEPT,))
+        raise not_found("there is no such tile matrix set")
+
     routes: ClassVar[tuple[Route, ...]] = (
         Route("/", "Links to everything", _root),
         Route("/_/{file}", "Files of the viewer", _viewer_file, is_listed=False),
@@ -177,6 +189,9 @@ class Pages:
         Route("/sources.json", "All sources", _sources),
         Route("/colormaps.json", "Names for colormap_name", _colormaps),
         Route("/collections", "All sources as collections", _collections),
+        Route(f"/{ogc.WMTS_PATH}", "Pictures as layers of WMTS", _wmts, ogc.XML),
+        Route("/tileMatrixSets", "Tile matrix sets", _matrices),
+        Route(f"/tileMatrixSets/{ogc.WEB_MERCATOR_QUAD}", "The one of all tiles"),
         Route("/healthz", "Whether the process lives", _health),
         Route("/readyz", "Whether there is something to serve", _ready),
         Route("/metrics", "Counts for Prometheus", _metrics_text, is_listed=False),
@@ -184,7 +199,7 @@ class Pages:
 
 
 _HANDLERS: Final = handlers(Pages.routes)
-_DEEP: Final = frozenset({"_", "collections"})
+_DEEP: Final = frozenset({"_", "collections", "tileMatrixSets"})
 """Words whose handlers answer what lies below them, too."""
 
 POLICY = (

@@ -217,7 +217,9 @@ class RasterSource(ServedSource):
 
     async def tile(self, request: Request, address: Address) -> Response:
         """One tile as a picture or as an array."""
-        ext = _format(address.ext)
+        if address.ext not in MEDIA_TYPES:
+            raise not_found("there is no such format")
+        ext = "jpg" if address.ext == "jpeg" else address.ext
         params = self._params(request)
         if address.scale > 2:
             raise not_found("there is no such scale")
@@ -358,13 +360,6 @@ class RasterSource(ServedSource):
         Route("/{source}/point/{lon},{lat}", "Values at a point", _point, query=(*_VALUES, "zoom")),
         Route("/{source}/statistics", "Statistics of a box", _statistics, query=_COUNTED),
     )
-
-
-def _format(ext: str) -> str:
-    """The format that is asked for, PNG where none is."""
-    if ext and ext not in MEDIA_TYPES:
-        raise not_found("there is no such format")
-    return "jpg" if ext == "jpeg" else ext or "png"
 
 
 def _table_of(band: Band) -> npt.NDArray[np.uint8] | None:

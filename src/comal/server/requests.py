@@ -197,6 +197,8 @@ class Address:
     y: int
     scale: int = 1
     ext: str = ""
+    size: int | None = None
+    """Pixels of a side, where the address names them as those of Tapalcatl 1 do."""
 
 
 def parse_address(z: str, x: str, last: str) -> Address:

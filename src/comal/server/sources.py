@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from comal.grid import cover
 from comal.grid.mercator import LATITUDE_LIMIT
-from comal.server.http import Headers
+from comal.server import ogc
+from comal.server.http import Headers, best_type
 from comal.server.requests import ANY, Address, Handler, Request, Route, handlers, parse_address
-from comal.server.responses import LOOKED_AT, Response, json_response, not_found
+from comal.server.responses import (
+    LOOKED_AT,
+    VARY_ACCEPT,
+    Refusal,
+    Response,
+    json_response,
+    not_found,
+)
 from comal.server.runtime import Runtime
 
 _MOST_TEXT = 2_000
-_PLAIN, _SIZED = 3, 4
-"""Segments of tiles: z/x/y, and the same below a size in pixels."""
+_PLAIN, _SIZED, _OGC = 3, 4, 5
+"""Segments of tiles: z/x/y, the same below a size in pixels, and as OGC API Tiles has it."""
 
 
 class ServedSource(ABC):
@@ -86,6 +95,8 @@ class ServedSource(ABC):
         """What kind of route a request below the source's name takes: one of few words."""
         if not rest or rest == ("",):
             return "document"
+        if rest[0] == "tiles" and len(rest) == _OGC:
+            return "tile"
         if rest[0] in self.handlers:
             return rest[0]
         if rest == ("tilejson.json",):
@@ -104,7 +115,37 @@ class ServedSource(ABC):
             return json_response(self.tilejson(request), headers=self.cache_control)
         if len(rest) != _PLAIN:
             raise not_found()
-        return await self.tile(request, parse_address(*rest))
+        return await self.preferred(request, parse_address(*rest))
+
+    async def preferred(self, request: Request, address: Address) -> Response:
+        """One tile; of an address without an extension, in the format that Accept prefers."""
+        kinds: Mapping[str, str] = self.summary().get("media_types", {})
+        if address.ext or not kinds or "" in kinds:
+            return await self.tile(request, address)
+        kind = best_type(request.headers.get(b"accept"), list(kinds.values()))
+        if kind is None:
+            about = "there is " + ", ".join(kinds.values())
+            raise Refusal(406, "not-acceptable", about, (VARY_ACCEPT,))
+        ext = next(ext for ext in kinds if kinds[ext] == kind)
+        answer = await self.tile(request, replace(address, ext=ext))
+        answer.headers.append(VARY_ACCEPT)
+        return answer
+
+    async def tilesets(self, request: Request, rest: Sequence[str]) -> Response:
+        """As OGC API Tiles has them: the list of the one tile set, the tile set, its tiles."""
+        match rest:
+            case []:
+                document = ogc.tilesets(request, self.summary())
+            case [ogc.WEB_MERCATOR_QUAD]:
+                document = ogc.tileset(request, self.summary())
+            case [ogc.WEB_MERCATOR_QUAD, z, row, last]:
+                # Row before column; what stands behind the column (@2x, .png) is the last word's.
+                column = last.partition(".")[0].partition("@")[0]
+                address = parse_address(z, column, row + last[len(column) :])
+                return await self.preferred(request, address)
+            case _:
+                raise not_found()
+        return json_response(document, headers=(LOOKED_AT,))
 
     def listed(self) -> Iterator[Route]:
         """What its part of the OpenAPI document names."""
@@ -127,6 +168,14 @@ TILES: Final = (
     Route("/{source}.json", "TileJSON 3.0", query=("ext", *LOOK)),
     Route("/{source}/{z}/{x}/{y}.{ext}", "A tile", media=ANY, query=LOOK),
     Route("/{source}/{z}/{x}/{y}@{scale}x.{ext}", "A tile of more pixels", media=ANY, query=LOOK),
+    Route("/{source}/tiles", "Tile sets", ServedSource.tilesets),
+    Route("/{source}/tiles/WebMercatorQuad", "The tile set"),
+    Route(
+        "/{source}/tiles/WebMercatorQuad/{z}/{y}/{x}.{ext}",
+        "A tile, row first",
+        media=ANY,
+        query=LOOK,
+    ),
 )
 """Addresses of every source of tiles."""
 

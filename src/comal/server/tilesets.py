@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -228,30 +228,26 @@ class TilesetSource(ServedSource):
             size = number(rest[0])
             if self.tiles.version != 1 or size == 0 or size % 256:
                 raise not_found("there are no tiles of this size")
-            return await self.tile(request, parse_address(*rest[1:]), size)
+            return await self.preferred(request, replace(parse_address(*rest[1:]), size=size))
         return await super().answer(request, rest)
 
-    async def tile(self, request: Request, address: Address, size: int | None = None) -> Response:
+    async def tile(self, request: Request, address: Address) -> Response:
         """One tile, by its coordinates."""
-        ext = self._format(address.ext)
+        ext = address.ext
         if ext not in self._formats:
             raise not_found("there is no such format")
         scale = None if address.scale == 1 else address.scale
         stored = await self.tiles.stored_tile_async(
-            address.z, address.x, address.y, scale=scale, ext=ext, size=size
+            address.z, address.x, address.y, scale=scale, ext=ext, size=address.size
         )
         if stored is None:
-            raise self._missing(address, size)
+            raise self._missing(address)
         if stored.size > _AT_ONCE:
             headers, control = request.headers, self._cache_control
             return await self.runtime.run(tile_response, stored, headers, control)
         return tile_response(stored, request.headers, self._cache_control)
 
-    def _format(self, ext: str) -> str:
-        """The extension that is asked for, the first that there is where none is."""
-        return ext if ext or "" in self._formats else self._extensions[0]
-
-    def _missing(self, address: Address, size: int | None) -> Refusal:
+    def _missing(self, address: Address) -> Refusal:
         """Absent within zooms and bounds: as the operator says. Elsewhere: 404."""
         tiles = self.tiles
         inside = tiles.min_zoom <= address.z <= tiles.max_zoom and tile_meets(
@@ -259,7 +255,7 @@ class TilesetSource(ServedSource):
         )
         low, high = tiles.metadata.min_scale, tiles.metadata.max_scale
         inside = inside and (address.scale == 1 or low <= address.scale <= high)
-        if inside and size is None and self.runtime.settings.missing == 204:
+        if inside and address.size is None and self.runtime.settings.missing == 204:
             return Refusal(204, "no-tile", None, self.cache_control)
         return not_found("there is no such tile", self.cache_control)
 

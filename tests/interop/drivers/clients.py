@@ -120,12 +120,25 @@ def traversed(server: str) -> Any:
 
 
 def of_owslib(server: str, collection: str, box: list[float]) -> Any:
-    """What OWSLib reads of features, of their queryables."""
+    """What OWSLib reads of features, of their queryables and of WMTS."""
     from owslib.ogcapi.features import Features  # type: ignore[import-not-found]
+    from owslib.wmts import WebMapTileService  # type: ignore[import-not-found]
 
     features = Features(server)
     page = features.collection_items(collection, limit=2)
     inside = features.collection_items(collection, bbox=box)
+    tiles = WebMapTileService(server + "WMTSCapabilities.xml")
+    layers = {}
+    for name, layer in tiles.contents.items():
+        matrices = tiles.tilematrixsets[layer.tilematrixsetlinks.popitem()[0]].tilematrix
+        picture = tiles.gettile(
+            layer=name, tilematrixset=name, tilematrix="1", row=0, column=1, format="image/png"
+        )
+        layers[name] = {
+            "bounds": layer.boundingBoxWGS84,
+            "zooms": len(matrices),
+            "tile": picture.read().hex(),
+        }
     return {
         "features": sorted(features.feature_collections()),
         "conformance": len(features.conformance()["conformsTo"]),
@@ -133,6 +146,7 @@ def of_owslib(server: str, collection: str, box: list[float]) -> Any:
         "matched": page["numberMatched"],
         "box": inside["numberMatched"],
         "queryables": sorted(features.collection_queryables(collection)["properties"]),
+        "layers": layers,
     }
 
 

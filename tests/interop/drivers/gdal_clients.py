@@ -1,4 +1,4 @@
-"""Run by an interpreter with GDAL's bindings: read a server by OAPIF and STACIT.
+"""Run by an interpreter with GDAL's bindings: read a server by OAPIF, STACIT and WMTS.
 
 The argument is the address of a server; standard output is what was read.
 """
@@ -40,6 +40,14 @@ def mosaic(server: str, job: dict[str, Any]) -> Any:
     return pixels(gdal.OpenEx(address, gdal.OF_RASTER))
 
 
+def tiles(server: str, job: dict[str, Any]) -> Any:
+    """WMTS."""
+    return {
+        name: pixels(gdal.Open(f"WMTS:{server}WMTSCapabilities.xml,layer={name}"))
+        for name in job["layers"]
+    }
+
+
 def pixels(source: Any) -> Any:
     """What a raster holds."""
     return {
@@ -54,6 +62,7 @@ def main() -> None:
     found = {
         "OAPIF": features(server, job),
         "STACIT": mosaic(server, job),
+        "WMTS": tiles(server, job),
     }
     json.dump(found, sys.stdout)
 
