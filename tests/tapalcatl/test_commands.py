@@ -58,8 +58,6 @@ def test_generic_commands(tmp_path: Path) -> None:
     assert len(lines) == 1365
     leaf = json.loads(lines[-1])
     assert len(command("get", PNG, leaf["key"]).stdout_bytes) == 129
-    command("get", PNG, "9/0/0.png", code=3)
-    command("get", PNG, "README", code=3)
     mended = tmp_path / "mended"
     command("check", FOLDER / "edge/dead-zone.zip", "--repair", mended)
     assert answer("check", mended)["ok"]

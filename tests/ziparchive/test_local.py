@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
 import pytest
+from tests.fakes import MemorySource
 from tests.tapalcatl import odd
 from tests.ziparchive.archives import Entry, archive, opened, payload_at
 
 from comal.errors import InvalidMetadataError
+from comal.plan import run
 from comal.ziparchive import (
     DEFLATE,
     STORE,
+    Directory,
     check_crc,
+    content_plan,
+    directory_plan,
     extracted,
     local_before,
+    local_plan,
     parse_local,
     prefix_size,
     wire,
@@ -122,3 +129,63 @@ def test_a_checksum_that_differs() -> None:
     check_crc(b"1234", None, "w")
     with pytest.raises(InvalidMetadataError, match="checksum mismatch"):
         check_crc(b"1234", 7, "w")
+
+
+# -- a lenient reader: what is wrong with single entries is told, the archive still opens --------
+
+
+def leniently(data: bytes) -> Directory:
+    return run(directory_plan(lenient=True), MemorySource.of(data).fetch)
+
+
+def with_second(entry: odd.Entry) -> bytes:
+    entries = odd.tiles()
+    entries[1] = entry
+    return odd.archive(entries)
+
+
+MARKED = {
+    "past the end": (odd.Entry(b"a", b"x", csize=1 << 30), "zip-span"),
+    "offset past the end": (odd.Entry(b"a", b"x", offset=1 << 30), "zip-span"),
+    "short ZIP64 field": (
+        odd.Entry(b"a", b"x", csize=0xFFFFFFFF, extra=struct.pack("<HHI", 1, 4, 5)),
+        "zip-zip64-field",
+    ),
+    "ZIP64 beyond any file": (
+        odd.Entry(b"a", b"x", csize=0xFFFFFFFF, extra=struct.pack("<HHQ", 1, 8, 2**64 - 1)),
+        "zip-zip64-field",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_entries_that_cannot_be_are_marked(name: str) -> None:
+    entry, code = MARKED[name]
+    data = with_second(entry)
+    directory = leniently(data)
+    assert directory.bad is not None
+    assert np.flatnonzero(directory.bad).tolist() == [1]
+    assert code in {problem.code for problem in directory.problems}
+    with pytest.raises(InvalidMetadataError):
+        run(directory_plan(), MemorySource.of(data).fetch)
+    source = MemorySource.of(data)
+    offsets, _ = run(local_plan(directory), source.fetch)
+    assert offsets[1] == -1
+    assert (offsets[[0, 2, 3, 4]] > 0).all()
+    assert run(content_plan(directory, offsets), source.fetch) == []
+
+
+def test_headers_inside_one_another() -> None:
+    inner = odd.archive([odd.Entry(b"in", b"y")], b"")
+    data = odd.archive([odd.Entry(b"out", inner), odd.Entry(b"in", b"y", offset=33)])
+    directory = leniently(data)
+    offsets, found = run(local_plan(directory), MemorySource.of(data).fetch)
+    assert offsets.tolist() == [33, 33 + 32]
+    assert "zip-overlap" in {problem.code for problem in found}
+
+
+def test_names_that_end_with_the_archive() -> None:
+    data = odd.archive([odd.Entry(b"a", b""), odd.Entry(b"b" * 40, b"", local_name=b"b")])
+    directory = leniently(data)
+    _, found = run(local_plan(directory), MemorySource.of(data).fetch)
+    assert [problem.code for problem in found] == ["zip-local-mismatch"]

@@ -102,14 +102,11 @@ def test_absent_archives_are_remembered(http_server: HttpServer) -> None:
 
 def test_a_failing_store_is_no_absence(http_server: HttpServer) -> None:
     tileset = tapalcatl.open(serve(http_server), config=FAST)
-    http_server.behave("status", code=503)
-    with pytest.raises(StorageError):
-        tileset.tile(3, 5, 2)
-    http_server.well()
-    http_server.behave("status", code=403)
-    with pytest.raises(AccessDeniedError):
-        tileset.tile(3, 5, 2)
-    http_server.well()
+    for code, error in ((503, StorageError), (403, AccessDeniedError)):
+        http_server.behave("status", code=code)
+        with pytest.raises(error):
+            tileset.tile(3, 5, 2)
+        http_server.well()
     assert tileset.tile(3, 5, 2) is not None
     http_server.behave("status", code=500)
     with pytest.raises(StorageError):

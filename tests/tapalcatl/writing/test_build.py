@@ -194,6 +194,8 @@ def test_metadata_of_the_source_and_of_the_caller(tmp_path: Path) -> None:
     assert (meta["center"], meta["x"]) == ([1.0, 2.0, 3], 1)
     assert meta["vector_layers"] == [{"id": "a"}]
     assert not {"attribution", "type", "format", "json"} & meta.keys()
+    tapalcatl.build(path, tmp_path / "ours", attribution="us")
+    assert said(tmp_path / "ours")["attribution"] == "us"
 
 
 def test_bounds_are_never_too_narrow(tmp_path: Path) -> None:
@@ -313,7 +315,7 @@ FULL = OSError(28, "No space left on device")
 @pytest.mark.parametrize("options", [LAYOUT, {"metatile": 2}], ids=["the same", "another"])
 def test_a_broken_build_is_gone_on_with(tmp_path: Path, options: dict[str, Any]) -> None:
     finished = stopped(tmp_path, StorageError("away"), **LAYOUT)
-    assert finished
+    finished.pop().unlink()
     # As a kill leaves it: an archive has its name before all of its bytes.
     finished[0].write_bytes(finished[0].read_bytes()[:-30])
     made = tapalcatl.build(tmp_path / "a.mbtiles", tmp_path / "out", **options)
