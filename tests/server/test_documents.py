@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from xml.etree.ElementTree import fromstring
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -310,6 +311,16 @@ def _check_harmless(reply: Reply) -> None:
         json.loads(reply.body)
     elif kind.startswith("text/"):
         assert b"<script" not in reply.body
+
+
+def test_layers_of_strangers_are_xml(tmp_path: Path) -> None:
+    """Also with what XML cannot say, and across the antimeridian."""
+    place, pacific = {"name": f"{SCRIPT}\0{{west}}"}, {"bounds": [170.0, -10.0, -170.0, 10.0]}
+    app = server.app({"a": str(tileset(tmp_path / "set", **place, **pacific))}, log="none")
+    root = fromstring(ask(app, "/WMTSCapabilities.xml").body)
+    texts = [(one.text or "").strip() for one in root.iter()]
+    for text in (f"{SCRIPT} {{west}}", "-180 -10.0", "180 10.0"):
+        assert text in texts
 
 
 def test_such_texts_are_told_in_full(hostile: tuple[Any, Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,8 @@ def test_addresses_are_those_that_clients_see(archives: dict[str, Path]) -> None
     sources = {name: str(path) for name, path in archives.items()}
     app = server.app(sources, public_url=PUBLIC, prefix="/v1", log="none")
     paths = ["/", "/collections", "/collections/scenes", "/collections/scenes/items", "/dem.json"]
-    paths += ["/scenes/items/scene%201/image.tif", "/api", "/tiles.json"]
-    paths += ["/collections/scenes/queryables"]
+    paths += ["/scenes/items/scene%201/image.tif", "/dem/tiles/WebMercatorQuad", "/api"]
+    paths += ["/tileMatrixSets", "/collections/scenes/queryables", "/tiles.json"]
     seen = []
     for path in paths:
         found = [*addresses(ask(app, f"/v1{path}").json())]
@@ -71,6 +72,10 @@ def test_addresses_are_those_that_clients_see(archives: dict[str, Path]) -> None
         assert all(one.startswith(f"{PUBLIC}/v1") for one in found), path
         seen += found
     assert f"{PUBLIC}/v1/scenes/data/scene%201/image.tif" in seen
+    layers = ask(app, "/v1/WMTSCapabilities.xml").body.decode()
+    templates = re.findall(r'(?:template|href)="([^"]+)"', layers)
+    assert all(one.startswith(f"{PUBLIC}/v1/") for one in templates)
+    assert f"{PUBLIC}/v1/dem/{{TileMatrix}}/{{TileCol}}/{{TileRow}}.png" in templates
 
 
 def test_times_are_whole_or_say_that_they_are_not(tmp_path: Path) -> None:
