@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 import struct
-import zipfile
 from unittest.mock import ANY
 
 import numpy as np
@@ -15,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes import MemorySource
 from tests.ziparchive.archives import (
-    CASES,
     Entry,
     archive,
     contents,
@@ -33,28 +29,6 @@ from comal.ziparchive.directory import headers
 TWO = archive([Entry("first", b"1111"), Entry("second", b"22")])
 START = TWO.index(b"PK\1\2")
 END = TWO.index(b"PK\5\6")
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_columns_are_those_of_zipfile(case: str) -> None:
-    data = archive(CASES[case])
-    directory = opened(data)
-    with zipfile.ZipFile(io.BytesIO(data)) as other:
-        infos = other.infolist()
-        assert directory.names.to_pylist() == [info.filename for info in infos]
-        assert directory.start == other.start_dir
-    assert directory.crc.tolist() == [info.CRC for info in infos]
-    assert directory.size.tolist() == [info.file_size for info in infos]
-    assert directory.csize.tolist() == [info.compress_size for info in infos]
-    assert directory.method.tolist() == [info.compress_type for info in infos]
-    assert directory.flags.tolist() == [info.flag_bits for info in infos]
-    assert directory.header_offset.tolist() == [info.header_offset for info in infos]
-    assert directory.external.tolist() == [info.external_attr for info in infos]
-    comments = [info.comment for info in infos]
-    assert (directory.comments is None) == (not any(comments))
-    assert directory.comments is None or directory.comments.to_pylist() == comments
-    assert (directory.total, directory.shift, directory.problems) == (len(data), 0, ())
-    assert pickle.loads(pickle.dumps(directory)).names.equals(directory.names)
 
 
 MANY = archive([Entry(f"{row:0100}", b"") for row in range(1000)])

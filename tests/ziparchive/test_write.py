@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import shutil
 import struct
 import subprocess
@@ -26,16 +27,33 @@ needs_unzip = pytest.mark.skipif(shutil.which("unzip") is None, reason="unzip is
 
 @pytest.mark.parametrize("case", CASES)
 def test_entries_come_back(case: str) -> None:
+    """By our reader and by zipfile, with all that the directory says of them."""
     entries = CASES[case]
     data = archive(entries, comment=b"the comment")
     expected = {entry.name: entry.data for entry in entries}
     assert contents(data) == expected
+    directory = opened(data)
     with zipfile.ZipFile(io.BytesIO(data)) as other:
         assert other.testzip() is None
         assert {name: other.read(name) for name in other.namelist()} == expected
         assert other.comment == b"the comment"
-        assert [info.comment for info in other.infolist()] == [e.comment for e in entries]
-    found = run(check_plan(opened(data), content=True), MemorySource.of(data).fetch)
+        infos = other.infolist()
+        assert directory.start == other.start_dir
+    assert directory.names.to_pylist() == [info.filename for info in infos]
+    assert directory.crc.tolist() == [info.CRC for info in infos]
+    assert directory.size.tolist() == [info.file_size for info in infos]
+    assert directory.csize.tolist() == [info.compress_size for info in infos]
+    assert directory.method.tolist() == [info.compress_type for info in infos]
+    assert directory.flags.tolist() == [info.flag_bits for info in infos]
+    assert directory.header_offset.tolist() == [info.header_offset for info in infos]
+    assert directory.external.tolist() == [info.external_attr for info in infos]
+    comments = [entry.comment for entry in entries]
+    assert [info.comment for info in infos] == comments
+    assert (directory.comments is None) == (not any(comments))
+    assert directory.comments is None or directory.comments.to_pylist() == comments
+    assert (directory.total, directory.shift, directory.problems) == (len(data), 0, ())
+    assert pickle.loads(pickle.dumps(directory)).names.equals(directory.names)
+    found = run(check_plan(directory, content=True), MemorySource.of(data).fetch)
     unsafe = {"zip-name"} if case == "signatures inside" else set()
     assert {problem.code for problem in found} == unsafe
 

@@ -474,21 +474,6 @@ def test_keys_of_tilejson(tmp_path: Path) -> None:
             assert told.counts["document-tilejson"] == 1, (key, value)
 
 
-@pytest.mark.parametrize("version", ["3.0.0", "1.0.0", "20.0", "hello", ""])
-def test_versions_that_are_not_known(tmp_path: Path, version: str) -> None:
-    report = tapalcatl.check(tree(tmp_path / "t", tapalcatl=version))
-    assert report.counts == {"document-version": 1}
-    assert report.container == "tree"
-    assert repr(version) in report.problems[0].message
-
-
-def test_versions_that_are_known(tmp_path: Path) -> None:
-    for version in ("2", "2.0", "2.0.9", "2.0.0-rc.1", 2, 2.0, None, "2.1.0"):
-        report = tapalcatl.check(tree(tmp_path / "t", tapalcatl=version))
-        newer = {"newer-version": 1} if version == "2.1.0" else {}
-        assert report.counts == {"archive-missing": 1, **newer}, version
-
-
 def test_an_archive_of_another_version_in_a_tree(tmp_path: Path) -> None:
     folder = tree(tmp_path / "t")
     path = folder / "2/0/0.zip"
