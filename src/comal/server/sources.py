@@ -119,8 +119,8 @@ class ServedSource(ABC):
 
     async def preferred(self, request: Request, address: Address) -> Response:
         """One tile; of an address without an extension, in the format that Accept prefers."""
-        kinds: Mapping[str, str] = self.summary().get("media_types", {})
-        if address.ext or not kinds or "" in kinds:
+        kinds: Mapping[str, str] = {} if address.ext else self.summary().get("media_types", {})
+        if not kinds or "" in kinds:
             return await self.tile(request, address)
         kind = best_type(request.headers.get(b"accept"), list(kinds.values()))
         if kind is None:
