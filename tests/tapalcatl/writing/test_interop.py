@@ -34,6 +34,7 @@ def tree(tmp_path: Path) -> Path:
 def test_programs(tree: Path, program: list[str]) -> None:
     if shutil.which(program[0]) is None:
         pytest.skip(f"{program[0]} is not installed")
+    tapalcatl.build(listed(pyramid(2)), tree / "one.zip")
     for path in tree.rglob("*.zip"):
         done = subprocess.run([*program, str(path)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
