@@ -106,10 +106,10 @@ def pack(path: Path | str, size: int | None = None) -> None:
     [
         ("missing", ObjectNotFoundError, "cannot be opened"),
         ("below a file", ObjectNotFoundError, "cannot be opened"),
-        ("folder", InvalidInputError, "no regular file"),
-        ("pipe", InvalidInputError, "no regular file"),
+        ("folder", InvalidInputError, "not a regular file"),
+        ("pipe", InvalidInputError, "not a regular file"),
         ("socket", StorageError, "cannot be opened"),
-        ("device", InvalidInputError, "no regular file"),
+        ("device", InvalidInputError, "not a regular file"),
         ("NUL", InvalidInputError, "cannot be opened"),
         ("loop", StorageError, "cannot be opened"),
     ],
