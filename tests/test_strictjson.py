@@ -13,7 +13,7 @@ from comal.limits import Limits
 
 BROKEN = [
     (b"\xff{}", "UTF-8"),
-    (b"[1]", "no object"),
+    (b"[1]", "not an object"),
     (b"{", "not valid"),
     (b'{"a": 1, "a": 2}', "twice"),
     (b'{"a": {"b": 1, "b": 2}}', "twice"),

@@ -68,7 +68,7 @@ def test_check_of_statistics_and_repair(run: Run, tmp_path: Path) -> None:
 
 
 def test_options_of_one_format_are_refused_for_others(run: Run, flat: Path, tmp_path: Path) -> None:
-    assert "RaQuet alone" in run("check", flat, "--statistics", code=2).stderr
+    assert "RaQuet only" in run("check", flat, "--statistics", code=2).stderr
 
 
 def test_points_and_documents(run: Run, path: Path) -> None:

@@ -53,7 +53,7 @@ def test_create_export_partition_merge(tmp_path: Path, source: Path) -> None:
 def test_convert_says_what_raquet_becomes(tmp_path: Path, source: Path, name: str) -> None:
     made = tmp_path / "a.parquet"
     comal.raquet.write(source, made)
-    with pytest.raises(InvalidInputError, match=r"(?s)RaQuet does not become.*COG"):
+    with pytest.raises(InvalidInputError, match=r"(?s)RaQuet cannot be converted.*COG"):
         CliRunner().invoke(convert, [str(made), str(tmp_path / name)], catch_exceptions=False)
     assert not (tmp_path / name).exists()
 

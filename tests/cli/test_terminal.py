@@ -87,7 +87,7 @@ def test_bytes_that_are_no_text_do_not_go_to_a_terminal(tmp_path: Path) -> None:
     archive = tmp_path / "a.tortilla"
     tortilla.pack_folder(tmp_path / "in", archive)
     shown = "\n".join(screen("get", archive, "a.bin"))
-    assert "no text for a terminal" in shown
+    assert "not text for a terminal" in shown
     assert "-o FILE" in shown
     assert screen("get", archive, "a.txt")[0] == "a text"
     screen("get", archive, "a.bin", "-o", tmp_path / "b.bin")

@@ -120,7 +120,7 @@ def test_rows_of_any_height() -> None:
 
 
 def test_what_is_no_area() -> None:
-    with pytest.raises(InvalidInputError, match="no area"):
+    with pytest.raises(InvalidInputError, match="not an area"):
         Edges.of([shapely.box(0, 0, 1, 1), shapely.Point(1, 1)])
     with pytest.raises(InvalidInputError, match="valid"):
         Edges.of([shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])])

@@ -304,7 +304,7 @@ def test_arrays_that_are_none() -> None:
         lambda: grid.k_ring("x", 1),  # type: ignore[arg-type]
         lambda: grid.k_ring(cell, 1.5),  # type: ignore[arg-type]
     ):
-        with pytest.raises(InvalidInputError, match="no 64-bit integer"):
+        with pytest.raises(InvalidInputError, match="not a 64-bit integer"):
             call()
     wrong: list[Any] = ["a", None, [1, "b"], 1j]
     for lon in wrong:

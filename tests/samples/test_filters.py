@@ -89,7 +89,7 @@ def test_hints_name_what_a_writer_could_have_told(door: Door, tmp_path: Path) ->
         frame.filter_bbox(0, 0, 1, 1)
     assert door.name != "tortilla" or "stac=True" in str(caught.value.hint)
     assert "stac:centroid" in str(caught.value.expected)
-    with pytest.raises(InvalidInputError, match="no time"):
+    with pytest.raises(InvalidInputError, match="not a time"):
         frame.filter_datetime("2020-01-01", time_col="flag")
 
 

@@ -153,7 +153,7 @@ def test_kinds_of_text(tmp_path: Path, kind: Any) -> None:
         ("a" * 5_000, ComalError, "is missing"),
         ("", InvalidInputError, "not a regular file"),
         (".", InvalidInputError, "not a regular file"),
-        ("pipe", InvalidInputError, r"no regular file: .*/pipe' \(row 2\)"),
+        ("pipe", InvalidInputError, r"not a regular file: .*/pipe' \(row 2\)"),
     ],
 )
 def test_files_that_are_not_there(

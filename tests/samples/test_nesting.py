@@ -111,8 +111,8 @@ def test_sliced_columns() -> None:
         ([("//", "/f")], "without an id: list, row 0"),
         ([("a/b", "/f"), ("c", "/f"), ("/a/b", "/f")], r"id '/a/b' appears twice: list, row 2"),
         ([("b/c", "/f"), ("a", "/f"), ("a", "/f"), ("b/c", "/f")], r"id 'a' appears twice.* row 2"),
-        ([("a", "/f"), ("a/b", "/f")], "no folder: 'a/b'"),
-        ([("a/b/c", "/f"), ("a/b", "/f")], "no folder: 'a/b/c'"),
+        ([("a", "/f"), ("a/b", "/f")], "not a folder: 'a/b'"),
+        ([("a/b/c", "/f"), ("a/b", "/f")], "not a folder: 'a/b/c'"),
     ],
 )
 def test_what_is_no_tree(rows: list[tuple[Any, Any]], message: str) -> None:

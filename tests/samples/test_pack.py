@@ -180,7 +180,7 @@ def test_types_of_a_manifest_are_kept(packer: Packer, folder: Path, tmp_path: Pa
         ("id,path\na,s1\n", InvalidInputError, "not a regular file"),
         ("id,path\na,s1/x.bin\na,s2/x.bin\n", InvalidInputError, "'a' appears twice: .*row 1"),
         ("id,path\n,s1/x.bin\n", InvalidInputError, "without an id: .*row 0"),
-        ("id,path\na,s1/x.bin\na/b,s1/x.bin\n", InvalidInputError, "no folder: 'a/b'"),
+        ("id,path\na,s1/x.bin\na/b,s1/x.bin\n", InvalidInputError, "not a folder: 'a/b'"),
         ("id,path\nb,\n", InvalidInputError, "no file to pack"),
         ("id,path\na:b,s1/x.bin\n", InvalidInputError, "a:b"),
         ("id,path\na//b,s1/x.bin\n", InvalidInputError, "empty"),

@@ -118,7 +118,7 @@ def test_folders_may_be_deep(tmp_path: Path) -> None:
 def test_names_that_are_no_utf8(tmp_path: Path) -> None:
     fill(tmp_path, "a")
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).write_bytes(b"x")
-    with pytest.raises(InvalidInputError, match="no UTF-8"):
+    with pytest.raises(InvalidInputError, match="not UTF-8"):
         walked(tmp_path)
     assert walked(tmp_path, "a") == ["a"]
 

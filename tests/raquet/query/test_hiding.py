@@ -120,7 +120,7 @@ def test_what_alpha_hides_has_no_value(tmp_path: Path, options: str, kind: str) 
             with pytest.raises(InvalidInputError, match="hides") as caught:
                 answer(connection, function, "", area=area, x=lon, y=lat)
             assert "alpha := alpha" in (caught.value.hint or "")
-            with pytest.raises(InvalidInputError, match="no blob"):
+            with pytest.raises(InvalidInputError, match="not a blob"):
                 answer(connection, function, ", alpha := 5", area=area, x=lon, y=lat)
         # A NULL tile hides all, whatever is passed counts, and the blob itself holds everything.
         assert answer(connection, "RegionStats", ", alpha := NULL::BLOB", area=area) == (0, 0)

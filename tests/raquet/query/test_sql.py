@@ -317,7 +317,7 @@ FAULTS = {
     "ST_RasterSummaryStats(b, metadata)": "not clear which band",
     "ST_RasterSummaryStats(land, metadata, alpha := 5)": "alpha is not a blob",
     "ST_RasterSummaryStats(land, metadata, 'five')": "nodata is not a number",
-    "ST_RegionStats(land, block, 'POLYGON((0 0,1 1,1 0,0 1,0 0))', metadata)": "no valid",
+    "ST_RegionStats(land, block, 'POLYGON((0 0,1 1,1 0,0 1,0 0))', metadata)": "not a valid",
     f"ST_RegionStats(land, block, '{WHOLE}', metadata, NULL, 'best')": "no such resolution",
     "ST_BandMath(land, land, 'power', metadata)": "no such operation",
     "raquet_pixel(land, metadata, 16, 0)": "no such pixel",

@@ -171,7 +171,7 @@ def test_what_cannot_be(path: Path) -> None:
     ):
         with pytest.raises(InvalidInputError, match=what):
             raquet.zonal(path, [whole], **options)
-    with pytest.raises(InvalidInputError, match="no area"):
+    with pytest.raises(InvalidInputError, match="not an area"):
         raquet.zonal(path, shapely.Point(1, 1))
     with pytest.raises(InvalidInputError, match="not defined"):
         raquet.zonal(path, shapely.box(1e9, 1e9, 2e9, 2e9), crs="EPSG:3035")

@@ -426,7 +426,7 @@ def test_sources_are_local() -> None:
 def test_a_class_is_no_extension_and_one_sample_no_list() -> None:
     with pytest.raises(InvalidInputError, match=r"Split\(\.\.\.\)"):
         Sample(id="a", path=b"x").extend_with(Split)
-    with pytest.raises(InvalidInputError, match="no list"):
+    with pytest.raises(InvalidInputError, match="not a list"):
         Tortilla(Sample(id="a", path=b"x"))  # type: ignore[arg-type]  # what is refused
 
 

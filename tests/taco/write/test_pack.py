@@ -199,7 +199,7 @@ def test_padding_is_that_of_plain_python(found: dict[tuple[str, ...], bool]) -> 
     fields = pa.table({"n": list(range(len(tree)))})
     wanted = padded(tree)
     if wanted is None:
-        with pytest.raises(InvalidInputError, match="no folder"):
+        with pytest.raises(InvalidInputError, match="not a folder"):
             nested(ids, paths, pad=True)
         return
     above: list[tuple[str, ...]] = [()]

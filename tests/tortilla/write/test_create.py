@@ -201,7 +201,7 @@ def test_the_same_samples_give_the_same_bytes(tmp_path: Path) -> None:
         (lambda: [Loose("a\nb", path=b"1")], "invisible"),
         (lambda: [Loose("__a", path=b"1")], "reserved"),
         (lambda: [Loose("nul", path=b"1")], "device"),
-        (lambda: [Loose(7, path=b"1")], "no text"),
+        (lambda: [Loose(7, path=b"1")], "not text"),
         (lambda: [Loose("a", path=b"1", data_split="dev")], "data_split"),
         (lambda: [Loose("a", path=None)], "wrong type"),
         (lambda: [Loose("a", path=3)], "wrong type"),
