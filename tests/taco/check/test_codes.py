@@ -265,6 +265,9 @@ CASES: dict[str, list[Maker]] = {
     ],
     "zip-gap": [_gap],
     "zip-local-header": [_locals_gone],
+    "zip-local-note": [
+        zipped(Recipe(after=lambda data: data[:10] + b"\x11\x22" + data[12:])),
+    ],
     "zip-name": [zipped(Recipe(before=lambda a, n: n.startswith("COLL") and a.add("../x", b"x")))],
     "zip-name-encoding": [_unencodable],
     "zip-shared-header": [_shared],

@@ -84,6 +84,7 @@ MENDS = frozenset(
         "zip-gap",
         "zip-hole",
         "zip-local-mismatch",
+        "zip-local-note",
         "zip-name",
         "zip-shared-header",
         "zip-symlink",

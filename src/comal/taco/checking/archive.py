@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from comal.check import Check, Findings
 from comal.errors import (
+    InvalidMetadataError,
     ObjectNotFoundError,
     StorageError,
     UnsafeContentError,
@@ -28,6 +29,8 @@ from comal.taco.checking.tree import Int64s, Rows, bools
 from comal.taco.reading.spans import entry_names
 from comal.taco.writing.verify import files_below
 from comal.ziparchive import Directory, content_plan, local_plan, problems, wire
+from comal.ziparchive.directory import headers
+from comal.ziparchive.local import runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,7 @@ def check_archive(source: Source, directory: Directory, findings: Check) -> Int6
         chosen = np.ones(len(directory), np.bool_) if every else some(len(directory))
         plan = content_plan(directory, np.where(chosen, offsets, -1))
         findings.take(_run(source, plan, "bytes", progress, directory))
+        _compare_notes(source, directory, offsets, findings)
     return offsets
 
 
@@ -212,6 +216,33 @@ def check_directory(directory: Directory, findings: Findings) -> None:
 
 def _tell(directory: Directory, message: str, row: int) -> tuple[str, str]:
     return f"entry {row} ({shown(directory.names[row].as_py())})", message
+
+
+def _compare_notes(
+    source: Source, directory: Directory, offsets: Int64s, findings: Findings
+) -> None:
+    """Fields of the headers that no reader needs; they differ when bytes have decayed."""
+    (piece,) = source.fetch([ByteRange(directory.start, directory.end_offset - directory.start)])
+    try:
+        _, central = headers(piece.data, source.href)
+    except InvalidMetadataError:
+        return  # bytes stand behind the directory, which is a problem of its own
+    order = np.argsort(directory.header_offset, kind="stable")
+    order = order[offsets[order] >= 0]
+    starts = directory.header_offset
+    for group in runs(starts, starts + wire.LOCAL_SIZE, order):
+        (piece,) = source.fetch([ByteRange(group.start, group.stop - group.start)])
+        room = len(piece.data) - wire.LOCAL_SIZE + 1
+        every = np.ndarray((room,), wire.LOCAL, piece.data, strides=(1,))
+        local, listed = every[starts[group.rows] - group.start], central[group.rows]
+        differ = listed["disk"] != 0
+        for field in ("version", "flags", "time", "date"):
+            differ |= local[field] != listed[field]
+        findings.add_rows(
+            "zip-local-note",
+            group.rows[differ],
+            partial(_tell, directory, "version, flags, time or disk differ in its two headers"),
+        )
 
 
 # -- folders ---------------------------------------------------------------------------------------

@@ -76,6 +76,7 @@ _ERRORS = {
 }
 
 _WARNINGS = {
+    "zip-local-note": "fields that no reader needs differ in the two headers of an entry",
     "taco-parent-root": "parent_id of level 0 is not the row number",
     "taco-row-order": "rows are not in the order of their parents",
     "taco-id-risky": "an id that some systems cannot hold",
