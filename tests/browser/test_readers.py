@@ -655,15 +655,14 @@ def check_cover(page: Page, url: str, path: Path, source: Any) -> None:
     zeros = np.zeros((side, side), "uint8")
     bands = [
         {"name": name, "type": "uint8", "nodata": nodata}
-        for name, nodata in [("a", None), ("b", 7), ("c", 300), ("d", None)]
+        for name, nodata in [("a", None), ("b", 7), ("c", 300)]
     ]
-    custom = {"comal": {"source": source, "sources": {"d": {"bounds": [10, 10, 20, 20]}}}}
-    raquet(path, {tile: [zeros] * 4}, bands, custom=custom)
+    raquet(path, {tile: [zeros] * 3}, bands, custom={"comal": {"source": source}})
     with comal.raquet.open(path) as file:
-        masks = [~np.ma.getmaskarray(file.tile(*tile, name, masked=True))[0] for name in "abcd"]
+        masks = [~np.ma.getmaskarray(file.tile(*tile, name, masked=True))[0] for name in "abc"]
         points = [(lon, lat) for lon in (1.0, 15.0, 24.0, 40.0) for lat in (2.0, 15.0, 37.5)]
         lon, lat = np.transpose(points)
-        values = file.points(lon, lat, list("abcd"), masked=True)
+        values = file.points(lon, lat, list("abc"), masked=True)
     found, told = page.evaluate(_COVERED, [url, tile, points])
     for mask, (shown, count) in zip(masks, found, strict=True):
         assert (np.array(shown).reshape(side, side) > 0).tolist() == mask.tolist(), url

@@ -42,7 +42,7 @@ import { lowerBound } from "./zip.js";
  * @property {string} title
  * @property {boolean} timed
  * @property {number} steps of a time series; 1 if it is none, or does not say
- * @property {unknown[]} sources where the source of each band lies, as the document says it
+ * @property {unknown} source where the source lies, as the document says it
  */
 
 /**
@@ -82,11 +82,7 @@ export function parseMetadata(json, where) {
     title: typeof given.custom?.title === "string" ? given.custom.title : "",
     timed: typeof given.time === "object" && given.time !== null,
     steps: Number.isInteger(given.time?.count) && given.time.count > 1 ? given.time.count : 1,
-    sources: given.bands.map((/** @type {any} */ band) => {
-      const { source, sources } = given.custom?.comal ?? {};
-      const name = Array.isArray(band) ? band[0] : band?.name;
-      return sources && Object.hasOwn(sources, name) ? sources[name] : source;
-    }),
+    source: given.custom?.comal?.source,
   };
   const known = [null, "gzip", ...(metadata.interleaved ? ["jpeg", "webp"] : [])];
   if (!known.includes(metadata.compression)) {
@@ -235,20 +231,16 @@ export class RaquetFile {
     return raster;
   }
 
-  /** A nodata value tells the padding itself, and so does the alpha band of the same source. */
+  /** A nodata value marks the padding, and so does an alpha band. */
   async findCoverage() {
-    const { bands, sources } = this.metadata;
+    const { bands, source } = this.metadata;
     const alpha = alphaOf(this.metadata);
-    const [hidden, ...own] = [sources[alpha], ...sources].map((one) => JSON.stringify(one));
-    const told = bands.map(
-      (band, at) => isHeld(band) || (alpha >= 0 && at !== alpha && own[at] === hidden),
-    );
-    if (sources.every((source, at) => told[at] || !source)) return;
+    const told = bands.map((band, at) => isHeld(band) || (alpha >= 0 && at !== alpha));
+    if (!source || told.every(Boolean)) return;
     const texts = await Promise.all(this.parts.map((part) => this.metadataText(part)));
-    const every = texts.map((one, at) => parseMetadata(one, this.parts[at].file.url).sources);
-    this.coverage = bands.map((_, at) =>
-      told[at] ? [] : (edgesOf(every.map((one) => one[at])) ?? []),
-    );
+    const every = texts.map((one, at) => parseMetadata(one, this.parts[at].file.url).source);
+    const edges = edgesOf(every) ?? [];
+    this.coverage = told.map((one) => (one ? [] : edges));
   }
 
   async metadataText(part = this.parts[0]) {
