@@ -7,7 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from comal.errors import LimitExceededError, NotInContainerError, QueryError
+from comal.errors import (
+    InvalidInputError,
+    LimitExceededError,
+    NotInContainerError,
+    QueryError,
+)
 from comal.limits import MIB
 from comal.query import Budget, run_isolated, select_isolated
 
@@ -62,3 +67,11 @@ def _missing(name: str) -> Any:
 def _write(path: str) -> Any:
     Path(path).write_text("x")
     return TABLE
+
+
+@pytest.mark.parametrize("name", ["memory", "cpu", "wall"])
+@pytest.mark.parametrize("value", [-1, 0, None, "8", True, float("nan"), float("inf"), 1 << 70])
+def test_a_budget_is_limits(name: str, value: Any) -> None:
+    """To the system -1 is no limit at all."""
+    with pytest.raises(InvalidInputError, match=f"{name} is not a positive number"):
+        Budget(**{name: value})

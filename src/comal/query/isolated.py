@@ -24,10 +24,11 @@ from typing import Any
 import pyarrow as pa
 
 from comal import errors
-from comal.errors import ComalError, LimitExceededError, QueryError
+from comal.errors import ComalError, InvalidInputError, LimitExceededError, QueryError, shown
 from comal.limits import GIB
 
 _CHILD = "comal.query.child"
+_MOST = 1 << 62
 READY = b"R"
 RESULT = b"T"
 FAILURE = b"E"
@@ -39,7 +40,13 @@ _CPU_OVER = -signal.SIGXCPU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What one isolated call may take. It can write no file at all."""
+    """What one isolated call may take. It can write no file at all.
+
+    Raises
+    ------
+    InvalidInputError
+        On creation: a limit that is not a positive number. To the system a negative one is none.
+    """
 
     memory: int = 2 * GIB
     """Bytes of address space."""
@@ -47,6 +54,16 @@ class Budget:
     """Seconds of processor time, all threads together."""
     wall: float = 5.0
     """Seconds until the process is killed, counted from when it has started."""
+
+    def __post_init__(self) -> None:
+        for name, kinds in (("memory", int), ("cpu", int), ("wall", (int, float))):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < _MOST:
+                raise InvalidInputError(
+                    f"{name} is not a positive number",
+                    found=shown(value),
+                    expected="bytes" if name == "memory" else "seconds",
+                )
 
 
 REMOTE = Budget(cpu=30, wall=60.0)
