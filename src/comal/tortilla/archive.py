@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from comal.errors import ComalError
 from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
-from comal.parallel import side_by_side
+from comal.parallel import ByteCache, side_by_side
 from comal.plan import ByteRange, Piece, Plan, run
 from comal.samples.payloads import Spans
 from comal.samples.tables import depth_first
@@ -34,6 +35,7 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _CACHE = 64 * MIB
+"""What is kept of nested files that were opened."""
 _AT_ONCE = 1_024
 """Nested files that are opened in one round trip; bounds what is held while they are decoded."""
 _THREADS = 16
@@ -56,9 +58,8 @@ class Part:
         return cls(source, opened.header, opened.size, opened.collection, is_json(opened))
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a nested file lies."""
+class Address(NamedTuple):
+    """Where an item lies."""
 
     part: int
     offset: int
@@ -81,8 +82,8 @@ class Nested:
 class Home:
     """The files behind a frame and all frames made from it.
 
-    It holds no lock and no connection: it may be used from several threads, survives a fork, and
-    its pickle leaves out what can be read again.
+    It may be used from several threads, survives a fork, and its pickle leaves out what can be
+    read again.
     """
 
     def __init__(
@@ -93,8 +94,7 @@ class Home:
         self.typed = typed
         self.sources = [part.source for part in self.parts]
         self._remote = not all(source.location.is_local for source in self.sources)
-        self._cache: dict[Address, Nested] = {}
-        self._held = 0
+        self._cache: ByteCache[Address, Nested] = ByteCache(_CACHE)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(Home, typed=self.typed), (self.parts, self.limits)
@@ -107,7 +107,7 @@ class Home:
         return Spans(self.sources, parts.astype(np.int64, copy=False), offsets, sizes)
 
     def addresses(self, table: Any, rows: Ints) -> list[Address]:
-        """As `spans`, for nested files."""
+        """As `spans`, one by one."""
         spans = self.spans(table, rows)
         columns = (spans.source, spans.offsets, spans.lengths)
         return list(map(Address, *(column.tolist() for column in columns)))
@@ -126,23 +126,22 @@ class Home:
         missing = [one for one in cached if one not in found]
         rows = 0
         for start in range(0, len(missing), _AT_ONCE):
-            batch: dict[int, list[ByteRange]] = {}
+            batch: dict[int, list[Address]] = {}
             for one in missing[start : start + _AT_ONCE]:
-                batch.setdefault(one.part, []).append(ByteRange(one.offset, one.size))
-            jobs = [partial(self._opened, part, spans) for part, spans in batch.items()]
-            results = together(jobs, remote=self._remote)
-            for (part, spans), opened in zip(batch.items(), results, strict=True):
-                for span, child in zip(spans, opened, strict=True):
-                    if isinstance(child, ComalError):
-                        raise child
-                    address = Address(part, span.offset, span.size)
-                    found[address] = self._decoded(address, child)
-                    rows += found[address].items.num_rows
+                batch.setdefault(one.part, []).append(one)
+            jobs = [partial(self._opened, part, some) for part, some in batch.items()]
+            opened = chain(*together(jobs, remote=self._remote))
+            for address, child in zip(chain(*batch.values()), opened, strict=True):
+                if isinstance(child, ComalError):
+                    raise child
+                found[address] = self._decoded(address, child)
+                rows += found[address].items.num_rows
             self.limits.check("table_rows", rows, self.parts[0].source.href)
         return [found[address] for address in addresses]
 
-    def _opened(self, part: int, spans: Sequence[ByteRange]) -> list[Opened | ComalError]:
-        names = [self._name(Address(part, span.offset, span.size)) for span in spans]
+    def _opened(self, part: int, addresses: Sequence[Address]) -> list[Opened | ComalError]:
+        spans = [ByteRange(one.offset, one.size) for one in addresses]
+        names = [self._name(one) for one in addresses]
         plan: Plan[list[Opened | ComalError]] = children_plan(spans, names, limits=self.limits)
         return run(plan, self.parts[part].source.fetch)
 
@@ -151,12 +150,7 @@ class Home:
         stored = stored_table(opened, where, self.limits)
         items = items_of(stored, opened, where, typed=self.typed)
         nested = Nested(items, opened.kept)
-        # Single steps on a dict, no lock: two threads may both do the work, neither does harm.
-        if nested.nbytes <= _CACHE // 4:
-            if self._held > _CACHE:
-                self._cache, self._held = {}, 0
-            self._cache[address] = nested
-            self._held += nested.nbytes
+        self._cache.put(address, nested, nested.nbytes)
         return nested
 
     def _name(self, address: Address) -> str:

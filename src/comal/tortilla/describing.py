@@ -195,19 +195,15 @@ def _with_first_child(level: Prepared) -> Any:
     below = level.below
     if below is None or not len(nested):
         return table
-    assert level.starts is not None
-    assert level.stops is not None
-    has_place = np.flatnonzero(~_null(below.table, spec.CRS))
-    first = np.searchsorted(has_place, level.starts[nested])
-    found = first < len(has_place)
-    child = has_place[np.minimum(first, max(len(has_place) - 1, 0))] if len(has_place) else first
-    found &= child < level.stops[nested] if len(has_place) else False
+    placed = np.flatnonzero(~_null(below.items.table, spec.CRS))
+    first = np.searchsorted(placed, below.starts[nested])
+    # Behind the last item that has a place stands one that no item above holds.
+    child = np.append(placed, len(below.items))[first]
+    found = (child < below.stops[nested]) & _null(table, spec.CRS)[nested]
     rows, child = nested[found], child[found]
-    bare = _null(table, spec.CRS)[rows]
-    rows, child = rows[bare], child[bare]
     for name in spec.STAC:
-        if name in below.table.column_names:
-            values = below.table[name].take(pa.array(child))
+        if name in below.items.table.column_names:
+            values = below.items.table[name].take(pa.array(child))
             table = _filled(table, name, rows, values)
     return table
 

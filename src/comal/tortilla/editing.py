@@ -78,13 +78,10 @@ class Edit:
         """The footer, offsets counted from the beginning of the file."""
 
     @cached_property
-    def _file(self) -> io.BufferedRandom:
-        return io.BufferedRandom(self._version.file(), MIB)
-
-    @cached_property
     def out(self) -> Appender:
-        """Writes to the end of the next version."""
-        return Appender(self._file, self._part.size)
+        """Writes to the end of the next version, which is begun when this is first asked for."""
+        file: Any = io.BufferedRandom(self._version.file(), MIB)
+        return Appender(file, self._part.size)
 
     def commit(self, table: Any) -> None:
         """Write a footer with these rows, and the header that leads to it."""
@@ -92,14 +89,14 @@ class Edit:
         table, part, how = fitted(table, schema), self._part, settings(table.num_rows, {})
         with system_errors("cannot write", self.path):
             header = write_end(self.out, [table], schema, how, part.collection, part.header.parts)
-            self._file.flush()
+            self.out.file.flush()
         check_end(self._version.path, header, [table], table.num_rows)
 
     def close(self) -> None:
         """Let go of the copy; what its buffer still holds then is in vain."""
-        if "_file" in self.__dict__:
+        if "out" in self.__dict__:
             with suppress(OSError, ValueError, StorageError):
-                self._file.close()
+                self.out.file.close()
 
 
 def _changed(path: Location) -> Path:

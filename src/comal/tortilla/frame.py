@@ -152,7 +152,7 @@ class TortillaFrame(Frame):
         found = [self._located(key) for key in keys]
         kept = {piece.offset: piece for frame, _ in found for piece in frame._kept}  # noqa: SLF001
         places = [frame._address(row) for frame, row in found]  # noqa: SLF001 - same class
-        columns = np.array([(one.part, one.offset, one.size) for one in places], np.int64).T
+        columns = np.array(places, np.int64).T
         return self._home.read(Spans(self._home.sources, *columns), tuple(kept.values()))
 
     def open(self, key: Key) -> RangeFile:

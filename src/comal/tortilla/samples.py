@@ -18,13 +18,7 @@ from comal.samples.tables import Names, no_column, payloads_in, table_of
 from comal.table.columns import numbers_column, texts_column
 from comal.tortilla import spec
 from comal.tortilla.archive import runs
-from comal.tortilla.columns import (
-    check_extra,
-    check_ids,
-    check_values,
-    column,
-    normal,
-)
+from comal.tortilla.columns import check_extra, check_ids, check_values, column, normal
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,46 +205,50 @@ _BATCH_BYTES = 32 * MIB
 
 
 @dataclass(frozen=True, slots=True)
+class Below:
+    """All items one level down, and which of them each item of the level above holds."""
+
+    items: Prepared
+    starts: Ints
+    stops: Ints
+    """For each item above its rows in `items`; an item without any is not a nested one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """n items: their metadata, their bytes, and the items that are nested in them."""
 
     table: Any
     """Arrow table without offsets; ``tortilla:file_format`` may be null or missing yet."""
     payloads: Payloads
-    below: Prepared | None = None
-    """All items one level down."""
-    starts: Ints | None = None
-    stops: Ints | None = None
-    """For each item its rows in `below`; an item without any is not a nested one."""
+    below: Below | None = None
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
     def nested(self, start: int = 0, stop: int | None = None) -> Ints:
         """Rows from `start` to `stop` that are nested items."""
-        if self.starts is None or self.stops is None:
+        if self.below is None:
             return np.zeros(0, np.int64)
-        return start + np.flatnonzero(self.stops[start:stop] > self.starts[start:stop])
+        return start + np.flatnonzero(self.below.stops[start:stop] > self.below.starts[start:stop])
 
     def take(self, rows: Ints) -> Prepared:
         """The items of `rows`."""
         if len(rows) == len(self) and (rows == np.arange(len(rows))).all():
             return self
-        return replace(
-            self,
-            table=self.table.take(numbers_column(rows)),
-            payloads=self.payloads.take(rows),
-            starts=None if self.starts is None else self.starts[rows],
-            stops=None if self.stops is None else self.stops[rows],
-        )
+        below = self.below
+        if below is not None:
+            below = replace(below, starts=below.starts[rows], stops=below.stops[rows])
+        table = self.table.take(numbers_column(rows))
+        return Prepared(table, self.payloads.take(rows), below)
 
     def sizes(self) -> Ints:
         """Bytes of each item as far as they are known; of nested ones without their footers."""
         sizes = np.maximum(self.payloads.sizes(), 0)
-        if self.below is None or self.starts is None or self.stops is None:
+        if self.below is None:
             return sizes
-        ends = np.concatenate([[0], np.cumsum(self.below.sizes())])
-        within: Ints = ends[self.stops] - ends[self.starts]
+        ends = np.concatenate([[0], np.cumsum(self.below.items.sizes())])
+        within: Ints = ends[self.below.stops] - ends[self.below.starts]
         return sizes + within
 
     def holding(self, below: Prepared, parents: Ints) -> Prepared:
@@ -261,14 +259,14 @@ class Prepared:
             np.searchsorted(parents[order], rows, side).astype(np.int64)
             for side in ("left", "right")
         )
-        return replace(self, below=below.take(order), starts=starts, stops=stops)
+        return replace(self, below=Below(below.take(order), starts, stops))
 
     def levels(self) -> Iterator[Prepared]:
         """These items and what is nested in them, outermost first."""
         level: Prepared | None = self
         while level is not None:
             yield level
-            level = level.below
+            level = level.below.items if level.below is not None else None
 
 
 def from_samples(samples: Sequence[Sample], where: str = "samples", depth: int = 1) -> Prepared:
@@ -281,8 +279,8 @@ def from_samples(samples: Sequence[Sample], where: str = "samples", depth: int =
         return Prepared(table, payloads)
     stops = np.cumsum([len(one) for one in children])
     starts = np.concatenate([[0], stops[:-1]])
-    below = from_samples(list(chain.from_iterable(children)), "nested samples", depth + 1)
-    return Prepared(table, payloads, below, starts, stops)
+    items = from_samples(list(chain.from_iterable(children)), "nested samples", depth + 1)
+    return Prepared(table, payloads, Below(items, starts, stops))
 
 
 def _sample_table(samples: Sequence[Sample]) -> Any:
@@ -375,15 +373,14 @@ def check(prepared: Prepared, where: str, *, tier: int = 2, keeps: bool = False)
         check_ids(level.table[spec.ID], place, parents, tier=tier, keeps=keeps)
         check_values(level.table, place)
         if level.below is not None:
-            assert level.starts is not None
-            assert level.stops is not None
-            counts = level.stops - level.starts
-            parents = np.zeros(len(level.below), np.int64)
-            parents[runs(level.starts, counts)] = np.repeat(np.arange(len(counts)), counts)
+            counts = level.below.stops - level.below.starts
+            parents = np.zeros(len(level.below.items), np.int64)
+            parents[runs(level.below.starts, counts)] = np.repeat(np.arange(len(counts)), counts)
 
 
 def mapped(prepared: Prepared, change: Callable[[Prepared], Prepared]) -> Prepared:
     """Change every level, the innermost first."""
     if prepared.below is not None:
-        prepared = replace(prepared, below=mapped(prepared.below, change))
+        below = replace(prepared.below, items=mapped(prepared.below.items, change))
+        prepared = replace(prepared, below=below)
     return change(prepared)

@@ -277,14 +277,13 @@ class ItemWriter:
         return lengths
 
     def _write_nested(self, out: Appender, items: Prepared, row: int, depth: int) -> int:
-        assert items.below is not None
-        assert items.starts is not None
-        assert items.stops is not None
-        begin, start, stop = out.position, int(items.starts[row]), int(items.stops[row])
+        below = items.below
+        assert below is not None, "the item is a nested one"
+        begin, start, stop = out.position, int(below.starts[row]), int(below.stops[row])
         out.write(bytes(wire.HEADER_SIZE))
-        lengths = self._write(out, items.below, start, stop, depth=depth + 1)
+        lengths = self._write(out, below.items, start, stop, depth=depth + 1)
         # A nested file counts from its own beginning.
-        table = spanned(items.below.table.slice(start, stop - start), out.position - begin, lengths)
+        table = spanned(below.items.table.slice(start, stop - start), out.position - begin, lengths)
         table = fitted(table, unified([table.schema], "nested samples"))
         footer = nested_footer(table)
         span = ByteRange(out.position - begin, len(footer))
