@@ -126,8 +126,9 @@ def test_type_names_are_those_of_the_writers() -> None:
 
 
 def test_field_schema_has_three_values_per_stored_column() -> None:
-    schema = pa.schema([("id", pa.string()), ("n", pa.int64()), ("internal:offset", pa.int64())])
-    rows = spec.field_schema([schema], {"n": "a number"})["level0"]
+    number = pa.field("n", pa.int64(), metadata={spec.DESCRIPTION: b"a number"})
+    schema = pa.schema([("id", pa.string()), number, ("internal:offset", pa.int64())])
+    rows = spec.field_schema([schema])["level0"]
     assert [row[:2] for row in rows] == [
         ["id", "string"],
         ["n", "int64"],

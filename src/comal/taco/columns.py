@@ -214,32 +214,20 @@ def normal_table(table: Any, where: str = "table") -> Any:
     with translated(_ARROW_FAULTS, "table holds a column that cannot be stored", where=where):
         columns = [normal(table.column(i)) for i in range(table.num_columns)]
     fields = [
-        pa.field(old.name, new.type, metadata=_description_only(old))
+        pa.field(old.name, new.type, metadata=_only_description(old.metadata))
         for old, new in zip(table.schema, columns, strict=True)
     ]
     return pa.table(columns, schema=pa.schema(fields))
 
 
-_DESCRIPTION = b"description"
-
-
 def described(name: str, kind: Any, text: str | None) -> Any:
-    """An Arrow field that carries its description until it is written to ``taco:field_schema``."""
-    return pa.field(name, kind, metadata={_DESCRIPTION: text.encode()} if text else None)
+    """An Arrow field that carries its description."""
+    return pa.field(name, kind, metadata={spec.DESCRIPTION: text.encode()} if text else None)
 
 
-def descriptions(schema: Any) -> dict[str, str]:
-    """The descriptions that the fields of `schema` carry."""
-    return {
-        column.name: column.metadata[_DESCRIPTION].decode("utf-8", "replace")
-        for column in schema
-        if column.metadata and _DESCRIPTION in column.metadata
-    }
-
-
-def _description_only(old: Any) -> dict[bytes, bytes] | None:
-    metadata = old.metadata or {}
-    return {_DESCRIPTION: metadata[_DESCRIPTION]} if _DESCRIPTION in metadata else None
+def _only_description(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+    text = (metadata or {}).get(spec.DESCRIPTION)
+    return None if text is None else {spec.DESCRIPTION: text}
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,12 +313,3 @@ def root_paths(ids: Any, types: Any) -> Any:
     """Paths below DATA/ of samples of level 0: their ids; that of a FOLDER ends in a slash."""
     slashes = pc.if_else(pc.equal(types, spec.FOLDER), "/", "")
     return pc.binary_join_element_wise(ids.cast(pa.string()), slashes, "")
-
-
-def without_null_type(table: Any) -> Any:
-    """The table with each column that never got a value as text, for a file needs some type."""
-    for position, found in enumerate(table.schema):
-        if pa.types.is_null(found.type):
-            empty = pc.cast(table.column(position), pa.string())
-            table = table.set_column(position, found.with_type(pa.string()), empty)
-    return table

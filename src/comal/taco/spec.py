@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -46,10 +47,8 @@ TACOCAT_FOLDER = ".tacocat"
 TACOLLECTION = "TACOLLECTION.json"
 PAD_PREFIX = "__TACOPAD__"
 
-
-def level_path(level: int) -> str:
-    """Where the consolidated metadata of `level` lies in a container (6.1)."""
-    return f"METADATA/level{level}.parquet"
+LEVEL_PATHS = tuple(f"METADATA/level{level}.parquet" for level in range(MAX_LEVELS))
+"""Where the consolidated metadata of each level lies in a container (6.1)."""
 
 
 # -- columns (5.6, 7.2.3) -------------------------------------------------------------------
@@ -391,6 +390,9 @@ def _count(value: Any) -> int:
 
 # -- field schema ---------------------------------------------------------------------------------
 
+DESCRIPTION = b"description"
+"""Where an Arrow field has its description until that is written to ``taco:field_schema``."""
+
 
 def is_text(kind: Any) -> bool:
     """Whether an Arrow type is text."""
@@ -416,14 +418,16 @@ def type_name(kind: Any) -> str:
     return str(kind)
 
 
-def field_schema(
-    levels: Sequence[Any], descriptions: Mapping[str, str] | None = None
-) -> dict[str, list[list[str]]]:
+def field_schema(levels: Sequence[Any]) -> dict[str, list[list[str]]]:
     """``taco:field_schema`` for the stored Arrow schemas of levels 0 and deeper.
 
-    Three values per column: name, type, description (empty where nobody gave one).
+    Three values per column: name, type, description (empty where nobody gave one). A description
+    counts for the columns of that name at every level; the outermost one wins.
     """
-    known = {**DESCRIPTIONS, **(descriptions or {})}
+    known = dict(DESCRIPTIONS)
+    for column in chain.from_iterable(reversed(levels)):
+        if column.metadata and DESCRIPTION in column.metadata:
+            known[column.name] = column.metadata[DESCRIPTION].decode("utf-8", "replace")
     return {
         f"level{level}": [
             [column.name, type_name(column.type), known.get(column.name, "")] for column in schema

@@ -54,7 +54,7 @@ TACOCAT_MAGIC = b"TACOCAT\0"
 TACOCAT_VERSION = 1
 TACOCAT_HEADER = struct.Struct("<8sII14Q")
 
-_LOCAL_PREFIX = prefix_size(len(spec.level_path(0)))
+_LOCAL_PREFIX = prefix_size(len(spec.LEVEL_PATHS[0]))
 """How much before a slot's span to read so that it holds the local header of that entry."""
 DEFAULT_TAIL = 256 * KIB
 """How much of a container's end is read at once; holds the metadata of most archives."""
@@ -241,7 +241,7 @@ def _read_metadata(
         footer = yield from footer_plan(span, known, limits)
         footers.append(footer)
     if container == "zip":
-        names = [*(spec.level_path(n) for n in range(len(header.levels))), spec.COLLECTION]
+        names = [*spec.LEVEL_PATHS[: len(header.levels)], spec.COLLECTION]
         yield from _check_slots(spans, names, known, header, where)
     return Opened(
         container,

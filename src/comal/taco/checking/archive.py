@@ -124,8 +124,8 @@ def check_entries(
 
 def check_declared(directory: Directory, found: Sequence[EntrySpans], findings: Findings) -> None:
     """Name the entries that belong neither to a row nor to the format itself."""
-    metadata = [spec.level_path(depth) for depth in range(spec.MAX_LEVELS)]
-    own = pa.array([*metadata, spec.COLLECTION, taco_wire.HEADER_NAME, "TACO_GHOST"], pa.string())
+    metadata = [*spec.LEVEL_PATHS, spec.COLLECTION]
+    own = pa.array([*metadata, taco_wire.HEADER_NAME, "TACO_GHOST"], pa.string())
     used = np.concatenate([directory.find_many(own), *(spans.entry for spans in found)])
     free = np.ones(len(directory), np.bool_)
     free[used[used >= 0]] = False

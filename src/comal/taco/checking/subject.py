@@ -109,7 +109,7 @@ def _metadata_spans(
     stated: list[ByteRange | None] = [] if header is None else list(header.levels)
     if directory is None:
         return stated, None if header is None else header.collection
-    names = [*(spec.level_path(n) for n in range(spec.MAX_LEVELS)), spec.COLLECTION]
+    names = [*spec.LEVEL_PATHS, spec.COLLECTION]
     rows = directory.find_many(pa.array(names, pa.string()))
     starts = run(payloads_plan(directory, rows, *entry_spans(directory)), subject.source.fetch)
     entries = {
@@ -119,7 +119,7 @@ def _metadata_spans(
     }
     collection = entries.pop(spec.COLLECTION, None)
     count = max((int(name[14]) for name in entries), default=-1) + 1
-    levels = [entries.get(spec.level_path(n)) for n in range(count)]
+    levels = [entries.get(name) for name in spec.LEVEL_PATHS[:count]]
     _check_header_entry(directory, subject.where, findings)
     if header is None:
         return levels, collection
@@ -153,7 +153,7 @@ def _compare_slots(
     if len(levels) != len(header.levels):
         message = f"names {counted(len(header.levels), 'level')}, the archive has {len(levels)}"
         findings.add("taco-header-slot", "TACO_HEADER", message)
-    names = [*(spec.level_path(depth) for depth in range(len(header.levels))), spec.COLLECTION]
+    names = [*spec.LEVEL_PATHS[: len(header.levels)], spec.COLLECTION]
     slots = [*header.levels, header.collection]
     found = [*levels[: len(names) - 1], *[None] * (len(names) - 1 - len(levels)), collection]
     for position, (name, slot, entry) in enumerate(zip(names, slots, found, strict=True)):

@@ -471,8 +471,8 @@ def build(root: Tortilla) -> Levels:
     levels: list[Level] = []
     parts = _below([(root, 0)], strict=root.strict_schema)
     while parts:
-        check_depth(len(levels) + 1)
         level, starts = _joined(parts, levels, strict=root.strict_schema)
+        levels.append(level)
         parts = []
         for part, rows in starts:
             pairs = zip(part.samples, rows.tolist(), strict=False)
@@ -482,7 +482,7 @@ def build(root: Tortilla) -> Levels:
             if part.deeper:
                 first, *rest = part.deeper
                 parts.append(_Part(replace(first, parent=rows[first.parent]), deeper=tuple(rest)))
-        levels.append(level)
+        check_depth(len(levels))
     return tuple(levels)
 
 
@@ -493,6 +493,7 @@ def _below(holders: Sequence[tuple[Tortilla, int]], *, strict: bool) -> list[_Pa
     """
     parts = []
     plain = [(one, row) for one, row in holders if one.own_samples is not None]
+    in_columns = [(one, row) for one, row in holders if one.own_samples is None]
     if plain:
         samples = [sample for one, _ in plain for sample in one.samples]
         strict = strict and all(one.strict_schema for one, _ in plain)
@@ -505,11 +506,10 @@ def _below(holders: Sequence[tuple[Tortilla, int]], *, strict: bool) -> list[_Pa
         parent = np.repeat([row for _, row in plain], [len(one.samples) for one, _ in plain])
         table = sample_table(samples, strict=strict)
         parts.append(_Part(Level(table, parent, payloads_of(paths)), samples))
-    for one, row in holders:
-        if one.own_samples is None:
-            first, *rest = one.levels()
-            parent = np.full(first.rows, row)
-            parts.append(_Part(replace(first, parent=parent), deeper=tuple(rest)))
+    for one, row in in_columns:
+        first, *rest = one.levels()
+        parent = np.full(first.rows, row)
+        parts.append(_Part(replace(first, parent=parent), deeper=tuple(rest)))
     return parts
 
 
@@ -518,7 +518,7 @@ def _joined(
 ) -> tuple[Level, list[tuple[_Part, Ints]]]:
     """One level of all parts, and where the rows of each part are in it."""
     level = parts[0].level
-    rows = [np.arange(level.rows)]
+    rows = [np.arange(len(level.parent))]
     if len(parts) > 1:
         every = [part.level for part in parts]
         chunks = [Chunk(one.table, _who(one, above), ~is_padding(one.ids)) for one in every]
@@ -530,8 +530,8 @@ def _joined(
             concat([one.payloads for one in every]).take(order),
         )
         rows = np.split(np.argsort(order), np.cumsum([one.rows for one in every])[:-1])
-    if not above:
-        level = replace(level, parent=np.arange(level.rows))
+    if not above:  # a level of one part, whose rows are their own parents
+        level = replace(level, parent=rows[0])
     return level, list(zip(parts, rows, strict=True))
 
 

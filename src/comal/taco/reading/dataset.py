@@ -30,6 +30,7 @@ from comal.taco.model.collection import united, warn_without_crs
 from comal.taco.reading import sql as views
 from comal.taco.reading.container import Collected, Container, open_container, read_collected
 from comal.taco.reading.frame import DIALECT, TacoDataFrame
+from comal.taco.reading.spans import check_spans
 from comal.taco.reading.view import (
     ColumnMode,
     Home,
@@ -440,19 +441,14 @@ class TacoDataset(Closing):
 
     def _frame(self, table: Any) -> TacoDataFrame:
         queried = may_change(self._view)
-        if not queried:
-            self._check_spans(table)
+        first, *others = self._home.containers
+        if not queried and not others and first.kind == "zip":
+            # One pass over all spans, before anybody takes a GDAL path from the rows.
+            check_spans(table, first)
         frame = TacoDataFrame(table, self._home, queried=queried)
         if queried:
             frame.check_paths()
         return frame
-
-    def _check_spans(self, table: Any) -> None:
-        """One pass over all spans of one ZIP, before anybody takes a GDAL path from the rows."""
-        only = self._home.containers[0]
-        if len(self._home.containers) > 1 or only.kind != "zip":
-            return
-        views.check_spans(table, only)
 
     # -- life --------------------------------------------------------------------------------------
 

@@ -85,6 +85,17 @@ def checked_spans(offsets: Any, sizes: Any, total: int | None, where: str) -> tu
     return starts, lengths
 
 
+def check_spans(table: Any, container: Container) -> None:
+    """Refuse rows whose spans lie outside of the one ZIP that holds them."""
+    names = table.column_names
+    if spec.OFFSET not in names or spec.SIZE not in names or not table.num_rows:
+        return
+    offsets, sizes = table.column(spec.OFFSET), table.column(spec.SIZE)
+    if pa.types.is_int64(offsets.type) and pa.types.is_int64(sizes.type):
+        total = container.source.stat().size
+        checked_spans(offsets, sizes, total, f"{container.source.href}: data")
+
+
 def verified_spans(level: Level) -> Spans | None:
     """Spans of a level of a ZIP or an index that differ from the stored ones, else None."""
     if level.container.kind == "folder" or level.index == 0 or level.num_rows == 0:

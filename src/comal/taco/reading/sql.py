@@ -26,7 +26,6 @@ from comal.samples.filters import Box, Filter, Period
 from comal.taco import spec
 from comal.taco.reading.container import Container
 from comal.taco.reading.level import Level, unpadded
-from comal.taco.reading.spans import checked_spans
 from comal.taco.reading.view import (
     Home,
     Limit,
@@ -502,14 +501,3 @@ def _flat(view: View, level: int) -> Any:
 
 def _no_rows(view: View) -> Any:
     return Compiler(Home(view)).schema(view).empty_table()
-
-
-def check_spans(table: Any, container: Container) -> None:
-    """Refuse rows whose spans lie outside of the one ZIP that holds them."""
-    names = table.column_names
-    if spec.OFFSET not in names or spec.SIZE not in names or not table.num_rows:
-        return
-    offsets, sizes = table.column(spec.OFFSET), table.column(spec.SIZE)
-    if pa.types.is_int64(offsets.type) and pa.types.is_int64(sizes.type):
-        total = container.source.stat().size
-        checked_spans(offsets, sizes, total, f"{container.source.href}: data")

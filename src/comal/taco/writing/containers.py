@@ -38,7 +38,6 @@ from comal.storage.targets import TargetFile
 from comal.table.columns import plain_table
 from comal.table.write import ParquetSettings, Writer, write_table
 from comal.taco import spec, wire
-from comal.taco.columns import descriptions, without_null_type
 from comal.taco.model.collection import Coverage, finished
 from comal.taco.model.levels import (
     Leaves,
@@ -130,7 +129,10 @@ def stored_table(table: Any, first: int, parent: Ints, spans: Spans | None, path
         internal |= {spec.OFFSET: pa.array(spans.offset), spec.SIZE: pa.array(spans.size)}
     if paths is not None:
         internal[spec.RELATIVE_PATH] = paths
-    table = without_null_type(table)
+    for position, field in enumerate(table.schema):
+        if pa.types.is_null(field.type):  # never got a value, but a file needs some type
+            empty = pc.cast(table.column(position), pa.string())
+            table = table.set_column(position, field.with_type(pa.string()), empty)
     for name, values in internal.items():
         table = table.append_column(name, values)
     return table
@@ -145,11 +147,7 @@ def stored_schema(schema: Any, *, with_spans: bool) -> Any:
 
 def field_schema(schemas: Sequence[Any], *, with_spans: bool) -> dict[str, list[list[str]]]:
     """``taco:field_schema``: every stored column of every level, with its description."""
-    texts: dict[str, str] = {}
-    for schema in reversed(schemas):
-        texts.update(descriptions(schema))
-    stored = [stored_schema(schema, with_spans=with_spans) for schema in schemas]
-    return spec.field_schema(stored, texts)
+    return spec.field_schema([stored_schema(one, with_spans=with_spans) for one in schemas])
 
 
 def computed_schemas(levels: Levels, *, spans: bool) -> dict[str, Any]:
@@ -342,7 +340,7 @@ class ZipSink(Sink):
         """A temporary file for the table of a level, added when the block ends well."""
         spool = self._file.spool()
         yield spool
-        name = spec.level_path(depth)
+        name = spec.LEVEL_PATHS[depth]
         size = spool.seek(0, 2)
         spool.seek(0)
         span = self._zip.add_stream(name, spool, size, where=name)
@@ -419,7 +417,7 @@ class FolderSink(Sink):
     @contextmanager
     def table(self, depth: int) -> Iterator[BinaryIO]:
         """The file of the table of a level."""
-        path = self._root / spec.level_path(depth)
+        path = self._root / spec.LEVEL_PATHS[depth]
         with _writing(path):
             file = path.open("xb")
         try:
@@ -492,11 +490,11 @@ def new_container(target: Path, kind: str, how: Writing) -> Iterator[Sink]:
 def write_columns(sink: Sink, levels: Levels, document: dict[str, Any], how: Writing) -> None:
     """Write a dataset that is in columns."""
     paths = relative_paths(levels)
-    for level, path in zip(levels, paths, strict=True):
-        sink.add_folders(path.filter(level.folders))
     files = leaves(levels, paths)
+    for path in paths:
+        sink.add_folders(path.filter(pc.ends_with(path, "/")))
     written = sink.add_payloads(files.paths, files.payloads, len(files))
-    spans = [_of_level(files, written, depth, level.rows) for depth, level in enumerate(levels)]
+    spans = [_of_level(files, written, depth, len(path)) for depth, path in enumerate(paths)]
     for depth in reversed(range(len(levels) - 1)):
         for rows, contents in meta_files(levels, depth, spans[depth + 1], how.executor):
             found, whole = sink.add_meta(paths[depth].take(rows), contents), spans[depth]

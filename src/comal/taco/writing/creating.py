@@ -152,19 +152,12 @@ def container_of(target: Path, output_format: str) -> str:
     return wanted
 
 
-def _document(taco: Taco, levels: Levels, kind: str, *, of_part: bool = False) -> dict[str, Any]:
-    """COLLECTION.json of a dataset, or of a part of it, which may have an extent of its own."""
-    document = taco.export_metadata() | computed_schemas(levels, spans=kind == "zip")
-    if of_part and not taco.extent_is_given:
-        document["extent"] = extent_of(level.table for level in levels)
-    return document
-
-
 def _write_one(taco: Taco, target: Path, kind: str, how: Writing) -> None:
     batches = taco.tortilla.stream
     if batches is None:
         levels = taco.tortilla.levels()
-        write_levels(levels, _document(taco, levels, kind), target, kind, how)
+        document = taco.export_metadata() | computed_schemas(levels, spans=kind == "zip")
+        write_levels(levels, document, target, kind, how)
         return
     with new_container(target, kind, how) as sink, ExitStack() as scope:
         writer = BatchWriter(sink, batches.schema, how, scope)
@@ -362,8 +355,10 @@ class _Series:
                 self._writer = BatchWriter(sink, whole.batches.schema, whole.how, self._archive)
             self._writer.add(levels[0].table, levels[0].payloads)
             return
-        sink = self._begin(levels)
-        write_columns(sink, levels, _document(whole.taco, levels, "zip", of_part=True), whole.how)
+        document = whole.taco.export_metadata() | computed_schemas(levels, spans=True)
+        if not whole.taco.extent_is_given:
+            document["extent"] = extent_of(level.table for level in levels)
+        write_columns(self._begin(levels), levels, document, whole.how)
         self.finish()
 
     def _begin(self, levels: Levels) -> ZipSink:

@@ -53,7 +53,7 @@ def _claim_folder(path: Path) -> Owns | None:
         opened = run(wire.open_folder_plan(where=str(path)), source.fetch)
         for depth, footer in enumerate(opened.footers):
             table = ParquetTable(source, footer)
-            own.add(spec.level_path(depth))
+            own.add(spec.LEVEL_PATHS[depth])
             own.update(_names(table, depth))
     return own.__contains__
 
@@ -131,7 +131,7 @@ def _expected(
 
     An archive is written front to back, so that this is the order of its directory, too.
     """
-    metadata = [*(spec.level_path(depth) for depth in range(len(paths))), spec.COLLECTION]
+    metadata = [*spec.LEVEL_PATHS[: len(paths)], spec.COLLECTION]
     groups = [pa.array([wire.HEADER_NAME]), *map(_entry_names, paths), pa.array(metadata)]
     names = pa.chunked_array(
         [chunk for one in groups for chunk in getattr(one, "chunks", [one])], pa.string()
@@ -181,7 +181,7 @@ def check_folder(root: Path, document: dict[str, Any], paths: Sequence[Any]) -> 
         for depth, (footer, wanted) in enumerate(zip(opened.footers, paths, strict=True)):
             table = ParquetTable(source, footer).read([spec.RELATIVE_PATH])
             if not table.column(0).combine_chunks().equals(wanted):
-                raise _broken(spec.level_path(depth), "other paths", "the paths of its rows")
+                raise _broken(spec.LEVEL_PATHS[depth], "other paths", "the paths of its rows")
     found = pa.array([spec.DATA + file for file, _ in files_below(root / "DATA")], pa.string())
     wanted = pa.concat_arrays([_entry_names(path) for path in paths])
     for one, other, what in ((wanted, found, "no such file"), (found, wanted, "a file of no row")):
