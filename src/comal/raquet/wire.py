@@ -170,15 +170,6 @@ _BAND_KNOWN = frozenset(
 _STATISTICS_KNOWN = frozenset(
     {"quantiles", "top_values", "approximated_stats", "version", *FLAT_STATISTICS}
 )
-_NOT_FINITE = {
-    "nan": math.nan,
-    "inf": math.inf,
-    "infinity": math.inf,
-    "+inf": math.inf,
-    "+infinity": math.inf,
-    "-inf": -math.inf,
-    "-infinity": -math.inf,
-}
 _NONE = frozenset({"", "none", "null"})
 _MOST_DIGITS = 400
 
@@ -276,9 +267,6 @@ def _as_float(number: Number) -> float:
 
 
 def _parsed(text: str) -> Number | None:
-    special = _NOT_FINITE.get(text.lower())
-    if special is not None:
-        return special
     if len(text) > _MOST_DIGITS or "_" in text:
         return None
     for kind in (int, float):

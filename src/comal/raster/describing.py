@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qs
 from xml.etree import ElementTree as ET
 
@@ -34,7 +34,7 @@ from comal.errors import (
     translated,
 )
 from comal.geo.crs import refuse_files, wkt_of
-from comal.limits import DEFAULT_LIMITS, MIB, Limits
+from comal.limits import DEFAULT_LIMITS, MIB
 from comal.plan import Head
 from comal.raster.opening import (
     _FAULTS,
@@ -109,20 +109,10 @@ class FileOrigin:
     path: str
     """Path of a local file; of another one what messages call it."""
     driver: str | tuple[str, ...]
-    overview: int | None = None
-    """Which of its overviews is meant, from the finest on; None for the raster itself."""
     location: Location | None = None
     """Where it is, when it is not on this machine."""
     config: StorageConfig | None = None
     """How what is remote is spoken to, and where a VRT may lead."""
-
-
-class ArrayOrigin(Protocol):
-    """Arrays that are read by windows, such as those of xarray."""
-
-    def read(self, bands: tuple[int, ...], rows: slice, columns: slice) -> np.ndarray[Any, Any]:
-        """Pixels (bands, rows, columns) of bands counted from 1."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +120,7 @@ class RasterInfo:
     """A raster: where it lies and what its bands are."""
 
     origin: Any
-    """A `FileOrigin` or an `ArrayOrigin`."""
+    """A `FileOrigin`, or arrays with the method ``read(bands, rows, columns)``."""
     where: str
     """What it is called in messages."""
     width: int
@@ -143,7 +133,6 @@ class RasterInfo:
     """Whether it has a mask that is neither a nodata value nor an alpha band that is read."""
     own_crs: bool = True
     """Whether `crs` is the file's own, and not one that the user gave."""
-    overviews: tuple[int, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -231,38 +220,32 @@ class _RemoteFile(storage.RangeFile):
             return b""
 
 
-def _open_remote(origin: FileOrigin, failures: list[ComalError], **options: Any) -> Any:
+def _open_remote(origin: FileOrigin, failures: list[ComalError], driver: str) -> Any:
     assert origin.location is not None
     cache = storage.BlockCache(_KEPT, block_size=_BLOCK)
     remote = storage.open_source(origin.location, config=origin.config)
     source = storage.CachedSource(remote, cache)
     # GDAL knows it by a number, so that nothing of its address is in a log.
     name = f"comal-raster-{next(_numbers)}"
-    return rasterio.open(name, opener=lambda *_, **__: _RemoteFile(source, failures), **options)
+    return rasterio.open(name, opener=lambda *_, **__: _RemoteFile(source, failures), driver=driver)
 
 
-def open_origin(
-    origin: FileOrigin,
-    where: str,
-    limits: Limits = DEFAULT_LIMITS,
-    failures: list[ComalError] | None = None,
-) -> Any:
+def open_origin(origin: FileOrigin, where: str, failures: list[ComalError] | None = None) -> Any:
     """A rasterio dataset, which the caller closes.
 
     `failures` takes what goes wrong when a remote file is read, now or later; see `reading`.
     """
     failures = [] if failures is None else failures
     drivers = [origin.driver] if isinstance(origin.driver, str) else list(origin.driver)
-    extra = {} if origin.overview is None else {"OVERVIEW_LEVEL": origin.overview}
     sniffed = isinstance(origin.driver, str)
     with reading(where, failures) if sniffed else _unknown(where):
         if origin.location is None:
-            dataset = DatasetReader(origin.path, driver=drivers, sharing=False, **extra)
+            dataset = DatasetReader(origin.path, driver=drivers, sharing=False)
         else:
-            dataset = _open_remote(origin, failures, driver=drivers[0], **extra)
+            dataset = _open_remote(origin, failures, drivers[0])
         try:
             _refuse_container(dataset, where)
-            _check_blocks(dataset, limits, where)
+            _check_blocks(dataset, DEFAULT_LIMITS, where)
         except BaseException:  # whatever it is, nobody else would close the dataset
             dataset.close()
             raise
@@ -282,7 +265,6 @@ def describe(
     crs: str | None = None,
     variable: str | None = None,
     config: StorageConfig | None = None,
-    limits: Limits = DEFAULT_LIMITS,
 ) -> RasterInfo:
     """What a raster is.
 
@@ -294,7 +276,7 @@ def describe(
         origin = origin_of(source, variable, config)
         where = origin.path
         failures: list[ComalError] = []
-        dataset = open_origin(origin, where, limits, failures)
+        dataset = open_origin(origin, where, failures)
         with dataset, reading(where, failures):
             return _described(dataset, origin, where, crs)
 
@@ -368,7 +350,6 @@ def _described(dataset: Any, origin: FileOrigin, where: str, crs: str | None) ->
         bands=tuple(_band(dataset, index) for index in dataset.indexes),
         masked=masked,
         own_crs=own,
-        overviews=tuple(dataset.overviews(1)),
         tags=dict(dataset.tags()),
     )
 

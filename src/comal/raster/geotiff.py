@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,6 @@ CODECS = ("deflate", "lzw", "zstd", "lerc", "packbits", "none")
 _WRITING: dict[type[BaseException], type[ComalError]] = {
     rasterio.errors.RasterioError: StorageError,
     rasterio._err.CPLE_BaseError: StorageError,  # noqa: SLF001 - no public name
-}
-_OVERVIEWS = {
-    "nearest": Resampling.nearest,
-    "average": Resampling.average,
-    "mode": Resampling.mode,
-    "bilinear": Resampling.bilinear,
-    "cubic": Resampling.cubic,
 }
 _SMALLEST = 256
 
@@ -55,7 +47,6 @@ class TiffLayout:
     """Whether it gets a mask inside; blocks are then masked arrays."""
     compression: str = "deflate"
     block: int = 256
-    tags: Mapping[str, str] | None = None
 
 
 Blocks = Iterator[tuple[int, int, npt.NDArray[Any]]]
@@ -71,7 +62,8 @@ def write_geotiff(
 ) -> None:
     """Write a tiled GeoTIFF.
 
-    Blocks of pixels come in any order; a file that is there is overwritten.
+    Blocks of pixels come in any order; a file that is there is overwritten. `overviews` is the
+    name of a resampling, for a file that gets them.
     """
     if layout.compression not in CODECS:
         raise InvalidInputError(
@@ -83,27 +75,17 @@ def write_geotiff(
             _, height, width = pixels.shape
             _write(dataset, layout, pixels, Window(column, row, width, height))
     if overviews is not None:
-        add_overviews(path, overviews)
+        _add_overviews(path, overviews)
 
 
-def add_overviews(path: str | os.PathLike[str], method: str) -> None:
+def _add_overviews(path: str | os.PathLike[str], method: str) -> None:
     """Give a GeoTIFF overviews down to 256 pixels."""
     with _rules(), rasterio.open(path, "r+") as dataset:
         factors: list[int] = []
         while max(dataset.width, dataset.height) >> len(factors) > _SMALLEST:
             factors.append(2 << len(factors))
         if factors:
-            dataset.build_overviews(factors, overview_method(method))
-
-
-def overview_method(method: str) -> Resampling:
-    """The way of GDAL to make overviews that has a name."""
-    found = _OVERVIEWS.get(method)
-    if found is None:
-        raise InvalidInputError(
-            "unknown way to make overviews", found=method, expected=", ".join(_OVERVIEWS)
-        )
-    return found
+            dataset.build_overviews(factors, Resampling[method])
 
 
 def geotiff_to_cog(
@@ -122,7 +104,7 @@ def geotiff_to_cog(
             driver="COG",
             COMPRESS=compression.upper(),
             BLOCKSIZE=max(block, 128),
-            OVERVIEW_RESAMPLING=overview_method(method).name.upper(),
+            OVERVIEW_RESAMPLING=method.upper(),
             BIGTIFF="IF_SAFER",
         )
 
@@ -188,10 +170,3 @@ def _describe(dataset: Any, layout: TiffLayout) -> None:
     kinds = [known.get(str(band.colorinterp).lower(), ColorInterp.undefined) for band in bands]
     if ColorInterp.palette not in kinds:
         dataset.colorinterp = kinds
-    if layout.tags:
-        dataset.update_tags(**layout.tags)
-
-
-def beside(path: str | os.PathLike[str]) -> Path:
-    """The folder of a file, for what is needed on the way to it."""
-    return Path(path).absolute().parent

@@ -142,7 +142,7 @@ class MemberReader:
         """The rasterio dataset of a file."""
         if self._dataset is None:
             info = self.member.info
-            self._dataset = open_origin(info.origin, info.where, failures=self._failures)
+            self._dataset = open_origin(info.origin, info.where, self._failures)
         return self._dataset
 
     # -- on the grid: copy

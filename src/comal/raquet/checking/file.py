@@ -58,7 +58,6 @@ class Subject:
     """``time_ts`` of each, NaT for null."""
     documents: dict[int, str] = field(default_factory=dict)
     """Metadata that are not null, by row."""
-    metadata: Metadata | None = None
 
     @property
     def table(self) -> ParquetTable:

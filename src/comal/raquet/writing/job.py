@@ -23,7 +23,7 @@ from comal.grid import quadbin
 from comal.parallel import results, width
 from comal.progress import Progress
 from comal.raquet import blobs
-from comal.raquet.spec import Metadata, Number
+from comal.raquet.spec import Number
 from comal.raster.describing import gdal_rules
 from comal.raster.gridding import TileRange, Window2D
 from comal.raster.overviews import halved
@@ -60,12 +60,6 @@ class Coding:
     level: int
     quality: int
     interleaved: bool
-
-    @classmethod
-    def of(cls, metadata: Metadata) -> Coding:
-        """As the tiles of a file are."""
-        quality = metadata.quality or QUALITY
-        return cls(metadata.compression, LEVEL, quality, metadata.interleaved)
 
 
 @dataclass(frozen=True, slots=True)
