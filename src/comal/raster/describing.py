@@ -37,11 +37,10 @@ from comal.geo.crs import refuse_files, wkt_of
 from comal.limits import DEFAULT_LIMITS, MIB
 from comal.plan import Head
 from comal.raster.opening import (
-    _FAULTS,
-    _check_blocks,
-    _quiet,
+    FAULTS,
+    check_blocks,
     crs_name,
-    gdal_environment,
+    gdal_rules,
     head_of,
     reading,
     refuse_complex,
@@ -136,6 +135,11 @@ class RasterInfo:
     tags: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
+    def config(self) -> StorageConfig | None:
+        """How GDAL may reach what is remote; the same for all rasters that become one file."""
+        return self.origin.config if isinstance(self.origin, FileOrigin) else None
+
+    @property
     def alpha(self) -> int | None:
         """Position of the alpha band, counted from 0."""
         return alpha_at([band.colorinterp for band in self.bands])
@@ -150,13 +154,6 @@ class RasterInfo:
         if found is None and np.dtype(band.dtype).kind == "f" and self.alpha is None:
             return float("nan")
         return found
-
-
-@contextmanager
-def gdal_rules(config: StorageConfig | None = None) -> Iterator[None]:
-    """The rules under which GDAL works; its errors become ours."""
-    with _quiet(), rasterio.Env(**gdal_environment(config)):
-        yield
 
 
 def origin_of(
@@ -245,7 +242,7 @@ def open_origin(origin: FileOrigin, where: str, failures: list[ComalError] | Non
             dataset = _open_remote(origin, failures, drivers[0])
         try:
             _refuse_container(dataset, where)
-            _check_blocks(dataset, DEFAULT_LIMITS, where)
+            check_blocks(dataset, DEFAULT_LIMITS, where)
         except BaseException:  # whatever it is, nobody else would close the dataset
             dataset.close()
             raise
@@ -255,7 +252,7 @@ def open_origin(origin: FileOrigin, where: str, failures: list[ComalError] | Non
 @contextmanager
 def _unknown(where: str) -> Iterator[None]:
     """What none of the drivers opens is not a raster."""
-    with translated(dict.fromkeys(_FAULTS, NotThisFormatError), "not a raster", where=where):
+    with translated(dict.fromkeys(FAULTS, NotThisFormatError), "not a raster", where=where):
         yield
 
 
@@ -395,11 +392,10 @@ def fitting_nodata(nodata: float | None, dtype: str) -> int | float | None:
 
 _NAMED = re.compile(r'(NETCDF|HDF5|ZARR):(?:"([^"]+)"|([^"]+?))(?::([^":]*))?', re.IGNORECASE)
 _KINDS = ((b"CDF", ("NETCDF",)), (b"\x89HDF", ("NETCDF", "HDF5")))
-_DRIVERS = {"NETCDF": "netCDF", "HDF5": "HDF5Image", "ZARR": "Zarr"}
+_DRIVERS = {"NETCDF": ("netCDF", ""), "HDF5": ("HDF5Image", "//"), "ZARR": ("Zarr", "/")}
+"""GDAL's driver for each kind, and what it wants before the name of a variable."""
 CONTAINERS = ["netCDF", "HDF5", "Zarr"]
 """Drivers that say which variables a file holds."""
-_BEFORE = {"NETCDF": "", "HDF5": "//", "ZARR": "/"}
-"""What GDAL wants before the name of a variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,12 +410,12 @@ class Variable:
 
     def openings(self) -> list[tuple[str, str]]:
         """What GDAL may open, each with its driver."""
-        return [
-            (f'{kind}:"{self.path}"' + self._named(kind), _DRIVERS[kind]) for kind in self.kinds
-        ]
-
-    def _named(self, kind: str) -> str:
-        return f":{_BEFORE[kind]}{self.name.lstrip('/')}" if self.name else ""
+        found = []
+        for kind in self.kinds:
+            driver, before = _DRIVERS[kind]
+            named = f":{before}{self.name.lstrip('/')}" if self.name else ""
+            found.append((f'{kind}:"{self.path}"{named}', driver))
+        return found
 
 
 def file_of(source: Any) -> Any:

@@ -19,7 +19,8 @@ from rasterio.shutil import copy as copy_dataset
 from rasterio.windows import Window
 
 from comal.errors import ComalError, InvalidInputError, StorageError, translated
-from comal.raster.describing import BandInfo, Transform, gdal_rules
+from comal.raster.describing import BandInfo, Transform
+from comal.raster.opening import gdal_rules
 
 CODECS = ("deflate", "lzw", "zstd", "lerc", "packbits", "none")
 _WRITING: dict[type[BaseException], type[ComalError]] = {

@@ -61,14 +61,20 @@ _ENVIRONMENT = {
 _NETWORK = ("CPL_VSIL_CURL_ALLOWED_EXTENSIONS", "GDAL_HTTP_PROXY")
 
 
-def gdal_environment(config: StorageConfig | None = None) -> dict[str, Any]:
-    """The options of GDAL; with the network only where origins are named that a VRT may lead to."""
-    if not (default_config() if config is None else config).linked_origins:
-        return _ENVIRONMENT
-    return {name: value for name, value in _ENVIRONMENT.items() if name not in _NETWORK}
+@contextmanager
+def gdal_rules(config: StorageConfig | None = None) -> Iterator[None]:
+    """The rules under which GDAL works.
+
+    The network is open to it only where origins are named that a VRT may lead to.
+    """
+    options: dict[str, Any] = _ENVIRONMENT
+    if (default_config() if config is None else config).linked_origins:
+        options = {name: value for name, value in _ENVIRONMENT.items() if name not in _NETWORK}
+    with _quiet(), rasterio.Env(**options):
+        yield
 
 
-_FAULTS: tuple[type[BaseException], ...] = (
+FAULTS: tuple[type[BaseException], ...] = (
     RasterioError,
     CRSError,
     CPLE_BaseError,
@@ -140,7 +146,7 @@ def reading(where: str, failures: Sequence[ComalError] = ()) -> Iterator[None]:
     """
     try:
         yield
-    except _FAULTS as error:
+    except FAULTS as error:
         if failures:
             raise failures[0] from None
         raise InvalidMetadataError(
@@ -156,7 +162,7 @@ def reading(where: str, failures: Sequence[ComalError] = ()) -> Iterator[None]:
 def _first_of(error: BaseException) -> BaseException:
     """What GDAL said first; the errors that follow say only that something failed before."""
     first = error
-    while isinstance(cause := first.__cause__ or first.__context__, _FAULTS):
+    while isinstance(cause := first.__cause__ or first.__context__, FAULTS):
         first = cause
     return first
 
@@ -185,23 +191,19 @@ def open_raster(source: RasterSource, limits: Limits = DEFAULT_LIMITS) -> Iterat
         The file or a block of it is over a limit.
     """
     where = place(source)
-    with (
-        _quiet(),
-        rasterio.Env(**gdal_environment()),
-        reading(where),
-    ):
+    with gdal_rules(), reading(where):
         if isinstance(source, bytes | Span):
             data = source if isinstance(source, bytes) else _read_span(source, limits, where)
             limits.check("leaf_bytes", len(data), where)
             driver = sniff_driver(data[:_HEAD], where)
             with rasterio.MemoryFile(data) as memory, memory.open(driver=driver) as dataset:
-                _check_blocks(dataset, limits, where)
+                check_blocks(dataset, limits, where)
                 yield dataset
         else:
             path = str(local_path(source, "a raster").absolute())
             driver = sniff_driver(head_of(path, where), where)
             with rasterio.open(path, driver=driver) as dataset:
-                _check_blocks(dataset, limits, where)
+                check_blocks(dataset, limits, where)
                 yield dataset
 
 
@@ -273,7 +275,8 @@ def _mend_means(dataset: Any, band: int, means: Array, window: Window | None) ->
         means[row, mended] = found[mended]
 
 
-def _check_blocks(dataset: Any, limits: Limits, where: str) -> None:
+def check_blocks(dataset: Any, limits: Limits, where: str) -> None:
+    """Refuse a raster without bands, or with a block of pixels that takes too much memory."""
     if dataset.count == 0:
         raise InvalidMetadataError("raster without bands", where=where)
     if "complex" in "".join(dataset.dtypes):

@@ -11,7 +11,7 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
@@ -27,11 +27,10 @@ from rasterio.windows import Window
 from comal.errors import ComalError, InvalidInputError
 from comal.geo.crs import projection
 from comal.grid.mercator import CIRCUMFERENCE, HALF
-from comal.raster.describing import FileOrigin, RasterInfo, gdal_rules, open_origin
+from comal.raster.describing import FileOrigin, RasterInfo, open_origin
 from comal.raster.gridding import Edge, Member, Window2D, crs_kind
-from comal.raster.opening import reading
+from comal.raster.opening import gdal_rules, reading
 from comal.raster.values import Array, Mask, as_array, occurring, seen, valid_mask, valid_masks
-from comal.storage.config import StorageConfig
 
 METHODS: Mapping[str, Resampling] = {
     "nearest": Resampling.nearest,
@@ -99,6 +98,46 @@ def method_of(name: str) -> Resampling:
     return found
 
 
+class SourceReader:
+    """Reads windows of a raster as it is stored; for one thread."""
+
+    def __init__(self, info: RasterInfo) -> None:
+        self._info = info
+        self._dataset: Any = None
+        self.failures: list[ComalError] = []
+        """What went wrong in reading a remote file; see `comal.raster.opening.reading`."""
+
+    @property
+    def dataset(self) -> Any:
+        """The rasterio dataset of a file."""
+        if self._dataset is None:
+            self._dataset = open_origin(self._info.origin, self._info.where, self.failures)
+        return self._dataset
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._dataset is not None:
+            self._dataset.close()
+            self._dataset = None
+
+    def read(self, bands: tuple[int, ...], rows: slice, columns: slice) -> Array:
+        """Pixels (bands, rows, columns) of bands counted from 1."""
+        origin = self._info.origin
+        if not isinstance(origin, FileOrigin):
+            return np.asarray(origin.read(bands, rows, columns))
+        return np.asarray(self.dataset.read(list(bands), window=Window.from_slices(rows, columns)))
+
+    def mask(self, rows: slice, columns: slice) -> Mask | None:
+        """Where the raster has pixels; None without a mask."""
+        if not self._info.masked:
+            return None
+        if self._info.alpha is not None:
+            shown = self.read((self._info.alpha + 1,), rows, columns)[0]
+        else:
+            shown = self.dataset.read_masks(1, window=Window.from_slices(rows, columns))
+        return np.asarray(shown != 0)
+
+
 class MemberReader:
     """Reads windows of one member of a grid; for one thread.
 
@@ -119,8 +158,7 @@ class MemberReader:
         info = member.info
         self._alpha = info.alpha
         self._groups = _groups(bands, info)
-        self._dataset: Any = None
-        self._failures: list[ComalError] = []
+        self._source = SourceReader(info)
         # rasterio knows a file that it reads through us only in the context that opened it, and
         # the thread that closes a reader need not be the one that read.
         self._context = copy_context()
@@ -128,22 +166,12 @@ class MemberReader:
     def read(self, window: Window2D) -> Patch:
         """The pixels of a window, filled where the raster has none."""
         copied = self.member.offset is not None
-        with reading(self.member.info.where, self._failures):
+        with reading(self.member.info.where, self._source.failures):
             return self._context.run(self._copied if copied else self._warped, window)
 
     def close(self) -> None:
         """Close the file."""
-        if self._dataset is not None:
-            self._context.run(self._dataset.close)
-            self._dataset = None
-
-    @property
-    def dataset(self) -> Any:
-        """The rasterio dataset of a file."""
-        if self._dataset is None:
-            info = self.member.info
-            self._dataset = open_origin(info.origin, info.where, self._failures)
-        return self._dataset
+        self._context.run(self._source.close)
 
     # -- on the grid: copy
 
@@ -165,7 +193,8 @@ class MemberReader:
         whole = r1 - r0 == window.height and c1 - c0 == window.width
         flip = info.transform[4] > 0
         rows = slice(info.height - r1, info.height - r0) if flip else slice(r0, r1)
-        mask = self._mask(rows, slice(c0, c1), flip=flip)
+        mask = self._source.mask(rows, slice(c0, c1))
+        mask = mask[::-1] if flip and mask is not None else mask
         found: list[Array | None] = []
         for band, pixels in zip(
             self.bands, self._pixels(rows, slice(c0, c1), mask, flip=flip), strict=True
@@ -210,31 +239,9 @@ class MemberReader:
             index: pixels
             for indexes in kinds.values()
             for index, pixels in zip(
-                indexes, self._read_source(tuple(indexes), rows, columns), strict=True
+                indexes, self._source.read(tuple(indexes), rows, columns), strict=True
             )
         }
-
-    def _read_source(self, bands: tuple[int, ...], rows: slice, columns: slice) -> Array:
-        origin = self.member.info.origin
-        if not isinstance(origin, FileOrigin):
-            return np.asarray(origin.read(bands, rows, columns))
-        window = Window(
-            columns.start, rows.start, columns.stop - columns.start, rows.stop - rows.start
-        )
-        return np.asarray(self.dataset.read(list(bands), window=window))
-
-    def _mask(self, rows: slice, columns: slice, *, flip: bool) -> Mask | None:
-        if not self.member.info.masked:
-            return None
-        if self._alpha is not None:
-            shown = self._read_source((self._alpha + 1,), rows, columns)[0]
-        else:
-            window = Window(
-                columns.start, rows.start, columns.stop - columns.start, rows.stop - rows.start
-            )
-            shown = self.dataset.read_masks(1, window=window)
-        mask = np.asarray(shown != 0)
-        return mask[::-1] if flip else mask
 
     # -- off the grid: warp
 
@@ -277,28 +284,23 @@ class MemberReader:
         if np.dtype(group.dtype).itemsize == 8 and np.dtype(group.dtype).kind in "iu" and nearest:
             return self._warp_halves(group, window)
         indexes = [self.bands[at].source for at in group.members]
-        weighs = self._alpha is not None and self._alpha + 1 in indexes and not nearest
-        count = len(indexes)
         if not indexes:
             return [], self._coverage(window)
         if group.own is not None:
-            made = self._warp(indexes, group, window, extra=0)
-            return list(made), None
-        if weighs:
-            assert self._alpha is not None
-            colours = [index for index in indexes if index != self._alpha + 1]
-            made = self._warp(colours, group, window, extra=1, src_alpha=self._alpha + 1)
-            order = {index: at for at, index in enumerate([*colours, self._alpha + 1])}
-            covered = self._coverage(window)
-            if group.wanted is not None or group.fill:
-                made[:, ~covered] = group.fill
-            return [made[order[index]] for index in indexes], covered
-        made = self._warp(indexes, group, window, extra=1)
-        covered = made[count] > 0
+            return list(self._warp(indexes, group, window, extra=0)), None
+        alpha = None if self._alpha is None else self._alpha + 1
+        if alpha is not None and alpha in indexes and not nearest:
+            colours = [index for index in indexes if index != alpha]
+            made = self._warp(colours, group, window, extra=1, src_alpha=alpha)
+            planes = dict(zip([*colours, alpha], made, strict=True))
+            found, covered = [planes[index] for index in indexes], self._coverage(window)
+        else:
+            *found, shown = self._warp(indexes, group, window, extra=1)
+            covered = shown > 0
         if group.wanted is not None or group.fill:
-            for one in made[:count]:
+            for one in found:
                 one[~covered] = group.fill
-        return list(made[:count]), covered
+        return found, covered
 
     def _coverage(self, window: Window2D) -> Mask:
         """Where the source has pixels, as GDAL sees it."""
@@ -346,7 +348,7 @@ class MemberReader:
             )
         target = self._target(len(indexes) + extra, group, window)
         self._reproject(
-            rasterio.band(self.dataset, list(indexes)),
+            rasterio.band(self._source.dataset, list(indexes)),
             target,
             group,
             window,
@@ -377,7 +379,7 @@ class MemberReader:
             return target
         rows, columns = part
         wanted = (*indexes, src_alpha) if src_alpha else indexes
-        pixels = self._read_source(wanted, rows, columns)
+        pixels = self._source.read(wanted, rows, columns)
         if halves:
             low_high = np.ascontiguousarray(pixels).view(_HALVES)
             shape = pixels.shape
@@ -385,7 +387,7 @@ class MemberReader:
                 low_high.reshape(*shape, 2).transpose(0, 3, 1, 2)
             ).reshape(count, *shape[1:])
         pixels = np.ascontiguousarray(pixels, working)
-        mask = self._mask(rows, columns, flip=False)
+        mask = self._source.mask(rows, columns)
         if mask is not None and group.own is not None:
             pixels = np.where(mask, pixels, pixels.dtype.type(group.own))
         a, b, c, d, e, f = info.transform
@@ -553,17 +555,11 @@ def values_of(info: RasterInfo, band: int) -> Array:
     """Values of a band, counted from 1; of types wider than 16 bits the least and the greatest."""
     found: Array = np.empty(0, info.bands[band - 1].dtype)
     rows = max(1, _AT_ONCE // info.width)
-    file = info.origin if isinstance(info.origin, FileOrigin) else None
-    with gdal_rules(file.config if file else None), reading(info.where), ExitStack() as stack:
-        dataset = None
-        if file is not None:
-            dataset = stack.enter_context(open_origin(file, info.where))
+    source = SourceReader(info)
+    with gdal_rules(info.config), closing(source), reading(info.where, source.failures):
         for top in range(0, info.height, rows):
             part = slice(top, min(top + rows, info.height))
-            if dataset is None:
-                pixels = info.origin.read((band,), part, slice(0, info.width))[0]
-            else:
-                pixels = dataset.read(band, window=((part.start, part.stop), (0, info.width)))
+            (pixels,) = source.read((band,), part, slice(0, info.width))
             values = occurring(pixels, valid_mask(pixels, info.nodata(band)))
             found = np.union1d(found, values)
     return found
@@ -579,12 +575,6 @@ class GridSource:
     pixel_zoom: int
     """The world is 2**pixel_zoom pixels wide."""
     method: str = "nearest"
-
-    @property
-    def config(self) -> StorageConfig | None:
-        """Where GDAL may lead, which is the same for all of them."""
-        origin = self.members[0].info.origin
-        return origin.config if isinstance(origin, FileOrigin) else None
 
 
 class GridReader:

@@ -24,8 +24,8 @@ from comal.parallel import results, width
 from comal.progress import Progress
 from comal.raquet import blobs
 from comal.raquet.spec import Number
-from comal.raster.describing import gdal_rules
 from comal.raster.gridding import TileRange, Window2D
+from comal.raster.opening import gdal_rules
 from comal.raster.overviews import halved
 from comal.raster.statistics import BandSums, moments, sums_of
 from comal.raster.values import Mask, both, occurring, valid_mask, valid_masks
@@ -154,7 +154,7 @@ def run_subtree(job: Job, task: tuple[int, int, int]) -> Subtree:
     """The tiles below a root (step, x, y), itself included where it is not coarser than wanted."""
     step, x, y = task
     made, size = Subtree(Totals.of(job.dtypes)), job.block
-    with gdal_rules(job.steps[step].config):
+    with gdal_rules(job.steps[step].members[0].info.config):
         window = _clipped(job, x, y)
         patch = _reader(job, step).read(
             Window2D(window.x * size, window.y * size, window.width * size, window.height * size)
