@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import index
 from typing import Any, Final
 
 import numpy as np
@@ -41,7 +42,7 @@ from comal.tapalcatl.spec import (
     ascii_line,
     shared,
 )
-from comal.tapalcatl.wire import BASES, Int64s, Keys, key_tiles, order_of, scales_of, tiles_in
+from comal.tapalcatl.wire import Int64s, Keys, key_tiles, order_of, scales_of, tiles_in
 from comal.ziparchive import wire
 
 COMMENT_ROOM: Final = 8 << 10
@@ -49,8 +50,8 @@ COMMENT_ROOM: Final = 8 << 10
 _MOST_LOOKED_FOR: Final = 1 << 20
 Comment = tuple[bytes, tuple[str, ...]]
 """The comment of an archive, and the keys that had no room in it."""
-Spot = tuple[Tile, int]
-"""The root tile of an archive, and the `tile_key` of an entry in it."""
+Spot = tuple[Tile, Tile]
+"""The root tile of an archive, and the tile as the entries in it are called."""
 
 
 @dataclass(frozen=True)
@@ -302,8 +303,8 @@ def _roots(span: range, depth: int, side: int) -> range:
     return range((span[0] >> depth) & -side, (span[-1] >> depth) + 1, side)
 
 
-_Zoom = tuple[int, int, int, int, int, int, int, int]
-"""Root, depth and mask, the first key, and the columns and rows that bounds leave."""
+_Zoom = tuple[int, int, int, int, int, int, int]
+"""Root, depth and mask, and the columns and rows that bounds leave."""
 
 
 @dataclass(frozen=True)
@@ -333,28 +334,28 @@ class TreeLayout(ArchiveLayout):
         """The place of a tile inside the zooms and bounds; `size` has no meaning here."""
         if size is not None:
             raise _no_size(size)
-        zoom = self._zooms[z] if 0 <= z <= MAX_ZOOM else None
+        zoom = (self._zooms[z] or self._zoom(z)) if 0 <= z <= MAX_ZOOM else None
         if zoom is None:
             return None
-        root, depth, mask, base, west, east, north, south = zoom
+        root, depth, mask, west, east, north, south = zoom
         if not (west <= x < east and north <= y < south):
             return None
-        return (root, x >> depth & mask, y >> depth & mask), base + (x << z) + y
+        return (root, x >> depth & mask, y >> depth & mask), (z, x, y)
 
     @cached_property
     def _zooms(self) -> list[_Zoom | None]:
-        layout, said = self.layout, self.metadata
-        first = layout.materialized_zooms[0] if said.min_zoom is None else said.min_zoom
+        """What `_zoom` has found so far."""
+        return [None] * (MAX_ZOOM + 1)
+
+    def _zoom(self, z: int) -> _Zoom | None:
+        said, root, whole = self.metadata, self.layout.root_zoom(z), range(1 << z)
         last = MAX_ZOOM if said.max_zoom is None else said.max_zoom
-        found: list[_Zoom | None] = [None] * (MAX_ZOOM + 1)
-        for z in range(first, last + 1):
-            root, whole = layout.root_zoom(z), range(1 << z)
-            if root is not None:
-                bounds = said.bounds
-                columns, rows = (whole, whole) if bounds is None else tile_range(bounds, z)
-                ends = columns.start, columns.stop, rows.start, rows.stop
-                found[z] = root, z - root, -layout.metatile, BASES[z], *ends
-        return found
+        if root is None or not (said.min_zoom or 0) <= z <= last:
+            return None
+        columns, rows = (whole, whole) if said.bounds is None else tile_range(said.bounds, z)
+        ends = columns.start, columns.stop, rows.start, rows.stop
+        self._zooms[z] = root, z - root, -self.layout.metatile, *ends
+        return self._zooms[z]
 
     def archives(self, keys: Keys) -> Keys:
         """Zooms, columns and rows of the archives of some tiles."""
@@ -448,8 +449,7 @@ class MetatileLayout(ArchiveLayout):
         count = 1 << z
         if not (0 <= x < count and 0 <= y < count):
             return None
-        metatile, (depth, column, row) = settings.place(z, x, y, size)
-        return metatile, BASES[depth] + (column << depth) + row
+        return settings.place(z, x, y, size)
 
     def root_zoom(self, z: int) -> int:
         """The zoom of the metatiles of a zoom."""
@@ -549,7 +549,7 @@ class InArchive(ArchiveLayout):
         count = 1 << z if 0 <= z <= MAX_ZOOM else 0
         if not (0 <= x < count and 0 <= y < count):
             return None
-        return (0, 0, 0), BASES[z] + (x << z | y)
+        return (0, 0, 0), (z, index(x), index(y))
 
 
 def _no_size(size: int) -> InvalidInputError:

@@ -26,6 +26,7 @@ from comal.errors import (
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.public import warn
 
 VERSION: Final = "2.0.0"
 META: Final = "meta.json"
@@ -258,6 +259,13 @@ def is_newer(version: str) -> bool:
     """Whether a version that can be read may say more than is understood here."""
     match = _VERSION.fullmatch(version)
     return match is not None and int(match[2] or 0) > 0
+
+
+def warn_if_newer(version: str, where: str) -> None:
+    """Warn of a version that may say more than is understood here."""
+    if is_newer(version):
+        text = f"{where}: Tapalcatl {shown(version)} may say more than is understood, which is 2.0"
+        warn(TapalcatlWarning(text))
 
 
 def _version(document: Mapping[str, Any], where: str) -> str:

@@ -16,7 +16,7 @@ from comal.errors import ComalError
 from comal.plan import Piece, Tail, run
 from comal.tapalcatl.reading import index as module
 from comal.tapalcatl.reading.index import ArchiveIndex, index_plan, near_index
-from comal.tapalcatl.wire import tile_key
+from comal.tapalcatl.wire import key_tile
 from comal.ziparchive import directory_bytes_plan, parse_directory
 from comal.ziparchive.raw import regular
 from tests.tapalcatl.making import data_of
@@ -59,7 +59,7 @@ def outcome(make: Any) -> tuple[ArchiveIndex | None, str]:
         return None, f"{type(error).__name__}: {error}"
 
 
-KEYS = [tile_key(z, x, y) for z in range(4) for x in range(1 << z) for y in range(1 << z)]
+TILES = [(z, x, y) for z in range(4) for x in range(1 << z) for y in range(1 << z)]
 SUFFIXES = [".png", "", "@2x.png", ".pn", "png", ".png.png", ".mvt", "/0.png", "@2.png", "\xff"]
 
 
@@ -76,9 +76,9 @@ def compare(data: bytes, prefix: bytes = b"") -> ArchiveIndex | None:
         if other is None:
             continue
         for suffix in {*SUFFIXES, *expected.keys}:
-            known = list(expected.keys.get(suffix, ((),))[0])
-            for key in [*known, *KEYS]:
-                assert other.lookup(suffix, key) == expected.lookup(suffix, key)
+            known = map(key_tile, expected.keys.get(suffix, ((),))[0])
+            for tile in [*known, *TILES]:
+                assert other.lookup(suffix, tile) == expected.lookup(suffix, tile)
         assert other.suffixes == expected.suffixes
         assert (other.total, other.end, other.count) == (
             expected.total,
@@ -253,7 +253,7 @@ def test_an_end_record_in_a_long_comment_is_told_apart(tmp_path: Path) -> None:
 def test_after_some_tiles_columns_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BY_NAME_IN_FEW", 3)
     index = run(index_plan("a"), fetcher(CORPUS["read, plain"]))
-    found = [index.lookup(".png", tile_key(1, 1, 1)) for _ in range(6)]
+    found = [index.lookup(".png", (1, 1, 1)) for _ in range(6)]
     assert found == found[:1] * 6
     assert found[0] is not None
     assert index._regular is None

@@ -44,7 +44,7 @@ from comal.tapalcatl.reading.index import Record
 from comal.tapalcatl.reading.tile import check_local_name, entry_name, refuse
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import WORLD, Bounds, Tile, TileSetMetadata
-from comal.tapalcatl.wire import BASES, Int64s, Keys
+from comal.tapalcatl.wire import BASES, Int64s, Keys, key_tile
 from comal.ziparchive import STORE, wire
 from comal.ziparchive import local as zip_local
 from comal.ziparchive.headermaking import checksums
@@ -414,7 +414,7 @@ class TileSetSource(TileSource):
 
         def check(row: int, data: bytes, at: int) -> None:
             suffix = opened.index.suffixes[codes[row]]
-            name, offset = entry_name(keys[row], suffix), int(starts[row])
+            name, offset = entry_name(key_tile(keys[row]), suffix), int(starts[row])
             check_local_name(data, at, name, offset, opened.index.offsets, opened.label)
 
         sizes = table["csize"].astype(np.int64)

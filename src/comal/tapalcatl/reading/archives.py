@@ -26,7 +26,7 @@ from comal.errors import (
 )
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import run
-from comal.storage import Source, open_again
+from comal.storage import Source
 from comal.storage.source import HeldFile, LocalSource, ObjectInfo, held, same_version
 from comal.tapalcatl.layout import ArchiveLayout, InArchive
 from comal.tapalcatl.reading.index import TAIL, ArchiveIndex, entry_table, index_plan, near_index
@@ -51,23 +51,20 @@ class ArchiveFiles:
 
     def __init__(self, base: Source, layouts: Sequence[ArchiveLayout]) -> None:
         self.base, self.layouts = base, tuple(layouts)
-        self._tries = 0
-
-    @property
-    def alone(self) -> bool:
+        self.alone = isinstance(self.layouts[0], InArchive)
         """Whether there is but one archive."""
-        return isinstance(self.layouts[0], InArchive)
+        self._tries = 0
 
     def sources(self, tile: Tile) -> Sequence[Source]:
         """Where the archive of a root tile may be, each with pins of its own, best first."""
-        base = open_again(self.base)
+        base = self.base
         if self.alone:
-            return [base]
+            return [base.at(base.location, fresh=True)]
         layouts = self.layouts
         if len(layouts) > 1:
             self._tries += 1
             layouts = layouts if self._tries <= _UNSETTLED else layouts[:1]
-        return [base.child(layout.path(tile)) for layout in layouts]
+        return [base.at(base.resolve(layout.path(tile)), fresh=True) for layout in layouts]
 
     def found_at(self, number: int) -> None:
         """Take notice that an archive was found at this one of its places."""
@@ -227,16 +224,19 @@ class Archives:
     """The archives of a tileset by their root tile.
 
     Of directories the least recently used are thrown out first; archives that are no local files
-    show by themselves that they have changed whenever a tile is read. Only entries below `prefix`,
-    the name of a variant with its slash, are tiles.
+    show by themselves that they have changed whenever a tile is read. Of a variant only entries
+    below its name are tiles.
     """
 
-    def __init__(self, files: ArchiveFiles, reading: ReadOptions, prefix: bytes = b"") -> None:
-        self.files, self._reading, self._prefix = files, reading, prefix
+    def __init__(
+        self, files: ArchiveFiles, reading: ReadOptions, variant: str | None = None
+    ) -> None:
+        self.files, self._reading, self._variant = files, reading, variant
         self.limits = reading.limits
         self.local = isinstance(files.base, LocalSource)
         """Whether they are files of this machine."""
         self._start()
+        self._prefix = variant_prefix(variant)
 
     def _start(self) -> None:
         self._lock = threading.Lock()
@@ -247,7 +247,7 @@ class Archives:
 
     def of_variant(self, variant: str) -> Archives:
         """The same archives, of which the tiles below a name count; none of them is open."""
-        return Archives(self.files, self._reading, variant_prefix(variant))
+        return Archives(self.files, self._reading, variant)
 
     @property
     def weight(self) -> int:
@@ -408,9 +408,7 @@ class Archives:
         return None
 
     def _open(self, tile: Tile, source: Source, file: HeldFile | None) -> OpenArchive:
-        location = getattr(source, "location", None)
-        label = location.label if location is not None else source.href
-        index = None
+        label, index = source.location.label, None
         if file is not None and self._reading.tail >= TAIL:
             index = near_index(file.fetch, label, self.limits, self._prefix)
         if index is None:
@@ -418,5 +416,5 @@ class Archives:
             index = run(plan, source.fetch if file is None else file.fetch)
         return OpenArchive(tile, index, source, file, label)
 
-    def __reduce__(self) -> tuple[type[Archives], tuple[ArchiveFiles, ReadOptions, bytes]]:
-        return Archives, (self.files, self._reading, self._prefix)
+    def __reduce__(self) -> tuple[type[Archives], tuple[ArchiveFiles, ReadOptions, str | None]]:
+        return Archives, (self.files, self._reading, self._variant)

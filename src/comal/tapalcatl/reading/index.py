@@ -27,11 +27,11 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Fetch, Plan, Tail
 from comal.tapalcatl.spec import ArchiveMetadata, TapalcatlWarning, Tile, read_comment
 from comal.tapalcatl.wire import (
+    BASES,
     Int64s,
     TileNames,
     dos_moment,
     is_suffix,
-    key_tile,
     key_tiles,
     modified_times,
     parse_name,
@@ -108,6 +108,9 @@ class ArchiveIndex:
         """Where the entries' part of it ends."""
         self.comment = end.comment
         """The comment of the archive, as it stands."""
+        # A key may be spelt with escapes.
+        self.may_have_headers = b'"headers"' in end.comment or b"\\" in end.comment
+        """Whether the comment may hold headers of every tile, which only the oldest ones have."""
         self._where, self._prefix, self._limits = where, prefix, limits
         self._columns: _Columns | None = None
         self._regular: RegularDirectory | None = None
@@ -132,15 +135,17 @@ class ArchiveIndex:
     def __len__(self) -> int:
         return len(self.records) // self.record_size
 
-    def lookup(self, suffix: str, key: int) -> tuple[Fields, bytes | None] | None:
+    def lookup(self, suffix: str, tile: Tile) -> tuple[Fields, bytes | None] | None:
         """The record of a tile and the comment of its entry, or None."""
         columns = self._columns
         if columns is None:
-            return self._by_name(suffix, key)
+            return self._by_name(suffix, tile)
         entry = columns.keys.get(suffix)
         if entry is None:
             return None
         keys, first = entry
+        z, x, y = tile
+        key = BASES[z] + (x << z) + y
         # Where no tile is missing before it, a tile is as far from the first as its key; else
         # it is nearer.
         count = len(keys)
@@ -155,20 +160,19 @@ class ArchiveIndex:
         fields = columns.unpack(columns.records, number * columns.record_size)
         return fields, columns.comments.get(number) if columns.comments else None
 
-    def _by_name(self, suffix: str, key: int) -> tuple[Fields, bytes | None] | None:
+    def _by_name(self, suffix: str, tile: Tile) -> tuple[Fields, bytes | None] | None:
         self._left -= 1
         directory = self._regular
         if self._left < 0 or directory is None:
             self._made()
-            return self.lookup(suffix, key)
+            return self.lookup(suffix, tile)
         if not is_suffix(suffix):
             return None
-        z, x, y = key_tile(key)
         try:
-            found = directory.find(b"%b%d/%d/%d%b" % (self._prefix, z, x, y, suffix.encode()))
+            found = directory.find(b"%b%d/%d/%d%b" % (self._prefix, *tile, suffix.encode()))
         except LookupError:
             self._made()
-            return self.lookup(suffix, key)
+            return self.lookup(suffix, tile)
         if found is None:
             return None
         offset, following, csize, size, crc, method, time, date, name_size, extra, comment = found
@@ -273,12 +277,6 @@ class ArchiveIndex:
     def _read_comment(self) -> tuple[ArchiveMetadata | None, list[Problem]]:
         return read_comment(self.comment, f"{self._where}, comment", self._limits)
 
-    @property
-    def may_have_headers(self) -> bool:
-        """Whether the comment may hold headers of every tile, which only the oldest ones have."""
-        # A key may be spelt with escapes.
-        return b'"headers"' in self.comment or b"\\" in self.comment
-
 
 def index_plan(
     where: str, tail: int = TAIL, limits: Limits = DEFAULT_LIMITS, prefix: bytes = b""
@@ -300,10 +298,9 @@ def near_index(
     end = regular_end(tail)
     if end is None or end.count > limits.table_rows or end.size > limits.table_bytes:
         return None
-    if not tail.holds(end.start, end.size):
+    if end.start < tail.offset:
         (tail,) = fetch([ByteRange(end.start, end.size)])
-    data = tail.slice(end.start, end.size)
-    directory = regular(data, end)
+    directory = regular(tail.data[end.start - tail.offset : end.position - tail.offset], end)
     return None if directory is None else ArchiveIndex(directory, end, where, prefix, limits)
 
 

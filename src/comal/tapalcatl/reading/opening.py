@@ -19,7 +19,7 @@ from comal.errors import (
     shown,
 )
 from comal.plan import Head, Whole
-from comal.public import options_of, takes, warn
+from comal.public import options_of, takes
 from comal.storage import (
     BlockCache,
     CachedSource,
@@ -42,8 +42,8 @@ from comal.tapalcatl.layout import ArchiveLayout, InArchive, Layout, MetatileLay
 from comal.tapalcatl.reading.archives import ArchiveFiles, Archives, ReadOptions
 from comal.tapalcatl.reading.index import ArchiveIndex
 from comal.tapalcatl.reading.tileset import TileSet
-from comal.tapalcatl.spec import ArchiveMetadata, TapalcatlWarning, TileSetMetadata, shared
-from comal.tapalcatl.wire import BASES, key_tile, split_suffix, variant_prefix
+from comal.tapalcatl.spec import ArchiveMetadata, TileSetMetadata, shared
+from comal.tapalcatl.wire import BASES, key_tile, split_suffix
 
 _CONFIGURED = frozenset(field.name for field in fields(Generation1))
 _READING = frozenset(field.name for field in fields(ReadOptions))
@@ -59,8 +59,8 @@ class _Settings:
     hash: str | None = None
     layer: str = "all"
 
-    def archives(self, base: Source, *layouts: ArchiveLayout) -> Archives:
-        return Archives(ArchiveFiles(base, layouts), self.reading, variant_prefix(self.variant))
+    def archives(self, base: Source, layouts: Sequence[ArchiveLayout]) -> Archives:
+        return Archives(ArchiveFiles(base, layouts), self.reading, self.variant)
 
 
 @takes(ReadOptions)
@@ -193,7 +193,7 @@ def _open_first(where: Source, given: Mapping[str, Any], settings: _Settings) ->
         where,
         settings.metadata or said,
         layout,
-        settings.archives(where, layout),
+        settings.archives(where, [layout]),
         version=1,
         tile_sizes=tuple(256 << level for level in range(config.levels + 1)),
         formats_told="formats" in given or settings.metadata is not None,
@@ -206,7 +206,9 @@ def _open_second(where: Source, settings: _Settings) -> TileSet:
         return _single(where, settings)
     if settings.metadata is not None:
         base = where if not name.endswith(".json") else where.sibling(".")
-        return _tree(base.child(spec.META), settings.metadata, settings, document=False)
+        meta = base.child(spec.META)
+        spec.warn_if_newer(settings.metadata.version, _place(meta))
+        return _tree(meta, settings.metadata, settings, document=False)
     if name.endswith(".json"):
         return _of_document(settings, where)
     try:
@@ -242,18 +244,18 @@ def _is_json(where: Source) -> bool:
 
 
 def _of_document(settings: _Settings, meta: Source) -> TileSet:
-    limits = settings.reading.limits
+    limits, where = settings.reading.limits, _place(meta)
     (piece,) = meta.fetch([Whole(limits.json_bytes)])
     if piece.data[:2] == b"PK":
         return _single(meta, settings)
-    return _tree(meta, spec.parse_tileset(piece.data, _place(meta), limits), settings)
+    metadata = spec.parse_tileset(piece.data, where, limits)
+    spec.warn_if_newer(metadata.version, where)
+    return _tree(meta, metadata, settings)
 
 
 def _tree(
     meta: Source, metadata: TileSetMetadata, settings: _Settings, *, document: bool = True
 ) -> TileSet:
-    if spec.is_newer(metadata.version):
-        _warn_of_newer(metadata.version, _place(meta))
     if settings.template is not None:
         metadata = replace(metadata, source=settings.template)
     by_caller = settings.template is not None or settings.metadata is not None
@@ -261,13 +263,16 @@ def _tree(
     kinds: Sequence[str] = HASHES if "{h}" in text else HASHES[:1]
     if settings.hash is not None:
         kinds = [settings.hash]
-    layout = Layout(metadata.materialized_zooms, metadata.metatile)
-    layouts = [TreeLayout(layout, Template(text, kind, settings.layer), metadata) for kind in kinds]
+    zooms, side = metadata.materialized_zooms, metadata.metatile
+    layouts = [
+        TreeLayout(Layout(zooms, side), Template(text, kind, settings.layer), metadata)
+        for kind in kinds
+    ]
     return TileSet(
         meta,
         metadata,
         layouts[0],
-        settings.archives(base, *layouts),
+        settings.archives(base, layouts),
         version=2,
         # How it was opened, to be done again when its document has changed.
         reopen=partial(_of_document, settings) if document else None,
@@ -287,6 +292,7 @@ def _below(meta: Source, text: str | None, *, by_caller: bool) -> tuple[Source, 
             expected="a template called source",
             hint="pass source='{z}/{x}/{y}.zip'",
         )
+    relative = "/".join(part for part in text.split("/") if part not in {"", "."})
     Template(text)
     if _ABSOLUTE.match(text):
         # The folder before the first field, and the rest.
@@ -301,7 +307,6 @@ def _below(meta: Source, text: str | None, *, by_caller: bool) -> tuple[Source, 
         opened = (open_beside if by_caller else open_linked)(meta, head or "/")
         return opened, text[len(head or "/") + bool(head) :]
     base = meta.sibling(".")
-    relative = "/".join(part for part in text.split("/") if part not in {"", "."})
     if ".." in relative.split("/"):
         raise UnsafeContentError(
             "template of archives leaves its folder",
@@ -320,7 +325,7 @@ def _single(
     config: Generation1 | None = None,
 ) -> TileSet:
     layout = InArchive()
-    archives = settings.archives(where, layout)
+    archives = settings.archives(where, [layout])
     opened = archives.get((0, 0, 0))
     if opened is None:
         raise ObjectNotFoundError("no such archive", where=_place(where))
@@ -345,13 +350,8 @@ def _check_version(index: ArchiveIndex, settings: _Settings) -> None:
     for problem in index.comment_problems:
         if problem.code == "comment-version":
             raise UnsupportedVersionError(problem.message, where=problem.place, expected="2.x")
-    if index.metadata is not None and spec.is_newer(index.metadata.version):
-        _warn_of_newer(index.metadata.version, settings.template or "comment")
-
-
-def _warn_of_newer(version: str, where: str) -> None:
-    text = f"{where}: Tapalcatl {shown(version)} may say more than is understood, which is 2.0"
-    warn(TapalcatlWarning(text))
+    if index.metadata is not None:
+        spec.warn_if_newer(index.metadata.version, settings.template or "comment")
 
 
 def _zoom_of(href: str) -> int | None:
@@ -363,9 +363,7 @@ def _zoom_of(href: str) -> int | None:
 
 
 def _name(source: Source) -> str:
-    location = getattr(source, "location", None)
-    name = location.name if location is not None else source.href.rpartition("/")[2]
-    return str(name).lower()
+    return source.location.name.lower()
 
 
 def _place(source: Source) -> str:

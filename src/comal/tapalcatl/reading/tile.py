@@ -15,10 +15,11 @@ from email.utils import format_datetime
 from typing import Any, Final, NamedTuple
 
 from isal import igzip_lib, isal_zlib
+from isal.isal_zlib import crc32
 
 from comal.errors import InvalidMetadataError, LimitExceededError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.plan import ByteRange, Plan, run
+from comal.plan import ByteRange
 from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.index import BAD, ENCRYPTED, Fields, Record
 from comal.tapalcatl.spec import CONTENT_ENCODING, CONTENT_TYPE, OCTETS, Headers
@@ -30,6 +31,8 @@ from comal.ziparchive.local import local_size
 GZIP_HEADER: Final = bytes((0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 0xFF))
 """RFC 1952: deflate, no flags, no time, unknown system."""
 _TRAILER = struct.Struct("<II")
+Key = tuple[int, int, int]
+"""Zoom, column and row of a tile."""
 
 
 class Tile(NamedTuple):
@@ -113,7 +116,8 @@ class StoredTile:
     @property
     def where(self) -> str:
         """What messages call it."""
-        return tile_label(self.archive, self.key, suffix_of(self.scale, self.ext))
+        name = entry_name(key_tile(self.key), suffix_of(self.scale, self.ext))
+        return tile_label(self.archive, name)
 
     @property
     def etag(self) -> str:
@@ -152,9 +156,9 @@ class StoredTile:
         return Tile(data, self.headers, self.crc, self.modified, self.ext, self.scale)
 
 
-def tile_label(archive: str, key: int, suffix: str) -> str:
+def tile_label(archive: str, name: bytes) -> str:
     """What messages call a tile."""
-    return f"{archive}, {'/'.join(map(str, key_tile(key)))}{suffix}"
+    return f"{archive}, {name.decode(errors='replace')}"
 
 
 def http_date(seconds: int | None) -> str | None:
@@ -193,35 +197,84 @@ def gunzipped(data: bytes, limits: Limits = DEFAULT_LIMITS) -> bytes:
 
 _LOCAL = struct.Struct("<I22xHH").unpack_from
 """Signature, length of the name, length of the extra field; every span holds a local header."""
+_LOCAL_SIZE: Final = zip_wire.LOCAL_SIZE
 _TILE_NAME = re.compile(rb"(?<![^/])\d{1,2}/\d{1,9}/\d{1,9}(?:@[^/]*)?(?:\.[^/]*)?\Z", re.DOTALL)
 
 
-def read_payload(
-    archive: OpenArchive, fields: Fields, limits: Limits, key: int, suffix: str
+def entry_name(tile: Key, suffix: str) -> bytes:
+    """How a tile is called in its archive, without the prefix of a variant."""
+    return b"%d/%d/%d%b" % (*tile, suffix.encode())
+
+
+def read_content(
+    archive: OpenArchive, fields: Fields, limits: Limits, name: bytes, *, verify: bool
 ) -> bytes:
+    """The bytes of a tile, by one read."""
+    offset, span, csize, size, crc, _, method, name_size = fields
+    file = archive.file
+    if (
+        file is not None
+        and method == STORE
+        and csize == size <= limits.tile_bytes
+        and span - csize == _LOCAL_SIZE + name_size
+    ):
+        # Nothing but the name fits between the local header and the payload: the checksum
+        # tells whether that is so, and the name whether it is this tile.
+        if not verify:
+            return file.read(offset + span - csize, csize)
+        data = file.read(offset, span)
+        if len(name) == name_size and data.startswith(name, _LOCAL_SIZE):
+            data = data[_LOCAL_SIZE + name_size :]
+            if crc32(data) == crc:
+                return data
+    data = read_payload(archive, fields, limits, name)
+    if method != STORE or csize != size or (verify and crc32(data) != crc):
+        where = tile_label(archive.label, name)
+        limits.check("tile_bytes", size, where)
+        wanted = crc if verify else None
+        return extracted(data, method=method, size=size, crc=wanted, where=where)
+    return data
+
+
+def read_payload(archive: OpenArchive, fields: Fields, limits: Limits, name: bytes) -> bytes:
     """The stored bytes of a tile, by one read."""
     offset, span, csize, _, _, _, method, _ = fields
     if (method != STORE and method != DEFLATE) or csize > limits.tile_bytes:  # noqa: PLR1714 - hot
-        refuse(Record(*fields), limits, tile_label(archive.label, key, suffix))
+        refuse(Record(*fields), limits, tile_label(archive.label, name))
     file = archive.file
     if file is not None:
         data = file.read(offset, span)
     else:
         (piece,) = archive.source.fetch([ByteRange(offset, span)])
         data = piece.data
-    check_name(archive, offset, data, key, suffix)
+    return payload_in(data, archive, fields, name)
+
+
+def payload_in(data: bytes, archive: OpenArchive, fields: Fields, name: bytes) -> bytes:
+    """The stored bytes of a tile out of what its record spans, which begins with a local header.
+
+    The directory is authoritative: of the local header only its own length counts, and its name
+    where that is the name of another tile (`check_local_name`).
+    """
+    offset, _, csize, _, _, _, _, _ = fields
+    index = archive.index
+    check_local_name(data, 0, name, offset, index.offsets, archive.label)
     mark, name_size, extra_size = _LOCAL(data)
-    start = zip_wire.LOCAL_SIZE + name_size + extra_size
-    if mark == zip_wire.LOCAL_SIGNATURE and start + csize <= span:
+    start = _LOCAL_SIZE + name_size + extra_size
+    if mark == zip_wire.LOCAL_SIGNATURE and start + csize <= len(data):
         return data[start : start + csize]
-    plan = payload_plan(archive, Record(*fields), data, tile_label(archive.label, key, suffix))
-    return run(plan, archive.source.fetch)
-
-
-def entry_name(key: int, suffix: str) -> bytes:
-    """How a tile is called in its archive, without the prefix of a variant."""
-    z, x, y = key_tile(key)
-    return f"{z}/{x}/{y}{suffix}".encode()
+    where = tile_label(archive.label, name)
+    start = offset + local_size(data, where)
+    if start + csize > index.end:
+        raise InvalidMetadataError(
+            "entry reaches outside of the archive",
+            where=where,
+            found=f"{csize} bytes at {start}",
+            expected=f"an end at or before {index.end}",
+        )
+    # Only an extra field that is longer than `index.SLACK` in front of a gap needs this.
+    (piece,) = archive.source.fetch([ByteRange(start, csize)])
+    return piece.data
 
 
 def check_local_name(
@@ -238,7 +291,7 @@ def check_local_name(
     tile. Names that are no tiles say nothing, and several entries may share one local header: then
     `offsets`, those of all entries, hold its `offset` more than once.
     """
-    begin = at + zip_wire.LOCAL_SIZE
+    begin = at + _LOCAL_SIZE
     if data.startswith(name, begin):
         return
     mark, name_size, _ = _LOCAL(data, at)
@@ -255,34 +308,6 @@ def check_local_name(
         expected=name.decode(errors="replace"),
         hint="'comal check' lists what is wrong with the archive; put or delete the tile",
     )
-
-
-def check_name(archive: OpenArchive, offset: int, data: bytes, key: int, suffix: str) -> None:
-    """As `check_local_name`, of a tile whose local header the data begin with."""
-    name = entry_name(key, suffix)
-    check_local_name(data, 0, name, offset, archive.index.offsets, archive.label)
-
-
-def payload_plan(archive: OpenArchive, record: Record, data: bytes, where: str) -> Plan[bytes]:
-    """The payload out of `data`, which begins with the local header; more is asked for if need be.
-
-    Only an extra field that is longer than `index.SLACK` in front of a gap needs that. The
-    directory is authoritative: of the local header only its own length counts, and its name where
-    that is the name of another tile (`check_local_name`).
-    """
-    start = local_size(data, where)
-    stop, end = start + record.csize, archive.index.end
-    if record.offset + stop > end:
-        raise InvalidMetadataError(
-            "entry reaches outside of the archive",
-            where=where,
-            found=f"{record.csize} bytes at {record.offset + start}",
-            expected=f"an end at or before {end}",
-        )
-    if stop <= len(data):
-        return data[start:stop]
-    (piece,) = yield [ByteRange(record.offset + start, record.csize)]
-    return piece.data
 
 
 def refuse(record: Record, limits: Limits, where: str) -> None:

@@ -13,12 +13,11 @@ from functools import lru_cache, partial, wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import numpy as np
-from isal.isal_zlib import crc32
 
 from comal.errors import ComalError, InvalidInputError, StorageError, shown
 from comal.grid.arguments import tile_rows
 from comal.parallel import side_by_side
-from comal.plan import ByteRange, awaiting, run
+from comal.plan import ByteRange, awaiting
 from comal.public import guarded_class
 from comal.storage import Source, open_again
 from comal.storage.source import Closing, same_version
@@ -28,31 +27,28 @@ from comal.tapalcatl.layout import ArchiveLayout, Spot
 from comal.tapalcatl.reading.archives import ArchiveFiles, Archives, OpenArchive
 from comal.tapalcatl.reading.index import Fields, Record
 from comal.tapalcatl.reading.tile import (
+    Key,
     StoredTile,
     Tile,
-    check_name,
     entry_name,
-    payload_plan,
+    payload_in,
+    read_content,
     read_payload,
     refuse,
     tile_label,
 )
 from comal.tapalcatl.spec import Headers, TileSetMetadata, tilejson, variants_of
-from comal.tapalcatl.wire import Int64s, key_tile, key_tiles, split_suffix, suffix_of, tile_keys
-from comal.ziparchive import STORE, extracted
-from comal.ziparchive import wire as zip_wire
+from comal.tapalcatl.wire import Int64s, key_tiles, split_suffix, suffix_of, tile_key, tile_keys
 
-Key = tuple[int, int, int]
 P = ParamSpec("P")
 R = TypeVar("R")
 _KEPT_COMMENTS: Final = 4_096
-_LOCAL_SIZE: Final = zip_wire.LOCAL_SIZE
 _AT_ONCE: Final = 16
 """Archives of which the directories are fetched at the same time."""
 _TOGETHER: Final = 256
 """Tiles that an iteration fetches in one call from a server."""
-Found = tuple[OpenArchive, Fields, bytes | None, str, int]
-"""An archive, a record, the comment of its entry, its suffix and its key."""
+Found = tuple[OpenArchive, Fields, bytes | None, str, Key]
+"""An archive, a record, the comment of its entry, its suffix, and the tile as its name has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +208,8 @@ class TileSet(Closing):
         found = self._find(z, x, y, scale, ext, size)
         if found is None:
             return None
-        archive, fields, _, suffix, key = found
-        return Entry(archive.href, key_tile(key), suffix, Record(*fields))
+        archive, fields, _, suffix, tile = found
+        return Entry(archive.href, tile, suffix, Record(*fields))
 
     # -- many tiles -------------------------------------------------------------------------------
 
@@ -440,14 +436,14 @@ class TileSet(Closing):
         spot = self._spot(z, x, y, size)
         if spot is None:
             return None
-        address, key = spot
+        address, tile = spot
         archive = self.archives.get(address)
         if archive is None:
             return None
         for suffix in self._suffixes.get((scale, ext)) or self._chosen(scale, ext, archive):
-            record = archive.index.lookup(suffix, key)
+            record = archive.index.lookup(suffix, tile)
             if record is not None:
-                return archive, *record, suffix, key
+                return archive, *record, suffix, tile
         if self._learned(archive):
             return self._find(z, x, y, scale, ext, size)
         if not self.archives.has_grown(archive):
@@ -503,7 +499,7 @@ class TileSet(Closing):
             else:
                 scale_used = scale
             exts = tuple(formats) if ext is None else (ext,)
-            chosen = tuple(suffix_of(scale_used, one) for one in exts)
+            chosen = tuple([suffix_of(scale_used, one) for one in exts])
             if len(self._suffixes) < _KEPT_COMMENTS:
                 self._suffixes[scale, ext] = chosen
             return chosen
@@ -513,47 +509,24 @@ class TileSet(Closing):
         return exact if exact or scale is not None else archive.index.suffixes
 
     def _decoded(self, found: Found, verify: bool) -> Tile:  # noqa: FBT001 - private and hot
-        archive, fields, comment, suffix, key = found
-        offset, span, csize, size, crc, modified, method, name_size = fields
-        file = archive.file
+        archive, fields, comment, suffix, tile = found
         known = archive.described.get(suffix)
         if known is None or comment is not None:
             known = self._described(archive, comment, suffix)
-        if (
-            file is not None
-            and method == STORE
-            and csize == size <= self.limits.tile_bytes
-            and span - csize == _LOCAL_SIZE + name_size
-        ):
-            # Nothing but the name fits between the local header and the payload: the checksum
-            # tells whether that is so, and the name whether it is this tile.
-            if not verify:
-                data = file.read(offset + span - csize, csize)
-                return Tile(data, known[0], crc, modified or None, known[1], known[2])
-            data = file.read(offset, span)
-            name = entry_name(key, suffix)
-            if len(name) == name_size and data.startswith(name, _LOCAL_SIZE):
-                data = data[_LOCAL_SIZE + name_size :]
-                if crc32(data) == crc:
-                    return Tile(data, known[0], crc, modified or None, known[1], known[2])
-        data = read_payload(archive, fields, self.limits, key, suffix)
-        if method != STORE or csize != size or (verify and crc32(data) != crc):
-            where = tile_label(archive.label, key, suffix)
-            self.limits.check("tile_bytes", size, where)
-            wanted = crc if verify else None
-            data = extracted(data, method=method, size=size, crc=wanted, where=where)
-        return Tile(data, known[0], crc, modified or None, known[1], known[2])
+        name = entry_name(tile, suffix)
+        data = read_content(archive, fields, self.limits, name, verify=verify)
+        return Tile(data, known[0], fields[4], fields[5] or None, known[1], known[2])
 
     def _stored(self, found: Found) -> StoredTile:
-        archive, fields, _, suffix, key = found
-        payload = read_payload(archive, fields, self.limits, key, suffix)
+        archive, fields, _, suffix, tile = found
+        payload = read_payload(archive, fields, self.limits, entry_name(tile, suffix))
         return self._as_stored(found, payload)
 
     def _as_stored(self, found: Found, payload: bytes) -> StoredTile:
-        archive, fields, comment, suffix, key = found
+        archive, fields, comment, suffix, tile = found
         _, _, _, size, crc, modified, method, _ = fields
         headers, ext, scale = self._described(archive, comment, suffix)
-        label = archive.label
+        label, key = archive.label, tile_key(*tile)
         return StoredTile(
             payload, method, crc, size, headers, modified or None, ext, scale, label, key
         )
@@ -605,17 +578,13 @@ class TileSet(Closing):
 
     def _fetched(self, found: Sequence[Found], verify: bool) -> list[Tile]:  # noqa: FBT001
         archive = found[0][0]
-        records = [Record(*one[1]) for one in found]
-        wheres = [tile_label(archive.label, one[4], one[3]) for one in found]
-        for record, where in zip(records, wheres, strict=True):
-            refuse(record, self.limits, where)
-        source = archive.source
-        pieces = source.fetch([ByteRange(record.offset, record.span) for record in records])
+        names = [entry_name(tile, suffix) for _, _, _, suffix, tile in found]
+        for (_, fields, *_), name in zip(found, names, strict=True):
+            refuse(Record(*fields), self.limits, tile_label(archive.label, name))
+        pieces = archive.source.fetch([ByteRange(*fields[:2]) for _, fields, *_ in found])
         tiles = []
-        for one, record, where, piece in zip(found, records, wheres, pieces, strict=True):
-            check_name(archive, record.offset, piece.data, one[4], one[3])
-            payload = run(payload_plan(archive, record, piece.data, where), source.fetch)
-            stored = self._as_stored(one, payload)
+        for one, name, piece in zip(found, names, pieces, strict=True):
+            stored = self._as_stored(one, payload_in(piece.data, archive, one[1], name))
             tiles.append(stored.tile(verify=verify, limits=self.limits))
         return tiles
 
