@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -66,6 +67,11 @@ class Tiles:
 
     def __len__(self) -> int:
         return len(self.z)
+
+    @property
+    def keys(self) -> Keys:
+        """Zooms, columns and rows."""
+        return self.z, self.x, self.y
 
     @property
     def codes(self) -> Int64s:
@@ -284,3 +290,31 @@ class TileIndex:
         bounds = [first, first + square.side**2]
         low, high = np.searchsorted(self._codes[start:stop], bounds) + start
         return self._rows[low:high]
+
+
+class IndexedSource(TileSource):
+    """A source that has looked at all of its tiles, and reads them by their rows."""
+
+    _keys: Keys
+    """Zooms, columns and rows of all tiles."""
+
+    @cached_property
+    def _index(self) -> TileIndex:
+        return TileIndex(*self._keys)
+
+    def zooms(self) -> tuple[int, int] | None:
+        """The first and last zoom that occur; None without any tile."""
+        return self._index.zooms()
+
+    def keys(self) -> Iterator[Keys]:
+        """All tiles in blocks."""
+        return self._index.keys()
+
+    def read(self, square: Square) -> Tiles:
+        """The tiles of a square, by Morton code; none of a name twice."""
+        rows = self._index.rows(square)
+        return self.read_rows(rows).ordered() if len(rows) else empty_tiles()
+
+    def read_rows(self, rows: Int64s) -> Tiles:
+        """Some tiles by their rows, of which there is at least one."""
+        raise NotImplementedError

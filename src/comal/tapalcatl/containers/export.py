@@ -11,10 +11,10 @@ import os
 import tempfile
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
@@ -37,22 +37,22 @@ from comal.storage import open_source, parse_href
 from comal.storage.targets import check_ending
 from comal.tapalcatl.containers.base import (
     UNKNOWN_TIME,
-    Square,
-    TileIndex,
+    IndexedSource,
     Tiles,
     TileSource,
     binary,
     empty_tiles,
+    no_tiles,
 )
 from comal.tapalcatl.containers.folder import Folder, check_scheme, folder_sink
 from comal.tapalcatl.containers.mbtiles import MBTiles, mbtiles_sink
 from comal.tapalcatl.containers.pmtiles import PMTiles, pmtiles_sink
 from comal.tapalcatl.containers.pmtileswire import tile_ids
-from comal.tapalcatl.containers.survey import Choice, Order, TileSink, plain_tiles, pyramid
+from comal.tapalcatl.containers.survey import Choice, Order, TileSink, plain_tiles, survey
 from comal.tapalcatl.containers.tilesets import TileSetSource
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import MAX_ZOOM, META, Headers, TileSetMetadata, entry_comment
-from comal.tapalcatl.wire import Int64s, Keys, scales_of, split_suffix, suffix_of
+from comal.tapalcatl.wire import Int64s, scales_of, split_suffix, suffix_of
 
 _DISK: dict[type[BaseException], type[ComalError]] = {OSError: StorageError}
 _IN_MEMORY: Final = 16 << 20
@@ -75,7 +75,7 @@ class NewTile(NamedTuple):
     """When it was changed last; a number counts seconds since 1970 UTC."""
 
 
-class IterableSource(TileSource):
+class IterableSource(IndexedSource):
     """Tiles from an iterable of ``(z, x, y, data)`` or `NewTile`.
 
     Of several for one name the last counts. The iterable is read to its end at once.
@@ -107,28 +107,12 @@ class IterableSource(TileSource):
     def __len__(self) -> int:
         return len(self._offset)
 
-    def zooms(self) -> tuple[int, int] | None:
-        """The first and last zoom that occur; None without any tile."""
-        return self._index.zooms()
-
-    def keys(self) -> Iterator[Keys]:
-        """All tiles in blocks."""
-        return self._index.keys()
-
-    def read(self, square: Square) -> Tiles:
-        """The tiles of a square."""
-        rows = self._index.rows(square)
-        return self._read(rows) if len(rows) else empty_tiles()
-
     def read_all(self) -> Tiles:
-        """All tiles at once."""
-        return self._read(np.arange(len(self))) if len(self) else empty_tiles()
+        """All tiles at once, looked for in no index."""
+        return self.read_rows(np.arange(len(self))).ordered() if len(self) else empty_tiles()
 
-    @cached_property
-    def _index(self) -> TileIndex:
-        return TileIndex(*self._keys)
-
-    def _read(self, rows: Int64s) -> Tiles:
+    def read_rows(self, rows: Int64s) -> Tiles:
+        """Some tiles by their places in the iterable."""
         values = [
             self._bytes(offset, size)
             for offset, size in zip(
@@ -136,17 +120,17 @@ class IterableSource(TileSource):
             )
         ]
         comments = [self._comments.get(row, b"") for row in rows.tolist()]
-        tiles = Tiles(
-            self._keys[0][rows],
-            self._keys[1][rows],
-            self._keys[2][rows],
+        z, x, y = (column[rows] for column in self._keys)
+        return Tiles(
+            z,
+            x,
+            y,
             payloads=values,
             suffix=np.array(self._suffix, np.int32)[rows] if self._typed else None,
             suffixes=tuple(self._suffixes),
             comments=binary(comments) if any(comments) else None,
             modified=self._time[rows] if (self._time[rows] != UNKNOWN_TIME).any() else None,
         )
-        return tiles.ordered()
 
     def close(self) -> None:
         """Give the file back."""
@@ -326,15 +310,20 @@ def _exported(
 ) -> Exported:
     """Write all tiles of a source that are chosen."""
     with ExitStack() as scope:
-        found = pyramid(opened(source, scope))
+        origin = opened(source, scope)
+        found = survey(origin)
+        if not found.tiles:
+            raise no_tiles(origin)
+        metadata = found.described(origin.metadata)
         count = 0
-        with sink(path, found, choice, overwrite=overwrite, source=source) as add:
-            for tiles in plain_tiles(found, choice, progress or silent, order):
+        with sink(path, metadata, choice, overwrite=overwrite, source=source) as add:
+            for tiles in plain_tiles(origin, found, choice, progress or silent, order):
                 add(tiles)
                 count += len(tiles)
             if not count:
-                raise InvalidInputError("no tile of that kind", where=found.source.label)
-    return Exported(os.fspath(path), count, choice.ext, found.min_zoom, found.max_zoom)
+                raise InvalidInputError("no tile of that kind", where=origin.label)
+    ends = min(found.extents), max(found.extents)
+    return Exported(os.fspath(path), count, choice.ext, *ends)
 
 
 def to_mbtiles(

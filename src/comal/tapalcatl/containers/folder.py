@@ -37,11 +37,11 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.storage.location import parse_href
 from comal.storage.targetlock import Owns
 from comal.storage.targets import Kind, new_folder
-from comal.tapalcatl.containers.base import Square, TileIndex, Tiles, TileSource, empty_tiles
+from comal.tapalcatl.containers.base import IndexedSource, Tiles
 from comal.tapalcatl.containers.content import hinted, json_values, metadata_of
-from comal.tapalcatl.containers.survey import Choice, Pyramid, TileSink
+from comal.tapalcatl.containers.survey import Choice, TileSink
 from comal.tapalcatl.spec import MAX_ZOOM, TileSetMetadata
-from comal.tapalcatl.wire import Keys, scales_of
+from comal.tapalcatl.wire import Int64s, scales_of
 
 SCHEMES: Final = ("xyz", "tms", "zyx")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -79,7 +79,7 @@ class _File(NamedTuple):
     suffix: int
 
 
-class Folder(TileSource):
+class Folder(IndexedSource):
     """The tiles of a local folder whose folders are zooms; what has another name is left out.
 
     They take about 30 bytes of memory each. Metadata are read from ``metadata.json``.
@@ -89,71 +89,51 @@ class Folder(TileSource):
         self, path: str | os.PathLike[str], scheme: str = "xyz", limits: Limits = DEFAULT_LIMITS
     ) -> None:
         check_scheme(scheme)
-        self._path = parse_href(path).path
-        self.label = shown(self._path, 200)
+        self.href = parse_href(path).path
+        self.label = shown(self.href, 200)
         self._scheme = scheme
         self._limits = limits
-        if not Path(self._path).is_dir():
+        if not Path(self.href).is_dir():
             raise ObjectNotFoundError("no such folder", where=self.label)
         suffixes: dict[str, int] = {}
         with translated({OSError: StorageError}, "folder cannot be listed", where=self.label):
-            found = list(_files(self._path, scheme, suffixes))
+            found = list(_files(self.href, scheme, suffixes))
             files = np.array(found, np.int64).reshape(-1, 4)
         if not len(files):
             raise NotThisFormatError(
                 "folder without tiles", where=self.label, expected="files named z/x/y.ext"
             )
         self._suffixes = tuple(suffixes)
-        self._z, self._x, self._y = (np.ascontiguousarray(files[:, at]) for at in range(3))
-        self._suffix = files[:, 3].astype(np.int32)
-        self._index = TileIndex(self._z, self._x, self._y)
-        values = _document(Path(self._path), limits)
+        z, x, y, suffix = np.ascontiguousarray(files.T)
+        self._keys = z, x, y
+        self._suffix = suffix.astype(np.int32)
+        values = _document(Path(self.href), limits)
         self.hint = hinted(str(values.get("format", "")))
         low, high = scales_of(self._suffixes)
         said: TileSetMetadata = metadata_of(values, self.label, limits)
         self.metadata = replace(said, min_scale=low, max_scale=high)
 
     @property
-    def href(self) -> str:
-        """Where it is."""
-        return self._path
-
-    @property
     def identity(self) -> str:
         """Path and number of tiles."""
-        return json.dumps(["folder", self._path, self._scheme, len(self._index)])
+        return json.dumps(["folder", self.href, self._scheme, len(self._suffix)])
 
-    def zooms(self) -> tuple[int, int] | None:
-        """The first and last zoom that occur; None without any tile."""
-        return self._index.zooms()
-
-    def keys(self) -> Iterator[Keys]:
-        """All tiles in blocks."""
-        return self._index.keys()
-
-    def read(self, square: Square) -> Tiles:
-        """The tiles of a square, with the times of their files."""
-        rows = self._index.rows(square)
-        if not len(rows):
-            return empty_tiles()
+    def read_rows(self, rows: Int64s) -> Tiles:
+        """Some tiles, with the times of their files."""
         values, times = [], []
-        columns = (self._z[rows], self._x[rows], self._y[rows], self._suffix[rows])
-        for z, x, y, code in zip(*(column.tolist() for column in columns), strict=True):
-            data, modified = self._read_one(z, x, y, self._suffixes[code])
+        z, x, y = (column[rows] for column in self._keys)
+        codes = self._suffix[rows]
+        files = zip(z.tolist(), x.tolist(), y.tolist(), codes.tolist(), strict=True)
+        for zoom, column, row, code in files:
+            data, modified = self._read_one(zoom, column, row, self._suffixes[code])
             values.append(data)
             times.append(modified)
-        tiles = Tiles(
-            *columns[:3],
-            payloads=values,
-            suffix=columns[3],
-            suffixes=self._suffixes,
-            modified=np.array(times, np.int64),
-        )
-        return tiles.ordered()
+        when = np.array(times, np.int64)
+        return Tiles(z, x, y, values, suffix=codes, suffixes=self._suffixes, modified=when)
 
     def _read_one(self, z: int, x: int, y: int, suffix: str) -> tuple[bytes, int]:
         first, second = _turned(self._scheme, z, x, y)
-        path = f"{self._path}/{z}/{first}/{second}{suffix}"
+        path = f"{self.href}/{z}/{first}/{second}{suffix}"
         with translated(_READING, "tile cannot be read", where=shown(path, 200)):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
@@ -215,7 +195,7 @@ _METADATA = "metadata.json"
 @contextmanager
 def folder_sink(
     path: Location,
-    found: Pyramid,
+    said: TileSetMetadata,
     choice: Choice,
     *,
     overwrite: bool,
@@ -231,7 +211,7 @@ def folder_sink(
                 _write(os.fspath(folder), tiles, scheme, made)
 
         yield add
-        values = json_values(found.metadata, choice.ext if len(choice.exts) == 1 else None)
+        values = json_values(said, choice.ext if len(choice.exts) == 1 else None)
         with system_errors("cannot write", path):
             (folder / _METADATA).write_text(json.dumps(values, indent=1) + "\n")
 

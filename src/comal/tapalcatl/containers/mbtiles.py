@@ -33,8 +33,8 @@ from comal.storage.location import parse_href
 from comal.storage.targets import file_kind, new_file
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource, empty_tiles
 from comal.tapalcatl.containers.content import hinted, mbtiles_rows, metadata_of
-from comal.tapalcatl.containers.survey import Choice, Pyramid, TileSink
-from comal.tapalcatl.spec import MAX_ZOOM
+from comal.tapalcatl.containers.survey import Choice, TileSink
+from comal.tapalcatl.spec import MAX_ZOOM, TileSetMetadata
 from comal.tapalcatl.wire import Keys
 
 _ROWS: Final = 65_536
@@ -57,12 +57,12 @@ class MBTiles(TileSource):
     """The tiles of an MBTiles file."""
 
     def __init__(self, path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> None:
-        self._path = parse_href(path).path
-        self.label = shown(self._path, 200)
+        self.href = parse_href(path).path
+        self.label = shown(self.href, 200)
         self._limits = limits
         self._idle: list[tuple[int, sqlite3.Connection]] = []
         with translated({FileNotFoundError: ObjectNotFoundError}, "no such file", where=self.label):
-            self._seen = _version(self._path)
+            self._seen = _version(self.href)
         self.modified = self._seen[1] // 10**9
         self._table = self._find_table()
         values = self._values()
@@ -70,14 +70,9 @@ class MBTiles(TileSource):
         self.metadata = metadata_of(values, self.label, limits)
 
     @property
-    def href(self) -> str:
-        """Where it is."""
-        return self._path
-
-    @property
     def identity(self) -> str:
         """Path, size and time of the file."""
-        return json.dumps(["mbtiles", self._path, *self._seen])
+        return json.dumps(["mbtiles", self.href, *self._seen])
 
     def zooms(self) -> tuple[int, int] | None:
         """The first and last zoom that occur; None without any tile."""
@@ -120,7 +115,7 @@ class MBTiles(TileSource):
 
     def verify(self) -> None:
         """Compare the file's size and time to those at opening."""
-        if _version(self._path) != self._seen:
+        if _version(self.href) != self._seen:
             raise ObjectChangedError("the file was changed while it was read", where=self.label)
 
     def close(self) -> None:
@@ -140,7 +135,7 @@ class MBTiles(TileSource):
             except IndexError:
                 process = -1
             if process != os.getpid():  # a process that was forked opens its own
-                database = _connect(self._path, self._limits)
+                database = _connect(self.href, self._limits)
             try:
                 yield database
             finally:
@@ -226,7 +221,7 @@ def _connect(path: str, limits: Limits) -> sqlite3.Connection:
 
 @contextmanager
 def mbtiles_sink(
-    path: Location, found: Pyramid, choice: Choice, *, overwrite: bool, source: Any
+    path: Location, said: TileSetMetadata, choice: Choice, *, overwrite: bool, source: Any
 ) -> Iterator[TileSink]:
     """MBTiles 1.3, byte for byte; gzip of vector tiles stays."""
     with (
@@ -254,7 +249,7 @@ def mbtiles_sink(
         database.execute(
             "CREATE UNIQUE INDEX tile_index ON tiles (zoom_level, tile_column, tile_row)"
         )
-        values = mbtiles_rows(found.metadata, choice.ext, Path(path).stem)
+        values = mbtiles_rows(said, choice.ext, Path(path).stem)
         database.executemany("INSERT INTO metadata VALUES (?, ?)", values.items())
         database.commit()
 

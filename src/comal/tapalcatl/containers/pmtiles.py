@@ -43,7 +43,7 @@ from comal.tapalcatl.containers.pmtileswire import (
     tile_ids,
     tiles_of,
 )
-from comal.tapalcatl.containers.survey import Choice, Pyramid, TileSink
+from comal.tapalcatl.containers.survey import Choice, TileSink
 from comal.tapalcatl.spec import TileSetMetadata
 from comal.tapalcatl.wire import BASES, Int64s, Keys
 from comal.ziparchive.local import runs
@@ -65,7 +65,8 @@ class PMTiles(TileSource):
     ) -> None:
         opened = isinstance(href, str | os.PathLike)
         self._source: Source = open_source(href) if opened else href  # type: ignore[arg-type, assignment]
-        self.label = shown(self._source.href, 200)
+        self.href = self._source.href
+        self.label = shown(self.href, 200)
         self._limits = limits
         self._kept: ByteCache[int, PMDirectory] = ByteCache(_BUDGET, keep_newest=True)
         (head,) = self._source.fetch([Head(_HEAD)])
@@ -81,15 +82,10 @@ class PMTiles(TileSource):
         self.metadata = self._metadata()
 
     @property
-    def href(self) -> str:
-        """Where it is."""
-        return self._source.href
-
-    @property
     def identity(self) -> str:
         """Address, size and version of the file."""
         stat = self._stat
-        return json.dumps(["pmtiles", self._source.href, stat.size, stat.etag, stat.modified])
+        return json.dumps(["pmtiles", self.href, stat.size, stat.etag, stat.modified])
 
     def zooms(self) -> tuple[int, int] | None:
         """The first and last zoom that occur; None without any tile."""
@@ -102,8 +98,8 @@ class PMTiles(TileSource):
 
     def keys(self) -> Iterator[Keys]:
         """All tiles in blocks."""
-        for directory in self._leaves(self._root, 0):
-            for ids in _spread(directory):
+        for part in self._parts(self._root, 0, 0, np.iinfo(np.int64).max):
+            for ids in _spread(part):
                 yield tiles_of(ids)
 
     def read(self, square: Square) -> Tiles:
@@ -111,7 +107,8 @@ class PMTiles(TileSource):
         z, x, y, side = square
         first = int(tile_ids(z, x, y)) - BASES[z]
         first = first - first % side**2 + BASES[z]
-        found = [self._between(self._root, first, first + side**2, 0)]
+        stop = first + side**2
+        found = [_clipped(part, first, stop) for part in self._parts(self._root, 0, first, stop)]
         ids, offsets, lengths = (np.concatenate(column) for column in zip(*found, strict=True))
         if not len(ids):
             return empty_tiles()
@@ -120,7 +117,7 @@ class PMTiles(TileSource):
 
     def verify(self) -> None:
         """Compare a local file to what it was; storage does so itself for every other one."""
-        if "://" not in self._source.href and open_source(self._source.href).stat() != self._stat:
+        if "://" not in self.href and open_source(self.href).stat() != self._stat:
             raise ObjectChangedError("the file was changed while it was read", where=self.label)
 
     def close(self) -> None:
@@ -182,15 +179,18 @@ class PMTiles(TileSource):
             directory = self._below(directory, at, depth)
         return None
 
-    def _leaves(self, directory: PMDirectory, depth: int) -> Iterator[PMDirectory]:
-        """Parts of the tree that lead to tiles, by tile id."""
-        inner = np.flatnonzero(directory.runs == 0)
-        start = 0
+    def _parts(
+        self, directory: PMDirectory, depth: int, first: int, stop: int
+    ) -> Iterator[PMDirectory]:
+        """Entries that lead to tiles from `first` to before `stop`, perhaps to others, by id."""
+        start = max(0, int(np.searchsorted(directory.ids, first, side="right")) - 1)
+        end = int(np.searchsorted(directory.ids, stop))
+        inner = start + np.flatnonzero(directory.runs[start:end] == 0)
         for row in inner.tolist():
             yield directory.part(start, row)
-            yield from self._leaves(self._below(directory, row, depth), depth + 1)
+            yield from self._parts(self._below(directory, row, depth), depth + 1, first, stop)
             start = row + 1
-        yield directory.part(start, len(directory.ids))
+        yield directory.part(start, end)
 
     def _below(self, directory: PMDirectory, row: int, depth: int) -> PMDirectory:
         if depth >= _DEEPEST:
@@ -199,24 +199,6 @@ class PMTiles(TileSource):
         if len(leaf.ids) and leaf.ids[0] < directory.ids[row]:
             raise InvalidMetadataError("leaf directory is not where it belongs", where=self.label)
         return leaf
-
-    def _between(
-        self, directory: PMDirectory, first: int, stop: int, depth: int
-    ) -> tuple[Int64s, Int64s, Int64s]:
-        """Ids, offsets and lengths of the tiles from `first` to before `stop`."""
-        low = max(0, int(np.searchsorted(directory.ids, first, side="right")) - 1)
-        high = int(np.searchsorted(directory.ids, stop))
-        parts = []
-        start = low
-        inner = low + np.flatnonzero(directory.runs[low:high] == 0)
-        for row in inner.tolist():
-            parts.append(_clipped(directory.part(start, row), first, stop))
-            below = self._below(directory, row, depth)
-            parts.append(self._between(below, first, stop, depth + 1))
-            start = row + 1
-        parts.append(_clipped(directory.part(start, high), first, stop))
-        ids, offsets, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return ids, offsets, lengths
 
     def _fetched(self, offsets: Int64s, lengths: Int64s) -> list[bytes]:
         limit = self._header["tile_data_length"]
@@ -241,7 +223,7 @@ _PLACES = (
 
 
 def _clipped(part: PMDirectory, first: int, stop: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Entries with their runs spread out, of which only the ids in the range are kept."""
+    """Ids, offsets and lengths of the tiles from `first` to before `stop`."""
     begin = np.maximum(part.ids, first)
     counts = np.maximum(np.minimum(part.ids + part.runs, stop) - begin, 0)
     return (
@@ -286,11 +268,11 @@ _TYPES: Final = {"mvt": 1, "pbf": 1, "png": 2, "jpg": 3, "jpeg": 3, "webp": 4, "
 
 @contextmanager
 def pmtiles_sink(
-    path: Location, found: Pyramid, choice: Choice, *, overwrite: bool, source: Any
+    path: Location, said: TileSetMetadata, choice: Choice, *, overwrite: bool, source: Any
 ) -> Iterator[TileSink]:
     """One clustered file, byte for byte; gzip of vector tiles stays."""
     with new_file(path, overwrite, _KIND, source) as file:
-        metadata = gzip.compress(json.dumps(_document(found)).encode(), mtime=0)
+        metadata = gzip.compress(json.dumps(_document(said)).encode(), mtime=0)
         file.write(bytes(_ROOT) + metadata)
         body = _Body(file)
         yield body.add
@@ -298,7 +280,7 @@ def pmtiles_sink(
         file.write(leaves)
         start = _ROOT + len(metadata)
         header = {
-            **_places(found),
+            **_places(said),
             "root_offset": HEADER_SIZE,
             "root_length": len(root),
             "metadata_offset": _ROOT,
@@ -319,24 +301,26 @@ def pmtiles_sink(
         file.write(pack_header(header) + root)
 
 
-def _document(found: Pyramid) -> dict[str, Any]:
+def _document(said: TileSetMetadata) -> dict[str, Any]:
     """Metadata beside those of the header."""
-    values = json_values(found.metadata, None)
+    values = json_values(said, None)
     for key in ("minzoom", "maxzoom", "bounds", "center"):
         values.pop(key, None)
     return values
 
 
-def _places(found: Pyramid) -> dict[str, Any]:
+def _places(said: TileSetMetadata) -> dict[str, Any]:
     """Zooms, box and centre; decimal degrees times ten million, rounded outward."""
-    west, south, east, north = found.bounds
-    center = found.source.metadata.extra.get("center")
+    assert said.min_zoom is not None
+    assert said.bounds is not None
+    west, south, east, north = said.bounds
+    center = said.extra.get("center")
     if not isinstance(center, list) or len(center) < 2:
         center = [(west + east) / 2, (south + north) / 2]
-    zoom = int(center[2]) if len(center) > 2 else found.min_zoom
+    zoom = int(center[2]) if len(center) > 2 else said.min_zoom
     return {
-        "min_zoom": found.min_zoom,
-        "max_zoom": found.max_zoom,
+        "min_zoom": said.min_zoom,
+        "max_zoom": said.max_zoom,
         "min_lon_e7": int(np.floor(west * 1e7)),
         "min_lat_e7": int(np.floor(south * 1e7)),
         "max_lon_e7": int(np.ceil(east * 1e7)),

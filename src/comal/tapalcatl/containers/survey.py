@@ -14,12 +14,12 @@ from typing import Final, TypeVar
 import numpy as np
 
 from comal.errors import InvalidInputError
-from comal.limits import DEFAULT_LIMITS, Limits
+from comal.limits import DEFAULT_LIMITS
 from comal.progress import Progress
-from comal.tapalcatl.addressing import Extent, covers, tile_bounds, union
-from comal.tapalcatl.containers.base import SIDE, Square, Tiles, TileSource, no_tiles
+from comal.tapalcatl.addressing import Extent, Template, covers, tile_bounds, union
+from comal.tapalcatl.containers.base import SIDE, Square, Tiles, TileSource
 from comal.tapalcatl.containers.content import extension, gzipped, kinds_of
-from comal.tapalcatl.layout import ArchiveLayout
+from comal.tapalcatl.layout import ArchiveLayout, Layout, TreeLayout
 from comal.tapalcatl.spec import MAX_ZOOM, WORLD, ArchiveMetadata, Bounds, TileSetMetadata
 from comal.tapalcatl.wire import Int64s, Keys, order_of, split_suffix, suffix_of, tiles_in
 from comal.ziparchive import STORE, extracted
@@ -32,13 +32,14 @@ Extents = Mapping[int, Extent]
 
 
 @dataclass(frozen=True)
-class Dealt:
-    """A pyramid dealt out: archives in groups, and the squares in which groups are read.
+class Survey:
+    """What a source holds: archives in groups, and the squares in which groups are read.
 
     A group is a square of neighbouring archives that are small enough to be written together, most
     often just one.
     """
 
+    layout: ArchiveLayout
     archives: Int64s
     """`order_of` each archive, by group; shape (n,)."""
     counts: Int64s
@@ -57,36 +58,54 @@ class Dealt:
         """How many groups there are."""
         return len(self.square_starts) - 1
 
-    def squares_of(self, group: int, arrangement: ArchiveLayout) -> list[Square]:
+    def squares_of(self, group: int) -> list[Square]:
         """The squares of a group, by zoom and Morton code."""
         squares = self.squares[self.square_starts[group] : self.square_starts[group + 1]]
-        sides = side_of(squares, arrangement).tolist()
-        columns = (column.tolist() for column in tiles_in(squares))
-        return [Square(*one) for one in zip(*columns, sides, strict=True)]
+        keys = tiles_in(squares)
+        roots = self.layout.archives(keys)[0]
+        sides = _square_side(keys[0], roots, self.layout)
+        columns = (column.tolist() for column in (*keys, sides))
+        return [Square(*one) for one in zip(*columns, strict=True)]
 
     def rows_of(self, group: int) -> range:
         """The archives of a group."""
         return range(int(self.archive_starts[group]), int(self.archive_starts[group + 1]))
 
+    def described(self, said: TileSetMetadata) -> TileSetMetadata:
+        """Metadata with the zooms that occur, and with bounds that hide no tile."""
+        return replace(
+            said,
+            min_zoom=min(self.extents),
+            max_zoom=max(self.extents),
+            bounds=bounds_of(self.extents, said.bounds),
+        )
 
-def dealt(keys: Iterator[Keys], arrangement: ArchiveLayout) -> Dealt:
-    """Deal out all tiles of a source; memory grows with archives and squares only."""
-    squares, archives = Distinct(), Distinct(counting=True)
+
+_TOGETHER: Final = TreeLayout(Layout(), Template("{z}/{x}/{y}.zip"), TileSetMetadata())
+"""All tiles in one archive."""
+
+
+def survey(source: TileSource, layout: ArchiveLayout = _TOGETHER) -> Survey:
+    """Look over all tiles of a source; memory grows with archives and squares only."""
+    squares, archives = Distinct(), Distinct()
     extents: dict[int, Extent] = {}
-    for z, x, y in _looked_over(keys, extents):
-        owners = arrangement.archives((z, x, y))
+    for z, x, y in source.keys():  # noqa: SIM118 - no mapping
+        if not len(z):
+            continue
+        widen(extents, (z, x, y))
+        owners = layout.archives((z, x, y))
         archives.add(order_of(*owners))
-        sides = group_side(owners[0], arrangement) << (z - owners[0])
-        masks = -np.minimum(sides, SIDE)
+        masks = -_square_side(z, owners[0], layout)
         squares.add(order_of(z, x & masks, y & masks))
     found, counts = archives.result()
     ordered, _ = squares.result()
-    archive_groups = _groups_of(tiles_in(found), arrangement)
-    square_groups = _groups_of(arrangement.archives(tiles_in(ordered)), arrangement)
+    archive_groups = _groups_of(tiles_in(found), layout)
+    square_groups = _groups_of(layout.archives(tiles_in(ordered)), layout)
     by_archive = np.argsort(archive_groups, kind="stable")
     by_square = np.argsort(square_groups, kind="stable")
     groups = np.unique(archive_groups)
-    return Dealt(
+    return Survey(
+        layout=layout,
         archives=found[by_archive],
         counts=counts[by_archive],
         archive_starts=_starts(archive_groups[by_archive], groups),
@@ -97,35 +116,24 @@ def dealt(keys: Iterator[Keys], arrangement: ArchiveLayout) -> Dealt:
     )
 
 
-def _looked_over(keys: Iterator[Keys], extents: MutableMapping[int, Extent]) -> Iterator[Keys]:
-    """Blocks that hold tiles; extents take them in."""
-    for block in keys:
-        if len(block[0]):
-            widen(extents, block)
-            yield block
-
-
-def group_side(roots: Int64s, arrangement: ArchiveLayout) -> Int64s:
+def _group_side(roots: Int64s, layout: ArchiveLayout) -> Int64s:
     """Root tiles of a group per side: its deepest zoom is `GROUP` tiles wide, if it can."""
     table = np.ones(MAX_ZOOM + 1, np.int64)
     for root in np.unique(roots).tolist():
-        wanted = max(arrangement.side, GROUP >> arrangement.reach(root))
-        table[root] = min(wanted, 1 << root)
+        table[root] = min(max(layout.side, GROUP >> layout.reach(root)), 1 << root)
     sides: Int64s = table[roots]
     return sides
 
 
-def side_of(squares: Int64s, arrangement: ArchiveLayout) -> Int64s:
-    """Sides of squares by their first tiles."""
-    keys = tiles_in(squares)
-    roots = arrangement.archives(keys)[0]
-    sides: Int64s = np.minimum(group_side(roots, arrangement) << (keys[0] - roots), SIDE)
+def _square_side(z: Int64s, roots: Int64s, layout: ArchiveLayout) -> Int64s:
+    """Sides of the squares of tiles; `roots` are the zooms at which their archives begin."""
+    sides: Int64s = np.minimum(_group_side(roots, layout) << (z - roots), SIDE)
     return sides
 
 
-def _groups_of(archives: Keys, arrangement: ArchiveLayout) -> Int64s:
+def _groups_of(archives: Keys, layout: ArchiveLayout) -> Int64s:
     z, x, y = archives
-    masks = -group_side(z, arrangement)
+    masks = -_group_side(z, layout)
     return order_of(z, x & masks, y & masks)
 
 
@@ -136,10 +144,9 @@ def _starts(ordered: Int64s, groups: Int64s) -> Int64s:
 class Distinct:
     """Different integers of many blocks, and how often each was met."""
 
-    def __init__(self, *, counting: bool = False) -> None:
+    def __init__(self) -> None:
         self._parts: list[tuple[Int64s, Int64s]] = []
         self._held = 0
-        self._counting = counting
 
     def add(self, values: Int64s) -> None:
         """Take a block."""
@@ -150,7 +157,7 @@ class Distinct:
             self._merge()
 
     def result(self) -> tuple[Int64s, Int64s]:
-        """The integers, ascending, and how often each was met where that is counted."""
+        """The integers, ascending, and how often each was met."""
         self._merge()
         return self._parts[0]
 
@@ -160,58 +167,9 @@ class Distinct:
         values = np.concatenate([part[0] for part in self._parts])
         distinct, which = np.unique(values, return_inverse=True)
         counts = np.zeros(len(distinct), np.int64)
-        if self._counting:
-            np.add.at(counts, which, np.concatenate([part[1] for part in self._parts]))
+        np.add.at(counts, which, np.concatenate([part[1] for part in self._parts]))
         self._parts = [(distinct, counts)]
         self._held = len(distinct)
-
-
-@dataclass(frozen=True)
-class Pyramid:
-    """What a source holds, before its tiles are read."""
-
-    source: TileSource
-    squares: Int64s
-    """`order_of` the first tile of each square that has tiles, ascending."""
-    extents: Extents
-    tiles: int
-
-    @property
-    def min_zoom(self) -> int:
-        """The first zoom that occurs."""
-        return min(self.extents)
-
-    @property
-    def max_zoom(self) -> int:
-        """The last zoom that occurs."""
-        return max(self.extents)
-
-    @property
-    def bounds(self) -> Bounds:
-        """What the source says, widened where that would hide tiles."""
-        return bounds_of(self.extents, self.source.metadata.bounds)
-
-    @property
-    def metadata(self) -> TileSetMetadata:
-        """What the source says, with the zooms and bounds that hold."""
-        return replace(
-            self.source.metadata, min_zoom=self.min_zoom, max_zoom=self.max_zoom, bounds=self.bounds
-        )
-
-
-def pyramid(source: TileSource) -> Pyramid:
-    """Look over a source."""
-    found = Distinct()
-    extents: dict[int, Extent] = {}
-    total = 0
-    for z, x, y in _looked_over(source.keys(), extents):
-        total += len(z)
-        masks = -np.minimum(SIDE, np.int64(1) << z)
-        found.add(order_of(z, x & masks, y & masks))
-    if not total:
-        raise no_tiles(source)
-    squares, _ = found.result()
-    return Pyramid(source, squares, dict(sorted(extents.items())), total)
 
 
 def widen(extents: MutableMapping[int, Extent], keys: Keys) -> None:
@@ -294,28 +252,27 @@ Order = Callable[[Keys], Int64s]
 
 
 def plain_tiles(
-    found: Pyramid,
+    source: TileSource,
+    found: Survey,
     choice: Choice,
     progress: Progress,
     order: Order | None = None,
-    limits: Limits = DEFAULT_LIMITS,
 ) -> Iterator[Tiles]:
     """All tiles, square by square, nothing compressed but what belongs to the tile."""
-    squares = found.squares
+    squares = found.squares_of(0)
     if order is not None:
         # Squares are stretches of the curve: any of its tiles tells where one stands.
-        squares = squares[np.argsort(order(tiles_in(squares)), kind="stable")]
-    keys = zip(*(column.tolist() for column in tiles_in(squares)), strict=True)
-    wanted = [Square(z, x, y, min(SIDE, 1 << z)) for z, x, y in keys]
+        places = order(tiles_in(found.squares))
+        squares = [squares[row] for row in np.argsort(places, kind="stable").tolist()]
     done = 0
-    for tiles in found.source.gather(wanted):
+    for tiles in source.gather(squares):
         done += len(tiles)
-        chosen = _decoded(choice.of(tiles, found.source.hint), found.source.label, limits)
+        chosen = _decoded(choice.of(tiles, source.hint), source.label)
         if order is not None:
-            chosen = chosen.take(np.argsort(order((chosen.z, chosen.x, chosen.y)), kind="stable"))
+            chosen = chosen.take(np.argsort(order(chosen.keys), kind="stable"))
         yield chosen
         progress(min(done, found.tiles), found.tiles, "writing tiles")
-    found.source.verify()
+    source.verify()
 
 
 class Choice:
@@ -369,7 +326,7 @@ class Choice:
         return self._ext in {None, ext} and self._scale in {None, scale}
 
 
-def _decoded(tiles: Tiles, where: str, limits: Limits) -> Tiles:
+def _decoded(tiles: Tiles, where: str) -> Tiles:
     if tiles.methods is None or not (tiles.methods != STORE).any():
         return tiles
     assert tiles.sizes is not None
@@ -377,6 +334,6 @@ def _decoded(tiles: Tiles, where: str, limits: Limits) -> Tiles:
     columns = (tiles.methods.tolist(), tiles.sizes.tolist(), tiles.crcs.tolist())
     payloads = []
     for payload, method, size, crc in zip(tiles.payloads, *columns, strict=True):
-        limits.check("tile_bytes", size, where)
+        DEFAULT_LIMITS.check("tile_bytes", size, where)
         payloads.append(extracted(payload, method=method, size=size, crc=crc, where=where))
     return replace(tiles, payloads=payloads, methods=None, sizes=None)

@@ -30,7 +30,7 @@ from comal.storage.targets import check_ending
 from comal.tapalcatl.addressing import Generation1, Template
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource, concatenated, no_tiles
 from comal.tapalcatl.containers.export import opened
-from comal.tapalcatl.containers.survey import Dealt, bounds_of, dealt, scaled
+from comal.tapalcatl.containers.survey import Survey, scaled, survey
 from comal.tapalcatl.layout import (
     ArchiveLayout,
     MetatileLayout,
@@ -179,10 +179,11 @@ def build(
             arrangement = MetatileLayout(wanted.generation1 or Generation1())
         else:
             arrangement = _second(tiles, said, rules, _one_root(tiles, wanted) if alone else wanted)
-        plan = dealt(tiles.keys(), arrangement)
+        plan = survey(tiles, arrangement)
         if not plan.tiles:
             raise no_tiles(tiles)
-        arrangement = _settled(arrangement, plan, wanted.bounds or said.bounds)
+        if isinstance(arrangement, TreeLayout):
+            arrangement = replace(arrangement, metadata=plan.described(arrangement.metadata))
         if alone:
             check_one(plan, out)
             placing: AbstractContextManager[Workplace] = place_of_one(
@@ -213,7 +214,7 @@ class _Job:
         source: TileSource,
         arrangement: ArchiveLayout,
         rules: EntryRules,
-        plan: Dealt,
+        plan: Survey,
         place: Workplace,
         progress: Progress,
     ) -> None:
@@ -238,15 +239,18 @@ class _Job:
         if isinstance(self.arrangement, TreeLayout) and not self.place.name:
             with system_errors("cannot write", self.place.target):
                 (self.place.tree / META).write_bytes(tileset_json(metadata))
+        assert metadata.min_zoom is not None
+        assert metadata.max_zoom is not None
+        assert metadata.bounds is not None
         return Built(
             out,
             done.archives,
             done.entries,
             done.size,
             self.kept,
-            metadata.min_zoom or 0,
-            metadata.max_zoom or 0,
-            metadata.bounds or bounds_of(self.plan.extents, None),
+            metadata.min_zoom,
+            metadata.max_zoom,
+            metadata.bounds,
             metadata.metatile,
             metadata.materialized_zooms,
             metadata.formats,
@@ -258,7 +262,7 @@ class _Job:
         formats.update(self.rules.formats)
         last = self.plan.groups - 1
         for group in sorted({round(at * last / (_PROBES - 1)) for at in range(_PROBES)}):
-            square = self.plan.squares_of(group, self.arrangement)[-1]
+            square = self.plan.squares_of(group)[-1]
             tiles = self.source.read(square)
             if len(tiles):
                 # One tile is enough: the others of a square are mostly like it.
@@ -290,9 +294,7 @@ class _Job:
                 yield Written(len(kept), entries, sum(size for _, size in kept.values()))
             if len(kept) == len(archives):
                 continue
-            task = GroupTask(
-                self.plan.squares_of(group, self.arrangement), archives, frozenset(kept)
-            )
+            task = GroupTask(self.plan.squares_of(group), archives, frozenset(kept))
             tasks.append(task)
             squares += len(task.squares)
             if squares >= _TASK:
@@ -315,14 +317,7 @@ class _Job:
     def _finished(self, done: Written) -> TileSetMetadata:
         formats = done.formats or {}
         if not isinstance(self.arrangement, TreeLayout):
-            zooms = list(self.plan.extents)
-            return TileSetMetadata(
-                formats=formats,
-                min_zoom=zooms[0],
-                max_zoom=zooms[-1],
-                bounds=bounds_of(self.plan.extents, None),
-                materialized_zooms=(),
-            )
+            return self.plan.described(TileSetMetadata(formats=formats, materialized_zooms=()))
         metadata = replace(self.arrangement.metadata, formats=formats)
         # What the comments of archives say was settled before, and no document says less.
         return scaled(metadata, done.suffixes)
@@ -391,22 +386,8 @@ def _one_root(tiles: TileSource, wanted: BuildOptions) -> BuildOptions:
     return replace(wanted, metatile=metatile, materialized_zooms=chosen)
 
 
-def _settled(arrangement: ArchiveLayout, plan: Dealt, bounds: Bounds | None) -> ArchiveLayout:
-    """The same with the zooms and bounds of the tiles that are there."""
-    if not isinstance(arrangement, TreeLayout):
-        return arrangement
-    zooms = list(plan.extents)
-    metadata = replace(
-        arrangement.metadata,
-        min_zoom=zooms[0],
-        max_zoom=zooms[-1],
-        bounds=bounds_of(plan.extents, bounds),
-    )
-    return replace(arrangement, metadata=metadata)
-
-
 def _fingerprint(
-    source: TileSource, arrangement: ArchiveLayout, rules: EntryRules, plan: Dealt
+    source: TileSource, arrangement: ArchiveLayout, rules: EntryRules, plan: Survey
 ) -> bytes:
     """The same bytes for the same build of the same source; empty where nobody can tell."""
     if not source.identity:
@@ -494,7 +475,7 @@ class ArchiveWriter:
             del parts, tiles
             return self._streamed(task)
         tiles = concatenated(parts)
-        owners = order_of(*self.arrangement.archives((tiles.z, tiles.x, tiles.y)))
+        owners = order_of(*self.arrangement.archives(tiles.keys))
         if (owners != owners[0]).any():
             order = np.argsort(owners, kind="stable")
             tiles, owners = tiles.take(order), owners[order]
@@ -529,7 +510,7 @@ class ArchiveWriter:
         return Written(done, count, size, entries.formats, suffixes, cut)
 
     def _names(self, tiles: Tiles, owners: Int64s) -> Any:
-        inside = self.arrangement.inside((tiles.z, tiles.x, tiles.y), owners)
+        inside = self.arrangement.inside(tiles.keys, owners)
         return names_of(tiles, inside, self.rules.variant)
 
     def _streamed(self, task: GroupTask) -> Written:
@@ -562,7 +543,7 @@ class ArchiveWriter:
         parts: list[Tiles] = []
         held = 0
         for tiles in self.source.gather(squares):
-            owners = order_of(*self.arrangement.archives((tiles.z, tiles.x, tiles.y)))
+            owners = order_of(*self.arrangement.archives(tiles.keys))
             mine = tiles
             if (owners != owner).any():
                 mine = tiles.take(np.flatnonzero(owners == owner))

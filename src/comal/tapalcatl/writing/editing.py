@@ -32,7 +32,7 @@ from comal.storage.replacing import Change, NextVersion, changing_file, changing
 from comal.storage.targetlock import CHANGE
 from comal.storage.targets import local_path
 from comal.tapalcatl.addressing import Generation1, Template, archive_bounds, union
-from comal.tapalcatl.containers.survey import dealt, extents_of, grown
+from comal.tapalcatl.containers.survey import extents_of, grown, survey
 from comal.tapalcatl.containers.tilesets import TileSetSource
 from comal.tapalcatl.layout import Layout, MetatileLayout, TreeLayout
 from comal.tapalcatl.reading.archives import ArchiveFiles
@@ -470,7 +470,9 @@ def _edit_tileset(
     document = _merged(tileset_document(place.metadata), changes)
     metadata = _changed(parse_tileset, document, place.meta.name)
     if _REACH & changes.keys():
-        metadata = _covering(place.meta, metadata)
+        with open_tileset(place.meta) as tileset:
+            found = survey(TileSetSource(tileset), place.arrangement)
+        metadata = grown(metadata, found.extents)
     shared = {key: value for key, value in changes.items() if key in _EVERYWHERE}
     tiles = place.archives() if archives and shared else []
     done = 0
@@ -481,13 +483,6 @@ def _edit_tileset(
         progress(number + 1, len(tiles), "editing archives")
     write_document(place, metadata)
     return Labelled(tileset_document(metadata), done)
-
-
-def _covering(meta: Path, metadata: TileSetMetadata) -> TileSetMetadata:
-    """The metadata with zooms and bounds that hide no tile."""
-    with open_tileset(meta) as tileset:
-        found = dealt(TileSetSource(tileset).keys(), target_at(meta).arrangement)
-    return grown(metadata, found.extents)
 
 
 def _holding(said: ArchiveMetadata, before: ArchiveMetadata, tiles: TileNames) -> ArchiveMetadata:

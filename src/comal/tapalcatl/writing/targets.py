@@ -17,7 +17,7 @@ from comal.storage import href_text
 from comal.storage.targetlock import BUILD, Owns, discard, flush_file_system, hidden, locked
 from comal.storage.targets import Kind, check_target, file_kind, new_file, publish_folder, target_of
 from comal.tapalcatl.addressing import Generation1
-from comal.tapalcatl.containers.survey import Dealt
+from comal.tapalcatl.containers.survey import Survey
 from comal.tapalcatl.spec import META
 from comal.tapalcatl.wire import parse_name
 
@@ -195,7 +195,7 @@ def is_archive(out: Location) -> bool:
     return href_text(out).lower().endswith(".zip")
 
 
-def check_one(plan: Dealt, out: Location) -> None:
+def check_one(plan: Survey, out: Location) -> None:
     """Refuse a layout that takes more than one archive."""
     if len(plan.archives) > 1:
         raise InvalidInputError(

@@ -26,7 +26,7 @@ from comal.storage.targets import local_path
 from comal.tapalcatl.addressing import Generation1
 from comal.tapalcatl.containers.base import Tiles, TileSource, concatenated
 from comal.tapalcatl.containers.export import IterableSource, opened
-from comal.tapalcatl.containers.survey import Dealt, dealt, extents_of, grown, scaled
+from comal.tapalcatl.containers.survey import Survey, extents_of, grown, scaled, survey
 from comal.tapalcatl.layout import MetatileLayout, trimmed_comment
 from comal.tapalcatl.reading.tile import check_local_name
 from comal.tapalcatl.spec import (
@@ -261,10 +261,10 @@ def _put_all(place: Target, source: TileSource, rules: EntryRules, progress: Pro
     if isinstance(source, IterableSource) and len(source) <= _FEW:
         tiles = source.read_all()
         blocks = iter([tiles])
-        extents = partial(extents_of, (tiles.z, tiles.x, tiles.y))
+        extents = partial(extents_of, tiles.keys)
     else:
-        plan = dealt(source.keys(), place.arrangement)
-        blocks = _blocks(source, plan, place)
+        plan = survey(source, place.arrangement)
+        blocks = _blocks(source, plan)
         extents = partial(dict, plan.extents)
     whole = own
     if isinstance(place.arrangement, MetatileLayout):
@@ -291,14 +291,13 @@ def _put_all(place: Target, source: TileSource, rules: EntryRules, progress: Pro
     return done
 
 
-def _blocks(source: TileSource, plan: Dealt, place: Target) -> Iterator[Tiles]:
+def _blocks(source: TileSource, plan: Survey) -> Iterator[Tiles]:
     for group in range(plan.groups):
-        squares = plan.squares_of(group, place.arrangement)
-        yield concatenated(list(source.gather(squares)))
+        yield concatenated(list(source.gather(plan.squares_of(group))))
 
 
 def _by_archive(tiles: Tiles, place: Target) -> Iterator[tuple[Tile, Tiles]]:
-    owners = order_of(*place.arrangement.archives((tiles.z, tiles.x, tiles.y)))
+    owners = order_of(*place.arrangement.archives(tiles.keys))
     distinct = np.unique(owners)
     for archive, owner in zip(archives_at(distinct), distinct.tolist(), strict=True):
         rows = np.flatnonzero(owners == owner)
@@ -308,7 +307,7 @@ def _by_archive(tiles: Tiles, place: Target) -> Iterator[tuple[Tile, Tiles]]:
 def _put(place: Target, archive: Tile, entries: NewEntries, variant: str | None) -> Changed:
     tiles = entries.tiles
     owners = np.repeat(order_of(*archive), len(tiles))
-    inside = place.arrangement.inside((tiles.z, tiles.x, tiles.y), owners)
+    inside = place.arrangement.inside(tiles.keys, owners)
     names = names_of(tiles, inside, variant)
     path = place.path(archive)
     count = len(entries.tiles)
@@ -372,7 +371,7 @@ def _comment(said: ArchiveMetadata, entries: NewEntries, variant: str | None) ->
         formats={**said.formats, **fresh},
         extra=with_variant(said.extra, variant),
     )
-    new = grown(new, extents_of((tiles.z, tiles.x, tiles.y)))
+    new = grown(new, extents_of(tiles.keys))
     if new == said:
         return None
     comment, cut = trimmed_comment(new)
