@@ -176,8 +176,12 @@ def test_openings_by_the_reference_reader(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.faults.updating", "tortilla", str(tmp_path), "1"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=REPOSITORY) as process:
         path = tmp_path / "a.tortilla"
-        rows = drive(
-            "tortilla-0.5.6", "tortilla_opens.py", tmp_path / "home", "tacoreader", path, ROUNDS
+        (rows,) = drive(
+            "tortilla-0.5.6",
+            "tortilla_opens.py",
+            tmp_path / "home",
+            [(str(path), ROUNDS)],
+            "tacoreader",
         )
         assert process.stdin is not None
         process.stdin.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,18 @@ SPECIFIED = "reader-2.4.13"
 OLDEST = "reader-2.0.0rc5"
 
 RUN = """
-import os, runpy, sys
+import contextlib, json, os, runpy, sys, warnings
 sys.argv.pop(0)
-runpy.run_path(sys.argv[0], run_name="__main__")
+sys.path.append(os.path.dirname(sys.argv[0]))
+warnings.simplefilter("ignore")
+with contextlib.redirect_stdout(sys.stderr):
+    answer = runpy.run_path(sys.argv[0])["answer"]
+    answers = [answer(job) for job in json.load(sys.stdin)]
+json.dump(answers, sys.stdout, default=str)
 sys.stdout.flush()
 os._exit(0)
 """
-"""Runs a driver and leaves without taking the interpreter down.
+"""Runs a driver for each of its jobs, and leaves without taking the interpreter down.
 
 Now and then native threads of the reference packages abort the process there ("terminate called
 without an active exception"), long after the driver has given all its answers. A driver that
@@ -47,8 +53,10 @@ def python_of(name: str) -> Path:
     return python
 
 
-def drive(name: str, driver: str, home: Path, *arguments: object, jobs: object = None) -> Any:
-    """What a driver prints when it is given `jobs`, run by the interpreter of an environment.
+def drive(
+    name: str, driver: str, home: Path, jobs: Sequence[object], *arguments: object
+) -> list[Any]:
+    """What ``answer`` of a driver gives for each job, by the interpreter of an environment.
 
     The reference packages keep caches and look for extensions in the home folder, which is
     therefore an empty one.
@@ -71,4 +79,5 @@ def drive(name: str, driver: str, home: Path, *arguments: object, jobs: object =
     if done.returncode:
         message = done.stderr.decode(errors="replace")[-3_000:]
         raise AssertionError(f"{driver} failed in {name}:\n{message}")
-    return json.loads(done.stdout)
+    answers: list[Any] = json.loads(done.stdout)
+    return answers

@@ -81,9 +81,10 @@ def server(archives: dict[str, Path]) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def clients(server: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
     ring = [[0, 0], [60, 0], [60, 20], [0, 20], [0, 0]]
-    job = {"geometry": {"type": "Polygon", "coordinates": [ring]}, "box": [9, 8, 13, 9]}
-    home = tmp_path_factory.mktemp("home") / "clients"
-    return drive(CLIENTS, "clients.py", home, server, "samples", jobs=job)
+    polygon = {"type": "Polygon", "coordinates": [ring]}
+    job = {"server": server, "collection": "samples", "geometry": polygon, "box": [9, 8, 13, 9]}
+    (found,) = drive(CLIENTS, "clients.py", tmp_path_factory.mktemp("home"), [job])
+    return found
 
 
 def test_stac_api_validator_has_nothing_to_say(clients: Any) -> None:
@@ -124,6 +125,7 @@ def test_gdal_reads_features_items_and_pictures(
     server: str, archives: dict[str, Path], tmp_path: Path
 ) -> None:
     job = {
+        "server": server,
         "features": "samples",
         "field": "cloud_cover",
         "box": [9, 8, 13, 9],
@@ -131,7 +133,7 @@ def test_gdal_reads_features_items_and_pictures(
         "items": "samples-rasters",
         "layers": ["rgb"],
     }
-    found = drive(GDAL, "gdal_clients.py", tmp_path / "home", server, jobs=job)
+    (found,) = drive(GDAL, "gdal_clients.py", tmp_path / "home", [job])
     table = taco.load(archives["samples"]).data
     expected = dict(zip(table["id"].to_pylist(), table["cloud_cover"].to_pylist(), strict=True))
     features = found["OAPIF"]

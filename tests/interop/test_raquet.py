@@ -98,7 +98,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Ours:
                 {"do": "export", "from": str(path), "to": str(found.export(name, version))},
             ]
             keys += [(name, version, "validate"), (name, version, "export")]
-    answers = drive(PEER, "raquet_io.py", tmp_path_factory.mktemp("home"), jobs=jobs)
+    answers = drive(PEER, "raquet_io.py", tmp_path_factory.mktemp("home"), jobs)
     found.answers = dict(zip(keys, answers, strict=True))
     return found
 
@@ -112,7 +112,6 @@ def test_the_reference_validates_our_files(ours: Ours, name: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", CASES)
 def test_the_reference_exports_our_pixels(ours: Ours, name: str, version: str) -> None:
-    assert ours.answers[name, version, "export"] == {}
     case = CASES[name]
     nodata = case.raster.get("nodata")
     expected, left, top = assembled(ours.path(name, version), fill=nodata or 0)
@@ -172,8 +171,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         jobs.append(
             {"do": "convert", "from": str(source), "to": str(found[name]), "options": options}
         )
-    answers = drive(PEER, "raquet_io.py", tmp_path_factory.mktemp("home"), jobs=jobs)
-    assert answers == [{}] * len(jobs)
+    drive(PEER, "raquet_io.py", tmp_path_factory.mktemp("home"), jobs)
     return found
 
 

@@ -24,7 +24,8 @@ NAMES = ["flat.tacozip", "sorted.tacozip", "swapped.tacozip", "folder", "parts"]
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, str]]]:
     root = tmp_path_factory.mktemp("theirs")
-    return root, drive(LATEST, "write.py", root / "home", root)
+    (answers,) = drive(LATEST, "write.py", root / "home", [str(root)])
+    return root, answers
 
 
 def leaves_of(dataset: Any) -> dict[str, bytes]:

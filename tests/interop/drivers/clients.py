@@ -1,16 +1,14 @@
 """Run by the interpreter of the clients: ask a server as pystac, OWSLib and the validators do.
 
-The argument is the address of a server, and that of a collection with items; standard output is
-what was found. Schemas come from what pystac ships, and nothing else is fetched from elsewhere.
+A job names the server and a collection with items; the answer is what was found. Schemas come from
+what pystac ships, and nothing else is fetched from elsewhere.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import pathlib
-import sys
 from typing import Any
 
 import pystac
@@ -150,17 +148,11 @@ def of_owslib(server: str, collection: str, box: list[float]) -> Any:
     }
 
 
-def main() -> None:
-    server, collection = sys.argv[1:3]
+def answer(job: dict[str, Any]) -> Any:
+    server, collection = job["server"], job["collection"]
     offline(server)
-    job = json.load(sys.stdin)
-    with contextlib.redirect_stdout(sys.stderr):
-        found = {
-            "validator": validated_api(server, collection, job["geometry"]),
-            "pystac": traversed(server),
-            "owslib": of_owslib(server, collection, job["box"]),
-        }
-    json.dump(found, sys.stdout, default=str)
-
-
-main()
+    return {
+        "validator": validated_api(server, collection, job["geometry"]),
+        "pystac": traversed(server),
+        "owslib": of_owslib(server, collection, job["box"]),
+    }

@@ -1,12 +1,7 @@
-"""Run by an interpreter with GDAL's bindings: read a server by OAPIF, STACIT and WMTS.
-
-The argument is the address of a server; standard output is what was read.
-"""
+"""Run by an interpreter with GDAL's bindings: read a server by OAPIF, STACIT and WMTS."""
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 from osgeo import gdal  # type: ignore[import-not-found]
@@ -57,14 +52,10 @@ def pixels(source: Any) -> Any:
     }
 
 
-def main() -> None:
-    job, (_, server) = json.load(sys.stdin), sys.argv
-    found = {
+def answer(job: dict[str, Any]) -> Any:
+    server = job["server"]
+    return {
         "OAPIF": features(server, job),
         "STACIT": mosaic(server, job),
         "WMTS": tiles(server, job),
     }
-    json.dump(found, sys.stdout)
-
-
-main()

@@ -1,15 +1,10 @@
 """Run by the interpreter of raquet-io: validate and export our files, convert rasters to theirs.
 
-Standard input is a list of jobs, ``{"do": "validate" | "export" | "convert", "from": ..., "to":
-..., "options": {...}}``; standard output is an answer to each, or ``{"error": traceback}``.
+A job is ``{"do": "validate" | "export" | "convert", "from": ..., "to": ..., "options": {...}}``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import sys
-import traceback
 from typing import Any
 
 from osgeo import gdal  # type: ignore[import-not-found]
@@ -46,17 +41,3 @@ def answer(job: dict[str, Any]) -> Any:
     else:
         convert(job)
     return {}
-
-
-def main() -> None:
-    answers: list[Any] = []
-    for job in json.load(sys.stdin):
-        with contextlib.redirect_stdout(sys.stderr):
-            try:
-                answers.append(answer(job))
-            except Exception:  # noqa: BLE001 - whatever the package raises is the answer
-                answers.append({"error": traceback.format_exc()})
-    json.dump(answers, sys.stdout)
-
-
-main()

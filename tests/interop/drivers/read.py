@@ -1,35 +1,18 @@
-"""Run by the interpreter of a reference reader: what containers hold, as JSON.
+"""Run by the interpreter of a reference reader: what containers hold.
 
-Standard input is a list of jobs, ``{"path", "query", "base"}``; standard output is an answer to
-each, or ``{"error": traceback}``. Each leaf is read on every way that the reader offers: by
+A job is ``{"path", "query", "base"}``. Each leaf is read on every way that the reader offers: by
 navigation from the root, by the GDAL strings of the level tables, and below the rows of a query.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
-import sys
-import traceback
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import tacoreader  # type: ignore[import-not-found]  # lives in the environment of the driver
+from common import content, digest  # type: ignore[import-not-found]  # of this folder
 
 PADDING = "__TACOPAD__"
-
-
-def content(vsi: str) -> str:
-    """The digest of the bytes that a GDAL string names, without GDAL."""
-    offset, size, path = "0", "-1", vsi
-    if vsi.startswith("/vsisubfile/"):
-        span, _, path = vsi.removeprefix("/vsisubfile/").partition(",")
-        offset, _, size = span.partition("_")
-    with open(path, "rb") as file:  # noqa: PTH123 - as small as it can be
-        file.seek(int(offset))
-        return hashlib.sha256(file.read(int(size))).hexdigest()
 
 
 def ids_of(frame: Any) -> list[str]:
@@ -45,7 +28,7 @@ def walk(frame: Any, above: str = "") -> Iterator[tuple[str, str]]:
             continue
         found = frame.read(place)
         if isinstance(found, str):
-            yield above + name, content(found)
+            yield above + name, digest(content(found))
         else:
             yield from walk(found, f"{above}{name}/")
 
@@ -58,7 +41,7 @@ def tables(dataset: Any) -> Iterator[tuple[str, str]]:
         ).fetchall()
         for name, kind, path, vsi in rows:
             if kind == "FILE" and not name.startswith(PADDING):
-                yield path, content(vsi)
+                yield path, digest(content(vsi))
 
 
 def queried(dataset: Any, query: str) -> dict[str, Any]:
@@ -69,27 +52,13 @@ def queried(dataset: Any, query: str) -> dict[str, Any]:
     return {"ids": result["id"].to_pylist()}
 
 
-def answer(path: str, query: str, base: str | None) -> dict[str, Any]:
-    dataset = tacoreader.load(path) if base is None else tacoreader.load(path, base)
+def answer(job: dict[str, Any]) -> dict[str, Any]:
+    base = [] if job["base"] is None else [job["base"]]
+    dataset = tacoreader.load(job["path"], *base)
     return {
         "shown": repr(dataset),
         "ids": ids_of(dataset.data),
         "navigated": dict(walk(dataset.data)),
         "tables": dict(tables(dataset)),
-        "queried": queried(dataset, query),
+        "queried": queried(dataset, job["query"]),
     }
-
-
-def main() -> None:
-    warnings.simplefilter("ignore")
-    answers: list[dict[str, Any]] = []
-    for job in json.load(sys.stdin):
-        with contextlib.redirect_stdout(sys.stderr):
-            try:
-                answers.append(answer(job["path"], job["query"], job["base"]))
-            except Exception:  # noqa: BLE001 - whatever the reader raises is the answer
-                answers.append({"error": traceback.format_exc()})
-    json.dump(answers, sys.stdout)
-
-
-main()
