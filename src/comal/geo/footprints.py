@@ -121,10 +121,7 @@ def _near(
     right, high = (np.maximum.reduceat(side[order], starts)[:, None] for side in sides[1::2])
     u, v = edge_points(_COARSE).T
     x, y = left + (right - left) * u, low + (high - low) * v
-    if source.transformer is None:
-        west, south, east, north = _plain_boxes(x, y)
-    else:
-        west, south, east, north = _transformed_boxes(source, x, y)
+    west, south, east, north = _boxes_of_rings(source, x, y)
     # Edges bulge between their points by much less than this.
     wide, tall = arc_width(west, east), north - south
     room, height = wide * _SLACK, tall * _SLACK
@@ -160,21 +157,16 @@ def _boxes(source: Projection, affine: Floats, size: Floats) -> Floats:
         if rows.any():
             u, v = edge_points(per_edge).T
             x, y = places(affine[rows], size[rows], u, v)
-            if source.transformer is None:
-                result[:, rows] = _plain_boxes(x, y)
-            else:
-                result[:, rows] = _transformed_boxes(source, x, y)
+            result[:, rows] = _boxes_of_rings(source, x, y)
     return result
 
 
-def _plain_boxes(lon: Floats, lat: Floats) -> Floats:
-    """Boxes of rings whose longitudes are continuous as they are, such as 170..190 or 0..360."""
-    west, east = wrap_arcs(lon.min(axis=1), lon.max(axis=1))
-    low, high = lat.min(axis=1), lat.max(axis=1)
-    return np.stack([west, low.clip(-90, 90), east, high.clip(-90, 90)])
-
-
-def _transformed_boxes(source: Projection, x: Floats, y: Floats) -> Floats:
+def _boxes_of_rings(source: Projection, x: Floats, y: Floats) -> Floats:
+    if source.transformer is None:
+        # Longitudes are continuous as they are, such as 170..190 or 0..360.
+        west, east = wrap_arcs(x.min(axis=1), x.max(axis=1))
+        low, high = y.min(axis=1), y.max(axis=1)
+        return np.stack([west, low.clip(-90, 90), east, high.clip(-90, 90)])
     lon, lat = source.to_lonlat(x, y)
     result = np.full((4, len(x)), np.nan)
     whole = np.isfinite(lon).all(axis=1)

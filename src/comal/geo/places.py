@@ -6,7 +6,7 @@ is told by the next. Boxes therefore meet footprints, and centres only where the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -231,7 +231,7 @@ class Places:
             if not len(rows):
                 break
             try:
-                found = np.stack(_BOXES[way.kind](self._taken(way, rows), way))
+                found = np.stack(_boxes_by(way, self._taken(way, rows)))
             except ComalError:
                 if not self._lenient:
                     raise
@@ -263,7 +263,13 @@ def _names(columns: list[Any], way: Way) -> Any:
     return pc.fill_null(columns[1], LONLAT) if len(columns) > 1 else LONLAT
 
 
-def _geometry_boxes(columns: list[Any], way: Way) -> Corners:
+def _boxes_by(way: Way, columns: list[Any]) -> Corners:
+    if way.kind == "raster":
+        return footprints.footprints(*columns)
+    if way.kind == "text":
+        lon, lat = wkb.text_points_xy(columns[0])
+        lon = boxes.wrap(lon)
+        return lon, lat, lon, lat
     west, south, east, north = wkb.bounds(columns[0], way.columns[0])
     names = _names(columns, way)
     with np.errstate(invalid="ignore"):
@@ -279,22 +285,3 @@ def _geometry_boxes(columns: list[Any], way: Way) -> Corners:
             side[rows] = values
     west, east = boxes.wrap_arcs(west, east)
     return west, south, east, north
-
-
-def _raster_boxes(columns: list[Any], way: Way) -> Corners:
-    del way
-    return footprints.footprints(*columns)
-
-
-def _text_boxes(columns: list[Any], way: Way) -> Corners:
-    del way
-    lon, lat = wkb.text_points_xy(columns[0])
-    lon = boxes.wrap(lon)
-    return lon, lat, lon, lat
-
-
-_BOXES: Mapping[str, Callable[[list[Any], Way], Corners]] = {
-    "geometry": _geometry_boxes,
-    "raster": _raster_boxes,
-    "text": _text_boxes,
-}

@@ -143,10 +143,10 @@ def _turned(shape: Any) -> Iterator[Any]:
 # -- boxes -----------------------------------------------------------------------------------------
 
 
-def geometry_boxes(
-    geometry: Any, crs: Any = "EPSG:4326", *, check_antimeridian: bool = True
-) -> Corners:
+def geometry_boxes(geometry: Any, crs: Any = LONLAT) -> Corners:
     """Boxes of geometries: west, south, east, north in degrees.
+
+    An edge longer than 180 degrees in a geographic CRS is one over the antimeridian.
 
     Parameters
     ----------
@@ -154,9 +154,6 @@ def geometry_boxes(
         Arrow binary array of n geometries as WKB, in their CRS, x before y.
     crs
         Text for all rows or Arrow array of n texts.
-    check_antimeridian
-        Take an edge longer than 180 degrees in a geographic CRS as one over the antimeridian.
-        Without it, coordinates in degrees are taken as they stand.
 
     Returns
     -------
@@ -172,13 +169,7 @@ def geometry_boxes(
     """
     result = np.full((4, len(geometry)), np.nan)
     for source, rows in groups(crs, len(geometry)):
-        part = geometry.take(pa.array(rows))
-        if source.is_geographic and not check_antimeridian:
-            west, south, east, north = wkb.bounds(part)
-            result[:2, rows] = source.to_lonlat(west, south)
-            result[2:, rows] = source.to_lonlat(east, north)
-        else:
-            result[:, rows] = lonlat_boxes(source, wkb.to_shapely(part))
+        result[:, rows] = lonlat_boxes(source, wkb.to_shapely(geometry.take(pa.array(rows))))
     return result[0], result[1], result[2], result[3]
 
 
@@ -236,29 +227,24 @@ def _shells(geometries: Objects) -> tuple[Objects, Rows]:
 
 
 def geometry_centroids(
-    geometry: Any, crs: Any = "EPSG:4326", *, check_antimeridian: bool = True
+    geometry: Any, crs: Any = LONLAT, *, check_antimeridian: bool = True
 ) -> tuple[Floats, Floats]:
     """Longitude and latitude of the centroids of geometries.
 
     The centroid is taken in the plane of the CRS and then transformed. In a geographic CRS a
     geometry over the antimeridian is first made continuous, so that its centroid lies within it
-    and not on the other side of the earth. Parameters and errors are those of
-    `geometry_boxes`.
+    and not on the other side of the earth; without `check_antimeridian` coordinates in degrees are
+    taken as they stand. Parameters and errors are those of `geometry_boxes`.
     """
     lon, lat = np.full(len(geometry), np.nan), np.full(len(geometry), np.nan)
     for source, rows in groups(crs, len(geometry)):
-        part = geometry.take(pa.array(rows))
-        lon[rows], lat[rows] = _centroids(source, part, check=check_antimeridian)
+        shapes = wkb.to_shapely(geometry.take(pa.array(rows)))
+        if source.is_geographic and check_antimeridian:
+            shapes = unrolled(shapes)
+        # GEOS refuses all of them for the sake of one.
+        coordinates, row = shapely.get_coordinates(shapes, return_index=True)
+        shapes[row[~np.isfinite(coordinates).all(axis=1)]] = None
+        middle = shapely.centroid(shapes)
+        middle[shapely.is_empty(middle)] = None
+        lon[rows], lat[rows] = source.to_lonlat(shapely.get_x(middle), shapely.get_y(middle))
     return wrap(lon), lat
-
-
-def _centroids(source: Projection, geometry: Any, *, check: bool) -> tuple[Floats, Floats]:
-    geometries = wkb.to_shapely(geometry)
-    if source.is_geographic and check:
-        geometries = unrolled(geometries)
-    # GEOS refuses all of them for the sake of one.
-    coordinates, row = shapely.get_coordinates(geometries, return_index=True)
-    geometries[row[~np.isfinite(coordinates).all(axis=1)]] = None
-    middle = shapely.centroid(geometries)
-    middle[shapely.is_empty(middle)] = None
-    return source.to_lonlat(shapely.get_x(middle), shapely.get_y(middle))

@@ -50,6 +50,7 @@ class Zones:
     shapes: Any
     """Array of n shapely geometries or None."""
     crs: Any
+    """None where nobody tells it; only while they are read."""
     kept: Mapping[str, Any]
     """Columns of n rows."""
 
@@ -87,24 +88,27 @@ def zones_of(
         A file that is not GeoParquet, or a geometry that is broken.
     """
     if isinstance(zones, str | os.PathLike):
-        return _of_file(zones, crs, keep, layer, config, limits)
-    if isinstance(zones, Mapping):
-        return _zones(_of_geojson(zones, keep, "zones"), crs)
-    if isinstance(zones, pa.Table):
-        return _of_table(zones, zones.schema.metadata or {}, crs, keep, "zones", limits)
+        found = _of_file(zones, keep, layer, config, limits)
+    elif isinstance(zones, Mapping):
+        found = _of_geojson(zones, keep, "zones")
+    elif isinstance(zones, pa.Table):
+        found = _of_table(zones, zones.schema.metadata or {}, keep, "zones", limits)
+    else:
+        found = _of_objects(zones, keep)
+    return found if found.crs is not None else replace(found, crs=crs or _PLAIN)
+
+
+def _of_objects(zones: Any, keep: Keep) -> Zones:
+    """A table or a column of GeoPandas, or geometries."""
     geometry = getattr(zones, "geometry", None)
     if geometry is not None and hasattr(zones, "crs"):
-        return Zones(
-            np.asarray(geometry, object),
-            zones.crs if zones.crs is not None else crs or _PLAIN,
-            {name: pa.array(zones[name]) for name in _chosen(keep, list(zones.columns), "zones")}
-            if keep
-            else {},
-        )
+        names = _chosen(keep, list(zones.columns), "zones") if keep else []
+        kept = {name: pa.array(zones[name]) for name in names}
+        return Zones(np.asarray(geometry, object), zones.crs, kept)
     if keep:
         found = "" if callable(keep) else ", ".join(map(shown, keep))
         raise InvalidInputError("geometries alone have no columns", found=found)
-    return Zones(_shapes(zones), crs or _PLAIN, {})
+    return Zones(_shapes(zones), None, {})
 
 
 def _shapes(zones: Any) -> Any:
@@ -133,7 +137,6 @@ def _chosen(keep: Keep, names: Sequence[str], where: str) -> list[str]:
 
 def _of_file(
     href: str | os.PathLike[str],
-    crs: Any,
     keep: Keep,
     layer: str | None,
     config: StorageConfig | None,
@@ -142,9 +145,9 @@ def _of_file(
     with open_source(href, config=config) as source:
         (head,) = source.fetch([Head(_HEAD)])
         if _is_json(head.data):
-            return _zones(_geojson_file(source, keep, limits), crs)
+            return _geojson_file(source, keep, limits)
         if head.data.startswith(_SQLITE):
-            return _zones(_geopackage(source, layer, keep, limits), crs)
+            return _geopackage(source, layer, keep, limits)
         if not head.data.startswith(b"PAR1"):
             raise NotThisFormatError(
                 "not a file of zones",
@@ -160,24 +163,14 @@ def _of_file(
         kept = _chosen(keep, names, source.href)
         wanted = _chosen([geometry, *kept], names, source.href)
         table = ParquetTable(source, footer, limits=limits).read(wanted)
-        return _of_table(table, key_values, crs, kept, source.href, limits)
-
-
-def _zones(found: Found, crs: Any) -> Zones:
-    shapes, own, kept = found
-    return Zones(shapes, own if own is not None else crs or _PLAIN, kept)
+        return _of_table(table, key_values, kept, source.href, limits)
 
 
 def _of_table(
-    table: Any,
-    key_values: Mapping[bytes, bytes],
-    crs: Any,
-    keep: Keep,
-    where: str,
-    limits: Limits,
+    table: Any, key_values: Mapping[bytes, bytes], keep: Keep, where: str, limits: Limits
 ) -> Zones:
     names = table.column_names
-    name, own = _described(key_values, names, where, limits)
+    name, crs = _described(key_values, names, where, limits)
     _, *kept = _chosen([name, *_chosen(keep, names, where)], names, where)
     column = table.column(name).combine_chunks()
     if isinstance(column, pa.ExtensionArray):
@@ -187,8 +180,7 @@ def _of_table(
             "geometries are not WKB", where=where, found=str(column.type), expected="binary"
         )
     shapes = wkb.to_shapely(column.cast(pa.binary()))
-    chosen = own if own is not None else crs or _PLAIN
-    return Zones(shapes, chosen, {one: table.column(one) for one in kept})
+    return Zones(shapes, crs, {one: table.column(one) for one in kept})
 
 
 def _described(
@@ -219,9 +211,6 @@ def _described(
 # -- files -----------------------------------------------------------------------------------------
 
 
-Found = tuple[Any, Any, dict[str, Any]]
-"""n shapely geometries, their CRS (None where it is not told), and columns of n rows."""
-
 _SQLITE = b"SQLite format 3\0"
 _TYPES = frozenset(
     {"Point", "MultiPoint", "LineString", "MultiLineString", "Polygon", "MultiPolygon"}
@@ -246,7 +235,7 @@ def _is_json(head: bytes) -> bool:
 # -- GeoJSON (RFC 7946) ---------------------------------------------------------------------------
 
 
-def _of_geojson(document: Mapping[str, Any], keep: Keep, where: str) -> Found:
+def _of_geojson(document: Mapping[str, Any], keep: Keep, where: str) -> Zones:
     """A feature collection, a feature or a geometry."""
     kind = document.get("type")
     features: Any = [document]
@@ -259,7 +248,8 @@ def _of_geojson(document: Mapping[str, Any], keep: Keep, where: str) -> Found:
     if not isinstance(features, list) or not all(isinstance(one, Mapping) for one in features):
         raise InvalidMetadataError("GeoJSON without features", where=where)
     texts = [_text(one.get("geometry"), where) for one in features]
-    return _file_shapes(texts, where), _geojson_crs(document), _properties(features, keep, where)
+    shapes = _file_shapes(texts, where)
+    return Zones(shapes, _geojson_crs(document), _properties(features, keep, where))
 
 
 def _text(geometry: Any, where: str) -> str | None:
@@ -303,7 +293,7 @@ def _properties(features: Sequence[Any], keep: Keep, where: str) -> dict[str, An
     return kept
 
 
-def _geojson_file(source: Source, keep: Keep, limits: Limits) -> Found:
+def _geojson_file(source: Source, keep: Keep, limits: Limits) -> Zones:
     """A GeoJSON file."""
     wide = replace(limits, json_bytes=limits.table_bytes)
     (piece,) = source.fetch([Whole(wide.json_bytes)])
@@ -313,7 +303,7 @@ def _geojson_file(source: Source, keep: Keep, limits: Limits) -> Found:
 # -- GeoPackage 1.3 -------------------------------------------------------------------------------
 
 
-def _geopackage(source: Source, layer: str | None, keep: Keep, limits: Limits) -> Found:
+def _geopackage(source: Source, layer: str | None, keep: Keep, limits: Limits) -> Zones:
     """A layer of features; the file is read into memory, so that it may be anywhere."""
     (piece,) = source.fetch([Whole(limits.table_bytes)])
     where = source.href
@@ -336,7 +326,7 @@ def _geopackage(source: Source, layer: str | None, keep: Keep, limits: Limits) -
         ).fetchall()
         blobs = pa.array([_wkb(row[0], where) for row in rows], pa.binary())
         kept = {name: pa.array([row[n] for row in rows]) for n, name in enumerate(chosen, 1)}
-    return wkb.to_shapely(blobs, where), crs, kept
+    return Zones(wkb.to_shapely(blobs, where), crs, kept)
 
 
 def _quoted(name: str) -> str:

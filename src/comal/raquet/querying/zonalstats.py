@@ -132,14 +132,17 @@ def zonal(
         ``variety``. Quantiles are exact in any case; where values are that many, tiles are read
         several times.
     """
-    _check_words(stats, method)
+    for stat in stats:
+        check_stat(stat, STATISTICS)
+    if method not in METHODS:
+        raise InvalidInputError("unknown method", found=shown(method), expected=", ".join(METHODS))
     asked = options_of(ZoneOptions, options)
     named: dict[str, Any] = {"crs": asked.crs, "keep": asked.keep, "layer": asked.layer}
     found = zones_of(zones, **named, config=config, limits=limits)
     areas = Areas.of(found.shapes, found.crs)
     ranked = tuple(stat for stat in dict.fromkeys(stats) if is_ranked(stat))
     with borrowed(href, config, limits) as file:
-        job = _Job.of(file.store, areas, method, bands, zoom, time)
+        job = _job(file.store, areas, method, bands, zoom, time)
         moments, rankings = job.run(ranked, progress or silent)
     columns: dict[str, Any] = {"zone": pa.array(np.arange(len(areas))), **found.kept}
     for band, one, ranking in zip(job.bands, moments, rankings, strict=True):
@@ -184,13 +187,6 @@ def statistics(
     return pa.table({"band": pa.array(names, pa.string()), **columns})
 
 
-def _check_words(stats: Sequence[str], method: str) -> None:
-    for stat in stats:
-        check_stat(stat, STATISTICS)
-    if method not in METHODS:
-        raise InvalidInputError("unknown method", found=shown(method), expected=", ".join(METHODS))
-
-
 def _column(values: Any, stat: str, method: Method) -> Any:
     if stat == "count":
         return pa.array(values if method == "fractional" else values.astype(np.int64))
@@ -198,6 +194,32 @@ def _column(values: Any, stat: str, method: Method) -> Any:
     if stat == "variety":
         return pa.array(np.where(missing, 0, values).astype(np.int64))
     return pa.array(values, mask=missing)
+
+
+def _job(
+    store: TileStore,
+    areas: Areas,
+    method: Method,
+    names: Sequence[str] | None,
+    zoom: int | None,
+    time: Step | None,
+) -> _Job:
+    """The tiles of a zoom and a time step, with their zones."""
+    metadata, where = store.metadata, store.parts[0].where
+    numbers = tuple(metadata.band_index(name) for name in names or metadata.band_names)
+    level = metadata.max_zoom if zoom is None else int(integers(zoom, "zoom"))
+    level = max(metadata.min_zoom, min(metadata.max_zoom, level))
+    if store.times is None and time is not None:
+        raise InvalidInputError("no time series", where=where)
+    step = None if store.times is None else store.times.index(time, where)
+    first, last = grid.descendants(grid.cells(0, 0, 0), level)
+    rows = store.index.rows_between(first, last, step)
+    rows = rows[np.flatnonzero(grid.is_valid(store.ids[rows]))]
+    tiles = np.stack(grid.tiles(store.ids[rows]), axis=1)
+    which, zone = areas.pairs(tiles, level)
+    kept, starts = np.unique(which, return_index=True)
+    chosen = np.split(zone, starts[1:]) if len(kept) else []
+    return _Job(store, areas, method, numbers, rows[kept], tiles[kept], chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,28 +237,6 @@ class _Job:
     """Zoom, column and row of each, shape (n, 3)."""
     chosen: Sequence[Ints]
     """Numbers of the zones on each tile, ascending."""
-
-    @classmethod
-    def of(
-        cls,
-        store: TileStore,
-        areas: Areas,
-        method: Method,
-        bands: Sequence[str] | None,
-        zoom: int | None,
-        time: Step | None,
-    ) -> _Job:
-        """The tiles of a zoom and a time step, with their zones."""
-        metadata = store.metadata
-        numbers = tuple(metadata.band_index(name) for name in bands or metadata.band_names)
-        level = metadata.max_zoom if zoom is None else int(integers(zoom, "zoom"))
-        level = max(metadata.min_zoom, min(metadata.max_zoom, level))
-        rows = _rows_of(store, level, time)
-        tiles = np.stack(grid.tiles(store.ids[rows]), axis=1)
-        which, zone = areas.pairs(tiles, level)
-        kept, starts = np.unique(which, return_index=True)
-        chosen = np.split(zone, starts[1:]) if len(kept) else []
-        return cls(store, areas, method, numbers, rows[kept], tiles[kept], chosen)
 
     @property
     def bands(self) -> list[Band]:
@@ -336,17 +336,3 @@ class _Job:
 
 
 _NOTHING = np.empty(0, np.int64), Moments.empty(0)
-
-
-def _rows_of(store: TileStore, zoom: int, time: Step | None) -> Ints:
-    """Rows of the tiles of a zoom, and of a time step where there are several."""
-    where = store.parts[0].where
-    step = None
-    if store.times is not None:
-        step = store.times.index(time, where)
-    elif time is not None:
-        raise InvalidInputError("no time series", where=where)
-    first, last = grid.descendants(grid.cells(0, 0, 0), zoom)
-    rows: Ints = store.index.rows_between(first, last, step)
-    is_cell: Any = grid.is_valid(store.ids[rows])
-    return rows[np.flatnonzero(is_cell)]

@@ -225,22 +225,23 @@ def polygons_of(source: Any) -> list[list[Floats]] | None:
         return None
 
 
-def with_padding(
+def add_padding(
     missing: Bools,
     covers: Sequence[Coverage | None],
     of: Callable[[Coverage], Bools | None],
-) -> Bools:
-    """Pixels that are missing, and those that are padding: `of` tells which are covered."""
-    done: dict[int, Bools | None] = {}
-    for index, cover in enumerate(covers):
-        if cover is None:
-            continue
-        if id(cover) not in done:
-            done[id(cover)] = of(cover)
-        inside = done[id(cover)]
-        if inside is not None:
-            missing[index] |= ~inside
-    return missing
+    at: Any = ...,
+) -> None:
+    """Count padding as `missing`: `of` tells which of the pixels `at` a place are covered.
+
+    `covers` are those of `coverages`, which are all the same one, for each band.
+    """
+    cover = next(filter(None, covers), None)
+    inside = None if cover is None else of(cover)
+    if inside is None:
+        return
+    for index, one in enumerate(covers):
+        if one is not None:
+            missing[index][at] |= ~inside
 
 
 class _NotToldError(Exception):

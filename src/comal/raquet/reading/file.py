@@ -16,7 +16,7 @@ from comal.grid.arguments import integers, tile_rows
 from comal.parallel import in_thread
 from comal.plan import Plan, awaiting, blocking, run
 from comal.public import guarded_class
-from comal.raquet.reading.coverage import Coverage, bounds_of, coverages, with_padding
+from comal.raquet.reading.coverage import Coverage, add_padding, bounds_of, coverages
 from comal.raquet.reading.pixels import alpha_of, chosen_bands, common_type, finished
 from comal.raquet.reading.store import TileStore
 from comal.raquet.reading.tilefile import ABSENT, cell_of
@@ -26,10 +26,11 @@ from comal.raquet.reading.windows import (
     Window,
     blank,
     check_tile_size,
+    filled_plan,
     grid_of,
-    points_plan,
+    points_of,
     tiles_of,
-    window_plan,
+    window_of,
     zoom_for,
 )
 from comal.raquet.spec import Band, Bounds, Metadata, Number
@@ -319,9 +320,8 @@ class RaquetFile(Closing):
             See `raw_blob`, whose errors are those of this.
         """
         rows, column = self._rows(tiles, time), self._column(band)
-        if self._store.is_local:
-            return list(self._store.iter_blobs(rows, column, verify=verify))
-        return run(self._blobs_plan(rows, column), self._store.fetch)
+        together = max(1, len(rows))
+        return list(self._store.iter_blobs(rows, column, verify=verify, together=together))
 
     async def raw_blobs_async(
         self,
@@ -626,17 +626,7 @@ class RaquetFile(Closing):
         every = self.coverage if asked.told else ()
         return tuple(every[self.metadata.band_index(band.name)] for band in asked.read if every)
 
-    def _rows_of(self, step: int) -> Any:
-        lookup = self._lookup
-        return lambda cells: lookup.rows(cells, step)
-
     # -- plans -------------------------------------------------------------------------------------
-
-    def _blobs_plan(self, rows: Ints, column: str) -> Plan[list[bytes | None]]:
-        asked = rows.tolist()
-        keys = [(row, column) for row in dict.fromkeys(asked) if row != ABSENT]
-        found = (yield from self._store.blobs_plan(keys)) if keys else {}
-        return [found.get((row, column)) for row in asked]
 
     def _tile_of(self, row: int, planes: Sequence[Any] | None, asked: _Asked) -> Pixels:
         check_tile_size(self._store, asked.read, self.href)
@@ -645,25 +635,48 @@ class RaquetFile(Closing):
         for index, pixels in enumerate(planes or ()):
             if pixels is not None:
                 data[index], missing[index] = pixels, False
-        covers = self._covers(asked) if row != ABSENT else ()
+        if row != ABSENT:
+            self._add_padding_of_tile(missing, self._covers(asked), row)
+        return asked.finished(data, missing)
+
+    def _add_padding_of_tile(
+        self,
+        missing: Any,
+        covers: Sequence[Coverage | None],
+        row: int,
+        at: Any = ...,
+        pixels: Any = ...,
+    ) -> None:
+        """Count as missing what is padding of the `pixels` of a tile, which stand `at` a place."""
         if any(covers):
             z, x, y = (int(one) for one in quadbin.tiles(int(self._store.ids[row])))
-            with_padding(missing, covers, lambda cover: cover.tile(z, x, y, shape))
-        return asked.finished(data, missing)
+            shape = self.metadata.block_height, self.metadata.block_width
+
+            def covered(cover: Coverage) -> Any:
+                inside = cover.tile(z, x, y, shape)
+                return None if inside is None else inside[pixels]
+
+            add_padding(missing, covers, covered, at)
 
     def _window_plan(
         self, zoom: int, span: tuple[int, int, int, int], asked: _Asked
     ) -> Plan[Window]:
-        grid, rows_of = self._grid(zoom), self._rows_of(asked.step)
-        plan = window_plan(self._store, grid, span, asked.read, rows_of, self.href)
-        data, missing = yield from plan
+        store, grid, (column, row, width, height) = self._store, self._grid(zoom), span
+        check_tile_size(store, asked.read, self.href)
+        size = len(asked.read) * width * height * common_type(asked.read).itemsize
+        store.limits.check("raster_bytes", size, self.href)
+        wanted, keep = window_of(grid, span), size * 2 < store.cache_bytes
+        rows = self._lookup.rows(wanted.cells, asked.step)
+        data, missing = yield from filled_plan(store, wanted, rows, asked.read, keep=keep)
         world = grid.width, grid.height
-        with_padding(missing, self._covers(asked), lambda cover: cover.window(span, world))
-        column, row, _, _ = span
+        add_padding(missing, self._covers(asked), lambda cover: cover.window(span, world))
         return Window(asked.finished(data, missing), grid.transform(column, row), zoom, column, row)
 
     def _points_plan(self, lons: Any, lats: Any, zoom: int | None, asked: _Asked) -> Plan[Pixels]:
         grid = self._grid(self.zooms[-1] if zoom is None else int(quadbin.zooms_of(zoom)))
-        rows_of, covers = self._rows_of(asked.step), self._covers(asked)
-        plan = points_plan(self._store, grid, lons, lats, asked.read, rows_of, covers)
-        return asked.finished(*(yield from plan))
+        wanted, covers = points_of(grid, lons, lats), self._covers(asked)
+        rows = self._lookup.rows(wanted.cells, asked.step)
+        data, missing = yield from filled_plan(self._store, wanted, rows, asked.read)
+        for at in np.flatnonzero(rows != ABSENT).tolist() if any(covers) else ():
+            self._add_padding_of_tile(missing, covers, int(rows[at]), *wanted.part_of(at))
+        return asked.finished(data, missing)

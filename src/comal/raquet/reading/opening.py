@@ -67,8 +67,21 @@ def open(  # noqa: A001 - the name users expect: raquet.open
     LimitExceededError
         The content is larger than the limits allow.
     """
-    how: dict[str, Any] = {"cache_bytes": cache_bytes, "byte_interleaved": byte_interleaved}
-    return _opened(path, config, limits, **how)
+
+    def part_of(source: Source) -> TileFile:
+        return run(file_plan(source.href, limits), source.fetch)
+
+    sources = sources_of(path, config)
+    parts = side_by_side([partial(part_of, source) for source in sources], sources)
+    store = TileStore(
+        sources,
+        parts,
+        together(parts),
+        limits=limits,
+        cache_bytes=cache_bytes,
+        byte_interleaved=byte_interleaved,
+    )
+    return RaquetFile(store)
 
 
 @contextmanager
@@ -110,21 +123,6 @@ async def open_async(
         cache_bytes=cache_bytes,
         byte_interleaved=byte_interleaved,
     )
-
-
-def _opened(
-    path: Location | Sequence[Location],
-    config: StorageConfig | None,
-    limits: Limits,
-    **how: Any,
-) -> RaquetFile:
-    def part_of(source: Source) -> TileFile:
-        return run(file_plan(source.href, limits), source.fetch)
-
-    sources = sources_of(path, config)
-    parts = side_by_side([partial(part_of, source) for source in sources], sources)
-    metadata = together(parts)
-    return RaquetFile(TileStore(sources, parts, metadata, limits=limits, **how))
 
 
 # -- what is named --------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ _MOST_HELD = 64
 _IN_TWO = 16 * KIB
 """Bytes of a page from which on its header and its value are read one by one."""
 _TOGETHER = 256
-"""Blobs of an iteration that are fetched together."""
+"""Blobs of an iteration that are fetched together, unless it is said how many."""
 _LOCATED = 4_096
 """Blobs of local files that are located together."""
 _FEW = 16
@@ -235,14 +235,17 @@ class TileStore:
 
     # -- many tiles --------------------------------------------------------------------------------
 
-    def iter_blobs(self, rows: Ints, column: str, *, verify: bool = True) -> Iterator[bytes | None]:
+    def iter_blobs(
+        self, rows: Ints, column: str, *, verify: bool = True, together: int = _TOGETHER
+    ) -> Iterator[bytes | None]:
         """The blobs of one column, one after the other; None for `ABSENT` rows too.
 
-        Some are read at a time, and then seen to be of the version that was opened.
+        Some are read at a time, and then seen to be of the version that was opened. Where each
+        costs a request, so many are fetched `together`.
         """
         if not self.is_local or any(column not in part.pages for part in self.parts):
-            for at in range(0, len(rows), _TOGETHER):
-                asked = rows[at : at + _TOGETHER].tolist()
+            for at in range(0, len(rows), together):
+                asked = rows[at : at + together].tolist()
                 keys = [(row, column) for row in dict.fromkeys(asked) if row != ABSENT]
                 found = run(self.blobs_plan(keys), self.fetch) if keys else {}
                 yield from (found.get((row, column)) for row in asked)

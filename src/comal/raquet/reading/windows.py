@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from comal.grid.arguments import reals
 from comal.limits import MIB
 from comal.plan import Plan
 from comal.public import guarded_class
-from comal.raquet.reading.coverage import Coverage, with_padding
 from comal.raquet.reading.pixels import common_type, fill_value, tile_bytes
 from comal.raquet.reading.store import TileStore
 from comal.raquet.reading.tilefile import ABSENT
@@ -26,12 +24,13 @@ from comal.raquet.spec import Band, Metadata
 
 Pixels = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 CRS = "EPSG:3857"
 _ON_THE_LINE = 1e-2
 """Part of a pixel within which an edge counts as the line between two pixels."""
 _BATCH_BYTES = 32 * MIB
-_BATCH_TILES = 256
+_BATCH_TILES = 512
 
 
 @guarded_class
@@ -138,7 +137,7 @@ def zoom_for(resolution: float, block: int, low: int, high: int) -> int:
     return max(low, min(high, math.ceil(exact - 1e-6)))
 
 
-def blank(bands: Sequence[Band], shape: tuple[int, ...]) -> tuple[Pixels, npt.NDArray[np.bool_]]:
+def blank(bands: Sequence[Band], shape: tuple[int, ...]) -> tuple[Pixels, Bools]:
     r"""Pixels that are in no tile, shape (bands, \*shape), and that all of them are missing."""
     data = np.empty((len(bands), *shape), common_type(bands))
     for index, band in enumerate(bands):
@@ -146,32 +145,65 @@ def blank(bands: Sequence[Band], shape: tuple[int, ...]) -> tuple[Pixels, npt.ND
     return data, np.ones(data.shape, np.bool_)
 
 
-def window_plan(
-    store: TileStore,
-    grid: Grid,
-    span: tuple[int, int, int, int],
-    bands: Sequence[Band],
-    rows_of: Any,
-    where: str,
-) -> Plan[tuple[Pixels, npt.NDArray[np.bool_]]]:
-    """The pixels of a span of a grid, shape (bands, rows, columns), and which are in no tile."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Pixels that are wanted, and the tiles that hold them."""
+
+    shape: tuple[int, ...]
+    """Of the result, but for its bands."""
+    cells: Ints
+    """Ids of the tiles, each once."""
+    part_of: Callable[[int], tuple[Any, Any]]
+    """For the place of a tile among them: its pixels in the result, and the same in the tile."""
+
+
+def window_of(grid: Grid, span: tuple[int, int, int, int]) -> Wanted:
+    """The pixels of a span of a grid."""
     column, row, width, height = span
-    dtype = common_type(bands)
-    check_tile_size(store, bands, where)
-    store.limits.check("raster_bytes", len(bands) * width * height * dtype.itemsize, where)
-    data, missing = blank(bands, (height, width))
-    across, down = tiles_of(grid, span)
-    xs, ys = np.meshgrid(across, down)
-    cells = quadbin.cells(grid.zoom, (xs % (1 << grid.zoom)).ravel(), ys.ravel())
-    rows = rows_of(cells)
+    xs, ys = (part.ravel() for part in np.meshgrid(*tiles_of(grid, span)))
+
+    def part_of(at: int) -> tuple[Any, Any]:
+        left = int(xs[at]) * grid.block_width - column
+        top = int(ys[at]) * grid.block_height - row
+        x0, x1 = max(0, left), min(width, left + grid.block_width)
+        y0, y1 = max(0, top), min(height, top + grid.block_height)
+        return (
+            (slice(y0, y1), slice(x0, x1)),
+            (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left)),
+        )
+
+    return Wanted((height, width), quadbin.cells(grid.zoom, xs % (1 << grid.zoom), ys), part_of)
+
+
+def points_of(grid: Grid, lons: Any, lats: Any) -> Wanted:
+    """The pixels that hold points in degrees of EPSG:4326."""
+    cells, columns, rows = pixels_of(grid, lons, lats)
+    different, of_cell = np.unique(cells, return_inverse=True)
+    order = np.argsort(of_cell, kind="stable")
+    ends = np.cumsum(np.bincount(of_cell, minlength=len(different)))
+
+    def part_of(at: int) -> tuple[Any, Any]:
+        points = order[(ends[at - 1] if at else 0) : ends[at]]
+        return points, (rows[points], columns[points])
+
+    return Wanted(cells.shape, different, part_of)
+
+
+def filled_plan(
+    store: TileStore, wanted: Wanted, rows: Ints, bands: Sequence[Band], *, keep: bool = True
+) -> Plan[tuple[Pixels, Bools]]:
+    """Pixels that are wanted, bands first, and which of them are in no tile.
+
+    `rows` are those of the tiles in the table. With `keep` decoded tiles stay in the cache.
+    """
+    data, missing = blank(bands, wanted.shape)
     there = np.flatnonzero(rows != ABSENT)
-    keep = data.nbytes * 2 < store.cache_bytes
-    for batch in _batches(there, store):
+    count = max(1, min(_BATCH_TILES, _BATCH_BYTES // max(1, tile_bytes(store.metadata))))
+    for start in range(0, len(there), count):
+        batch = there[start : start + count].tolist()
         found = yield from store.bands_plan(rows[batch].tolist(), bands, keep=keep)
         for at in batch:
-            x, y = int(xs.flat[at]), int(ys.flat[at])
-            left, top = x * grid.block_width - column, y * grid.block_height - row
-            target, part = _overlap(left, top, grid, width, height)
+            target, part = wanted.part_of(at)
             for index, pixels in enumerate(found[int(rows[at])]):
                 if pixels is not None:
                     data[index][target] = pixels[part]
@@ -193,70 +225,6 @@ def tiles_of(grid: Grid, span: tuple[int, int, int, int]) -> tuple[Ints, Ints]:
     across = np.arange(column // grid.block_width, -(-(column + width) // grid.block_width))
     down = np.arange(row // grid.block_height, -(-(row + height) // grid.block_height))
     return across, down
-
-
-def _overlap(left: int, top: int, grid: Grid, width: int, height: int) -> Any:
-    """Where a tile lies in the window, and which part of it: two pairs of slices."""
-    x0, x1 = max(0, left), min(width, left + grid.block_width)
-    y0, y1 = max(0, top), min(height, top + grid.block_height)
-    return (
-        (slice(y0, y1), slice(x0, x1)),
-        (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left)),
-    )
-
-
-def _batches(there: Ints, store: TileStore) -> Iterator[list[int]]:
-    """Tiles, as many at a time as are decoded within some memory."""
-    count = max(1, min(_BATCH_TILES, _BATCH_BYTES // tile_bytes(store.metadata)))
-    for start in range(0, len(there), count):
-        yield there[start : start + count].tolist()
-
-
-# -- points ----------------------------------------------------------------------------------------
-
-
-def points_plan(
-    store: TileStore,
-    grid: Grid,
-    lons: Any,
-    lats: Any,
-    bands: Sequence[Band],
-    rows_of: Any,
-    covers: Sequence[Coverage | None] = (),
-) -> Plan[tuple[Pixels, npt.NDArray[np.bool_]]]:
-    """The pixels that hold points, shape (bands, points), and which are in no tile.
-
-    With `covers`, one for each band, those that are padding count as in no tile.
-    """
-    cells, columns, rows = pixels_of(grid, lons, lats)
-    data, missing = blank(bands, cells.shape)
-    different, of_cell = np.unique(cells, return_inverse=True)
-    found_rows = rows_of(different)
-    order = np.argsort(of_cell, kind="stable")
-    ends = np.cumsum(np.bincount(of_cell, minlength=len(different)))
-    there = np.flatnonzero(found_rows != ABSENT).tolist()
-    count = max(1, _BATCH_BYTES // max(1, tile_bytes(store.metadata)))
-    for start in range(0, len(there), count):
-        batch = there[start : start + count]
-        found = yield from store.bands_plan(found_rows[batch].tolist(), bands)
-        for at in batch:
-            points = order[(ends[at - 1] if at else 0) : ends[at]]
-            for index, pixels in enumerate(found[int(found_rows[at])]):
-                if pixels is not None:
-                    data[index, points] = pixels[rows[points], columns[points]]
-                    missing[index, points] = False
-            if any(covers):
-                tile = [int(one) for one in quadbin.tiles(int(different[at]))]
-                picked = partial(_picked, tile=tile, grid=grid, at=(rows[points], columns[points]))
-                missing[:, points] = with_padding(missing[:, points], covers, picked)
-    return data, missing
-
-
-def _picked(cover: Coverage, tile: Sequence[int], grid: Grid, at: Any) -> Any:
-    """Which of some pixels of a tile are covered; None when all of the tile is."""
-    z, x, y = tile
-    inside = cover.tile(z, x, y, (grid.block_height, grid.block_width))
-    return None if inside is None else inside[at]
 
 
 def pixels_of(grid: Grid, lons: Any, lats: Any) -> tuple[Any, Any, Any]:
