@@ -75,48 +75,6 @@ def test_a_folder_appears_at_the_end(tmp_path: Path, overwrite: bool) -> None:
     assert listing(tmp_path) == ["out"]
 
 
-def test_an_existing_file_is_kept(tmp_path: Path) -> None:
-    target = tmp_path / "out.bin"
-    target.write_bytes(OLD)
-    with pytest.raises(ConflictError), targets.new_file(target):
-        raise AssertionError("not reached")
-    assert target.read_bytes() == OLD
-    with targets.new_file(target, True, ANY) as file:
-        file.write(NEW)
-        assert target.read_bytes() == OLD
-    assert target.read_bytes() == NEW
-    assert listing(tmp_path) == ["out.bin"]
-
-
-def test_an_existing_folder_is_kept(tmp_path: Path) -> None:
-    target = tmp_path / "out"
-    target.mkdir()
-    (target / "old").write_bytes(OLD)
-    with pytest.raises(ConflictError), targets.new_folder(target):
-        raise AssertionError("not reached")
-    with targets.new_folder(target, True, ANY) as folder:
-        (folder / "new").write_bytes(NEW)
-        assert listing(target) == ["old"]
-    assert listing(target) == ["new"]
-    assert listing(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_links_are_neither_replaced_nor_followed(tmp_path: Path, overwrite: bool) -> None:
-    (tmp_path / "real").write_bytes(OLD)
-    (tmp_path / "folder").mkdir()
-    for name, place in (("link", "real"), ("way", "folder"), ("dangling", "nowhere")):
-        (tmp_path / name).symlink_to(place)
-        for make in (targets.new_file, targets.new_folder):
-            with (
-                pytest.raises(ConflictError, match=f"is a link[^'.]*{name}\n  found '{place}'"),
-                make(tmp_path / name, overwrite, ANY),
-            ):
-                raise AssertionError("not reached")
-    assert (tmp_path / "real").read_bytes() == OLD
-    assert listing(tmp_path) == ["dangling", "folder", "link", "real", "way"]
-
-
 def test_targets_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_bytes(OLD)
@@ -186,21 +144,6 @@ def test_an_error_of_the_caller(tmp_path: Path, error: type[BaseException], old:
         assert listing(folder_target) == ["old"]
 
 
-def test_spools_where_every_file_has_a_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(os, "O_TMPFILE")
-    test_spools(tmp_path)
-    (tmp_path / "out").unlink()
-    monkeypatch.setattr(targets, "discard", lambda path: Path(path).unlink())
-    with targets.new_file(tmp_path / "out") as file:
-        with monkeypatch.context() as patch:
-            patch.setattr(targets, "_discard_quietly", lambda _: None)  # a disk that fails
-            file.spool().write(NEW)
-        file.spool().write(OLD)
-    assert listing(tmp_path) == ["out"]
-
-
 def test_spools(tmp_path: Path) -> None:
     with targets.new_file(tmp_path / "out") as file:
         first, second = file.spool(), file.spool()
@@ -213,13 +156,6 @@ def test_spools(tmp_path: Path) -> None:
         second.close()
     assert first.closed
     assert listing(tmp_path) == ["out"]
-
-
-def test_closed_by_the_caller(tmp_path: Path) -> None:
-    with targets.new_file(tmp_path / "out") as file:
-        file.write(NEW)
-        file.close()
-    assert (tmp_path / "out").read_bytes() == NEW
 
 
 def test_names_of_full_length(tmp_path: Path) -> None:
@@ -289,13 +225,6 @@ def test_who_came_first_stays(
     assert (tmp_path / "file").read_bytes() == OLD
     assert listing(tmp_path / "folder") == ["old"]
     assert listing(tmp_path) == ["file", "folder", "mixed", "plain"]
-
-
-def test_without_the_calls_of_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targetlock, "_renameat2", lambda *_: False)
-    test_a_file_appears_at_the_end(tmp_path / ".", False)
-    (tmp_path / "out.bin").unlink()
-    test_an_existing_folder_is_kept(tmp_path)
 
 
 def test_a_lock_that_its_file_system_has_not(

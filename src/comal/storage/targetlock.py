@@ -45,10 +45,10 @@ _EXCHANGE = 2
 # A file name may have 255 bytes; dots, digits and suffix need 28 of them.
 _NAME_BYTES = 200
 
-PART, WORK, SPOOL, BUILD, LOCK = "part", "work", "spool", "build", "lock"
-STALE = (PART, WORK, SPOOL, BUILD)
-"""What a killed writer may leave: the new target, files that are needed meanwhile, and a build to
-be gone on with. An empty lock file says nothing."""
+PART, BUILD, LOCK = "part", "build", "lock"
+STALE = (PART, BUILD)
+"""What a killed writer may leave: a folder with what is new, with files that are needed meanwhile,
+and a build to be gone on with. An empty lock file says nothing."""
 CHANGE = ".meta.json.change"
 """The journal of a change of several files, in the folder of these (`comal.storage.replacing`)."""
 JOURNAL = "comal-journal.json"

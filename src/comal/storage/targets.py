@@ -17,9 +17,10 @@ import io
 import os
 import re
 import stat as modes
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -45,8 +46,6 @@ from comal.storage.targetlock import (
     JOURNAL,
     LOCK,
     PART,
-    SPOOL,
-    WORK,
     LeftoverWarning,
     Owns,
     discard,
@@ -328,17 +327,18 @@ class TargetFile(io.BufferedRandom):
 
     def folder(self) -> Path:
         """A new folder for files that are only needed meanwhile; gone when the block ends."""
-        work = hidden(self.target, WORK)
-        self._scope.callback(_discard_quietly, work)
         with system_errors("cannot make a temporary folder", self.target):
-            work.mkdir()
+            work = Path(tempfile.mkdtemp(dir=self.path.parent))
+        self._scope.callback(_discard_quietly, work)
         return work
 
     def spool(self) -> BinaryIO:
         """A nameless temporary file on the same disk, closed and gone when the block ends."""
-        self._scope.callback(_discard_quietly, hidden(self.target, SPOOL))
-        with system_errors("cannot make a temporary file", self.path.parent):
-            raw = _nameless(self.target)
+        with (
+            system_errors("cannot make a temporary file", self.target.parent),
+            tempfile.TemporaryFile(buffering=0, dir=self.path.parent) as nameless,
+        ):
+            raw = _WatchedFile(os.dup(nameless.fileno()), self.target)
         spooled = io.BufferedRandom(raw, _BUFFER)
         self._scope.callback(_close_quietly, spooled)
         return cast("BinaryIO", spooled)
@@ -369,47 +369,10 @@ def new_file(
     StorageError
         When the disk is full or fails, from the write that meets it.
     """
-    target = target_of(path)
-    with ExitStack() as scope:
-        scope.enter_context(locked(target))
-
-        def check() -> None:
-            check_target(target, kind, folder=False, overwrite=overwrite, sources=sources)
-
-        check()
-        part = hidden(target, PART)
-        file = _opened(part, target, scope)
-        yield file
-        with system_errors("cannot write", target):
-            _finish(file)
-            check()  # it may have come meanwhile
-            _publish_file(part, target)
-
-
-def _opened(part: Path, target: Path, scope: ExitStack, *, keep: bool = False) -> TargetFile:
-    with _creating(part, target):
-        raw = _WatchedFile(_create(part), target)
-    if not keep:
-        scope.callback(_discard_quietly, part)
-    file = TargetFile(raw, part, target, scope)
-    scope.callback(_close_quietly, file)
-    return file
-
-
-@contextmanager
-def _creating(part: Path, target: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileExistsError as error:
-        # The lock is ours, so that this is a file system without locks.
-        raise ConflictError(
-            "somebody else is writing the target, or was killed while writing it",
-            where=shown_path(target),
-            found=shown_path(part),
-            hint="if nobody is, remove what was found",
-        ) from error
-    except OSError as error:
-        raise of_system(error, "cannot create", shown_path(target), writing=True) from error
+    with new_set(path, overwrite, sources) as made:
+        with made.file(made.target.name, kind) as file:
+            yield file
+        made.publish()
 
 
 @contextmanager
@@ -464,13 +427,6 @@ def _remove_old(old: Path, target: Path, owns: Owns) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    kind: Kind
-    folder: bool
-    owns: Owns
-
-
 class TargetSet:
     """Files and folders that get their names together; see `new_set`."""
 
@@ -479,33 +435,37 @@ class TargetSet:
         """Where they are until then, under the names that they will have."""
         self.target = target
         self._overwrite, self._sources = overwrite, sources
-        self._members: dict[str, _Member] = {}
-        self._gone: dict[str, Kind] = {}
+        self._kinds: dict[str, Kind] = {}
+        self._folders: set[str] = set()
+        self._gone: list[str] = []
 
     def add(self, name: str, kind: Kind, *, folder: bool = False) -> Path:
         """Announce a file or folder; where it is to be written. Errors as for `new_file`."""
-        self._members[name] = _Member(kind, folder, self.check(name, kind, folder=folder))
+        self.check(name, kind, folder=folder)
+        self._kinds[name] = kind
+        if folder:
+            self._folders.add(name)
         return self.folder / name
 
-    def file(self, name: str, kind: Kind) -> AbstractContextManager[TargetFile]:
-        """As `add`, and opened for writing; on the disk when the block ends without an error."""
-        return self._file(self.add(name, kind))
-
     @contextmanager
-    def _file(self, part: Path) -> Iterator[TargetFile]:
+    def file(self, name: str, kind: Kind) -> Iterator[TargetFile]:
+        """As `add`, and opened for writing; on the disk when the block ends without an error."""
+        part, target = self.add(name, kind), self.folder.parent / name
         with ExitStack() as scope:
-            file = _opened(part, self.folder.parent / part.name, scope, keep=True)
+            with system_errors("cannot create", target):
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+                raw = _WatchedFile(os.open(part, flags, 0o666), target)
+            file = TargetFile(raw, part, target, scope)
+            scope.callback(_close_quietly, file)
             yield file
             with system_errors("cannot write", file.target):
                 _finish(file)
 
     def rename(self, file: TargetFile, name: str) -> None:
         """Give a file that is written another name than it was announced with."""
-        members = list(self._members.items())
-        at = next(n for n, (old, _) in enumerate(members) if old == file.target.name)
-        kind = members[at][1].kind
-        members[at] = (name, _Member(kind, False, self.check(name, kind)))
-        self._members = dict(members)
+        old = file.target.name
+        self.check(name, self._kinds[old])
+        self._kinds = {name if one == old else one: kind for one, kind in self._kinds.items()}
         with system_errors("cannot write", self.target):
             file.path = file.path.rename(self.folder / name)
         file.target = file.target.with_name(name)
@@ -513,43 +473,45 @@ class TargetSet:
     def remove(self, name: str, kind: Kind) -> None:
         """Let a file of the old set go with it, unless it gets replaced."""
         self.check(name, kind)
-        self._gone[name] = kind
+        self._gone.append(name)
 
     def publish(self) -> list[Path]:
         """Give all of them their names, in the order in which they were announced.
 
         A `StorageError` tells when that failed, and so did taking it back.
         """
-        home, names = self.folder.parent, list(self._members)
-        gone = [name for name in self._gone if name not in self._members]
-        for name, member in self._members.items():
-            self.check(name, member.kind, folder=member.folder)
+        owns = {
+            name: self.check(name, kind, folder=name in self._folders)
+            for name, kind in self._kinds.items()
+        }
         with system_errors("cannot write", self.target):
             try:
-                self._publish(names, gone)
+                self._publish(owns)
             except BaseException as error:
                 if (self.folder / JOURNAL).exists():
                     raise self._half(error) from error
                 raise
-        return [home / name for name in names]
+        return [self.folder.parent / name for name in owns]
 
-    def _publish(self, names: list[str], gone: list[str]) -> None:
-        home, member = self.folder.parent, self._members[names[0]]
-        if len(names) == 1 and not gone and not member.folder:
-            _publish_file(self.folder / names[0], home / names[0])
+    def _publish(self, owns: dict[str, Owns]) -> None:
+        home, first = self.folder.parent, next(iter(owns))
+        gone = [name for name in self._gone if name not in owns]
+        alone = len(owns) == 1 and not gone
+        if alone and not self._folders:
+            _publish_file(self.folder / first, home / first)
             return
         flush_file_system(self.folder)
-        if len(names) == 1 and not gone:
-            publish_folder(self.folder, home / names[0], member.owns)
+        if alone:
+            publish_folder(self.folder, home / first, owns[first])
             return
         old = {
-            name: own_files(home / name, member.owns)
-            for name, member in self._members.items()
-            if member.folder and os.path.lexists(home / name)
+            name: own_files(home / name, owns[name])
+            for name in self._folders
+            if os.path.lexists(home / name)
         }
-        publish_set(self.folder, names, gone)
-        for name, owns in old.items():
-            _remove_old(self.folder / name, home / name, owns)
+        publish_set(self.folder, list(owns), gone)
+        for name, mine in old.items():
+            _remove_old(self.folder / name, home / name, mine)
 
     def _half(self, error: BaseException) -> StorageError:
         return StorageError(
@@ -584,8 +546,17 @@ def new_set(
     target = target_of(path)
     with locked(target), ExitStack() as scope:
         part = hidden(target, PART)
-        with _creating(part, target):
-            part.mkdir()
+        with system_errors("cannot create", target):
+            try:
+                part.mkdir()
+            except FileExistsError as error:
+                # The lock is ours, so that this is a file system without locks.
+                raise ConflictError(
+                    "somebody else is writing the target, or was killed while writing it",
+                    where=shown_path(target),
+                    found=shown_path(part),
+                    hint="if nobody is, remove what was found",
+                ) from error
         scope.callback(_discard_set, part)
         yield TargetSet(part, target, overwrite=overwrite, sources=sources)
 
@@ -715,24 +686,6 @@ def _finish(file: TargetFile) -> None:
         file.close()
         return
     sync_file(file.path)
-
-
-def _create(path: Path) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    return os.open(path, flags, 0o666)
-
-
-def _nameless(target: Path) -> _WatchedFile:
-    # A file without a name where the system has such; else one that is unlinked at once.
-    with suppress(OSError, AttributeError):
-        flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
-        return _WatchedFile(os.open(target.parent, flags, 0o600), target)
-    path = hidden(target, SPOOL)
-    with suppress(FileNotFoundError):
-        path.unlink()  # of a writer that was killed: the lock is ours
-    raw = _WatchedFile(_create(path), target)
-    _discard_quietly(path)
-    return raw
 
 
 def _close_quietly(file: io.IOBase) -> None:
