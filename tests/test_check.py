@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from comal.check import LEVELS, MAX_LISTED, Check, rules
@@ -64,3 +65,29 @@ def test_a_part_of_its_own_is_counted_when_it_is_taken() -> None:
     assert report.counts == {"a-broken": MAX_LISTED + 5}
     assert report.problems[0].place == "b.zip: row 0"
     assert len(report.problems) == MAX_LISTED
+
+
+def test_a_thousand_problems_are_listed_errors_first_and_all_are_counted() -> None:
+    check = new()
+    check.add("b-odd", "x", "y")
+    check.add_rows("a-broken", np.arange(5_000), lambda row: (str(row), "wrong"))
+    report = check.reported("here", "zip")
+    assert len(report.problems) == MAX_LISTED
+    assert {problem.code for problem in report.problems} == {"a-broken"}
+    assert report.counts == {"a-broken": 5_000, "b-odd": 1}
+    assert (report.errors, report.warnings, report.total) == (5_000, 1, 5_001)
+    assert not report.ok
+
+
+def test_an_error_about_the_content_gives_all_its_problems_and_others_come_out() -> None:
+    check = new()
+    inner = (Problem("b-odd", "a", "b"), Problem("b-odd", "c", "d"))
+    with check.guard("a-broken", "level 0"):
+        raise InvalidMetadataError("broken", problems=inner)
+    with check.guard("a-broken", "level 0"):
+        raise InvalidMetadataError("broken", found="x", expected="y")
+    report = check.reported("x", None)
+    assert report.counts == {"a-broken": 1, "b-odd": 2}
+    assert report.problems[0].message == "broken, found x, expected y"
+    with pytest.raises(ZeroDivisionError), check.guard("a-broken", "level 0"):
+        raise ZeroDivisionError

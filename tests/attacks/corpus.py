@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from comal.errors import (
 from tests.attacks.build import (
     FLAT,
     NESTED,
+    Index,
     RawZip,
     Recipe,
     Tree,
@@ -30,8 +31,22 @@ from tests.attacks.build import (
     replaced,
     swapped_spans,
 )
+from tests.taco.read.scenes import point, without
 
 Outcome = Literal["right", "refused", "either"]
+Errors = type[ComalError] | tuple[type[ComalError], ...]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What writes a container below a folder and returns what is to be opened."""
+
+    write: Callable[[Path], Path]
+    tree: Tree
+    """The samples and their right bytes."""
+
+    def __call__(self, place: Path) -> Path:
+        return self.write(place)
 
 
 @dataclass(frozen=True)
@@ -39,51 +54,42 @@ class Attack:
     """One hostile or broken container."""
 
     name: str
-    make: Callable[[Path], Path]
-    """Writes it below a folder and returns what is to be opened."""
-    tree: Tree = field(default_factory=lambda: NESTED)
-    """The samples and their right bytes."""
+    make: Made
     reads: Outcome = "refused"
     """``right``: all bytes come and are right; ``refused``: an error of ours, somewhere between
     opening and the last sample; ``either``: right bytes or an error, sample by sample."""
-    error: type[ComalError] | tuple[type[ComalError], ...] = ComalError
+    error: Errors = ComalError
     """Of what kind the error must be."""
     codes: frozenset[str] = frozenset()
     """What a check must report."""
     check_raises: type[ComalError] | None = None
     """What a check raises, where the file is not recognisable as TACO."""
 
+    @property
+    def tree(self) -> Tree:
+        """The samples and their right bytes."""
+        return self.make.tree
+
 
 ATTACKS: list[Attack] = []
 
 
-def attack(
-    name: str,
-    make: Callable[[Path], Path] | Recipe,
-    *codes: str,
-    reads: Outcome = "refused",
-    error: type[ComalError] | tuple[type[ComalError], ...] = ComalError,
+def attacks(
+    reads: Outcome,
+    cases: Mapping[str, Mapping[str, Recipe | Made]],
+    *,
+    error: Errors = ComalError,
     check_raises: type[ComalError] | None = None,
-    tree: Tree | None = None,
 ) -> None:
-    """Put an attack into the corpus."""
-    if isinstance(make, Recipe):
-        tree = make.tree
-        make = zipped(make)
-    ATTACKS.append(
-        Attack(
-            name,
-            make,
-            NESTED if tree is None else tree,
-            reads,
-            error,
-            frozenset(codes),
-            check_raises,
-        )
-    )
+    """Put attacks into the corpus, by the codes that a check must report, with spaces between."""
+    for codes, named in cases.items():
+        for name, made in named.items():
+            make = zipped(made) if isinstance(made, Recipe) else made
+            known = frozenset(codes.split())
+            ATTACKS.append(Attack(name, make, reads, error, known, check_raises))
 
 
-def zipped(recipe: Recipe) -> Callable[[Path], Path]:
+def zipped(recipe: Recipe) -> Made:
     """Write the archive of a recipe."""
 
     def make(place: Path) -> Path:
@@ -91,10 +97,10 @@ def zipped(recipe: Recipe) -> Callable[[Path], Path]:
         target.write_bytes(recipe.build())
         return target
 
-    return make
+    return Made(make, recipe.tree)
 
 
-def raw(data: bytes) -> Callable[[Path], Path]:
+def raw(data: bytes) -> Made:
     """Write these bytes."""
 
     def make(place: Path) -> Path:
@@ -102,10 +108,10 @@ def raw(data: bytes) -> Callable[[Path], Path]:
         target.write_bytes(data)
         return target
 
-    return make
+    return Made(make, NESTED)
 
 
-def foldered(recipe: Recipe, then: Callable[[Path], Any] | None = None) -> Callable[[Path], Path]:
+def foldered(recipe: Recipe, then: Callable[[Path], Any] | None = None) -> Made:
     """Write the FOLDER form of a recipe, and then spoil it."""
 
     def make(place: Path) -> Path:
@@ -114,7 +120,27 @@ def foldered(recipe: Recipe, then: Callable[[Path], Any] | None = None) -> Calla
             then(target)
         return target
 
-    return make
+    return Made(make, recipe.tree)
+
+
+PARTS = {
+    f"{part}.tacozip": Recipe({f"{scene}{part}": content for scene, content in NESTED.items()})
+    for part in ("a", "b")
+}
+
+
+def indexed(
+    *forms: str, then: Callable[[Path], Any] | None = None, **lies: Callable[..., Any]
+) -> Made:
+    """Write an index over `PARTS` that lies, in both forms or in some, and then spoil it."""
+
+    def make(place: Path) -> Path:
+        path = Index(PARTS, **lies).write(place, forms or ("folder", "single"))
+        if then is not None:
+            then(path)
+        return path
+
+    return Made(make, {name: one for part in PARTS.values() for name, one in part.tree.items()})
 
 
 def at_level(level: int, change: Callable[[Any], Any]) -> Callable[[int, Any], Any]:
@@ -142,13 +168,19 @@ def on_entry(name: str, **how: Any) -> Callable[[str], Mapping[str, Any]]:
     return lambda entry: how if entry == name else {}
 
 
-def without(archive: RawZip, name: bytes) -> None:
-    """Take an entry out of the directory."""
-    archive.central = [header for header in archive.central if header[46:].find(name) != 0]
+def added(name: str, data: bytes = b"evil", **how: Any) -> Callable[[RawZip, str], None]:
+    """Put an entry before the level tables that no row names."""
+
+    def before(archive: RawZip, entry: str) -> None:
+        if entry == "METADATA/level0.parquet":
+            archive.add(name, data, **how)
+
+    return before
 
 
 LEAF = "DATA/s2/imagery/before.bin"
 ANY = (InvalidMetadataError, NotThisFormatError)
+OVER = (InvalidMetadataError, LimitExceededError)
 
 
 def fields(**values: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -157,24 +189,16 @@ def fields(**values: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda document: {**document, **named}
 
 
-def constant(data: bytes) -> Callable[[bytes], bytes]:
-    """These bytes, whatever they should have been."""
-    return lambda old: data
+def with_columns(**columns: Any) -> Callable[[int, Any], Any]:
+    """Add columns to every level; ``__`` stands for a colon, and one value for that of all rows."""
 
+    def change(depth: int, table: Any) -> Any:
+        for name, given in columns.items():
+            values = [given] * table.num_rows if isinstance(given, int | str) else given
+            table = table.append_column(name.replace("__", ":"), pa.array(values))
+        return table
 
-def tables_spoiled(spoil: Callable[[bytes], bytes]) -> Callable[[int, bytes], bytes]:
-    """Spoil the Parquet bytes of every level."""
-    return lambda depth, data: spoil(data)
-
-
-def dropped(column: str) -> Callable[[int, Any], Any]:
-    """Leave a column out of every level."""
-    return lambda depth, table: table.drop_columns([column])
-
-
-def appended(column: str, value: Any) -> Callable[[int, Any], Any]:
-    """Add a column of one value to every level."""
-    return lambda depth, table: table.append_column(column, pa.array([value] * table.num_rows))
+    return change
 
 
 def slots(count: int) -> Callable[[list[tuple[int, int]]], bytes]:
@@ -189,6 +213,8 @@ def first_slot(span: tuple[int, int]) -> Callable[[list[tuple[int, int]]], bytes
 
 # -- what can be wrong with any container: no file, spans, cycles, cuts and rot --------------------
 
+_WHOLE = Recipe().build()
+
 
 def _fifo(place: Path) -> Path:
     os.mkfifo(place / "pipe.tacozip")
@@ -200,69 +226,51 @@ def _empty_folder(place: Path) -> Path:
     return place / "nothing"
 
 
-for name, make in (
-    ("empty file", raw(b"")),
-    ("folder of nothing", _empty_folder),
-    ("pipe", _fifo),
-    ("device", lambda place: Path("/dev/zero")),
-    ("text", raw(b"hello " * 100)),
-    ("four bytes", raw(b"PK\x03\x04")),
-    ("forty bytes", raw(Recipe().build()[:40])),
-    ("another zip", raw(Recipe(header_entry={}).build().replace(b"TACO_HEADER", b"some_header"))),
-):
-    attack(name, make, error=NotThisFormatError, check_raises=NotThisFormatError)
+attacks(
+    "refused",
+    {
+        "": {
+            "empty file": raw(b""),
+            "folder of nothing": Made(_empty_folder, NESTED),
+            "pipe": Made(_fifo, NESTED),
+            "device": Made(lambda place: Path("/dev/zero"), NESTED),
+            "text": raw(b"hello " * 100),
+            "four bytes": raw(b"PK\x03\x04"),
+            "forty bytes": raw(_WHOLE[:40]),
+            "another zip": raw(_WHOLE.replace(b"TACO_HEADER", b"some_header")),
+            "header not first": Recipe(
+                before=lambda archive, name: (
+                    name == "TACO_HEADER" and archive.add("first.txt", b"first")
+                )
+            ),
+            "bytes before the header": Recipe(prefix=b"#!/bin/sh\n"),
+        }
+    },
+    error=NotThisFormatError,
+    check_raises=NotThisFormatError,
+)
 
-for name, column, values, code in (
-    ("offset past the end", "internal:offset", lambda v: [10**9, *v[1:]], "taco-span-bounds"),
-    ("size past the end", "internal:size", lambda v: [10**9, *v[1:]], "taco-span-bounds"),
-    ("offset negative", "internal:offset", lambda v: [-5, *v[1:]], "taco-span-bounds"),
-    ("size negative", "internal:size", lambda v: [-1, *v[1:]], "taco-span-bounds"),
-    ("offset null", "internal:offset", lambda v: [None, *v[1:]], "taco-column-null"),
-    ("size null", "internal:size", lambda v: [None, *v[1:]], "taco-column-null"),
-    ("offset wraps", "internal:offset", lambda v: [2**63 - 1, *v[1:]], "taco-span-bounds"),
-    ("size wraps", "internal:size", lambda v: [2**63 - 1, *v[1:]], "taco-span-bounds"),
-):
-    attack(
-        f"flat: {name}",
-        Recipe(tree=FLAT, table=set_column(0, column, values)),
-        code,
-        reads="either",
-        error=InvalidMetadataError,
-    )
-    attack(
-        f"level 2: {name}",
-        Recipe(table=set_column(2, column, values)),
-        code,
-        reads="either",
-        error=InvalidMetadataError,
-    )
-for name, kind, change in (
-    ("fractional", pa.float64(), lambda v: [x + 0.5 for x in v]),
-    ("text", pa.string(), lambda v: [str(x) for x in v]),
-):
-    attack(
-        f"offsets are {name}",
-        Recipe(tree=FLAT, table=set_column(0, "internal:offset", change, kind)),
-        "taco-column-type",
-        error=InvalidMetadataError,
-    )
-attack(
-    "spans overlap in the table",
-    Recipe(tree=FLAT, table=set_column(0, "internal:offset", lambda v: [v[0], v[0] + 9, *v[2:]])),
-    "taco-offset-mismatch",
-    reads="either",
+_NO_SPANS: dict[str, dict[str, Any]] = {
+    "taco-span-bounds": {"past the end": 10**9, "negative": -5, "wraps": 2**63 - 1},
+    "taco-column-null": {"null": None},
+}
+attacks(
+    "either",
+    {
+        code: {
+            f"level {level}: {column} {name}": Recipe(
+                tree, table=set_column(level, f"internal:{column}", first(value))
+            )
+            for level, tree in ((0, FLAT), (2, NESTED))
+            for column in ("offset", "size")
+            for name, value in values.items()
+        }
+        for code, values in _NO_SPANS.items()
+    },
+    error=InvalidMetadataError,
 )
-attack(
-    "spans overlap in the table, no directory",
-    Recipe(
-        tree=FLAT,
-        table=set_column(0, "internal:offset", lambda v: [v[0], v[0] + 9, *v[2:]]),
-        close={"end": False},
-    ),
-    "zip-end",
-    "taco-span-overlap",
-    reads="either",
-)
+
+_overlap = set_column(0, "internal:offset", lambda v: [v[0], v[0] + 9, *v[2:]])
 
 
 def _overlapping(archive: RawZip, name: str) -> None:
@@ -271,27 +279,6 @@ def _overlapping(archive: RawZip, name: str) -> None:
         first = bytearray(archive.central[1])
         struct.pack_into("<2I", first, 20, 90, 90)
         archive.central[1] = bytes(first)
-
-
-attack("entries overlap", Recipe(before=_overlapping), "zip-directory", reads="either")
-attack(
-    "header of the next entry inside a leaf",
-    Recipe(entry=on_entry("DATA/s2/label.txt", header_offset=160)),
-    "zip-directory",
-    reads="either",
-)
-attack(
-    "parent of itself",
-    Recipe(table=set_column(1, "internal:parent_id", lambda v: list(range(100, 100 + len(v))))),
-    "taco-parent",
-    reads="either",
-)
-attack(
-    "a cycle of paths",
-    Recipe(table=set_column(2, "internal:relative_path", lambda v: ["s2/imagery/s2/imagery"] * 6)),
-    "taco-path",
-    reads="either",
-)
 
 
 def _deep(levels: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -303,122 +290,133 @@ def _deep(levels: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return change
 
 
-for levels in (7, 8, 200):
-    attack(
-        f"collection tells of {levels} levels",
-        Recipe(collection=_deep(levels)),
-        "taco-pit-schema",
-        error=InvalidMetadataError,
-    )
-
-_WHOLE = Recipe().build()
-for keep in (41, 100, 156):
-    attack(f"cut to {keep} bytes", raw(_WHOLE[:keep]), "taco-header", error=ANY)
-for keep in (157, 1000, len(_WHOLE) // 2, len(_WHOLE) - 3000):
-    attack(f"cut to {keep} bytes", raw(_WHOLE[:keep]), "taco-header", error=ANY)
-for less in (1, 21, 22, 23, 500):
-    attack(f"{less} bytes cut off", raw(_WHOLE[:-less]), "zip-end", reads="either", error=ANY)
-
-
-def _flipped(where: bytes, shift: int = 3, recipe: Recipe | None = None) -> bytes:
-    data = bytearray((recipe or Recipe()).build())
-    data[data.index(where) + shift] ^= 0x10
-    return bytes(data)
-
-
-attack("rot in a leaf", raw(_flipped(b"s2-before")), "zip-crc", error=InvalidMetadataError)
-attack(
-    "rot in local metadata",
-    Recipe(
-        meta_bytes=lambda path, data: (
-            data[:60] + bytes([data[60] ^ 1]) + data[61:] if path == "s2" else data
-        )
-    ),
-    reads="either",
+attacks(
+    "refused",
+    {
+        "taco-header": {
+            f"cut to {keep} bytes": raw(_WHOLE[:keep])
+            for keep in (41, 100, 156, 157, 1000, len(_WHOLE) // 2, len(_WHOLE) - 3000)
+        }
+    },
+    error=ANY,
 )
-attack(
-    "rot in a level table",
-    Recipe(after=lambda data: _rotten(data, b"METADATA/level1.parquet", 200)),
-    "zip-crc",
-    reads="either",
-)
-attack(
-    "rot in the collection",
-    Recipe(after=lambda data: data.replace(b'"id": "attack"', b'"id": "attacK"')),
-    "zip-crc",
-    reads="right",
+attacks(
+    "either",
+    {"zip-end": {f"{less} bytes cut off": raw(_WHOLE[:-less]) for less in (1, 21, 22, 23, 500)}},
+    error=ANY,
 )
 
 
 def _rotten(data: bytes, name: bytes, shift: int) -> bytes:
     changed = bytearray(data)
-    changed[data.index(name) + len(name) + shift] ^= 0x40
+    changed[data.index(name) + shift] ^= 0x40
     return bytes(changed)
 
 
-# -- tACO_HEADER that is not what it should be (TACO 2.0, 6.3) -------------------------------------
-
-
-def _not_first(place: Path) -> Path:
-    recipe = Recipe()
-    recipe.before = lambda archive, name: (
-        archive.add("first.txt", b"first") if name == "TACO_HEADER" else None
-    )
-    return zipped(recipe)(place)
-
-
-attack("header not first", _not_first, error=NotThisFormatError, check_raises=NotThisFormatError)
-attack(
-    "bytes before the header",
-    Recipe(prefix=b"#!/bin/sh\n"),
-    error=NotThisFormatError,
-    check_raises=NotThisFormatError,
-)
-for count in (0, 1, 8, 255):
-    attack(
-        f"header of {count} slots",
-        Recipe(header=slots(count)),
-        "taco-header",
-        error=InvalidMetadataError,
-    )
-attack(
-    "slack of the header",
-    Recipe(header=lambda pairs: header_payload(pairs)[:1] + b"\1\2\3" + header_payload(pairs)[4:]),
-    "taco-header",
+attacks(
+    "refused",
+    {
+        "taco-column-type": {
+            f"offsets are {name}": Recipe(
+                FLAT, table=set_column(0, "internal:offset", change, kind)
+            )
+            for name, kind, change in (
+                ("fractional", pa.float64(), lambda v: [x + 0.5 for x in v]),
+                ("text", pa.string(), lambda v: [str(x) for x in v]),
+            )
+        },
+        "taco-pit-schema": {
+            f"collection tells of {n} levels": Recipe(collection=_deep(n)) for n in (7, 8, 200)
+        },
+        "zip-crc": {"rot in a leaf": raw(_rotten(_WHOLE, b"s2-before", 3))},
+    },
     error=InvalidMetadataError,
 )
-attack(
-    "unused slot of the header",
-    Recipe(header=lambda pairs: header_payload([*pairs, (5, 5)], len(pairs))),
-    "taco-header",
+
+attacks(
+    "either",
+    {
+        "taco-offset-mismatch": {"spans overlap in the table": Recipe(FLAT, table=_overlap)},
+        "zip-end taco-span-overlap": {
+            "spans overlap, no directory": Recipe(FLAT, table=_overlap, close={"end": False})
+        },
+        "zip-directory": {
+            "entries overlap": Recipe(before=_overlapping),
+            "header of the next entry inside a leaf": Recipe(
+                entry=on_entry("DATA/s2/label.txt", header_offset=160)
+            ),
+        },
+        "": {
+            "rot in local metadata": Recipe(
+                meta_bytes=lambda path, data: _rotten(data, b"", 60) if path == "s2" else data
+            )
+        },
+        "zip-crc": {"rot in a level table": raw(_rotten(_WHOLE, b"METADATA/level1.parquet", 223))},
+    },
+)
+attacks(
+    "right",
+    {
+        "zip-crc": {
+            "rot in the collection": raw(_WHOLE.replace(b'"id": "attack"', b'"id": "attacK"'))
+        }
+    },
+)
+
+
+# -- TACO_HEADER that is not what it should be (TACO 2.0, 6.3) -------------------------------------
+
+attacks(
+    "refused",
+    {
+        "taco-header": {
+            **{f"header of {count} slots": Recipe(header=slots(count)) for count in (0, 1, 8, 255)},
+            "slack of the header": Recipe(
+                header=lambda pairs: (
+                    header_payload(pairs)[:1] + b"\1\2\3" + header_payload(pairs)[4:]
+                )
+            ),
+            "unused slot of the header": Recipe(
+                header=lambda pairs: header_payload([*pairs, (5, 5)], len(pairs))
+            ),
+            "slot past the end": Recipe(header=first_slot((10**9, 10))),
+            "slot wrapping": Recipe(header=first_slot((2**64 - 1, 2**64 - 1))),
+            "slot negative size": Recipe(header=first_slot((500, 2**64 - 5))),
+            "slot of no bytes": Recipe(header=first_slot((500, 0))),
+            "extra field of the header": Recipe(
+                header_entry={"local_extra": b"\x35\xd9\x04\x00abcd"}
+            ),
+        }
+    },
     error=InvalidMetadataError,
 )
-for name, slot in (
-    ("past the end", (10**9, 10)),
-    ("wrapping", (2**64 - 1, 2**64 - 1)),
-    ("negative size", (500, 2**64 - 5)),
-    ("of no bytes", (500, 0)),
-):
-    attack(
-        f"slot {name}", Recipe(header=first_slot(slot)), "taco-header", error=InvalidMetadataError
-    )
-attack(
-    "slots exchanged",
-    Recipe(header=lambda pairs: header_payload([pairs[1], pairs[0], *pairs[2:]])),
-    "taco-header-slot",
+attacks(
+    "refused",
+    {
+        "taco-header-slot": {
+            "slots exchanged": Recipe(
+                header=lambda pairs: header_payload([pairs[1], pairs[0], *pairs[2:]])
+            )
+        }
+    },
 )
-attack(
-    "one slot too few",
-    Recipe(header=lambda pairs: header_payload([*pairs[:2], pairs[3]])),
-    "taco-header-slot",
-    reads="either",
+attacks(
+    "either",
+    {
+        "taco-header-slot": {
+            "one slot too few": Recipe(header=lambda pairs: header_payload([*pairs[:2], pairs[3]]))
+        }
+    },
 )
-attack("checksum of the header", Recipe(header_crc=12345), "taco-header-crc", reads="right")
-attack(
-    "extra field of the header",
-    Recipe(header_entry={"local_extra": b"\x35\xd9\x04\x00abcd"}),
-    "taco-header",
-    error=InvalidMetadataError,
+
+attacks(
+    "right",
+    {
+        "taco-header-crc": {"checksum of the header": Recipe(header_crc=12345)},
+        "taco-header-entry": {
+            "header that is not listed": Recipe(FLAT, header_entry={"listed": False})
+        },
+    },
 )
 
 
@@ -438,73 +436,38 @@ def _hidden_collection(place: Path) -> Path:
     return zipped(recipe)(place)
 
 
-attack("slot into a hole", _hidden_collection, "taco-header-slot", "zip-hole", error=ANY)
+attacks(
+    "refused",
+    {"taco-header-slot zip-hole": {"slot into a hole": Made(_hidden_collection, NESTED)}},
+    error=ANY,
+)
 
 
 # -- level tables and local metadata that contradict each other or the entries ---------------------
 
-attack(
-    "spans of other samples",
-    Recipe(table=lambda depth, table: swapped_spans(table) if depth else table),
-    "taco-offset-mismatch",
-    reads="right",
-)
-attack(
-    "spans of other samples in local metadata",
-    Recipe(
-        meta=lambda path, table: (
-            replaced(table, "internal:offset", table["internal:offset"].to_pylist()[::-1])
-            if path.endswith("imagery")
-            else table
-        )
-    ),
-    "taco-meta-span",
-    reads="either",
-)
-attack(
-    "local metadata of other children",
-    Recipe(
-        meta=lambda path, table: replaced(table, "id", [f"x{n}" for n in range(table.num_rows)])
-    ),
-    "taco-meta-rows",
-    reads="right",
-)
-attack(
-    "local metadata of other values",
-    Recipe(meta=lambda path, table: replaced(table, "value", [-1.0] * table.num_rows)),
-    "taco-meta-value",
-    reads="right",
-)
-attack(
-    "local metadata of another type",
-    Recipe(meta=lambda path, table: replaced(table, "value", ["x"] * table.num_rows, pa.string())),
-    "taco-pit-2",
-    reads="right",
-)
-attack(
-    "local metadata is not Parquet",
-    Recipe(meta_bytes=lambda path, data: b"not a table"),
-    "taco-meta",
-    reads="right",
-)
-attack(
-    "no local metadata",
-    Recipe(meta_bytes=lambda path, data: None),
-    "taco-meta-missing",
-    reads="either",
-)
-attack(
-    "parents that are not there",
-    Recipe(table=set_column(2, "internal:parent_id", lambda v: [77, *v[1:]])),
-    "taco-parent",
-    reads="either",
-)
-attack(
-    "parents that are files",
-    Recipe(table=set_column(2, "internal:parent_id", lambda v: [1, *v[1:]])),
-    "taco-parent",
-    reads="either",
-)
+
+def _swapped(depth: int, table: Any) -> Any:
+    return swapped_spans(table) if depth else table
+
+
+def _meta(column: str, value: Any, kind: Any = None) -> Callable[[str, Any], Any]:
+    """One value in a column of all local metadata."""
+    return lambda path, table: replaced(table, column, [value] * table.num_rows, kind)
+
+
+def _reversed_spans(path: str, table: Any) -> Any:
+    if not path.endswith("imagery"):
+        return table
+    return replaced(table, "internal:offset", table["internal:offset"].to_pylist()[::-1])
+
+
+def _with_note(depth: int, table: Any) -> Any:
+    return table.append_column("note", pa.nulls(table.num_rows, pa.string()))
+
+
+def _with_ids(path: str, table: Any) -> Any:
+    ids = pa.array(range(50, 50 + table.num_rows), pa.int64())
+    return table.append_column("internal:current_id", ids)
 
 
 def _no_way(depth: int, table: Any) -> Any:
@@ -514,201 +477,245 @@ def _no_way(depth: int, table: Any) -> Any:
     return table.drop_columns(["internal:relative_path"])
 
 
-attack(
-    "parents that nothing tells",
-    Recipe(table=_no_way),
-    "taco-parent",
-    reads="either",
+def _reordered(table: Any) -> Any:
+    return replaced(table.take([4, 5, 0, 1, 2, 3]), "internal:current_id", range(6))
+
+
+attacks(
+    "either",
+    {
+        "taco-parent": {
+            "parent of itself": Recipe(
+                table=set_column(1, "internal:parent_id", lambda v: list(range(100, 100 + len(v))))
+            ),
+            "parents that are not there": Recipe(
+                table=set_column(2, "internal:parent_id", first(77))
+            ),
+            "parents that are files": Recipe(table=set_column(2, "internal:parent_id", first(1))),
+            "parents that nothing tells": Recipe(table=_no_way),
+        }
+    },
     error=InvalidMetadataError,
 )
-attack(
-    "numbers of rows that appear twice",
-    Recipe(table=set_column(1, "internal:current_id", lambda v: [0] * len(v))),
-    "taco-current-id",
-    reads="either",
-)
-attack(
-    "roots of both types",
-    Recipe(tree={**NESTED, "loose.bin": b"loose"}),
-    "taco-pit-1",
-    reads="right",
-)
+
+
 _IMAGERY: Tree = {"before.bin": b"3", "after.bin": b"4"}
-attack(
-    "more children in one folder",
-    Recipe(tree={**NESTED, "s99": {"imagery": _IMAGERY, "label.txt": b"1", "more.bin": b"2"}}),
-    "taco-pit-1",
-    reads="right",
+attacks(
+    "right",
+    {
+        "taco-offset-mismatch": {"spans of other samples": Recipe(table=_swapped)},
+        "taco-meta-rows": {"local metadata of other children": Recipe(meta=_meta("id", "x"))},
+        "taco-meta-value": {"local metadata of other values": Recipe(meta=_meta("value", -1.0))},
+        "taco-pit-2": {
+            "local metadata of another type": Recipe(meta=_meta("value", "x", pa.string()))
+        },
+        "taco-meta": {
+            "local metadata is not Parquet": Recipe(meta_bytes=lambda path, data: b"not a table")
+        },
+        "taco-meta-columns": {"local metadata of fewer columns": Recipe(table=_with_note)},
+        "taco-meta-ids": {"local metadata of other numbers": Recipe(meta=_with_ids)},
+        "taco-parent-root": {
+            "parents of roots": Recipe(table=set_column(0, "internal:parent_id", [0, 0, 0]))
+        },
+        "taco-row-order": {"rows out of order": Recipe(table=at_level(2, _reordered))},
+        "taco-pit-1": {
+            "roots of both types": Recipe({**NESTED, "loose.bin": b"loose"}),
+            "more children in one folder": Recipe(
+                {**NESTED, "s99": {"imagery": _IMAGERY, "label.txt": b"1", "more.bin": b"2"}}
+            ),
+            "other ids in the depth": Recipe(
+                {
+                    **NESTED,
+                    "s99": {"imagery": {"before.bin": b"1", "AFTER": b"2"}, "label.txt": b"3"},
+                }
+            ),
+        },
+    },
 )
-attack(
-    "other ids in the depth",
-    Recipe(
-        tree={**NESTED, "s99": {"imagery": {"before.bin": b"1", "AFTER": b"2"}, "label.txt": b"3"}}
-    ),
-    "taco-pit-1",
-    reads="right",
+attacks(
+    "either",
+    {
+        "taco-meta-span": {
+            "spans of other samples in local metadata": Recipe(meta=_reversed_spans)
+        },
+        "taco-meta-missing": {"no local metadata": Recipe(meta_bytes=lambda path, data: None)},
+        "taco-path": {
+            "a cycle of paths": Recipe(
+                table=set_column(2, "internal:relative_path", ["s2/imagery/s2/imagery"] * 6)
+            )
+        },
+        "taco-folder-empty": {
+            "folders without children": Recipe(table=at_level(2, lambda table: table.slice(0, 4)))
+        },
+        "taco-current-id": {
+            "numbers of rows that appear twice": Recipe(
+                table=set_column(1, "internal:current_id", lambda v: [0] * len(v))
+            )
+        },
+        "taco-padding": {
+            "padding that is not empty": Recipe({"a.bin": b"a", "__TACOPAD__0": b"not empty"})
+        },
+    },
 )
-attack(
-    "stale counts",
-    Recipe(collection=lambda d: {**d, "taco:pit_schema": _counted(d["taco:pit_schema"], 99)}),
-    "taco-pit-count",
-    reads="right",
-)
-
-
-def _counted(pit: dict[str, Any], n: int) -> dict[str, Any]:
-    return {**pit, "root": {**pit["root"], "n": n}}
 
 
 # -- local headers, directory and end records that contradict each other ---------------------------
 
-for name, how, code in (
-    ("name", {"local_name": b"DATA/s2/imagery/other!.bin"}, "zip-local-mismatch"),
-    ("longer name", {"local_name": b"DATA/s2/imagery/before.bin.and.more"}, "zip-local-mismatch"),
-    ("checksum", {"local_crc": 7}, "zip-local-mismatch"),
-    ("size", {"local_size": 5}, "zip-local-mismatch"),
-    ("method", {"local_method": 8}, "zip-local-mismatch"),
-):
-    attack(
-        f"local header has another {name}",
-        Recipe(entry=on_entry(LEAF, **how)),
-        code,
-        reads="either",
-    )
-attack(
-    "directory has another checksum", Recipe(entry=on_entry(LEAF, crc=9, local_crc=9)), "zip-crc"
+
+def _with_zip64(data: bytes) -> bytes:
+    """The archive with a ZIP64 end record of two entries too many."""
+    end = data.rfind(b"PK\5\6")
+    count, _, size, start = struct.unpack_from("<2H2I", data, end + 8)
+    wide = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, count + 2, count + 2, size, start)
+    return data[:end] + wide + struct.pack("<4sIQI", b"PK\6\7", 0, end, 1) + data[end:]
+
+
+def _shared(place: Path) -> Path:
+    starts: list[int] = []
+
+    def before(archive: RawZip, name: str) -> None:
+        if name == LEAF:
+            starts.append(len(archive.buffer))
+        if name == "METADATA/level0.parquet":
+            data = b"s2-before" * 3
+            archive.add("DATA/again", data, local=False, header_offset=starts[0])
+            del archive.buffer[len(archive.buffer) - len(data) :]
+
+    return zipped(Recipe(before=before))(place)
+
+
+def _gap(archive: RawZip, name: str) -> None:
+    if name == "COLLECTION.json":
+        archive.gap(b"\0" * 50)
+
+
+def _no_local_header(data: bytes) -> bytes:
+    at = data.index(LEAF.encode()) - 30
+    return data[:at] + b"XXXX" + data[at + 4 :]
+
+
+attacks(
+    "refused",
+    {
+        "zip-crc": {
+            "directory has another checksum": Recipe(entry=on_entry(LEAF, crc=9, local_crc=9))
+        }
+    },
 )
-attack(
-    "entry appears twice",
-    Recipe(entry=on_entry(LEAF, times=2)),
-    "zip-duplicate-name",
-    reads="right",
-)
-attack(
-    "entry hidden",
-    Recipe(
-        before=lambda a, n: (
-            a.add("DATA/evil", b"evil", listed=False) and None
-            if n == "METADATA/level0.parquet"
-            else None
-        )
-    ),
-    "zip-undeclared-entry",
-    reads="right",
-)
-attack(
-    "entry that no row names",
-    Recipe(
-        before=lambda a, n: a.add("DATA/evil", b"evil") if n == "METADATA/level0.parquet" else None
-    ),
-    "taco-entry-undeclared",
-    reads="right",
-)
-attack(
-    "row without an entry",
-    Recipe(entry=on_entry(LEAF, listed=False)),
-    "taco-entry-missing",
-    "zip-undeclared-entry",
-    reads="either",
-)
-attack(
-    "symbolic link",
-    Recipe(entry=on_entry(LEAF, external=0o120777 << 16)),
-    "zip-symlink",
-    reads="either",
-)
-attack(
-    "hole",
-    Recipe(before=lambda a, n: a.gap(b"\0" * 50) if n == "METADATA/level0.parquet" else None),
-    "zip-hole",
-    reads="right",
-)
-attack(
-    "encrypted", Recipe(entry=on_entry(LEAF, flags=1)), "zip-encrypted", error=InvalidMetadataError
-)
-attack(
-    "compressed",
-    Recipe(entry=on_entry(LEAF, method=8)),
-    "zip-compressed",
+
+
+attacks(
+    "refused",
+    {
+        "zip-encrypted": {"encrypted": Recipe(entry=on_entry(LEAF, flags=1))},
+        "zip-compressed zip-content": {"compressed": Recipe(entry=on_entry(LEAF, method=8))},
+        "zip-method": {"unknown method": Recipe(entry=on_entry(LEAF, method=99))},
+    },
     error=InvalidMetadataError,
 )
-attack(
-    "unknown method",
-    Recipe(entry=on_entry(LEAF, method=99)),
-    "zip-method",
-    error=InvalidMetadataError,
-)
-attack("data descriptor", Recipe(entry=on_entry(LEAF, flags=8)), "zip-descriptor", reads="either")
-attack("no end record", Recipe(close={"end": False}), "zip-end", reads="either")
-attack(
-    "bytes behind the end", Recipe(close={"trailing": b"more"}), "zip-trailing-bytes", reads="right"
-)
-attack(
-    "comment longer than stated",
-    Recipe(close={"comment": b"abc", "stated_comment": 1}),
-    "zip-trailing-bytes",
-    reads="right",
-)
-attack(
-    "comment shorter than stated",
-    Recipe(close={"comment": b"abc", "stated_comment": 9}),
-    "zip-end",
-    reads="either",
-)
+
 _DECOY = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 0, 0, 0, 0, 0)
-attack("two end records", Recipe(close={"comment": _DECOY}), "zip-two-ends", reads="right")
-attack("count of the end record", Recipe(close={"count": 3}), "zip-directory", reads="either")
-attack("directory elsewhere", Recipe(close={"start": 5}), "zip-span", reads="either")
-attack("directory too long", Recipe(close={"size": 10**8}), "zip-directory", reads="either")
-attack(
-    "ZIP64 locator to nowhere",
-    Recipe(close={"locator": struct.pack("<4sIQI", b"PK\x06\x07", 0, 2**60, 1)}),
-    "zip-zip64-locator",
-    reads="either",
+_LOCATOR = struct.pack("<4sIQI", b"PK\x06\x07", 0, 2**60, 1)
+
+
+def _closed(**close: Any) -> Recipe:
+    return Recipe(close=close)
+
+
+attacks(
+    "right",
+    {
+        "zip-trailing-bytes": {
+            "bytes behind the end": _closed(trailing=b"more"),
+            "comment longer than stated": _closed(comment=b"abc", stated_comment=1),
+        },
+        "zip-two-ends": {"two end records": _closed(comment=_DECOY)},
+    },
 )
-attack(
-    "ZIP64 sizes beyond any file",
-    Recipe(
-        entry=on_entry(
-            LEAF,
-            csize=0xFFFFFFFF,
-            size=0xFFFFFFFF,
-            local_size=27,
-            extra=struct.pack("<2H2Q", 1, 16, 2**64 - 1, 2**64 - 1),
-        )
-    ),
-    "zip-directory",
-    reads="either",
+attacks(
+    "either",
+    {
+        "zip-end": {
+            "no end record": _closed(end=False),
+            "comment shorter than stated": _closed(comment=b"abc", stated_comment=9),
+        },
+        "zip-directory": {
+            "count of the end record": _closed(count=3),
+            "directory too long": _closed(size=10**8),
+        },
+        "zip-span": {"directory elsewhere": _closed(start=5)},
+        "zip-zip64-locator": {"ZIP64 locator to nowhere": _closed(locator=_LOCATOR)},
+    },
+)
+attacks(
+    "right",
+    {
+        "zip-local-note": {
+            "other times in a local header": raw(_WHOLE[:10] + b"\x11\x22" + _WHOLE[12:])
+        },
+        "zip-shared-header": {"two entries of one header": Made(_shared, NESTED)},
+        "zip-duplicate-name": {"entry appears twice": Recipe(entry=on_entry(LEAF, times=2))},
+        "zip-undeclared-entry": {"entry hidden": Recipe(before=added("DATA/evil", listed=False))},
+        "taco-entry-undeclared": {"entry that no row names": Recipe(before=added("DATA/evil"))},
+        "zip-name": {"entry of a name that leads out": Recipe(before=added("../x"))},
+        "zip-folder-entry": {"entry of a folder": Recipe(before=added("DATA/s2/", b""))},
+        "zip-hole": {"hole": Recipe(before=_gap)},
+        "zip-gap": {"bytes before the end": Recipe(FLAT, close={"before_end": b"\0" * 40})},
+        "zip-zip64-mismatch": {"ZIP64 end of other numbers": Recipe(FLAT, after=_with_zip64)},
+    },
+)
+attacks(
+    "either",
+    {
+        "zip-local-mismatch": {
+            f"local header has another {name}": Recipe(entry=on_entry(LEAF, **how))
+            for name, how in (
+                ("name", {"local_name": b"DATA/s2/imagery/other!.bin"}),
+                ("longer name", {"local_name": b"DATA/s2/imagery/before.bin.and.more"}),
+                ("checksum", {"local_crc": 7}),
+                ("size", {"local_size": 5}),
+                ("method", {"local_method": 8}),
+            )
+        },
+        "zip-local-header": {"local header gone": Recipe(after=_no_local_header)},
+        "zip-size": {
+            "sizes that are not equal": Recipe(
+                entry=on_entry(LEAF, csize=27, size=26, local_size=27)
+            )
+        },
+        "taco-entry-missing zip-undeclared-entry": {
+            "row without an entry": Recipe(entry=on_entry(LEAF, listed=False))
+        },
+        "zip-name-encoding": {
+            "name that is not UTF-8": Recipe(
+                entry=on_entry("DATA/s2/label.txt", flags=0x800),
+                after=lambda data: data.replace(b"DATA/s2/label.txt", b"DATA/s2/labe\xff.txt"),
+            )
+        },
+        "zip-symlink": {"symbolic link": Recipe(entry=on_entry(LEAF, external=0o120777 << 16))},
+        "zip-descriptor": {"data descriptor": Recipe(entry=on_entry(LEAF, flags=8))},
+        "zip-directory": {
+            "ZIP64 sizes beyond any file": Recipe(
+                entry=on_entry(
+                    LEAF,
+                    csize=0xFFFFFFFF,
+                    size=0xFFFFFFFF,
+                    local_size=27,
+                    extra=struct.pack("<2H2Q", 1, 16, 2**64 - 1, 2**64 - 1),
+                )
+            )
+        },
+    },
 )
 
 
 # -- level tables that are no tables, or not such ones ---------------------------------------------
 
-attack(
-    "more rows than there are",
-    Recipe(tree=FLAT, level_bytes=lambda depth, data: _rows_lie(data)),
-    error=(LimitExceededError, InvalidMetadataError),
-)
 
-
-def _rows_lie(data: bytes) -> bytes:
+def _rows_lie(depth: int, data: bytes) -> bytes:
     """A footer that tells of more rows than there are (thrift: field 3 of the file metadata)."""
     marker = data.rfind(b"\x16\x08")
     return data[:marker] + b"\x16\x7f" + data[marker + 2 :]
-
-
-attack(
-    "too many columns",
-    Recipe(tree=FLAT, table=lambda depth, table: _widened(table, 2_100)),
-    "limit-exceeded",
-    error=LimitExceededError,
-)
-
-
-def _widened(table: Any, count: int) -> Any:
-    for n in range(count):
-        table = table.append_column(f"c{n}", pa.array([n] * table.num_rows))
-    return table
 
 
 def _nested_lists(depth: int, table: Any) -> Any:
@@ -718,218 +725,320 @@ def _nested_lists(depth: int, table: Any) -> Any:
     return table.append_column("deep", pa.nulls(table.num_rows, kind))
 
 
-attack(
-    "lists in lists",
-    Recipe(tree=FLAT, table=_nested_lists),
-    "limit-exceeded",
+attacks(
+    "refused",
+    {
+        "limit-exceeded": {
+            "too many columns": Recipe(
+                FLAT, table=with_columns(**{f"c{number}": number for number in range(2_100)})
+            ),
+            "lists in lists": Recipe(FLAT, table=_nested_lists),
+        }
+    },
     error=LimitExceededError,
 )
-for name, spoil in (
-    ("cut", lambda data: data[:-20]),
-    ("zeroed", lambda data: data[:-300] + bytes(292) + data[-8:]),
-    ("length beyond the file", lambda data: data[:-8] + struct.pack("<I", 2**31) + b"PAR1"),
-    ("length of nothing", lambda data: data[:-8] + struct.pack("<I", 0) + b"PAR1"),
-    ("encrypted", lambda data: data[:-4] + b"PARE"),
-    ("empty", lambda data: b"PAR1PAR1"),
-):
-    attack(
-        f"footer {name}",
-        Recipe(tree=FLAT, level_bytes=tables_spoiled(spoil)),
-        "taco-table",
-        error=(InvalidMetadataError, LimitExceededError),
-    )
-for column in ("id", "type", "internal:offset", "internal:size"):
-    attack(
-        f"no column {column}",
-        Recipe(tree=FLAT, table=dropped(column)),
-        "taco-column-missing",
-        error=InvalidMetadataError,
-    )
-attack(
-    "ids are numbers",
-    Recipe(tree=FLAT, table=set_column(0, "id", [1, 2, 3, 4], pa.int64())),
-    "taco-column-type",
+_SPOILS: dict[str, Callable[[int, bytes], bytes]] = {
+    "cut": lambda depth, data: data[:-20],
+    "zeroed": lambda depth, data: data[:-300] + bytes(292) + data[-8:],
+    "length beyond the file": lambda depth, data: data[:-8] + struct.pack("<I", 2**31) + b"PAR1",
+    "length of nothing": lambda depth, data: data[:-8] + struct.pack("<I", 0) + b"PAR1",
+    "encrypted": lambda depth, data: data[:-4] + b"PARE",
+    "empty": lambda depth, data: b"PAR1PAR1",
+}
+
+
+attacks(
+    "either",
+    {
+        "taco-column-null": {
+            f"{column} is null": Recipe(FLAT, table=set_column(0, column, first(None)))
+            for column in ("id", "type")
+        },
+        "taco-type": {"type is neither": Recipe(FLAT, table=set_column(0, "type", first("LINK")))},
+    },
+)
+attacks(
+    "refused",
+    {
+        "": {
+            "more rows than there are": Recipe(FLAT, level_bytes=_rows_lie),
+            "column name with control character": Recipe(FLAT, table=with_columns(**{"a\x07b": 1})),
+            "column name with 200 bytes": Recipe(FLAT, table=with_columns(**{"c" * 200: 1})),
+            "column name with newline": Recipe(FLAT, table=with_columns(**{"a\nb": 1})),
+        },
+        "taco-table": {
+            f"footer {name}": Recipe(FLAT, level_bytes=spoil) for name, spoil in _SPOILS.items()
+        },
+    },
+    error=OVER,
+)
+attacks(
+    "refused",
+    {
+        "taco-column-missing": {
+            f"no column {name}": Recipe(FLAT, table=without(name))
+            for name in ("id", "type", "internal:offset", "internal:size")
+        },
+        "taco-column-type": {
+            "ids are numbers": Recipe(FLAT, table=set_column(0, "id", [1, 2, 3, 4], pa.int64()))
+        },
+        "": {"column name that appears twice": Recipe(FLAT, table=with_columns(value=1))},
+    },
     error=InvalidMetadataError,
 )
-attack(
-    "an id is null",
-    Recipe(tree=FLAT, table=set_column(0, "id", lambda v: [None, *v[1:]])),
-    "taco-column-null",
-    reads="either",
+
+_stored = with_columns(internal__gdal_vsi="/etc/passwd")
+attacks(
+    "right",
+    {
+        "": {
+            "column names of SQL": Recipe(
+                FLAT, table=with_columns(**{'"; DROP TABLE data; --': 1, "select": 2})
+            )
+        },
+        "taco-stored-path": {
+            "stored paths": Recipe(FLAT, table=_stored),
+            "folder: stored paths": foldered(Recipe(FLAT, table=_stored)),
+        },
+    },
 )
-attack(
-    "type is neither",
-    Recipe(tree=FLAT, table=set_column(0, "type", lambda v: ["LINK", *v[1:]])),
-    "taco-type",
-    reads="either",
-)
-attack(
-    "type is null",
-    Recipe(tree=FLAT, table=set_column(0, "type", lambda v: [None, *v[1:]])),
-    "taco-column-null",
-    reads="either",
-)
-for name, column in (
-    ("control character", "a\x07b"),
-    ("200 bytes", "c" * 200),
-    ("newline", "a\nb"),
-):
-    attack(
-        f"column name with {name}",
-        Recipe(tree=FLAT, table=appended(column, 1)),
-        error=(InvalidMetadataError, LimitExceededError),
+
+
+# -- columns of extensions -------------------------------------------------------------------------
+
+
+def placed(extent: dict[str, Any]) -> Recipe:
+    """Four rasters of 100 x 100 pixels of 0.1 degrees, west to east from (10, 50)."""
+    columns = with_columns(
+        stac__crs=["EPSG:4326"] * 4,
+        stac__tensor_shape=[[1, 100, 100]] * 4,
+        stac__geotransform=[[10.0 + 10 * n, 0.1, 0.0, 50.0, 0.0, -0.1] for n in range(4)],
+        stac__time_start=pa.array([n * 10**12 for n in range(4)]).cast(pa.timestamp("us")),
+        stac__time_end=pa.array([(n + 1) * 10**12 for n in range(4)]).cast(pa.timestamp("us")),
     )
-attack(
-    "column name that appears twice",
-    Recipe(tree=FLAT, table=lambda depth, table: table.append_column("value", pa.array([1] * 4))),
-    error=InvalidMetadataError,
-)
-attack(
-    "column names of SQL",
-    Recipe(
-        tree=FLAT,
-        table=lambda depth, table: table.append_column(
-            '"; DROP TABLE data; --', pa.array([1] * 4)
-        ).append_column("select", pa.array([2] * 4)),
-    ),
-    reads="right",
+    return Recipe(FLAT, table=columns, collection=fields(extent=extent))
+
+
+_SQUARE = {"spatial": [0, 0, 1, 1], "temporal": None}
+
+
+attacks(
+    "right",
+    {
+        "taco-extension-type": {
+            f"{name} of another type": Recipe(FLAT, table=with_columns(**{name: [value] * 4}))
+            for name, value in {
+                "stac__crs": 4326,
+                "stac__geotransform": "0 1 0 0 0 1",
+                "stac__tensor_shape": [1.5, 2.5],
+                "stac__centroid": "POINT (0 0)",
+                "istac__geometry": "POINT (0 0)",
+                "istac__time_start": "2024-01-01",
+                "split": 1,
+            }.items()
+        },
+        "taco-extension-value": {
+            f"values of {columns}": Recipe(FLAT, table=with_columns(**columns))
+            for columns in (
+                {"stac__crs": ["EPSG:4326", "EPSG:0", None, None]},
+                {"stac__geotransform": [[0.0, 1, 0, 0, 0, 1], None, [0.0], None]},
+                {"stac__geotransform": [[0.0, float("inf"), 0, 0, 0, 1], None, None, None]},
+                {"stac__tensor_shape": [[1, 4, 4], [4], None, None]},
+                {"stac__tensor_shape": [[1, 4, 0], [4, 4], None, None]},
+                {"stac__centroid": [point(0, 0), point(200, 0), None, None]},
+                {"stac__time_start": [1, 2, 3, None], "stac__time_end": [1, 1, 3, 4]},
+                {"istac__time_start": [1, 2, 3, None], "istac__time_middle": [1, 1, 3, 4]},
+                {"split": ["train", "test", "dev", None]},
+            )
+        },
+        "taco-extension-value taco-extent-column": {
+            "a centroid that is none": Recipe(
+                FLAT, table=with_columns(istac__centroid=[point(0, 0), b"not a point", None, None])
+            )
+        },
+        "taco-extent-column": {
+            "places that are none": Recipe(
+                FLAT,
+                table=with_columns(stac__centroid=[b"not a geometry"] * 4),
+                collection=fields(extent=_SQUARE),
+            )
+        },
+        "taco-crs-missing": {
+            f"outlines with {crs or 'no'} CRS": Recipe(
+                FLAT,
+                table=with_columns(istac__geometry=[point(0.5, 0.5)] * 4, **crs),
+                collection=fields(extent=_SQUARE),
+            )
+            for crs in ({}, {"istac__crs": ["EPSG:4326", None] * 2})
+        },
+    },
 )
 
 
 # -- COLLECTION.json that is not a collection -----------------------------------------------------
 
-for version in ("3.0.0", "1.0.0", "0.4.0", "2", 2, ["2.0.0"]):
-    attack(
-        f"version {version!r}",
-        Recipe(collection=fields(taco_version=version)),
-        "taco-version",
-        error=UnsupportedVersionError,
-    )
-attack(
-    "TACO 3",
-    raw(
-        struct.pack("<4s5H3I2H", b"PK\3\4", 10, 0, 0, 0, 0, 0, 0, 0, 9, 0)
-        + b"__cozip__"
-        + bytes(300)
-    ),
+attacks(
+    "refused",
+    {
+        "taco-version": {
+            f"version {version!r}": Recipe(collection=fields(taco_version=version))
+            for version in ("3.0.0", "1.0.0", "0.4.0", "2", 2, ["2.0.0"])
+        }
+    },
+    error=UnsupportedVersionError,
+)
+_COZIP = struct.pack("<4s5H3I2H", b"PK\3\4", 10, 0, 0, 0, 0, 0, 0, 0, 9, 0) + b"__cozip__"
+attacks(
+    "refused",
+    {"": {"TACO 3": raw(_COZIP + bytes(300))}},
     error=UnsupportedVersionError,
     check_raises=UnsupportedVersionError,
 )
+_NO_DOCUMENTS = {
+    "taco-collection": {
+        "not UTF-8": b'{"id": "\xff\xfe"}',
+        "no object": b"[1, 2]",
+        "text": b"hello",
+        "cut": b'{"id": "x"',
+        "NaN": b'{"id": NaN}',
+        "key twice": b'{"id": "a", "id": "b"}',
+    },
+    "limit-exceeded": {
+        "endless integer": b'{"id": ' + b"9" * 5000 + b"}",
+        "deep": b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        "huge": b'{"a": "' + b"x" * (17 << 20) + b'"}',
+    },
+}
 
-for name, data in (
-    ("not UTF-8", b'{"id": "\xff\xfe"}'),
-    ("no object", b"[1, 2]"),
-    ("text", b"hello"),
-    ("cut", b'{"id": "x"'),
-    ("NaN", b'{"id": NaN}'),
-    ("key twice", b'{"id": "a", "id": "b"}'),
-    ("endless integer", b'{"id": ' + b"9" * 5000 + b"}"),
-    ("deep", b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
-    ("huge", b'{"a": "' + b"x" * (17 << 20) + b'"}'),
-):
-    attack(
-        f"collection {name}",
-        Recipe(tree=FLAT, collection_bytes=constant(data)),
-        "limit-exceeded" if name in ("endless integer", "deep", "huge") else "taco-collection",
-        error=(InvalidMetadataError, LimitExceededError),
-    )
-for name, pit in (
-    ("missing", None),
-    ("a list", []),
-    ("negative", {"root": {"n": -1, "type": "FILE"}, "hierarchy": {}}),
-    ("fractional", {"root": {"n": 1.5, "type": "FILE"}, "hierarchy": {}}),
-    ("of another type", {"root": {"n": 4, "type": "LINK"}, "hierarchy": {}}),
-    ("with a gap", {"root": {"n": 4, "type": "FILE"}, "hierarchy": {"5": []}}),
-    ("with text for a level", {"root": {"n": 4, "type": "FILE"}, "hierarchy": {"x": []}}),
-):
-    attack(
-        f"structure {name}",
-        Recipe(tree=FLAT, collection=fields(taco__pit_schema=pit)),
-        "taco-pit-schema",
-        error=InvalidMetadataError,
-    )
+
+def _documented(data: bytes) -> Recipe:
+    return Recipe(FLAT, collection_bytes=lambda _: data)
+
+
+attacks(
+    "refused",
+    {
+        code: {f"collection {name}": _documented(data) for name, data in texts.items()}
+        for code, texts in _NO_DOCUMENTS.items()
+    },
+    error=OVER,
+)
+attacks(
+    "refused",
+    {
+        "taco-pit-schema": {
+            f"structure {name}": Recipe(FLAT, collection=fields(taco__pit_schema=pit))
+            for name, pit in (
+                ("missing", None),
+                ("a list", []),
+                ("negative", {"root": {"n": -1, "type": "FILE"}, "hierarchy": {}}),
+                ("fractional", {"root": {"n": 1.5, "type": "FILE"}, "hierarchy": {}}),
+                ("of another type", {"root": {"n": 4, "type": "LINK"}, "hierarchy": {}}),
+                ("with a gap", {"root": {"n": 4, "type": "FILE"}, "hierarchy": {"5": []}}),
+                ("with a text", {"root": {"n": 4, "type": "FILE"}, "hierarchy": {"x": []}}),
+            )
+        }
+    },
+    error=InvalidMetadataError,
+)
+
+
+def _counted(document: dict[str, Any]) -> dict[str, Any]:
+    pit = document["taco:pit_schema"]
+    return {**document, "taco:pit_schema": {**pit, "root": {**pit["root"], "n": 99}}}
+
+
+attacks("right", {"taco-pit-count": {"stale counts": Recipe(collection=_counted)}})
+_ODD_FIELDS: dict[str, list[dict[str, Any]]] = {
+    "taco-collection-field": [{"id": "Upper Case"}, {"licenses": []}, {"providers": 3}],
+    "taco-collection-note": [{"tasks": ["dreaming"]}],
+    "taco-licence": [{"licenses": ["my own terms"]}],
+    "taco-field-schema": [
+        {"taco:field_schema": value}
+        for value in (5, {"level0": [["id", "int64", ""]]}, {"level0": "x"})
+    ],
+    "taco-extent": [
+        {"extent": {"spatial": [0, 0, 0]}},
+        {"extent": {"temporal": ["2020", "x"]}},
+    ],
+}
+_ODD_EXTENTS: dict[str, list[dict[str, Any]]] = {
+    "taco-extent": [
+        {"spatial": [10, 40, 50, 50], "temporal": ["soon", "later"]},
+        {"spatial": None, "temporal": ["1999-01-01", "1970-01-01"]},
+    ],
+    "taco-extent-space": [
+        {"spatial": [10, 40, 40, 50], "temporal": None},
+        {"spatial": [20, 40, 15, 49], "temporal": None},
+    ],
+    "taco-extent-time": [
+        {"spatial": None, "temporal": ["1970-01-01T00:00:01Z", "1999-01-01T00:00:00Z"]}
+    ],
+}
+attacks(
+    "right",
+    {
+        code: {f"collection with {one}": Recipe(FLAT, collection=fields(**one)) for one in odd}
+        for code, odd in _ODD_FIELDS.items()
+    },
+)
+attacks(
+    "right",
+    {
+        code: {f"extent of samples is {one}": placed(one) for one in extents}
+        for code, extents in _ODD_EXTENTS.items()
+    },
+)
 
 
 # -- ids that could leave their folder, hide, or be taken for another ------------------------------
 
-for name in ("..", ".", "", "a/b", "a\\b", "C:x", "a\0b", "a\nb", "a\u202eb", "a\u200bb", "__x"):
-    attack(
-        f"id {name!r}",
-        Recipe(tree=FLAT, table=set_column(0, "id", first(name))),
-        "taco-id",
-        reads="either",
-    )
-for name in ("e\u0301", "nul", "a.", "x ", "a*b", "-rf", "~x", "a%2fb", "x" * 300):
-    attack(
-        f"risky id {name[:20]!r}",
-        Recipe(tree={name: b"risky", "b": b"other"}),
-        "taco-id-risky",
-        reads="right",
-    )
-attack("ids alike", Recipe(tree={"a.bin": b"one", "A.bin": b"two"}), "taco-id-alike", reads="right")
+_ILLEGAL = ("..", ".", "", "a/b", "a\\b", "C:x", "a\0b", "a\nb", "a\u202eb", "a\u200bb", "__x")
+
+_RISKY = ("e\u0301", "nul", "a.", "x ", "a*b", "-rf", "~x", "a%2fb", "x" * 300)
+
+attacks(
+    "right",
+    {
+        "taco-id-risky": {
+            f"risky id {name[:20]!r}": Recipe({name: b"risky", "b": b"other"}) for name in _RISKY
+        },
+        "taco-id-alike": {"ids alike": Recipe({"a.bin": b"1", "A.bin": b"2"})},
+    },
+)
+attacks(
+    "either",
+    {
+        "taco-id": {
+            f"id {name!r}": Recipe(FLAT, table=set_column(0, "id", first(name)))
+            for name in _ILLEGAL
+        },
+        "taco-id-twice": {
+            "id twice": Recipe({"a": b"same", "b": b"same"}, table=set_column(0, "id", ["b", "b"]))
+        },
+    },
+)
 
 
 # -- loose files: links, pipes, paths that lead elsewhere ------------------------------------------
 
 
-def _secret_link(target: Path) -> None:
+def _secret(target: Path) -> Path:
     secret = target.parent / "secret.txt"
     secret.write_bytes(b"secret")
-    leaf = target / "DATA/s2/imagery/before.bin"
+    return secret
+
+
+def _linked_file(target: Path) -> None:
+    leaf = target / LEAF
     leaf.unlink()
-    leaf.symlink_to(secret)
+    leaf.symlink_to(_secret(target))
 
 
-def linked_folder(target: Path) -> None:
-    """Put a link in the place of a folder of the dataset."""
+def _linked_folder(target: Path) -> None:
     outside = target.parent / "outside"
-    (target / "DATA/s2/imagery").rename(outside)
-    (target / "DATA/s2/imagery").symlink_to(outside)
-
-
-attack(
-    "folder: link to a file",
-    foldered(Recipe(), _secret_link),
-    "taco-symlink",
-    error=UnsafeContentError,
-)
-attack(
-    "folder: link to a folder",
-    foldered(Recipe(), linked_folder),
-    "taco-symlink",
-    error=UnsafeContentError,
-)
-for name, path in (
-    ("..", "../../secret.txt"),
-    ("absolute", "/etc/passwd"),
-    ("URL", "file:///etc/passwd"),
-    ("backslash", "..\\secret.txt"),
-    ("NUL", "a\0b"),
-):
-    attack(
-        f"folder: relative_path {name}",
-        foldered(
-            Recipe(table=set_column(2, "internal:relative_path", first(path))),
-            lambda target: (target.parent / "secret.txt").write_bytes(b"secret"),
-        ),
-        "taco-path",
-        reads="either",
-    )
-    attack(
-        f"folder: id {name}",
-        foldered(
-            Recipe(tree=FLAT, table=set_column(0, "id", first(path))),
-            lambda target: (target.parent / "secret.txt").write_bytes(b"secret"),
-        ),
-        "taco-id",
-        reads="either",
-        tree=FLAT,
-    )
-attack(
-    "folder: file gone",
-    foldered(Recipe(), lambda target: (target / "DATA/s1/label.txt").unlink()),
-    "taco-file-missing",
-)
+    (target / LEAF).parent.rename(outside)
+    (target / LEAF).parent.symlink_to(outside)
 
 
 def _pipe(target: Path) -> None:
@@ -937,47 +1046,125 @@ def _pipe(target: Path) -> None:
     os.mkfifo(target / "DATA/s1/label.txt")
 
 
-attack("folder: pipe", foldered(Recipe(), _pipe), "taco-symlink")
-attack(
-    "folder: file too many",
-    foldered(Recipe(), lambda target: (target / "DATA/s1/x").write_bytes(b"x")),
-    "taco-file-extra",
-    reads="right",
+attacks(
+    "refused",
+    {
+        "taco-symlink": {"folder: link to a file": foldered(Recipe(), _linked_file)},
+        "taco-symlink unsafe-content": {
+            "folder: link to a folder": foldered(Recipe(), _linked_folder)
+        },
+    },
+    error=UnsafeContentError,
 )
-attack(
-    "folder: level gone",
-    foldered(Recipe(), lambda target: (target / "METADATA/level1.parquet").unlink()),
-    "taco-level-missing",
+
+_PATHS = ("../../secret.txt", "/etc/passwd", "file:///etc/passwd", "..\\secret.txt", "a\0b")
+
+attacks(
+    "either",
+    {
+        "taco-path": {
+            f"folder: relative_path {path!r}": foldered(
+                Recipe(table=set_column(2, "internal:relative_path", first(path))), _secret
+            )
+            for path in _PATHS
+        },
+        "taco-id": {
+            f"folder: id {path!r}": foldered(
+                Recipe(FLAT, table=set_column(0, "id", first(path))), _secret
+            )
+            for path in _PATHS
+        },
+    },
+)
+attacks(
+    "refused",
+    {
+        "taco-symlink": {"folder: pipe": foldered(Recipe(), _pipe)},
+        "taco-file-missing": {
+            "folder: file gone": foldered(Recipe(), lambda at: (at / "DATA/s1/label.txt").unlink())
+        },
+    },
+)
+
+attacks(
+    "refused",
+    {
+        "taco-level-missing": {
+            "folder: level gone": foldered(
+                Recipe(), lambda at: (at / "METADATA/level1.parquet").unlink()
+            )
+        }
+    },
     error=InvalidMetadataError,
 )
-attack(
-    "folder: no local metadata",
-    foldered(Recipe(), lambda target: (target / "DATA/s1/__meta__").unlink()),
-    "taco-meta-missing",
-    reads="right",
+attacks(
+    "right",
+    {
+        "taco-file-extra": {
+            "folder: file too many": foldered(
+                Recipe(), lambda at: (at / "DATA/s1/x").write_bytes(b"x")
+            )
+        },
+        "taco-meta-missing": {
+            "folder: no local metadata": foldered(
+                Recipe(), lambda at: (at / "DATA/s1/__meta__").unlink()
+            )
+        },
+    },
 )
-attack(
-    "stored paths",
-    Recipe(
-        tree=FLAT,
-        table=lambda depth, table: table.append_column(
-            "internal:gdal_vsi", pa.array(["/etc/passwd"] * 4)
-        ),
-    ),
-    "taco-stored-path",
-    reads="right",
+
+
+# -- an index that contradicts its ZIPs ------------------------------------------------------------
+
+
+def _part_written(data: bytes) -> Callable[[Path], Any]:
+    return lambda place: (place / "a.tacozip").write_bytes(data)
+
+
+attacks(
+    "refused",
+    {
+        "taco-source-missing": {
+            "index: no such ZIP": indexed(
+                "single", then=lambda place: (place / "a.tacozip").unlink()
+            )
+        }
+    },
 )
-attack(
-    "folder: stored paths",
-    foldered(
-        Recipe(
-            tree=FLAT,
-            table=lambda depth, table: table.append_column(
-                "internal:gdal_vsi", pa.array(["/etc/passwd"] * 4)
+attacks(
+    "either",
+    {
+        "taco-source": {
+            "index: source of a row": indexed(
+                table=set_column(0, "internal:source_file", first("../x"))
+            )
+        },
+        "taco-source-broken": {
+            "index: ZIP that is none": indexed(then=_part_written(b"PK")),
+            "index: ZIP cut short": indexed(then=_part_written(PARTS["a.tacozip"].build()[:-30])),
+        },
+        "taco-source-rows": {
+            "index: other values": indexed(
+                table=set_column(1, "label", lambda v: ["other"] * len(v))
             ),
-        )
-    ),
-    "taco-stored-path",
-    reads="right",
-    tree=FLAT,
+            "index: a row less": indexed(
+                table=lambda depth, table: table.slice(0, table.num_rows - 1)
+            ),
+            "index: a column less": indexed(table=without("label")),
+        },
+    },
+)
+
+attacks(
+    "right",
+    {
+        "taco-source-stale": {
+            "index: stale count": indexed("single", collection=fields(_tacocat={"num_datasets": 7}))
+        },
+        "taco-source-unlisted": {
+            "index: ZIP not listed": indexed(
+                collection=fields(taco__sources={"files": ["a.tacozip"]})
+            )
+        },
+    },
 )

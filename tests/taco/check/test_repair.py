@@ -43,7 +43,6 @@ from tests.attacks.corpus import (
     zipped,
 )
 from tests.support import SHARED, files_below, needs_shared
-from tests.taco.check.test_codes import CASES
 from tests.taco.write.small import Archive
 
 
@@ -95,8 +94,11 @@ MENDS = frozenset(
     ]
 )
 """Codes of what a repair mends, wherever it is alone."""
-STAYS = frozenset({"taco-id-risky", "taco-id-alike", "taco-collection-field"})
-"""Of what is copied as it is."""
+STAYS = (
+    *("taco-id-risky", "taco-id-alike", "taco-collection-", "taco-licence"),
+    *("taco-extent", "taco-extension-", "taco-crs-missing", "taco-padding"),
+)
+"""How codes begin of what is copied as it is: values and documents."""
 ALSO = [
     Attack("header of an interrupted write", zipped(Recipe(header=lambda pairs: bytes(116)))),
     Attack(
@@ -110,6 +112,10 @@ ALSO = [
 OPENED = [attack for attack in [*ATTACKS, *ALSO] if attack.check_raises is None]
 
 
+def _stays(code: str) -> bool:
+    return code.startswith(STAYS)
+
+
 @pytest.mark.parametrize("attack", OPENED, ids=[attack.name for attack in OPENED])
 def test_a_copy_is_sound_or_there_is_none(attack: Attack, tmp_path: Path) -> None:
     path = attack.make(tmp_path)
@@ -121,12 +127,12 @@ def test_a_copy_is_sound_or_there_is_none(attack: Attack, tmp_path: Path) -> Non
             assert repair(path, target) == target
     except ComalError:
         assert not target.exists()
-        assert not attack.codes or attack.codes - MENDS - STAYS
+        assert not attack.codes or any(not _stays(code) for code in attack.codes - MENDS)
         assert attack not in ALSO
         assert not before or files_below(tmp_path) == before
         return
     assert not before or files_below(tmp_path) == {**before, target.name: target.read_bytes()}
-    assert set(check(target).counts) <= STAYS
+    assert all(map(_stays, check(target).counts))
     truth = dict(leaves_of(attack.tree))
     if target.is_dir():
         found = files_below(target / "DATA")
@@ -135,15 +141,6 @@ def test_a_copy_is_sound_or_there_is_none(attack: Attack, tmp_path: Path) -> Non
     archive = Archive(target)
     assert archive.zip.testzip() is None
     assert archive.leaves() == archive.walked() == archive.entries() == truth
-
-
-@pytest.mark.parametrize("code", sorted(MENDS & set(CASES)))
-def test_what_each_code_tells_of_is_mended(code: str, tmp_path: Path) -> None:
-    for number, make in enumerate(CASES[code]):
-        (tmp_path / str(number)).mkdir()
-        path = make(tmp_path / str(number))
-        target = tmp_path / f"mended{number}{path.suffix}"
-        assert check(repair(path, target)).problems == ()
 
 
 def test_values_descriptions_and_unknown_keys_are_kept(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from comal.errors import (
 from comal.taco.copying.exporting import folder2zip, zip2folder
 from comal.taco.spec import TacoWarning
 from comal.taco.writing.creating import create
-from tests.attacks.build import FLAT, NESTED, RawZip, Recipe, folder, leaves_of
+from tests.attacks.build import FLAT, NESTED, Recipe, folder, leaves_of
+from tests.attacks.corpus import added
 from tests.support import SHARED, needs_shared
 from tests.taco.export.test_export import PADDED, check_archive, files_of
 from tests.taco.read.scenes import located, write
@@ -117,24 +118,16 @@ def test_a_tree_that_is_none_keeps_its_description(tmp_path: Path) -> None:
 # -- what does not belong to the dataset ----------------------------------------------------------
 
 
-def add_before(name: str, data: bytes = b"hidden", **how: Any) -> Any:
-    def before(archive: RawZip, entry: str) -> None:
-        if entry == "METADATA/level0.parquet":
-            archive.add(name, data, **how)
-
-    return before
-
-
 @pytest.mark.parametrize(
     ("recipe", "code"),
     [
-        (Recipe(FLAT, before=add_before("extra.bin")), "taco-entry-undeclared"),
-        (Recipe(FLAT, before=add_before("DATA/img_0.bin")), "zip-duplicate-name"),
+        (Recipe(FLAT, before=added("extra.bin")), "taco-entry-undeclared"),
+        (Recipe(FLAT, before=added("DATA/img_0.bin")), "zip-duplicate-name"),
         (
             Recipe(FLAT, entry=lambda n: {"external": 0xA1FF0000} if n == "DATA/img_0.bin" else {}),
             "zip-symlink",
         ),
-        (Recipe(FLAT, before=add_before("DATA/../x", listed=False, data=b"x" * 50)), "zip-hole"),
+        (Recipe(FLAT, before=added("DATA/../x", b"x" * 50, listed=False)), "zip-hole"),
     ],
 )
 def test_archives_with_more_in_them_are_refused(tmp_path: Path, recipe: Recipe, code: str) -> None:
