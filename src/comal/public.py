@@ -204,12 +204,17 @@ def _blame(
     texts = {**_fields(function), **function.__annotations__}
     for name, value in {**named, **bound}.items():
         if name in hints and not fits(value, hints[name]):
-            raise InvalidInputError(
-                f"{name} cannot be used",
-                where=f"{function.__qualname__}({name}=...)",
-                found=f"{shown(repr(value))}, {type(value).__name__}",
-                expected=str(texts[name]),
-            ) from error
+            raise _misfit(function, name, value, texts[name]) from error
+
+
+def _misfit(taker: Any, name: str, value: Any, annotation: Any) -> InvalidInputError:
+    """The error for an argument of a function, or a field of a class, that does not fit."""
+    return InvalidInputError(
+        f"{name} cannot be used",
+        where=f"{taker.__qualname__}({name}=...)",
+        found=f"{shown(repr(value))}, {type(value).__name__}",
+        expected=str(annotation),
+    )
 
 
 def _fields(function: Callable[..., Any]) -> dict[str, Any]:
@@ -262,12 +267,7 @@ def check_fields(options: Any) -> None:
         value, text = getattr(options, one.name), str(one.type)
         home = next(base for base in cls.__mro__ if one.name in base.__annotations__)
         if not fits(value, _type_of(text, vars(sys.modules[home.__module__]))):
-            raise InvalidInputError(
-                f"{one.name} cannot be used",
-                where=f"{cls.__qualname__}({one.name}=...)",
-                found=f"{shown(repr(value))}, {type(value).__name__}",
-                expected=text,
-            )
+            raise _misfit(cls, one.name, value, text)
 
 
 class _Named(str):

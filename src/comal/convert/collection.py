@@ -48,16 +48,9 @@ def collection_of(
     `stored` is the collection of a TACO v1, None for a Tortilla; fields of the core that the caller
     gives win, `extra` are more of them. `notes` is told of changes, and of what is missing.
     """
-    unknown = [name for name in given if name not in OPTIONS]
-    if unknown:
-        raise InvalidInputError(
-            f"no field {shown(unknown[0])} of the collection", expected=", ".join(OPTIONS)
-        )
-    of_file = _Stored(stored, notes)
-    of_file.convert(frozenset(name for name, value in given.items() if value is not None))
-    core = of_file.core | {
-        name: json_value(value, name) for name, value in given.items() if value is not None
-    }
+    of_file = _Stored(notes)
+    of_file.convert(stored or {}, frozenset(given))
+    core = of_file.core | {name: json_value(value, name) for name, value in given.items()}
     core["taco_version"] = spec.TACO_VERSION
     fields = {name: core.get(name) for name in spec.CORE_FIELDS}
     _ask(fields, notes, frozenset(of_file.core))
@@ -103,15 +96,14 @@ def refuse_missing(missing: list[Missing], where: str) -> None:
 class _Stored:
     """The collection of a TACO v1 while it is converted."""
 
-    def __init__(self, stored: Mapping[str, Any] | None, notes: Notes) -> None:
-        self.stored = dict(stored or {})
+    def __init__(self, notes: Notes) -> None:
         self.notes = notes
         self.core: dict[str, Any] = {}
         self.more: dict[str, Any] = {}
 
-    def convert(self, given: frozenset[str]) -> None:
+    def convert(self, stored: Mapping[str, Any], given: frozenset[str]) -> None:
         """Fill `core` and `more`; fields that the caller gives are not looked at."""
-        left = {name: value for name, value in self.stored.items() if value is not None}
+        left = {name: value for name, value in stored.items() if value is not None}
         for name in _SAME:
             if name in left:
                 self.core[name] = left.pop(name)
@@ -128,10 +120,9 @@ class _Stored:
         for name, rule in rules.items():
             if name in left and name not in given:
                 rule(left.pop(name))
-        for name in given & set(left):
-            left.pop(name)
         for name, value in left.items():
-            self._keep(name, value)
+            if name not in given:
+                self._keep(name, value)
 
     def _tell(self, kind: str, name: str, message: str) -> None:
         self.notes.tell(kind, PLACE, name, message)

@@ -220,22 +220,14 @@ def fields_of(of: Footer, *, keep_ids: bool) -> Any:
         if len(column) and column.null_count == len(column):
             of.tell("dropped", name, "holds no value")
             continue
-        _known(of, made, name, column)
+        for target, values in _RULES.get(name, _same)(of, name, column).items():
+            made[target] = _field(target, values), values
     if keep_ids:
         made[spec.ID] = described(spec.ID, pa.string(), _TEXTS[spec.ID]), flat(table[spec.ID])
     for name in extras:
         _extra(of, made, name)
     schema = pa.schema([field for field, _ in made.values()])
     return normal_table(pa.table([column for _, column in made.values()], schema=schema), of.place)
-
-
-def _known(of: Footer, made: dict[str, tuple[Any, Any]], name: str, column: Any) -> None:
-    rule = _RULES.get(name)
-    if rule is not None:
-        for target, values in rule(of, name, column).items():
-            made[target] = _field(target, values), values
-        return
-    made[name] = _field(name, column), column
 
 
 def _field(target: str, values: Any) -> Any:
@@ -246,6 +238,10 @@ def _field(target: str, values: Any) -> Any:
 
 
 # -- columns of the specification ------------------------------------------------------------------
+
+
+def _same(_: Footer, name: str, column: Any) -> dict[str, Any]:
+    return {name: column}
 
 
 def _split(of: Footer, name: str, column: Any) -> dict[str, Any]:
