@@ -60,12 +60,15 @@ def test_every_kind_is_in_the_contract_and_has_its_own_code() -> None:
 
 @pytest.mark.parametrize("kind", leaves())
 def test_pickle_keeps_every_field(kind: type[ComalError]) -> None:
-    error = kind("what", where="here", found=1, expected=2, hint="do", row=7)
+    problem = Problem("taco-x", "row 3", "is odd")
+    error = kind("what", where="here", found=1, expected=2, hint="do", problems=[problem], row=7)
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind
     assert str(again) == str(error)
+    assert "row 3: is odd" in str(again)
     assert (again.where, again.found, again.expected, again.hint) == ("here", 1, 2, "do")
-    assert again.fields == {"row": 7}
+    assert (again.problems, again.fields) == ((problem,), {"row": 7})
+    assert again.to_dict()["problems"][0]["severity"] == "error"
 
 
 def test_text_says_what_where_found_expected_and_mend() -> None:
@@ -84,15 +87,6 @@ def test_text_says_what_where_found_expected_and_mend() -> None:
         "expected": "7",
         "hint": "make room",
     }
-
-
-def test_problems_are_kept_through_pickle_and_printed() -> None:
-    problem = Problem("taco-x", "row 3", "is odd")
-    error = InvalidMetadataError("bad", problems=[problem])
-    again = pickle.loads(pickle.dumps(error))
-    assert again.problems == (problem,)
-    assert "row 3: is odd" in str(again)
-    assert again.to_dict()["problems"][0]["severity"] == "error"
 
 
 def test_translated_chains_the_cause() -> None:

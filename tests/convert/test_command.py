@@ -84,14 +84,6 @@ def test_collections_that_differ_are_told_of(tmp_path: Path) -> None:
     assert collection(tmp_path / "new.tacozip")["id"] == "a"
 
 
-def test_several_of_other_kinds_are_refused(source: Path, tmp_path: Path) -> None:
-    made = tmp_path / "one.tacozip"
-    command("convert", source, made, *OPTIONS)
-    text = command("convert", source, made, tmp_path / "new.tacozip", *OPTIONS, code=2).output
-    assert "several sources" in text
-    assert not (tmp_path / "new.tacozip").exists()
-
-
 def test_irregular_children(tmp_path: Path) -> None:
     source = tmp_path / "old.tortilla"
     source.write_bytes(IRREGULAR)
@@ -110,13 +102,4 @@ def test_a_file_of_ids(source: Path, tmp_path: Path) -> None:
     names.write_text('{"a/b": 1}')
     command("convert", source, tmp_path / "n.tacozip", "--ids", names, *OPTIONS, code=2)
     command("convert", source, tmp_path / "n.tacozip", "--ids", tmp_path / "no", *OPTIONS, code=3)
-
-
-def test_options_of_a_migration_are_not_ignored_elsewhere(source: Path, tmp_path: Path) -> None:
-    output = tmp_path / "new.tacozip"
-    command("convert", source, output, *OPTIONS)
-    for options in (["--dry-run"], ["--pad"], ["--id", "x"], ["--bands", "1"]):
-        result = command("convert", output, tmp_path / "folder", *options, code=2)
-        assert options[0] in result.output
-    assert not (tmp_path / "folder").exists()
     command("convert", source, code=2)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal import names
-from comal.convert.columns import Rule, legal_ids, mended, positions
+from comal.convert.columns import Rule, legal_ids, mended
 from comal.errors import InvalidInputError
 
 
@@ -70,11 +70,6 @@ def test_names_of_the_caller() -> None:
 def test_the_caller_cannot_give_a_bad_name(name: str) -> None:
     with pytest.raises(InvalidInputError, match="cannot be the new id"):
         made("a", rule={"a": name})
-
-
-def test_positions() -> None:
-    parents = np.array([0, 0, 0, 2, 2, 3])
-    assert positions(parents).to_pylist() == ["0000", "0001", "0002", "0000", "0001", "0000"]
 
 
 odd = st.text(st.sampled_from("aA_/.:\\ ~%\n\u200b\u0301é\x7f\ud7ff"), max_size=6) | st.text()

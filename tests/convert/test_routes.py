@@ -91,6 +91,8 @@ def test_a_tortilla_with_its_report(old: Path, tmp_path: Path) -> None:
         (lambda old, tif: tif, "o.parquet", {"dry_run": True}, "--dry-run"),
         (lambda old, tif: tif.parent, "o.tacozip", {"ids": {}}, "--ids"),
         (lambda old, tif: tif.parent, "o.tacozip", {"variable": "x"}, "--variable"),
+        (lambda old, tif: tif, "o.parquet", {"pad": True}, "--pad"),
+        (lambda old, tif: tif, "o.parquet", {"licenses": ["MIT"]}, "--license"),
         (lambda old, tif: old, "o.tacozip", {"rename": True}, "--rename"),
     ],
 )

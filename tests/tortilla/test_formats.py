@@ -43,16 +43,21 @@ def test_bounds_and_profiles() -> None:
 @pytest.mark.parametrize(
     ("how", "version"),
     [
-        ({}, "0.5.0"),
+        ({"parts": 3}, "0.5.0"),
         ({"layout": "v0.1"}, "0.1"),
+        ({"layout": "v0.1", "parts": 3, "collection": {"id": "x"}, "magic": b"#y"}, "0.1"),
         ({"layout": "v0.0"}, "0.0.5"),
         ({"layout": "v0.0", "json_footer": True}, "0.0.1"),
-        ({"collection": {"taco_version": "0.4.0"}}, "0.4.0"),
-        ({"collection": {}}, "0.5.0"),
+        ({"collection": {"id": "x", "taco_version": "0.4.0"}, "parts": 2}, "0.4.0"),
+        ({"collection": {"id": "x"}}, "0.5.0"),
     ],
 )
-def test_versions(tmp_path: Path, how: dict[str, Any], version: str) -> None:
-    assert info(write(tmp_path, build.built([Item("a", b"a")], **how)))["version"] == version
+def test_what_headers_of_all_generations_say(
+    tmp_path: Path, how: dict[str, Any], version: str
+) -> None:
+    told = info(write(tmp_path, build.built([Item("a", b"a")], **how)))
+    assert (told["version"], told["parts"]) == (version, how.get("parts", 1))
+    assert told["id"] == ("x" if "collection" in how else None)
 
 
 def test_keys_that_are_not_there_or_twice(tmp_path: Path) -> None:

@@ -151,26 +151,19 @@ def test_a_footer_that_the_end_does_not_hold_takes_one_round_trip_more() -> None
     assert source.round_trips == 2
 
 
-@pytest.mark.parametrize("depth", [1, 2, 16])
-def test_as_deep_as_the_limit(tmp_path: Path, depth: int) -> None:
-    path = write(tmp_path, build.deep(depth + 1))
-    frame = tortilla.open(path)
-    name = "/".join(["in"] * depth + ["leaf"])
-    assert frame.read(name) == b"leaf"
-    assert [one for one, _ in frame.walk()] == [name]
-    assert tortilla.check(path).ok
-
-
-def test_deeper_than_the_limit(tmp_path: Path) -> None:
+def test_as_deep_as_the_limit_and_no_deeper(tmp_path: Path) -> None:
     path = write(tmp_path, build.deep(18))
+    name = "/".join(["in"] * 17 + ["leaf"])
     frame = tortilla.open(path)
     with pytest.raises(LimitExceededError):
-        frame.read("/".join(["in"] * 17 + ["leaf"]))
+        frame.read(name)
     with pytest.raises(LimitExceededError):
         frame.flatten()
     assert tortilla.check(path).counts == {"tortilla-depth": 1}
     deeper = Limits(tortilla_depth=17)
-    assert tortilla.open(path, limits=deeper).read("/".join(["in"] * 17 + ["leaf"])) == b"leaf"
+    frame = tortilla.open(path, limits=deeper)
+    assert frame.read(name) == b"leaf"
+    assert [one for one, _ in frame.walk()] == [name]
     assert tortilla.check(path, limits=deeper).ok
 
 
@@ -257,11 +250,10 @@ def test_columns_that_do_not_go_together(tmp_path: Path) -> None:
     assert frame.flatten(columns=[]).read_bytes() == [b"1", b"2"]
 
 
-def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
+def test_ids_with_slashes(tmp_path: Path) -> None:
     data = build.nested(("a", [Item("x", b"1")]), ("a/b", [Item("x", b"2")]))
     frame = tortilla.open(write(tmp_path, data))
     assert frame.read("a/x") == b"1"
     assert len(frame.read("a/b")) == 1
-    for path in ("z/x", "a/z", "a/x/y", "/", "a//x"):
-        with pytest.raises(NotInContainerError):
-            frame.read(path)
+    with pytest.raises(NotInContainerError):
+        frame.read("a/z")

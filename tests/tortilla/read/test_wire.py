@@ -1,4 +1,4 @@
-"""Headers of every generation, written and read from one table."""
+"""Laws of headers; what the layouts of all generations say is asked in `test_formats.py`."""
 
 from __future__ import annotations
 
@@ -13,54 +13,6 @@ from comal.tortilla.wire import Header, Opened, open_plan, pack_header, parse_he
 from tests.fakes import MemorySource
 from tests.tortilla import build
 from tests.tortilla.build import Item
-
-HEADERS = [
-    # First bytes of published files; the rest of each header is zero.
-    (
-        Header(ByteRange(121402, 8286)),
-        129688,
-        bytes.fromhex("23793ada0100000000005e200000000000000100000000000000"),
-    ),
-    (
-        Header(ByteRange(117753, 16027), magic=b"WX", collection=ByteRange(133780, 1765)),
-        135545,
-        bytes.fromhex(
-            "5758f9cb0100000000009b3e0000000000000100000000000000940a020000000000e506000000000000"
-        ),
-    ),
-    (
-        Header(ByteRange(44293, 6099), layout="v0.1", driver="GTiff"),
-        50392,
-        bytes.fromhex("237905ad000000000000d317000000000000")
-        + b"GTiff".ljust(24)
-        + (1).to_bytes(8, "little"),
-    ),
-    (
-        Header(
-            ByteRange(300, 40), parts=3, layout="v0.1", driver="GTiff", collection=ByteRange(340, 7)
-        ),
-        347,
-        b"#y"
-        + (300).to_bytes(8, "little")
-        + (40).to_bytes(8, "little")
-        + b"GTiff".ljust(24)
-        + b"".join(number.to_bytes(8, "little") for number in (3, 340, 7)),
-    ),
-]
-
-
-@pytest.mark.parametrize(("header", "total", "head"), HEADERS)
-def test_bytes_to_header_and_back(header: Header, total: int, head: bytes) -> None:
-    assert parse_header(head.ljust(200, b"\0"), total, "x") == header
-    if header.layout == "v0.5":
-        assert pack_header(header) == head.ljust(200, b"\0")
-
-
-def test_the_oldest_header_has_50_bytes() -> None:
-    header = Header(ByteRange(44193, 93), layout="v0.0", driver="GTiff")
-    packed = b"#y" + bytes.fromhex("a1ac000000000000 5d00000000000000") + b"GTiff".ljust(32)
-    assert parse_header(packed + b"II*\0", 44286, "x") == header
-    assert header.size == 50
 
 
 @settings(max_examples=200)

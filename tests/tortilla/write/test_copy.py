@@ -83,17 +83,13 @@ def test_never_onto_a_part_that_is_read(tmp_path: Path) -> None:
         tortilla.compile(parts, tmp_path / "s.tortilla", chunk_rows=2, overwrite=True)
 
 
-def test_from_a_server(tmp_path: Path, http_server: HttpServer) -> None:
-    source = made(tmp_path, 50)
-    url = http_server.put("a.tortilla", source.read_bytes())
-    found = tortilla.compile(url, tmp_path / "b.tortilla", rows=[40, 2, 3])
-    assert read(found).items == [f"a{n}".encode() * n for n in (40, 2, 3)]
-
-
-def test_the_first_bad_read_ends_it(tmp_path: Path, http_server: HttpServer) -> None:
+def test_from_a_server_until_the_first_bad_read(tmp_path: Path, http_server: HttpServer) -> None:
     source = made(tmp_path, 50)
     url = http_server.put("a.tortilla", source.read_bytes())
     frame = tortilla.open(url, config=StorageConfig(tries=1))
+    some = tortilla.compile(frame, tmp_path / "some.tortilla", rows=[40, 2, 3])
+    assert read(some).items == [f"a{n}".encode() * n for n in (40, 2, 3)]
+    some.path.unlink()
     http_server.behave("status", code=500)
     with pytest.raises(ComalError):
         tortilla.compile(frame, tmp_path / "b.tortilla")
@@ -163,19 +159,6 @@ def test_joining(tmp_path: Path) -> None:
     clash = create([Sample("d", path=b"d", n="text")], tmp_path / "d.tortilla").path
     with pytest.raises(InvalidMetadataError, match="go together"):
         join([one, clash], tmp_path / "x.tortilla")
-    assert "x.tortilla" not in listing(tmp_path)
-
-
-def test_sets_that_are_not_whole(tmp_path: Path) -> None:
-    parts = tortilla.compile(made(tmp_path), tmp_path / "s.tortilla", chunk_rows=2).paths
-    for given in (parts[1], tmp_path / "s.*.tortilla", list(reversed(parts))):
-        found = read(join(given, tmp_path / "j.tortilla", overwrite=True))
-        assert found.column("n") == list(range(6))
-    with pytest.raises(InvalidMetadataError, match="not whole"):
-        join(parts[:2], tmp_path / "x.tortilla")
-    parts[1].unlink()
-    with pytest.raises(ComalError):
-        join(parts[0], tmp_path / "x.tortilla")
     assert "x.tortilla" not in listing(tmp_path)
 
 
