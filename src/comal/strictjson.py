@@ -59,7 +59,7 @@ def loads(
         Larger, deeper, or with longer integers than `limits` allows; checked before parsing.
     """
     limits.check("json_bytes", len(data), where)
-    limits.check("json_depth", _depth(data, limits.json_depth), where)
+    _check_depth(data, limits, where)
     plain = data.translate(_PLAIN)
     is_long = b"0" * (limits.json_digits + 1) in plain
     try:
@@ -97,19 +97,15 @@ def dumps(document: dict[str, Any], *, indent: int | None = 4, ascii_only: bool 
     return text.encode("utf-8")
 
 
-def _depth(data: bytes, limit: int) -> int:
-    """How deep the document nests; once over the limit, nothing more is counted."""
-    depth = deepest = 0
+def _check_depth(data: bytes, limits: Limits, where: str) -> None:
+    depth = 0
     for bracket in _brackets(data):
         if bracket in b"[{":
             depth += 1
-            if depth > deepest:
-                deepest = depth
-                if deepest > limit:
-                    break
+            if depth > limits.json_depth:
+                limits.check("json_depth", depth, where)
         else:
             depth -= 1
-    return deepest
 
 
 def _brackets(data: bytes) -> Iterable[int]:

@@ -12,7 +12,6 @@ from comal.public import exports
 if TYPE_CHECKING:
     from comal.check import Report as Report
     from comal.tapalcatl.addressing import Generation1 as Generation1
-    from comal.tapalcatl.addressing import Template as Template
     from comal.tapalcatl.checking import CODES as CODES
     from comal.tapalcatl.checking import check as check
     from comal.tapalcatl.containers.export import Exported as Exported
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from comal.tapalcatl.containers.export import to_mbtiles as to_mbtiles
     from comal.tapalcatl.containers.export import to_pmtiles as to_pmtiles
     from comal.tapalcatl.layout import Layout as Layout
+    from comal.tapalcatl.layout import Template as Template
     from comal.tapalcatl.layout import choose_layout as choose_layout
     from comal.tapalcatl.reading.opening import archive as archive
     from comal.tapalcatl.reading.opening import open as open  # noqa: A004 - tapalcatl.open

@@ -1,4 +1,4 @@
-"""Addresses of archives, by a template or by the keys of Tapalcatl 1; and boxes of tiles.
+"""Keys of archives of Tapalcatl 1, what ``{h}`` stands for, and boxes of tiles.
 
 Tapalcatl 1 has one archive per metatile, names relative to it, and nothing described inside. A
 metatile of size m holds tiles of 256, 512, ... 256 * m pixels at one nominal zoom: its levels are
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from comal.errors import InvalidInputError, InvalidMetadataError, shown
+from comal.errors import InvalidInputError, shown
 from comal.tapalcatl.spec import (
     CONTENT_TYPE,
     LATITUDE_LIMIT,
@@ -39,38 +39,6 @@ def tile_hash(tile: Tile, kind: str = "name", layer: str = "all") -> str:
         raise InvalidInputError("unknown hash", found=shown(kind), expected=", ".join(HASHES))
     # It spreads keys and protects nothing.
     return hashlib.md5(texts[kind].encode(), usedforsecurity=False).hexdigest()[:5]
-
-
-@dataclass(frozen=True)
-class Template:
-    """Addresses of archives: ``{z}``, ``{x}`` and ``{y}``, and maybe ``{h}``."""
-
-    text: str
-    hash: str = "name"
-    layer: str = "all"
-
-    def __post_init__(self) -> None:
-        fields = set(_FIELD.findall(self.text))
-        if not {"z", "x", "y"} <= fields or not fields <= {"z", "x", "y", "h"}:
-            raise InvalidMetadataError(
-                "template of archives cannot be used",
-                where="source",
-                found=shown(self.text),
-                expected="{z}, {x} and {y}, and maybe {h}",
-            )
-
-    @property
-    def hashed(self) -> bool:
-        """Whether addresses hold a hash."""
-        return "{h}" in self.text
-
-    def address(self, tile: Tile) -> str:
-        """The address of one archive, relative where the template is."""
-        z, x, y = tile
-        text = self.text.replace("{z}", str(z)).replace("{x}", str(x)).replace("{y}", str(y))
-        if self.hashed:
-            text = text.replace("{h}", tile_hash(tile, self.hash, self.layer))
-        return text
 
 
 UNIT: Final = 256

@@ -11,6 +11,7 @@ and filled in for each archive.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,14 +20,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from comal.errors import InvalidInputError
+from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.limits import KIB
 from comal.public import options_of, takes
 from comal.tapalcatl.addressing import (
     Generation1,
-    Template,
     archive_bounds,
     column_ranges,
+    tile_hash,
     tile_range,
 )
 from comal.tapalcatl.spec import (
@@ -52,6 +53,38 @@ Comment = tuple[bytes, tuple[str, ...]]
 """The comment of an archive, and the keys that had no room in it."""
 Spot = tuple[Tile, Tile]
 """The root tile of an archive, and the tile as the entries in it are called."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """Addresses of archives: ``{z}``, ``{x}`` and ``{y}``, and maybe ``{h}``."""
+
+    text: str
+    hash: str = "name"
+    layer: str = "all"
+
+    def __post_init__(self) -> None:
+        fields = set(re.findall(r"\{([^{}]*)\}", self.text))
+        if not {"z", "x", "y"} <= fields or not fields <= {"z", "x", "y", "h"}:
+            raise InvalidMetadataError(
+                "template of archives cannot be used",
+                where="source",
+                found=shown(self.text),
+                expected="{z}, {x} and {y}, and maybe {h}",
+            )
+
+    @property
+    def hashed(self) -> bool:
+        """Whether addresses hold a hash."""
+        return "{h}" in self.text
+
+    def address(self, tile: Tile) -> str:
+        """The address of one archive, relative where the template is."""
+        z, x, y = tile
+        text = self.text.replace("{z}", str(z)).replace("{x}", str(x)).replace("{y}", str(y))
+        if self.hashed:
+            text = text.replace("{h}", tile_hash(tile, self.hash, self.layer))
+        return text
 
 
 @dataclass(frozen=True)

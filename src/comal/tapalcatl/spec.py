@@ -199,10 +199,14 @@ def read_comment(
         return None, [Problem(code, error.where or where, f"{error.what}{found}")]
 
 
-def parse_headers(value: Any, where: str) -> Headers:
-    """Headers from any of their shapes: a content type, a list of objects, or one object."""
+def parse_headers(value: Any, where: str, ext: str | None = None) -> Headers:
+    """Headers from any of their shapes: a content type, a list of objects, or one object.
+
+    `where` is safe to print; the extension that they are of may hold anything.
+    """
     if isinstance(value, str):
         return ((CONTENT_TYPE, value),)
+    where = where if ext is None else f"{where}, {shown(ext)}"
     objects = value if isinstance(value, list) else [value]
     found: list[tuple[str, str]] = []
     for item in objects:
@@ -359,7 +363,7 @@ def _formats(value: Any, where: str) -> dict[str, Headers]:
         return {}
     if not isinstance(value, dict):
         raise InvalidMetadataError("formats are no object", where=where, found=shown(value))
-    return {ext: parse_headers(one, f"{where}, {shown(ext)}") for ext, one in value.items()}
+    return {ext: parse_headers(one, where, ext) for ext, one in value.items()}
 
 
 def _scale(value: Any, where: str) -> float:

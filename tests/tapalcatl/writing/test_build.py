@@ -20,9 +20,8 @@ from comal import tapalcatl
 from comal.errors import InvalidInputError, ObjectChangedError, StorageError
 from comal.grid.quadbin import interleave
 from comal.tapalcatl import Generation1, NewTile
-from comal.tapalcatl.addressing import Template
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource
-from comal.tapalcatl.layout import Layout, TreeLayout
+from comal.tapalcatl.layout import Layout, Template, TreeLayout
 from comal.tapalcatl.spec import TileSetMetadata
 from comal.tapalcatl.writing import building
 from tests.support import files_below

@@ -16,10 +16,10 @@ import numpy as np
 from comal.errors import InvalidInputError
 from comal.limits import DEFAULT_LIMITS
 from comal.progress import Progress
-from comal.tapalcatl.addressing import Extent, Template, covers, tile_bounds, union
+from comal.tapalcatl.addressing import Extent, covers, tile_bounds, union
 from comal.tapalcatl.containers.base import SIDE, Square, Tiles, TileSource
 from comal.tapalcatl.containers.content import extension, gzipped, kinds_of
-from comal.tapalcatl.layout import ArchiveLayout, Layout, TreeLayout
+from comal.tapalcatl.layout import ArchiveLayout, Layout, Template, TreeLayout
 from comal.tapalcatl.spec import MAX_ZOOM, WORLD, ArchiveMetadata, Bounds, TileSetMetadata
 from comal.tapalcatl.wire import Int64s, Keys, order_of, split_suffix, suffix_of, tiles_in
 from comal.ziparchive import STORE, extracted

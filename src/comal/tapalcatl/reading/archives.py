@@ -64,7 +64,7 @@ class ArchiveFiles:
         if len(layouts) > 1:
             self._tries += 1
             layouts = layouts if self._tries <= _UNSETTLED else layouts[:1]
-        return [base.at(base.resolve(layout.path(tile)), fresh=True) for layout in layouts]
+        return [base.at(base.location.join(layout.path(tile)), fresh=True) for layout in layouts]
 
     def found_at(self, number: int) -> None:
         """Take notice that an archive was found at this one of its places."""
@@ -166,19 +166,25 @@ class OpenArchive:
     source: Source
     file: HeldFile | None
     """The file itself where it is local."""
-    label: str
-    """What messages call it."""
     checked: float = field(default_factory=monotonic)
     """When it was last seen to be the same."""
     believed: float = 0.0
     """Until when it may be used without another look; the cache learns of no use before."""
     described: dict[str, tuple[Headers, str, float]] = field(default_factory=dict)
     """Headers, extension and scale by suffix, as they are worked out."""
+    _label: str = ""
 
     @property
     def href(self) -> str:
         """Where the archive is."""
         return self.source.href
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        if not self._label:
+            self._label = self.source.location.label
+        return self._label
 
     @property
     def info(self) -> ObjectInfo | None:
@@ -408,13 +414,13 @@ class Archives:
         return None
 
     def _open(self, tile: Tile, source: Source, file: HeldFile | None) -> OpenArchive:
-        label, index = source.location.label, None
+        place, index = source.location, None
         if file is not None and self._reading.tail >= TAIL:
-            index = near_index(file.fetch, label, self.limits, self._prefix)
+            index = near_index(file.fetch, place, self.limits, self._prefix)
         if index is None:
-            plan = index_plan(label, self._reading.tail, self.limits, self._prefix)
+            plan = index_plan(place.label, self._reading.tail, self.limits, self._prefix)
             index = run(plan, source.fetch if file is None else file.fetch)
-        return OpenArchive(tile, index, source, file, label)
+        return OpenArchive(tile, index, source, file)
 
     def __reduce__(self) -> tuple[type[Archives], tuple[ArchiveFiles, ReadOptions, str | None]]:
         return Archives, (self.files, self._reading, self._variant)

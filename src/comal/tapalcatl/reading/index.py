@@ -98,7 +98,7 @@ class ArchiveIndex:
         self,
         directory: RegularDirectory | Directory,
         end: End,
-        where: str,
+        where: object,
         prefix: bytes = b"",
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
@@ -194,7 +194,11 @@ class ArchiveIndex:
             # Two threads may do this at once, and come to the same.
             assert directory is not None
             whole = parse_directory(
-                directory.data, directory.end, self._where, lenient=True, known=directory.starts
+                directory.data,
+                directory.end,
+                str(self._where),
+                lenient=True,
+                known=directory.starts,
             )
             columns = self._columns = _columns(whole, self._prefix)
         self._regular = None
@@ -288,7 +292,7 @@ def index_plan(
 
 
 def near_index(
-    fetch: Fetch, where: str, limits: Limits = DEFAULT_LIMITS, prefix: bytes = b""
+    fetch: Fetch, where: object, limits: Limits = DEFAULT_LIMITS, prefix: bytes = b""
 ) -> ArchiveIndex | None:
     """As `index_plan`, for files: a short tail at first, as another read of one costs nothing.
 

@@ -33,12 +33,11 @@ from comal.tapalcatl import spec
 from comal.tapalcatl.addressing import (
     HASHES,
     Generation1,
-    Template,
     archive_bounds,
     union_of,
     usual_headers,
 )
-from comal.tapalcatl.layout import ArchiveLayout, InArchive, Layout, MetatileLayout, TreeLayout
+from comal.tapalcatl.layout import InArchive, Layout, MetatileLayout, Template, TreeLayout
 from comal.tapalcatl.reading.archives import ArchiveFiles, Archives, ReadOptions
 from comal.tapalcatl.reading.index import ArchiveIndex
 from comal.tapalcatl.reading.tileset import TileSet
@@ -58,9 +57,6 @@ class _Settings:
     template: str | None = None
     hash: str | None = None
     layer: str = "all"
-
-    def archives(self, base: Source, layouts: Sequence[ArchiveLayout]) -> Archives:
-        return Archives(ArchiveFiles(base, layouts), self.reading, self.variant)
 
 
 @takes(ReadOptions)
@@ -178,7 +174,7 @@ def _open_first(where: Source, given: Mapping[str, Any], settings: _Settings) ->
             expected=", ".join(sorted(_CONFIGURED)),
         )
     config = Generation1(**given)
-    if _name(where).endswith(".zip"):
+    if _ends_with(where, ".zip"):
         return _single(where, settings, 1, config)
     layout = MetatileLayout(config)
     formats = {ext: headers or usual_headers(ext) for ext, headers in config.formats.items()}
@@ -193,7 +189,7 @@ def _open_first(where: Source, given: Mapping[str, Any], settings: _Settings) ->
         where,
         settings.metadata or said,
         layout,
-        settings.archives(where, [layout]),
+        Archives(ArchiveFiles(where, [layout]), settings.reading, settings.variant),
         version=1,
         tile_sizes=tuple(256 << level for level in range(config.levels + 1)),
         formats_told="formats" in given or settings.metadata is not None,
@@ -201,15 +197,15 @@ def _open_first(where: Source, given: Mapping[str, Any], settings: _Settings) ->
 
 
 def _open_second(where: Source, settings: _Settings) -> TileSet:
-    name = _name(where)
-    if name.endswith(".zip"):
+    if _ends_with(where, ".zip"):
         return _single(where, settings)
+    document = _ends_with(where, ".json")
     if settings.metadata is not None:
-        base = where if not name.endswith(".json") else where.sibling(".")
+        base = where.sibling(".") if document else where
         meta = base.child(spec.META)
         spec.warn_if_newer(settings.metadata.version, _place(meta))
         return _tree(meta, settings.metadata, settings, document=False)
-    if name.endswith(".json"):
+    if document:
         return _of_document(settings, where)
     try:
         return _of_document(settings, where.child(spec.META))
@@ -272,7 +268,7 @@ def _tree(
         meta,
         metadata,
         layouts[0],
-        settings.archives(base, layouts),
+        Archives(ArchiveFiles(base, layouts), settings.reading, settings.variant),
         version=2,
         # How it was opened, to be done again when its document has changed.
         reopen=partial(_of_document, settings) if document else None,
@@ -325,7 +321,7 @@ def _single(
     config: Generation1 | None = None,
 ) -> TileSet:
     layout = InArchive()
-    archives = settings.archives(where, [layout])
+    archives = Archives(ArchiveFiles(where, [layout]), settings.reading, settings.variant)
     opened = archives.get((0, 0, 0))
     if opened is None:
         raise ObjectNotFoundError("no such archive", where=_place(where))
@@ -362,8 +358,8 @@ def _zoom_of(href: str) -> int | None:
     return None
 
 
-def _name(source: Source) -> str:
-    return source.location.name.lower()
+def _ends_with(source: Source, ending: str) -> bool:
+    return source.location.path.rstrip("/").lower().endswith(ending)
 
 
 def _place(source: Source) -> str:

@@ -27,7 +27,7 @@ from comal.progress import Progress, silent
 from comal.public import takes, warn
 from comal.storage import open_source
 from comal.storage.targets import check_ending
-from comal.tapalcatl.addressing import Generation1, Template
+from comal.tapalcatl.addressing import Generation1
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource, concatenated, no_tiles
 from comal.tapalcatl.containers.export import opened
 from comal.tapalcatl.containers.survey import Survey, scaled, survey
@@ -35,6 +35,7 @@ from comal.tapalcatl.layout import (
     ArchiveLayout,
     MetatileLayout,
     SingleLayout,
+    Template,
     TreeLayout,
     choose_layout,
     smallest_metatile,

@@ -31,10 +31,10 @@ from comal.storage.location import parse_href
 from comal.storage.replacing import Change, NextVersion, changing_file, changing_files, state_of
 from comal.storage.targetlock import CHANGE
 from comal.storage.targets import local_path
-from comal.tapalcatl.addressing import Generation1, Template, archive_bounds, union
+from comal.tapalcatl.addressing import Generation1, archive_bounds, union
 from comal.tapalcatl.containers.survey import extents_of, grown, survey
 from comal.tapalcatl.containers.tilesets import TileSetSource
-from comal.tapalcatl.layout import Layout, MetatileLayout, TreeLayout
+from comal.tapalcatl.layout import Layout, MetatileLayout, Template, TreeLayout
 from comal.tapalcatl.reading.archives import ArchiveFiles
 from comal.tapalcatl.reading.opening import open as open_tileset
 from comal.tapalcatl.spec import (
