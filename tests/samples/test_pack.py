@@ -99,7 +99,7 @@ def test_a_folder_nests(packer: Packer, folder: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_or_leads_elsewhere(packer: Packer, folder: Path, tmp_path: Path) -> None:
-    """Other kinds of names have their tests in `test_trees.py`."""
+    """Other kinds of names have their tests in `test_intake.py`."""
     (folder / "loop").symlink_to(folder)
     with pytest.warns(UserWarning, match="a link to a folder is left out: .*loop") as told:
         made = packer.made(folder, tmp_path / "a")
@@ -153,6 +153,8 @@ def test_types_of_a_manifest_are_kept(packer: Packer, folder: Path, tmp_path: Pa
         "days": pa.array([1, 2, 3], pa.date32()),
         "list": pa.array([[1], None, []], pa.list_(pa.field("element", pa.int8()))),
         "parent": pa.array(["x", "y", "z"]),
+        "none": pa.nulls(3, pa.float32()),
+        "deep": pa.array([None, 2, 3]),
     }
     path, whole = "s1/x.bin", f"{folder}/s1/x.bin"
     for name, ids, paths, wanted in (
@@ -170,30 +172,82 @@ def test_types_of_a_manifest_are_kept(packer: Packer, folder: Path, tmp_path: Pa
                 assert not set(fields) & set(level.column_names)
                 continue
             for field, column in fields.items():
+                if field == "deep" and rows.stop == 1:  # only other levels have a value
+                    assert field not in level.column_names
+                    continue
                 assert level[field].combine_chunks().equals(column[rows]), (name, field)
 
 
-@pytest.mark.parametrize(
-    ("text", "error", "message"),
-    [
-        ("id,path\na,nowhere\n", ObjectNotFoundError, r"missing: .*nowhere' \(row 0\)"),
-        ("id,path\na,s1\n", InvalidInputError, "not a regular file"),
-        ("id,path\na,s1/x.bin\na,s2/x.bin\n", InvalidInputError, "'a' appears twice: .*row 1"),
-        ("id,path\n,s1/x.bin\n", InvalidInputError, "without an id: .*row 0"),
-        ("id,path\na,s1/x.bin\na/b,s1/x.bin\n", InvalidInputError, "not a folder: 'a/b'"),
-        ("id,path\nb,\n", InvalidInputError, "no file to pack"),
-        ("id,path\na:b,s1/x.bin\n", InvalidInputError, "a:b"),
-        ("id,path\na//b,s1/x.bin\n", InvalidInputError, "empty"),
-        ("id,path\n../b,s1/x.bin\n", InvalidInputError, r"\.\."),
-        ("name\na\n", InvalidInputError, "path"),
-        ("", InvalidInputError, "cannot be read"),
-    ],
-)
+def test_kinds_of_text(packer: Packer, folder: Path, tmp_path: Path) -> None:
+    dictionary = pa.dictionary(pa.int8(), pa.string())
+    for kind in (pa.string(), pa.large_string(), pa.string_view(), dictionary):
+        ids, paths = (
+            pa.chunked_array([pa.array([text], kind) for text in texts])
+            for texts in (("a", "b"), ("s1/x.bin", "s2/x.bin"))
+        )
+        pq.write_table(pa.table({"id": ids, "path": paths}), tmp_path / "m")
+        made = packer.made(folder, tmp_path / str(kind.id), manifest=tmp_path / "m")
+        assert packer.tree(made) == {"a": b"s1/x.bin", "b": b"s2/x.bin"}
+
+
+def _lines(*rows: str) -> bytes:
+    return "\n".join(["id,path", *rows, ""]).encode()
+
+
+def _missing(path: str) -> dict[str, list[str | None]]:
+    return {"id": list("abcd"), "path": ["s1/x.bin", None, path, path]}
+
+
+NO_UTF8 = pa.array([b"\xff"]).view(pa.string())
+BAD: list[tuple[Any, type[ComalError], str]] = [
+    (_lines("a,nowhere"), ObjectNotFoundError, r"missing: .*nowhere' \(row 0\)"),
+    (_lines("a,s1"), InvalidInputError, "not a regular file"),
+    (_lines("a,s1/x.bin", "a,s2/x.bin"), InvalidInputError, "'a' appears twice: .*row 1"),
+    (_lines(",s1/x.bin"), InvalidInputError, "without an id: .*row 0"),
+    (_lines("a,s1/x.bin", "//,s1/x.bin"), InvalidInputError, "without an id: .*row 1"),
+    (_lines("a,s1/x.bin", "a/b,s1/x.bin"), InvalidInputError, "not a folder: 'a/b'"),
+    (_lines("/".join("a" * 300_000) + ",s1/x.bin"), LimitExceededError, "deep|depth"),
+    (_lines("b,"), InvalidInputError, "no file to pack"),
+    (_lines("a:b,s1/x.bin"), InvalidInputError, "a:b"),
+    (_lines("a//b,s1/x.bin"), InvalidInputError, "empty"),
+    (_lines("../b,s1/x.bin"), InvalidInputError, r"\.\."),
+    (_lines("a"), InvalidInputError, "cannot be read"),
+    (b"id,path\n\xff,a\n", InvalidInputError, "cannot be"),
+    (b"id,path,id\na,b,c\n", InvalidInputError, "one name"),
+    (b"name\na\n", InvalidInputError, "path"),
+    (b"", InvalidInputError, "cannot be read"),
+    (b"PAR1 and nothing else", InvalidInputError, "cannot be read"),
+    (("m.parquet", b""), InvalidInputError, "cannot be read"),
+    (("m.parquet", _lines("a,s1/x.bin")), InvalidInputError, "cannot be read"),
+    (("in", None), ComalError, "cannot be read"),
+    (("no.csv", None), ObjectNotFoundError, "cannot be read"),
+    (_missing("no"), ObjectNotFoundError, r"is missing: .*/no' \(row 2\)"),
+    (_missing("s1/x.bin/y"), ObjectNotFoundError, "is missing"),
+    (_missing("a\0b"), ObjectNotFoundError, "is missing"),
+    (_missing("a" * 5_000), ComalError, "is missing"),
+    (_missing(""), InvalidInputError, "not a regular file"),
+    (_missing("../pipe"), InvalidInputError, r"not a regular file: .*/pipe' \(row 2\)"),
+    ({"path": ["s1/x.bin"]}, InvalidInputError, "id"),
+    ({"id": [1], "path": ["s1/x.bin"]}, InvalidInputError, "'id'.*not text"),
+    ({"id": ["a"], "path": [b"x"]}, InvalidInputError, "'path'.*not text"),
+    ({"id": NO_UTF8, "path": ["s1/x.bin"]}, InvalidInputError, "'id'"),
+    ({"id": ["x"], "path": NO_UTF8}, InvalidInputError, "'path'"),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "message"), BAD)
 def test_bad_manifests(
-    packer: Packer, folder: Path, tmp_path: Path, text: str, error: type[ComalError], message: str
+    packer: Packer, folder: Path, tmp_path: Path, given: Any, error: type[ComalError], message: str
 ) -> None:
+    """The bytes of a file, its name with them, or the columns of a table."""
+    os.mkfifo(tmp_path / "pipe")
+    name, data = given if isinstance(given, tuple) else ("m.csv", given)
+    if isinstance(given, dict):
+        pq.write_table(pa.table(given), tmp_path / name)
+    elif data is not None:
+        (tmp_path / name).write_bytes(data)
     with pytest.raises(error, match=message):
-        packer.made(folder, tmp_path / "a", manifest=csv(tmp_path, text))
+        packer.made(folder, tmp_path / "a", manifest=tmp_path / name)
     assert not list(tmp_path.glob("a.*"))
 
 

@@ -144,6 +144,9 @@ def test_columns_of_a_manifest_named_like_ours(tmp_path: Path) -> None:
     manifest = pa.table({"id": ["s/a", "t/a"], "path": ["a.bin"] * 2, "internal:parent_id": [7, 8]})
     (path,) = pack_folder(tmp_path, tmp_path / "o.tacozip", manifest=manifest)
     assert set(Archive(path).leaves()) == {"s/a", "t/a"}
+    twins = pa.table([*manifest.columns, manifest["id"]], names=[*manifest.column_names, "id"])
+    with pytest.raises(InvalidInputError, match="one name"):
+        pack_folder(tmp_path, tmp_path / "o.tacozip", manifest=twins, overwrite=True)
 
 
 def test_ids_are_checked_before_headers_are_read(
