@@ -11,8 +11,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+import shapely
 from click.testing import CliRunner, Result
 
 from comal.cli import root
@@ -33,6 +37,11 @@ def command(*words: object, code: int = 0) -> Result:
     result = CliRunner().invoke(root, [str(word) for word in words])
     assert result.exit_code == code, result.output
     return result
+
+
+def wkb_of(geometries: Any) -> pa.Array:
+    """Shapely geometries as a column of WKB; None is null."""
+    return pa.array(shapely.to_wkb(np.asarray(geometries, object)), pa.binary())
 
 
 def files_below(folder: Path) -> dict[str, bytes]:

@@ -28,11 +28,6 @@ def test_points_are_those_of_shapely(places: list[tuple[float, float]]) -> None:
     assert np.array_equal(np.stack(wkb.bounds(column)), np.stack([x, y, x, y]))
 
 
-def test_the_layout_of_a_point() -> None:
-    encoded = wkb.point([-76.83457071558132], [-11.754688377382596])[0].as_py()
-    assert encoded.hex() == "0101000000c0674a9b693553c0220fd783668227c0"
-
-
 def odd_points() -> pa.Array:
     point = shapely.Point(3, 4)
     return pa.array(
@@ -62,6 +57,7 @@ def odd_points() -> pa.Array:
 )
 def test_every_kind_of_point(as_column: Any) -> None:
     column = as_column(odd_points())
+    assert [one is None for one in wkb.to_shapely(column)] == column.is_null().to_pylist()
     x, y = wkb.points_xy(column)
     nan = np.nan
     np.testing.assert_array_equal(x, [1, nan, 5, 3, 7, 10, nan, nan])
@@ -99,17 +95,41 @@ def test_curves_are_refused_by_row() -> None:
     assert "CONVERT_TO_LINEAR" in str(caught.value)
 
 
-def test_shapely_both_ways() -> None:
-    column = odd_points()
-    geometries = wkb.to_shapely(column)
-    assert geometries[1] is None
-    again = wkb.to_shapely(wkb.from_shapely(geometries))
-    assert shapely.equals_exact(geometries[[0, 2, 7]], again[[0, 2, 7]]).all()
-    assert wkb.from_shapely([None])[0].as_py() is None
-
-
 @pytest.mark.parametrize("values", [[1], [[1]], [{"x": 1}], [True]])
 @pytest.mark.parametrize("read", [wkb.bounds, wkb.points_xy, wkb.to_shapely])
 def test_a_column_of_something_else(values: list[Any], read: Any) -> None:
     with pytest.raises(InvalidMetadataError, match="no"):
         read(pa.array(values))
+
+
+# -- text ---------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | st.tuples(numbers, numbers), max_size=20))
+def test_points_as_text_are_those_of_shapely(places: list[tuple[float, float] | None]) -> None:
+    texts = [None if place is None else f"POINT ({place[0]!r} {place[1]!r})" for place in places]
+    for column in (pa.array(texts, pa.string()), pa.chunked_array([texts], pa.string())):
+        x, y = wkb.text_points_xy(column)
+        shapes = shapely.from_wkt(texts)
+        np.testing.assert_array_equal(x, shapely.get_x(shapes))
+        np.testing.assert_array_equal(y, shapely.get_y(shapes))
+
+
+def test_texts_that_are_no_points() -> None:
+    texts = [
+        "",
+        "POINT EMPTY",
+        "POINT (1)",
+        "POINT (1 2 3)",
+        "POINT (1e 2)",
+        "LINESTRING (0 0, 1 1)",
+    ]
+    x, y = wkb.text_points_xy(pa.array(texts))
+    assert np.isnan(x).all()
+    assert np.isnan(y).all()
+
+
+def test_spellings_of_points() -> None:
+    x, y = wkb.text_points_xy(pa.array([" point(-.5 2.)", "POINT  ( +1e1  -0 ) "]))
+    assert (x.tolist(), y.tolist()) == ([-0.5, 10.0], [2.0, 0.0])

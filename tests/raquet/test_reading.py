@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from comal import raquet, storage
 from comal.errors import (
-    ComalError,
     InvalidInputError,
     InvalidMetadataError,
     LimitExceededError,
@@ -321,49 +320,42 @@ def test_nothing_to_open(tmp_path: Path) -> None:
 # -- requests -------------------------------------------------------------------------------------
 
 
-def many(path: Path, count: int = 3000, **named: Any) -> Path:
-    side = int(count**0.5)
-    blob = [framed(stored(noise(1)))]
-    tiles = {(9, n % side, n // side): blob for n in range(side * side)}
-    return write(path, tiles, Plan(**named))
-
-
-def counted(path: Path) -> tuple[storage.CountingSource, raquet.RaquetFile]:
+def counted(path: Path, **how: Any) -> tuple[storage.CountingSource, raquet.RaquetFile]:
     source = storage.CountingSource(storage.open_source(path))
-    return source, raquet.open(source)
+    return source, raquet.open(source, **how)
 
 
-def test_a_small_file_is_opened_with_one_request_and_read_with_none_or_one(tmp_path: Path) -> None:
-    source, file = counted(write(tmp_path / "a.parquet", TILES))
-    assert source.requests == 1
-    file.tile(4, 4, 4)
-    assert source.requests == 2
-    file.tile(4, 4, 4)
-    assert source.requests == 2
+LARGE = {(9, n % 89, n // 89): [framed(stored(noise(1)))] for n in range(89 * 89)}
+COSTS: dict[str, tuple[Mapping[Any, Any], Plan, dict[str, Any], int, list[int]]] = {
+    "small": (TILES, Plan(), {}, 1, [1, 0, 1]),
+    "larger than the first read": (LARGE, Plan(), {}, 2, [1, 0, 1]),
+    "no document in the footer": (LARGE, Plan(in_footer=False), {}, 3, [1, 0, 1]),
+    "no room in the cache": (TILES, Plan(), {"cache_bytes": 100}, 1, [1, 1, 1]),
+    "no cache": (TILES, Plan(), {"cache_bytes": 0}, 1, [1, 1, 1]),
+}
+"""Tiles, layout, how it is opened; requests for that, for a tile, the same again, and another."""
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_what_opening_and_a_tile_cost(tmp_path: Path, name: str) -> None:
+    tiles, plan, how, opening, each = COSTS[name]
+    source, file = counted(write(tmp_path / "a.parquet", tiles, plan), **how)
+    assert source.requests == opening
+    first, other = list(tiles)[5:7]
+    for tile, requests in zip((first, first, other), each, strict=True):
+        source.reset()
+        file.tile(*tile)
+        assert source.requests == requests
     assert source.log[-1].size < 400
-
-
-def test_a_cold_tile_takes_three_requests_and_then_one_each(tmp_path: Path) -> None:
-    source, file = counted(many(tmp_path / "a.parquet", 8_000))
-    assert source.requests == 2
-    file.tile(9, 80, 80)
-    assert source.requests == 3
-    file.tile(9, 3, 7)
-    assert source.requests == 4
-    assert source.log[-1].size < 400
-
-
-def test_the_document_costs_a_request_where_the_footer_has_none(tmp_path: Path) -> None:
-    source, _ = counted(many(tmp_path / "a.parquet", 8_000, in_footer=False))
-    assert source.requests == 3
 
 
 def test_a_chunk_is_read_once(tmp_path: Path) -> None:
-    source, file = counted(many(tmp_path / "a.parquet", 3000, dictionary=True, pages=False))
-    before = source.requests
+    plan = Plan(dictionary=True, pages=False)
+    source, file = counted(write(tmp_path / "a.parquet", LARGE, plan))
+    source.reset()
     for x in range(20):
         file.tile(9, x, 0)
-    assert source.requests - before <= 20  # as many row groups as Z-order passes through
+    assert source.requests <= 20  # as many row groups as Z-order passes through
     source.reset()
     for x in range(20):
         file.raw_blob(9, x, 0)
@@ -442,17 +434,6 @@ def test_a_file_that_is_changed_while_it_is_open(tmp_path: Path, http_server: Ht
                 ask()
 
 
-def test_the_cache_keeps_to_its_budget(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", TILES)
-    for budget, requests in ((10_000, 1), (0, 2), (100, 2)):
-        source = storage.CountingSource(storage.open_source(path))
-        file = raquet.open(source, cache_bytes=budget)
-        source.reset()
-        file.tile(4, 4, 4)
-        file.tile(4, 4, 4)
-        assert source.requests == requests
-
-
 # -- what is broken -------------------------------------------------------------------------------
 
 
@@ -476,38 +457,36 @@ def test_no_raquet_at_all(tmp_path: Path) -> None:
             raquet.open(path)
 
 
+BROKEN: dict[str, tuple[Plan, str]] = {
+    "no metadata row": (Plan(metadata_at="none"), "no metadata row"),
+    "two of them": (Plan(extra_rows=[{"block": 0, "metadata": "{}"}]), "several metadata rows"),
+    "no JSON": (Plan(in_footer=False), "metadata"),
+    "a block that is null": (Plan(extra_rows=[{"block": None}]), "block is NULL"),
+    "a band without a column": (
+        Plan(change={"bands": [{"name": "other", "type": "uint8"}]}),
+        "without a column",
+    ),
+    "a band of times": (
+        Plan(change={"bands": [{"name": "time_cf", "type": "uint8"}]}),
+        "not a name of a band",
+    ),
+}
+
+
 @pytest.mark.parametrize("pages", [False, True])
-def test_metadata_rows_that_are_too_few_or_too_many(tmp_path: Path, pages: bool) -> None:
-    path = tmp_path / "a.parquet"
-    with pytest.raises(InvalidMetadataError, match="no metadata row"):
-        raquet.open(write(path, TILES, Plan(metadata_at="none", pages=pages)))
-    twice = Plan(extra_rows=[{"block": 0, "metadata": "{}"}], pages=pages)
-    with pytest.raises(InvalidMetadataError, match="several metadata rows"):
-        raquet.open(write(path, TILES, twice))
-    with pytest.raises(InvalidMetadataError):
-        raquet.open(write(path, TILES, Plan(in_footer=False, pages=pages), text="{]"))
+@pytest.mark.parametrize("name", BROKEN)
+def test_tables_that_are_broken(tmp_path: Path, name: str, pages: bool) -> None:
+    plan, match = BROKEN[name]
+    text = "{]" if name == "no JSON" else None
+    path = write(tmp_path / "a.parquet", TILES, replace(plan, pages=pages), text)
+    with pytest.raises(InvalidMetadataError, match=match):
+        raquet.open(path)
 
 
 def test_metadata_in_a_row_of_data(tmp_path: Path) -> None:
     extra = [{"block": cell((4, 9, 9)), "metadata": "{}"}]
     with pytest.raises(InvalidMetadataError, match="several rows"):
         raquet.open(write(tmp_path / "a.parquet", TILES, Plan(extra_rows=extra, pages=False)))
-
-
-def test_a_band_without_a_column(tmp_path: Path) -> None:
-    said = {"bands": [{"name": "other", "type": "uint8"}]}
-    with pytest.raises(InvalidMetadataError, match="without a column"):
-        raquet.open(write(tmp_path / "a.parquet", TILES, Plan(change=said)))
-    said = {"bands": [{"name": "time_cf", "type": "uint8"}]}
-    with pytest.raises(InvalidMetadataError):
-        raquet.open(
-            write(tmp_path / "a.parquet", {(1, 0, 0, 1): [noise(1)]}, Plan(times=True, change=said))
-        )
-
-
-def test_a_block_that_is_null(tmp_path: Path) -> None:
-    with pytest.raises(InvalidMetadataError):
-        raquet.open(write(tmp_path / "a.parquet", TILES, Plan(extra_rows=[{"block": None}])))
 
 
 @pytest.mark.parametrize("pages", [False, True])
@@ -554,49 +533,6 @@ def test_a_page_over_the_limit_is_not_fetched(tmp_path: Path) -> None:
     with pytest.raises(LimitExceededError):
         file.tile(4, 9, 9)
     check_all(file, TILES)
-
-
-def test_a_window_over_the_limit_is_not_taken(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", TILES)
-    file = raquet.open(path, limits=Limits(raster_bytes=1000))
-    with pytest.raises(LimitExceededError):
-        file.read()
-
-
-def test_every_truncation_is_an_error_of_ours(tmp_path: Path) -> None:
-    data = write(tmp_path / "whole.parquet", TILES).read_bytes()
-    path = tmp_path / "a.parquet"
-    for size in range(0, len(data), 37):
-        path.write_bytes(data[:size])
-        with pytest.raises(ComalError):
-            raquet.open(path)
-
-
-@settings(max_examples=120, deadline=None)
-@given(st.data())
-def test_every_damage_gives_the_right_pixels_or_an_error(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    folder = tmp_path_factory.getbasetemp()
-    whole = folder / "whole.parquet"
-    if not whole.exists():
-        write(whole, TILES, Plan(checksum=True))
-    broken = bytearray(whole.read_bytes())
-    # The pages: footer and index carry no checksum, so a flip in them may stay unseen.
-    place = data.draw(st.integers(4, 2500))
-    broken[place] ^= 1 << data.draw(st.integers(0, 7))
-    path = folder / "broken.parquet"
-    path.write_bytes(broken)
-    try:
-        file = raquet.open(path)
-    except ComalError:
-        return
-    for tile, bands in TILES.items():
-        try:
-            found = file.tile(*tile)
-        except ComalError:
-            continue
-        np.testing.assert_array_equal(found, bands)
 
 
 # -- lookup ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from comal.errors import InvalidInputError
 from comal.geo import footprints, wkb
 from comal.raster import Layer, layers, sample_footprint
 from tests.raster.rasters import write
+from tests.support import wkb_of
 
 UTM = "EPSG:32718"
 
@@ -84,7 +85,7 @@ def test_antimeridian_and_layers_of_0_to_360(tmp_path: Path) -> None:
     other = write(tmp_path / "b.tif", turned, crs="EPSG:4326", affine=(0, 1, 0, 90, 0, -1))
     footprint = footprints.raster_footprints("EPSG:4326", [[175, 1, 0, 5, 0, -1]], [[10, 10]])
     area = shapely.from_wkt("POLYGON ((175 -5, -175 -5, -175 5, 175 5, 175 -5))")
-    outline = footprints.geometry_footprints(wkb.from_shapely([area]))
+    outline = footprints.geometry_footprints(wkb_of([area]))
     for layer in (path, other):
         assert sample_footprint(layer, footprint)[0] == pytest.approx(1)
         assert sample_footprint(layer, outline)[0] == pytest.approx(1)
@@ -93,7 +94,7 @@ def test_antimeridian_and_layers_of_0_to_360(tmp_path: Path) -> None:
 def test_geometries_and_places(tmp_path: Path) -> None:
     path, pixels = utm_layer(tmp_path)
     triangle = shapely.Polygon([(300000, 8700000), (300000, 8699000), (301000, 8699000)])
-    outline = footprints.geometry_footprints(wkb.from_shapely([triangle, None]), UTM)
+    outline = footprints.geometry_footprints(wkb_of([triangle, None]), UTM)
     inside = np.tril(np.ones((10, 10)))
     np.fill_diagonal(inside, 0.5)
     wanted = (pixels[:10, :10] * inside).sum() / inside.sum()
@@ -110,7 +111,7 @@ def test_geometries_and_places(tmp_path: Path) -> None:
 def test_a_thin_geometry_is_not_lost(tmp_path: Path) -> None:
     path, pixels = utm_layer(tmp_path)
     line = shapely.LineString([(300050, 8699950), (300950, 8699950)])
-    found = sample_footprint(path, footprints.geometry_footprints(wkb.from_shapely([line]), UTM))
+    found = sample_footprint(path, footprints.geometry_footprints(wkb_of([line]), UTM))
     assert pixels[0, :10].min() <= found[0] <= pixels[0, :10].max()
 
 

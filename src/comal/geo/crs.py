@@ -157,10 +157,8 @@ def refuse_files(crs: str, where: str) -> None:
             named.append(value)
         elif "grids" in key:
             named += _of_working_directory(value)
-    for old, new in _FILE.findall(text):
-        value = old or new
-        named += [value] if "/" in value or "\\" in value else _of_working_directory(value)
-    for value in _GRID_EXTENSION.findall(text):
+    values = [old or new for old, new in _FILE.findall(text)] + _GRID_EXTENSION.findall(text)
+    for value in values:
         named += [value] if "/" in value or "\\" in value else _of_working_directory(value)
     if named:
         raise InvalidInputError(

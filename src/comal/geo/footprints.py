@@ -31,7 +31,7 @@ from comal.geo.boxes import (
 )
 from comal.geo.crs import LONLAT, Projection, groups
 from comal.geo.shapes import around_pole, unrolled
-from comal.lazy import pc, shapely
+from comal.lazy import shapely
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -243,7 +243,7 @@ def _last(column: Any, count: int, exactly: int | None, where: str) -> Floats:
         column = column.cast(pa.list_(column.type.value_field))
     offsets = column.offsets.to_numpy()
     lengths = np.diff(offsets)
-    known = present(column)
+    known = wkb.present(column)
     wrong = known & ((lengths != exactly) if exactly else (lengths < count))
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
@@ -253,14 +253,6 @@ def _last(column: Any, count: int, exactly: int | None, where: str) -> Floats:
     flat = column.values.to_numpy(zero_copy_only=False)
     result[known] = flat[offsets[1:][known, None] + np.arange(-count, 0)]
     return result
-
-
-def present(column: Any) -> npt.NDArray[np.bool_]:
-    """Which rows of an Arrow column are not null."""
-    if column.null_count == 0:
-        return np.ones(len(column), bool)
-    valid: npt.NDArray[np.bool_] = pc.is_valid(column).to_numpy(zero_copy_only=False)
-    return valid
 
 
 def _wrong_length(where: str, found: object, expected: str) -> InvalidInputError:
@@ -448,10 +440,8 @@ def first_known(options: list[Footprints]) -> Footprints:
     chosen = np.zeros(count, np.int64)
     open_rows = np.ones(count, bool)
     for number, option in enumerate(options):
-        known = option.crs.is_valid().to_numpy(zero_copy_only=False)
-        known = (
-            known & np.isfinite(option.affine).all(axis=1) & np.isfinite(option.size).all(axis=1)
-        )
+        known = wkb.present(option.crs) & np.isfinite(option.affine).all(axis=1)
+        known &= np.isfinite(option.size).all(axis=1)
         chosen[open_rows & known] = number
         open_rows &= ~known
     rows = np.arange(count)

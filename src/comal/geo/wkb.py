@@ -51,8 +51,8 @@ def point(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
             expected=f"at most {2**31 // _POINT_SIZE}",
         )
     offsets = np.arange(len(xs) + 1, dtype=np.int32) * np.int32(_POINT_SIZE)
-    present = np.packbits(~missing, bitorder="little") if missing.any() else None
-    buffers = [None if part is None else pa.py_buffer(part) for part in (present, offsets, records)]
+    bits = np.packbits(~missing, bitorder="little") if missing.any() else None
+    buffers = [None if part is None else pa.py_buffer(part) for part in (bits, offsets, records)]
     return pa.BinaryArray.from_buffers(pa.binary(), len(xs), buffers)
 
 
@@ -79,7 +79,7 @@ def bounds(array: Any, where: str = "geometry") -> tuple[Floats, Floats, Floats,
 def _told(array: Any, where: str, tell: Callable[[Any], Floats], times: int) -> Floats:
     """What is told of each row: of a plain point x and y, so many times; of others by `tell`."""
     array = _binary(array)
-    known = _valid(array)
+    known = present(array)
     plain, xs, ys = _plain_points(array, known)
     if len(plain) == len(array):
         return np.stack([xs, ys] * times)
@@ -95,15 +95,9 @@ def to_shapely(array: Any, where: str = "geometry") -> npt.NDArray[np.object_]:
     """Geometries of an Arrow binary column as shapely objects; None for null."""
     array = _binary(array)
     result = np.full(len(array), None, object)
-    for rows, geometries in _decoded(array, np.flatnonzero(_valid(array)), where):
+    for rows, geometries in _decoded(array, np.flatnonzero(present(array)), where):
         result[rows] = geometries
     return result
-
-
-def from_shapely(geometries: Any) -> Any:
-    """Shapely objects as an Arrow array of ISO WKB in little-endian; None is null."""
-    encoded = shapely.to_wkb(np.asarray(geometries, object), byte_order=1, flavor="iso")
-    return pa.array(encoded, pa.binary())
 
 
 def _points(geometries: Any) -> Floats:
@@ -182,7 +176,8 @@ def _binary(array: Any) -> Any:
         return array.cast(pa.large_binary())
 
 
-def _valid(array: Any) -> npt.NDArray[np.bool_]:
+def present(array: Any) -> npt.NDArray[np.bool_]:
+    """Which rows of an Arrow array are not null."""
     result: npt.NDArray[np.bool_] = pc.is_valid(array).to_numpy(zero_copy_only=False).copy()
     return result
 
@@ -242,7 +237,7 @@ def lenient_points_xy(column: Any) -> tuple[Floats, Floats]:
 
     NaN for null and for all that is not a point.
     """
-    known = _valid(column)
+    known = present(column)
     if pa.types.is_binary(column.type):
         result = np.full((2, len(column)), np.nan)
         plain, xs, ys = _plain_points(_binary(column), known)

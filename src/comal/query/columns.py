@@ -12,13 +12,7 @@ from comal import grid
 from comal.errors import InvalidInputError, QueryError, shown
 from comal.geo.wkb import crashing
 from comal.lazy import shapely
-
-
-def flat(column: Any) -> Any:
-    """A column as one Arrow array."""
-    if isinstance(column, pa.ChunkedArray):
-        return column.combine_chunks()
-    return column
+from comal.table.columns import one_array
 
 
 def vectorised(call: Callable[..., Any], kind: Any, optional: int = 0) -> Callable[..., Any]:
@@ -29,7 +23,7 @@ def vectorised(call: Callable[..., Any], kind: Any, optional: int = 0) -> Callab
     """
 
     def function(*columns: Any) -> Any:
-        arrays = [flat(column) for column in columns]
+        arrays = [one_array(column) for column in columns]
         rows = len(arrays[0])
         valid = np.ones(rows, np.bool_)
         for array in arrays[: len(arrays) - optional]:

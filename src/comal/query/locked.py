@@ -228,7 +228,14 @@ class Session:
             stack.callback(relation.close)
             if max_rows is None:
                 return relation.to_arrow_table()
-            return _at_most(relation.limit(max_rows + 1).to_arrow_table(), max_rows)
+            table = relation.limit(max_rows + 1).to_arrow_table()
+        if table.num_rows > max_rows:
+            raise LimitExceededError(
+                "the result has too many rows",
+                expected=f"at most {max_rows}",
+                hint="add LIMIT to the query or raise max_rows",
+            )
+        return table
 
     def close(self) -> None:
         """Close the connection; in a forked child it is left alone, for its threads are gone."""
@@ -340,16 +347,6 @@ def _character(text: str, offset: int) -> int:
     if text.isascii():
         return offset
     return len(text.encode("utf-8", "replace")[:offset].decode("utf-8", "replace"))
-
-
-def _at_most(table: Any, rows: int) -> Any:
-    if table.num_rows > rows:
-        raise LimitExceededError(
-            "the result has too many rows",
-            expected=f"at most {rows}",
-            hint="add LIMIT to the query or raise max_rows",
-        )
-    return table
 
 
 # -- errors ----------------------------------------------------------------------------------------

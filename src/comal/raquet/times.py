@@ -176,7 +176,9 @@ def time_axis(values: Sequence[Any], attributes: Mapping[str, Any] | None = None
     if len(values) == 0:
         raise InvalidInputError("no times", expected="one for each step")
     named = dict(attributes or {})
-    calendar = str(named.get("calendar") or _calendar_of(values)).lower()
+    calendar = str(
+        named.get("calendar") or getattr(values[0], "calendar", "") or "standard"
+    ).lower()
     if calendar not in CALENDARS:
         raise InvalidInputError("unknown calendar", found=calendar, expected=", ".join(CALENDARS))
     units = named.get("units")
@@ -191,9 +193,13 @@ def time_axis(values: Sequence[Any], attributes: Mapping[str, Any] | None = None
         cf, units = _cftime_numbers(values, units, calendar)
         instants = instants_of(cf, str(units), calendar)
     else:
-        found = [parse_instant(_plain(value)) for value in values]
+        scalars = (
+            one.item() if isinstance(one, np.ndarray) and one.ndim == 0 else one for one in values
+        )
+        found = [parse_instant(value) for value in scalars]
         instants = [*found]
-        units = units or _units_for(found)
+        unit = "days" if all(one % _DAY == 0 for one in found) else "seconds"
+        units = units or f"{unit} since 1970-01-01 00:00:00"
         cf = numbers_of(found, str(units))
     if len(set(cf)) != len(cf):
         raise InvalidInputError("two steps have the same time", found=len(cf) - len(set(cf)))
@@ -201,22 +207,9 @@ def time_axis(values: Sequence[Any], attributes: Mapping[str, Any] | None = None
     return TimeAxis(np.array(cf), np.array(stamps), str(units), calendar)
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
-
-
 def _numbers(values: Sequence[Any]) -> bool:
     kinds = int | float | np.integer | np.floating
     return all(isinstance(value, kinds) for value in values)
-
-
-def _calendar_of(values: Sequence[Any]) -> str:
-    return str(getattr(values[0], "calendar", "") or "standard")
-
-
-def _units_for(instants: list[int]) -> str:
-    whole = all(one % _DAY == 0 for one in instants)
-    return f"{'days' if whole else 'seconds'} since 1970-01-01 00:00:00"
 
 
 def _parsed_units(units: str) -> tuple[str, dt.datetime]:

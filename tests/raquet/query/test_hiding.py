@@ -21,7 +21,6 @@ COLOURS = ("red", "green", "blue", "alpha")
 OPTIONS: dict[str, dict[str, Any]] = {
     "0.1.0": {},
     "0.5.0": {"spec_version": "0.5.0", "tile_statistics": True},
-    "interleaved": {"spec_version": "0.5.0", "layout": "interleaved"},
 }
 
 
@@ -128,14 +127,3 @@ def test_what_alpha_hides_has_no_value(tmp_path: Path, options: str, kind: str) 
         assert answer(connection, "RegionStats", ", alpha := nir", area=everything)[0] == 45 * 70
         assert connection.sql("SELECT ST_RasterSummaryStats(alpha, metadata) FROM raster")
         assert connection.sql("SELECT raquet_decode_band(nir, metadata) FROM raster")
-
-
-def test_interleaved_tiles_bring_their_alpha_along(tmp_path: Path) -> None:
-    path = made(tmp_path, "interleaved")
-    inside = wanted(tmp_path)[1, 3:33, 2:45].compressed().astype(float)
-    stats = "ST_RegionStats(pixels, block, $area, metadata, NULL, NULL, 'nir')"
-    (row,) = raquet.sql(
-        path, f"SELECT {stats} AS s FROM raster", area=box(2, 3, 45, 33)
-    ).to_pylist()
-    assert (row["s"]["count"], row["s"]["sum"]) == (len(inside), inside.sum())
-    assert row["s"]["stddev_pop"] == pytest.approx(inside.std())

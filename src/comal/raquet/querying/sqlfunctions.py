@@ -24,7 +24,6 @@ from comal.query import Function
 from comal.query.columns import (
     blobs,
     coordinates,
-    flat,
     is_bytes,
     is_text,
     perhaps_number,
@@ -43,6 +42,7 @@ from comal.raquet.wire import parse_metadata
 from comal.raster.areas import Areas
 from comal.raster.areastatistics import Moments, of_spans, of_tile
 from comal.raster.values import as_array, valid_mask
+from comal.table.columns import one_array
 
 Pixels = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -388,7 +388,7 @@ def _spans_of_regions(
 
 
 def _zoom_wanted(column: Any) -> Any:
-    given = flat(column).drop_null()
+    given = one_array(column).drop_null()
     if not len(given):
         return "max"
     if not is_text(given):
@@ -426,7 +426,7 @@ def _areas(shape: Any, known: dict[int, Areas]) -> Areas:
 def region_merge(parts: Any) -> Any:
     """The struct of ``ST_RegionStats`` out of what the tiles gave, in the order of their ids."""
     merged = []
-    for parts_of in flat(parts).to_pylist():
+    for parts_of in one_array(parts).to_pylist():
         found = Moments.empty(1)
         # Of no rows at all a list is null.
         given = [part for part in parts_of or () if part is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from comal.parallel import in_thread
 from comal.plan import Plan, awaiting, blocking, run
 from comal.public import guarded_class
 from comal.raquet.reading.coverage import Coverage, add_padding, bounds_of, coverages
-from comal.raquet.reading.pixels import alpha_of, chosen_bands, common_type, finished
+from comal.raquet.reading.pixels import Asked, alpha_of, chosen_bands, common_type
 from comal.raquet.reading.store import TileStore
 from comal.raquet.reading.tilefile import ABSENT, cell_of
 from comal.raquet.reading.windows import (
@@ -45,27 +45,6 @@ Bands = str | int | Sequence[str | int] | None
 """Bands by name, or by number from 1 on; None for all."""
 Tile = tuple[int, int, int]
 """Zoom, column from the west, row from the north."""
-
-
-class _Asked(NamedTuple):
-    """What a caller wants to have of pixels."""
-
-    bands: tuple[Band, ...]
-    read: tuple[Band, ...]
-    """The bands, and behind them an alpha band that tells which of their pixels have a value."""
-    step: int
-    masked: bool
-    scaled: bool
-
-    @property
-    def told(self) -> bool:
-        """Whether it matters which pixels have a value."""
-        return self.masked or self.scaled
-
-    def finished(self, data: Any, missing: Any) -> Pixels:
-        """The pixels of all bands that are read, as the caller wants them."""
-        how = {"masked": self.masked, "scaled": self.scaled}
-        return finished(data, self.read, missing, **how, count=len(self.bands))
 
 
 @guarded_class
@@ -546,12 +525,12 @@ class RaquetFile(Closing):
         time: Step | None,
         masked: bool,  # noqa: FBT001 - as callers of public methods have named it
         scaled: bool,  # noqa: FBT001
-    ) -> _Asked:
+    ) -> Asked:
         chosen = chosen_bands(self.metadata, bands, self.href)
         every = self.metadata.bands
         at = alpha_of(every) if masked or scaled else None
         read = chosen if at is None or every[at] in chosen else (*chosen, every[at])
-        return _Asked(chosen, read, self._step(time), masked, scaled)
+        return Asked(chosen, read, self._step(time), masked, scaled)
 
     def _column(self, band: str | int) -> str:
         """The column that holds a band."""
@@ -621,14 +600,14 @@ class RaquetFile(Closing):
             )
         return column, row, width, height
 
-    def _covers(self, asked: _Asked) -> tuple[Coverage | None, ...]:
+    def _covers(self, asked: Asked) -> tuple[Coverage | None, ...]:
         """What tells padding, of each band that is read; nothing where it does not matter."""
-        every = self.coverage if asked.told else ()
+        every = self.coverage if asked.masked or asked.scaled else ()
         return tuple(every[self.metadata.band_index(band.name)] for band in asked.read if every)
 
     # -- plans -------------------------------------------------------------------------------------
 
-    def _tile_of(self, row: int, planes: Sequence[Any] | None, asked: _Asked) -> Pixels:
+    def _tile_of(self, row: int, planes: Sequence[Any] | None, asked: Asked) -> Pixels:
         check_tile_size(self._store, asked.read, self.href)
         shape = self.metadata.block_height, self.metadata.block_width
         data, missing = blank(asked.read, shape)
@@ -659,7 +638,7 @@ class RaquetFile(Closing):
             add_padding(missing, covers, covered, at)
 
     def _window_plan(
-        self, zoom: int, span: tuple[int, int, int, int], asked: _Asked
+        self, zoom: int, span: tuple[int, int, int, int], asked: Asked
     ) -> Plan[Window]:
         store, grid, (column, row, width, height) = self._store, self._grid(zoom), span
         check_tile_size(store, asked.read, self.href)
@@ -672,7 +651,7 @@ class RaquetFile(Closing):
         add_padding(missing, self._covers(asked), lambda cover: cover.window(span, world))
         return Window(asked.finished(data, missing), grid.transform(column, row), zoom, column, row)
 
-    def _points_plan(self, lons: Any, lats: Any, zoom: int | None, asked: _Asked) -> Plan[Pixels]:
+    def _points_plan(self, lons: Any, lats: Any, zoom: int | None, asked: Asked) -> Plan[Pixels]:
         grid = self._grid(self.zooms[-1] if zoom is None else int(quadbin.zooms_of(zoom)))
         wanted, covers = points_of(grid, lons, lats), self._covers(asked)
         rows = self._lookup.rows(wanted.cells, asked.step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -102,36 +102,38 @@ def common_type(bands: Sequence[Band]) -> np.dtype[Any]:
     return common
 
 
-def finished(
-    data: Pixels,
-    bands: Sequence[Band],
-    missing: Bools,
-    *,
-    masked: bool,
-    scaled: bool,
-    count: int,
-) -> Pixels:
-    """Pixels (bands, ..) as the caller wants them; see `RaquetFile`.
+class Asked(NamedTuple):
+    """What a caller wants to have of pixels; see `RaquetFile`."""
 
-    Pixels that are `missing`, in no tile or in one that is NULL, hold the fill value of their band.
-    Of the bands the first `count` are wanted; an alpha band behind them only
-    tells what is hidden.
-    """
-    if not masked and not scaled:
-        return data
-    mask = _mask_of(data, bands, missing)
-    if count < len(bands):
-        bands, mask = bands[:count], mask[:count]
-        data = data[:count].astype(common_type(bands), copy=False)
-    if scaled:
-        data = _scaled(data, bands)
-        data[mask] = np.nan
-    if not masked:
-        return data
-    result: Pixels = np.ma.MaskedArray(data, mask)
-    if not scaled:
-        result.fill_value = _common_fill(bands, data.dtype)  # type: ignore[attr-defined]
-    return result
+    bands: tuple[Band, ...]
+    read: tuple[Band, ...]
+    """The bands, and behind them an alpha band that tells which of their pixels have a value."""
+    step: int
+    masked: bool
+    scaled: bool
+
+    def finished(self, data: Pixels, missing: Bools) -> Any:
+        """The pixels of all bands that are read, as the caller wants them.
+
+        Pixels that are `missing`, in no tile or in one that is NULL, hold the fill value of their
+        band.
+        """
+        if not self.masked and not self.scaled:
+            return data
+        mask, count = _mask_of(data, self.read, missing), len(self.bands)
+        if count < len(self.read):
+            mask = mask[:count]
+            data = data[:count].astype(common_type(self.bands), copy=False)
+        if self.scaled:
+            data = _scaled(data, self.bands)
+            data[mask] = np.nan
+        if not self.masked:
+            return data
+        result: Any = np.ma.MaskedArray(data, mask)
+        if not self.scaled:
+            fills = {fill_value(band).item() for band in self.bands}
+            result.fill_value = data.dtype.type(fills.pop() if len(fills) == 1 else 0)
+        return result
 
 
 def _mask_of(data: Pixels, bands: Sequence[Band], missing: Bools) -> Bools:
@@ -160,8 +162,3 @@ def _scaled(data: Pixels, bands: Sequence[Band]) -> Pixels:
         if band.offset is not None:
             real[index] += band.offset
     return real
-
-
-def _common_fill(bands: Sequence[Band], dtype: np.dtype[Any]) -> Any:
-    fills = {fill_value(band).item() for band in bands}
-    return dtype.type(fills.pop()) if len(fills) == 1 else dtype.type(0)
