@@ -99,6 +99,7 @@ class HttpServer:
         self.latency = 0.0
         self.sent = 0
         self._objects: dict[str, tuple[bytes, str, float]] = {}
+        self._made: dict[str, Callable[[], bytes]] = {}
         self._folders: list[tuple[str, Path]] = []
         self._behaviours: list[Behaviour] = []
         self._guard = threading.Lock()
@@ -131,10 +132,16 @@ class HttpServer:
             self._objects[name.lstrip("/")] = data, tag, modified or time.time()
         return self.url_for(name)
 
+    def make(self, name: str, make: Callable[[], bytes]) -> str:
+        """Serve under a name what a function makes for each request; the URL comes back."""
+        self._made[name] = make
+        return self.url_for(name)
+
     def remove(self, name: str) -> None:
         """Stop serving a name."""
         with self._guard:
-            del self._objects[name]
+            self._objects.pop(name, None)
+            self._made.pop(name, None)
 
     def serve_folder(self, folder: Path | str, prefix: str = "") -> str:
         """Serve the files below a folder; the URL of the folder comes back."""
@@ -184,11 +191,19 @@ class HttpServer:
         with self._guard:
             self.requests.clear()
 
+    @property
+    def told(self) -> list[str]:
+        """The identity that each request names; clients write its header in either case."""
+        fields = [{key.lower(): text for key, text in s.headers.items()} for s in self.requests]
+        return [headers.get("authorization", "") for headers in fields]
+
     def find(self, name: str) -> tuple[bytes, str, float] | None:
         """Bytes, ETag and time of a name."""
         with self._guard:
             if name in self._objects:
                 return self._objects[name]
+            if name in self._made:
+                return self._made[name](), "", time.time()
         for prefix, folder in self._folders:
             if name.startswith(prefix + "/") or not prefix:
                 file = folder / name[len(prefix) :].lstrip("/")
@@ -426,6 +441,3 @@ def _span(header: str | None, size: int) -> tuple[int, int] | None:
         return max(0, size - int(match[2])), size
     stop = min(size, int(match[2]) + 1) if match[2] else size
     return int(match[1]), stop
-
-
-Hook = Callable[[], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -17,25 +18,19 @@ import pytest
 
 from comal import storage
 from comal.errors import StorageError
-from comal.plan import ByteRange, Head
+from comal.plan import ByteRange
 from comal.storage import Source, StorageConfig
 from tests.servers.http import HttpServer
 from tests.storage.places import noise
-from tests.storage.tokenserver import TokenServer
 from tests.support import in_child
 
 DATA = noise(100_000)
-MACHINE = "/computeMetadata/v1/instance/service-accounts/default"
+HOUR = 3600
+MACHINE = "computeMetadata/v1/instance/service-accounts/default"
 
 
 def only(source: Source, offset: int) -> bytes:
     return source.fetch([ByteRange(offset, 10)])[0].data
-
-
-def told(http_server: HttpServer) -> list[str]:
-    """What the store was told of the identity, request by request; obstore writes lower case."""
-    seen = [{name.lower(): text for name, text in s.headers.items()} for s in http_server.requests]
-    return [headers.get("authorization", "") for headers in seen]
 
 
 @pytest.fixture(autouse=True)
@@ -48,11 +43,29 @@ def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "gcloud"))
 
 
+class Giver:
+    """A server that gives out numbered tokens, as clouds do to machines and users."""
+
+    def __init__(self) -> None:
+        self.http = HttpServer()
+        self.tokens = 0
+
+    def answers(self, name: str, **fields: Any) -> str:
+        """Answer a name with a new token and these fields; the URL comes back."""
+
+        def answer() -> bytes:
+            self.tokens += 1
+            token = {"access_token": f"token-{self.tokens}", "token_type": "Bearer"}
+            return json.dumps({**token, "expires_in": HOUR, **fields}).encode()
+
+        return self.http.make(name, answer)
+
+
 @pytest.fixture
-def server() -> Iterator[TokenServer]:
-    made = TokenServer()
+def giver() -> Iterator[Giver]:
+    made = Giver()
     yield made
-    made.close()
+    made.http.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,31 +73,31 @@ class Case:
     """An identity that the fake cloud knows."""
 
     scheme: str
-    server: TokenServer
+    giver: Giver
+    name: str
+    """What the giver of tokens is asked for."""
     config: StorageConfig
 
     def source(self, name: str = "box/k") -> Source:
         return storage.open_source(f"{self.scheme}://{name}", config=self.config)
 
 
-def machine_of_google(server: TokenServer, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
-    monkeypatch.setenv("GCE_METADATA_HOST", server.host)
-    server.answers[f"{MACHINE}/"] = lambda: {"email": "a@b.c", "scopes": ["x"]}
-    server.answers[f"{MACHINE}/token"] = lambda: oauth(server)
+def machine_of_google(giver: Giver, monkeypatch: pytest.MonkeyPatch, _: Path) -> str:
+    monkeypatch.setenv("GCE_METADATA_HOST", giver.http.origin.removeprefix("http://"))
+    giver.http.put(f"{MACHINE}/", b'{"email": "a@b.c", "scopes": ["x"]}')
+    giver.answers(f"{MACHINE}/token")
+    return f"{MACHINE}/token"
 
 
-def service_of_azure(server: TokenServer, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
-    monkeypatch.setenv("IDENTITY_ENDPOINT", f"{server.origin}/service")
+def service_of_azure(giver: Giver, monkeypatch: pytest.MonkeyPatch, _: Path) -> str:
+    until = str(int(time.time() + HOUR))
+    url = giver.answers("service", expires_on=until, resource="r")
+    monkeypatch.setenv("IDENTITY_ENDPOINT", url)
     monkeypatch.setenv("IDENTITY_HEADER", "secret")
-
-    def answer() -> dict[str, Any]:
-        until = str(int(time.time() + server.life))
-        return {"access_token": server.token(), "expires_on": until, "resource": "r"}
-
-    server.answers["/service"] = answer
+    return "service"
 
 
-def line_of_azure(server: TokenServer, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def line_of_azure(giver: Giver, monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
     """The program ``az``, which asks the server."""
     later = datetime.now(UTC).astimezone() + timedelta(hours=1)
     answer = {
@@ -92,60 +105,56 @@ def line_of_azure(server: TokenServer, monkeypatch: pytest.MonkeyPatch, folder: 
         "expires_on": int(later.timestamp()),
         "tokenType": "Bearer",
     }
-    program = folder / "bin/az"
+    program, url = folder / "bin/az", giver.answers("line")
     program.parent.mkdir()
     program.write_text(
         f"#!{sys.executable}\n"
         "import json, sys, urllib.request\n"
-        f"given = json.load(urllib.request.urlopen('{server.origin}/line'))\n"
+        f"given = json.load(urllib.request.urlopen('{url}'))\n"
         f"print(json.dumps({{**{answer!r}, 'accessToken': given['access_token']}}))\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("AZURE_USE_AZURE_CLI", "true")
-    server.answers["/line"] = lambda: oauth(server)
+    return "line"
 
 
-def oauth(server: TokenServer) -> dict[str, Any]:
-    return {"access_token": server.token(), "expires_in": server.life, "token_type": "Bearer"}
-
-
-Maker = Callable[[TokenServer, pytest.MonkeyPatch, Path], None]
+Maker = Callable[[Giver, pytest.MonkeyPatch, Path], str]
+"""Makes an identity known to the machine; what the server is asked for comes back."""
 MAKERS: list[Maker] = [machine_of_google, service_of_azure, line_of_azure]
 
 
 @pytest.fixture(params=MAKERS, ids=lambda make: make.__name__)
 def case(
     request: pytest.FixtureRequest,
-    server: TokenServer,
+    giver: Giver,
     http_server: HttpServer,
     hasty: StorageConfig,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> Case:
-    request.param(server, monkeypatch, tmp_path)
+    name = request.param(giver, monkeypatch, tmp_path)
     origin = http_server.origin
-    for name in ("box/k", "box/other"):
-        http_server.put(name, DATA)
+    for key in ("box/k", "box/other"):
+        http_server.put(key, DATA)
     azure = {"account_name": "acc", "endpoint": origin}
     # A program that starts, and servers of a busy machine, are not to be hurried.
     config = replace(hasty, idle_timeout=5.0, total_timeout=20.0)
     config = replace(config, gcs={"base_url": origin}, azure=azure)
-    return Case("gs" if request.param is machine_of_google else "az", server, config)
+    return Case("gs" if request.param is machine_of_google else "az", giver, name, config)
 
 
 def test_reading(case: Case, http_server: HttpServer) -> None:
     source = case.source()
     # Nobody is asked before something is read.
-    assert not case.server.asked
+    assert not case.giver.http.requests
     assert only(source, 5) == DATA[5:15]
     assert only(source.sibling("other"), 7) == DATA[7:17]
-    tokens = {token for token in told(http_server) if token}
-    assert tokens == {f"Bearer token-{case.server.tokens}"}
+    assert set(http_server.told) - {""} == {f"Bearer token-{case.giver.tokens}"}
 
 
 def test_no_token(case: Case) -> None:
-    case.server.answers.clear()
+    case.giver.http.remove(case.name)
     with pytest.raises(StorageError, match="store failed") as caught:
         only(case.source(), 5)
     assert "credential_provider" in str(caught.value.hint)
@@ -162,21 +171,6 @@ def test_a_forked_child_does_not_wait(case: Case) -> None:
         assert time.monotonic() - begin < 5
 
     in_child(child)
-
-
-def test_what_is_named_comes_first(http_server: HttpServer, hasty: StorageConfig) -> None:
-    http_server.put("box/k", DATA)
-    origin = http_server.origin
-    given = {"token": "given", "expires_at": datetime.now(UTC) + timedelta(hours=1)}
-    for config, identity in (
-        (replace(hasty, gcs={"base_url": origin, "skip_signature": True}), ""),
-        (replace(hasty, gcs={"base_url": origin}, credential_provider=lambda: given), "given"),
-        (replace(hasty, gcs={"base_url": origin, "bearer_token": "named"}), "named"),
-    ):
-        http_server.reset()
-        source = storage.open_source("gs://box/k", config=config)
-        assert source.fetch([Head(5)])[0].data == DATA[:5]
-        assert told(http_server) == [f"Bearer {identity}" if identity else ""]
 
 
 def test_threads_wait_for_one_that_asks() -> None:
