@@ -441,21 +441,17 @@ class Signer:
         return None
 
     def _signed(self, location: Location, **client: Any) -> _Addresses:
-        store = cast("Any", opened_store(location, self._options, self._config, **client))
-        lifetime = timedelta(seconds=LIFETIME)
-        if location.scheme == "gs":
-            # obstore puts keys into Google's addresses as they are, '#' and '?' among them.
-            return lambda key: obstore.sign(store, "GET", quote(key), lifetime)
-        return lambda key: obstore.sign(store, "GET", key, lifetime)
+        sign = _signing(opened_store(location, self._options, self._config, **client))
+        # obstore puts keys into Google's addresses as they are, '#' and '?' among them.
+        return (lambda key: sign(quote(key))) if location.scheme == "gs" else sign
 
     def _public(self, location: Location, query: str = "") -> _Addresses:
         options: dict[str, Any] = {**_NOBODY[location.scheme], "skip_signature": False}
         options |= without(location.scheme, self._options, options)
         config = replace(self._config, credential_provider=None)
-        store = cast("Any", opened_store(location, options, config))
-        lifetime = timedelta(seconds=LIFETIME)
+        sign = _signing(opened_store(location, options, config))
         self._any_name = True
-        return lambda key: obstore.sign(store, "GET", key, lifetime).partition("?")[0] + query
+        return lambda key: sign(key).partition("?")[0] + query
 
     def _local(self, location: Location, known: dict[str, Any]) -> _Addresses | None:
         addresses = self._signed(location, **_OFFLINE)
@@ -467,6 +463,10 @@ class Signer:
                 return self._public(location, f"?{token}")
             return None
         return addresses
+
+
+def _signing(store: ObjectStore) -> _Addresses:
+    return lambda key: obstore.sign(cast("Any", store), "GET", key, timedelta(seconds=LIFETIME))
 
 
 def _google(location: Location, known: dict[str, Any]) -> _Addresses | None:

@@ -438,11 +438,7 @@ class LocalSource(Source):
                 os.close(descriptor)
         if (listed.st_dev, listed.st_ino) != (there.st_dev, there.st_ino):
             # What was listed is on its way out, and some of it may be gone already.
-            raise ObjectChangedError(
-                "the folder was replaced while it was listed",
-                where=location.label,
-                hint="open it again to read the new version",
-            )
+            raise _replaced(location, "the folder was replaced while it was listed")
         return found
 
     def open_descriptor(self) -> tuple[int, ObjectInfo]:
@@ -511,11 +507,7 @@ class LocalSource(Source):
         if not real.startswith(self._real_root):
             if os.path.realpath(location.path).startswith(self._real_root):
                 # The name leads into the folder: what was opened was moved out of it since.
-                raise ObjectChangedError(
-                    "the folder was replaced while it was read",
-                    where=location.label,
-                    hint="open it again to read the new version",
-                )
+                raise _replaced(location, "the folder was replaced while it was read")
             raise UnsafeContentError(
                 "a symbolic link that leads out of the folder",
                 where=location.label,
@@ -548,6 +540,12 @@ def _of_system(error: OSError, what: str, location: Location) -> ComalError:
     if isinstance(error, FileNotFoundError):
         return ObjectNotFoundError("no such file or folder", where=location.label)
     return of_system(error, what, location.label)
+
+
+def _replaced(location: Location, what: str) -> ObjectChangedError:
+    return ObjectChangedError(
+        what, where=location.label, hint="open it again to read the new version"
+    )
 
 
 def _real_path(path: str, name: str) -> str:

@@ -19,9 +19,10 @@ import re
 import stat as modes
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
@@ -402,13 +403,19 @@ def publish_folder(part: Path, target: Path, owns: Owns) -> None:
     Of an old one only what it `owns` is removed; a `StorageError` tells where the new one is in
     place, and of the old one something is left.
     """
-    new = part / target.name
-    if not os.path.lexists(target):
-        _publish_new(new, target)
-        return
-    owns = own_files(target, owns)
-    publish_set(part, [target.name], [])
-    _remove_old(new, target, owns)
+    if os.path.lexists(target):
+        _replace(part, {target.name: owns}, [])
+    else:
+        _publish_new(part / target.name, target)
+
+
+def _replace(part: Path, owns: Mapping[str, Owns], gone: Sequence[str]) -> None:
+    """Publish what `part` has of these names as a set, and remove what old folders own."""
+    home = part.parent
+    old = {name: own_files(home / name, owns[name]) for name in owns if (home / name).is_dir()}
+    publish_set(part, list(owns), gone)
+    for name, mine in old.items():
+        _remove_old(part / name, home / name, mine)
 
 
 def _remove_old(old: Path, target: Path, owns: Owns) -> None:
@@ -503,15 +510,8 @@ class TargetSet:
         flush_file_system(self.folder)
         if alone:
             publish_folder(self.folder, home / first, owns[first])
-            return
-        old = {
-            name: own_files(home / name, owns[name])
-            for name in self._folders
-            if os.path.lexists(home / name)
-        }
-        publish_set(self.folder, list(owns), gone)
-        for name, mine in old.items():
-            _remove_old(self.folder / name, home / name, mine)
+        else:
+            _replace(self.folder, owns, gone)
 
     def _half(self, error: BaseException) -> StorageError:
         return StorageError(
@@ -615,10 +615,12 @@ def clean(path: str | os.PathLike[str]) -> list[Path]:
     return found
 
 
-def local_path(path: str | os.PathLike[str]) -> Path:
-    """The path of a target as the caller wrote it; `InvalidInputError` where it is not local."""
-    hint = "write it here and copy it to the store when it is complete"
-    return location.local_path(path, "the target", hint)
+local_path = partial(
+    location.local_path,
+    what="the target",
+    hint="write it here and copy it to the store when it is complete",
+)
+"""The path of a target as the caller wrote it; `InvalidInputError` where it is not local."""
 
 
 def target_of(path: str | os.PathLike[str]) -> Path:

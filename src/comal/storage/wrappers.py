@@ -381,37 +381,25 @@ class CachedSource(SourceWrapper):
 
 
 class Counts:
-    """Numbers that a counting source and the sources made from it share."""
+    """What a counting source and the sources made from it share.
+
+    Threads only append to these lists, which needs no lock.
+    """
 
     def __init__(self) -> None:
-        self.wanted = 0
-        self.round_trips = 0
+        self.calls: list[tuple[int, bool]] = []
+        """Of each call the ranges that were wanted, and whether it had to wait for the storage."""
         self.log: list[Request] = []
-        self._lock = threading.Lock()
-
-    def request(self, request: Request) -> None:
-        """Count one request to the storage."""
-        with self._lock:
-            self.log.append(request)
 
     @contextmanager
-    def trip(self, wanted: int) -> Iterator[None]:
-        """Count the requests of one call; the call is a round trip if it makes any."""
+    def call(self, wanted: int) -> Iterator[None]:
+        """Count the requests of one call."""
         made: list[Request] = []
         try:
-            with observed(made.append), observed(self.request):
+            with observed(made.append), observed(self.log.append):
                 yield
         finally:
-            with self._lock:
-                self.wanted += wanted
-                self.round_trips += bool(made)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"wanted": self.wanted, "round_trips": self.round_trips, "log": list(self.log)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.Lock()
+            self.calls.append((wanted, bool(made)))
 
 
 class CountingSource(SourceWrapper):
@@ -428,7 +416,7 @@ class CountingSource(SourceWrapper):
     @property
     def wanted(self) -> int:
         """Ranges that were asked for through this source, before coalescing."""
-        return self.counts.wanted
+        return sum(wanted for wanted, _ in self.counts.calls)
 
     @property
     def requests(self) -> int:
@@ -438,7 +426,7 @@ class CountingSource(SourceWrapper):
     @property
     def round_trips(self) -> int:
         """Calls that had to wait for the storage; requests of one call go out together."""
-        return self.counts.round_trips
+        return sum(waited for _, waited in self.counts.calls)
 
     @property
     def bytes(self) -> int:
@@ -453,7 +441,7 @@ class CountingSource(SourceWrapper):
     def reset(self) -> None:
         """Start again from zero."""
         self.counts.log.clear()
-        self.counts.wanted = self.counts.round_trips = 0
+        self.counts.calls.clear()
 
     def over(self, source: Source) -> CountingSource:
         """The same counter around another source."""
@@ -461,15 +449,15 @@ class CountingSource(SourceWrapper):
 
     def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
         """One piece for each of `wanted`, counted."""
-        with self.counts.trip(len(wanted)):
+        with self.counts.call(len(wanted)):
             return self.source.fetch(wanted)
 
     def stat(self, href: str = "") -> ObjectInfo:
         """Size and version of an object, counted."""
-        with self.counts.trip(0):
+        with self.counts.call(0):
             return self.source.stat(href)
 
     def names(self, prefix: str = "") -> list[str]:
         """Names directly below the location, counted."""
-        with self.counts.trip(0):
+        with self.counts.call(0):
             return self.source.names(prefix)
