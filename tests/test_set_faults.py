@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from click.testing import CliRunner
 from comal import raquet, tortilla
 from comal.cli import root
 from tests.faults import operations
-from tests.faults.harness import KILL, REMOVALS, Faults, chosen, faults, listing
+from tests.faults.harness import REMOVALS, Faults, Sweep, faults, listing, visible
 from tests.server.making import tiff
 from tests.tortilla.write.oracle import read
 
@@ -73,12 +72,6 @@ def entries_of(folder: Path) -> dict[str, str]:
     return found
 
 
-def visible(files: dict[str, str]) -> dict[str, str]:
-    """All but what only writers have; ``.tacocat`` is the name of an index."""
-    hidden = re.compile(r"\.comal-|\.next$|\.change$")
-    return {name: data for name, data in files.items() if not hidden.search(name)}
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Faults, Path]]:
     home = tmp_path_factory.mktemp("sets")
@@ -112,38 +105,24 @@ def test_a_set_is_old_or_new(place: tuple[Faults, Path], operation: str) -> None
     if before is not None:
         before(str(kept))
 
-    def prepare() -> dict[str, str]:
+    def prepare() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(kept, folder)
-        return seen(folder)
 
-    old = prepare()
-    good = process.run(HERE + operation, folder)
-    assert good.how == "done", good.text
-    new = seen(folder)
-    assert new == visible(new) != old
+    sweep = Sweep(process, HERE + operation, folder, prepare, seen)
     if (folder / "a.tortilla").exists():
         assert read(folder / "a.tortilla").items  # by pyarrow
-    for kind, number, at in chosen(good.calls, operation, 5):
-        prepare()
-        came = process.run(HERE + operation, folder, number, at)
-        what = f"{kind} at call {at} of {len(good.calls)} ({came.struck}): {came}"
-        assert came.how in ({"killed"} if number == KILL else {"done", "error"}), what
-        assert came.how != "error" or came.error == "StorageError", what
-        left = seen(folder)
-        if came.how == "done" or kind in ("EINTR", "short"):
-            assert visible(left) == new, what
+    for one in sweep.attempts(5):
+        came, left, what = one.came, one.left, one.what
+        if came.how == "done" or one.kind in ("EINTR", "short"):
+            assert visible(left) == sweep.new, what
         if came.how != "killed" and came.struck not in REMOVALS and not COMMAND.search(came.text):
             assert left == visible(left), what
-        if visible(left) not in (old, new):
+        if visible(left) not in (sweep.old, sweep.new):
             assert name, what
             mended(came.text, folder / name)
             left = seen(folder)
-            assert left in (old, new), what
-        if visible(left) == old:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                again = process.run(HERE + operation, folder)
-            assert again.how == "done", f"{what}\n{again}"
-            assert seen(folder) == new, what
+            assert left in (sweep.old, sweep.new), what
+        if visible(left) == sweep.old:
+            assert sweep.again(one) == sweep.new, what
     shutil.rmtree(kept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -115,13 +116,60 @@ def listing(folder: Path) -> dict[str, str]:
     return digests(files_below(folder))
 
 
+_HIDDEN = re.compile(r"\.comal-|\.next$|\.change$")
+
+
 def visible(files: dict[str, Any]) -> dict[str, Any]:
-    """Those of which no part of the path is hidden."""
-    return {
-        name: value
-        for name, value in files.items()
-        if not any(part.startswith(".") for part in name.split("/"))
-    }
+    """All but what only writers have; ``.tacocat`` is the name of an index."""
+    return {name: value for name, value in files.items() if not _HIDDEN.search(name)}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An operation with a fault, and what it has left."""
+
+    kind: str
+    came: Outcome
+    left: dict[str, Any]
+    what: str
+    """The fault and what came of it, for messages."""
+
+
+class Sweep:
+    """An operation on a folder, done once without a fault; `prepare` makes the folder ready."""
+
+    def __init__(
+        self,
+        faults: Faults,
+        operation: str,
+        folder: Path,
+        prepare: Callable[[], object],
+        seen: Callable[[Path], dict[str, Any]] = listing,
+    ) -> None:
+        self._faults, self._operation, self._folder = faults, operation, folder
+        self._prepare, self._seen = prepare, seen
+        prepare()
+        self.old = seen(folder)
+        good = faults.run(operation, folder)
+        self._calls, self.new = good.calls, seen(folder)
+        assert good.how == "done", good.text
+        assert self.new == visible(self.new) != self.old
+
+    def attempts(self, count: int) -> Iterator[Attempt]:
+        """The operation anew for each fault, with so many calls of each kind."""
+        for kind, number, at in chosen(self._calls, self._operation.rpartition(":")[2], count):
+            self._prepare()
+            came = self._faults.run(self._operation, self._folder, number, at)
+            what = f"{kind} at call {at} of {len(self._calls)} ({came.struck}): {came}"
+            assert came.how in ({"killed"} if number == KILL else {"done", "error"}), what
+            assert came.how != "error" or (came.error == "StorageError" and came.struck), what
+            yield Attempt(kind, came, self._seen(self._folder), what)
+
+    def again(self, attempt: Attempt) -> dict[str, Any]:
+        """What is there when the operation was run once more, which succeeds."""
+        again = self._faults.run(self._operation, self._folder)
+        assert again.how == "done", f"{attempt.what}\n{again}"
+        return self._seen(self._folder)
 
 
 def fails_or_is_whole(
@@ -137,30 +185,16 @@ def fails_or_is_whole(
     `count` is with how many calls of each kind; `prepare` makes the folder ready for each attempt.
     What an operation that `resumes` has finished is kept for the next attempt.
     """
-    prepare()
-    old = listing(folder)
-    good = faults.run(operation, folder)
-    new = listing(folder)
-    assert good.how == "done", good.text
-    assert new == visible(new) != old
-    for kind, number, at in chosen(good.calls, operation.rpartition(":")[2], count):
-        prepare()
-        came = faults.run(operation, folder, number, at)
-        what = f"{kind} at call {at} ({came.struck}): {came}"
-        left = listing(folder)
-        assert came.how in ({"killed"} if number == KILL else {"done", "error"}), what
-        assert visible(left) in ((new,) if came.how == "done" else (old, new)), what
-        if came.how == "error":
-            assert came.error == "StorageError", what
-            assert came.struck, what
+    sweep = Sweep(faults, operation, folder, prepare)
+    for one in sweep.attempts(count):
+        came, left, what = one.came, visible(one.left), one.what
+        assert left in ((sweep.new,) if came.how == "done" else (sweep.old, sweep.new)), what
         if came.how != "killed" and came.struck not in REMOVALS:
-            assert (resumes and came.how == "error") or left == visible(left), what
-        if kind in ("EINTR", "short"):
+            assert (resumes and came.how == "error") or one.left == left, what
+        if one.kind in ("EINTR", "short"):
             assert came.how == "done", what
-        if visible(left) == old and kind in ("kill", "ENOSPC"):
-            again = faults.run(operation, folder)
-            assert again.how == "done", f"{what}\n{again}"
-            after = listing(folder)
-            assert visible(after) == new, what
+        if left == sweep.old and one.kind in ("kill", "ENOSPC"):
+            after = sweep.again(one)
+            assert visible(after) == sweep.new, what
             assert not [name for name in after if name.startswith(".out.comal-build")], what
     assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]

@@ -31,7 +31,7 @@ from comal.errors import (
 )
 from comal.storage import targetlock, targets
 from comal.storage.targets import Kind
-from tests.faults.harness import KILL, Faults, chosen, faults, visible
+from tests.faults.harness import Faults, Sweep, faults, visible
 from tests.support import files_below
 
 OLD, NEW = b"old content", b"new content " * 1000
@@ -334,34 +334,28 @@ def test_a_fault_at_each_call(
     """What is there then is the old or the new, nothing is beside it, and a second run succeeds."""
     folder, operation = tmp_path / system, f"{__name__}:{name}"
 
-    def prepare() -> dict[str, bytes]:
+    def prepare() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         for path in BEFORE[name] if older else ():
             (folder / path).parent.mkdir(exist_ok=True)
             (folder / path).write_bytes(OLD)
-        return contents(folder)
 
-    old = prepare()
-    good = process.run(operation, folder)
-    new = contents(folder)
-    assert (good.how, set(new.values())) == ("done", {NEW}), good.text
+    sweep = Sweep(process, operation, folder, prepare, contents)
+    old, new = sweep.old, sweep.new
+    assert set(new.values()) == {NEW}
     ends = []
-    for kind, number, at in chosen(good.calls, name, 10):
-        prepare()
-        came = process.run(operation, folder, number, at)
-        what = f"{kind} at call {at} ({came.struck}): {came}"
-        assert came.how in ({"killed"} if number == KILL else {"done", "error"}), what
-        assert came.error in ("", "StorageError"), what
-        assert kind != "ENOSPC" or came.how == "done" or "room" in came.text, what
+    for one in sweep.attempts(10):
+        came, what = one.came, one.what
+        assert one.kind != "ENOSPC" or came.how == "done" or "room" in came.text, what
         if came.how == "killed":
             # By any name of the set, as by that of the target.
-            left = [one for one in ("b", "out") if targets.left_beside(folder / one)]
-            assert left or visible(contents(folder)) in (old, new), what
+            left = [path for path in ("b", "out") if targets.left_beside(folder / path)]
+            assert left or visible(one.left) in (old, new), what
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", targetlock.KeptWarning)
-                for one in left[:1]:
-                    assert targets.clean(folder / one), what
+                for path in left[:1]:
+                    assert targets.clean(folder / path), what
             assert not targets.left_beside(folder / "out"), what
         after = contents(folder)
         # What has been replaced is not removed by whoever cleans up; without an exchange of names
@@ -373,9 +367,8 @@ def test_a_fault_at_each_call(
         absent = system == "portable" and kept and name == "a_folder"
         assert after in ((new,) if came.how == "done" else (old, new)) or absent, what
         ends.append(after == new)
-        if kind in ("kill", "ENOSPC"):
-            assert process.run(operation, folder).how == "done", what
-            assert contents(folder).items() >= new.items(), what
+        if one.kind in ("kill", "ENOSPC"):
+            assert sweep.again(one).items() >= new.items(), what
     assert len(ends) > 20
 
 

@@ -16,10 +16,9 @@ from comal import tapalcatl
 from tests.faults import operations
 from tests.faults.foreign import Foreign
 from tests.faults.harness import (
-    KILL,
     REMOVALS,
     Faults,
-    chosen,
+    Sweep,
     fails_or_is_whole,
     faults,
     listing,
@@ -92,23 +91,15 @@ def test_changes(place: Place, operation: str) -> None:
     place.prepare(operation)
     tree = place.folder / "out"
     old = archives(tree)
-    good = place.faults.run(HERE + operation, place.folder)
+    sweep = Sweep(place.faults, HERE + operation, place.folder, lambda: place.prepare(operation))
     new = archives(tree)
-    assert good.how == "done", good.text
-    assert set(listing(place.folder)) == set(visible(listing(place.folder)))
     assert new != old or operation == "compact"
     readers, both = Foreign(), {**old, **new}
-    for kind, number, at in chosen(good.calls, operation, CHANGES[operation]):
-        place.prepare(operation)
-        came = place.faults.run(HERE + operation, place.folder, number, at)
-        what = f"{kind} at call {at} ({came.struck}): {came}"
-        assert came.how in ({"killed"} if number == KILL else {"done", "error"}), what
-        left = listing(place.folder)
-        if came.how == "error":
-            assert came.error == "StorageError", what
+    for one in sweep.attempts(CHANGES[operation]):
+        came, what = one.came, one.what
         if came.how == "done" and came.struck not in REMOVALS:
-            assert left == visible(left), what
-        if kind in ("EINTR", "short"):
+            assert one.left == visible(one.left), what
+        if one.kind in ("EINTR", "short"):
             assert came.how == "done", what
         # Nothing is mended before others read it.
         readers.read(tree.rglob("[!.]*.zip"), what)
@@ -123,9 +114,8 @@ def test_changes(place: Place, operation: str) -> None:
         left = listing(place.folder)
         if came.how == "error" and came.struck not in REMOVALS:
             assert left == visible(left), what
-        if came.how != "done" and kind != "EIO":
-            again = place.faults.run(HERE + operation, place.folder)
-            assert again.how == "done", f"{what}\n{again}"
+        if came.how != "done" and one.kind != "EIO":
+            sweep.again(one)
             assert archives(tree) == new, what
 
 
