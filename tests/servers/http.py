@@ -165,7 +165,7 @@ class HttpServer:
             ``status`` (`code`, `headers`), ``ignore-range``, ``no-length``, ``reset``,
             ``short-body`` (`keep`), ``wrong-range`` (`shift`), ``gzip``, ``etag`` (`value`),
             ``no-validators``, ``redirect`` (`to`, `code`), ``stall`` (`seconds`),
-            ``trickle`` (`seconds`), ``trickle-header`` (`seconds`), ``header`` (`name`, `value`),
+            ``trickle`` (`seconds`), ``trickle-header`` (`seconds`),
             ``call`` (`function`, called before the answer). Requests for many ranges are ignored
             unless they meet ``multipart`` (`form`), ``first-only``, ``spanning`` or
             ``many-status`` (`code`).
@@ -388,8 +388,6 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for key, value in headers.items():
             self.send_header(key, value)
-        if "header" in active:
-            self.send_header(active["header"]["name"], active["header"]["value"])
         if "no-length" in active:
             self.close_connection = True
             self.send_header("Connection", "close")

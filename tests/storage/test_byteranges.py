@@ -80,14 +80,6 @@ def test_a_broken_frame_gives_no_wrong_byte(case: tuple[bytes, Spans], draw: st.
         assert found == [data[start:stop] for start, stop in spans]
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.one_of(st.binary(max_size=300), DATA))
-def test_any_bytes_at_all(body: bytes) -> None:
-    for whole in (body, b"--B\r\n" + body):
-        with suppress(NotFittingError):
-            assert all(read_parts(whole, b"B", [(0, 3), (10, 20), (50, 1)], 100))
-
-
 @pytest.mark.parametrize(
     "head",
     [

@@ -15,7 +15,7 @@ import rasterio
 from rasterio.io import MemoryFile
 
 from comal import storage
-from comal.errors import InvalidInputError, ObjectChangedError
+from comal.errors import InvalidInputError
 from comal.storage.wrappers import RangeFile
 from tests.servers.http import HttpServer
 from tests.storage.places import noise
@@ -92,15 +92,6 @@ def test_small_reads_share_a_request(http_server: HttpServer) -> None:
     file.read(40_000)
     assert counting.requests == 2
     assert len(http_server.requests) == 2
-
-
-def test_a_file_notices_a_change(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(DATA)
-    file = RangeFile(storage.open_source(tmp_path), "a", read_ahead=0)
-    file.read(10)
-    (tmp_path / "a").write_bytes(DATA[:50_000])
-    with pytest.raises(ObjectChangedError):
-        file.read(10)
 
 
 def test_pyarrow_reads_it(http_server: HttpServer) -> None:

@@ -24,12 +24,6 @@ from comal.storage import StorageConfig
 from tests.support import open_below, public_folder, without_privileges
 
 
-def test_a_path_object(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"12345")
-    assert storage.open_source(tmp_path / "a").fetch([Tail(2)])[0].data == b"45"
-    assert storage.open_source(f"file://{tmp_path}/a").fetch([Tail(2)])[0].data == b"45"
-
-
 def test_only_regular_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "folder").mkdir()
@@ -105,15 +99,6 @@ def test_the_opened_path_may_be_a_link(tmp_path: Path) -> None:
     assert storage.open_source(tmp_path / "link").fetch([Head(1, "a")])[0].data == b"1"
     assert storage.open_source(tmp_path / "link").names() == ["a"]
     assert storage.open_source(tmp_path / "file").fetch([Head(1)])[0].data == b"1"
-
-
-def test_truncated_in_place(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"12345")
-    source = storage.open_source(tmp_path / "a")
-    source.fetch([Head(1)])
-    os.truncate(tmp_path / "a", 2)
-    with pytest.raises(ObjectChangedError):
-        source.fetch([ByteRange(3, 2)])
 
 
 def test_changed_during_the_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
