@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -253,7 +254,7 @@ def _frame(
         _check_sets(members, results[0][0].href, allow_partial=allow_partial)
     parts: list[Part] = []
     tables: list[Any] = []
-    for position in ordered(members):
+    for position in chain(*sets_of(members)):
         source, opened = sound[position]
         stored = stored_table(opened, source.href, limits, columns)
         table = items_of(stored, opened, source.href, typed=typed)
@@ -371,24 +372,22 @@ class Member:
         return (folder, name.stem if name else "", self.parts)
 
 
-def ordered(members: Sequence[Member]) -> list[int]:
-    """Positions of members: sets in the order of their first member, parts by their number."""
-    first: dict[tuple[str, str, int], int] = {}
+def sets_of(members: Sequence[Member]) -> list[list[int]]:
+    """Positions of the members of each set, parts by their number."""
+    sets: dict[tuple[str, str, int], list[int]] = {}
     for position, member in enumerate(members):
-        first.setdefault(member.group, position)
+        sets.setdefault(member.group, []).append(position)
 
-    def rank(position: int) -> tuple[int, int, int]:
-        member = members[position]
-        name = member.name if member.parts > 1 else None
-        return first[member.group], name.number if name else -1, position
+    def number(position: int) -> int:
+        name = members[position].name
+        return name.number if name else -1
 
-    return sorted(range(len(members)), key=rank)
+    return [sorted(positions, key=number) for positions in sets.values()]
 
 
 def set_problems(members: Sequence[Member]) -> list[Problem]:
     """What is wrong with files that are taken as whole sets."""
     problems: list[Problem] = []
-    groups: dict[tuple[str, str, int], list[Member]] = {}
     seen: set[tuple[str, str]] = set()
     for member in members:
         if (member.href, member.variant) in seen:
@@ -398,31 +397,30 @@ def set_problems(members: Sequence[Member]) -> list[Problem]:
                 Problem("tortilla-part-count", member.href, "the header says 0 parts, not 1")
             )
         seen.add((member.href, member.variant))
-        groups.setdefault(member.group, []).append(member)
-    for (_, _, count), group in groups.items():
-        if count > 1:
-            problems += _group_problems(group, count)
+    for positions in sets_of(members):
+        group = [members[position] for position in sorted(positions)]
+        if group[0].parts > 1:
+            problems += _group_problems(group, group[0].parts)
     return problems
 
 
 def _group_problems(group: Sequence[Member], count: int) -> list[Problem]:
     place = group[0].href
-    numbers = [member.name.number for member in group if member.name is not None]
+    known = [name for member in group if (name := member.name) is not None]
     problems: list[Problem] = []
-    if len(numbers) == len(group):
-        first = 0 if min(numbers) == 0 else 1
+    if len(known) == len(group):
+        numbers = [name.number for name in known]
+        first = min(1, *numbers)
         expected = range(first, first + count)
         missing = sorted(set(expected) - set(numbers))
-        name = group[0].name
-        assert name is not None
         problems += [
-            Problem("tortilla-part-missing", place, f"{shown(name.numbered(number))} is missing")
-            for number in missing[:100]
+            Problem("tortilla-part-missing", place, f"{shown(known[0].numbered(one))} is missing")
+            for one in missing[:100]
         ]
         problems += [
             Problem("tortilla-part-count", member.href, f"the header says {count} parts")
-            for member in group
-            if member.name is not None and member.name.number not in expected
+            for member, number in zip(group, numbers, strict=True)
+            if number not in expected
         ]
     if not problems and len(group) != count:
         problems.append(

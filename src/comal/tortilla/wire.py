@@ -15,10 +15,10 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-from comal.errors import ComalError, InvalidMetadataError, NotThisFormatError, shown
+from comal.errors import ComalError, InvalidMetadataError, NotThisFormatError
 from comal.limits import DEFAULT_LIMITS, KIB, MIB, Limits
 from comal.plan import ByteRange, Head, Piece, Plan, Tail, Wanted, cut
 
@@ -170,30 +170,39 @@ def open_plan(
     more for what is missing.
     """
     head, end = yield [Head(HEADER_SIZE), Tail(tail)]
-    header = parse_header(head.data, head.total, where)
-    needed = _needed(header, 0, limits, where)
-    missing = [span for span in needed if cut([end], span.offset, span.size) is None]
-    known = [end, *((yield missing) if missing else ())]
-    return _opened(header, 0, head.total, known, needed)
+    file = _File(ByteRange(0, head.total), where, [head, end], limits)
+    if file.missing:
+        file.known += yield file.missing
+    return file.opened()
 
 
-def _needed(header: Header, base: int, limits: Limits, where: str) -> list[ByteRange]:
-    """Spans in the object that opening needs: the footer, and the collection of a TACO."""
-    limits.check("table_bytes", header.footer.size, f"{where}: footer")
-    spans = [header.footer]
-    if header.collection is not None:
-        limits.check("json_bytes", header.collection.size, f"{where}: collection")
-        spans.append(header.collection)
-    return [ByteRange(base + span.offset, span.size) for span in spans]
+class _File:
+    """A file whose ends are here: which spans of it are needed, and which are still missing."""
 
+    def __init__(self, span: ByteRange, where: str, known: list[Piece], limits: Limits) -> None:
+        self.span, self.known = span, known
+        head = known[0].slice(span.offset, min(HEADER_SIZE, span.size))
+        self.header = parse_header(head, span.size, where)
+        footer, collection = self.header.footer, self.header.collection
+        limits.check("table_bytes", footer.size, f"{where}: footer")
+        if collection is not None:
+            limits.check("json_bytes", collection.size, f"{where}: collection")
+        self.needed = [
+            ByteRange(span.offset + one.offset, one.size)
+            for one in (footer, collection)
+            if one is not None
+        ]
+        self.missing: list[Wanted] = [
+            one for one in self.needed if cut(known, one.offset, one.size) is None
+        ]
 
-def _opened(
-    header: Header, base: int, size: int, known: Sequence[Piece], needed: Sequence[ByteRange]
-) -> Opened:
-    footer, *rest = (cut(known, span.offset, span.size) for span in needed)
-    assert footer is not None, "what was missing has been fetched"
-    collection = rest[0].data if rest and rest[0] is not None else None
-    return Opened(header, footer, base, size, collection)
+    def opened(self, *, keep: bool = False) -> Opened:
+        footer, *rest = (cut(self.known, one.offset, one.size) for one in self.needed)
+        assert footer is not None, "what was missing has been fetched"
+        collection = rest[0].data if rest and rest[0] is not None else None
+        span, kept = self.span, self.known if keep else []
+        whole = tuple(piece for piece in kept if piece.holds(span.offset, span.size))
+        return Opened(self.header, footer, span.offset, span.size, collection, whole)
 
 
 def children_plan(
@@ -209,18 +218,17 @@ def children_plan(
     single = len(spans) == 1
     wanted = [_ends(span, single=single) for span in spans]
     pieces = iter((yield [want for ends in wanted for want in ends]))
-    found = [
-        _Child(span, name, [next(pieces) for _ in ends], keep=single)
+    files = [
+        _child(span, name, [next(pieces) for _ in ends], limits)
         for span, name, ends in zip(spans, where, wanted, strict=True)
     ]
-    for child in found:
-        child.parse(limits)
-    missing: list[Wanted] = [span for child in found for span in child.missing]
+    sound = [file for file in files if isinstance(file, _File)]
+    missing = [span for file in sound for span in file.missing]
     if missing:
         more = iter((yield missing))
-        for child in found:
-            child.known += [next(more) for _ in child.missing]
-    return [child.opened() for child in found]
+        for file in sound:
+            file.known += [next(more) for _ in file.missing]
+    return [file.opened(keep=single) if isinstance(file, _File) else file for file in files]
 
 
 def _ends(span: ByteRange, *, single: bool) -> list[Wanted]:
@@ -232,40 +240,16 @@ def _ends(span: ByteRange, *, single: bool) -> list[Wanted]:
     ]
 
 
-class _Child:
-    """A nested file while it is opened; an error of its content spoils no other."""
-
-    def __init__(self, span: ByteRange, where: str, known: list[Piece], *, keep: bool) -> None:
-        self.span, self.where, self.known, self.keep = span, where, known, keep
-        self.header: Header | None = None
-        self.needed: list[ByteRange] = []
-        self.missing: list[ByteRange] = []
-        self.error: ComalError | None = None
-
-    def parse(self, limits: Limits) -> None:
-        span = self.span
-        head = self.known[0].slice(span.offset, min(HEADER_SIZE, span.size))
-        try:
-            self.header = parse_header(head, span.size, self.where)
-            self.needed = _needed(self.header, span.offset, limits, self.where)
-        except NotThisFormatError as error:
-            self.error = InvalidMetadataError(
-                "an item of format TORTILLA is none",
-                where=self.where,
-                found=error.found or shown(head[:8].hex()),
-                expected="the magic #y or WX",
-            )
-        except ComalError as error:
-            self.error = error
-        self.missing = [
-            span for span in self.needed if cut(self.known, span.offset, span.size) is None
-        ]
-
-    def opened(self) -> Opened | ComalError:
-        if self.header is None or self.error is not None:
-            assert self.error is not None
-            return self.error
-        span = self.span
-        opened = _opened(self.header, span.offset, span.size, self.known, self.needed)
-        whole = [piece for piece in self.known if piece.holds(span.offset, span.size)]
-        return replace(opened, kept=tuple(whole)) if self.keep else opened
+def _child(span: ByteRange, where: str, known: list[Piece], limits: Limits) -> _File | ComalError:
+    """A nested file; an error of its content spoils no other."""
+    try:
+        return _File(span, where, known, limits)
+    except NotThisFormatError as error:
+        return InvalidMetadataError(
+            "an item of format TORTILLA is none",
+            where=where,
+            found=error.found,
+            expected="the magic #y or WX",
+        )
+    except ComalError as error:
+        return error
