@@ -93,7 +93,7 @@ def files(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
 
 def samples(files: Files) -> taco.Taco:
     tree = taco.Tortilla([taco.Sample(id="a", path=files.tif)])
-    return taco.Taco(tree, "a", "1", "a", ["CC0-1.0"], [{"name": "a"}], ["other"])
+    return taco.Taco(tree, **WHAT_A_TORTILLA_LACKS)
 
 
 WHAT_A_TORTILLA_LACKS: dict[str, Any] = {

@@ -31,17 +31,10 @@ from comal.demo import scenes
 from comal.errors import ComalError
 from comal.storage import targets
 from comal.storage.targets import Kind
+from tests.archives import WHAT_A_TORTILLA_LACKS
 from tests.attacks.build import Recipe
 from tests.server.making import PNG, taco_file, tiff
 
-FIELDS: dict[str, Any] = {
-    "id": "a",
-    "dataset_version": "1",
-    "description": "a",
-    "licenses": ["CC0-1.0"],
-    "providers": [{"name": "a"}],
-    "tasks": ["other"],
-}
 LETTER = b"from somebody, and there is no copy"
 Call = Callable[[Path, Path, bool], Any]
 """Sources, target, overwrite."""
@@ -65,7 +58,7 @@ class Writer:
 
 def dataset(s: Path) -> taco.Taco:
     samples = [taco.Sample(id=name, path=s / "files" / name) for name in ("a.tif", "b.tif")]
-    return taco.Taco(taco.Tortilla(samples), **FIELDS)
+    return taco.Taco(taco.Tortilla(samples), **WHAT_A_TORTILLA_LACKS)
 
 
 def opened(name: str) -> Callable[[Path], Any]:
@@ -148,8 +141,8 @@ WRITERS: dict[str, Writer] = {
     "taco.export of a folder": writer(taco.export, opened("scenes"), "o", "scenes", **PART),
     "taco.folder2zip": writer(taco.folder2zip, "scenes", "o.tacozip", quiet=True),
     "taco.zip2folder": writer(taco.zip2folder, "scenes.tacozip", "o", quiet=True),
-    "taco.migrate": writer(taco.migrate, "a.tortilla", "o.tacozip", **FIELDS),
-    "taco.pack_folder": writer(taco.pack_folder, "files", "o", **FIELDS),
+    "taco.migrate": writer(taco.migrate, "a.tortilla", "o.tacozip", **WHAT_A_TORTILLA_LACKS),
+    "taco.pack_folder": writer(taco.pack_folder, "files", "o", **WHAT_A_TORTILLA_LACKS),
     "taco.repair": writer(taco.repair, "scenes.tacozip", "o.tacozip"),
     "tortilla.create": writer(tortilla.create, items, "o.tortilla", "files/a.tif"),
     "tortilla.create parts": writer(
@@ -175,7 +168,7 @@ WRITERS: dict[str, Writer] = {
     "tapalcatl.to_pmtiles": writer(tapalcatl.to_pmtiles, "tiles", "o.pmtiles", ""),
     "convert.convert": writer(convert.convert, "dem.tif", "o.parquet", ""),
     "convert.draw": writer(convert.draw, "dem.parquet", "o"),
-    "convert.migrate": writer(convert.migrate, "a.tortilla", "o", **FIELDS),
+    "convert.migrate": writer(convert.migrate, "a.tortilla", "o", **WHAT_A_TORTILLA_LACKS),
     "site.write": writer(write_site, lambda s: [s / "tiles", s / "dem.parquet"], "o"),
     "demo.run": small(writer(lambda _, out, **more: demo.run(out, **more), lambda _: None, "o")),
 }
@@ -272,7 +265,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     taco.zip2folder(s / "scenes.tacozip", s / "scenes", quiet=True)
     taco.create(dataset(s), s / "more.tacozip")
     other = taco.Tortilla([taco.Sample(id="c.tif", path=s / "dem.tif")])
-    taco.create(taco.Taco(other, **FIELDS), s / "again.tacozip")
+    taco.create(taco.Taco(other, **WHAT_A_TORTILLA_LACKS), s / "again.tacozip")
     broken = Recipe(header_crc=5)
     (s / "broken.tacozip").write_bytes(broken.build())
     tapalcatl.build(TILES, s / "tiles")

@@ -1,4 +1,4 @@
-"""What a migrated archive holds, told by zipfile and pyarrow alone."""
+"""Migrations, and what a migrated archive holds, told by zipfile and pyarrow alone."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from comal import taco
+from comal.convert import MigrationReport, migrate
+from tests.tortilla.build import write
 
 FIELDS: dict[str, Any] = {
     "id": "moved",
@@ -20,6 +22,14 @@ FIELDS: dict[str, Any] = {
     "providers": [{"name": "tests"}],
     "tasks": ["other"],
 }
+
+
+def moved(folder: Path, data: bytes, **more: Any) -> tuple[Path, MigrationReport]:
+    """The archive that a Tortilla of these bytes becomes, which is sound."""
+    output = folder / "new.tacozip"
+    report = migrate(write(folder, data, "old.tortilla"), output, **{**FIELDS, **more})
+    assert_sound(output)
+    return output, report
 
 
 def leaves(path: Path, *, padding: bool = False) -> dict[str, bytes]:

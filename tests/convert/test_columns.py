@@ -12,21 +12,19 @@ import pyarrow as pa
 import pytest
 import shapely
 
-from comal.convert import MigrationReport, migrate
+from comal.convert import MigrationReport
 from comal.convert.columns import centroid_points, legal_key, tensor_shapes
 from comal.taco import spec
-from tests.convert.migrated import FIELDS, assert_sound, collection, level
-from tests.tortilla.build import Item, built
+from tests.convert.migrated import collection, level, moved
+from tests.tortilla.build import Item, built, column
 
 SHAPE = "stac:raster_shape"
 
 
-def moved(tmp_path: Path, *rows: dict[str, Any], **more: Any) -> tuple[Any, MigrationReport]:
+def rows_moved(tmp_path: Path, *rows: dict[str, Any], **more: Any) -> tuple[Any, MigrationReport]:
+    """The uppermost table of items with these columns."""
     data = built([Item(f"i{n}", b"x", more=row) for n, row in enumerate(rows)])
-    source, output = tmp_path / "old.tortilla", tmp_path / "new.tacozip"
-    source.write_bytes(data)
-    report = migrate(source, output, **{**FIELDS, **more})
-    assert_sound(output)
+    output, report = moved(tmp_path, data, **more)
     return level(output), report
 
 
@@ -35,7 +33,7 @@ def messages(report: MigrationReport, kind: str) -> dict[str, str]:
 
 
 def test_times(tmp_path: Path) -> None:
-    table, _ = moved(
+    table, _ = rows_moved(
         tmp_path,
         {"stac:time_start": 0.0, "stac:time_end": 3.0},
         {"stac:time_start": -5.0, "stac:time_end": None},
@@ -47,7 +45,7 @@ def test_times(tmp_path: Path) -> None:
 
 
 def test_times_that_are_none(tmp_path: Path) -> None:
-    table, report = moved(
+    table, report = rows_moved(
         tmp_path,
         {"stac:time_start": 2020.0, "stac:time_end": 2021.0},
         {"stac:time_start": 2016.0, "stac:time_end": 1e15},
@@ -65,7 +63,7 @@ def test_times_that_are_none(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*left as it is")
 def test_columns_that_are_something_else(tmp_path: Path) -> None:
-    table, report = moved(
+    table, report = rows_moved(
         tmp_path, {"stac:time_start": "2020-01-01", "stac:raster_shape": "64", "stac:centroid": 5.0}
     )
     assert set(messages(report, "kept")) == {
@@ -104,40 +102,28 @@ def test_no_type_breaks_it(tmp_path: Path, name: str, value: Any) -> None:
         names = table.column_names
         return table.select([n for n in range(len(names)) if names[n] not in names[n + 1 :]])
 
-    (tmp_path / "old.tortilla").write_bytes(built([child(0), child(1)], table=_whole))
-    output = tmp_path / "new.tacozip"
-    migrate(tmp_path / "old.tortilla", output, **FIELDS)
-    assert_sound(output)
+    moved(tmp_path, built([child(0), child(1)], table=_whole))
 
 
 @pytest.mark.filterwarnings("ignore:.*left as it is")
 def test_shapes_beyond_64_bits_with_a_sign_are_kept(tmp_path: Path) -> None:
     lists = pa.array([[2**63, 4]], pa.list_(pa.uint64()))
     data = built([Item("a", b"II*\0", "GTiff")], table=lambda t: t.append_column(SHAPE, lists))
-    (tmp_path / "old.tortilla").write_bytes(data)
-    report = migrate(tmp_path / "old.tortilla", tmp_path / "new.tacozip", **FIELDS)
-    assert level(tmp_path / "new.tacozip")["tortilla:raster_shape"].to_pylist() == [[2**63, 4]]
+    output, report = moved(tmp_path, data)
+    assert level(output)["tortilla:raster_shape"].to_pylist() == [[2**63, 4]]
     assert messages(report, "kept").keys() == {SHAPE}
 
 
 def test_splits(tmp_path: Path) -> None:
-    data = built(
-        [Item("a", b"x"), Item("b", b"x")],
-        table=lambda t: t.set_column(
-            t.column_names.index("tortilla:data_split"),
-            "tortilla:data_split",
-            pa.array(["train", "val"]),
-        ),
-    )
-    (tmp_path / "old.tortilla").write_bytes(data)
-    report = migrate(tmp_path / "old.tortilla", tmp_path / "new.tacozip", **FIELDS)
-    assert level(tmp_path / "new.tacozip")["split"].to_pylist() == ["train", "val"]
+    splits = column("tortilla:data_split", pa.array(["train", "val"]))
+    output, report = moved(tmp_path, built([Item("a", b"x"), Item("b", b"x")], table=splits))
+    assert level(output)["split"].to_pylist() == ["train", "val"]
     (warning, *_) = report.of("warning")
     assert (warning.name, warning.rows) == ("tortilla:data_split", 1)
 
 
 def test_other_columns_get_legal_names(tmp_path: Path) -> None:
-    table, report = moved(
+    table, report = rows_moved(
         tmp_path,
         {"cloud cover": 1.5, "a:b:c": 2, "id": "mine", "type": 3, "nothing": None, "größe": 4}
         | {"split": "mine", "cloud_cover": 9},
@@ -162,7 +148,7 @@ def test_an_unknown_crs_is_told_and_costs_only_the_place(tmp_path: Path) -> None
         "stac:raster_shape": [8, 8],
         "stac:centroid": "POINT (4.0 -4.0)",
     }
-    _, report = moved(tmp_path, place)
+    _, report = rows_moved(tmp_path, place)
     assert "places cannot be read" in " ".join(one.message for one in report.of("warning"))
     extent = collection(tmp_path / "new.tacozip")["extent"]
     assert extent["spatial"] == [4.0, -4.0, 4.0, -4.0]
@@ -209,6 +195,6 @@ def test_shapes() -> None:
 
 
 def test_bands_of_the_caller(tmp_path: Path) -> None:
-    table, report = moved(tmp_path, {"stac:raster_shape": [4, 5]}, bands=3)
+    table, report = rows_moved(tmp_path, {"stac:raster_shape": [4, 5]}, bands=3)
     assert table["stac:tensor_shape"].to_pylist() == [[3, 4, 5]]
     assert not [one for one in report.of("warning") if one.name.startswith("stac:")]

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from comal import taco, tortilla
@@ -16,9 +17,9 @@ from comal.errors import (
     ObjectChangedError,
     ObjectNotFoundError,
 )
-from tests.convert.migrated import FIELDS, assert_sound, collection, leaves
+from tests.convert.migrated import FIELDS, assert_sound, collection, leaves, moved
 from tests.servers.http import HttpServer
-from tests.tortilla.build import Item, built, nested
+from tests.tortilla.build import Item, built, column, nested
 
 ITEMS = [Item(f"s{n}", bytes([n]) * (n + 1)) for n in range(12)]
 BYTES = {one.id: one.data for one in ITEMS}
@@ -30,14 +31,9 @@ def written(path: Path, data: bytes) -> Path:
 
 
 def test_items_that_share_bytes_or_have_none(tmp_path: Path) -> None:
-    shared = built(
-        [Item("a", b"same"), Item("b", b""), Item("c", b"next")],
-        table=lambda t: t.take([0, 1, 2]).set_column(
-            t.column_names.index("tortilla:offset"), "tortilla:offset", [[200, 200, 200]]
-        ),
-    )
-    output = tmp_path / "new.tacozip"
-    migrate(written(tmp_path / "old.tortilla", shared), output, **FIELDS)
+    items = [Item("a", b"same"), Item("b", b""), Item("c", b"next")]
+    shared = built(items, table=column("tortilla:offset", pa.array([200, 200, 200])))
+    output, _ = moved(tmp_path, shared)
     assert leaves(output) == {"a": b"same", "b": b"", "c": b"same"}
 
 
@@ -93,9 +89,8 @@ def test_hostile_ids(tmp_path: Path) -> None:
 
 
 def test_a_null_id(tmp_path: Path) -> None:
-    source = written(tmp_path / "old.tortilla", built([Item(None, b"1"), Item("a", b"2")]))
-    migrate(source, tmp_path / "new.tacozip", **FIELDS)
-    assert leaves(tmp_path / "new.tacozip") == {"unnamed": b"1", "a": b"2"}
+    output, _ = moved(tmp_path, built([Item(None, b"1"), Item("a", b"2")]))
+    assert leaves(output) == {"unnamed": b"1", "a": b"2"}
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from comal import taco
-from comal.convert import MigrationReport, migrate
+from comal.convert import migrate
 from comal.errors import InvalidInputError, LimitExceededError
-from tests.convert.migrated import FIELDS, assert_sound, collection, leaves, level
+from tests.convert.migrated import FIELDS, collection, leaves, level, moved
 from tests.tortilla.build import Item, built, deep, nested
 
 
 def items(*names: str, root: str = "") -> list[Item]:
     return [Item(name, f"{root}{name}".encode()) for name in names]
-
-
-def moved(tmp_path: Path, data: bytes, **more: Any) -> tuple[Path, MigrationReport]:
-    source, output = tmp_path / "old.tortilla", tmp_path / "new.tacozip"
-    source.write_bytes(data)
-    report = migrate(source, output, **{**FIELDS, **more})
-    assert_sound(output)
-    return output, report
 
 
 MISSING = nested(("r0", items("a", "b", "c")), ("r1", items("a", "c")), ("r2", items("b", "c")))
@@ -146,19 +137,16 @@ def test_three_levels_out_of_order(tmp_path: Path) -> None:
     ids=["empty", "mixed", "childless", "types", "missing-folder"],
 )
 def test_what_no_padding_mends(tmp_path: Path, data: bytes, match: str) -> None:
-    source = tmp_path / "old.tortilla"
-    source.write_bytes(data)
     with pytest.raises(InvalidInputError, match=match):
-        migrate(source, tmp_path / "new.tacozip", pad=True, **FIELDS)
+        moved(tmp_path, data, pad=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old.tortilla"]
     with pytest.raises(InvalidInputError, match=match):
-        migrate(source, dry_run=True, pad=True, **FIELDS)
+        migrate(tmp_path / "old.tortilla", dry_run=True, pad=True, **FIELDS)
 
 
 def test_six_levels_are_the_deepest(tmp_path: Path) -> None:
     output, report = moved(tmp_path, deep(6))
     assert report.levels == (1,) * 6
     assert leaves(output) == {"in/in/in/in/in/leaf": b"leaf"}
-    (tmp_path / "deep.tortilla").write_bytes(deep(7))
     with pytest.raises(LimitExceededError, match="nested too deeply"):
-        migrate(tmp_path / "deep.tortilla", tmp_path / "deep.tacozip", **FIELDS)
+        moved(tmp_path, deep(7), overwrite=True)

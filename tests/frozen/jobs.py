@@ -23,10 +23,11 @@ from click.testing import CliRunner
 
 from comal import raquet, server, taco, tapalcatl, tortilla
 from comal.cli import root
+from tests.archives import WHAT_A_TORTILLA_LACKS
 from tests.attacks.build import Recipe
 from tests.server.asking import ask
 from tests.server.making import raquet_file, taco_file, tiff, tileset
-from tests.test_overwriting import EVERY, FIELDS, TILES, dataset
+from tests.test_overwriting import EVERY, TILES, dataset
 
 Fact = tuple[str, str]
 
@@ -53,7 +54,7 @@ def sources(folder: Path) -> Path:
     taco.zip2folder(s / "scenes.tacozip", s / "scenes", quiet=True)
     taco.create(dataset(s), s / "more.tacozip")
     other = taco.Tortilla([taco.Sample(id="c.tif", path=s / "dem.tif")])
-    taco.create(taco.Taco(other, **FIELDS), s / "again.tacozip")
+    taco.create(taco.Taco(other, **WHAT_A_TORTILLA_LACKS), s / "again.tacozip")
     (s / "broken.tacozip").write_bytes(Recipe(header_crc=5).build())
     tapalcatl.build(TILES, s / "tiles")
     tileset(s / "mixed")
