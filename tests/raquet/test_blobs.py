@@ -107,7 +107,7 @@ def test_pixels_that_are_none() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=500), st.sampled_from(["gzip", "zlib", "hybrid"]), st.integers(-1, 9))
-def test_framings_of_anything(data: bytes, how: str, level: int) -> None:
+def test_framings(data: bytes, how: str, level: int) -> None:
     blob = framed(data, how)
     if how == "zlib":
         blob = zlib.compress(data, level)
