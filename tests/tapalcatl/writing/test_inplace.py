@@ -23,6 +23,7 @@ from comal.plan import run
 from comal.storage import open_source, targets
 from comal.storage.replacing import changing_files
 from comal.storage.targetlock import locked
+from comal.tapalcatl import NewTile
 from comal.ziparchive import directory_plan
 from tests.server.asking import ask
 from tests.tapalcatl import odd
@@ -88,6 +89,15 @@ def test_delete_of_one_format(tree: Path) -> None:
     assert tapalcatl.delete(tree, [(3, 2, 2)], ext="png").deleted == 1
     with tapalcatl.open(tree) as tileset:
         assert data_of(tileset, 3, 2, 2) == b'{"a": 1}'
+
+
+def test_an_archive_knows_the_formats_of_its_own_tiles(tree: Path) -> None:
+    new = [NewTile(3, 2, 2, picture(1), "png", 2), NewTile(3, 7, 7, b"{}", "json")]
+    assert tapalcatl.put(tree, new).added == 2
+    for name, exts in (("2/1/1", {"png"}), ("2/3/3", {"png", "json"})):
+        with zipfile.ZipFile(tree / f"{name}.zip") as archive:
+            assert json.loads(archive.comment)["formats"].keys() == exts
+    assert is_sound(tree)
 
 
 def test_a_tileset_grows(tree: Path) -> None:

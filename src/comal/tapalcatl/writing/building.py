@@ -12,11 +12,11 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -55,8 +55,6 @@ from comal.tapalcatl.wire import Int64s, order_of, tiles_in
 from comal.tapalcatl.writing.entries import (
     BuildOptions,
     EntryRules,
-    NewEntries,
-    names_of,
     new_entries,
     rules_of,
 )
@@ -76,7 +74,7 @@ TEMPLATE: Final = "{z}/{x}/{y}.zip"
 _TASK: Final = 16
 """Squares of a task, about: enough to make its overhead small, few enough to share out."""
 _PROBES: Final = 5
-_SHAPE: Final = 4
+_SHAPE: Final = 5
 """Version of what archives of a build look like; archives of another one are not gone on with."""
 Location = str | os.PathLike[str]
 
@@ -207,21 +205,16 @@ def build(
             return job.run(executor, os.fspath(out))
 
 
+@dataclass(frozen=True)
 class _Job:
-    """The archives of a build, and what is known of them so far."""
+    """A build of which it is known which archives there will be."""
 
-    def __init__(
-        self,
-        source: TileSource,
-        arrangement: ArchiveLayout,
-        rules: EntryRules,
-        plan: Survey,
-        place: Workplace,
-        progress: Progress,
-    ) -> None:
-        self.source, self.arrangement, self.rules = source, arrangement, rules
-        self.plan, self.place, self.progress = plan, place, progress
-        self.kept = 0
+    source: TileSource
+    arrangement: ArchiveLayout
+    rules: EntryRules
+    plan: Survey
+    place: Workplace
+    progress: Progress
 
     def run(self, executor: Executor | None, out: str) -> Built:
         """Write all archives, then the metadata."""
@@ -248,7 +241,7 @@ class _Job:
             done.archives,
             done.entries,
             done.size,
-            self.kept,
+            done.kept,
             metadata.min_zoom,
             metadata.max_zoom,
             metadata.bounds,
@@ -267,8 +260,8 @@ class _Job:
             tiles = self.source.read(square)
             if len(tiles):
                 # One tile is enough: the others of a square are mostly like it.
-                found = new_entries(tiles.take(np.zeros(1, np.int64)), self.rules, formats)
-                formats.update(found.formats)
+                one = tiles.take(np.zeros(1, np.int64))
+                formats.update(new_entries(one, one.keys, self.rules, formats).formats)
         return formats
 
     def _written(
@@ -281,39 +274,36 @@ class _Job:
         ahead = 2 * (own if executor is None else width(executor))
         return results(executor or own, writer.write, self._tasks(), ahead)
 
-    def _tasks(self) -> Iterator[list[GroupTask] | Written]:
-        """Groups in handfuls; archives that are there already as what became of them."""
+    def _tasks(self) -> Iterator[list[GroupTask]]:
+        """Groups in handfuls."""
         tasks: list[GroupTask] = []
         squares = 0
         for group in range(self.plan.groups):
             rows = self.plan.rows_of(group)
-            archives = self.plan.archives[rows.start : rows.stop].tolist()
-            kept = self._whole(rows) if self.place.going_on else {}
-            if kept:
-                self.kept += len(kept)
-                entries = sum(count for count, _ in kept.values())
-                yield Written(len(kept), entries, sum(size for _, size in kept.values()))
-            if len(kept) == len(archives):
-                continue
-            task = GroupTask(self.plan.squares_of(group), archives, frozenset(kept))
-            tasks.append(task)
-            squares += len(task.squares)
+            archives, kept = self._left(rows)
+            own = self.plan.squares_of(group) if archives else []
+            tasks.append(GroupTask(own, archives, kept))
+            squares += len(own)
             if squares >= _TASK:
                 yield tasks
                 tasks, squares = [], 0
         if tasks:
             yield tasks
 
-    def _whole(self, rows: range) -> dict[int, tuple[int, int]]:
-        """Entries and bytes of the archives that are there already, by their `order_of`."""
-        found = {}
-        own = self.plan.archives[rows.start : rows.stop]
-        for row, owner, archive in zip(rows, own.tolist(), archives_at(own), strict=True):
+    def _left(self, rows: range) -> tuple[frozenset[int], Written]:
+        """`order_of` the archives that are not there yet, and what became of the others."""
+        left, kept = set(), Written()
+        owners = self.plan.archives[rows.start : rows.stop]
+        if not self.place.going_on:
+            return frozenset(owners.tolist()), kept
+        for row, owner, archive in zip(rows, owners.tolist(), archives_at(owners), strict=True):
             path = self.place.tree / self.arrangement.path(archive)
             count = int(self.plan.counts[row])
             if is_whole(path, count):
-                found[owner] = (count, path.stat().st_size)
-        return found
+                kept = kept.plus(Written(1, count, path.stat().st_size, 1))
+            else:
+                left.add(owner)
+        return frozenset(left), kept
 
     def _finished(self, done: Written) -> TileSetMetadata:
         formats = done.formats or {}
@@ -409,16 +399,6 @@ HELD = 64 << 20
 _BLOCK: Final = 8 << 20
 
 
-class GroupTask(NamedTuple):
-    """Neighbouring archives to be written."""
-
-    squares: Sequence[Square]
-    archives: Sequence[int]
-    """`order_of` all of them, ascending."""
-    kept: frozenset[int] = frozenset()
-    """`order_of` archives that are there already."""
-
-
 @dataclass(frozen=True, slots=True)
 class Written:
     """What became of some archives."""
@@ -427,6 +407,8 @@ class Written:
     entries: int = 0
     size: int = 0
     """Bytes of their files."""
+    kept: int = 0
+    """Those of them that were there already."""
     formats: Mapping[str, Headers] | None = None
     suffixes: frozenset[str] = frozenset()
     cut: tuple[str, ...] = ()
@@ -438,15 +420,30 @@ class Written:
             self.archives + other.archives,
             self.entries + other.entries,
             self.size + other.size,
+            self.kept + other.kept,
             {**(other.formats or {}), **(self.formats or {})},
             self.suffixes | other.suffixes,
             self.cut or other.cut,
         )
 
 
+class GroupTask(NamedTuple):
+    """Neighbouring archives to be written."""
+
+    squares: Sequence[Square]
+    archives: frozenset[int]
+    """`order_of` those that are not there yet."""
+    kept: Written
+    """The others."""
+
+
 @dataclass(frozen=True)
 class ArchiveWriter:
-    """What writes the archives of a build; it goes to the workers."""
+    """What writes the archives of a build; it goes to the workers.
+
+    An archive has its name before it is complete: whoever goes on with a build looks at every byte
+    first (`is_whole`), and the tree is not seen before it is finished.
+    """
 
     source: TileSource
     arrangement: ArchiveLayout
@@ -454,14 +451,14 @@ class ArchiveWriter:
     formats: Mapping[str, Headers]
     tree: str
 
-    def write(self, tasks: Sequence[GroupTask] | Written) -> Written:
-        """Write some groups; of what is there already, what became of it comes back."""
-        if isinstance(tasks, Written):
-            return tasks
+    def write(self, tasks: Sequence[GroupTask]) -> Written:
+        """Write some groups."""
         done = Written()
         folders: set[str] = set()
         for task in tasks:
-            done = done.plus(self._group(task, folders))
+            done = done.plus(task.kept)
+            if task.archives:
+                done = done.plus(self._group(task, folders))
         return done
 
     def _group(self, task: GroupTask, folders: set[str]) -> Written:
@@ -475,70 +472,60 @@ class ArchiveWriter:
         if held > HELD:
             del parts, tiles
             return self._streamed(task)
-        tiles = concatenated(parts)
+        return self._packed(concatenated(parts), task, folders)
+
+    def _packed(self, tiles: Tiles, task: GroupTask, folders: set[str]) -> Written:
+        """All archives of a group at once."""
         owners = order_of(*self.arrangement.archives(tiles.keys))
         if (owners != owners[0]).any():
             order = np.argsort(owners, kind="stable")
             tiles, owners = tiles.take(order), owners[order]
         bounds = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(owners)]
-        entries = new_entries(tiles, self.rules, self.formats)
-        return self._packed(entries, owners, bounds, task.kept, folders)
-
-    def _packed(
-        self,
-        entries: NewEntries,
-        owners: Int64s,
-        bounds: list[int],
-        kept: frozenset[int],
-        folders: set[str],
-    ) -> Written:
+        inside = self.arrangement.inside(tiles.keys, owners)
+        entries = new_entries(tiles, inside, self.rules, self.formats)
         archives = archives_at(owners[bounds[:-1]])
-        names = self._names(entries.tiles, owners)
-        arrangement = self.arrangement.of_suffixes(entries.tiles.suffixes)
+        arrangement = self.arrangement.of_suffixes(entries.suffixes)
         described = arrangement.comments(archives, entries.formats)
         comments = [comment for comment, _ in described]
         size = done = count = 0
-        pieces = packed_archives(names, entries.payloads, bounds, comments, entries.details)
+        pieces = packed_archives(entries.names, entries.payloads, bounds, comments, entries.details)
         for archive, data, (first, last) in zip(archives, pieces, pairwise(bounds), strict=True):
-            if kept and int(owners[first]) in kept:
+            if int(owners[first]) not in task.archives:
                 continue
-            path = f"{self.tree}/{self.arrangement.path(archive)}"
-            size += _write_file(path, data, folders)
+            size += _write_file(f"{self.tree}/{self.arrangement.path(archive)}", data, folders)
             done += 1
             count += last - first
         cut = next((cut for _, cut in described if cut), ())
-        suffixes = frozenset(entries.tiles.suffixes)
-        return Written(done, count, size, entries.formats, suffixes, cut)
-
-    def _names(self, tiles: Tiles, owners: Int64s) -> Any:
-        inside = self.arrangement.inside(tiles.keys, owners)
-        return names_of(tiles, inside, self.rules.variant)
+        suffixes = frozenset(entries.suffixes)
+        return Written(done, count, size, 0, entries.formats, suffixes, cut)
 
     def _streamed(self, task: GroupTask) -> Written:
         """Large archives one by one; of each only a block is in memory."""
         done = Written()
-        for owner in task.archives:
-            if owner not in task.kept:
-                done = done.plus(self._one(owner, task.squares))
+        for owner in sorted(task.archives):
+            done = done.plus(self._one(owner, task.squares))
         return done
 
     def _one(self, owner: int, squares: Sequence[Square]) -> Written:
         (archive,) = archives_at(np.array([owner]))
         settled = dict(self.formats)
-        suffixes: set[str] = set()
+        suffixes: frozenset[str] = frozenset()
         path = Path(self.tree, self.arrangement.path(archive))
-        with new_archive(path) as file:
+        with system_errors("cannot write", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("wb", buffering=0)
+        with file:
             writer = ZipWriter(file)
             own = [square for square in squares if archive in self.arrangement.around(*square)]
             for tiles in self._gathered(owner, own):
-                entries = new_entries(tiles, self.rules, settled)
+                inside = self.arrangement.inside(tiles.keys, np.full(len(tiles), owner))
+                entries = new_entries(tiles, inside, self.rules, settled)
                 settled.update(entries.formats)
-                suffixes.update(entries.tiles.suffixes)
-                names = self._names(entries.tiles, np.full(len(tiles), owner))
-                writer.add_many(names, entries.payloads, entries.details)
+                suffixes |= {*entries.suffixes}
+                writer.add_many(entries.names, entries.payloads, entries.details)
             comment, cut = self.arrangement.of_suffixes(suffixes).comment(archive, settled)
             writer.close(comment)
-            return Written(1, len(writer), writer.position, settled, frozenset(suffixes), cut)
+            return Written(1, len(writer), writer.position, 0, settled, suffixes, cut)
 
     def _gathered(self, owner: int, squares: Sequence[Square]) -> Iterator[Tiles]:
         parts: list[Tiles] = []
@@ -564,11 +551,7 @@ def archives_at(owners: Int64s) -> list[Tile]:
 
 
 def _write_file(path: str, pieces: list[Any], folders: set[str]) -> int:
-    """Write a small archive.
-
-    It has its name before it is complete: whoever goes on with a build looks at every byte first
-    (`is_whole`), and the tree is not seen before it is finished.
-    """
+    """Write a small archive; `folders` are those that are there."""
     try:
         folder = path[: path.rindex("/")]
         if folder not in folders:
@@ -582,24 +565,6 @@ def _write_file(path: str, pieces: list[Any], folders: set[str]) -> int:
     except OSError:
         with system_errors("cannot write", path):
             raise
-
-
-@contextmanager
-def new_archive(path: Path) -> Iterator[BinaryIO]:
-    """A file that gets its name when it is complete; within a folder that is nobody else's."""
-    part = path.with_name(f".{path.name}.part")
-    with system_errors("cannot write", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    try:
-        with system_errors("cannot write", path):
-            with os.fdopen(descriptor, "r+b", buffering=0) as file:
-                yield file
-            part.replace(path)
-    except BaseException:  # also on Ctrl-C: no half archive may stay
-        with suppress(OSError):
-            part.unlink()
-        raise
 
 
 def is_whole(path: Path, entries: int) -> bool:

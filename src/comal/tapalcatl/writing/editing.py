@@ -6,7 +6,7 @@ import errno
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -90,7 +90,6 @@ class ArchiveEdit:
     def commit(
         self,
         dropped: npt.NDArray[np.bool_],
-        names: Any = (),
         entries: NewEntries | None = None,
         comment: bytes | None = None,
     ) -> None:
@@ -99,7 +98,7 @@ class ArchiveEdit:
         file = self._version.file()
         writer = ZipWriter(file, base_offset=file.tell())
         if entries is not None:
-            writer.add_many(names, entries.payloads, entries.details)
+            writer.add_many(entries.names, entries.payloads, entries.details)
         writer.close(
             stored.end.comment if comment is None else comment,
             kept=stored.kept(~dropped),
@@ -142,13 +141,6 @@ def _read_all(descriptor: int, size: int, at: int) -> bytes:
     return data
 
 
-@contextmanager
-def editing(path: Path, change: Change) -> Iterator[ArchiveEdit]:
-    """An archive to be changed as a part of `change`."""
-    with change.edit(path) as version:
-        yield ArchiveEdit(path, version)
-
-
 @dataclass(frozen=True)
 class Target:
     """Archives that may be changed, and how tiles are dealt out to them."""
@@ -161,10 +153,8 @@ class Target:
     """The archive; None for a tileset."""
     root: Tile | None = None
     """The only archive that a single one can be, where that is known."""
-    comment: bytes = b""
-    """That of a single archive when it was looked at."""
     said: ArchiveMetadata | None = None
-    """What it says."""
+    """What a single archive says."""
     change: Change | None = None
     """What is being changed; None where it is only looked at."""
     edit: ArchiveEdit | None = None
@@ -180,6 +170,16 @@ class Target:
     def path(self, archive: Tile) -> Path:
         """Where an archive stands."""
         return self.single or self.tree / self.arrangement.path(archive)
+
+    @contextmanager
+    def editing(self, path: Path) -> Iterator[ArchiveEdit]:
+        """One of the archives, open for changes."""
+        assert self.change is not None
+        if self.edit is not None:
+            yield self.edit
+            return
+        with self.change.edit(path) as version:
+            yield ArchiveEdit(path, version)
 
     def owners(self, keys: Keys) -> Int64s:
         """`order_of` the archives in which some tiles may be, -1 where there is none."""
@@ -237,7 +237,8 @@ def locked_target(
         return
     with changing_file(place, durable=durable) as change:
         refuse_unfinished(place)
-        with editing(place, change) as edit:
+        with change.edit(place) as version:
+            edit = ArchiveEdit(place, version)
             target = _single(place, edit.comment, generation1)
             yield replace(target, change=change, edit=edit)
 
@@ -306,7 +307,7 @@ def _single(place: Path, comment: bytes, generation1: Generation1 | None) -> Tar
     zooms = said.materialized_zooms if root[0] in said.materialized_zooms else (root[0],)
     whole = TileSetMetadata(**{**shared(said), "materialized_zooms": zooms})
     arrangement = TreeLayout(Layout(zooms, said.metatile), Template("{z}/{x}/{y}.zip"), whole)
-    return Target(arrangement, place.parent, None, place, said.root, comment, own)
+    return Target(arrangement, place.parent, None, place, said.root, own)
 
 
 def _refuse_first(place: Path) -> None:
@@ -376,12 +377,6 @@ def write_document(place: Target, metadata: TileSetMetadata) -> None:
     assert place.change is not None
     with place.change.write(place.meta) as file:
         write_all(file, tileset_json(metadata))
-
-
-def editing_of(place: Target, path: Path) -> AbstractContextManager[ArchiveEdit]:
-    """An archive of what is held, open for changes."""
-    assert place.change is not None
-    return editing(path, place.change) if place.edit is None else nullcontext(place.edit)
 
 
 Location = str | os.PathLike[str]
@@ -511,7 +506,7 @@ def _edit_archive(
     place: Target, path: Path, changes: Mapping[str, Any], instead: bytes = b""
 ) -> Labelled:
     """Change a comment; `instead` is what counts where there is none that can be read."""
-    with editing_of(place, path) as edit:
+    with place.editing(path) as edit:
         old = edit.comment
         if instead and read_comment(old, path.name)[0] is None:
             old = instead

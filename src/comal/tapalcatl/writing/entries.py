@@ -165,18 +165,22 @@ _IDENTITY: Final = "identity"
 
 @dataclass(frozen=True, slots=True)
 class NewEntries:
-    """Entries that are ready to be written; arrays of shape (n,)."""
+    """Entries that are ready to be written; columns of n rows."""
 
-    tiles: Tiles
-    """With a suffix for each."""
+    names: Any
+    """An Arrow string array, or a list of a few."""
     payloads: list[bytes]
     details: Details
+    suffixes: tuple[str, ...]
+    """What follows the row in the names, such as ``@2x.png``."""
     formats: Mapping[str, Headers]
-    """Headers of every extension that occurs."""
+    """Headers of every extension that occurs, and of those that were settled before."""
 
 
-def new_entries(tiles: Tiles, rules: EntryRules, formats: Mapping[str, Headers]) -> NewEntries:
-    """Entries for some tiles, in their order.
+def new_entries(
+    tiles: Tiles, inside: Keys, rules: EntryRules, formats: Mapping[str, Headers]
+) -> NewEntries:
+    """Entries for some tiles, in their order; `inside` are the numbers in their names.
 
     `formats` are headers of extensions that are settled. Tiles whose content encoding is another
     one say so in the comment of their entry.
@@ -190,14 +194,15 @@ def new_entries(tiles: Tiles, rules: EntryRules, formats: Mapping[str, Headers])
     payloads, details = _stored(tiles, kinds, stored, rules)
     stamps, extras = _times(tiles, rules)
     details = replace(details, comments=tiles.comments, stamps=stamps, extras=extras)
-    return NewEntries(tiles, payloads, details, settled)
+    names = _names_of(tiles, inside, rules.variant)
+    assert tiles.suffix is not None
+    # A part of many tiles has their table, and not all of the suffixes in it.
+    suffixes = tuple(tiles.suffixes[code] for code in np.unique(tiles.suffix).tolist())
+    return NewEntries(names, payloads, details, suffixes, settled)
 
 
-def names_of(tiles: Tiles, inside: Keys, variant: str | None) -> Any:
-    """Names of entries, an Arrow string array; `inside` are the numbers in them.
-
-    Those of a handful are a list, which costs less.
-    """
+def _names_of(tiles: Tiles, inside: Keys, variant: str | None) -> Any:
+    """Names of entries; those of a handful are a list, which costs less."""
     if len(tiles) <= FEW:
         assert tiles.suffix is not None
         rows = zip(*(column.tolist() for column in (*inside, tiles.suffix)), strict=True)

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,15 +29,12 @@ _TAIL = 22 + 65_535
 _HEADER, _LENGTH = 30, 26
 
 
-def _template(text: str, values: Mapping[str, str]) -> re.Pattern[str]:
+def _template(text: str) -> re.Pattern[str]:
     """What paths of archives look like."""
     fields = {"z": _DIGITS, "x": _DIGITS, "y": _DIGITS, "h": _HASH, "hash": _HASH}
     parts = _FIELD.split("/".join(part for part in text.split("/") if part not in ("", ".")))
-    pieces = [
-        fields.get(part, re.escape(values.get(part, ""))) if at % 2 else re.escape(part)
-        for at, part in enumerate(parts)
-    ]
-    return re.compile("/".join(part for part in "".join(pieces).split("/") if part))
+    pieces = [fields.get(part, "") if at % 2 else re.escape(part) for at, part in enumerate(parts)]
+    return re.compile("".join(pieces))
 
 
 def _claim_tree(path: Path) -> Owns | None:
@@ -47,7 +44,7 @@ def _claim_tree(path: Path) -> Owns | None:
     source = json.loads((path / META).read_bytes()).get("source")
     if not isinstance(source, str) or "://" in source or source.startswith("/"):
         return META.__eq__
-    fits = _template(source, {}).fullmatch
+    fits = _template(source).fullmatch
     return lambda name: name == META or fits(name) is not None
 
 
@@ -59,8 +56,7 @@ def _is_document(file: BinaryIO) -> bool:
 
 def first_generation(layout: Generation1) -> Kind:
     """Trees of Tapalcatl 1 that are laid out like this one."""
-    values = {"prefix": layout.prefix.strip("/"), "layer": layout.layer.strip("/"), "fmt": "zip"}
-    fits = _template(layout.pattern, values).fullmatch
+    fits = _template(layout.template).fullmatch
 
     def owns(name: str) -> bool:
         return fits(name) is not None
@@ -168,8 +164,6 @@ def _prepare(folder: Path, fingerprint: bytes, target: Path) -> bool:
     with system_errors("cannot create", target):
         note = folder / _BUILD
         if fingerprint and note.is_file() and note.read_bytes() == fingerprint:
-            for part in folder.rglob(".*.part"):
-                part.unlink()
             (folder / target.name).mkdir(exist_ok=True)
             return True
         _remove(folder)

@@ -51,7 +51,6 @@ from comal.tapalcatl.writing.building import archives_at
 from comal.tapalcatl.writing.editing import (
     Target,
     compacting,
-    editing_of,
     journal_of,
     locked_target,
     refuse_unfinished,
@@ -62,7 +61,6 @@ from comal.tapalcatl.writing.entries import (
     EntryOptions,
     EntryRules,
     NewEntries,
-    names_of,
     new_entries,
     rules_of,
 )
@@ -240,7 +238,7 @@ def _checked(tiles: Iterable[Tile]) -> Keys:
 def _delete(place: Target, path: Path, which: _Which) -> Changed:
     if not path.is_file():
         return Changed(absent=len(which.keys))
-    with editing_of(place, path) as edit:
+    with place.editing(path) as edit:
         names = edit.tiles(which.prefix)
         hit = np.isin(names.keys, which.keys)
         for code, suffix in enumerate(names.suffixes):
@@ -277,11 +275,12 @@ def _put_all(place: Target, source: TileSource, rules: EntryRules, progress: Pro
     suffixes: set[str] = set()
     done = Changed()
     for tiles in blocks:
-        for archive, part in _by_archive(tiles, place):
-            entries = new_entries(part, rules, formats)
+        for archive, part, owners in _by_archive(tiles, place):
+            inside = place.arrangement.inside(part.keys, owners)
+            entries = new_entries(part, inside, rules, formats)
             formats.update(entries.formats)
-            suffixes.update(entries.tiles.suffixes)
-            done = done.plus(_put(place, archive, entries, rules.variant))
+            suffixes.update(entries.suffixes)
+            done = done.plus(_put(place, archive, part.keys, entries, rules.variant))
             progress(done.archives, None, "putting tiles")
     source.verify()
     if place.meta is not None and suffixes:
@@ -296,39 +295,37 @@ def _blocks(source: TileSource, plan: Survey) -> Iterator[Tiles]:
         yield concatenated(list(source.gather(plan.squares_of(group))))
 
 
-def _by_archive(tiles: Tiles, place: Target) -> Iterator[tuple[Tile, Tiles]]:
+def _by_archive(tiles: Tiles, place: Target) -> Iterator[tuple[Tile, Tiles, Int64s]]:
+    """Archives, their tiles, and `order_of` the archive for each."""
     owners = order_of(*place.arrangement.archives(tiles.keys))
     distinct = np.unique(owners)
     for archive, owner in zip(archives_at(distinct), distinct.tolist(), strict=True):
         rows = np.flatnonzero(owners == owner)
-        yield archive, tiles if len(distinct) == 1 else tiles.take(rows)
+        yield archive, tiles if len(distinct) == 1 else tiles.take(rows), owners[rows]
 
 
-def _put(place: Target, archive: Tile, entries: NewEntries, variant: str | None) -> Changed:
-    tiles = entries.tiles
-    owners = np.repeat(order_of(*archive), len(tiles))
-    inside = place.arrangement.inside(tiles.keys, owners)
-    names = names_of(tiles, inside, variant)
+def _put(
+    place: Target, archive: Tile, keys: Keys, entries: NewEntries, variant: str | None
+) -> Changed:
     path = place.path(archive)
-    count = len(entries.tiles)
+    count = len(entries.payloads)
     assert place.change is not None
     if not place.change.has(path):
         text, _ = place.arrangement.comment(archive, entries.formats)
         with place.change.write(path) as file:
             writer = ZipWriter(file)
-            writer.add_many(names, entries.payloads, entries.details)
+            writer.add_many(entries.names, entries.payloads, entries.details)
             writer.close(text)
         return Changed(archives=1, created=1, added=count)
     if place.single is not None:
-        _check_belongs(place, archive, entries.tiles)
-    with editing_of(place, path) as edit:
+        _check_belongs(place, archive, keys)
+    with place.editing(path) as edit:
         stored = edit.stored
-        dropped = stored.rows_named(names)
+        dropped = stored.rows_named(entries.names)
         replaced = pc.count_distinct(stored.directory.raw_names.filter(dropped)).as_py()
-        old = edit.comment
-        said = place.said if old == place.comment else read_comment(old, path.name)[0]
-        comment = None if said is None else _comment(said, entries, variant)
-        edit.commit(dropped, names, entries, comment)
+        said, _ = read_comment(edit.comment, path.name)
+        comment = None if said is None else _comment(said, keys, entries, variant)
+        edit.commit(dropped, entries, comment)
     return Changed(archives=1, added=count - replaced, replaced=replaced)
 
 
@@ -343,35 +340,36 @@ def _check_zooms(settings: Generation1, zooms: Iterable[int]) -> None:
             )
 
 
-def _check_belongs(place: Target, archive: Tile, tiles: Tiles) -> None:
+def _check_belongs(place: Target, archive: Tile, keys: Keys) -> None:
     """Refuse tiles that a reader would look for in another archive."""
     assert place.single is not None
-    root = place.root
+    root, first = place.root, tuple(int(column[0]) for column in keys)
     if root is not None and root != archive:
         raise InvalidInputError(
             "tile belongs to another archive",
             where=place.single.name,
-            found=f"{tiles.z[0]}/{tiles.x[0]}/{tiles.y[0]}, which belongs to {_text(archive)}",
+            found=f"{_text(first)}, which belongs to {_text(archive)}",
             expected=f"tiles of the archive {_text(root)}",
             hint="put it into the tileset, by its folder or document",
         )
 
 
-def _text(tile: Tile) -> str:
+def _text(tile: tuple[int, ...]) -> str:
     return "/".join(map(str, tile))
 
 
-def _comment(said: ArchiveMetadata, entries: NewEntries, variant: str | None) -> bytes | None:
+def _comment(
+    said: ArchiveMetadata, keys: Keys, entries: NewEntries, variant: str | None
+) -> bytes | None:
     """The comment with what new tiles add to it; None when they add nothing."""
-    tiles = entries.tiles
-    exts = [split_suffix(suffix)[1] for suffix in tiles.suffixes]
+    exts = [split_suffix(suffix)[1] for suffix in entries.suffixes]
     fresh = {ext: entries.formats[ext] for ext in exts if ext not in said.formats}
     new = replace(
-        scaled(said, tiles.suffixes),
+        scaled(said, entries.suffixes),
         formats={**said.formats, **fresh},
         extra=with_variant(said.extra, variant),
     )
-    new = grown(new, extents_of(tiles.keys))
+    new = grown(new, extents_of(keys))
     if new == said:
         return None
     comment, cut = trimmed_comment(new)
