@@ -40,11 +40,7 @@ def test_reading_gives_right_bytes_or_our_error(attack: Attack, tmp_path: Path) 
         assert readings.right == {path for path, _ in leaves_of(attack.tree)}
     if attack.reads == "refused":
         assert readings.errors != []
-    for error in readings.errors:
-        if attack.reads == "refused":
-            assert isinstance(error, attack.error)
-        assert len(str(error).splitlines()[0]) < 400
-        assert str(error).isprintable() or "\n" in str(error)
+        assert all(isinstance(error, attack.error) for error in readings.errors)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=_IDS)

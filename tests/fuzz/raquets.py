@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,9 +14,9 @@ from comal.errors import ComalError
 from comal.grid import quadbin
 from comal.limits import Limits
 from comal.raquet import blobs, documents
-from comal.raquet.checking.run import check
 from comal.raquet.wire import parse_metadata
-from tests.fuzz.base import Target, as_file, folder
+from tests.attacks.reading import checked, read_raquet
+from tests.fuzz.base import Target, as_file, folder, let_through
 from tests.raquet.writing.sources import noise, on_grid
 
 _LIMITS = Limits(table_rows=100_000, leaf_bytes=16 << 20, tile_bytes=1 << 20, raster_bytes=8 << 20)
@@ -59,26 +57,11 @@ def _tile(data: bytes) -> None:
 def _file(data: bytes) -> None:
     """Every door of the reader, and the check."""
     path = as_file(data, "data.parquet")
-    with suppress(ComalError):
-        check(path)
+    checked(raquet, path)
     with raquet.open(path, limits=_LIMITS) as raster:
         z, x, y = quadbin.tiles(raster.cells()[:10])
-        reads: list[Callable[[], Any]] = [
-            partial(read, *tile)
-            for tile in zip(z.tolist(), x.tolist(), y.tolist(), strict=True)
-            for read in (raster.tile, raster.raw_tile, raster.raw_blob)
-        ]
-        west, south, east, north = raster.bounds
-        reads += [
-            lambda: raster.read(masked=True),
-            lambda: raster.points(np.array([west, east]), np.array([south, north])),
-            raster.__repr__,
-        ]
-        for read in reads:
-            try:
-                read()
-            except ComalError:
-                continue
+    tiles = zip(z.tolist(), x.tolist(), y.tolist(), strict=True)
+    let_through(read_raquet(path, {tile: {} for tile in tiles}, limits=_LIMITS))
 
 
 def _files() -> Iterator[bytes]:

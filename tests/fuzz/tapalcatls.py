@@ -12,8 +12,8 @@ from comal import tapalcatl
 from comal.errors import ComalError
 from comal.tapalcatl import spec, wire
 from comal.tapalcatl import wire as times
-from comal.tapalcatl.checking import check
-from tests.fuzz.base import Target, as_file
+from tests.attacks.reading import checked, read_tileset
+from tests.fuzz.base import Target, as_file, let_through
 from tests.tapalcatl import odd
 
 T = TypeVar("T")
@@ -23,21 +23,8 @@ _TILES = [(0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1), (5, 3, 3)]
 def _archive(data: bytes) -> None:
     """Every door of the reader, and the check."""
     path = as_file(data, "0.zip")
-    with suppress(ComalError):
-        check(path)
-    with tapalcatl.open(path) as tileset:
-        for tile in _TILES:
-            for read in (tileset.tile, tileset.stored_tile):
-                try:
-                    found = read(*tile)
-                    if isinstance(found, tapalcatl.Tile):
-                        found.content()
-                except ComalError:
-                    continue
-        tileset.tiles(_TILES)
-        for table in tileset.entries():
-            table.validate(full=True)
-        tileset.tilejson()
+    checked(tapalcatl, path)
+    let_through(read_tileset(path, dict.fromkeys(_TILES, b"")))
 
 
 def _documents(data: bytes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 
 import pytest
-from tests.attacks.tilereading import held
+from tests.attacks.reading import held
 
 from comal.errors import InvalidMetadataError, LimitExceededError
 from comal.limits import MIB, Limits

@@ -20,7 +20,7 @@ from comal.raquet.checking.run import CODES
 from comal.raquet.spec import STATISTICS
 from comal.storage import open_source
 from comal.table import footer_plan
-from tests.attacks.tilereading import Key, Tiles, read_raquet
+from tests.attacks.reading import Key, Readings, read_raquet
 from tests.raquet.build import cell, framed
 from tests.raquet.checking.damage import (
     SIZE,
@@ -385,7 +385,7 @@ def report(file: File, tmp_path: Path, **options: Any) -> Any:
     return raquet.check(file.write(tmp_path / "file.parquet"), **options)
 
 
-def read_rightly(path: Path, name: str) -> Tiles:
+def read_rightly(path: Path, name: str) -> Readings:
     """By every door there are the right pixels, or a short error of ours."""
     found = read_raquet(path, TRUTH)
     # All bands null is legal, and something else than before.
