@@ -235,6 +235,8 @@ def stored(case: Case, folder: Path) -> Made:
     said = [{"name": name, "type": kind, "nodata": str(nodata)} for name, kind, nodata in bands]
     if case.side == "alpha":
         said[2]["colorinterp"] = "alpha"
+    if case.place != "flat":
+        said[0] |= {"scale": 0.5, "offset": 16}
     custom = {"comal": {"source": {"bounds": [west, south, east, north]}}}
     plan = build.Plan(bands=bands, change={"bands": said, "custom": custom}, **layout)
     return Made(case, build.write(folder / "a.parquet", tiles, plan), values)
@@ -407,13 +409,35 @@ def scaled(made: Made, file: Any) -> Any:
     if corner[0] + columns > BLOCK << made.zoom:
         return None  # a window of pixels ends at the antimeridian
     found = file.window(made.zoom, *corner, columns, rows, list(NAMES), scaled=True)
-    return np.ma.masked_invalid(found.data)
+    return unscaled(file, found.data)
 
 
 def of_xarray(made: Made, file: Any) -> Any:
     with xarray.open_dataset(made.path, engine="raquet") as found:
-        planes = np.ma.masked_invalid([found[name].values.astype(float) for name in NAMES])
-    return in_block(made, planes)
+        return in_block(made, unscaled(file, [found[name].values for name in NAMES]))
+
+
+def of_xarray_as_stored(made: Made, file: Any) -> Any:
+    """Numbers as they are in the file; what has no value holds the fill value, if there is one."""
+    with xarray.open_dataset(made.path, engine="raquet", mask_and_scale=False) as found:
+        planes = [found[name].values for name in NAMES]
+        fills = [found[name].attrs.get("_FillValue") for name in NAMES]
+    assert {plane.dtype for plane in planes} == {np.dtype(made.case.dtype)}
+    hidden = [np.isnan(plane) | (plane == fill) for plane, fill in zip(planes, fills, strict=True)]
+    whole = in_block(made, np.ma.MaskedArray(planes, hidden))
+    for plane, fill, values in zip(whole, fills, made.values, strict=True):
+        if fill is None:
+            plane.mask = values.mask
+    return whole
+
+
+def unscaled(file: Any, planes: Any) -> Values:
+    """Physical values as the numbers that stand for them."""
+    found = [
+        (np.asarray(plane, float) - (band.offset or 0)) / (band.scale or 1)
+        for plane, band in zip(planes, file.bands, strict=False)
+    ]
+    return np.ma.masked_invalid(found)
 
 
 def in_sql(file: Any, name: str, call: str, more: str = "") -> str:
@@ -500,6 +524,7 @@ PIXELS: dict[str, Callable[[Made, Any], Any]] = {
     "scaled": scaled,
     "points": points,
     "xarray": of_xarray,
+    "xarray as stored": of_xarray_as_stored,
     "sql": of_sql,
     "geotiff": of_geotiff,
     "cog": of_cog,
