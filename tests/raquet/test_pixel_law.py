@@ -27,7 +27,7 @@ import rasterio.shutil
 import shapely
 import xarray
 from PIL import Image
-from rasterio.enums import ColorInterp, Resampling
+from rasterio.enums import Resampling
 from rasterio.warp import reproject
 
 from comal import grid, raquet, raster, server, tapalcatl
@@ -232,7 +232,9 @@ def stored(case: Case, folder: Path) -> Made:
         values[:, BLOCK:, 2 * BLOCK :] = np.ma.masked
     west, north = lonlat(LEFT, TOP)
     east, south = lonlat(LEFT + COLUMNS, TOP + ROWS)
-    said = [{"name": name, "type": kind, "nodata": str(nodata)} for name, kind, nodata in bands]
+    said: list[dict[str, Any]] = [
+        {"name": name, "type": kind, "nodata": str(nodata)} for name, kind, nodata in bands
+    ]
     if case.side == "alpha":
         said[2]["colorinterp"] = "alpha"
     if case.place != "flat":
@@ -242,27 +244,31 @@ def stored(case: Case, folder: Path) -> Made:
     return Made(case, build.write(folder / "a.parquet", tiles, plan), values)
 
 
+def numbers_of(case: Case) -> dict[str, int]:
+    """The bands of such a GeoTIFF, by the names that they get."""
+    names = [*NAMES, "alpha"] if case.side == "alpha" else NAMES
+    return {name: number for number, name in enumerate(names, 1)}
+
+
+def with_side(case: Case, pixels: Any, shown: Any) -> dict[str, Any]:
+    """What a GeoTIFF is written with: pixels, and the alpha band or the mask beside them."""
+    if case.side == "alpha":
+        planes = [*pixels, shown.astype(case.dtype)]
+        return {"pixels": planes, "interpreted": ("gray", "undefined", "alpha")}
+    return {"pixels": pixels, "mask": shown if case.side == "mask" else None}
+
+
 def aligned(case: Case, folder: Path) -> Made:
     """A GeoTIFF on the grid that comal wrote as RaQuet."""
     pixels, shown = pixels_of(case), hidden_of(case)
     source = folder / "a.tif"
-    planes = np.concatenate([pixels, shown[None].astype(case.dtype)])
     named: dict[str, Any] = {"column": FIRST[0] * BLOCK + LEFT, "row": FIRST[1] * BLOCK + TOP}
     nodata = dict(zip(NAMES, case.nodata_of, strict=True))
     per_band: dict[str, Any] = {"nodata": nodata} if case.nodata == "per band" else {}
     named |= {"pixel_zoom": ZOOM + 4, "nodata": None if per_band else nodata["b1"]}
-    on_grid(
-        source,
-        planes if case.side == "alpha" else pixels,
-        mask=shown if case.side == "mask" else None,
-        **named,
-    )
-    bands: dict[str, int] = {"b1": 1, "b2": 2}
-    if case.side == "alpha":
-        bands["alpha"] = 3
-        with rasterio.open(source, "r+") as dataset:
-            dataset.colorinterp = [ColorInterp.gray, ColorInterp.undefined, ColorInterp.alpha]
+    on_grid(source, **with_side(case, pixels, shown), **named)
     path = folder / "a.parquet"
+    bands = numbers_of(case)
     raquet.write(source, path, bands=bands, zoom=ZOOM, min_zoom=ZOOM, block_size=BLOCK, **per_band)
     return Made(case, path, without(case, pixels, shown), None if per_band else source)
 
@@ -279,17 +285,11 @@ def warped(case: Case, folder: Path) -> Made:
     """A raster elsewhere; GDAL moves the numbers of its pixels, and with them what numpy says."""
     pixels, shown = pixels_of(case), hidden_of(case)
     crs, affine = WARPED[case.place]
-    source = folder / "a.tif"
-    planes = [*pixels, shown.astype(case.dtype)] if case.side == "alpha" else pixels
-    write_tiff(source, planes, crs=crs, affine=affine, mask=shown if case.side == "mask" else None)
-    bands = {"b1": 1, "b2": 2}
-    if case.side == "alpha":
-        bands["alpha"] = 3
-        with rasterio.open(source, "r+") as dataset:
-            dataset.colorinterp = [ColorInterp.gray, ColorInterp.undefined, ColorInterp.alpha]
+    source = write_tiff(folder / "a.tif", crs=crs, affine=affine, **with_side(case, pixels, shown))
     if case.nodata != "none":
         source = with_nodata(source, case.nodata_of)
     path = folder / "a.parquet"
+    bands = numbers_of(case)
     raquet.write(source, path, bands=bands, block_size=BLOCK, zoom=FINE, min_zoom=FINE - 1)
     assert raquet.check(path, level="full", statistics=True).counts == {}
     with raquet.open(path) as file:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import rasterio
+from rasterio.enums import ColorInterp, Resampling
 from rasterio.errors import NotGeoreferencedWarning
 from rasterio.transform import Affine
 
@@ -21,10 +22,14 @@ def write(
     affine: tuple[float, ...] | None = (300000, 10, 0, 8700000, 0, -10),
     mask: Any = None,
     colours: Mapping[int, tuple[int, ...]] | None = None,
+    interpreted: Sequence[str] = (),
     overviews: list[int] | None = None,
     **profile: Any,
 ) -> Path:
-    """Write (bands, rows, columns) or (rows, columns) pixels; the geotransform in GDAL order."""
+    """Write (bands, rows, columns) or (rows, columns) pixels; the geotransform in GDAL order.
+
+    `colours` are a colour table, `interpreted` names the colour that each band is.
+    """
     pixels = np.asarray(pixels)
     pixels = pixels[None] if pixels.ndim == 2 else pixels
     bands, rows, columns = pixels.shape
@@ -33,11 +38,13 @@ def write(
     with warnings.catch_warnings(), rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True):
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         with rasterio.open(path, "w", count=bands, height=rows, width=columns, **profile) as file:
+            if interpreted:  # before the pixels, or GDAL keeps it in a file beside
+                file.colorinterp = [ColorInterp[name] for name in interpreted]
             file.write(pixels)
             if mask is not None:
                 file.write_mask(mask)
             if colours is not None:
                 file.write_colormap(1, dict(colours))
             if overviews:
-                file.build_overviews(overviews, rasterio.enums.Resampling.average)
+                file.build_overviews(overviews, Resampling.average)
     return path

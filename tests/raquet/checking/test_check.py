@@ -544,17 +544,23 @@ def test_tile_statistics_are_compared_and_computed_anew(tmp_path: Path) -> None:
         assert found.counts["raquet-statistics-differ"] == len(file.rows), name
 
 
+@pytest.mark.parametrize("nodata", [0, "none"])
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "uint64", "float32"])
-def test_sums_of_squares_are_compared(tmp_path: Path, dtype: str) -> None:
+def test_statistics_of_bands_are_compared(tmp_path: Path, dtype: str, nodata: Any) -> None:
+    """Each number, also of pixels that only the bounds of the source tell from padding."""
     pixels = noise((1, 80, 90), dtype)
     if dtype != "uint8":
         pixels = (pixels.astype("float64") % 5_000).astype(dtype)
-    path = tmp_path / "a.parquet"
-    raquet.write(on_grid(tmp_path / "a.tif", pixels, nodata=0), path, block_size=32)
+    path, wrong = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    source = on_grid(tmp_path / "a.tif", pixels)
+    raquet.write(source, path, block_size=32, min_zoom=10, nodata=nodata)
     assert raquet.check(path, statistics=True).total == 0
-    with rewritten(path, path) as document:
-        document["bands"][0]["stats"]["sum_squares"] *= 1.001
-    assert raquet.check(path, statistics=True).counts["raquet-statistics-differ"] == 1
+    for kind in ("count", "min", "max", "mean", "stddev", "sum", "sum_squares"):
+        with rewritten(path, wrong) as document:
+            statistics = document["bands"][0]["stats"]
+            statistics[kind] += 1 + abs(int(statistics[kind])) // 1000
+        found = raquet.check(wrong, statistics=True)
+        assert found.counts["raquet-statistics-differ"] == 1, kind
 
 
 def test_the_page_index_leads_to_the_pages(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import comal.raquet
-from tests.raquet.writing.sources import BLOCK, assembled, noise, on_grid
+from tests.raquet.writing.sources import BLOCK, noise, on_grid
 
 
 def _converted(tmp_path: Path, source: Any, **options: Any) -> Path:
@@ -49,15 +49,3 @@ def test_empty_tiles_are_left_out(tmp_path: Path) -> None:
     with comal.raquet.open(path) as raster:
         assert [len(raster.cells(zoom)) for zoom in raster.zooms] == [1, 1, 1]
         assert raster.metadata.num_blocks == 1
-
-
-def test_bands_are_chosen_and_named(tmp_path: Path) -> None:
-    pixels = noise((3, 40, 40), "uint8")
-    source = on_grid(tmp_path / "a.tif", pixels)
-    path = _converted(tmp_path, source, bands={"blue": 3, "red": "band_1"}, nodata="none")
-    whole, left, top = assembled(path)
-    at = np.s_[10_300 - top : 10_340 - top, 16_380 - left : 16_420 - left]
-    np.testing.assert_array_equal(whole[0][at], pixels[2])
-    np.testing.assert_array_equal(whole[1][at], pixels[0])
-    with comal.raquet.open(path) as raster:
-        assert [(band.name, band.source_band) for band in raster.bands] == [("blue", 3), ("red", 1)]

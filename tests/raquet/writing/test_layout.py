@@ -127,28 +127,6 @@ def test_row_groups_are_cut_by_zoom_rows_and_bytes() -> None:
     assert list(row_groups(cells[:0], small[:0])) == []
 
 
-def test_tile_statistics_are_those_of_each_tile(tmp_path: Path) -> None:
-    pixels = noise((64, 64), "int16")
-    pixels[:10] = -3
-    source = on_grid(tmp_path / "a.tif", pixels, column=16_384, row=10_240, nodata=-3)
-    path = tmp_path / "a.parquet"
-    comal.raquet.write(
-        source, path, block_size=32, spec_version="0.5.0", tile_statistics=True, min_zoom=9
-    )
-    table = pq.read_table(path).to_pylist()
-    assert table[0]["band_1_count"] is None
-    with comal.raquet.open(path) as raster:
-        for row in table[1:]:
-            z, x, y = quadbin.tiles(row["block"])
-            tile = raster.tile(z, x, y)[0].astype(float)
-            valid = tile[tile != -3]
-            assert row["band_1_count"] == len(valid)
-            assert row["band_1_sum"] == valid.sum()
-            assert (row["band_1_min"], row["band_1_max"]) == (valid.min(), valid.max())
-            assert row["band_1_mean"] == pytest.approx(valid.mean())
-            assert row["band_1_stddev"] == pytest.approx(valid.std())
-
-
 @pytest.mark.parametrize("compression", ["gzip", None, "jpeg", "webp"])
 def test_interleaved_tiles(tmp_path: Path, compression: str | None) -> None:
     ramp = np.add.outer(np.arange(64), np.arange(64)).astype(np.uint8)

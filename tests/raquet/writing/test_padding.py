@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import rasterio
-from rasterio.enums import ColorInterp
 
 from comal import raquet
 from comal.errors import InvalidInputError, InvalidMetadataError
@@ -146,9 +145,7 @@ def test_an_alpha_band_that_is_not_chosen_still_hides(tmp_path: Path, place: Any
     pixels = np.clip(noise((4, 150, 170), "uint8"), 1, 200)
     pixels[3] = 255
     pixels[3, 20:60, 30:90] = 0
-    source = place(tmp_path / "a.tif", pixels)
-    with rasterio.open(source, "r+") as dataset:
-        dataset.colorinterp = [ColorInterp[name] for name in ("red", "green", "blue", "alpha")]
+    source = place(tmp_path / "a.tif", pixels, interpreted=("red", "green", "blue", "alpha"))
     raquet.write(source, tmp_path / "all.parquet", block_size=32)
     made = raquet.write(source, tmp_path / "a.parquet", block_size=32, bands=[1, 2])
     assert made.added_alpha == "band_3"
@@ -185,9 +182,8 @@ def test_pictures_keep_what_has_no_value(tmp_path: Path, named: Any) -> None:
 @pytest.mark.parametrize("colours", [["red", "green", "blue", "alpha"], ["gray", "gray", "alpha"]])
 def test_pictures_refuse_nodata_beside_alpha(tmp_path: Path, colours: list[str]) -> None:
     """One of them would be lost: the pixels of a picture are not what they were."""
-    source = utm(tmp_path / "a.tif", noise((len(colours), 50, 70), "uint8"), nodata=9)
-    with rasterio.open(source, "r+") as dataset:
-        dataset.colorinterp = [ColorInterp[name] for name in colours]
+    pixels = noise((len(colours), 50, 70), "uint8")
+    source = utm(tmp_path / "a.tif", pixels, nodata=9, interpreted=colours)
     options: dict[str, Any] = {"spec_version": "0.5.0", "layout": "interleaved", "block_size": 32}
     with pytest.raises(InvalidInputError, match="cannot tell which pixels have no value"):
         raquet.write(source, tmp_path / "a.parquet", compression="webp", **options)

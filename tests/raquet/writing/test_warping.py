@@ -15,7 +15,7 @@ import pytest
 
 import comal.raquet
 from comal.raquet.writing import job
-from tests.raquet.writing.sources import assembled, misplaced, noise, on_grid, utm, warped
+from tests.raquet.writing.sources import assembled, noise, on_grid, utm, warped
 
 
 @pytest.mark.parametrize(("dtype", "nodata"), [("uint8", None), ("int16", -5), ("float32", np.nan)])
@@ -38,34 +38,11 @@ def test_as_rasterio_warps(tmp_path: Path, dtype: str, nodata: Any, method: str)
     assert near.mean() > 0.98
 
 
-def test_no_pixel_is_further_off_than_gdal_allows(tmp_path: Path) -> None:
-    source = utm(tmp_path / "a.tif", noise((300, 400), "uint16"))
-    path = tmp_path / "a.parquet"
-    comal.raquet.write(source, path, block_size=64, nodata="none")
-    assert misplaced(source, path) == 0
-
-
-@pytest.mark.parametrize("dtype", ["int64", "uint64"])
-def test_long_integers_keep_every_bit_when_they_are_only_moved(tmp_path: Path, dtype: str) -> None:
-    pixels = noise((200, 200), dtype)
-    source = utm(tmp_path / "a.tif", pixels)
-    path = tmp_path / "a.parquet"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        comal.raquet.write(source, path, block_size=64, nodata="none")
-    whole, _, _ = assembled(path)
-    found = whole[0][whole[0] != 0]
-    assert len(found) > 40_000
-    assert np.isin(found, pixels).all()
-    # The positions are those of a warp of row and column numbers, which are small.
-    numbers = np.arange(40_000, dtype=np.int32).reshape(200, 200) + 1
-    plain = utm(tmp_path / "b.tif", numbers)
-    comal.raquet.write(plain, tmp_path / "b.parquet", block_size=64, nodata=0)
-    places, _, _ = assembled(tmp_path / "b.parquet")
-    shown = places[0] > 0
-    np.testing.assert_array_equal(whole[0][shown], pixels.ravel()[places[0][shown] - 1])
+def test_long_integers_are_exact_only_when_they_are_moved(tmp_path: Path) -> None:
+    """The values themselves are asked by ``test_pixel_law``."""
+    source = utm(tmp_path / "a.tif", noise((50, 50), "int64"))
     with pytest.warns(UserWarning, match="double precision"):
-        comal.raquet.write(source, path, resampling="bilinear", overwrite=True)
+        comal.raquet.write(source, tmp_path / "a.parquet", resampling="bilinear")
 
 
 @pytest.fixture
@@ -108,20 +85,29 @@ def test_the_same_bytes_on_a_cluster(digest: Callable[..., str]) -> None:
             assert digest(executor) == own
 
 
-@pytest.mark.parametrize("bands", [[4, 3, 2, 1], [4], {"red": 3, "nir": 4}])
-def test_chosen_bands_are_the_bands_that_were_chosen(tmp_path: Path, bands: Any) -> None:
+@pytest.mark.parametrize("place", [utm, on_grid])
+@pytest.mark.parametrize(
+    ("bands", "wanted"),
+    [
+        ([4, 3, 2, 1], {"band_1": 4, "band_2": 3, "band_3": 2, "band_4": 1}),
+        ([4], {"band_1": 4}),
+        ({"red": 3, "nir": "band_4"}, {"red": 3, "nir": 4}),
+    ],
+)
+def test_chosen_bands_are_the_bands_that_were_chosen(
+    tmp_path: Path, bands: Any, wanted: dict[str, int], place: Callable[..., Path]
+) -> None:
     """GDAL numbers them anew while it warps."""
     pixels = np.stack([np.full((64, 64), 10 * n, np.uint16) for n in range(1, 5)])
     path = tmp_path / "a.parquet"
-    comal.raquet.write(utm(tmp_path / "a.tif", pixels), path, bands=bands)
-    numbers = list(bands.values()) if isinstance(bands, dict) else bands
+    comal.raquet.write(place(tmp_path / "a.tif", pixels), path, bands=bands)
     with comal.raquet.open(path) as file:
-        for band, plane, number in zip(
-            file.bands, file.read(masked=True).data, numbers, strict=True
-        ):
-            assert set(plane.compressed().tolist()) == {10 * number}
+        assert {band.name: band.source_band for band in file.bands} == wanted
+        for band, plane in zip(file.bands, file.read(masked=True).data, strict=True):
+            value = 10 * wanted[band.name]
+            assert set(plane.compressed().tolist()) == {value}
             assert band.statistics is not None
-            assert (band.statistics.min, band.statistics.max) == (10 * number, 10 * number)
+            assert (band.statistics.min, band.statistics.max) == (value, value)
 
 
 def test_a_nodata_value_that_the_source_has_not(tmp_path: Path) -> None:
