@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.fakes import MemorySource
+from tests.tapalcatl import odd
 from tests.ziparchive.archives import Entry, add, archive, contents, opened
 
 from comal.errors import ComalError, Problem
@@ -154,14 +155,8 @@ def test_a_bomb_is_stopped() -> None:
 )
 def test_compressed_streams_that_end_elsewhere(payload: bytes, message: str) -> None:
     size = 2 if message == "cut short" else 0
-    header = wire.local_header(b"a", crc=0, csize=len(payload), size=size, method=wire.DEFLATE)
-    entries = np.zeros(1, wire.ENTRY)
-    entries["csize"], entries["size"], entries["method"] = len(payload), size, wire.DEFLATE
-    entries["name_size"] = 1
-    central, _, _ = wire.central_headers(entries, dos_time=0, dos_date=33)
-    body = header + payload
-    data = body + central.tobytes() + b"a" + wire.end_records(count=1, size=47, offset=len(body))
-    (problem,) = found(data)
+    entry = odd.Entry(b"a", payload, method=wire.DEFLATE, size=size, crc=0)
+    (problem,) = found(odd.archive([entry], b""))
     assert problem.code == "zip-content"
     assert message in problem.message
 

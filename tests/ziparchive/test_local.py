@@ -24,8 +24,8 @@ from comal.ziparchive import (
     local_plan,
     parse_local,
     prefix_size,
-    wire,
 )
+from comal.ziparchive.headermaking import Entries
 from comal.ziparchive.local import local_size
 
 DATA = archive([Entry("DATA/a", b"1111"), Entry("DATA/b", b"22"), Entry("c", b"3" * 50, True)])
@@ -76,7 +76,8 @@ def test_sizes_in_a_data_descriptor() -> None:
 
 
 def test_zip64_sizes() -> None:
-    data = wire.local_header(b"n", crc=0, csize=1 << 33, size=1 << 34, method=DEFLATE)
+    entries = Entries(0, 33)
+    data = entries.append(b"n", offset=0, crc=0, csize=1 << 33, size=1 << 34, method=DEFLATE)
     header = parse_local(data, "here")
     assert (header.csize, header.size, header.length) == (1 << 33, 1 << 34, 51)
 

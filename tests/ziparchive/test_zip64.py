@@ -19,6 +19,7 @@ from tests.ziparchive.archives import Entry, add, opened
 from comal.plan import ByteRange, Piece, Wanted, run
 from comal.storage import open_source
 from comal.ziparchive import ZipWriter, directory_plan, local_plan, parse_local, wire
+from comal.ziparchive.headermaking import Entries, central_headers
 from comal.ziparchive.local import differences
 
 SIZE = (4 << 30) + 123
@@ -160,10 +161,11 @@ def test_number_of_entries(count: int) -> None:
 
 
 def test_headers_of_large_sizes() -> None:
-    plain = wire.local_header(b"a", crc=1, csize=0xFFFFFFFE, size=0xFFFFFFFE)
+    entries = Entries(0, 33)
+    plain = entries.append(b"a", offset=0, crc=1, csize=0xFFFFFFFE, size=0xFFFFFFFE)
     assert len(plain) == 31
     for csize, size in ((0xFFFFFFFF, 0xFFFFFFFF), (5, 1 << 33)):
-        header = wire.local_header(b"a", crc=1, csize=csize, size=size, method=wire.DEFLATE)
+        header = entries.append(b"a", offset=0, crc=1, csize=csize, size=size, method=wire.DEFLATE)
         assert struct.unpack_from("<II", header, 18) == (0xFFFFFFFF, 0xFFFFFFFF)
         assert struct.unpack_from("<HHQQ", header, 31) == (1, 16, size, csize)
 
@@ -172,8 +174,7 @@ def test_central_fields_hold_only_what_is_needed() -> None:
     entries = np.zeros(4, wire.ENTRY)
     entries["size"] = entries["csize"] = [1, 1 << 32, 1, 1 << 32]
     entries["offset"] = [1, 1, 1 << 33, 1 << 33]
-    headers, rows, fields = wire.central_headers(entries, dos_time=0, dos_date=33)
+    headers, fields = central_headers(entries, 0, 33)
     assert headers["extra_size"].tolist() == [0, 20, 12, 28]
-    assert rows.tolist() == [1, 2, 3]
-    assert [len(field) for field in fields] == [20, 12, 28]
+    assert {row: len(field) for row, field in fields.items()} == {1: 20, 2: 12, 3: 28}
     assert headers["version"].tolist() == [10, 45, 45, 45]

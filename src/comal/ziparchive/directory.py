@@ -594,9 +594,9 @@ def entry_blocks(
 ) -> Iterator[Directory]:
     """The entries of an archive in the order of its directory, some of them at a time."""
     end, _ = run(find_end("", _TAIL, (), where), fetch)
-    position, count, left = end.start, 0, b""
-    while position < end.stop:
-        size = min(max(block, _HEADER), end.stop - position)
+    position, stop, count, left = end.start, end.start + end.size, 0, b""
+    while position < stop:
+        size = min(max(block, _HEADER), stop - position)
         (piece,) = fetch([ByteRange(position, size)])
         position += size
         data = left + piece.data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -14,9 +13,6 @@ from comal.ziparchive import wire
 SEARCH: Final = wire.END_SIZE + wire.MAX_COMMENT
 """An end record begins at most so far from the end of the archive."""
 _MAX_CANDIDATES = 16
-_END = struct.Struct("<4xHHHHIIH")
-_END64 = struct.Struct("<4xQHHIIQQQQ")
-_LOCATOR64 = struct.Struct("<4xIQI")
 _CENTRAL = wire.CENTRAL_SIGNATURE.to_bytes(4, "little")
 _END_MARK = wire.END_SIGNATURE.to_bytes(4, "little")
 _END64_MARK = wire.END64_SIGNATURE.to_bytes(4, "little")
@@ -127,8 +123,9 @@ def _first_valid(
 
 def _record(position: int, tail: Piece, pieces: list[Piece], href: str, where: str) -> Plan[End]:
     """The end record at `position`, with the values of its ZIP64 pair; places not yet checked."""
-    fields = _END.unpack(tail.slice(position, wire.END_SIZE))
-    disks, (here, count, size, offset, comment_size) = fields[:2], fields[2:]
+    _, *disks, here, count, size, offset, comment_size = wire.END.unpack(
+        tail.slice(position, wire.END_SIZE)
+    )
     comment = tail.slice(position + wire.END_SIZE, comment_size)
     end = End(count, offset, size, position, comment, tail.total)
     stop = position + wire.END_SIZE + comment_size
@@ -151,7 +148,7 @@ def _record(position: int, tail: Piece, pieces: list[Piece], href: str, where: s
 
 def _with_zip64(end: End, locator: bytes, pieces: list[Piece], href: str, where: str) -> Plan[End]:
     """Fields that are too small in the end record, from the ZIP64 one (APPNOTE 4.3.14)."""
-    _, stated, _ = _LOCATOR64.unpack(locator)
+    _, _, stated, _ = wire.LOCATOR64.unpack(locator)
     adjacent = end.position - wire.LOCATOR64_SIZE - wire.END64_SIZE
     found: tuple[int, bytes] | None = None
     for place in dict.fromkeys((stated, adjacent)):
@@ -172,7 +169,7 @@ def _with_zip64(end: End, locator: bytes, pieces: list[Piece], href: str, where:
     if position != stated:
         message = f"says {stated}, the ZIP64 end record is at {position}"
         end = end.but(Problem("zip-zip64-locator", place_name, message))
-    _, _, _, disk, first_disk, here, count, size, offset = _END64.unpack(record)
+    _, _, _, _, disk, first_disk, here, count, size, offset = wire.END64.unpack(record)
     if here != count or disk or first_disk:
         raise InvalidMetadataError(
             "archive is one of several volumes, which is not supported", where=place_name

@@ -19,9 +19,69 @@ from comal.names import all_distinct
 from comal.ziparchive import wire
 
 _ENTRY = struct.Struct("<qqqIHHH")
+_LOCAL = struct.Struct("<IHHHHHIIIHH")
+_CRC_AT = 14
+"""Where a local header has its checksum."""
 _BLOCK = 65_536
 FEW = 8
 """So many entries are packed one by one, as arrays cost more than they save."""
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What may be said of many entries besides their names and payloads; arrays of one length."""
+
+    methods: npt.NDArray[np.uint16] | None = None
+    """How each payload is compressed already; all stored if None."""
+    sizes: wire.Int64s | None = None
+    """Bytes of each entry when extracted; those of its payload if None."""
+    crcs: npt.NDArray[np.uint32] | None = None
+    """CRC-32 of each entry when extracted; computed from the payload if None."""
+    extras: Any = None
+    """Arrow binary array of extra fields, for the local header and the directory."""
+    comments: Any = None
+    """Arrow binary array of entry comments."""
+    stamps: npt.NDArray[np.uint16] | None = None
+    """DOS time and date of each entry, shape (n, 2)."""
+
+    def __post_init__(self) -> None:
+        deflated = self.methods is not None and bool(np.any(self.methods != wire.STORE))
+        if deflated and (self.sizes is None or self.crcs is None):
+            raise InvalidInputError(
+                "compressed payloads come with the size and checksum of their content"
+            )
+
+    def check(self, count: int) -> None:
+        """Refuse columns that do not have `count` rows."""
+        for name in self.__slots__:
+            column = getattr(self, name)
+            if column is not None and len(column) != count:
+                raise InvalidInputError(
+                    f"{name} and names differ in length", found=len(column), expected=count
+                )
+
+    def times(self, dos_time: int, dos_date: int) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+        """DOS time and date of each entry, or the ones that hold where none are given."""
+        if self.stamps is None:
+            return dos_time, dos_date
+        return self.stamps[:, 0], self.stamps[:, 1]
+
+    def slice(self, start: int, stop: int) -> Details:
+        """The rows from `start` to before `stop`."""
+        return Details(
+            *(
+                None if column is None else column[start:stop]
+                for column in (getattr(self, name) for name in self.__slots__)
+            )
+        )
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is said."""
+        return all(getattr(self, name) is None for name in self.__slots__)
+
+
+NO_DETAILS = Details()
 
 
 class Entries:
@@ -30,9 +90,10 @@ class Entries:
     Extra fields and comments of single entries are rare and kept beside, by row.
     """
 
-    __slots__ = ("_names", "_records", "_stamps", "_tails")
+    __slots__ = ("_dos", "_names", "_records", "_stamps", "_tails")
 
-    def __init__(self) -> None:
+    def __init__(self, dos_time: int, dos_date: int) -> None:
+        self._dos = dos_time, dos_date
         self._records = bytearray()
         self._names = bytearray()
         self._tails: dict[int, tuple[bytes, bytes]] = {}
@@ -49,29 +110,37 @@ class Entries:
         csize: int,
         size: int,
         crc: int,
-        method: int,
+        method: int = wire.STORE,
         extra: bytes = b"",
         comment: bytes = b"",
-    ) -> int:
-        """Add one entry and return its row; a name that cannot be written is refused."""
+        stamp: npt.NDArray[np.uint16] | None = None,
+    ) -> bytes:
+        """Add one entry and return its local header; a name that cannot be written is refused."""
         checked_name(name)
-        row = len(self)
-        self._records += _ENTRY.pack(
-            offset, csize, size, crc, wire.flags_of(name), method, len(name)
-        )
+        row, flags = len(self), 0 if name.isascii() else wire.FLAG_UTF8
+        self._records += _ENTRY.pack(offset, csize, size, crc, flags, method, len(name))
         self._names += name
         if extra or comment:
             self._tails[row] = (extra, comment)
-        return row
+        time, date = self._dos
+        if stamp is not None:
+            self._stamps.append((row, stamp.reshape(1, 2)))
+            time, date = stamp.tolist()
+        version = wire.VERSION_STORE if method == wire.STORE else wire.VERSION_DEFLATE
+        if csize >= wire.U32 or size >= wire.U32:
+            # APPNOTE 4.5.3: a local header has both sizes in the field.
+            extra = struct.pack("<HHQQ", wire.ZIP64_ID, 16, size, csize) + extra
+            version, csize, size = wire.VERSION_ZIP64, wire.U32, wire.U32
+        sizes = csize, size, len(name), len(extra)
+        fixed = _LOCAL.pack(wire.LOCAL_SIGNATURE, version, flags, method, time, date, crc, *sizes)
+        return fixed + name + extra
 
-    def extend(self, records: wire.Records, names: Any) -> None:
-        """Add many entries: an array of `wire.ENTRY` and the bytes of their names, joined."""
+    def extend(self, records: wire.Records, names: Any, details: Details = NO_DETAILS) -> None:
+        """Add many entries: an array of `wire.ENTRY` and their names, a binary array."""
+        first = len(self)
         self._records += records.view(np.uint8).data
-        self._names += names
-
-    def describe(self, first: int, extras: Any, comments: Any) -> None:
-        """Give entries from row `first` on extra fields and comments, binary arrays or None."""
-        for column, place in ((extras, 0), (comments, 1)):
+        self._names += value_bytes(names)
+        for column, place in ((details.extras, 0), (details.comments, 1)):
             if column is None:
                 continue
             for row, value in enumerate(column.to_pylist(), first):
@@ -79,14 +148,14 @@ class Entries:
                     tail = list(self._tails.get(row, (b"", b"")))
                     tail[place] = value
                     self._tails[row] = (tail[0], tail[1])
+        if details.stamps is not None:
+            self._stamps.append((first, details.stamps))
 
-    def stamp(self, first: int, stamps: npt.NDArray[np.uint16]) -> None:
-        """Give entries from row `first` on times of their own: shape (n, 2), time and date."""
-        self._stamps.append((first, stamps))
-
-    def set_crc(self, row: int, crc: int) -> None:
-        """Set the checksum of an entry whose payload was not known when it was added."""
-        self.records[row]["crc"] = crc
+    def set_crc(self, row: int, crc: int) -> int:
+        """Set the checksum of an entry that was added without; where its local header has it."""
+        record = self.records[row]
+        record["crc"] = crc
+        return int(record["offset"]) + _CRC_AT
 
     @property
     def records(self) -> wire.Records:
@@ -116,11 +185,8 @@ class Entries:
             hint="rename the samples, or drop the copies",
         )
 
-    def central_directory(self, *, dos_time: int, dos_date: int) -> Iterator[Any]:
+    def central_directory(self) -> Iterator[Any]:
         """The bytes of the central directory, in blocks."""
-        if len(self) <= FEW:
-            yield self._few_headers(dos_time=dos_time, dos_date=dos_date)
-            return
         records = self.records
         names = memoryview(self._names)
         ends = np.cumsum(records["name_size"], dtype=np.int64)
@@ -128,43 +194,11 @@ class Entries:
             block = records[start : start + _BLOCK]
             first = int(ends[start - 1]) if start else 0
             last = int(ends[start + len(block) - 1])
-            joined = self._directory_block(
-                block, names[first:last], start, dos_time=dos_time, dos_date=dos_date
-            )
-            yield joined
+            yield self._directory_block(block, names[first:last], start)
 
-    def _few_headers(self, *, dos_time: int, dos_date: int) -> bytes:
-        times: dict[int, list[int]] = {}
-        for first, stamps in self._stamps:
-            times.update(enumerate(stamps.tolist(), first))
-        headers = []
-        at = 0
-        for row, fields in enumerate(_ENTRY.iter_unpack(self._records)):
-            offset, csize, size, crc, _, method, name_size = fields
-            time, date = times.get(row, (dos_time, dos_date))
-            extra, comment = self._tails.get(row, (b"", b""))
-            header = wire.central_header(
-                bytes(self._names[at : at + name_size]),
-                offset=offset,
-                crc=crc,
-                csize=csize,
-                size=size,
-                method=method,
-                extra=extra,
-                comment=comment,
-                dos_time=time,
-                dos_date=date,
-            )
-            headers.append(header)
-            at += name_size
-        return b"".join(headers)
-
-    def _directory_block(
-        self, block: wire.Records, names: memoryview, start: int, *, dos_time: int, dos_date: int
-    ) -> Any:
-        headers, rows, fields = wire.central_headers(block, dos_time=dos_time, dos_date=dos_date)
+    def _directory_block(self, block: wire.Records, names: memoryview, start: int) -> Any:
+        headers, tails = central_headers(block, *self._dos)
         self._set_times(headers, start)
-        tails: dict[int, bytes] = dict(zip(rows.tolist(), fields, strict=True))
         for row, (extra, comment) in self._tails.items():
             if start <= row < start + len(block):
                 headers["extra_size"][row - start] += len(extra)
@@ -182,6 +216,73 @@ class Entries:
                 own = stamps[begin - first : stop - first]
                 headers["time"][begin - start : stop - start] = own[:, 0]
                 headers["date"][begin - start : stop - start] = own[:, 1]
+
+
+def local_headers(
+    entries: wire.Records, extra_sizes: npt.ArrayLike, time: npt.ArrayLike, date: npt.ArrayLike
+) -> wire.Records:
+    """The fixed parts of local headers of `entries` (an array of `ENTRY`) below the ZIP64 limit."""
+    headers = _headers(wire.LOCAL, wire.LOCAL_SIGNATURE, entries, time, date)
+    headers["csize"] = entries["csize"]
+    headers["size"] = entries["size"]
+    headers["extra_size"] = extra_sizes
+    return headers
+
+
+def central_headers(
+    entries: wire.Records, time: npt.ArrayLike, date: npt.ArrayLike
+) -> tuple[wire.Records, dict[int, bytes]]:
+    """The fixed parts of central headers of `entries` (an array of `ENTRY`), and ZIP64 fields."""
+    large = (entries["size"] >= wire.U32) | (entries["csize"] >= wire.U32)
+    far = entries["offset"] >= wire.U32
+    headers = _headers(wire.CENTRAL, wire.CENTRAL_SIGNATURE, entries, time, date)
+    headers["made_by"] = wire.MADE_BY
+    headers["version"][large | far] = wire.VERSION_ZIP64
+    headers["csize"] = np.where(large, wire.U32, entries["csize"])
+    headers["size"] = np.where(large, wire.U32, entries["size"])
+    headers["offset"] = np.where(far, wire.U32, entries["offset"])
+    headers["external"] = wire.REGULAR_FILE
+    # APPNOTE 4.5.3: only the values whose field says 0xFFFFFFFF, in this order.
+    headers["extra_size"] = np.where(large | far, 4 + 16 * large + 8 * far, 0)
+    fields = {}
+    for row in np.flatnonzero(large | far).tolist():
+        csize, size, offset = (int(entries[name][row]) for name in ("csize", "size", "offset"))
+        values = [size, csize] * bool(large[row]) + [offset] * bool(far[row])
+        head = wire.ZIP64_ID, 8 * len(values)
+        fields[row] = struct.pack(f"<HH{len(values)}Q", *head, *values)
+    return headers, fields
+
+
+def _headers(
+    kind: np.dtype[np.void],
+    signature: int,
+    entries: wire.Records,
+    time: npt.ArrayLike,
+    date: npt.ArrayLike,
+) -> wire.Records:
+    """What local and central headers have alike; times and dates are one for all, or many."""
+    headers = np.zeros(len(entries), kind)
+    headers["signature"] = signature
+    stored = entries["method"] == wire.STORE
+    headers["version"] = np.where(stored, wire.VERSION_STORE, wire.VERSION_DEFLATE)
+    for field in ("flags", "method", "crc", "name_size"):
+        headers[field] = entries[field]
+    headers["time"] = time
+    headers["date"] = date
+    return headers
+
+
+def end_records(*, count: int, size: int, offset: int, comment: bytes = b"") -> bytes:
+    """The end of central directory record, after the ZIP64 pair where a field is too small."""
+    records = b""
+    if count > wire.U16 or size >= wire.U32 or offset >= wire.U32:
+        sizes = wire.END64_SIZE - 12, wire.MADE_BY, wire.VERSION_ZIP64
+        places = count, count, size, offset
+        records = wire.END64.pack(wire.END64_SIGNATURE, *sizes, 0, 0, *places)
+        records += wire.LOCATOR64.pack(wire.LOCATOR64_SIGNATURE, 0, offset + size, 1)
+    short = min(count, wire.U16)
+    places = short, short, min(size, wire.U32), min(offset, wire.U32)
+    return records + wire.END.pack(wire.END_SIGNATURE, 0, 0, *places, len(comment)) + comment
 
 
 def binary_array(sizes: npt.NDArray[Any], data: Any) -> Any:
@@ -221,63 +322,6 @@ BLOCK_BYTES = 8 << 20
 BLOCK_ROWS = 65_536
 CHUNK = 4 << 20
 _BYTES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
-
-
-@dataclass(frozen=True, slots=True)
-class Details:
-    """What may be said of many entries besides their names and payloads; arrays of one length."""
-
-    methods: npt.NDArray[np.uint16] | None = None
-    """How each payload is compressed already; all stored if None."""
-    sizes: wire.Int64s | None = None
-    """Bytes of each entry when extracted; those of its payload if None."""
-    crcs: npt.NDArray[np.uint32] | None = None
-    """CRC-32 of each entry when extracted; computed from the payload if None."""
-    extras: Any = None
-    """Arrow binary array of extra fields, for the local header and the directory."""
-    comments: Any = None
-    """Arrow binary array of entry comments."""
-    stamps: npt.NDArray[np.uint16] | None = None
-    """DOS time and date of each entry, shape (n, 2)."""
-
-    def __post_init__(self) -> None:
-        deflated = self.methods is not None and bool(np.any(self.methods != wire.STORE))
-        if deflated and (self.sizes is None or self.crcs is None):
-            raise InvalidInputError(
-                "compressed payloads come with the size and checksum of their content"
-            )
-
-    def check(self, count: int) -> None:
-        """Refuse columns that do not have `count` rows."""
-        for name in self.__slots__:
-            column = getattr(self, name)
-            if column is not None and len(column) != count:
-                raise InvalidInputError(
-                    f"{name} and names differ in length", found=len(column), expected=count
-                )
-
-    def times(self, dos_time: int, dos_date: int) -> dict[str, Any]:
-        """DOS time and date of each entry, or the ones that hold where none are given."""
-        if self.stamps is None:
-            return {"dos_time": dos_time, "dos_date": dos_date}
-        return {"dos_time": self.stamps[:, 0], "dos_date": self.stamps[:, 1]}
-
-    def slice(self, start: int, stop: int) -> Details:
-        """The rows from `start` to before `stop`."""
-        return Details(
-            *(
-                None if column is None else column[start:stop]
-                for column in (getattr(self, name) for name in self.__slots__)
-            )
-        )
-
-    @property
-    def plain(self) -> bool:
-        """Whether nothing is said."""
-        return all(getattr(self, name) is None for name in self.__slots__)
-
-
-NO_DETAILS = Details()
 
 
 def checked_name(encoded: bytes) -> bytes:
@@ -430,7 +474,7 @@ class Heads(NamedTuple):
     """What a writer remembers, as an array of `wire.ENTRY`; offsets count from the block on."""
 
 
-def heads_of(names: Any, payloads: Any, details: Details, *, dos_time: int, dos_date: int) -> Heads:
+def heads_of(names: Any, payloads: Any, details: Details, dos_time: int, dos_date: int) -> Heads:
     """Local headers of a block; `names` are a binary array, times hold where none is given."""
     name_sizes = payload_sizes(names)
     extra_sizes = _sizes(details.extras, len(names))
@@ -445,7 +489,7 @@ def heads_of(names: Any, payloads: Any, details: Details, *, dos_time: int, dos_
         csizes,
         wire.STORE if details.methods is None else details.methods,
     )
-    headers = wire.local_headers(records, extra_sizes, **details.times(dos_time, dos_date))
+    headers = local_headers(records, extra_sizes, *details.times(dos_time, dos_date))
     extras = [] if details.extras is None else [as_binary(details.extras)]
     return Heads([record_array(headers), names, *extras], before, records)
 
@@ -468,11 +512,11 @@ def packed_archives(
     details.check(len(names))
     if len(payloads) != len(names) or sum(map(len, payloads)) > _LARGEST:
         raise InvalidInputError("payloads do not fit their names, or are too many at once")
-    heads = heads_of(names, payloads, details, dos_time=dos_time, dos_date=dos_date)
+    heads = heads_of(names, payloads, details, dos_time, dos_date)
     records = heads.records
     first = np.append(records["offset"], 0)[np.asarray(bounds[:-1], np.int64)]
     records["offset"] -= np.repeat(first, np.diff(bounds))
-    central, _, _ = wire.central_headers(records, **details.times(dos_time, dos_date))
+    central, _ = central_headers(records, *details.times(dos_time, dos_date))
     central["extra_size"] = _sizes(details.extras, len(names))
     central["comment_size"] = _sizes(details.comments, len(names))
     tails = [as_binary(one) for one in (details.extras, details.comments) if one is not None]
@@ -484,9 +528,7 @@ def packed_archives(
         pieces = interleaved(local.slice(start, stop - start), own)
         offset, size = sum(map(len, pieces)), places[stop] - places[start]
         pieces.append(headers[places[start] : places[stop]])
-        pieces.append(
-            wire.end_records(count=stop - start, size=size, offset=offset, comment=comment)
-        )
+        pieces.append(end_records(count=stop - start, size=size, offset=offset, comment=comment))
         yield pieces
 
 

@@ -41,7 +41,6 @@ _MOST_TRIES: Final = 64
 """Places that hold a name without being an entry's, until that is given up."""
 _END_MARK = wire.END_SIGNATURE.to_bytes(4, "little")
 _LOCATOR_MARK = wire.LOCATOR64_SIGNATURE.to_bytes(4, "little")
-_END = struct.Struct("<4xHHHHIIH").unpack_from
 _MARK = wire.CENTRAL_SIGNATURE.to_bytes(4, "little")
 _CHAIN = struct.Struct("<I16xIIHHH8xI").unpack_from
 _HEADER = struct.Struct("<8xHHHHIIIHHH8xI").unpack_from
@@ -147,7 +146,7 @@ def regular_end(tail: Piece) -> End | None:
         return None
     if len(data) - at < wire.END_SIZE or data.startswith(_LOCATOR_MARK, at - wire.LOCATOR64_SIZE):
         return None
-    disk, first_disk, here, count, size, start, comment = _END(data, at)
+    _, disk, first_disk, here, count, size, start, comment = wire.END.unpack_from(data, at)
     position = tail.offset + at
     if (
         disk

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from typing import Any, BinaryIO, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from comal.ziparchive.headermaking import (
     as_binary,
     block_bounds,
     checked_names,
+    end_records,
     entry_records,
     flags_of,
     flat,
@@ -38,10 +39,13 @@ from comal.ziparchive.headermaking import (
     interleaved,
     joined,
     joined_bytes,
+    local_headers,
     payload_sizes,
     value_bytes,
 )
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _Block = manyfiles.Block[npt.NDArray[np.uint32]]
 
 
@@ -70,6 +74,22 @@ _JOINED = 2_048
 """Bytes of a piece, on average, up to which joining pieces costs less than writing each."""
 
 
+def _writing(write: Callable[P, T]) -> Callable[P, T]:
+    """Make an error of the system ours; files of our own raise such already."""
+
+    @wraps(write)
+    def written(*args: P.args, **named: P.kwargs) -> T:
+        try:
+            return write(*args, **named)
+        except ComalError:
+            raise
+        except OSError as error:
+            found = reason_of(error)
+            raise StorageError("target cannot be written", found=found) from error
+
+    return written
+
+
 class Span(NamedTuple):
     """Where a payload lies: `size` stored bytes from `offset` on."""
 
@@ -81,7 +101,6 @@ class Reserved(NamedTuple):
     """An entry whose payload is written last; see `ZipWriter.reserve`."""
 
     row: int
-    header: int
     offset: int
     size: int
     name: str
@@ -116,11 +135,9 @@ class ZipWriter:
     ) -> None:
         self._file = file
         self._position = base_offset
-        with _writing():
-            self._shift = file.tell() - base_offset if file.seekable() else 0
-        self._entries = Entries()
+        self._entries = Entries(dos_time, dos_date)
         self._open_reservations: set[int] = set()
-        self._dos = {"dos_time": dos_time, "dos_date": dos_date}
+        self._dos = dos_time, dos_date
         self._closed = False
 
     @property
@@ -134,7 +151,11 @@ class ZipWriter:
     def add(self, name: str, data: bytes | bytearray | memoryview) -> Span:
         """Add one stored entry from memory; where its payload lies."""
         size = memoryview(data).nbytes
-        return self._add(encoded_name(name), data, size=size, crc=crc32(data), method=wire.STORE)
+        encoded, crc = encoded_name(name), crc32(data)
+        header = self._entries.append(
+            encoded, offset=self._position, csize=size, size=size, crc=crc
+        )
+        return self._write_entry(header, data)
 
     def add_many(self, names: Any, payloads: Any, details: Details = NO_DETAILS) -> wire.Int64s:
         """Add an entry for each row of two Arrow columns.
@@ -206,13 +227,13 @@ class ZipWriter:
         """
         encoded = encoded_name(name)
         self._need_seekable("add_stream")
-        row, header = self._begin(encoded, size)
+        row = self._begin(encoded, size)
         start = self._position
         crc = 0
         for chunk in exact_chunks(source, size, where):
             crc = crc32(chunk, crc)
             self._write(chunk)
-        self._set_crc(row, header, crc)
+        self._set_crc(row, crc)
         return Span(start, size)
 
     def add_paths(
@@ -265,7 +286,7 @@ class ZipWriter:
         name_sizes = payload_sizes(encoded)
         offsets, found = np.empty(len(paths), np.int64), np.empty(len(paths), np.int64)
         gaps = wire.LOCAL_SIZE + name_sizes
-        row = header = crc = 0
+        row = crc = 0
         for piece in manyfiles.read_ahead(paths, gaps, _checksums, sizes, regular=regular):
             if not isinstance(piece, manyfiles.Part):
                 rows = slice(piece.first, piece.first + len(piece.starts))
@@ -279,12 +300,12 @@ class ZipWriter:
                         "large files need a target that can seek",
                         where=shown(paths[piece.row], 200),
                     )
-                row, header = self._begin(encoded[piece.row].as_py(), piece.size)
+                row = self._begin(encoded[piece.row].as_py(), piece.size)
                 offsets[piece.row], found[piece.row], crc = self._position, piece.size, 0
             crc = crc32(piece.view, crc)
             self._write(piece.view)
             if piece.start + len(piece.view) == piece.size:
-                self._set_crc(row, header, crc)
+                self._set_crc(row, crc)
         return offsets, found
 
     def reserve(self, name: str, size: int) -> Reserved:
@@ -294,9 +315,9 @@ class ZipWriter:
         byte 41).
         """
         self._need_seekable("reserve")
-        row, header = self._begin(encoded_name(name), size)
+        row = self._begin(encoded_name(name), size)
         self._open_reservations.add(row)
-        reserved = Reserved(row, header, self._position, size, name)
+        reserved = Reserved(row, self._position, size, name)
         for chunk in zeros(size):
             self._write(chunk)
         return reserved
@@ -311,9 +332,10 @@ class ZipWriter:
                 expected=f"{reserved.size} bytes",
             )
         self._patch(reserved.offset, payload)
-        self._set_crc(reserved.row, reserved.header, crc32(payload))
+        self._set_crc(reserved.row, crc32(payload))
         self._open_reservations.discard(reserved.row)
 
+    @_writing
     def close(self, comment: bytes = b"", *, kept: bytes = b"", kept_count: int = 0) -> None:
         """Write the central directory and the end records; the file stays open.
 
@@ -345,81 +367,46 @@ class ZipWriter:
         start = self._position
         if kept:
             self._write(kept)
-        for block in self._entries.central_directory(**self._dos):
+        for block in self._entries.central_directory():
             self._write(block)
         self._write(
-            wire.end_records(
+            end_records(
                 count=kept_count + len(self._entries),
                 size=self._position - start,
                 offset=start,
                 comment=comment,
             )
         )
-        with _writing():
-            self._file.flush()
+        self._file.flush()
         self._closed = True
 
-    def _begin(self, encoded: bytes, size: int) -> tuple[int, int]:
-        """Write a local header whose checksum is set later; its row and offset."""
-        header = self._position
-        row = self._entries.append(
-            encoded, offset=header, csize=size, size=size, crc=0, method=wire.STORE
-        )
-        self._write(
-            wire.local_header(encoded, crc=0, csize=size, size=size, extra=b"", **self._dos)
-        )
-        return row, header
+    def _begin(self, encoded: bytes, size: int) -> int:
+        """Write a local header whose checksum is set later; its row."""
+        row, here = len(self._entries), self._position
+        self._write(self._entries.append(encoded, offset=here, csize=size, size=size, crc=0))
+        return row
 
-    def _set_crc(self, row: int, header: int, crc: int) -> None:
-        self._patch(header + 14, crc.to_bytes(4, "little"))
-        self._entries.set_crc(row, crc)
+    def _set_crc(self, row: int, crc: int) -> None:
+        self._patch(self._entries.set_crc(row, crc), crc.to_bytes(4, "little"))
 
-    def _add(
-        self,
-        encoded: bytes,
-        payload: Any,
-        *,
-        size: int,
-        crc: int,
-        method: int,
-        extra: bytes = b"",
-        comment: bytes = b"",
-        stamp: npt.NDArray[np.uint16] | None = None,
-    ) -> Span:
-        csize = memoryview(payload).nbytes
-        dos = self._dos
-        if stamp is not None:
-            dos = {"dos_time": int(stamp[0]), "dos_date": int(stamp[1])}
-        row = self._entries.append(
-            encoded,
-            offset=self._position,
-            csize=csize,
-            size=size,
-            crc=crc,
-            method=method,
-            extra=extra,
-            comment=comment,
-        )
-        if stamp is not None:
-            self._entries.stamp(row, stamp.reshape(1, 2))
-        header = wire.local_header(
-            encoded, crc=crc, csize=csize, size=size, method=method, extra=extra, **dos
-        )
-        if csize <= CHUNK:
+    def _write_entry(self, header: bytes, payload: Any) -> Span:
+        size = memoryview(payload).nbytes
+        if size <= CHUNK:
             self._write(b"".join((header, payload)))
         else:
             self._write(header)
             self._write(payload)
-        return Span(self._position - csize, csize)
+        return Span(self._position - size, size)
 
     def _add_few(self, names: list[bytes], payloads: list[bytes], details: Details) -> wire.Int64s:
         extras = details.extras.to_pylist() if details.extras is not None else None
         comments = details.comments.to_pylist() if details.comments is not None else None
         offsets = np.empty(len(names), np.int64)
         for row, (name, payload) in enumerate(zip(names, payloads, strict=True)):
-            span = self._add(
+            header = self._entries.append(
                 name,
-                payload,
+                offset=self._position,
+                csize=len(payload),
                 size=len(payload) if details.sizes is None else int(details.sizes[row]),
                 crc=crc32(payload) if details.crcs is None else int(details.crcs[row]),
                 method=wire.STORE if details.methods is None else int(details.methods[row]),
@@ -427,18 +414,14 @@ class ZipWriter:
                 comment=comments[row] if comments else b"",
                 stamp=None if details.stamps is None else details.stamps[row],
             )
-            offsets[row] = span.offset
+            offsets[row] = self._write_entry(header, payload).offset
         return offsets
 
     def _add_block(self, names: Any, payloads: Any, details: Details) -> wire.Int64s:
-        heads = heads_of(names, payloads, details, **self._dos)
+        heads = heads_of(names, payloads, details, *self._dos)
         records, columns = heads.records, heads.columns
         records["offset"] += self._position
-        first = len(self._entries)
-        self._entries.extend(records, value_bytes(names))
-        self._entries.describe(first, details.extras, details.comments)
-        if details.stamps is not None:
-            self._entries.stamp(first, details.stamps)
+        self._entries.extend(records, names, details)
         if isinstance(payloads, list):
             size = int(records["csize"].sum())
             self._write_pieces(interleaved(joined(columns), payloads), size)
@@ -451,12 +434,11 @@ class ZipWriter:
         """Write a buffer of files; headers go to the room that was left for them."""
         starts = block.starts - name_sizes - wire.LOCAL_SIZE
         records = entry_records(starts, block.sizes, block.made, flags_of(names), name_sizes)
-        headers = wire.local_headers(records, 0, **self._dos)
-        name_bytes = value_bytes(names)
+        headers = local_headers(records, 0, *self._dos)
         _scatter(block.array, starts, headers.view(np.uint8).reshape(-1, wire.LOCAL_SIZE))
-        _scatter_names(block.array, starts + wire.LOCAL_SIZE, name_sizes, name_bytes)
+        _scatter_names(block.array, starts + wire.LOCAL_SIZE, name_sizes, value_bytes(names))
         records["offset"] += self._position
-        self._entries.extend(records, name_bytes)
+        self._entries.extend(records, names)
         self._write(block.array)
 
     def _need_seekable(self, verb: str) -> None:
@@ -467,20 +449,21 @@ class ZipWriter:
         write_all(self._file, data)
         self._position += memoryview(data).nbytes
 
+    @_writing
     def _write_pieces(self, pieces: list[Any], size: int) -> None:
         """Write a block of so many bytes of payloads, without joining them where they are large."""
         # A subclass may do more than to write.
         if type(self._file) is io.FileIO and size >= _JOINED * len(pieces):
-            with _writing():
-                self._position += write_pieces(self._file.fileno(), pieces)
+            self._position += write_pieces(self._file.fileno(), pieces)
         else:
             self._write(b"".join(pieces))
 
+    @_writing
     def _patch(self, offset: int, data: bytes) -> None:
-        with _writing():
-            self._file.seek(offset + self._shift)
-            write_all(self._file, data)
-            self._file.seek(self._position + self._shift)
+        here = self._file.tell()
+        self._file.seek(here - self._position + offset)
+        write_all(self._file, data)
+        self._file.seek(here)
 
 
 # -- names, sources and ways to a file ------------------------------------------------------------
@@ -527,24 +510,12 @@ def zeros(size: int) -> Iterator[bytes]:
         yield block[: size - start]
 
 
-@contextmanager
-def _writing() -> Iterator[None]:
-    """Make an error of the system ours; files of our own raise such already."""
-    try:
-        yield
-    except ComalError:
-        raise
-    except OSError as error:
-        found = reason_of(error)
-        raise StorageError("target cannot be written", found=found) from error
-
-
+@_writing
 def write_all(file: BinaryIO, data: Any) -> None:
     """Write all of `data`, also to a file that takes less than it is given."""
-    with _writing():
-        left = memoryview(data).cast("B")
-        while left:
-            left = left[file.write(left) :]
+    left = memoryview(data).cast("B")
+    while left:
+        left = left[file.write(left) :]
 
 
 def write_pieces(descriptor: int, pieces: list[Any]) -> int:

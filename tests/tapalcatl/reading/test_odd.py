@@ -18,7 +18,6 @@ from comal import tapalcatl
 from comal.errors import ComalError, InvalidMetadataError, LimitExceededError, NotThisFormatError
 from comal.limits import Limits
 from comal.tapalcatl import TapalcatlWarning, TileSet
-from comal.ziparchive import wire
 from tests.tapalcatl.making import data_of
 from tests.tapalcatl.odd import METADATA, Entry, archive, tiles
 
@@ -268,13 +267,9 @@ def test_a_name_that_was_changed_leads_to_no_other_tile(tmp_path: Path, deflate:
 def test_a_local_header_that_is_shorter_than_it_seems(tmp_path: Path) -> None:
     """Its payload is not where the directory alone would put it: the checksum tells."""
     name, data = b"0/0/0.png", bytes(range(200))
-    crc = zlib.crc32(data)
-    local = wire.local_header(b"0", crc=crc, csize=len(data), size=len(data))
-    entry = local + data + bytes(len(name) - 1)
-    central = wire.central_header(name, offset=0, crc=crc, csize=len(data), size=len(data))
-    end = wire.end_records(count=1, size=len(central), offset=len(entry))
+    entry = Entry(name, data, local_name=b"0")
     path = tmp_path / "a.zip"
-    path.write_bytes(entry + central + end)
+    path.write_bytes(archive([entry], b"", gap=bytes(len(name) - 1)))
     with tapalcatl.open(path) as tileset:
         tile = tileset.tile(0, 0, 0)
         stored = tileset.stored_tile(0, 0, 0)

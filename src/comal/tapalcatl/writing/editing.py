@@ -56,9 +56,9 @@ from comal.tapalcatl.spec import (
 from comal.tapalcatl.wire import Int64s, Keys, TileNames, order_of, parse_names
 from comal.tapalcatl.writing.entries import NewEntries
 from comal.ziparchive import StoredDirectory, ZipWriter, stored_directory_plan
-from comal.ziparchive import wire as zip_wire
 from comal.ziparchive.directory import TAIL
 from comal.ziparchive.end import find_end
+from comal.ziparchive.headermaking import end_records
 from comal.ziparchive.write import write_all
 
 
@@ -112,9 +112,7 @@ class ArchiveEdit:
         with system_errors("cannot write", self.path):
             os.ftruncate(file.fileno(), end.stop)
             file.seek(end.stop)
-            records = zip_wire.end_records(
-                count=end.count, size=end.size, offset=end.start, comment=comment
-            )
+            records = end_records(count=end.count, size=end.size, offset=end.start, comment=comment)
             write_all(file, records)
         self._stored = None
 
