@@ -42,7 +42,7 @@ def test_places_of_a_part_begin_with_its_name() -> None:
     with part.guard("a-broken", ""):
         raise InvalidMetadataError("nothing")
     check.add("b-odd", "meta.json", "5")
-    report = check.reported("x", "tree")
+    report = check.report("x", "tree")
     assert [problem.place for problem in report.problems] == [
         "0/0/0.zip, comment",
         "0/0/0.zip",
@@ -61,7 +61,7 @@ def test_a_part_of_its_own_is_counted_when_it_is_taken() -> None:
     inner.add_rows("a-broken", range(MAX_LISTED + 5), lambda row: (f"row {row}", "no"))
     assert check.total == 0
     check.take_all(inner, "b.zip")
-    report = check.reported("x", None)
+    report = check.report("x", None)
     assert report.counts == {"a-broken": MAX_LISTED + 5}
     assert report.problems[0].place == "b.zip: row 0"
     assert len(report.problems) == MAX_LISTED
@@ -71,7 +71,7 @@ def test_a_thousand_problems_are_listed_errors_first_and_all_are_counted() -> No
     check = new()
     check.add("b-odd", "x", "y")
     check.add_rows("a-broken", np.arange(5_000), lambda row: (str(row), "wrong"))
-    report = check.reported("here", "zip")
+    report = check.report("here", "zip")
     assert len(report.problems) == MAX_LISTED
     assert {problem.code for problem in report.problems} == {"a-broken"}
     assert report.counts == {"a-broken": 5_000, "b-odd": 1}
@@ -86,7 +86,7 @@ def test_an_error_about_the_content_gives_all_its_problems_and_others_come_out()
         raise InvalidMetadataError("broken", problems=inner)
     with check.guard("a-broken", "level 0"):
         raise InvalidMetadataError("broken", found="x", expected="y")
-    report = check.reported("x", None)
+    report = check.report("x", None)
     assert report.counts == {"a-broken": 1, "b-odd": 2}
     assert report.problems[0].message == "broken, found x, expected y"
     with pytest.raises(ZeroDivisionError), check.guard("a-broken", "level 0"):

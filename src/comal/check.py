@@ -26,7 +26,7 @@ from comal.errors import (
     ShortReadError,
     UnsafeContentError,
 )
-from comal.limits import Limits
+from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress, silent
 
 MAX_LISTED = 1_000
@@ -105,27 +105,45 @@ class Report:
         }
 
 
-class Findings:
-    """The problems of one check while it runs.
+class Check:
+    """A check while it runs: what was found, and how to go on.
 
     Parameters
     ----------
     codes
         The codes of the format.
+    level
+        One of `LEVELS`.
+    limits
+        Caps on what an archive may make us hold.
+    progress
+        Told how far the check is.
     milder
         For codes that the format has as errors, those that stand for them when somebody else
         found them to be warnings.
     of_limits
         For names of `comal.limits.Limits`, the codes that stand for going over them.
+
+    Raises
+    ------
+    InvalidInputError
+        An unknown level.
     """
 
     def __init__(
         self,
         codes: Codes,
+        level: str = "full",
+        limits: Limits = DEFAULT_LIMITS,
+        progress: Progress | None = None,
         *,
         milder: Mapping[str, str] | None = None,
         of_limits: Mapping[str, str] | None = None,
     ) -> None:
+        if level not in LEVELS:
+            expected = ", ".join(LEVELS)
+            raise InvalidInputError("unknown level of a check", found=level, expected=expected)
+        self.level, self.limits, self.progress = level, limits, progress or silent
         self._codes = codes
         self._milder = milder or {}
         self._of_limits = of_limits or {}
@@ -134,8 +152,19 @@ class Findings:
         self.place = ""
         """What stands before the places of problems."""
 
+    @property
+    def one_of(self) -> int:
+        """Of so many payloads one is read: 1 for every one, 0 for none."""
+        return _ONE_OF[self.level]
+
+    def part(self) -> Self:
+        """A check of the same kind that has found nothing yet."""
+        part = copy.copy(self)
+        part._listed, part._counts = {"error": [], "warning": []}, Counter()  # noqa: SLF001
+        return part
+
     def at(self, place: str) -> Self:
-        """The same findings, told of a part: its name stands before each place."""
+        """The same check, told of a part: its name stands before each place."""
         part = copy.copy(self)
         part.place = self._placed(place)
         return part
@@ -164,7 +193,7 @@ class Findings:
                 code = self._milder.get(code, code)
             self.add(code, problem.place, problem.message)
 
-    def take_all(self, other: Findings, place: str) -> None:
+    def take_all(self, other: Check, place: str) -> None:
         """All that another check found in something that is part of this."""
         self._counts.update(other._counts)
         for problem in (*other._listed["error"], *other._listed["warning"]):
@@ -196,12 +225,20 @@ class Findings:
         """All problems so far."""
         return sum(self._counts.values())
 
-    def report(self, where: str, container: str | None, level: str) -> Report:
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The first thousand problems, errors before warnings, else as they were met."""
+        return (*self._listed["error"], *self._listed["warning"])[:MAX_LISTED]
+
+    @property
+    def errors(self) -> int:
+        """Problems of severity error, listed or not."""
+        return sum(n for code, n in self._counts.items() if self.severity(code) == "error")
+
+    def report(self, where: str, container: str | None) -> Report:
         """The report of what was found."""
-        problems = (*self._listed["error"], *self._listed["warning"])[:MAX_LISTED]
         counts = {code: n for code, n in sorted(self._counts.items()) if n}
-        errors = sum(n for code, n in counts.items() if self.severity(code) == "error")
-        return Report(where, container, level, problems, counts, errors)
+        return Report(where, container, self.level, self.problems, counts, self.errors)
 
     def _placed(self, more: str) -> str:
         if not self.place or more == self.place or more.startswith(f"{self.place},"):
@@ -215,62 +252,10 @@ class Findings:
             listed.append(Problem(code, place, message, severity))
 
 
-class Check(Findings):
-    """A check while it runs: what was found, and how to go on.
-
-    Parameters
-    ----------
-    codes, milder, of_limits
-        As for `Findings`.
-    level
-        One of `LEVELS`.
-    limits
-        Caps on what an archive may make us hold.
-    progress
-        Told how far the check is.
-
-    Raises
-    ------
-    InvalidInputError
-        An unknown level.
-    """
-
-    def __init__(
-        self,
-        codes: Codes,
-        level: str,
-        limits: Limits,
-        progress: Progress | None = None,
-        *,
-        milder: Mapping[str, str] | None = None,
-        of_limits: Mapping[str, str] | None = None,
-    ) -> None:
-        if level not in LEVELS:
-            expected = ", ".join(LEVELS)
-            raise InvalidInputError("unknown level of a check", found=level, expected=expected)
-        super().__init__(codes, milder=milder, of_limits=of_limits)
-        self.level, self.limits, self.progress = level, limits, progress or silent
-
-    @property
-    def one_of(self) -> int:
-        """Of so many payloads one is read: 1 for every one, 0 for none."""
-        return _ONE_OF[self.level]
-
-    def part(self) -> Self:
-        """A check of the same kind that has found nothing yet."""
-        part = copy.copy(self)
-        part._listed, part._counts = {"error": [], "warning": []}, Counter()  # noqa: SLF001
-        return part
-
-    def reported(self, where: str, container: str | None) -> Report:
-        """The report of what was found."""
-        return self.report(where, container, self.level)
-
-
 class Guard:
-    """The context of `Findings.guard`."""
+    """The context of `Check.guard`."""
 
-    def __init__(self, findings: Findings, code: str, place: str) -> None:
+    def __init__(self, findings: Check, code: str, place: str) -> None:
         self._findings, self._code, self._place = findings, code, place
 
     def __enter__(self) -> None:

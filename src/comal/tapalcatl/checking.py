@@ -395,14 +395,14 @@ def check(
                 raise
             of_archive, place = "zip-end", shown(source.href.rpartition("/")[2], 120)[1:-1]
         findings.take_error(error, of_archive if container == "archive" else code, place)
-        return findings.reported(source.href, container)
+        return findings.report(source.href, container)
     expected = _expected(tileset, options.get("variant"))
     if tileset.files.alone:
         container = "archive"
         _check_single(tileset, expected, findings)
     else:
         _check_tree(tileset, expected, findings)
-    return findings.reported(tileset.href, container)
+    return findings.report(tileset.href, container)
 
 
 def _container_of(source: Source) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from comal import names as name_rules
 from comal import strictjson
-from comal.check import OF_CONTENT, Check, Findings, Report
+from comal.check import OF_CONTENT, Check, Report
 from comal.errors import (
     ComalError,
     InvalidMetadataError,
@@ -109,7 +109,7 @@ def check(
         _check_sets(files, findings)
     elif files[0].opened is not None and files[0].opened.header.parts == 0:
         findings.take(set_problems([Member(sources[0].href, 0)]))
-    return findings.reported(sources[0].href, files[0].container)
+    return findings.report(sources[0].href, files[0].container)
 
 
 @dataclass(slots=True)
@@ -236,7 +236,7 @@ def _check_footer(
 class _Footer:
     """One footer while it is checked: core columns, then those of STAC and RAI."""
 
-    def __init__(self, stored: Any, opened: Opened, place: str, findings: Findings) -> None:
+    def __init__(self, stored: Any, opened: Opened, place: str, findings: Check) -> None:
         self.table = items.with_format(stored, opened.header)
         self.opened, self.place, self.findings = opened, place, findings
         self.prefix = f"{place}, " if place else ""
@@ -558,7 +558,7 @@ def _doubtful(kinds: Any, seen: Copied) -> list[int]:
     return found
 
 
-def _check_beginning(kind: str, head: bytes, place: str, findings: Findings) -> None:
+def _check_beginning(kind: str, head: bytes, place: str, findings: Check) -> None:
     name = spec.known_format(kind) or kind
     signatures = spec.SIGNATURES.get(name)
     if signatures is not None and not head.startswith(signatures):
@@ -570,7 +570,7 @@ def _check_beginning(kind: str, head: bytes, place: str, findings: Findings) -> 
 # -- the file and its set --------------------------------------------------------------------------
 
 
-def _check_name(file: _File, opened: Opened, findings: Findings) -> None:
+def _check_name(file: _File, opened: Opened, findings: Check) -> None:
     name, header = last_name(file.source.href), opened.header
     extension = "taco" if header.is_taco else "tortilla"
     expected = f".part.{extension}" if header.parts > 1 else f".{extension}"
@@ -598,7 +598,7 @@ def _check_collection(file: _File, opened: Opened, findings: Check) -> None:
             findings.add("tortilla-collection-field", place, f"{name} is missing")
 
 
-def _check_sets(files: Sequence[_File], findings: Findings) -> None:
+def _check_sets(files: Sequence[_File], findings: Check) -> None:
     sound = [file for file in files if file.opened is not None]
     members = [
         Member(file.source.href, file.opened.header.parts, file.source.location.variant)
@@ -615,7 +615,7 @@ def _check_sets(files: Sequence[_File], findings: Findings) -> None:
         _check_unique(group, findings)
 
 
-def _check_schemas(group: Sequence[_File], findings: Findings) -> None:
+def _check_schemas(group: Sequence[_File], findings: Check) -> None:
     first = group[0].table.schema
     for file in group[1:]:
         schema = file.table.schema
@@ -635,7 +635,7 @@ def _check_schemas(group: Sequence[_File], findings: Findings) -> None:
             )
 
 
-def _check_unique(group: Sequence[_File], findings: Findings) -> None:
+def _check_unique(group: Sequence[_File], findings: Check) -> None:
     ids: dict[str, str] = {}
     for file in group:
         if spec.ID not in file.table.column_names:

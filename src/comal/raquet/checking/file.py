@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from comal import grid
-from comal.check import OF_CONTENT, Findings
+from comal.check import OF_CONTENT, Check
 from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
@@ -75,14 +75,14 @@ class Subject:
         return f"row group {self.groups[row]}, row {row}, block {self.ids[row]}"
 
     def report(
-        self, findings: Findings, code: str, rows: Any, message: str | Callable[[int], str]
+        self, findings: Check, code: str, rows: Any, message: str | Callable[[int], str]
     ) -> None:
         """One problem for each of some rows."""
         told = message if callable(message) else lambda _: message
         findings.add_rows(code, rows, lambda row: (self.place(row), told(row)))
 
 
-def check_columns(footer: Footer, findings: Findings) -> bool:
+def check_columns(footer: Footer, findings: Check) -> bool:
     """RaQuet 0.1.0: block, metadata and one or more bands. False when nothing more can be told."""
     schema = footer.schema
     sound = True
@@ -114,7 +114,7 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
-def _short_columns(footer: Footer, findings: Findings) -> list[str]:
+def _short_columns(footer: Footer, findings: Check) -> list[str]:
     """The columns without pixels that can be read."""
     names = [spec.BLOCK, spec.METADATA]
     kinds = dict(zip(footer.schema.names, footer.schema.types, strict=True))
@@ -128,9 +128,7 @@ def _short_columns(footer: Footer, findings: Findings) -> list[str]:
     return names
 
 
-def read_subject(
-    source: Source, footer: Footer, limits: Limits, findings: Findings
-) -> Subject | None:
+def read_subject(source: Source, footer: Footer, limits: Limits, findings: Check) -> Subject | None:
     """Ids, times and documents of all rows, row group by row group."""
     names = _short_columns(footer, findings)
     documents: dict[int, str] = {}
@@ -172,7 +170,7 @@ def _decoded(value: Any) -> str:
 
 
 def _readable(
-    table: ParquetTable, names: list[str], findings: Findings
+    table: ParquetTable, names: list[str], findings: Check
 ) -> Iterator[tuple[list[int], Any]]:
     """Row groups that can be read, as many at a time as are short; the others become findings."""
     every = np.flatnonzero(table.footer.layout.rows).tolist()
@@ -189,7 +187,7 @@ def _readable(
                 yield [group], rows.combine_chunks()
 
 
-def check_metadata_row(subject: Subject, findings: Findings) -> str | None:
+def check_metadata_row(subject: Subject, findings: Check) -> str | None:
     """RaQuet 0.1.0: the document stands in the row where block = 0, and in no other."""
     rows = np.flatnonzero(subject.ids == 0)
     if not len(rows):
@@ -222,7 +220,7 @@ def check_metadata_row(subject: Subject, findings: Findings) -> str | None:
     return found
 
 
-def check_bands(subject: Subject, metadata: Metadata, findings: Findings) -> list[str]:
+def check_bands(subject: Subject, metadata: Metadata, findings: Check) -> list[str]:
     """Columns against metadata; the columns of pixels that are there come back."""
     schema = subject.footer.schema
     usable = []
@@ -252,7 +250,7 @@ def check_bands(subject: Subject, metadata: Metadata, findings: Findings) -> lis
     return usable
 
 
-def _check_stamps(subject: Subject, metadata: Metadata, findings: Findings) -> None:
+def _check_stamps(subject: Subject, metadata: Metadata, findings: Check) -> None:
     stored, told = subject.stamps, told_stamps(subject, metadata)
     if stored is None or told is None:
         return
@@ -284,7 +282,7 @@ def told_stamps(subject: Subject, metadata: Metadata) -> npt.NDArray[np.datetime
     return result
 
 
-def check_layout(subject: Subject, columns: list[str], findings: Findings) -> None:
+def check_layout(subject: Subject, columns: list[str], findings: Check) -> None:
     """Whether tiles can be read one by one, and whether rows are in the order that is declared."""
     layout = subject.footer.layout
     for name in columns:
@@ -328,9 +326,9 @@ def _declares_order(subject: Subject) -> bool:
 # -- page index ------------------------------------------------------------------------------------
 
 
-def check_page_index(subject: Subject, findings: Findings) -> None:
+def check_page_index(subject: Subject, findings: Check) -> None:
     """Open the file as readers do, and compare with what stands in its columns."""
-    if not findings.report("", None, "").ok:
+    if findings.errors:
         return  # whatever keeps it from being opened has been told
     try:
         part = run(file_plan(subject.source.href, subject.limits), subject.source.fetch)
@@ -345,7 +343,7 @@ def check_page_index(subject: Subject, findings: Findings) -> None:
         _check_column(subject, part, name, findings)
 
 
-def _check_column(subject: Subject, part: TileFile, name: str, findings: Findings) -> None:
+def _check_column(subject: Subject, part: TileFile, name: str, findings: Check) -> None:
     """Pages of a column chunk lie one behind the other and fill it."""
     layout, pages = subject.footer.layout, part.pages[name]
     leaf = layout.leaves[name][0]
@@ -378,7 +376,7 @@ _COLOURS = frozenset(_NAMES.split())
 """Names of GDAL, and of rasterio where it has others (RaQuet 0.1.0, band information)."""
 
 
-def read_metadata(text: str, limits: Limits, findings: Findings) -> Metadata | None:
+def read_metadata(text: str, limits: Limits, findings: Check) -> Metadata | None:
     """The document, or None when it cannot be used."""
     try:
         found = parse_metadata(text, PLACE, limits)
@@ -407,7 +405,7 @@ def read_metadata(text: str, limits: Limits, findings: Findings) -> Metadata | N
     return found
 
 
-def _check_derived(document: Mapping[str, Any], metadata: Metadata, findings: Findings) -> None:
+def _check_derived(document: Mapping[str, Any], metadata: Metadata, findings: Check) -> None:
     """Keys that follow from others, which no reader here needs (RaQuet 0.1.0, metadata)."""
     tiling = document.get("tiling")
     inner = tiling if isinstance(tiling, Mapping) else {}
@@ -437,7 +435,7 @@ def _is_center(found: Any, metadata: Metadata) -> bool:
     return bool(near and metadata.min_zoom <= found[2] <= metadata.max_zoom)
 
 
-def check_statistics(metadata: Metadata, findings: Findings) -> None:
+def check_statistics(metadata: Metadata, findings: Check) -> None:
     """Statistics that no pixels can have."""
     for band in metadata.bands:
         reason = contradiction(band)
@@ -469,7 +467,7 @@ def contradiction(band: Band) -> str | None:
     return None
 
 
-def check_index(subject: Subject, metadata: Metadata, findings: Findings) -> None:
+def check_index(subject: Subject, metadata: Metadata, findings: Check) -> None:
     """The ids: cells, each once, of the zooms and within the bounds that are declared."""
     ids = subject.ids
     rows = np.flatnonzero(subject.tiles)
@@ -504,7 +502,7 @@ def check_index(subject: Subject, metadata: Metadata, findings: Findings) -> Non
     _check_overviews(ids[rows], zooms, metadata, findings)
 
 
-def _check_unique(subject: Subject, rows: Any, findings: Findings) -> None:
+def _check_unique(subject: Subject, rows: Any, findings: Check) -> None:
     ids = subject.ids[rows]
     times = np.zeros(len(rows)) if subject.times is None else subject.times[rows]
     order = np.lexsort((times, ids))
@@ -516,7 +514,7 @@ def _check_unique(subject: Subject, rows: Any, findings: Findings) -> None:
     subject.report(findings, "raquet-cell-twice", np.sort(twice), told)
 
 
-def _check_place(subject: Subject, rows: Any, metadata: Metadata, findings: Findings) -> None:
+def _check_place(subject: Subject, rows: Any, metadata: Metadata, findings: Check) -> None:
     cells = subject.ids[rows]
     (x0, y0, x1, y1), room = _edges(metadata)
     zoom, x, y = grid.tiles(cells)
@@ -568,7 +566,7 @@ def aligned_window(metadata: Metadata) -> tuple[int, int, int, int] | None:
     return int(lines[0]), int(lines[1]), int(lines[2]), int(lines[3])
 
 
-def _check_count(tiles: int, metadata: Metadata, findings: Findings) -> None:
+def _check_count(tiles: int, metadata: Metadata, findings: Check) -> None:
     declared = metadata.num_blocks
     if declared is None or declared == tiles:
         return
@@ -588,7 +586,7 @@ def _check_count(tiles: int, metadata: Metadata, findings: Findings) -> None:
         )
 
 
-def _check_overviews(ids: Any, zooms: Any, metadata: Metadata, findings: Findings) -> None:
+def _check_overviews(ids: Any, zooms: Any, metadata: Metadata, findings: Check) -> None:
     for zoom in range(metadata.min_zoom + 1, metadata.max_zoom + 1):
         children = ids[zooms == zoom]
         if not len(children):

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from comal import grid
-from comal.check import Findings
-from comal.errors import InvalidMetadataError, Problem, shown
+from comal.check import Check
+from comal.errors import InvalidMetadataError, shown
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.progress import Progress, silent
 from comal.raquet import spec
@@ -243,7 +243,7 @@ class _Copy:
 
 def _opened(source: Source, limits: Limits, *, byte_interleaved: bool) -> _Copy:
     """What there is; what makes it hopeless is an error."""
-    findings = Findings(CODES)
+    findings = Check(CODES)
     footer = read_footer(source, findings, limits)
     subject = None
     if footer is not None and check_columns(footer, findings):
@@ -312,8 +312,8 @@ def _stamps(subject: Subject, metadata: Metadata) -> Any:
     return np.where(np.isnat(told), stored, told)
 
 
-def _hopeless(source: Source, findings: Findings) -> InvalidMetadataError:
-    problems: tuple[Problem, ...] = findings.report(source.href, None, "repair").problems
+def _hopeless(source: Source, findings: Check) -> InvalidMetadataError:
+    problems = findings.problems
     return InvalidMetadataError(
         "the file cannot be repaired",
         where=source.href,

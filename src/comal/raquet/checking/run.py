@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from comal.check import OF_CONTENT, Check, Findings, Report, rules
+from comal.check import OF_CONTENT, Check, Report, rules
 from comal.errors import ComalError, InvalidInputError, NotThisFormatError, counted, shown
 from comal.grid import quadbin
 from comal.limits import DEFAULT_LIMITS, Limits
@@ -182,7 +182,7 @@ def check(
             _check_file(source, found, statistics=statistics)
             if found is not findings:
                 findings.take_all(found, PurePosixPath(source.href).name)
-    return findings.reported(where, "parquet")
+    return findings.report(where, "parquet")
 
 
 def _check_file(source: Source, findings: Check, *, statistics: bool) -> None:
@@ -213,7 +213,7 @@ def _check_file(source: Source, findings: Check, *, statistics: bool) -> None:
     check_byte_interleaved(subject, metadata, ranges, findings)
 
 
-def read_footer(source: Source, findings: Findings, limits: Limits) -> Any:
+def read_footer(source: Source, findings: Check, limits: Limits) -> Any:
     """The footer, or None; what is not a Parquet file at all is an error."""
     head, tail = source.fetch([Head(4), Tail(8)])
     if head.data != _MAGIC:
@@ -291,7 +291,7 @@ class TileCheck:
     metadata: Metadata
     columns: Sequence[str]
     """Columns of pixels that are there."""
-    findings: Findings
+    findings: Check
     one_of: int
     """1 for every tile, 20 for one of twenty."""
     checks: Sequence[BandCheck] = ()
@@ -396,7 +396,7 @@ class TileCheck:
 
 
 def check_byte_interleaved(
-    subject: Subject, metadata: Metadata, ranges: dict[int, tuple[float, float]], findings: Findings
+    subject: Subject, metadata: Metadata, ranges: dict[int, tuple[float, float]], findings: Check
 ) -> None:
     """One writer interleaves bytes instead of values; what it writes else looks the same."""
     key_values = subject.footer.metadata.metadata or {}
@@ -495,7 +495,7 @@ class BandCheck:
         chosen = valid if reached is None else valid & reached
         return of_tile(pixels, chosen), sure and not self.hidden
 
-    def finish(self, findings: Findings) -> None:
+    def finish(self, findings: Check) -> None:
         """Compare with what the document says of all tiles."""
         reason = self._invented()
         if reason is not None:

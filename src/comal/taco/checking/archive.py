@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.check import Check, Findings
+from comal.check import Check
 from comal.errors import (
     InvalidMetadataError,
     ObjectNotFoundError,
@@ -42,7 +42,7 @@ class EntrySpans:
     entry: Int64s
 
 
-def check_bounds(rows: Rows, total: int, findings: Findings) -> None:
+def check_bounds(rows: Rows, total: int, findings: Check) -> None:
     """A span must lie in the file; one pass of arithmetic that cannot wrap."""
     if rows.offset is None or rows.size is None:
         return
@@ -56,7 +56,7 @@ def check_bounds(rows: Rows, total: int, findings: Findings) -> None:
     )
 
 
-def check_overlap(levels: Sequence[Rows], findings: Findings) -> None:
+def check_overlap(levels: Sequence[Rows], findings: Check) -> None:
     """Without a directory nothing else tells that spans are right: they may not overlap."""
     known = [rows for rows in levels if rows.offset is not None and rows.size is not None]
     if not known:
@@ -97,7 +97,7 @@ def check_entries(
     levels: Sequence[Rows],
     directory: Directory,
     payload: Int64s,
-    findings: Findings,
+    findings: Check,
     *,
     complete: bool = True,
 ) -> list[EntrySpans]:
@@ -122,7 +122,7 @@ def check_entries(
     return found
 
 
-def check_declared(directory: Directory, found: Sequence[EntrySpans], findings: Findings) -> None:
+def check_declared(directory: Directory, found: Sequence[EntrySpans], findings: Check) -> None:
     """Name the entries that belong neither to a row nor to the format itself."""
     metadata = [*spec.LEVEL_PATHS, spec.COLLECTION]
     own = pa.array([*metadata, taco_wire.HEADER_NAME, "TACO_GHOST"], pa.string())
@@ -133,7 +133,7 @@ def check_declared(directory: Directory, found: Sequence[EntrySpans], findings: 
     findings.add_rows("taco-entry-undeclared", np.flatnonzero(free), tell)
 
 
-def compare_spans(rows: Rows, spans: EntrySpans, findings: Findings) -> None:
+def compare_spans(rows: Rows, spans: EntrySpans, findings: Check) -> None:
     """Compare what rows say of their spans with where their entries are."""
     if rows.offset is None or rows.size is None:
         return
@@ -200,7 +200,7 @@ def _run(
     return run(plan, fetch)
 
 
-def check_directory(directory: Directory, findings: Findings) -> None:
+def check_directory(directory: Directory, findings: Check) -> None:
     """What the directory alone shows: TACO archives hold plain stored files (6.3)."""
     findings.take(problems(directory, stored_only=True))
     mode = directory.external >> 16
@@ -218,9 +218,7 @@ def _tell(directory: Directory, message: str, row: int) -> tuple[str, str]:
     return f"entry {row} ({shown(directory.names[row].as_py())})", message
 
 
-def _compare_notes(
-    source: Source, directory: Directory, offsets: Int64s, findings: Findings
-) -> None:
+def _compare_notes(source: Source, directory: Directory, offsets: Int64s, findings: Check) -> None:
     """Fields of the headers that no reader needs; they differ when bytes have decayed."""
     (piece,) = source.fetch([ByteRange(directory.start, directory.end_offset - directory.start)])
     try:
@@ -280,7 +278,7 @@ def check_files(source: Source, levels: Sequence[Rows], findings: Check) -> None
     )
 
 
-def _check_present(rows: Rows, found: Any, findings: Findings) -> None:
+def _check_present(rows: Rows, found: Any, findings: Check) -> None:
     absent = ~bools(pc.is_in(rows.paths, value_set=found)) & ~rows.folders & ~rows.padding
     rows.report(findings, "taco-file-missing", absent, "there is no such file")
 
@@ -322,7 +320,7 @@ def _walk_source(source: Source) -> Iterator[str]:
                 yield folder + name
 
 
-def _walk_disk(root: str, findings: Findings) -> Iterator[str]:
+def _walk_disk(root: str, findings: Check) -> Iterator[str]:
     kinds: dict[type[BaseException], Any] = {
         FileNotFoundError: ObjectNotFoundError,
         NotADirectoryError: ObjectNotFoundError,

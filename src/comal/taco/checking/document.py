@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from comal.check import Findings
+from comal.check import Check
 from comal.errors import InvalidInputError, InvalidMetadataError, counted, shown
 from comal.geo import wkb
 from comal.geo.places import GEOMETRY, GEOMETRY_CRS
@@ -47,7 +47,7 @@ _POLARS_TIME = re.compile(r"datetime\(time_unit='(\w+)', time_zone=none\)")
 _LIST = re.compile(r"(?:large_)?list(?:\((.*)\)|<\w+: (.*)>)")
 
 
-def check_document(document: Mapping[str, Any], findings: Findings) -> None:
+def check_document(document: Mapping[str, Any], findings: Check) -> None:
     """What the specification asks of the collection itself."""
     findings.take(spec.collection_problems(document))
     version = document.get("taco_version")
@@ -84,7 +84,7 @@ def _licensing() -> Any:
 
 
 def check_field_schema(
-    document: Mapping[str, Any], tables: Sequence[ParquetTable | None], findings: Findings
+    document: Mapping[str, Any], tables: Sequence[ParquetTable | None], findings: Check
 ) -> None:
     """Compare what is said about the columns with the columns; all of it is informative."""
     stated = document.get(spec.FIELD_SCHEMA)
@@ -121,7 +121,7 @@ def _fields(value: Any) -> dict[str, str] | None:
 
 
 def _compare_fields(
-    fields: Mapping[str, str], table: ParquetTable, place: str, findings: Findings
+    fields: Mapping[str, str], table: ParquetTable, place: str, findings: Check
 ) -> None:
     for name in table.column_names:
         if name not in fields:
@@ -154,7 +154,7 @@ def plain_type(name: str) -> str:
 
 
 def check_extent(
-    document: Mapping[str, Any], tables: Sequence[ParquetTable | None], findings: Findings
+    document: Mapping[str, Any], tables: Sequence[ParquetTable | None], findings: Check
 ) -> None:
     """Compare the stated extent with that of the samples, as far as columns tell it."""
     compare_extent(document, *_coverage(tables, findings), findings)
@@ -164,7 +164,7 @@ def compare_extent(
     document: Mapping[str, Any],
     spatial: Sequence[float] | None,
     temporal: Sequence[str] | None,
-    findings: Findings,
+    findings: Check,
 ) -> None:
     """Compare the stated extent with what is covered."""
     extent = document.get("extent")
@@ -181,7 +181,7 @@ def compare_extent(
 
 
 def _coverage(
-    tables: Sequence[ParquetTable | None], findings: Findings
+    tables: Sequence[ParquetTable | None], findings: Check
 ) -> tuple[list[float] | None, list[str] | None]:
     """The extent by the columns of the first level that tells a place, and a time."""
     spatial: list[float] | None = None
@@ -211,7 +211,7 @@ def _coverage(
     return spatial, temporal
 
 
-def _check_crs(rows: Any, depth: int, findings: Findings) -> None:
+def _check_crs(rows: Any, depth: int, findings: Check) -> None:
     """Geometries without a CRS, which readers take to be in degrees."""
     if GEOMETRY not in rows.column_names:
         return
@@ -237,7 +237,7 @@ def covers(outer: Sequence[float], inner: Sequence[float]) -> bool:
 
 
 def _check_times(
-    stated: Sequence[str], found: Sequence[str] | None, place: str, findings: Findings
+    stated: Sequence[str], found: Sequence[str] | None, place: str, findings: Check
 ) -> None:
     try:
         start, end = (parse_instant(time, place) for time in stated)
@@ -255,7 +255,7 @@ def _digits(box: Sequence[float]) -> list[float]:
     return [round(float(value), 6) for value in box]
 
 
-def check_values(tables: Sequence[ParquetTable | None], findings: Findings) -> None:
+def check_values(tables: Sequence[ParquetTable | None], findings: Check) -> None:
     """Check the columns of `STAC`, `ISTAC` and `Split` in all level tables."""
     for depth, table in enumerate(tables):
         if table is None:
@@ -274,7 +274,7 @@ def check_values(tables: Sequence[ParquetTable | None], findings: Findings) -> N
             findings.take_error(error, "taco-table", place)
 
 
-def _is_usable(table: ParquetTable, name: str, place: str, findings: Findings) -> bool:
+def _is_usable(table: ParquetTable, name: str, place: str, findings: Check) -> bool:
     """Whether a column is one of an extension, and of its type."""
     if name not in _KINDS:
         return False
@@ -294,7 +294,7 @@ def _is_usable(table: ParquetTable, name: str, place: str, findings: Findings) -
     return bool(is_right)
 
 
-def _check_rows(rows: dict[str, Any], first: int, place: str, findings: Findings) -> None:
+def _check_rows(rows: dict[str, Any], first: int, place: str, findings: Check) -> None:
     def report(name: str, wrong: Any, message: str) -> None:
         findings.add_rows(
             "taco-extension-value",

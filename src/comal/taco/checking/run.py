@@ -92,9 +92,9 @@ def check(
             present = check_collected(listed, findings)
             if level == "full":
                 _check_parts(listed, present, findings)
-            return findings.reported(source.href, "tacollection")
+            return findings.report(source.href, "tacollection")
         _check(subject, findings)
-        return findings.reported(source.href, subject.kind)
+        return findings.report(source.href, subject.kind)
 
 
 def _check(subject: Subject, findings: Check) -> None:

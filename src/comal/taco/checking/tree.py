@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal import names
-from comal.check import Findings
+from comal.check import Check
 from comal.errors import InvalidMetadataError, counted, shown
 from comal.table.columns import one_array
 from comal.taco import spec
@@ -59,7 +59,7 @@ class Rows:
         return f"level {self.depth}, row {number} ({shown(name[row].as_py())})"
 
     def report(
-        self, findings: Findings, code: str, wrong: Bools, message: str | Callable[[int], str]
+        self, findings: Check, code: str, wrong: Bools, message: str | Callable[[int], str]
     ) -> None:
         """One problem for each row that is wrong; `message` may be made of the row."""
 
@@ -86,7 +86,7 @@ _KINDS = {
 }
 
 
-def load(subject: Subject, depth: int, sources: list[str], findings: Findings) -> Rows | None:
+def load(subject: Subject, depth: int, sources: list[str], findings: Check) -> Rows | None:
     """The navigation columns of a level, or None where they cannot be read.
 
     `sources` collects the ZIP names of an index; rows carry positions in it.
@@ -100,7 +100,7 @@ def load(subject: Subject, depth: int, sources: list[str], findings: Findings) -
     return None
 
 
-def _columns(subject: Subject, depth: int, table: Any, findings: Findings) -> list[str] | None:
+def _columns(subject: Subject, depth: int, table: Any, findings: Check) -> list[str] | None:
     """The columns to read; those that are missing or mistyped are reported."""
     wanted = [spec.ID, spec.TYPE, spec.CURRENT_ID, spec.PARENT_ID, spec.RELATIVE_PATH]
     # 6.2: the parent is the field that links each sample to its parent.
@@ -131,7 +131,7 @@ def _columns(subject: Subject, depth: int, table: Any, findings: Findings) -> li
     return found if spec.ID in found and spec.TYPE in found else None
 
 
-def _read(table: Any, depth: int, sources: list[str], findings: Findings) -> Rows:
+def _read(table: Any, depth: int, sources: list[str], findings: Check) -> Rows:
     columns = {name: one_array(table.column(name)) for name in table.column_names}
     kinds = pc.fill_null(columns[spec.TYPE], "")
     rows = Rows(depth, pc.fill_null(columns[spec.ID], ""), bools(pc.equal(kinds, spec.FOLDER)))
@@ -214,7 +214,7 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other))  # noqa: PLR0124 - NaN
 
 
-def link(levels: Sequence[Rows], findings: Findings, *, complete: bool = True) -> None:
+def link(levels: Sequence[Rows], findings: Check, *, complete: bool = True) -> None:
     """Find the parent and the path of every row, and check all that is said about them.
 
     `complete` tells that no deeper level is missing, which would have children.
@@ -242,7 +242,7 @@ def _within_source(rows: Rows) -> Int64s:
     return np.arange(len(rows)) if rows.source is None else count_within(rows.source)
 
 
-def _check_numbers(rows: Rows, findings: Findings) -> None:
+def _check_numbers(rows: Rows, findings: Check) -> None:
     """Ids are numbers of rows, and at level 0 so are those of the parents (6.2)."""
     right, current, parent = _within_source(rows), rows.current, rows.parent
     if current is not None:
@@ -279,7 +279,7 @@ def _parents_by_path(rows: Rows, above: Rows) -> Int64s | None:
     return parents_by_path(rows.stored_paths, rows.source, above.paths, above.source)
 
 
-def _find_parents(rows: Rows, above: Rows, findings: Findings) -> None:
+def _find_parents(rows: Rows, above: Rows, findings: Check) -> None:
     by_id, by_path = _parents_by_id(rows, above), _parents_by_path(rows, above)
     told = np.full(len(rows), -1, np.int64) if by_id is None else by_id
     if by_id is not None and rows.parent is not None:
@@ -322,7 +322,7 @@ def _joined(rows: Rows, above: Rows) -> Any:
     return pc.binary_join_element_wise(prefix, rows.ids, "/")
 
 
-def _check_ids(rows: Rows, findings: Findings) -> None:
+def _check_ids(rows: Rows, findings: Check) -> None:
     for bad in names.bad_names(rows.ids, tier=2):
         code = "taco-id" if bad.tier == 1 else "taco-id-risky"
         findings.add(code, rows.place(bad.row), f"id {shown(bad.name)} {bad.reason}")
@@ -340,7 +340,7 @@ def _check_ids(rows: Rows, findings: Findings) -> None:
 # -- PIT (5.5) ------------------------------------------------------------------------------------
 
 
-def check_pit(levels: Sequence[Rows], findings: Findings) -> Tree:
+def check_pit(levels: Sequence[Rows], findings: Check) -> Tree:
     """Compare every row with the first one at its position (PIT-1); the tree comes back."""
     tree = Tree(
         [rows.ids for rows in levels],
@@ -366,7 +366,7 @@ def _irregular(rows: Rows, found: Difference, counts: Int64s, row: int) -> tuple
 
 
 def check_pit_schema(
-    document: dict[str, Any], levels: Sequence[Rows], tree: Tree, findings: Findings
+    document: dict[str, Any], levels: Sequence[Rows], tree: Tree, findings: Check
 ) -> None:
     """Compare what the collection says about the tree with the tree."""
     try:
@@ -396,7 +396,7 @@ def _check_patterns(
     stated: Sequence[spec.PITPattern],
     found: Sequence[spec.PITPattern],
     place: str,
-    findings: Findings,
+    findings: Check,
 ) -> None:
     if len(stated) != len(found):
         message = f"{len(stated)} patterns, the tables have {len(found)}"

@@ -450,7 +450,7 @@ def _check_whole(container: Container) -> None:
     dead = dead_bytes(directory, run(plan, container.source.fetch))
     if dead:
         findings.add("zip-hole", where, f"{counted(dead, 'byte')} belong to no entry")
-    report = findings.reported(where, "zip")
+    report = findings.report(where, "zip")
     if not report.ok:
         raise InvalidMetadataError(
             "archive holds more or other things than its tables say",

@@ -159,12 +159,12 @@ class _Repair:
         """The dataset with parents and payloads as they really are."""
         subject, findings = self._subject, self._findings
         if subject.kind == "zip" and subject.directory is None:
-            raise _hopeless(subject, findings.report(subject.where, None, "repair").problems)
+            raise _hopeless(subject, findings.problems)
         mended = self._rebuild_tables() if subject.tables and subject.tables[0] else frozenset()
         loaded = [load(subject, depth, [], findings) for depth in range(len(subject.tables))]
         rows = first_of(loaded)
         tree.link(rows, findings, complete=len(rows) == len(loaded))
-        problems = findings.report(subject.where, None, "repair").problems
+        problems = findings.problems
         fatal = [problem for problem in problems if _is_fatal(problem, mended)]
         if fatal or not rows or len(rows) < len(loaded):
             raise _hopeless(subject, fatal or problems)
@@ -322,7 +322,7 @@ class _Repair:
                 findings = new_check(limits=limits)
                 piece = fetch_file(subject, above, row, findings)
                 if piece is None:
-                    raise _lost(above, findings.report(subject.where, None, "repair").problems)
+                    raise _lost(above, findings.problems)
                 yield piece
             return
         directory, spans = self._spans(above)
