@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,22 +60,6 @@ def test_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         looks = counting(monkeypatch, "check_unchanged")
         assert list(file.iter_raw_blobs(asked)) == expected
         assert 9 <= len(looks) <= 12
-
-
-def test_parts_and_bands(tmp_path: Path) -> None:
-    bands = [("a", "uint8", None), ("b", "int16", None)]
-    tiles = {(5, x, y): [noise(x * 8 + y), noise(x, "int16")] for x in range(8) for y in range(8)}
-    keys = list(tiles)
-    paths = [
-        write(tmp_path / f"{n}.parquet", {key: tiles[key] for key in keys[n::2]}, Plan(bands=bands))
-        for n in range(2)
-    ]
-    with raquet.open(paths) as file:
-        for number, name in enumerate(("a", "b"), 1):
-            expected = [framed(stored(tiles[key][number - 1])) for key in keys]
-            assert file.raw_blobs(keys, name) == expected
-            assert list(file.iter_raw_blobs(keys, number)) == expected
-            assert asyncio.run(file.raw_blobs_async(keys, name)) == expected
 
 
 def test_a_damaged_page(tmp_path: Path) -> None:

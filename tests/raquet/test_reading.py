@@ -292,6 +292,10 @@ def test_a_partitioned_set(tmp_path: Path, http_server: HttpServer) -> None:
             assert file.metadata.num_blocks == 4
             assert file.metadata.min_zoom == 2
             assert len(file.documents()) == 2
+            blobs = [framed(stored(band)) for (band,) in tiles.values()]
+            assert file.raw_blobs(list(tiles), "band_1") == blobs
+            assert list(file.iter_raw_blobs(list(tiles), 1)) == blobs
+            assert asyncio.run(file.raw_blobs_async(list(tiles))) == blobs
             for found in (file.tiles(list(tiles)), asyncio.run(file.tiles_async(list(tiles)))):
                 for bands, seen in zip(tiles.values(), found, strict=True):
                     np.testing.assert_array_equal(seen, bands)

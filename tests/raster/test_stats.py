@@ -51,18 +51,6 @@ def test_blocks_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     )
 
 
-def test_masks_and_odd_values(tmp_path: Path) -> None:
-    pixels = np.array([[1, 2, np.nan], [4, np.inf, 6]], np.float64)
-    found = raster.band_stats(write(tmp_path / "a.tif", pixels))
-    np.testing.assert_allclose(found[0], expected([1, 2, 4, 6], 6))
-    masked = write(
-        tmp_path / "b.tif",
-        np.arange(6, dtype=np.uint8).reshape(2, 3),
-        mask=np.array([[255, 255, 0], [0, 255, 255]], np.uint8),
-    )
-    np.testing.assert_allclose(raster.band_stats(masked)[0], expected([0, 1, 4, 5], 6))
-
-
 def test_a_band_without_valid_pixels(tmp_path: Path) -> None:
     pixels = np.stack([np.zeros((2, 2)), np.ones((2, 2))]).astype(np.uint8)
     found = raster.band_stats(write(tmp_path / "a.tif", pixels, nodata=0))
