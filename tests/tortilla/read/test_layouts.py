@@ -110,15 +110,6 @@ def test_rows_in_any_order_and_shared_bytes(tmp_path: Path) -> None:
     assert frame.read_bytes() == [b"bbbbb", b"aaaaa", b"bbbbb", b""]
 
 
-def test_no_rows(tmp_path: Path) -> None:
-    frame = tortilla.open(write(tmp_path, build.built([])))
-    assert len(frame) == 0
-    assert frame.to_arrow().num_rows == 0
-    assert frame.read_bytes() == []
-    assert list(frame.walk()) == []
-    assert len(frame.flatten()) == 0
-
-
 def test_stored_paths_are_not_believed(tmp_path: Path) -> None:
     stored = column(spec.SUBFILE, pa.array(["/vsisubfile/0_9,/etc/passwd"] * 3))
     path = write(tmp_path, build.built(ITEMS, table=stored))

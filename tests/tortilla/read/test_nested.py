@@ -187,15 +187,6 @@ def with_columns(columns: dict[str, Any], table: pa.Table) -> pa.Table:
     return table
 
 
-def test_shared_bytes_stand_for_each_row_that_names_them(tmp_path: Path) -> None:
-    path = write(tmp_path, bomb(3, 3))
-    flat = tortilla.open(path).flatten()
-    assert flat.read_bytes() == [b"x"] * 27
-    paths = flat[spec.PATH].to_pylist()
-    assert len(set(paths)) == 27
-    assert paths == sorted(paths, key=[a for a, _ in tortilla.open(path).walk()].index)
-
-
 def test_bombs_do_not_go_off(tmp_path: Path) -> None:
     path = write(tmp_path, bomb(12, 40))
     frame = tortilla.open(path, limits=Limits(table_rows=100_000))

@@ -82,35 +82,6 @@ def test_object_stores(s3_server: S3Server) -> None:
     assert vsi[1] == f"/vsisubfile/400_3,/vsis3/{bucket}/s.0002.part.tortilla"
 
 
-@pytest.mark.parametrize(
-    ("href", "vsi"),
-    [
-        ("https://example.org/a.tortilla", "/vsicurl/https://example.org/a.tortilla"),
-        ("s3://b/k.tortilla", "/vsis3/b/k.tortilla"),
-        ("gs://b/k.tortilla", "/vsigs/b/k.tortilla"),
-        ("az://b/k.tortilla", "/vsiaz/b/k.tortilla"),
-        ("/d/k, l.tortilla", "/d/k, l.tortilla"),
-    ],
-)
-def test_paths_for_gdal(tmp_path: Any, href: str, vsi: str) -> None:
-    local = tmp_path / "x.tortilla"
-    local.write_bytes(build.nested(("r", [Item("x", b"xyz")])))
-    frame = tortilla.open(_Elsewhere(local, href))
-    assert list(frame.walk()) == [("r/x", f"/vsisubfile/400_3,{vsi}")]
-    assert frame.read("r").vsi("x") == f"/vsisubfile/400_3,{vsi}"
-
-
-class _Elsewhere(CountingSource):
-    """The bytes of a local file under the name of another place."""
-
-    def __init__(self, local: Any, href: str) -> None:
-        super().__init__(open_source(local))
-        self._elsewhere = open_source(href)
-
-    def vsi(self, href: str = "") -> str:
-        return self._elsewhere.vsi(href)
-
-
 def test_memory_has_bytes_and_no_path() -> None:
     obstore.put(memory_store("tortillas"), "x.tortilla", build.built([Item("x", b"xyz")]))
     frame = tortilla.open("memory://tortillas/x.tortilla")

@@ -194,12 +194,3 @@ def test_published_files(tmp_path: Path, name: str) -> None:
         assert found.raw[at : at + size] == collection
     else:
         assert found.free == bytes(174)
-
-
-@needs_shared
-def test_published_parts(tmp_path: Path) -> None:
-    found = read(join(FIXTURES / "partitioned.0002.part.tortilla", tmp_path / "a.tortilla"))
-    assert found.ids == [f"p{n:02}" for n in range(20)]
-    assert found.items == [bytes([n]) * 10_000 for n in range(20)]
-    again = tortilla.compile(tmp_path / "a.tortilla", tmp_path / "b.tortilla", chunk_size=40_000)
-    assert [path.name for path in again.paths] == [f"b.{n:04}.part.tortilla" for n in range(1, 6)]

@@ -61,12 +61,6 @@ def test_the_bytes_of_a_file(tmp_path: Path) -> None:
     assert listing(tmp_path) == ["a.tortilla"]
 
 
-def test_a_small_footer(tmp_path: Path) -> None:
-    found = read(create(flat(6), tmp_path / "a.tortilla"))
-    assert found.metadata == {}
-    assert found.footer[1] < 1_000
-
-
 def test_the_order_and_types_of_columns(tmp_path: Path) -> None:
     stac = STAC("EPSG:32718", (10, 20), (0.0, 1.0, 0.0, 0.0, 0.0, -1.0), 5, 6.0, "POINT (0 0)")
     sample = Sample(
@@ -257,27 +251,6 @@ def test_sources_that_fail_leave_nothing(tmp_path: Path) -> None:
             with pytest.raises(kind):
                 create(samples, tmp_path / "a.tortilla")
             assert listing(tmp_path) == before
-
-
-@pytest.mark.parametrize("size", [0, 2_000, 5_000_000])
-def test_a_source_that_changes_its_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
-    """Between being told how long it is and being read to its end."""
-    source = tmp_path / "source"
-    source.write_bytes(b"x" * 3_000_000)
-    fstat = os.fstat
-
-    def then(descriptor: int) -> os.stat_result:
-        status = fstat(descriptor)
-        if status.st_size == 3_000_000:
-            os.truncate(source, size)
-        return status
-
-    monkeypatch.setattr("comal.storage.manyfiles.os.fstat", then)
-    with pytest.raises(InvalidInputError, match="changed its size"):
-        create([Sample("a", "BYTES", source)], tmp_path / "a.tortilla")
-    assert listing(tmp_path) == ["source"]
 
 
 def test_targets(tmp_path: Path) -> None:

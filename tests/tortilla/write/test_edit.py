@@ -253,19 +253,3 @@ def test_columns_of_published_writers_have_two_names(tmp_path: Path) -> None:
     assert "rai:ele" in str(caught.value.expected)
     edit(path, drop=["rai:elevation"])
     assert not {"rai:ele", "rai:elevation"} & set(read(path).table.column_names)
-
-
-def test_columns_of_nested_items(tmp_path: Path) -> None:
-    """The way that `edit` names: out, changed, and in again."""
-    path, inner, new = (tmp_path / f"{name}.tortilla" for name in ("a", "inner", "new"))
-    nested = [Sample("x", path=b"1", n=1), Sample("y", path=b"2", n=2)]
-    create([Sample("roi", path=nested)], path)
-    edit(path, columns={"n": [0]})
-    frame = tortilla.open(path)
-    assert frame.read("roi")["n"].to_pylist() == [1, 2]
-    tortilla.compile(frame.read("roi"), inner)
-    edit(inner, columns={"n": [3, 4]}, replace=True)
-    create([Sample("roi", path=inner)], new)
-    changed = tortilla.open(new)
-    assert changed.read("roi")["n"].to_pylist() == [3, 4]
-    assert changed.flatten().read_bytes() == [b"1", b"2"]
