@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from tests.attacks.build import Recipe, Tree, folder, leaves_of
+from comal.taco.reading.dataset import TacoDataset, concat, load
+from tests.attacks.build import Index, Recipe, Tree, folder, leaves_of, pit_of, rows_of
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
@@ -20,11 +22,14 @@ def point(lon: float, lat: float) -> bytes:
     return struct.pack("<BIdd", 1, 1, lon, lat)
 
 
-def located(level: int, table: Any) -> Any:
-    """The table with a point one degree and a time one day further for each row."""
-    count = len(table)
-    times = [START + n * DAY + 10 * HOUR for n in range(count)]
-    points = [point(float(n), 10.0 * level) for n in range(count)]
+def located(level: int, table: Any, before: int = 0) -> Any:
+    """The table with a point one degree and a time one day further for each row.
+
+    `before` are the scenes in front of its first one.
+    """
+    rows = range(before * (1, 2, 2)[level], before * (1, 2, 2)[level] + len(table))
+    times = [START + n * DAY + 10 * HOUR for n in rows]
+    points = [point(float(n), 10.0 * level) for n in rows]
     columns = {
         "stac:centroid": pa.array(points, pa.binary()),
         "stac:time_start": pa.array(times, pa.timestamp("us")),
@@ -81,3 +86,58 @@ def expected(tree: Tree) -> dict[str, bytes]:
 def read_all(frame: Any) -> dict[str, bytes]:
     """Path and bytes of every leaf that a frame leads to."""
     return {path: frame.read_bytes(path) for path, _ in frame.walk()}
+
+
+# -- the same samples in every container ----------------------------------------------------------
+
+Hook = Callable[[int, Any], Any]
+
+
+def _located(hook: Hook, before: int, level: int, table: Any) -> Any:
+    return hook(level, located(level, table, before))
+
+
+def _halves(tree: Tree, hook: Hook) -> list[Recipe]:
+    """The scenes of a tree, of which the last stands alone; places and times go on there."""
+    *first, last = tree
+    return [
+        Recipe(tree={scene: tree[scene] for scene in some}, table=partial(_located, hook, before))
+        for some, before in ((first, 0), ([last], len(first)))
+    ]
+
+
+def _index(place: Path, tree: Tree, hook: Hook, form: str) -> Path:
+    parts = dict(zip(("one.tacozip", "two.tacozip"), _halves(tree, hook), strict=True))
+    pit = {"taco:pit_schema": pit_of(rows_of(tree))}
+    return Index(parts, collection=lambda document: {**document, **pit}).write(place, (form,))
+
+
+def _concatenated(place: Path, tree: Tree, hook: Hook) -> TacoDataset:
+    one, two = _halves(tree, hook)
+    return concat([load(write(place, one, "one.tacozip")), load(write_folder(place, two, "two"))])
+
+
+def _with_an_index(place: Path, tree: Tree, hook: Hook) -> TacoDataset:
+    one, two = _halves(tree, hook)
+    index = Index({"one.tacozip": one}).write(place, ("folder",))
+    return concat([load(index), load(write(place, two, "two.tacozip"))])
+
+
+def _whole(make: Callable[..., Path], place: Path, tree: Tree, hook: Hook) -> TacoDataset:
+    return load(make(place, Recipe(tree=tree, table=partial(_located, hook, 0))))
+
+
+CONTAINERS: dict[str, Callable[[Path, Tree, Hook], TacoDataset]] = {
+    "zip": partial(_whole, write),
+    "folder": partial(_whole, write_folder),
+    "__TACOCAT__": lambda place, tree, hook: load(_index(place, tree, hook, "single")),
+    ".tacocat": lambda place, tree, hook: load(_index(place, tree, hook, "folder")),
+    "concat": _concatenated,
+    "concat of an index": _with_an_index,
+}
+"""Scenes of three levels with places and times, opened; a hook changes tables before."""
+
+
+def as_it_is(_level: int, table: Any) -> Any:
+    """The hook that changes nothing."""
+    return table

@@ -13,14 +13,13 @@ import pytest
 from comal.errors import InvalidInputError
 from comal.taco.reading.dataset import TacoDataset, concat, load
 from comal.taco.spec import TacoWarning
-from tests.attacks.build import FLAT, Recipe, Tree
+from tests.attacks.build import FLAT, Index, Recipe, Tree
 from tests.support import SHARED, needs_shared
 from tests.taco.read.scenes import (
     expected,
     located,
     read_all,
     scenes,
-    without,
     write,
     write_folder,
 )
@@ -59,30 +58,15 @@ def test_what_is_no_dataset_is_refused_in_words(
 
 
 def test_any_iterable_of_datasets_will_do(parts: list[TacoDataset]) -> None:
-    assert concat(iter(parts)).data["id"].to_pylist() == [*ONE, *TWO]  # type: ignore[arg-type]
+    """That rows of one never answer for another is asked in `test_sql.py`."""
+    both = concat(iter(parts))  # type: ignore[arg-type]
+    assert both.data["id"].to_pylist() == [*ONE, *TWO]
+    assert both.data["internal:source_file"].to_pylist() == ["one.tacozip"] * 2 + ["two"] * 3
+    assert (both.pit_schema.root_n, both.pit_schema.rows(2)) == (5, 10)
 
 
 def extra(level: int, table: Any) -> Any:
     return located(level, table).append_column("extra", pa.array(range(len(table))))
-
-
-def test_rows_of_one_never_answer_for_another(parts: list[TacoDataset]) -> None:
-    both = concat(parts)
-    assert both.data["id"].to_pylist() == [*ONE, *TWO]
-    assert both.data["internal:source_file"].to_pylist() == ["one.tacozip"] * 2 + ["two"] * 3
-    assert read_all(both.data) == expected({**ONE, **TWO})
-    assert [len(both.sql(f"SELECT * FROM level{n}").data) for n in range(3)] == [5, 10, 10]
-    assert [len(both.sql(f"SELECT * FROM l{n}").data) for n in range(3)] == [5, 10, 10]
-    assert len(both.flatten()) == 10
-    paths = zip(*(both.flatten()[f"l{n}:id"].to_pylist() for n in range(3)), strict=True)
-    wanted = [expected({**ONE, **TWO})["/".join(path)] for path in paths]
-    assert both.flatten().read_bytes() == wanted
-    # Rows of equal numbers in both: the second scene of each has points 2 and 3 at level 2.
-    deep = both.filter_bbox(1.5, 19, 2.5, 21, level=2)
-    assert deep.data["id"].to_pylist() == ["s10", "s3"]
-    assert deep.data.read("s3/imagery")["id"].to_pylist() == ["before.bin", "after.bin"]
-    assert both.pit_schema.root_n == 5
-    assert both.pit_schema.rows(2) == 10
 
 
 def test_extents_are_united(tmp_path: Path) -> None:
@@ -133,6 +117,13 @@ def test_equal_names_are_told_apart_by_place(tmp_path: Path) -> None:
     assert both.data.read(0).read("imagery")["id"].to_pylist() == ["before.bin", "after.bin"]
 
 
+def test_equal_paths_in_an_index_are_told_apart_by_archive(tmp_path: Path) -> None:
+    parts = {name: Recipe(tree={"s1": {"a": name.encode()}}) for name in ("x.tacozip", "y.tacozip")}
+    index = load(Index(parts).write(tmp_path, ("single",)))
+    named = index.sql('SELECT id, "internal:source_file" FROM data').data
+    assert [named.read(n).read_bytes("a") for n in range(2)] == [b"x.tacozip", b"y.tacozip"]
+
+
 def test_column_modes(tmp_path: Path) -> None:
     one = make(tmp_path, ONE, "one.tacozip", extra)
     two = make(tmp_path, TWO, "two.tacozip")
@@ -171,14 +162,6 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="SELECT"):
         concat([nested.sql("SELECT id, type FROM data"), nested])
     assert concat([nested]) is nested
-
-
-def test_generations_mix(tmp_path: Path) -> None:
-    old = make(tmp_path, ONE, "old.tacozip", without("internal:current_id"))
-    new = make(tmp_path, TWO, "new.tacozip", lambda n, t: t)
-    both = concat([old, new])
-    assert read_all(both.data) == expected({**ONE, **TWO})
-    assert len(both.flatten()) == 10
 
 
 def test_concatenations_nest_and_pickle(parts: list[TacoDataset], tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from comal.geo.places import Way
 from comal.samples.filters import Box
 from comal.taco.reading.dataset import TacoDataset, load
 from tests.attacks.build import FLAT, Recipe
-from tests.taco.read.scenes import located, point, scenes, write
+from tests.taco.read.scenes import CONTAINERS, as_it_is, point, scenes, write
 
 # Samples and their children have places and times here; what is said of it has its own test.
 pytestmark = pytest.mark.filterwarnings("ignore:level 0 is filtered")
@@ -23,9 +23,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:level 0 is filtered")
 TREE = scenes("s2", "s10", "s1")
 
 
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> TacoDataset:
-    return load(write(tmp_path_factory.mktemp("x"), Recipe(tree=TREE, table=located)))
+@pytest.fixture(params=CONTAINERS, scope="module")
+def dataset(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> TacoDataset:
+    return CONTAINERS[request.param](tmp_path_factory.mktemp("x"), TREE, as_it_is)
 
 
 def ids(dataset: TacoDataset) -> list[str]:

@@ -170,18 +170,3 @@ def test_an_index_over_http_spells_its_parts_as_urls(
     assert frame.read(leaf).partition(",")[2] == paths[2].partition(",")[2]
     assert frame.read_bytes(leaf) == load(copied / "part1.tacozip").data.read_bytes(leaf)
     assert dataset.sql("SELECT * FROM level2").data.read_bytes(0)
-
-
-def test_parts_of_an_index_never_answer_for_one_another() -> None:
-    for name in ("cat", "tacocat_binary/__TACOCAT__"):
-        dataset = load(ROOT / name)
-        assert len(dataset.sql("SELECT * FROM l1").data) == 12
-        assert len(dataset.sql("SELECT * FROM l2").data) == 12
-        count = 'SELECT "l0:id" AS id, count(*) AS n FROM l2 GROUP BY ALL ORDER BY id'
-        assert dataset.sql(count).data.to_arrow()["n"].to_pylist() == [2] * 6
-        for number, scene in enumerate(dataset.data["id"].to_pylist()):
-            picked = dataset.sql("SELECT * FROM data WHERE id = $s", {"s": scene}).data
-            part = load(ROOT / Path(name).parts[0] / f"part{number // 2}.tacozip").data
-            path = f"{scene}/imagery/after.tif"
-            assert picked.read_bytes(path) == part.read_bytes(path)
-            assert len(picked.read(0)) == 2

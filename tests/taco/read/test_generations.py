@@ -13,9 +13,9 @@ from comal.taco.reading.dataset import load
 from comal.taco.spec import TacoWarning
 from tests.attacks.build import FLAT, Recipe, Tree, replaced
 from tests.taco.read.scenes import (
+    CONTAINERS,
     expected,
     large,
-    located,
     read_all,
     scenes,
     without,
@@ -42,7 +42,16 @@ def slashless(level: int, table: Any) -> Any:
     return replaced(table, PATH, paths)
 
 
+def renumbered(level: int, table: Any) -> Any:
+    """Ids that are no row numbers."""
+    table = replaced(table, CURRENT, [n * 7 * (level + 1) + 3 for n in table[CURRENT].to_pylist()])
+    if level:
+        table = replaced(table, PARENT, [n * 7 * level + 3 for n in table[PARENT].to_pylist()])
+    return table
+
+
 HOOKS = {
+    "other ids": renumbered,
     "no ids": without(CURRENT),
     "wide types": large,
     "generation A": lambda n, t: large(n, without(CURRENT)(n, t)),
@@ -54,19 +63,18 @@ HOOKS = {
 
 
 @pytest.mark.parametrize("hook", HOOKS.values(), ids=HOOKS)
-def test_every_leaf_is_right(hook: Any, tmp_path: Path) -> None:
-    recipe = Recipe(tree=TREE, table=lambda n, t: hook(n, located(n, t)))
-    for path in both(tmp_path, recipe):
-        dataset = load(path)
-        assert read_all(dataset.data) == expected(TREE)
-        frame = dataset.flatten()
-        paths = zip(*(frame[f"l{n}:id"].to_pylist() for n in range(3)), strict=True)
-        assert frame.read_bytes() == [expected(TREE)["/".join(p)] for p in paths]
-        assert len(frame) == 6
-        deep = dataset.filter_bbox(1.5, 19, 4.5, 21, level=2)
-        assert deep.data["id"].to_pylist() == ["s10", "s1"]
-        assert deep.sql("SELECT * FROM level2").data.shape[0] == 4
-        assert not any(pa.types.is_large_string(f.type) for f in dataset.data.schema)
+@pytest.mark.parametrize("kind", ["zip", "folder", "concat of an index"])
+def test_every_leaf_is_right(kind: str, hook: Any, tmp_path: Path) -> None:
+    dataset = CONTAINERS[kind](tmp_path, TREE, hook)
+    assert read_all(dataset.data) == expected(TREE)
+    frame = dataset.flatten()
+    paths = zip(*(frame[f"l{n}:id"].to_pylist() for n in range(3)), strict=True)
+    assert frame.read_bytes() == [expected(TREE)["/".join(p)] for p in paths]
+    assert len(frame) == 6
+    deep = dataset.filter_bbox(1.5, 19, 4.5, 21, level=2)
+    assert deep.data["id"].to_pylist() == ["s10", "s1"]
+    assert deep.sql("SELECT * FROM level2").data.shape[0] == 4
+    assert not any(pa.types.is_large_string(f.type) for f in dataset.data.schema)
 
 
 def test_a_zip_without_paths_has_them_from_its_parents(tmp_path: Path) -> None:
@@ -84,20 +92,6 @@ def test_missing_ids_come_from_the_order_of_the_rows(tmp_path: Path) -> None:
     assert dataset.data[CURRENT].to_pylist() == list(range(1000))
     some = dataset.sql("SELECT * FROM data WHERE id >= 'img_00990'")
     assert some.data[CURRENT].to_pylist() == list(range(990, 1000))
-
-
-def test_ids_that_are_no_row_numbers(tmp_path: Path) -> None:
-    def renumbered(level: int, table: Any) -> Any:
-        factor = 7 * (level + 1)
-        ids = [n * factor + 3 for n in table[CURRENT].to_pylist()]
-        table = replaced(table, CURRENT, ids)
-        if level:
-            table = replaced(table, PARENT, [n * 7 * level + 3 for n in table[PARENT].to_pylist()])
-        return table
-
-    dataset = load(write(tmp_path, Recipe(tree=TREE, table=renumbered)))
-    assert read_all(dataset.data) == expected(TREE)
-    assert len(dataset.flatten()) == 6
 
 
 def test_wrong_parents_of_old_exports_are_mended_by_the_paths(tmp_path: Path) -> None:

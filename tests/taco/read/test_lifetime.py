@@ -15,7 +15,7 @@ import pytest
 from comal import taco
 from comal.taco.reading.dataset import load
 from tests.attacks.build import Recipe
-from tests.taco.read.scenes import located, read_all, scenes, write, write_folder
+from tests.taco.read.scenes import CONTAINERS, as_it_is, read_all, scenes, write
 
 TREE = scenes("a", "b", "c")
 
@@ -41,10 +41,10 @@ USES: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("make", [write, write_folder])
-def test_nothing_stays_of_a_dataset(make: Any, use: str, tmp_path: Path) -> None:
-    dataset = load(make(tmp_path, Recipe(tree=TREE, table=located)))
-    held = [*dataset.home.containers, *dataset.home.containers[0].levels]
+@pytest.mark.parametrize("kind", ["zip", "folder", "concat of an index"])
+def test_nothing_stays_of_a_dataset(kind: str, use: str, tmp_path: Path) -> None:
+    dataset = CONTAINERS[kind](tmp_path, TREE, as_it_is)
+    held = [*dataset.home.containers, *dataset.home.containers[-1].levels]
     alive = [weakref.ref(one) for one in held]
     del held
     USES[use](dataset)

@@ -13,14 +13,16 @@ from comal.limits import Limits
 from comal.query import Budget
 from comal.storage import CountingSource, open_source
 from comal.taco.reading.dataset import TacoDataset, load
+from comal.taco.reading.sql import quoted
 from tests.attacks.build import FLAT, Recipe
 from tests.taco.read.scenes import (
+    CONTAINERS,
+    as_it_is,
     expected,
     located,
     read_all,
     scenes,
     write,
-    write_folder,
 )
 
 # Samples and their children have places and times here; what is said of it has its own test.
@@ -29,12 +31,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:level 0 is filtered")
 TREE = scenes("s2", "s10", "s1")
 
 
-@pytest.fixture(params=[write, write_folder], scope="module")
+@pytest.fixture(params=CONTAINERS, scope="module")
 def dataset(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> TacoDataset:
-    folder = tmp_path_factory.mktemp("x")
-    return load(request.param(folder, Recipe(tree=TREE, table=located)))
+    return CONTAINERS[request.param](tmp_path_factory.mktemp("x"), TREE, as_it_is)
 
 
 def ids(dataset: TacoDataset) -> list[str]:
@@ -69,6 +70,7 @@ def test_parameters_of_chained_queries_do_not_meet(dataset: TacoDataset) -> None
 
 
 def test_levels_and_flat_views(dataset: TacoDataset) -> None:
+    assert list(read_all(dataset.data).items()) == list(expected(TREE).items())
     counts = [len(dataset.sql(f"SELECT * FROM level{n}").data) for n in range(3)]
     assert counts == [3, 6, 6]
     assert [len(dataset.sql(f"FROM l{n}").data) for n in range(3)] == counts
@@ -106,11 +108,12 @@ def test_rows_of_deeper_levels_can_be_read(dataset: TacoDataset) -> None:
 def test_aggregates_and_columns_of_their_own(dataset: TacoDataset) -> None:
     table = dataset.sql("SELECT count(*) AS n, max(value) AS m FROM data").data.to_arrow()
     assert table["n"].to_pylist() == [3]
-    frame = dataset.sql("SELECT id, value * 2 AS double FROM data").data
-    assert frame.columns == ["id", "double"]
+    names = ["id", *(["internal:source_file"] if dataset.home.is_labelled else [])]
+    frame = dataset.sql(f"SELECT {', '.join(map(quoted, names))}, value * 2 AS x FROM data").data
+    assert frame.columns == [*names, "x"]
     assert read_all(frame) == expected(TREE)  # the ids say which samples they are
     with pytest.raises(InvalidInputError, match="no column id"):
-        dataset.sql("SELECT value * 2 AS double FROM data").data.read(0)
+        dataset.sql("SELECT value * 2 AS x FROM data").data.read(0)
 
 
 def test_order_and_limits_of_a_query_are_kept(dataset: TacoDataset) -> None:

@@ -17,7 +17,6 @@ import pytest
 from comal.errors import ConflictError, InvalidInputError, NotThisFormatError
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.model.levels import Level
-from comal.taco.reading.dataset import load
 from comal.taco.spec import TacoWarning
 from comal.taco.writing import containers
 from comal.taco.writing.containers import Spans
@@ -305,16 +304,6 @@ def test_oldest_archives_join_too(tmp_path: Path) -> None:
     theirs = pq.read_table(io.BytesIO(data[offset : offset + size]))
     for name in ("id", "internal:offset", "internal:source_file"):
         assert table[name].to_pylist() == theirs[name].to_pylist()
-
-
-def test_an_index_names_archives_as_the_disk_does(tmp_path: Path) -> None:
-    tortillas = [Tortilla([Sample(f"s{n}", b"%d" % n)]) for n in range(2)]
-    for number, tortilla in enumerate(tortillas):
-        create(dataset(tortilla), tmp_path / f"what?{number}.tacozip")
-    create_tacocat(sorted(tmp_path.iterdir()))
-    data = load(tmp_path).data
-    assert data["internal:source_file"].to_pylist() == ["what?0.tacozip", "what?1.tacozip"]
-    assert data.read_bytes() == [b"0", b"1"]
 
 
 def test_wrong_spans_of_other_writers_are_mended(
