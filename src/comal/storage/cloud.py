@@ -39,10 +39,9 @@ from comal.errors import (
     shown,
 )
 from comal.parallel import PerProcess
-from comal.plan import ByteRange, Head, Tail
+from comal.plan import Head, Tail
 from comal.storage.config import StorageConfig
 from comal.storage.http import HttpTransport
-from comal.storage.httpwire import answer_span
 from comal.storage.location import Location, no_secrets
 from comal.storage.remote import Ask, RemoteSource, Reply, Transport, retrying
 from comal.storage.source import ObjectInfo
@@ -217,10 +216,7 @@ class CloudTransport(Transport):
         if ask.location.scheme == "az" and isinstance(ask.want, Tail) and ask.want.size:
             # Azure does not count from the end, and would send the whole object.
             info = ask.known or http.get(Ask(address, Head(0), None)).info
-            offset, size = answer_span(ask.want, info.size, self.config.max_request, ask.location)
-            if size == 0:
-                return Reply(b"", offset, info)
-            return http.get(Ask(address, ByteRange(offset, size), info))
+            return replace(ask, location=address).answered(info, self.config.max_request, http.get)
         try:
             return http.get(replace(ask, location=address))
         except StorageError as error:

@@ -167,7 +167,7 @@ class HttpTransport(Transport):
     def _get(self, ask: Ask, deadline: float) -> Reply:
         # HEAD is never used: a signed URL is signed for GET only, and some servers answer HEAD from
         # elsewhere.
-        headers = _asking(ask, answers.range_header(ask.want, self.config.max_request))
+        headers = _asking(ask, answers.range_header(ask.want, ask.size(self.config.max_request)))
         location = ask.location
         with _closing(self._follow(location, headers, deadline), location) as response:
             if response.status == 206:
@@ -209,10 +209,10 @@ class HttpTransport(Transport):
         start, size, total = answers.content_range(headers, location)
         info = answers.object_info(headers, total, location)
         answers.check_version(ask.known, info, location)
-        if answers.is_question(ask.want):
+        if ask.is_question:
             _drain(response)
             return Reply(b"", 0, info)
-        offset, expected = answers.answer_span(ask.want, total, self.config.max_request, location)
+        offset, expected = ask.span(total, self.config.max_request)
         length = answers.content_length(headers)
         if (start, size) != (offset, expected) or length not in (None, size):
             found = f"{headers.get('Content-Range')}, {length} bytes"
@@ -225,7 +225,7 @@ class HttpTransport(Transport):
         size = answers.content_length(headers)
         if size is not None:
             answers.check_version(ask.known, answers.object_info(headers, size, location), location)
-            if answers.is_question(want):
+            if ask.is_question:
                 return Reply(b"", 0, answers.object_info(headers, size, location))
         limit = self._acceptable(want, size, location)
         body = _body(response, limit if size is None else size, exact=size is not None)

@@ -8,9 +8,9 @@ from email.utils import parsedate_to_datetime
 
 from comal.errors import AccessDeniedError, ComalError, ObjectNotFoundError, StorageError, shown
 from comal.limits import KIB
-from comal.plan import ByteRange, Head, Tail, Wanted, Whole
+from comal.plan import ByteRange, Tail, Wanted
 from comal.storage.location import Location
-from comal.storage.source import ObjectInfo, changed, same_version, span_of
+from comal.storage.source import ObjectInfo, changed, same_version
 
 _CONTENT_RANGE = re.compile(
     r"bytes\s+(\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII | re.IGNORECASE
@@ -32,22 +32,12 @@ def is_page(head: bytes) -> bool:
     return head.lstrip().lower().startswith(_PAGES)
 
 
-def range_header(want: Wanted, first: int) -> str:
-    """The ``Range`` header for `want`; of a whole object the first `first` bytes are asked for."""
+def range_header(want: Wanted, size: int) -> str:
+    """The ``Range`` header for `want`, of which `size` bytes are asked for; at least one."""
     if isinstance(want, ByteRange):
         return f"bytes={want.offset}-{want.end - 1}"
-    if isinstance(want, Tail):
-        return f"bytes=-{max(1, want.size)}"
-    size = min(want.limit, first) if isinstance(want, Whole) else want.size
-    return f"bytes=0-{max(1, size) - 1}"
-
-
-def answer_span(want: Wanted, total: int, first: int, location: Location) -> tuple[int, int]:
-    """Offset and size that the answer to `want` must have, in an object of `total` bytes."""
-    offset, size = span_of(want, total, location)
-    if isinstance(want, Whole):
-        size = min(size, first)
-    return offset, size
+    size = max(1, size)
+    return f"bytes=-{size}" if isinstance(want, Tail) else f"bytes=0-{size - 1}"
 
 
 def object_info(headers: Headers, size: int, location: Location) -> ObjectInfo:
@@ -157,11 +147,6 @@ def refusal(status: int, location: Location) -> ComalError:
         found=f"status {status}",
         status=status,
     )
-
-
-def is_question(want: Wanted) -> bool:
-    """Whether only the object's version is asked for, and no bytes."""
-    return isinstance(want, Head | Tail) and want.size == 0
 
 
 # -- many ranges ---------------------------------------------------------------------------------

@@ -48,9 +48,26 @@ class Ask:
     want: Wanted
     known: ObjectInfo | None
 
+    @property
+    def is_question(self) -> bool:
+        """Whether only the object's version is asked for, and no bytes."""
+        return isinstance(self.want, Head | Tail) and self.want.size == 0
+
     def size(self, most: int) -> int:
         """Bytes of the answer at most; a `Whole` may be answered by its first `most`."""
         return min(self.want.limit, most) if isinstance(self.want, Whole) else self.want.size
+
+    def span(self, total: int, most: int) -> tuple[int, int]:
+        """Offset and size that the answer must have, in an object of `total` bytes."""
+        offset, size = span_of(self.want, total, self.location)
+        return offset, min(size, most) if isinstance(self.want, Whole) else size
+
+    def answered(self, info: ObjectInfo, most: int, get: Callable[[Ask], Reply]) -> Reply:
+        """What is wanted of an object that is known by now, by a request for exactly that."""
+        offset, size = self.span(info.size, most)
+        if size == 0:
+            return Reply(b"", offset, info)
+        return get(Ask(self.location, ByteRange(offset, size), info))
 
 
 class Transport(ABC):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
@@ -30,9 +31,9 @@ from comal.errors import (
     shown,
 )
 from comal.parallel import PerProcess
-from comal.plan import ByteRange, Head, Tail, Wanted
+from comal.plan import ByteRange, Tail, Wanted
 from comal.storage.config import StorageConfig
-from comal.storage.httpwire import answer_span, check_version, ignores_range, is_question
+from comal.storage.httpwire import check_version, ignores_range
 from comal.storage.location import Location
 from comal.storage.remote import Ask, Reply, TransientError, passes
 from comal.storage.source import ObjectInfo, changed
@@ -313,28 +314,21 @@ def read(store: ObjectStore, ask: Ask, most: int) -> Reply:
 
     A `TransientError` tells of trouble that may pass; trying again is the caller's.
     """
-    if is_question(ask.want):
+    if ask.is_question:
         return Reply(b"", 0, _head(store, ask))
     try:
-        return _ranged(store, ask, _range(ask.want, most), most)
+        return _ranged(store, ask, most)
     except OtherWayError:
         # An empty object has no ranges, and Azure does not count from the end. Where ranges are
         # ignored altogether, the second attempt says so.
-        info = _head(store, ask)
-        offset, size = answer_span(ask.want, info.size, most, ask.location)
-        if size == 0:
-            return Reply(b"", offset, info)
-        exact = Ask(ask.location, ByteRange(offset, size), info)
-        return _ranged(store, exact, (offset, offset + size), most, last=True)
+        second = partial(_ranged, store, most=most, last=True)
+        return ask.answered(_head(store, ask), most, second)
 
 
-def _range(want: Wanted, most: int) -> tuple[int, int] | dict[str, int]:
+def _range(want: Wanted, size: int) -> tuple[int, int] | dict[str, int]:
     if isinstance(want, ByteRange):
         return want.offset, want.end
-    if isinstance(want, Tail):
-        return {"suffix": want.size}
-    size = want.size if isinstance(want, Head) else min(want.limit, most)
-    return 0, max(1, size)
+    return {"suffix": size} if isinstance(want, Tail) else (0, max(1, size))
 
 
 def _head(store: ObjectStore, ask: Ask) -> ObjectInfo:
@@ -343,22 +337,15 @@ def _head(store: ObjectStore, ask: Ask) -> ObjectInfo:
     return _checked_info(ask, cast("Mapping[str, Any]", meta))
 
 
-def _ranged(
-    store: ObjectStore,
-    ask: Ask,
-    span: tuple[int, int] | dict[str, int],
-    most: int,
-    *,
-    last: bool = False,
-) -> Reply:
-    options: dict[str, Any] = {"range": span}
+def _ranged(store: ObjectStore, ask: Ask, most: int, *, last: bool = False) -> Reply:
+    options: dict[str, Any] = {"range": _range(ask.want, ask.size(most))}
     if ask.known is not None and ask.known.etag is not None:
         options["if_match"] = ask.known.etag
     with store_errors(ask, last=last):
         result = obstore.get(store, ask.location.path, options=cast("Any", options))
         data, start = bytes(result.bytes()), result.range[0]
     info = _checked_info(ask, cast("Mapping[str, Any]", result.meta))
-    offset, size = answer_span(ask.want, info.size, most, ask.location)
+    offset, size = ask.span(info.size, most)
     if (start, len(data)) != (offset, size):
         raise ShortReadError(
             "the store answers another range than the one asked for",
