@@ -92,12 +92,6 @@ def test_the_least_recently_used_goes_first() -> None:
     assert cache.size == 0
 
 
-def test_blocks_larger_than_the_budget_are_not_kept() -> None:
-    cache = BlockCache(99, block_size=100)
-    assert cache.blocks(INFO, [0], lambda _: [b"x" * 100]) == {0: b"x" * 100}
-    assert cache.size == 0
-
-
 def test_versions_are_kept_apart(tmp_path: Path) -> None:
     cache = BlockCache(1 << 20, block_size=1000)
     path = tmp_path / "a"

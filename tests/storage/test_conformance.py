@@ -287,10 +287,3 @@ def test_context_and_repr(place: Place) -> None:
     with place.open() as source:
         assert isinstance(source, storage.Source)
         assert "Source" in repr(source)
-
-
-def test_errors_are_ours_and_name_the_object(place: Place) -> None:
-    with pytest.raises(ComalError) as caught:
-        place.open().fetch([Whole(5, "no/such")])
-    assert "no/such" in str(caught.value)
-    assert pickle.loads(pickle.dumps(caught.value)).where == caught.value.where

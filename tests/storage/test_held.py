@@ -56,14 +56,6 @@ def test_reads_that_cannot_be(path: Path) -> None:
             file.read(offset, 10)
 
 
-def test_an_empty_file(tmp_path: Path) -> None:
-    (tmp_path / "a").touch()
-    file = opened(tmp_path / "a")
-    assert file.read(0, 0) == b""
-    with pytest.raises(ShortReadError):
-        file.read(0, 1)
-
-
 def test_a_file_that_grows(path: Path) -> None:
     file = opened(path)
     with path.open("ab") as stream:

@@ -27,6 +27,7 @@ from comal.errors import (
     AccessDeniedError,
     ComalError,
     InvalidInputError,
+    NotThisFormatError,
     ObjectChangedError,
     ObjectNotFoundError,
     StorageError,
@@ -246,14 +247,6 @@ def test_azure_does_not_believe_a_clock_that_is_ahead(box: Box) -> None:
         only(source, ByteRange(5, 5))
 
 
-@pytest.mark.parametrize("key", ODD_KEYS)
-def test_odd_keys(s3_server: S3Server, key: str) -> None:
-    s3_server.put(f"odd/{key}", DATA)
-    s3_server.put("odd/50", b"another")
-    source = storage.open_source(f"s3://{BUCKET}/odd/{key}", config=s3_server.config)
-    assert only(source, ByteRange(50, 50)) == DATA[50:100]
-
-
 PUBLIC = pytest.mark.parametrize("public", [False, True])
 
 
@@ -340,6 +333,31 @@ _HOST = "s3.eu-central-1.amazonaws.com"
 def test_public_addresses(href: str, field: str, options: dict[str, Any], url: str) -> None:
     given: dict[str, Any] = {field: options}
     assert address_of(storage.open_source(href, config=StorageConfig(**given))).url == url
+
+
+def test_buckets(s3_server: S3Server) -> None:
+    s3_server.put("top/x", b"1")
+    source = storage.open_source(f"s3://{BUCKET}", config=s3_server.config)
+    assert "top/" in source.names()
+    assert source.stat().is_dir
+    assert source.fetch([Head(1, "top/x")])[0].data == b"1"
+    with pytest.raises(NotThisFormatError):
+        source.fetch([Head(1)])
+    absent = storage.open_source("s3://no-such-bucket/a", config=s3_server.config)
+    with pytest.raises(ObjectNotFoundError):
+        absent.fetch([Head(1)])
+
+
+def test_options_that_nobody_knows() -> None:
+    config = StorageConfig(s3={"no_such_option": "1"})
+    with pytest.raises(InvalidInputError):
+        storage.open_source("s3://b/k", config=config).fetch([Head(1)])
+
+
+def test_unsigned_by_the_name_that_gdal_has(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_NO_SIGN_REQUEST", "YES")
+    assert only(box.source("s3", **box.without_keys()), Head(3)) == DATA[:3]
+    assert box.server.told == [""]
 
 
 def test_tokens_of_other_services_stay_where_they_are(
