@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http.client import IncompleteRead
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin
 
-import urllib3
 from urllib3.exceptions import (
     HTTPError,
     LocationValueError,
@@ -33,7 +32,7 @@ from comal.limits import KIB
 from comal.plan import ByteRange, Wanted, Whole
 from comal.storage import httpwire as answers
 from comal.storage.config import ANY, PRIVATE, StorageConfig
-from comal.storage.http_pool import asking_for, kind_answered, manager, set_deadline
+from comal.storage.http_pool import kind_answered, send
 from comal.storage.httpwire import NotFittingError, Span
 from comal.storage.location import HTTP_SCHEMES, Location, no_secrets, parse_href
 from comal.storage.remote import (
@@ -47,6 +46,9 @@ from comal.storage.remote import (
     retrying,
 )
 from comal.storage.source import changed, span_of, too_large
+
+if TYPE_CHECKING:
+    import urllib3
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # What a remembered target of a redirect may answer; anything else is asked of the origin again.
@@ -347,25 +349,8 @@ class HttpTransport(Transport):
     def _send(
         self, way: _Way, headers: dict[str, str], deadline: float
     ) -> urllib3.BaseHTTPResponse:
-        config, location = self.config, way.at
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TransientError("no time left")
-        set_deadline(deadline, config.idle_timeout)
-        timeout = urllib3.Timeout(
-            connect=min(left, config.connect_timeout), read=min(left, config.idle_timeout)
-        )
-        with _network_errors(location), asking_for(location.url) as url:
-            return manager(location, config, way.least).request(
-                "GET",
-                url,
-                headers=headers,
-                redirect=False,
-                retries=False,
-                timeout=timeout,
-                preload_content=False,
-                decode_content=False,
-            )
+        with _network_errors(way.at):
+            return send(way.at, self.config, way.least, headers, deadline)
 
 
 def _asking(ask: Ask, ranges: str) -> dict[str, str]:

@@ -15,9 +15,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,6 +30,7 @@ from comal.errors import AccessDeniedError
 from comal.parallel import PerProcess
 from comal.storage.config import ANY, LINK_LOCAL, LOOPBACK, PRIVATE, PUBLIC, StorageConfig
 from comal.storage.location import Location
+from comal.storage.remote import TransientError
 
 _POOLS = 64
 _FOREVER = float("inf")
@@ -39,36 +38,46 @@ _FOREVER = float("inf")
 _ENCODED = re.compile(r"(?:[-\w.~!$&'()*+,;=:@/?]|%[\dA-F]{2})*", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    concurrency: int
-    proxy: str | None
-    least: int
-
-
-_managers: PerProcess[_Key, urllib3.PoolManager] = PerProcess()
+_managers: PerProcess[tuple[int, str | None, int], urllib3.PoolManager] = PerProcess()
 _request = threading.local()
 
 
-def set_deadline(deadline: float, idle: float) -> None:
-    """Bound the answers that this thread reads from now on: `time.monotonic` and seconds."""
-    _request.deadline, _request.idle = deadline, idle
+def send(
+    location: Location, config: StorageConfig, least: int, headers: dict[str, str], deadline: float
+) -> urllib3.BaseHTTPResponse:
+    """Ask for a location, straight or by the proxy of the environment.
 
-
-def manager(location: Location, config: StorageConfig, least: int) -> urllib3.PoolManager:
-    """The connections to use for a location, straight or by the proxy of the environment.
-
-    `least` is how public an address must be. A proxy resolves names by its own rules: only a number
-    in the URL can be looked at then, and a name is an `AccessDeniedError`.
+    The answer ends at the deadline, by `time.monotonic`, and where it falls silent. `least` is how
+    public an address must be. A proxy resolves names by its own rules: only a number in the URL can
+    be looked at then, and a name is an `AccessDeniedError`.
     """
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TransientError("no time left")
     proxy = _proxy(location.scheme, location.root)
     if proxy is not None:
         _check_by_proxy(location, least)
         least = ANY
+    url, mark, query = location.url.partition("?")
+    if _ENCODED.fullmatch(query) is None:
+        url, mark, query = location.url, "", ""
+    _request.deadline, _request.idle = deadline, config.idle_timeout
+    _request.least, _request.query = least, mark + query
     # Connections whose addresses were looked at are kept apart from those where nobody did.
-    key = _Key(config.concurrency, proxy, least)
-    _request.least = least
-    return _managers.get(key, lambda: _make(key))
+    key = config.concurrency, proxy, least
+    timeout = urllib3.Timeout(
+        connect=min(left, config.connect_timeout), read=min(left, config.idle_timeout)
+    )
+    return _managers.get(key, lambda: _make(config.concurrency, proxy)).request(
+        "GET",
+        url,
+        headers=headers,
+        redirect=False,
+        retries=False,
+        timeout=timeout,
+        preload_content=False,
+        decode_content=False,
+    )
 
 
 def kind_answered(location: Location) -> int:
@@ -85,12 +94,12 @@ def _proxy(scheme: str, root: str) -> str | None:
     return None if proxy_bypass(root) else getproxies().get(scheme)
 
 
-def _make(key: _Key) -> urllib3.PoolManager:
-    options: dict[str, Any] = {"maxsize": key.concurrency, "block": False, "retries": False}
-    if key.proxy is None:
+def _make(concurrency: int, proxy: str | None) -> urllib3.PoolManager:
+    options: dict[str, Any] = {"maxsize": concurrency, "block": False, "retries": False}
+    if proxy is None:
         made = urllib3.PoolManager(_POOLS, **options)
     else:
-        made = urllib3.ProxyManager(key.proxy, _POOLS, **options)
+        made = urllib3.ProxyManager(proxy, _POOLS, **options)
     made.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
     return made
 
@@ -131,12 +140,17 @@ class _DeadlineResponse(http.client.HTTPResponse):
 
 
 class _Connection(HTTPConnection):
-    """A connection to an address that was looked at, which keeps queries out of urllib3's hands."""
+    """A connection to an address that was looked at, which keeps queries out of urllib3's hands.
+
+    urllib3 looks at each character of a query several times, which takes longer than the request
+    where the query is a signature with a token of a session. What is not encoded as it should be,
+    it encodes.
+    """
 
     response_class = _DeadlineResponse
 
     def putrequest(self, method: str, url: str, *args: Any, **named: Any) -> None:
-        super().putrequest(method, url + _query(), *args, **named)
+        super().putrequest(method, url + getattr(_request, "query", ""), *args, **named)
 
     def getresponse(self) -> Any:
         _request.kind = self._kind
@@ -174,29 +188,6 @@ class _Connection(HTTPConnection):
 
 class _SecureConnection(_Connection, HTTPSConnection):
     pass
-
-
-@contextmanager
-def asking_for(url: str) -> Iterator[str]:
-    """Keep the query of a URL aside until this thread sends its request.
-
-    urllib3 looks at each character of it several times, which takes longer than the request where
-    the query is a signature with a token of a session. What is not encoded as it should be, it
-    encodes.
-    """
-    path, mark, query = url.partition("?")
-    if not mark or _ENCODED.fullmatch(query) is None:
-        yield url
-        return
-    _request.query = mark + query
-    try:
-        yield path
-    finally:
-        _request.query = ""
-
-
-def _query() -> str:
-    return getattr(_request, "query", "")
 
 
 class _Pool(HTTPConnectionPool):
