@@ -194,13 +194,17 @@ def with_crc(data: bytes) -> bytes:
     return struct.pack("<II", zlib.crc32(data), len(data) & 0xFFFFFFFF)
 
 
-def _row(key: Any, bands: Sequence[Pixels | bytes | None], names: list[str], plan: Plan) -> Any:
+def blobs_of(bands: Sequence[Pixels | bytes | None], plan: Plan) -> list[bytes | None]:
+    """The blob of a tile in each column, out of an array, blob or None for each band."""
     if plan.interleaved:
         arrays = [np.asarray(band) for band in bands if band is not None]
         bands = [np.stack(arrays, axis=-1) if arrays else None]
+    return [_blob(band, plan) for band in bands]
+
+
+def _row(key: Any, bands: Sequence[Pixels | bytes | None], names: list[str], plan: Plan) -> Any:
     row: dict[str, Any] = {"block": cell(key[:3])}
-    for name, band in zip(names, bands, strict=True):
-        row[name] = _blob(band, plan)
+    row |= zip(names, blobs_of(bands, plan), strict=True)
     if plan.times:
         row["time_cf"] = float(key[3])
         row["time_ts"] = np.datetime64("2020-01-01", "us") + np.timedelta64(int(key[3]), "D")

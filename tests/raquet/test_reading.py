@@ -30,7 +30,7 @@ from comal.errors import (
 )
 from comal.limits import Limits
 from comal.raquet.reading.tilefile import ABSENT, TileIndex, cell_of
-from tests.raquet.build import Plan, cell, framed, noise, stored, write
+from tests.raquet.build import Plan, blobs_of, cell, framed, noise, stored, write
 from tests.support import SHARED, needs_shared
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def check_all(file: raquet.RaquetFile, tiles: Mapping[Any, Any]) -> None:
 
 # -- layouts of the table -------------------------------------------------------------------------
 
+SEVERAL = [(kind, kind, None) for kind in ("uint8", "int16", "float32")]
 PLANS = {
     "comal": Plan(),
     "checksums": Plan(checksum=True),
@@ -77,77 +78,66 @@ PLANS = {
     "hybrid": Plan(frame=lambda data: framed(data, "hybrid")),
     "raw": Plan(compression=None),
     "nested": Plan(nested=True),
+    "no squares": Plan(block=(16, 48)),
+    "several types": Plan(bands=SEVERAL),
+    "several types, nested": Plan(bands=SEVERAL, nested=True),
+    "interleaved": Plan(
+        bands=[(f"b{n}", "uint16", None) for n in range(3)], interleaved=True, nested=True
+    ),
 }
+
+
+def tiles_of(plan: Plan) -> dict[Any, list[Any]]:
+    return {
+        key: [noise(sum(key) + n, kind, plan.block) for n, (_, kind, _) in enumerate(plan.bands)]
+        for key in reversed(TILES)
+    }
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_every_layout(tmp_path: Path, plan: Plan) -> None:
-    tiles = dict(reversed(TILES.items()))
+    tiles = tiles_of(plan)
     path = write(tmp_path / "a.parquet", tiles, plan)
-    how = plan.frame or framed
     with raquet.open(path) as file:
         assert file.cells().tolist() == sorted(map(cell, tiles))
         check_all(file, tiles)
         assert file.raw_tile(*ABSENT_TILE) is None
-        blobs = {key: how(stored(band)) if plan.compression else stored(band)
-                 for key, (band,) in TILES.items()}  # fmt: skip
-        for tile, blob in blobs.items():
-            assert file.raw_tile(*tile) == (blob,)
+        for tile, bands in tiles.items():
+            assert file.raw_tile(*tile) == tuple(blobs_of(bands, plan))
             assert file.has_tile(*tile)
         assert not file.has_tile(*ABSENT_TILE)
-        expected = [blobs.get(tile) for tile in ASKED]
-        assert file.raw_blobs(ASKED) == expected
-        assert file.raw_blobs(np.array(ASKED), verify=False) == expected
-        assert list(file.iter_raw_blobs(iter(ASKED))) == expected
-        assert asyncio.run(file.raw_blobs_async(ASKED)) == expected
-        assert [file.raw_blob(*tile) for tile in ASKED] == expected
+        for number, (name, kind, _) in enumerate(plan.bands):
+            column = 0 if plan.interleaved else number
+            blobs = {tile: blobs_of(bands, plan)[column] for tile, bands in tiles.items()}
+            expected = [blobs.get(tile) for tile in ASKED]
+            assert file.raw_blobs(ASKED, name) == expected
+            assert file.raw_blobs(np.array(ASKED), number + 1, verify=False) == expected
+            assert list(file.iter_raw_blobs(iter(ASKED), name)) == expected
+            assert asyncio.run(file.raw_blobs_async(ASKED, name)) == expected
+            assert [file.raw_blob(*tile, name) for tile in ASKED] == expected
+            for band in (name, number + 1):
+                found = file.tile(4, 4, 4, bands=band)
+                assert found.dtype == kind
+                np.testing.assert_array_equal(found[0], tiles[4, 4, 4][number])
         assert file.raw_blobs([]) == list(file.iter_raw_blobs([])) == []
-        found = file.tiles(np.array(ASKED)), file.tiles(ASKED)
-        np.testing.assert_array_equal(*found)
+        np.testing.assert_array_equal(file.tiles(np.array(ASKED)), file.tiles(ASKED))
     again = pickle.loads(pickle.dumps(file))
-    assert again.raw_blobs(ASKED) == expected
+    assert again.raw_blobs(ASKED, name) == expected
     check_all(again, tiles)
 
 
-@pytest.mark.parametrize("nested", [False, True])
-def test_bands_of_several_types(tmp_path: Path, nested: bool) -> None:
-    kinds = ("uint8", "int16", "float32")
-    plan = Plan(bands=[(kind, kind, None) for kind in kinds], nested=nested)
-    tiles = {key: [noise(key[1] + n, kind) for n, kind in enumerate(kinds)] for key in TILES}
+def test_bands_that_are_chosen(tmp_path: Path) -> None:
+    plan = Plan(bands=[*SEVERAL, ("a", "int64", None), ("b", "uint64", None)])
+    tiles = tiles_of(plan)
     file = raquet.open(write(tmp_path / "a.parquet", tiles, plan))
-    check_all(file, tiles)
-    found = file.tile(4, 4, 4, bands=["float32", "uint8"])
+    found = file.tile(4, 4, 4, bands=["float32", 1])
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found[1], tiles[4, 4, 4][0])
-    assert file.tile(4, 4, 4, bands=2).dtype == np.int16
-    assert file.tile(4, 4, 4, bands="uint8").dtype == np.uint8
-    for bands in ("nothing", 0, 4, [], ["uint8", "x"]):
+    for bands in ("nothing", 0, 6, [], ["uint8", "x"]):
         with pytest.raises(InvalidInputError):
             file.tile(4, 4, 4, bands=bands)
-
-
-def test_bands_that_no_type_holds(tmp_path: Path) -> None:
-    plan = Plan(bands=[("a", "int64", None), ("b", "uint64", None)])
-    tiles = {key: [noise(1, "int64"), noise(2, "uint64")] for key in TILES}
-    file = raquet.open(write(tmp_path / "a.parquet", tiles, plan))
     with pytest.raises(InvalidInputError, match="no type"):
-        file.tile(4, 4, 4)
-    assert file.tile(4, 4, 4, bands="a").dtype == np.int64
-
-
-def test_interleaved(tmp_path: Path) -> None:
-    plan = Plan(bands=[(f"b{n}", "uint16", None) for n in range(3)], interleaved=True, nested=True)
-    tiles = {key: [noise(key[1] + n, "uint16") for n in range(3)] for key in TILES}
-    file = raquet.open(write(tmp_path / "a.parquet", tiles, plan))
-    check_all(file, tiles)
-    np.testing.assert_array_equal(file.tile(4, 4, 4, bands="b2")[0], tiles[4, 4, 4][2])
-    assert file.raw_blob(4, 4, 4, "b2") == file.raw_blob(4, 4, 4, "b0")
-
-
-def test_blocks_that_are_no_squares(tmp_path: Path) -> None:
-    tiles = {key: [noise(key[1], shape=(16, 48))] for key in TILES}
-    file = raquet.open(write(tmp_path / "a.parquet", tiles, Plan(block=(16, 48))))
-    check_all(file, tiles)
+        file.tile(4, 4, 4, bands=["a", "b"])
 
 
 # -- what tiles say -------------------------------------------------------------------------------
@@ -550,35 +540,30 @@ def test_cells_are_those_of_the_format(z: int, data: st.DataObject) -> None:
     assert cell_of(z, x, y) == cell((z, x, y))
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.integers(0, 40), max_size=60), st.booleans())
-def test_lookup_finds_what_a_dictionary_finds(ids: list[int], ascending: bool) -> None:
-    ids = sorted(ids) if ascending else ids
-    lookup = TileIndex(np.array(ids, np.int64), None, "here")
-    asked = np.array([one for one in range(42) if ids.count(one) < 2], np.int64)
-    expected = [ids.index(one) if one in ids else ABSENT for one in asked.tolist()]
-    assert [lookup.row(one) for one in asked.tolist()] == expected
-    assert lookup.rows(asked).tolist() == expected
-    assert lookup.between(3, 30).tolist() == sorted({one for one in ids if 3 <= one <= 30})
-    for one in {one for one in ids if ids.count(one) > 1}:
-        with pytest.raises(InvalidMetadataError):
-            lookup.row(one)
-        with pytest.raises(InvalidMetadataError):
-            lookup.rows(np.array([one]))
-
-
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 6)), max_size=60), st.integers(0, 7))
-@settings(max_examples=100, deadline=None)
-def test_lookup_of_a_series(pairs: list[tuple[int, int]], step: int) -> None:
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6)), max_size=60),
+    st.integers(0, 7),
+    st.booleans(),
+    st.booleans(),
+)
+def test_lookup_finds_what_a_list_finds(
+    pairs: list[tuple[int, int]], step: int, timed: bool, ascending: bool
+) -> None:
+    step, pairs = step * timed, [(one, at * timed) for one, at in pairs]
+    pairs = sorted(pairs) if ascending else pairs
     ids, steps = (np.array([pair[at] for pair in pairs], np.int64) for at in (0, 1))
-    lookup = TileIndex(ids, steps, "here")
-    asked = np.array([one for one in range(11) if pairs.count((one, step)) < 2], np.int64)
+    lookup = TileIndex(ids, steps if timed else None, "here")
+    asked = np.array([one for one in range(22) if pairs.count((one, step)) < 2], np.int64)
     expected = [
         pairs.index((one, step)) if (one, step) in pairs else ABSENT for one in asked.tolist()
     ]
-    assert lookup.rows(asked, step).tolist() == expected
     assert [lookup.row(one, step) for one in asked.tolist()] == expected
+    assert lookup.rows(asked, step).tolist() == expected
+    assert lookup.between(3, 15).tolist() == sorted({one for one, _ in pairs if 3 <= one <= 15})
     for one in {one for one, _ in pairs if pairs.count((one, step)) > 1}:
+        with pytest.raises(InvalidMetadataError, match="twice"):
+            lookup.row(one, step)
         with pytest.raises(InvalidMetadataError, match="twice"):
             lookup.rows(np.array([one]), step)
 
