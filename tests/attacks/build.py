@@ -18,6 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests import zips
+
 Tree = Mapping[str, "bytes | Tree"]
 
 FLAT: Tree = {f"img_{n}.bin": bytes([65 + n]) * (40 + n) for n in range(4)}
@@ -85,48 +87,29 @@ class RawZip:
         size = len(data) if size is None else size
         csize = size if csize is None else csize
         start = len(self.buffer)
-        shown = raw if local_name is None else local_name
         if local:
-            self.buffer += struct.pack(
-                "<4s5H3I2H",
-                b"PK\x03\x04",
-                10,
-                flags,
-                method if local_method is None else local_method,
-                0,
-                0x21,
-                crc if local_crc is None else local_crc,
-                csize if local_size is None else local_size,
-                size if local_size is None else local_size,
-                len(shown),
-                len(local_extra),
+            sizes = (csize, size) if local_size is None else (local_size, local_size)
+            self.buffer += zips.local(
+                raw if local_name is None else local_name,
+                (crc if local_crc is None else local_crc, *sizes),
+                flags=flags,
+                method=method if local_method is None else local_method,
+                extra=local_extra,
             )
-            self.buffer += shown + local_extra
         payload = len(self.buffer)
         self.buffer += data
         if listed:
-            offset = start if header_offset is None else header_offset
-            header = struct.pack(
-                "<4s6H3I5H2I",
-                b"PK\x01\x02",
-                0x033F,
-                10,
-                flags,
-                method,
-                0,
-                0x21,
-                crc,
-                csize,
-                size,
-                len(raw),
-                len(extra),
-                len(comment),
-                0,
-                0,
-                external,
-                offset,
+            header = zips.central(
+                raw,
+                (crc, csize, size),
+                start if header_offset is None else header_offset,
+                flags=flags,
+                method=method,
+                extra=extra,
+                comment=comment,
+                external=external,
             )
-            self.central += [header + raw + extra + comment] * times
+            self.central += [header] * times
         return payload
 
     def gap(self, data: bytes) -> None:
@@ -153,18 +136,14 @@ class RawZip:
         if locator is not None:
             self.buffer += locator
         if end:
-            self.buffer += struct.pack(
-                "<4s4H2IH",
-                b"PK\x05\x06",
-                0,
-                0,
-                (len(self.central) if count is None else count) & 0xFFFF,
-                (len(self.central) if count is None else count) & 0xFFFF,
-                len(directory) if size is None else size,
-                at if start is None else start,
-                len(comment) if stated_comment is None else stated_comment,
+            self.buffer += zips.end_record(
+                count=len(self.central) if count is None else count,
+                size=len(directory) if size is None else size,
+                offset=at if start is None else start,
+                comment=comment,
+                stated_comment=stated_comment,
             )
-        self.buffer += comment + trailing
+        self.buffer += trailing
         return bytes(self.buffer)
 
 

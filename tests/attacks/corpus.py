@@ -32,6 +32,7 @@ from tests.attacks.build import (
     swapped_spans,
 )
 from tests.taco.read.scenes import point, without
+from tests.zips import end_record, with_zip64_end
 
 Outcome = Literal["right", "refused", "either"]
 Errors = type[ComalError] | tuple[type[ComalError], ...]
@@ -562,12 +563,9 @@ attacks(
 # -- local headers, directory and end records that contradict each other ---------------------------
 
 
-def _with_zip64(data: bytes) -> bytes:
-    """The archive with a ZIP64 end record of two entries too many."""
-    end = data.rfind(b"PK\5\6")
-    count, _, size, start = struct.unpack_from("<2H2I", data, end + 8)
-    wide = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, count + 2, count + 2, size, start)
-    return data[:end] + wide + struct.pack("<4sIQI", b"PK\6\7", 0, end, 1) + data[end:]
+def _two_ends(data: bytes) -> bytes:
+    count, size, start = struct.unpack("<H2I", data[-12:-2])
+    return with_zip64_end(data, plain=True, values=(count + 2, size, start))
 
 
 def _shared(place: Path) -> Path:
@@ -614,7 +612,7 @@ attacks(
     error=InvalidMetadataError,
 )
 
-_DECOY = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 0, 0, 0, 0, 0)
+_DECOY = end_record(count=0, size=0, offset=0)
 _LOCATOR = struct.pack("<4sIQI", b"PK\x06\x07", 0, 2**60, 1)
 
 
@@ -661,7 +659,7 @@ attacks(
         "zip-folder-entry": {"entry of a folder": Recipe(before=added("DATA/s2/", b""))},
         "zip-hole": {"hole": Recipe(before=_gap)},
         "zip-gap": {"bytes before the end": Recipe(FLAT, close={"before_end": b"\0" * 40})},
-        "zip-zip64-mismatch": {"ZIP64 end of other numbers": Recipe(FLAT, after=_with_zip64)},
+        "zip-zip64-mismatch": {"ZIP64 end of other numbers": Recipe(FLAT, after=_two_ends)},
     },
 )
 attacks(

@@ -27,7 +27,7 @@ from tests.servers.http import HttpServer
 from tests.tapalcatl.checking.test_check import MVT, ODD, PNG, SOUND
 from tests.tapalcatl.odd import Entry, appended, archive, tiles
 from tests.tapalcatl.reading.test_odd import BROKEN, READ
-from tests.ziparchive.archives import with_zip64_end
+from tests.zips import with_zip64_end
 
 PLACES: list[Key] = [(0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)]
 TRUTH = dict(zip(PLACES, (entry.data for entry in tiles()), strict=True))

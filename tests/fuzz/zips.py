@@ -22,7 +22,8 @@ from comal.ziparchive.local import differences
 from tests.fakes import MemorySource
 from tests.fuzz.base import Target
 from tests.tapalcatl import odd
-from tests.ziparchive.archives import CASES, archive, with_zip64_end
+from tests.ziparchive.archives import CASES, archive
+from tests.zips import with_zip64_end
 
 T = TypeVar("T")
 _MOST = 50

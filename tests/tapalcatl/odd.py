@@ -5,6 +5,9 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests import zips
 
 DATE, TIME = 0x4D5F, 0x994D
 """2018-10-31 19:10:26."""
@@ -77,59 +80,31 @@ def archive(
         size = len(entry.data) if entry.size is None else entry.size
         csize = len(entry.payload) if entry.csize is None else entry.csize
         flags = entry.flags | (8 if entry.descriptor else 0)
-        numbers = (0, 0, 0) if entry.descriptor else (crc, csize, size)
-        local_name = entry.name if entry.local_name is None else entry.local_name
+        how: dict[str, Any] = {
+            "version": 20,
+            "flags": flags,
+            "method": method,
+            "stamp": (entry.time, entry.date),
+        }
+        numbers = (crc, csize, size)
         if not entry.share:
             at = len(body)
-            body += struct.pack(
-                "<4sHHHHHIIIHH",
-                b"PK\3\4",
-                20,
-                flags,
-                method,
-                entry.time,
-                entry.date,
-                *(number & 0xFFFFFFFF for number in numbers),
-                len(local_name),
-                len(entry.local_extra),
-            )
-            body += local_name + entry.local_extra + entry.payload
+            shown = entry.name if entry.local_name is None else entry.local_name
+            told = (0, 0, 0) if entry.descriptor else numbers
+            body += zips.local(shown, told, extra=entry.local_extra, **how)
+            body += entry.payload
             if entry.descriptor:
-                body += struct.pack("<4sIII", b"PK\7\x08", crc, csize, size)
-        central += struct.pack(
-            "<4sHHHHHHIIIHHHHHII",
-            b"PK\1\2",
-            0x33F,
-            20,
-            flags,
-            method,
-            entry.time,
-            entry.date,
-            crc & 0xFFFFFFFF,
-            csize & 0xFFFFFFFF,
-            size & 0xFFFFFFFF,
-            len(entry.name),
-            len(entry.extra),
-            len(entry.comment),
-            0,
-            0,
-            0o100644 << 16,
-            (base + at) if entry.offset is None else entry.offset,
-        )
-        central += entry.name + entry.extra + entry.comment
-    entries_count = len(entries) if count is None else count
-    end = struct.pack(
-        "<4sHHHHIIH",
-        b"PK\5\6",
-        0,
-        0,
-        entries_count,
-        entries_count,
-        len(central),
-        base + len(body) + len(gap),
-        len(comment),
+                body += struct.pack("<4sIII", b"PK\7\x08", *numbers)
+        offset = (base + at) if entry.offset is None else entry.offset
+        notes: dict[str, Any] = {"extra": entry.extra, "comment": entry.comment}
+        central += zips.central(entry.name, numbers, offset, **notes, **how)
+    end = zips.end_record(
+        count=len(entries) if count is None else count,
+        size=len(central),
+        offset=base + len(body) + len(gap),
+        comment=comment,
     )
-    return stub + bytes(body) + gap + bytes(central) + end + comment + behind
+    return stub + bytes(body) + gap + bytes(central) + end + behind
 
 
 def appended(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -108,37 +107,3 @@ def contents(data: bytes) -> dict[str, bytes]:
     directory = opened(data)
     names = directory.names.to_pylist()
     return {name: content(data, directory, row) for row, name in enumerate(names)}
-
-
-def end_record(*, count: int, size: int, offset: int, comment: bytes = b"", disk: int = 0) -> bytes:
-    """An end of central directory record that says whatever a test wants."""
-    return (
-        struct.pack("<4sHHHHIIH", b"PK\5\6", disk, disk, count, count, size, offset, len(comment))
-        + comment
-    )
-
-
-def with_zip64_end(
-    data: bytes,
-    *,
-    disk: int = 0,
-    first_disk: int = 0,
-    here: int = 0,
-    values: tuple[int, int, int] | None = None,
-    stated: int | None = None,
-    plain: bool = False,
-) -> bytes:
-    """The same archive with a ZIP64 end record and its locator (APPNOTE 4.3.14, 4.3.15).
-
-    `here` is added to the number of entries on this disk; `values` are said instead of the true
-    count, size and offset of the directory, `stated` instead of the place of the record. The
-    short end record refers to the long one, unless it is `plain`.
-    """
-    at = data.rindex(b"PK\5\6")
-    body, end = data[:at], data[at:]
-    count, size, start = values or struct.unpack("<HII", end[10:20])
-    record = struct.pack(
-        "<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, disk, first_disk, count + here, count, size, start
-    )
-    locator = struct.pack("<4sIQI", b"PK\6\7", 0, at if stated is None else stated, 1)
-    return body + record + locator + (end if plain else end[:8] + b"\xff" * 12 + end[20:])

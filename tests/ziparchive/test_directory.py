@@ -11,14 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes import MemorySource
-from tests.ziparchive.archives import (
-    Entry,
-    archive,
-    contents,
-    end_record,
-    opened,
-    with_zip64_end,
-)
+from tests.ziparchive.archives import Entry, archive, contents, opened
+from tests.zips import end_record, with_zip64_end
 
 from comal.errors import InvalidMetadataError, LimitExceededError, NotThisFormatError
 from comal.limits import Limits

@@ -27,7 +27,7 @@ from tests.support import needs_shared
 from tests.tapalcatl.answers import EXPECTED, FOLDER
 from tests.tapalcatl.making import data_of
 from tests.tapalcatl.odd import METADATA, Entry, appended, archive
-from tests.ziparchive.archives import with_zip64_end
+from tests.zips import with_zip64_end
 
 PNG = encode_picture(np.zeros((3, 4, 4), np.uint8), "png")
 JPEG = encode_picture(np.zeros((3, 16, 16), np.uint8), "jpeg")
