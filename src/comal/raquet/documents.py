@@ -13,9 +13,13 @@ from typing import Any
 import numpy as np
 
 from comal.errors import InvalidInputError
+from comal.grid.mercator import lonlat_to_xy
 from comal.raquet import spec
 from comal.raquet.spec import Band, BandStatistics, Metadata, Number
 from comal.raquet.wire import BAND, FLAT_STATISTICS, NESTED_STATISTICS
+
+_DECIMALS = 1e-6
+"""Degrees by which bounds may miss the lines of tiles; writers keep six decimals."""
 
 
 def metadata_json(metadata: Metadata, version: str = spec.WRITTEN[0]) -> str:
@@ -244,6 +248,35 @@ def _later(metadata: Metadata) -> dict[str, Any]:
 def pixel_zoom(metadata: Metadata) -> int:
     """Zoom at which a pixel is a cell: zoom of the tiles + log4(pixels of a tile)."""
     return metadata.max_zoom + round(math.log(metadata.block_width * metadata.block_height, 4))
+
+
+def edges_of(metadata: Metadata) -> tuple[Any, float]:
+    """West, north, east and south of the bounds in tiles of the finest zoom; how far one is off."""
+    west, south, east, north = metadata.bounds
+    x, y = lonlat_to_xy([west, east], [north, south], metadata.max_zoom)
+    edges = np.array([x[0], y[0], x[1], y[1]])
+    if east == 180 or east - west >= 360:
+        edges[2] = 2.0**metadata.max_zoom
+    # Written with six decimals, or as far as a double goes. At the finest zooms six decimals are
+    # coarser than tiles: what is nearer to a line than to the middle of a tile is on it.
+    return edges, min(max(_DECIMALS / 360 * 2.0**metadata.max_zoom * 4, 1e-6), 0.25)
+
+
+def aligned_window(metadata: Metadata) -> tuple[int, int, int, int] | None:
+    """Columns and rows of tiles, last ones excluded, that the bounds are; None if they are not."""
+    edges, room = edges_of(metadata)
+    lines = np.round(edges)
+    if (np.abs(edges - lines) > room).any():
+        return None
+    if lines[2] <= lines[0] or lines[3] <= lines[1]:
+        return None
+    return int(lines[0]), int(lines[1]), int(lines[2]), int(lines[3])
+
+
+def size_of(metadata: Metadata, window: tuple[int, int, int, int]) -> tuple[int, int]:
+    """Width and height in pixels of columns and rows of tiles, last ones excluded."""
+    x0, y0, x1, y1 = window
+    return (x1 - x0) * metadata.block_width, (y1 - y0) * metadata.block_height
 
 
 def _colortable(band: Band) -> dict[str, list[int]] | None:

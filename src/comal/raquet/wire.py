@@ -21,6 +21,7 @@ from comal.grid.mercator import lonlat_to_xy
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.raquet import spec
 from comal.raquet.spec import Band, BandStatistics, Bounds, Metadata, Number
+from comal.raster.values import whole_nodata
 
 
 class Fields:
@@ -247,23 +248,10 @@ def parse_nodata(value: object, dtype: str) -> Number | None:
 
     Integers stay exact at any size. None when it is not a number.
     """
-    number = value
-    if isinstance(value, str):
-        number = _parsed(value.strip())
+    number = _parsed(value.strip()) if isinstance(value, str) else value
     if isinstance(number, bool) or not isinstance(number, int | float):
         return None
-    if np.dtype(dtype).kind == "f":
-        return _as_float(number)
-    if isinstance(number, float) and number.is_integer():
-        return int(number)
-    return number
-
-
-def _as_float(number: Number) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return math.copysign(math.inf, number)
+    return whole_nodata(number, dtype)
 
 
 def _parsed(text: str) -> Number | None:

@@ -46,7 +46,7 @@ from comal.raster.opening import (
     refuse_complex,
     sniff_driver,
 )
-from comal.raster.values import alpha_at, stored_nodata
+from comal.raster.values import alpha_at, stored_nodata, whole_nodata
 from comal.storage.config import StorageConfig, default_config
 from comal.storage.location import Location, parse_href
 
@@ -354,13 +354,13 @@ def _described(dataset: Any, origin: FileOrigin, where: str, crs: str | None) ->
 def _band(dataset: Any, index: int) -> BandInfo:
     at = index - 1
     kind = dataset.colorinterp[at]
-    scale, offset = dataset.scales[at], dataset.offsets[at]
+    scale, offset, nodata = dataset.scales[at], dataset.offsets[at], dataset.nodatavals[at]
     table = None
     if kind is ColorInterp.palette:
         table = {value: tuple(colour) for value, colour in dataset.colormap(index).items()}
     return BandInfo(
         dtype=dataset.dtypes[at],
-        nodata=whole_nodata(dataset.nodatavals[at], dataset.dtypes[at]),
+        nodata=None if nodata is None else whole_nodata(nodata, dataset.dtypes[at]),
         description=dataset.descriptions[at] or None,
         unit=dataset.units[at] or None,
         scale=None if scale == 1 else scale,
@@ -368,15 +368,6 @@ def _band(dataset: Any, index: int) -> BandInfo:
         colorinterp=kind.name,
         colortable=table,
     )
-
-
-def whole_nodata(nodata: Any, dtype: str) -> int | float | None:
-    """A nodata value as an int where the pixels are integers and it is whole."""
-    if nodata is None:
-        return None
-    if np.dtype(dtype).kind in "iu" and nodata == nodata and abs(nodata) != float("inf"):  # noqa: PLR0124
-        return int(nodata) if int(nodata) == nodata else float(nodata)
-    return float(nodata)
 
 
 def fitting_nodata(nodata: float | None, dtype: str) -> int | float | None:

@@ -238,10 +238,8 @@ def _stretched(
 
 Pixels = npt.NDArray[np.uint8]
 
-DRIVERS = {"jpeg": "JPEG", "webp": "WEBP", "png": "PNG"}
-"""GDAL's driver for each kind of picture."""
-_OPTIONS = {"JPEG": {"PROGRESSIVE": "NO"}, "WEBP": {}, "PNG": {}}
-_QUALITY = frozenset({"JPEG", "WEBP"})
+_BANDS = {"jpeg": (1, 3), "webp": (1, 3, 4), "png": (1, 2, 3, 4)}
+"""How many bands each kind of picture can have; GDAL's drivers have the names of the kinds."""
 
 
 def decode_picture(
@@ -275,15 +273,14 @@ def decode_picture(
     LimitExceededError
         A picture over the limits; nothing has been decoded then.
     """
-    driver = DRIVERS[kind]
     bands, rows, columns = shape
     limits.check("tile_bytes", bands * rows * columns, where)
     found = sniff_driver(data[:16], where)
-    if found != driver:
+    if found != kind.upper():
         raise InvalidMetadataError("tile is another kind of picture", where=where, found=found)
     with open_raster(data, limits) as dataset:
         size = (dataset.count, dataset.height, dataset.width)
-        if size[1:] != (rows, columns) or not _fits(driver, size[0], bands):
+        if size[1:] != (rows, columns) or not _fits(kind, size[0], bands):
             raise InvalidMetadataError(
                 "tile is a picture of another size",
                 where=where,
@@ -301,10 +298,8 @@ def decode_picture(
     return pixels
 
 
-def _fits(driver: str, found: int, bands: int) -> bool:
-    if found == bands:
-        return True
-    return driver == "WEBP" and found == 3 and bands in {1, 4}
+def _fits(kind: str, found: int, bands: int) -> bool:
+    return found == bands or (kind == "webp" and found == 3 and bands in {1, 4})
 
 
 def encode_picture(pixels: Pixels, kind: str, *, quality: int = 85) -> bytes:
@@ -313,8 +308,7 @@ def encode_picture(pixels: Pixels, kind: str, *, quality: int = 85) -> bytes:
     Of uint8, shape (bands, rows, columns): 1 or 3 bands for JPEG, 1, 3 or 4 for WebP, where grey is
     stored as three equal bands, 1 to 4 for PNG. `quality` is 1 to 100, lossy at any but for PNG.
     """
-    driver = DRIVERS[kind]
-    allowed = {"JPEG": (1, 3), "WEBP": (1, 3, 4), "PNG": (1, 2, 3, 4)}[driver]
+    allowed = _BANDS[kind]
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or len(pixels) not in allowed:
         raise InvalidInputError(
             f"not the pixels of a {kind} tile",
@@ -323,13 +317,11 @@ def encode_picture(pixels: Pixels, kind: str, *, quality: int = 85) -> bytes:
         )
     if not 1 <= quality <= 100:
         raise InvalidInputError("quality out of range", found=quality, expected="1 to 100")
-    if driver == "WEBP" and len(pixels) == 1:
+    if kind == "webp" and len(pixels) == 1:
         pixels = np.repeat(pixels, 3, axis=0)
-    options: dict[str, Any] = dict(_OPTIONS[driver])
-    if driver in _QUALITY:
-        options["QUALITY"] = quality
+    options = {} if kind == "png" else {"QUALITY": quality}
     profile = {
-        "driver": driver,
+        "driver": kind.upper(),
         "count": len(pixels),
         "height": pixels.shape[1],
         "width": pixels.shape[2],

@@ -21,6 +21,7 @@ nothing is computed for rasters that have neither nodata nor alpha. Nothing here
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -53,6 +54,17 @@ def stored_nodata(nodata: Any, dtype: Any) -> Any:
         nodata = int(nodata)
     limits = np.iinfo(kind)
     return kind.type(nodata) if limits.min <= nodata <= limits.max else None
+
+
+def whole_nodata(nodata: Any, dtype: Any) -> int | float:
+    """A nodata value as the number that pixels are compared to: an int where both are whole."""
+    is_whole = isinstance(nodata, int | np.integer) or float(nodata).is_integer()
+    if np.dtype(dtype).kind in "iu" and is_whole:
+        return int(nodata)
+    try:
+        return float(nodata)
+    except OverflowError:
+        return math.copysign(math.inf, nodata)
 
 
 def alpha_at(colours: Sequence[str | None]) -> int | None:

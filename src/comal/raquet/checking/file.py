@@ -24,7 +24,7 @@ from comal.errors import (
 from comal.limits import Limits
 from comal.plan import run
 from comal.raquet import spec
-from comal.raquet.documents import pixel_zoom
+from comal.raquet.documents import aligned_window, edges_of, pixel_zoom, size_of
 from comal.raquet.reading.tilefile import TileFile, file_plan
 from comal.raquet.spec import Band, Metadata
 from comal.raquet.times import instants_of
@@ -365,8 +365,6 @@ def _check_column(subject: Subject, part: TileFile, name: str, findings: Check) 
 
 
 PLACE = "metadata"
-_SAME = 1e-6
-"""Degrees by which bounds may miss the lines of tiles; writers keep six decimals."""
 _NAMES = (
     "undefined gray grey palette red green blue alpha hue saturation lightness cyan magenta yellow"
     " black y cb cr ycbcr_y ycbcr_cb ycbcr_cr pan coastal rededge nir swir mwir lwir tir otherir"
@@ -462,7 +460,7 @@ def contradiction(band: Band) -> str | None:
         if list(values) != sorted(values):
             return f"quantiles {shown(key)} do not ascend"
     percent = found.valid_percent
-    if percent is not None and not -_SAME <= percent <= 100 + 1e-3:
+    if percent is not None and not -1e-6 <= percent <= 100 + 1e-3:
         return f"{percent} percent of the pixels are valid"
     return None
 
@@ -516,7 +514,7 @@ def _check_unique(subject: Subject, rows: Any, findings: Check) -> None:
 
 def _check_place(subject: Subject, rows: Any, metadata: Metadata, findings: Check) -> None:
     cells = subject.ids[rows]
-    (x0, y0, x1, y1), room = _edges(metadata)
+    (x0, y0, x1, y1), room = edges_of(metadata)
     zoom, x, y = grid.tiles(cells)
     # In tiles of the finest zoom: at high latitudes they are narrower than what may be off in
     # degrees.
@@ -531,9 +529,7 @@ def _check_place(subject: Subject, rows: Any, metadata: Metadata, findings: Chec
             "raquet-bounds-tiles", PLACE, f"{metadata.bounds} are not those of whole tiles"
         )
     else:
-        x0, y0, x1, y1 = window
-        width = (x1 - x0) * metadata.block_width
-        height = (y1 - y0) * metadata.block_height
+        width, height = size_of(metadata, window)
         if (metadata.width, metadata.height) != (width, height):
             findings.add(
                 "raquet-size",
@@ -543,47 +539,19 @@ def _check_place(subject: Subject, rows: Any, metadata: Metadata, findings: Chec
     _check_count(len(np.unique(cells)), metadata, findings)
 
 
-def _edges(metadata: Metadata) -> tuple[Any, float]:
-    """West, north, east and south of the bounds in tiles of the finest zoom; how far one is off."""
-    west, south, east, north = metadata.bounds
-    x, y = grid.lonlat_to_xy([west, east], [north, south], metadata.max_zoom)
-    edges = np.array([x[0], y[0], x[1], y[1]])
-    if east == 180 or east - west >= 360:
-        edges[2] = 2.0**metadata.max_zoom
-    # Written with six decimals, or as far as a double goes. At the finest zooms six decimals are
-    # coarser than tiles: what is nearer to a line than to the middle of a tile is on it.
-    return edges, min(max(_SAME / 360 * 2.0**metadata.max_zoom * 4, 1e-6), 0.25)
-
-
-def aligned_window(metadata: Metadata) -> tuple[int, int, int, int] | None:
-    """Columns and rows of tiles, last ones excluded, that the bounds are; None if they are not."""
-    edges, room = _edges(metadata)
-    lines = np.round(edges)
-    if (np.abs(edges - lines) > room).any():
-        return None
-    if lines[2] <= lines[0] or lines[3] <= lines[1]:
-        return None
-    return int(lines[0]), int(lines[1]), int(lines[2]), int(lines[3])
-
-
 def _check_count(tiles: int, metadata: Metadata, findings: Check) -> None:
     declared = metadata.num_blocks
     if declared is None or declared == tiles:
         return
     across = math.ceil(metadata.width / metadata.block_width)
     full = across * math.ceil(metadata.height / metadata.block_height)
+    there = counted(tiles, "tile")
     if declared == full:
-        findings.add(
-            "raquet-num-blocks-grid",
-            PLACE,
-            f"{declared} is the whole grid, of which the file has {counted(tiles, 'tile')}",
-        )
+        told = f"{declared} is the whole grid, of which the file has {there}"
+        findings.add("raquet-num-blocks-grid", PLACE, told)
     else:
-        findings.add(
-            "raquet-num-blocks",
-            PLACE,
-            f"{declared}, but the file has {counted(tiles, 'tile')}, and the whole grid {full}",
-        )
+        told = f"{declared}, but the file has {there}, and the whole grid {full}"
+        findings.add("raquet-num-blocks", PLACE, told)
 
 
 def _check_overviews(ids: Any, zooms: Any, metadata: Metadata, findings: Check) -> None:

@@ -24,7 +24,6 @@ from comal.raquet.blobs import encode
 from comal.raquet.checking.file import (
     PLACE,
     Subject,
-    aligned_window,
     check_bands,
     check_columns,
     contradiction,
@@ -32,7 +31,7 @@ from comal.raquet.checking.file import (
     told_stamps,
 )
 from comal.raquet.checking.run import CODES, REPAIRED_BY, DecodedBlob, decoded_blob, read_footer
-from comal.raquet.documents import metadata_json
+from comal.raquet.documents import aligned_window, size_of
 from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.pixels import alpha_of, valid_of
 from comal.raquet.reading.store import TileStore
@@ -114,10 +113,9 @@ def repair(
         version = version_for(None, nested=metadata.nested)
         processing = {**metadata.processing, **(_repaired_by() if byte_interleaved else {})}
         metadata = replace(metadata, version=version, processing=processing)
-        document = metadata_json(metadata, version)
         kind = str(copy.subject.footer.schema.field(spec.BLOCK).type)
         with new_file(target, overwrite, RAQUET, source) as file:
-            write_parquet(file, metadata, document, version, copy.groups(metadata, tell), kind)
+            write_parquet(file, metadata, version, copy.groups(metadata, tell), kind)
     return target
 
 
@@ -350,14 +348,9 @@ def on_grid(metadata: Metadata, cells: Ints) -> Metadata:
         window = _around(metadata, finest)
         x, y = grid.xy_to_lonlat([window[0], window[2]], [window[1], window[3]], zoom)
         bounds = (float(x[0]), float(y[1]), float(x[1]), float(y[0]))
-    x0, y0, x1, y1 = window
-    return replace(
-        metadata,
-        bounds=bounds,
-        width=(x1 - x0) * metadata.block_width,
-        height=(y1 - y0) * metadata.block_height,
-        num_blocks=len(np.unique(finest)),
-    )
+    width, height = size_of(metadata, window)
+    count = len(np.unique(finest))
+    return replace(metadata, bounds=bounds, width=width, height=height, num_blocks=count)
 
 
 def _holds(window: tuple[int, int, int, int], cells: Ints) -> bool:

@@ -23,7 +23,6 @@ from comal.raquet import blobs, spec
 from comal.raquet.blobs import decode
 from comal.raquet.checking.file import (
     Subject,
-    aligned_window,
     check_bands,
     check_columns,
     check_index,
@@ -34,6 +33,7 @@ from comal.raquet.checking.file import (
     read_metadata,
     read_subject,
 )
+from comal.raquet.documents import aligned_window
 from comal.raquet.reading.coverage import Coverage, coverage_of, coverages
 from comal.raquet.reading.pixels import alpha_of, stored_nodata, valid_of
 from comal.raquet.spec import Band, Metadata

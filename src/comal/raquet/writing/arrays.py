@@ -18,9 +18,9 @@ from comal.raster.describing import (
     crs_wkt,
     no_crs,
     no_variable,
-    whole_nodata,
 )
 from comal.raster.opening import refuse_complex
+from comal.raster.values import whole_nodata
 
 _X = ("x", "lon", "longitude", "easting", "projection_x_coordinate")
 _Y = ("y", "lat", "latitude", "northing", "projection_y_coordinate")

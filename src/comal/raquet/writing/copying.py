@@ -23,6 +23,7 @@ from comal.grid.mercator import lonlat_to_xy
 from comal.plan import run
 from comal.progress import Progress, silent
 from comal.raquet import spec
+from comal.raquet.documents import aligned_window, size_of
 from comal.raquet.reading.coverage import extent_of, polygons_of, source_of
 from comal.raquet.reading.opening import open as open_raquet
 from comal.raquet.reading.pixels import stored_nodata, tile_bytes
@@ -41,7 +42,6 @@ TARGET = 128 << 20
 """Bytes that a part shall have about; engines read files of some 100 MB best."""
 MOST = 9_999
 """Parts of one set."""
-_ON_A_LINE = 1e-4
 
 
 class StoredTiles:
@@ -116,15 +116,11 @@ def settled(metadata: Metadata, cells: Ints) -> Metadata:
         min_zoom=lowest_zoom(np.unique(zooms).tolist()),
         num_blocks=len(np.unique(cells[zooms == metadata.max_zoom])),
     )
-    west, south, east, north = metadata.bounds
-    x, y = lonlat_to_xy([west, east], [north, south], metadata.max_zoom)
-    if np.abs([x - np.round(x), y - np.round(y)]).max() > _ON_A_LINE:
+    window = aligned_window(metadata)
+    if window is None:
         return metadata  # bounds that are not those of whole tiles say nothing of the size
-    return replace(
-        metadata,
-        width=round(x[1] - x[0]) * metadata.block_width,
-        height=round(y[1] - y[0]) * metadata.block_height,
-    )
+    width, height = size_of(metadata, window)
+    return replace(metadata, width=width, height=height)
 
 
 def version_for(version: str | None, *, nested: bool) -> str:

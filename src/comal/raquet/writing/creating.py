@@ -23,7 +23,7 @@ from comal.plan import ByteRange, run
 from comal.progress import Progress, silent
 from comal.public import options_of, takes
 from comal.raquet import spec
-from comal.raquet.documents import label_of, metadata_json
+from comal.raquet.documents import label_of
 from comal.raquet.reading.coverage import bounds_of
 from comal.raquet.spec import Band, BandStatistics, Metadata, Number
 from comal.raquet.times import TimeAxis, time_document
@@ -232,8 +232,7 @@ def write_rows(
     block_dtype: str = "uint64",
 ) -> Written:
     """Write tiles that are ready into a file that is to be `path`, and tell what it has."""
-    document = metadata_json(metadata, version)
-    tiles = write_parquet(file, metadata, document, version, groups, block_dtype)
+    tiles = write_parquet(file, metadata, version, groups, block_dtype)
     return Written(
         path=os.fspath(path),
         version=label_of(metadata, version),

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from comal.errors import ComalError, InvalidInputError, StorageError, translated
 from comal.grid import quadbin
 from comal.raquet import spec
-from comal.raquet.documents import label_of
+from comal.raquet.documents import label_of, metadata_json
 from comal.raquet.spec import Band, Metadata
 from comal.raquet.times import TimeAxis, time_columns
 from comal.raquet.writing.job import WHOLE, Job, Subtree, Totals, decoded, encoded
@@ -83,16 +83,15 @@ def schema_of(metadata: Metadata, block_dtype: str = "uint64") -> Any:
 def write_parquet(
     file: BinaryIO,
     metadata: Metadata,
-    document: str,
     version: str,
     groups: Iterable[RowGroup],
     block_dtype: str = "uint64",
 ) -> int:
     """Write row groups with ascending ids as a whole file, and tell how many tiles it has.
 
-    `document` is the JSON of `metadata` in this version; `file` stays open.
+    The document says `metadata` in this version; `file` stays open.
     """
-    schema = schema_of(metadata, block_dtype)
+    schema, document = schema_of(metadata, block_dtype), metadata_json(metadata, version)
     pixels = set(metadata.columns)
     others = [name for name in schema.names if name not in pixels]
     keys = [name for name in (spec.BLOCK, spec.TIME_CF) if name in others]

@@ -20,7 +20,7 @@ from comal.raquet.times import TimeAxis, time_axis
 from comal.raquet.writing.arrays import Sources, array_series, is_array
 from comal.raquet.writing.job import LEVEL, QUALITY, Coding, Job, depth_of
 from comal.raquet.writing.layout import alpha_band, first_choice, free_value
-from comal.raster.describing import RasterInfo, crs_wkt, describe, fitting_nodata, whole_nodata
+from comal.raster.describing import RasterInfo, crs_wkt, describe, fitting_nodata
 from comal.raster.gridding import (
     STRATEGIES,
     Footprint,
@@ -34,7 +34,7 @@ from comal.raster.gridding import (
 )
 from comal.raster.overviews import AVERAGE, MODE, check_method
 from comal.raster.statistics import lattice_step
-from comal.raster.values import Array, alpha_at
+from comal.raster.values import Array, alpha_at, whole_nodata
 from comal.raster.warping import MASK_BAND, GridSource, OutBand, method_of, values_of
 from comal.storage import StorageConfig, several
 
