@@ -6,8 +6,7 @@ import sys
 
 import click
 
-from tests.frozen.compare import differences, found, record
-from tests.frozen.jobs import JOBS
+from tests.frozen.compare import JOBS, differences, found, record
 
 names = [word for word in sys.argv[1:] if not word.startswith("-")] or list(JOBS)
 for name in names:

@@ -242,6 +242,3 @@ def responses(folder: Path) -> Iterator[Fact]:
 def _body(body: bytes) -> str:
     short = len(body) < 200 and body.isascii() and body.decode().isprintable()
     return _one_line(body.decode()) if short else f"{len(body)} {digest(body)}"
-
-
-JOBS = {"faces": faces, "bytes": written, "commands": commands, "http": responses}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.frozen.compare import differences, found
-from tests.frozen.jobs import JOBS
+from tests.frozen.compare import JOBS, differences, found
 
 
 @pytest.mark.parametrize("name", JOBS)
