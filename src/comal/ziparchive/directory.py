@@ -38,46 +38,45 @@ def headers(
         starts: wire.Int64s = known.astype(np.int64)
         return starts, records_at(data, starts)
     found = chain(data)
-    if found is not None:
-        return found
-    starts = _walk(data, where)
+    if found is not None and found[2] == len(data):
+        return found[:2]
+    starts, position = _walk(data)
+    if position != len(data):
+        raise InvalidMetadataError(
+            "central directory is broken",
+            where=f"{where}, byte {position} of the directory, entry {len(starts)}",
+            found="no header that ends inside the directory",
+            expected=f"headers that fill {len(data)} bytes exactly",
+        )
     return starts, records_at(data, starts)
 
 
-def chain(data: bytes) -> tuple[wire.Int64s, wire.Records] | None:
-    """All headers as `headers` has them, where their signature stands nowhere else; else None."""
+def chain(data: bytes) -> tuple[wire.Int64s, wire.Records, int] | None:
+    """All headers of which the fixed parts are there, and where the last one ends.
+
+    None where their signature stands elsewhere too.
+    """
     starts = _candidates(data)
-    if len(starts) and starts[-1] + wire.CENTRAL_SIZE <= len(data):
-        records = records_at(data, starts)
-        ends = starts + _lengths(records)
-        if starts[0] == 0 and ends[-1] == len(data) and (ends[:-1] == starts[1:]).all():
-            return starts, records
+    starts = starts[starts + wire.CENTRAL_SIZE <= len(data)]
+    records = records_at(data, starts)
+    ends = starts + _lengths(records)
+    if len(starts) and starts[0] == 0 and (ends[:-1] == starts[1:]).all():
+        return starts, records, int(ends[-1])
     return None
 
 
 def whole_size(data: bytes, where: str) -> int:
     """How many bytes the whole headers take that a part of a directory begins with."""
-    starts = _candidates(data)
-    starts = starts[starts + wire.CENTRAL_SIZE <= len(data)]
-    ends = starts + _lengths(records_at(data, starts))
-    if len(starts) and starts[0] == 0 and (ends[:-1] == starts[1:]).all():
-        return int(ends[-1]) if ends[-1] <= len(data) else int(starts[-1])
-    # A name or a comment holds the signature too.
-    return _walked(data, where)
-
-
-def _walked(data: bytes, where: str) -> int:
-    position = 0
-    while position + wire.CENTRAL_SIZE <= len(data):
-        record = records_at(data, np.array([position], np.int64))
-        end = position + int(_lengths(record)[0])
-        if record["signature"][0] != wire.CENTRAL_SIGNATURE:
-            raise InvalidMetadataError(
-                "central directory is broken", where=f"{where}, byte {position} of the directory"
-            )
-        if end > len(data):
-            break
-        position = end
+    found = chain(data)
+    if found is not None:
+        starts, _, end = found
+        return end if end <= len(data) else int(starts[-1])
+    _, position = _walk(data)
+    left = data[position : position + wire.CENTRAL_SIZE]
+    if len(left) == wire.CENTRAL_SIZE and not left.startswith(_MARK):
+        raise InvalidMetadataError(
+            "central directory is broken", where=f"{where}, byte {position} of the directory"
+        )
     return position
 
 
@@ -102,24 +101,19 @@ def _lengths(records: wire.Records) -> wire.Int64s:
     return lengths
 
 
-def _walk(data: bytes, where: str) -> wire.Int64s:
+def _walk(data: bytes) -> tuple[wire.Int64s, int]:
+    """Where headers that are there whole begin, one by one, and where the last of them ends."""
     starts = []
-    position, end = 0, len(data)
+    position = 0
     sizes = struct.Struct("<I24xHHH")
-    while position + wire.CENTRAL_SIZE <= end:
+    while position + wire.CENTRAL_SIZE <= len(data):
         signature, name, extra, comment = sizes.unpack_from(data, position)
-        if signature != wire.CENTRAL_SIGNATURE:
+        end = position + wire.CENTRAL_SIZE + name + extra + comment
+        if signature != wire.CENTRAL_SIGNATURE or end > len(data):
             break
         starts.append(position)
-        position += wire.CENTRAL_SIZE + name + extra + comment
-    if position != end:
-        raise InvalidMetadataError(
-            "central directory is broken",
-            where=f"{where}, byte {position} of the directory, entry {len(starts)}",
-            found="no header that ends inside the directory",
-            expected=f"headers that fill {end} bytes exactly",
-        )
-    return np.array(starts, np.int64)
+        position = end
+    return np.array(starts, np.int64), position
 
 
 def records_at(data: bytes, starts: wire.Int64s) -> wire.Records:

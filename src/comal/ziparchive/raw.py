@@ -192,9 +192,9 @@ def _few_offsets(data: bytes, count: int) -> Sequence[int] | None:
 
 def _many_offsets(data: bytes, count: int) -> tuple[Sequence[int] | None, Uint32s | None]:
     found = chain(data)
-    if found is None or len(found[0]) != count:
+    if found is None or len(found[0]) != count or found[2] != len(data):
         return None, None
-    starts, records = found
+    starts, records, _ = found
     if (records["csize"] == wire.U32).any() or (records["size"] == wire.U32).any():
         return None, None
     offsets = records["offset"].copy()

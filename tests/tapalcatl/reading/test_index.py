@@ -75,8 +75,8 @@ def compare(data: bytes, prefix: bytes = b"") -> ArchiveIndex | None:
     for other in (found, near):
         if other is None:
             continue
-        for suffix in {*SUFFIXES, *expected.keys}:
-            known = map(key_tile, expected.keys.get(suffix, ((),))[0])
+        for suffix in {*SUFFIXES, *expected.columns.keys}:
+            known = map(key_tile, expected.columns.keys.get(suffix, ((),))[0])
             for tile in [*known, *TILES]:
                 assert other.lookup(suffix, tile) == expected.lookup(suffix, tile)
         assert other.suffixes == expected.suffixes
@@ -88,9 +88,12 @@ def compare(data: bytes, prefix: bytes = b"") -> ArchiveIndex | None:
         assert other.metadata == expected.metadata
         assert len(other) == len(expected)
         assert other.problems == expected.problems
-        assert (other.lowest, other.highest) == (expected.lowest, expected.highest)
-        assert np.array_equal(other.table, expected.table)
-        assert other.comments == expected.comments
+        assert (other.columns.lowest, other.columns.highest) == (
+            expected.columns.lowest,
+            expected.columns.highest,
+        )
+        assert np.array_equal(other.columns.table, expected.columns.table)
+        assert other.columns.comments == expected.columns.comments
     content, end = run(directory_bytes_plan(where="a"), fetcher(data))
     if regular(content, end) is None:
         assert near is None

@@ -266,7 +266,7 @@ class TileSetSource(TileSource):
     def keys(self) -> Iterator[Keys]:
         """All tiles, archive by archive; those of several formats several times."""
         for archive, opened in self._archives():
-            found = self._tileset.layout.tiles(archive, opened.index.all_keys[0])[1]
+            found = self._tileset.layout.tiles(archive, opened.index.columns.all_keys[0])[1]
             if self._area is not None:
                 rows = np.flatnonzero(self._area.holds(found))
                 found = found[0][rows], found[1][rows], found[2][rows]
@@ -293,7 +293,9 @@ class TileSetSource(TileSource):
             batch.append(found)
             for archive, rows in found.items():
                 opened = self._tileset.archives.get(archive)
-                size += 0 if opened is None else int(opened.index.table["csize"][rows].sum())
+                size += (
+                    0 if opened is None else int(opened.index.columns.table["csize"][rows].sum())
+                )
             if size >= zip_local.SIZE:
                 yield batch
                 batch, size = [], 0
@@ -335,12 +337,12 @@ class TileSetSource(TileSource):
             x, y = max(x, 0), max(y, 0)
         numbers = [
             _within(np.asarray(keys, np.int64), z, x, y, side) + first
-            for keys, first in opened.index.keys.values()
+            for keys, first in opened.index.columns.keys.values()
         ]
         rows = np.concatenate([np.zeros(0, np.int64), *numbers])
         if self._area is None or not len(rows):
             return rows
-        kept, keys = self._tileset.layout.tiles(archive, opened.index.all_keys[0][rows])
+        kept, keys = self._tileset.layout.tiles(archive, opened.index.columns.all_keys[0][rows])
         found: Int64s = rows[kept][self._area.holds(keys)]
         return found
 
@@ -379,11 +381,11 @@ class TileSetSource(TileSource):
 
     def _tiles(self, archive: Tile, opened: OpenArchive, rows: Int64s) -> Tiles:
         index = opened.index
-        table = index.table[rows]
-        keys, codes = opened.index.all_keys
+        table = index.columns.table[rows]
+        keys, codes = opened.index.columns.all_keys
         keys, codes = keys[rows], codes[rows]
         _, (z, x, y) = self._tileset.layout.tiles(archive, keys)
-        comments = [index.comments.get(row, b"") for row in rows.tolist()]
+        comments = [index.columns.comments.get(row, b"") for row in rows.tolist()]
         modified = table["modified"].astype(np.int64)
         payloads = self._payloads(opened, table, keys.tolist(), codes.tolist())
         _check(payloads, table, self.label)

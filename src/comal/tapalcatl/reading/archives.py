@@ -204,7 +204,7 @@ class OpenArchive:
         if index.count != len(index):
             dead = self._dead()
         else:
-            table = index.table
+            table = index.columns.table
             order = np.argsort(table["offset"], kind="stable")
             starts = table["offset"][order].astype(np.int64)
             stops = starts + zip_wire.LOCAL_SIZE + table["name_size"][order] + table["csize"][order]

@@ -112,7 +112,7 @@ class ArchiveIndex:
         self.may_have_headers = b'"headers"' in end.comment or b"\\" in end.comment
         """Whether the comment may hold headers of every tile, which only the oldest ones have."""
         self._where, self._prefix, self._limits = where, prefix, limits
-        self._columns: _Columns | None = None
+        self._columns: Columns | None = None
         self._regular: RegularDirectory | None = None
         if isinstance(directory, RegularDirectory):
             self._regular = directory
@@ -130,16 +130,19 @@ class ArchiveIndex:
     def count(self) -> int:
         """Entries of the directory, tiles or not."""
         directory = self._regular
-        return self._made().count if directory is None else directory.end.count
+        return self.columns.count if directory is None else directory.end.count
 
     def __len__(self) -> int:
-        return len(self.records) // self.record_size
+        return len(self.columns)
 
     def lookup(self, suffix: str, tile: Tile) -> tuple[Fields, bytes | None] | None:
         """The record of a tile and the comment of its entry, or None."""
         columns = self._columns
         if columns is None:
-            return self._by_name(suffix, tile)
+            try:
+                return self._by_name(suffix, tile)
+            except LookupError:
+                columns = self.columns
         entry = columns.keys.get(suffix)
         if entry is None:
             return None
@@ -161,18 +164,14 @@ class ArchiveIndex:
         return fields, columns.comments.get(number) if columns.comments else None
 
     def _by_name(self, suffix: str, tile: Tile) -> tuple[Fields, bytes | None] | None:
+        """As `lookup`, without columns; LookupError where these are needed."""
         self._left -= 1
         directory = self._regular
         if self._left < 0 or directory is None:
-            self._made()
-            return self.lookup(suffix, tile)
+            raise LookupError
         if not is_suffix(suffix):
             return None
-        try:
-            found = directory.find(b"%b%d/%d/%d%b" % (self._prefix, *tile, suffix.encode()))
-        except LookupError:
-            self._made()
-            return self.lookup(suffix, tile)
+        found = directory.find(b"%b%d/%d/%d%b" % (self._prefix, *tile, suffix.encode()))
         if found is None:
             return None
         offset, following, csize, size, crc, method, time, date, name_size, extra, comment = found
@@ -186,8 +185,9 @@ class ArchiveIndex:
         fields = offset, span, csize, size, crc, min(modified, _LATEST), method, name_size
         return fields, comment or None
 
-    def _made(self) -> _Columns:
-        """All entries as columns."""
+    @property
+    def columns(self) -> Columns:
+        """All tiles as columns, which are made when they are first asked for."""
         directory = self._regular  # looked at first: it goes when columns are there
         columns = self._columns
         if columns is None:
@@ -204,58 +204,14 @@ class ArchiveIndex:
         self._regular = None
         return columns
 
-    @property
-    def keys(self) -> Mapping[str, tuple[Sequence[int], int]]:
-        """For each suffix its sorted `tile_keys`, and the number of the first one's record."""
-        return self._made().keys
-
-    @property
-    def records(self) -> memoryview:
-        """All records, one behind the other, sorted by suffix and tile."""
-        return self._made().records
-
-    @property
-    def record_size(self) -> int:
-        """Bytes of a record."""
-        return self._made().record_size
-
-    @property
-    def all_keys(self) -> tuple[Int64s, npt.NDArray[np.int32]]:
-        """`tile_keys` and codes of suffixes of all records, by number."""
-        keys = [np.asarray(part, np.int64) for part, _ in self.keys.values()]
-        codes = [np.full(len(part), code, np.int32) for code, part in enumerate(keys)]
-        if not keys:
-            return np.zeros(0, np.int64), np.zeros(0, np.int32)
-        return np.concatenate(keys), np.concatenate(codes)
-
-    @property
-    def comments(self) -> Mapping[int, bytes]:
-        """Comments of entries by number of the record."""
-        return self._made().comments
-
-    @property
-    def lowest(self) -> int | None:
-        """The first zoom that occurs."""
-        return self._made().lowest
-
-    @property
-    def highest(self) -> int | None:
-        """The last zoom that occurs."""
-        return self._made().highest
-
-    @property
-    def table(self) -> Any:
-        """The records as a NumPy array."""
-        return self._made().table
-
     def offsets(self) -> Any:
         """Where the local headers of all tiles begin."""
-        return self.table["offset"]
+        return self.columns.table["offset"]
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What is odd about directory and comment."""
-        return (*self._made().problems, *self.comment_problems)
+        return (*self.columns.problems, *self.comment_problems)
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -265,7 +221,7 @@ class ArchiveIndex:
             only = _only_suffix(directory, self._prefix)
             if only is not None:
                 return (only,)
-        return tuple(self.keys)
+        return tuple(self.columns.keys)
 
     @property
     def metadata(self) -> ArchiveMetadata | None:
@@ -319,26 +275,45 @@ def _only_suffix(directory: RegularDirectory, prefix: bytes) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
-    """All tiles of an archive, sorted."""
+class Columns:
+    """All tiles of an archive, sorted by suffix and tile."""
 
     keys: Mapping[str, tuple[Sequence[int], int]]
+    """For each suffix its sorted `tile_keys`, and the number of the first one's record."""
     records: memoryview
+    """All records, one behind the other."""
     unpack: Any
     """``unpack_from`` of a record."""
     record_size: int
+    """Bytes of a record."""
     comments: Mapping[int, bytes]
+    """Comments of entries by number of the record."""
     problems: tuple[Problem, ...]
+    """What is odd about the directory."""
     count: int
+    """Entries of the directory, tiles or not."""
     lowest: int | None
+    """The first zoom that occurs."""
     highest: int | None
+    """The last zoom that occurs."""
+
+    def __len__(self) -> int:
+        return len(self.records) // self.record_size
 
     @property
     def weight(self) -> int:
         """Bytes that this takes in memory, about."""
         comments = sum(map(len, self.comments.values())) + 200 * len(self.comments)
-        rows = len(self.records) // self.record_size
-        return len(self.records) + 8 * rows + comments + 2_000 + 300 * len(self.keys)
+        return len(self.records) + 8 * len(self) + comments + 2_000 + 300 * len(self.keys)
+
+    @property
+    def all_keys(self) -> tuple[Int64s, npt.NDArray[np.int32]]:
+        """`tile_keys` and codes of suffixes of all records, by number."""
+        keys = [np.asarray(part, np.int64) for part, _ in self.keys.values()]
+        codes = [np.full(len(part), code, np.int32) for code, part in enumerate(keys)]
+        if not keys:
+            return np.zeros(0, np.int64), np.zeros(0, np.int32)
+        return np.concatenate(keys), np.concatenate(codes)
 
     @property
     def table(self) -> Any:
@@ -347,7 +322,7 @@ class _Columns:
         return np.frombuffer(self.records, kind)
 
 
-def _columns(directory: Directory, prefix: bytes) -> _Columns:
+def _columns(directory: Directory, prefix: bytes) -> Columns:
     """The tiles of a parsed directory."""
     names = parse_names(directory.raw_names, prefix)
     order, counts = _order(names)
@@ -362,7 +337,7 @@ def _columns(directory: Directory, prefix: bytes) -> _Columns:
     for suffix, count in zip(names.suffixes, counts, strict=True):
         parts[suffix] = (memoryview(keys[first : first + count].data), first)
         first += count
-    return _Columns(
+    return Columns(
         keys=parts,
         records=memoryview(records.view(np.uint8)),
         unpack=struct.Struct("<QQQQIIHH" if large else "<IIIIIIHH").unpack_from,
@@ -467,9 +442,9 @@ field but ZIP64's; `TileSet.stored_tile` reads the header and knows."""
 
 def entry_table(index: ArchiveIndex, href: str, root: Tile | None) -> Any:
     """The tiles of an archive as a table of `SCHEMA`; below a root, where names are relative."""
-    keys, codes = index.all_keys
-    order = np.argsort(index.table["offset"], kind="stable")
-    records, keys, codes = index.table[order], keys[order], codes[order]
+    table, (keys, codes) = index.columns.table, index.columns.all_keys
+    order = np.argsort(table["offset"], kind="stable")
+    records, keys, codes = table[order], keys[order], codes[order]
     z, x, y = key_tiles(keys)
     suffixes = pa.array(index.suffixes, pa.string()).take(pa.array(codes))
     texts = [pa.array(values).cast(pa.string()) for values in (z, x, y)]

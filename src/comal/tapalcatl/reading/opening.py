@@ -336,7 +336,9 @@ def _single(
     if version is None:
         # Names of the second version are absolute: an archive has no tile above its root.
         zoom = _zoom_of(where.href) if index.metadata is None else None
-        relative = zoom is not None and index.lowest is not None and index.lowest < zoom
+        relative = (
+            zoom is not None and index.columns.lowest is not None and index.columns.lowest < zoom
+        )
         version = 1 if relative else 2
     return TileSet(where, metadata, layout, archives, version=version)
 
@@ -378,13 +380,13 @@ def _of_archive(index: ArchiveIndex) -> TileSetMetadata:
     if bounds is None and own.root is not None:
         bounds = archive_bounds(own.root, own.metatile)
     scale = {} if single is None else {"min_scale": single, "max_scale": single}
-    first = own.root[0] if own.root is not None else index.lowest or 0
+    first = own.root[0] if own.root is not None else index.columns.lowest or 0
     found = {
         **shared(own),
         **scale,
         "formats": formats,
-        "min_zoom": index.lowest if own.min_zoom is None else own.min_zoom,
-        "max_zoom": index.highest if own.max_zoom is None else own.max_zoom,
+        "min_zoom": index.columns.lowest if own.min_zoom is None else own.min_zoom,
+        "max_zoom": index.columns.highest if own.max_zoom is None else own.max_zoom,
         "bounds": _bounds_of(index) if bounds is None else bounds,
         "materialized_zooms": own.materialized_zooms or (first,),
     }
@@ -393,10 +395,10 @@ def _of_archive(index: ArchiveIndex) -> TileSetMetadata:
 
 def _bounds_of(index: ArchiveIndex) -> spec.Bounds:
     """The box around the tiles of the first zoom of an archive that does not say its own."""
-    if index.lowest is None:
+    if index.columns.lowest is None:
         return spec.WORLD
-    first, stop = BASES[index.lowest], BASES[index.lowest + 1]
+    first, stop = BASES[index.columns.lowest], BASES[index.columns.lowest + 1]
     found: list[spec.Tile] = []
-    for keys, _ in index.keys.values():
+    for keys, _ in index.columns.keys.values():
         found += [key_tile(key) for key in keys if first <= key < stop][:4096]
     return union_of(found)

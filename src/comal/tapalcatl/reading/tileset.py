@@ -305,7 +305,7 @@ class TileSet(Closing):
         """
         found = [np.zeros(0, np.int64)]
         for archive in self._there():
-            distinct = np.unique(archive.index.all_keys[0])
+            distinct = np.unique(archive.index.columns.all_keys[0])
             found.append(tile_keys(*self.layout.tiles(archive.tile, distinct)[1]))
         return np.column_stack(key_tiles(np.unique(np.concatenate(found))))
 
