@@ -43,7 +43,7 @@ from comal.plan import Head, Tail
 from comal.storage.config import StorageConfig
 from comal.storage.http import HttpTransport
 from comal.storage.location import Location, no_secrets
-from comal.storage.remote import Ask, RemoteSource, Reply, Transport, retrying
+from comal.storage.remote import Ask, Reply, Transport, retrying
 from comal.storage.source import ObjectInfo
 from comal.storage.stores import (
     OWN_CLIENT,
@@ -64,7 +64,7 @@ from comal.storage.stores import (
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["CloudTransport", "cloud_source", "memory_store"]
+__all__ = ["CloudTransport", "memory_store"]
 
 T = TypeVar("T")
 _Addresses = Callable[[str], str]
@@ -101,11 +101,6 @@ _NOBODY = {
 }
 _GOOGLE_ACCOUNTS = ("service_account", "service_account_path", "service_account_key")
 _GOOGLE = "https://storage.googleapis.com"
-
-
-def cloud_source(location: Location, config: StorageConfig) -> RemoteSource:
-    """The source of a place in an object store."""
-    return RemoteSource(location, config, CloudTransport(config))
 
 
 class CloudTransport(Transport):

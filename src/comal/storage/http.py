@@ -37,7 +37,6 @@ from comal.storage.httpwire import NotFittingError, Span
 from comal.storage.location import HTTP_SCHEMES, Location, no_secrets, parse_href
 from comal.storage.remote import (
     Ask,
-    RemoteSource,
     Reply,
     TransientError,
     Transport,
@@ -80,11 +79,6 @@ def takes_many(at: Location) -> bool | None:
     if shown is None and not at.query and len(_shown) < _MOST_ORIGINS:
         return None
     return shown is True
-
-
-def http_source(location: Location, config: StorageConfig, least: int = ANY) -> RemoteSource:
-    """The source of an HTTP(S) URL."""
-    return RemoteSource(location, config, HttpTransport(config, least))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +140,8 @@ class HttpTransport(Transport):
             )
             if replies is not None:
                 _shown[origin] = True
-        except NotFittingError:
-            _shown[origin], replies = False, None
-        except StorageError:
-            if not trial:
+        except (NotFittingError, StorageError) as error:
+            if isinstance(error, StorageError) and not trial:
                 raise
             _shown[origin], replies = False, None
         finally:
@@ -186,8 +178,8 @@ class HttpTransport(Transport):
         """The answers to ranges of the object of `ask`; None where another address may answer."""
         location, at, known = ask.location, way.at, ask.known
         assert known is not None
-        headers = self._headers(at, location, _asking(ask, answers.ranges_header(spans)))
-        with _closing(self._send(way, headers, deadline), location) as response:
+        headers = _asking(ask, answers.ranges_header(spans))
+        with _closing(self._send(way, location, headers, deadline), location) as response:
             status = response.status
             if status == 206:
                 info = answers.object_info(response.headers, known.size, location)
@@ -274,12 +266,8 @@ class HttpTransport(Transport):
     def _failure(self, ask: Ask, response: urllib3.BaseHTTPResponse) -> Exception:
         status = response.status
         _drain(response)
-        if status == 412:
-            return (
-                changed(ask.location, ask.known, None)
-                if ask.known
-                else answers.refusal(412, ask.location)
-            )
+        if status == 412 and ask.known is not None:
+            return changed(ask.location, ask.known, None)
         if passes(status):
             after = parse_retry_after(response.headers.get("Retry-After"))
             return TransientError(f"status {status}", status=status, retry_after=after)
@@ -295,7 +283,7 @@ class HttpTransport(Transport):
         """
         way = self._settled(location)
         if way.at is not location:
-            response = self._send(way, self._headers(way.at, location, headers), deadline)
+            response = self._send(way, location, headers, deadline)
             if response.status in _SETTLED:
                 return response
             _dismiss(response, location)
@@ -303,7 +291,7 @@ class HttpTransport(Transport):
         way = _Way(location, self.least)
         for _ in range(self.config.max_redirects + 1):
             at = way.at
-            response = self._send(way, self._headers(at, location, headers), deadline)
+            response = self._send(way, location, headers, deadline)
             if response.status not in _REDIRECTS:
                 settled = response.status in _SETTLED and len(self._moved) < _MOST_MOVED
                 if at is not location and settled:
@@ -334,21 +322,17 @@ class HttpTransport(Transport):
             return way
         return _Way(location, self.least)
 
-    def _headers(self, at: Location, location: Location, headers: dict[str, str]) -> dict[str, str]:
-        """The headers for one server; only the origin that was named is told secrets."""
+    def _send(
+        self, way: _Way, location: Location, headers: dict[str, str], deadline: float
+    ) -> urllib3.BaseHTTPResponse:
+        """The answer of one server; only the origin that was named is told secrets."""
         if self.config.withheld:
             raise no_secrets(location.label)
-        if at.origin != location.origin:
-            return headers
-        headers = {**self.config.http_headers, **headers}
-        if location.userinfo:
-            token = base64.b64encode(unquote(location.userinfo).encode()).decode()
-            headers["Authorization"] = f"Basic {token}"
-        return headers
-
-    def _send(
-        self, way: _Way, headers: dict[str, str], deadline: float
-    ) -> urllib3.BaseHTTPResponse:
+        if way.at.origin == location.origin:
+            headers = {**self.config.http_headers, **headers}
+            if location.userinfo:
+                token = base64.b64encode(unquote(location.userinfo).encode()).decode()
+                headers["Authorization"] = f"Basic {token}"
         with _network_errors(way.at):
             return send(way.at, self.config, way.least, headers, deadline)
 

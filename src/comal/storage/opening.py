@@ -46,14 +46,16 @@ def _opened(location: Location, config: StorageConfig | None, least: int = ANY) 
     config = config if config is not None else default_config()
     if location.is_local:
         return LocalSource(location, config)
-    # Local files need neither of these libraries.
+    # Local files need none of these libraries.
+    from comal.storage.remote import RemoteSource  # noqa: PLC0415
+
     if location.scheme in HTTP_SCHEMES:
-        from comal.storage.http import http_source  # noqa: PLC0415
+        from comal.storage.http import HttpTransport  # noqa: PLC0415
 
-        return http_source(location, config, least)
-    from comal.storage.cloud import cloud_source  # noqa: PLC0415
+        return RemoteSource(location, config, HttpTransport(config, least))
+    from comal.storage.cloud import CloudTransport  # noqa: PLC0415
 
-    return cloud_source(location, config)
+    return RemoteSource(location, config, CloudTransport(config))
 
 
 def open_linked(source: Source, reference: str) -> Source:

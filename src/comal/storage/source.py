@@ -441,17 +441,6 @@ class LocalSource(Source):
             raise _replaced(location, "the folder was replaced while it was listed")
         return found
 
-    def open_descriptor(self) -> tuple[int, ObjectInfo]:
-        """A descriptor of the file itself, which the caller closes, and what was opened."""
-        try:
-            return self._open(self.location)
-        except OSError as error:
-            raise _of_system(error, "cannot open", self.location) from error
-
-    def info_of(self, status: os.stat_result) -> ObjectInfo:
-        """What a status says of the file itself."""
-        return _info(self.location, status)
-
     @contextmanager
     def _whole(self) -> Iterator[None]:
         """What is read meanwhile is of the version of the folder that was opened."""
@@ -472,7 +461,7 @@ class LocalSource(Source):
     @contextmanager
     def _reading(self, location: Location) -> Iterator[tuple[int, ObjectInfo]]:
         with _translated("cannot read", location):
-            descriptor, info = self._open(location)
+            descriptor, info = self.opened(location)
             try:
                 yield descriptor, info
                 # Only what is still the same after the reads was the same during them.
@@ -482,7 +471,8 @@ class LocalSource(Source):
             finally:
                 os.close(descriptor)
 
-    def _open(self, location: Location) -> tuple[int, ObjectInfo]:
+    def opened(self, location: Location) -> tuple[int, ObjectInfo]:
+        """A descriptor, which the caller closes, and what was opened; errors of the system pass."""
         # Asked before opening, because opening alone can wake a device.
         status = os.stat(location.path)  # noqa: PTH116
         _check_regular(status, location)
@@ -642,7 +632,8 @@ class HeldFile:
     def __init__(self, source: LocalSource) -> None:
         self._descriptor = -1
         self._source = source
-        self._descriptor, self.info = source.open_descriptor()
+        with _translated("cannot open", source.location):
+            self._descriptor, self.info = source.opened(source.location)
 
     def read(self, offset: int, size: int) -> bytes:
         """Exactly the bytes ``offset .. offset + size``.
@@ -661,7 +652,8 @@ class HeldFile:
         else:
             if len(data) == size:
                 return data
-        return self._exactly(offset, size)
+        with _translated("cannot read", self._source.location):
+            return _pread(self._descriptor, offset, size, self._source.location)
 
     def check_unchanged(self) -> None:
         """Raise `ObjectChangedError` when the opened file itself was written to since.
@@ -671,7 +663,7 @@ class HeldFile:
         """
         status = os.fstat(self._descriptor)
         if status.st_mtime_ns != self.info.modified or status.st_size != self.info.size:
-            raise changed(self._source.location, self.info, self._source.info_of(status))
+            raise changed(self._source.location, self.info, _info(self._source.location, status))
 
     def read_unchanged(self, offset: int, size: int) -> bytes:
         """`read` and `check_unchanged` in one."""
@@ -702,12 +694,7 @@ class HeldFile:
             status = os.stat(self._source.location.path)  # noqa: PTH116 - a string throughout
         except OSError:
             return False
-        return same_version(self.info, self._source.info_of(status))
-
-    def _exactly(self, offset: int, size: int) -> bytes:
-        """The same by descriptor, however many reads it takes; its errors are ours."""
-        with _translated("cannot read", self._source.location):
-            return _pread(self._descriptor, offset, size, self._source.location)
+        return same_version(self.info, _info(self._source.location, status))
 
     def __del__(self) -> None:
         if self._descriptor >= 0:
