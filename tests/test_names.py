@@ -57,23 +57,20 @@ FINE = [
 ]
 
 
-@pytest.mark.parametrize("name", ILLEGAL)
-def test_illegal(name: str) -> None:
-    assert names.illegal(name)
-    assert [bad.tier for bad in names.bad_names(pa.array(["ok", name]))] == [1]
-
-
-@pytest.mark.parametrize("name", RISKY)
-def test_risky(name: str) -> None:
-    assert names.illegal(name) is None
-    assert names.risky(name)
-    assert [bad.tier for bad in names.bad_names(pa.array([name]))] == [2]
-    assert list(names.bad_names(pa.array([name]), tier=1)) == []
-
-
-@pytest.mark.parametrize("name", FINE)
-def test_fine(name: str) -> None:
-    assert list(names.bad_names(pa.array([name]))) == []
+@pytest.mark.parametrize(
+    ("name", "tier"),
+    [
+        *((name, 1) for name in ILLEGAL),
+        *((name, 2) for name in RISKY),
+        *((name, None) for name in FINE),
+    ],
+)
+def test_tiers(name: str, tier: int | None) -> None:
+    assert (names.illegal(name) is not None) == (tier == 1)
+    assert tier == 1 or (names.risky(name) is not None) == (tier == 2)
+    found = [bad.tier for bad in names.bad_names(pa.array(["ok", name]))]
+    assert found == ([] if tier is None else [tier])
+    assert len([*names.bad_names(pa.array([name]), tier=1)]) == (tier == 1)
 
 
 def test_null_is_reported_as_empty() -> None:

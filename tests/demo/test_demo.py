@@ -6,7 +6,6 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import rasterio
 from click.testing import CliRunner
@@ -102,16 +101,3 @@ def test_a_wrong_pixel_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert result.exit_code == 6
     assert "pixels differ" in json.loads(result.stderr)["what"]
     assert not (tmp_path / "out").exists()
-
-
-def test_scenes_are_what_they_say() -> None:
-    place = next(place for place in scenes.PLACES if place.name == "manaus")
-    first = scenes.make(place, 500_000, 9_000_000, seed=1, number=3)
-    second = scenes.make(place, 500_000, 9_000_000, seed=1, number=3)
-    other = scenes.make(place, 500_000, 9_000_000, seed=2, number=3)
-    assert np.array_equal(first.image, second.image)
-    assert not np.array_equal(first.image, other.image)
-    assert first.image.shape == (4, scenes.SIZE, scenes.SIZE)
-    assert first.image.dtype == np.uint16
-    green = first.mask == scenes.TREES
-    assert first.image[3][green].mean() > 3 * first.image[2][green].mean()

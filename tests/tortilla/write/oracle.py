@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from tests.tortilla import build
 
 HEADER = 200
 
@@ -67,25 +68,15 @@ def listing(folder: Path) -> list[str]:
 
 def foreign(folder: Path, ids: list[str], **columns: Any) -> Path:
     """A file as somebody else could have written it."""
-    data = b"".join(f"<{name}>".encode() for name in ids)
-    lengths = [len(f"<{name}>".encode()) for name in ids]
-    table = pa.table(
-        {
-            "tortilla:length": pa.array(lengths, pa.uint64()),
-            "tortilla:id": ids,
-            "tortilla:file_format": ["BYTES"] * len(ids),
-            "tortilla:data_split": pa.nulls(len(ids)),
-            "tortilla:offset": pa.array(200 + np.cumsum([0, *lengths[:-1]]), pa.uint64()),
-            "stac:time_start": [1_600_000_000.0] * len(ids),
-            "rai:ele": [3.0] * len(ids),
-            "__index_level_0__": range(len(ids)),
-            **columns,
-        }
-    )
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    footer = sink.getvalue().to_pybytes()
-    header = struct.pack("<2sQQQ", b"#y", 200 + len(data), len(footer), 1).ljust(200, b"\0")
-    path = folder / f"foreign{len(listing(folder))}.tortilla"
-    path.write_bytes(header + data + footer)
-    return path
+    more = {"stac:time_start": 1_600_000_000.0, "rai:ele": 3.0}
+    items = [build.Item(name, f"<{name}>".encode(), more=more) for name in ids]
+
+    def table(made: Any) -> Any:
+        for name in ("tortilla:length", "tortilla:offset"):
+            made = build.column(name, lambda values: values.cast(pa.uint64()))(made)
+        for name, values in {"__index_level_0__": range(len(ids)), **columns}.items():
+            made = made.append_column(name, pa.array(values))
+        return made.select(made.column_names[::-1])
+
+    name = f"foreign{len(listing(folder))}.tortilla"
+    return build.write(folder, build.built(items, table=table), name)
