@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -323,13 +323,12 @@ class SetOptions:
 class Part:
     """One file that is being written: its data, and what its footer will say."""
 
-    def __init__(self, scope: AbstractContextManager[TargetFile]) -> None:
-        self.file = scope.__enter__()
-        self.scope = scope
-        self.rows = RowStore(self.file.spool, shown(self.file.target.name))
+    def __init__(self, file: TargetFile) -> None:
+        self.file = file
+        self.rows = RowStore(file.spool, shown(file.target.name))
         self.bytes = 0
         """Of its items; what is cut by size counts neither header nor footer."""
-        stream: Any = self.file
+        stream: Any = file
         self._out: Appender | None = Appender(stream)
         self._position = 0
         self._out.write(bytes(wire.HEADER_SIZE))
@@ -364,10 +363,13 @@ class Part:
 class PartSet:
     """Files of one set; one alone has the plain name, several are numbered."""
 
-    def __init__(self, output: Path, options: SetOptions, made: TargetSet) -> None:
+    def __init__(
+        self, output: Path, options: SetOptions, made: TargetSet, files: ExitStack
+    ) -> None:
         self._output = output
         self._options = options
         self._made = made
+        self._files = files
         self.parts: list[Part] = []
 
     def begin(self) -> Part:
@@ -378,7 +380,8 @@ class PartSet:
         target = self._numbered(number) if number else self._output
         for part in self.parts[-1:]:
             part.close()
-        self.parts.append(Part(self._made.file(target.name, TORTILLA)))
+        file = self._files.enter_context(self._made.file(target.name, TORTILLA))
+        self.parts.append(Part(file))
         return self.parts[-1]
 
     def cut(self, items: Prepared) -> Iterator[tuple[Part, Ints]]:
@@ -455,26 +458,13 @@ class PartSet:
 
     def publish(self) -> list[Path]:
         """Give all files their names, together."""
-        for part in self.parts:
-            part.scope.__exit__(None, None, None)
+        self._files.close()
         names = [path.name for path in self._made.publish()]
         return [self._output.with_name(name) for name in names]
-
-    def discard(self, error: BaseException) -> None:
-        """Close what has no name yet."""
-        for part in self.parts:
-            # The error is raised again by who caught it.
-            with suppress(type(error)):
-                part.scope.__exit__(type(error), error, error.__traceback__)
 
 
 @contextmanager
 def part_set(output: Path, options: SetOptions, *, overwrite: bool) -> Iterator[PartSet]:
     """A set that is published by `PartSet.publish`, and removed when its block fails."""
-    with new_set(output, overwrite) as made:
-        parts = PartSet(output, options, made)
-        try:
-            yield parts
-        except BaseException as error:
-            parts.discard(error)
-            raise
+    with new_set(output, overwrite) as made, ExitStack() as files:
+        yield PartSet(output, options, made, files)
