@@ -73,6 +73,12 @@ class Edges:
         start, end = points[inside], points[inside + 1]
         return cls(numbers[part][ring[inside]], start[:, 0], -start[:, 1], end[:, 0], -end[:, 1])
 
+    def on(self, west: float, width: float) -> Edges:
+        """The same with u in columns of this width, counted from `west` on."""
+        return Edges(
+            self.zone, (self.u0 - west) / width, self.v0, (self.u1 - west) / width, self.v1
+        )
+
     def take(self, chosen: Any) -> Edges:
         """Some of the edges."""
         return Edges(

@@ -19,7 +19,8 @@ def vectorised(call: Callable[..., Any], kind: Any, optional: int = 0) -> Callab
     """A function of columns with nulls, which gives null in rows with one.
 
     `call` is given Arrow arrays without nulls, but for the last `optional` ones, which may have
-    some. It returns an Arrow array of this kind, or what one can be made of, with as many rows.
+    some. It returns an Arrow array of this kind, or what one can be made of, with as many rows; of
+    a struct a tuple of its fields.
     """
 
     def function(*columns: Any) -> Any:
@@ -36,6 +37,9 @@ def vectorised(call: Callable[..., Any], kind: Any, optional: int = 0) -> Callab
             mask = pa.array(valid)
             arrays = [array.filter(mask) for array in arrays]
         result = call(*arrays)
+        if isinstance(result, tuple):
+            parts = [pa.array(part, field.type) for part, field in zip(result, kind, strict=True)]
+            result = pa.StructArray.from_arrays(parts, fields=list(kind))
         if not isinstance(result, pa.Array):
             result = pa.array(result, kind)
         if result.type != kind:

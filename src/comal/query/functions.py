@@ -58,19 +58,9 @@ class Function:
 # -- cells -----------------------------------------------------------------------------------------
 
 
-def _cell(call: Call, kind: Any = None) -> Call:
-    """A function of cells alone; of several arrays it gives a struct is made."""
-
-    def function(cell: Any) -> Any:
-        found = call(whole(cell, "cell"))
-        return found if kind is None else _struct(kind, *found)
-
-    return function
-
-
-def _struct(kind: Any, *parts: Any) -> Any:
-    arrays = [pa.array(part, field.type) for part, field in zip(parts, kind, strict=True)]
-    return pa.StructArray.from_arrays(arrays, fields=list(kind))
+def _cell(call: Call) -> Call:
+    """A function of cells alone."""
+    return lambda cell: call(whole(cell, "cell"))
 
 
 def _to_tile(cells: Any) -> Any:
@@ -94,7 +84,7 @@ def _pixel_xy(lon: Any, lat: Any, z: Any, block: Any = None) -> Any:
     for position in grid.lonlat_to_xy(real(lon, "longitude"), real(lat, "latitude"), zoom):
         tile = np.minimum(np.floor(position), 2.0**zoom - 1)
         found.append(np.minimum((position - tile) * size, size - 1).astype(np.int32))
-    return _struct(PIXEL, *found)
+    return tuple(found)
 
 
 def _to_parent(cell: Any, z: Any = None) -> Any:
@@ -142,11 +132,11 @@ def _filled(wkb: bytes, zoom: int, mode: Any) -> Any:
 
 _CELLS: dict[str, tuple[Call, Any]] = {
     "quadbin_from_tile": (_from_tile, ID),
-    "quadbin_to_tile": (_cell(_to_tile, TILE), TILE),
+    "quadbin_to_tile": (_cell(_to_tile), TILE),
     "quadbin_from_lonlat": (_from_lonlat, ID),
-    "quadbin_to_lonlat": (_cell(grid.centres, POINT), POINT),
+    "quadbin_to_lonlat": (_cell(grid.centres), POINT),
     "quadbin_resolution": (_cell(grid.zooms), pa.int32()),
-    "quadbin_to_bbox": (_cell(grid.bounds, BOX), BOX),
+    "quadbin_to_bbox": (_cell(grid.bounds), BOX),
     "quadbin_pixel_xy": (_pixel_xy, PIXEL),
     "quadbin_to_parent": (_to_parent, ID),
     "quadbin_to_children": (_to_children, IDS),

@@ -20,7 +20,7 @@ from comal.limits import KIB
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_file
 from comal.raquet.reading.pixels import stored_nodata
-from comal.raquet.reading.windows import CRS, Grid, grid_of
+from comal.raquet.reading.windows import CRS, Grid, grid_of, tiles_of
 from comal.raquet.spec import Band
 from comal.raquet.times import TimeAxis
 
@@ -314,15 +314,12 @@ def _attributes(band: Band) -> dict[str, Any]:
 
 def _whole_tiles(file: RaquetFile, grid: Grid) -> tuple[int, int, int, int]:
     """The pixels of all tiles that the bounds touch; across the antimeridian they go on."""
-    column, row, width, height = grid.span(file.everything())
-    first, top = column // grid.block_width, row // grid.block_height
-    last = -(-(column + width) // grid.block_width)
-    bottom = -(-(row + height) // grid.block_height)
+    across, down = tiles_of(grid, grid.span(file.everything()))
     return (
-        first * grid.block_width,
-        top * grid.block_height,
-        min(last - first, 1 << grid.zoom) * grid.block_width,
-        (bottom - top) * grid.block_height,
+        int(across[0]) * grid.block_width,
+        int(down[0]) * grid.block_height,
+        min(len(across), 1 << grid.zoom) * grid.block_width,
+        len(down) * grid.block_height,
     )
 
 

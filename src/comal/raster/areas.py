@@ -94,10 +94,7 @@ class Areas:
             west, east = (column / 2**z * 360 - 180 for column in (x, x + 1))
             _, latitude = xy_to_lonlat(np.full(len(rows), x), y + rows / height, z)
             lines = -latitude
-        step = (east - west) / width
-        local = Edges(
-            edges.zone, (edges.u0 - west) / step, edges.v0, (edges.u1 - west) / step, edges.v1
-        )
+        local = edges.on(west, (east - west) / width)
         return area_spans(local, lines[::2], lines[1::2], width, method)
 
     def pairs(self, tiles: Ints, zoom: int) -> tuple[Ints, Ints]:
@@ -170,8 +167,7 @@ def _turned(edges: Edges) -> list[Edges]:
     ):
         zones = np.unique(edges.zone[beyond])
         if len(zones):
-            some = edges.take(np.isin(edges.zone, zones))
-            found.append(Edges(some.zone, some.u0 - turn, some.v0, some.u1 - turn, some.v1))
+            found.append(edges.take(np.isin(edges.zone, zones)).on(turn, 1))
     return found
 
 

@@ -122,15 +122,12 @@ class Coverage:
         shape: tuple[int, int],
         method: Method = "centre",
     ) -> Bools | None:
-        edges, (rows, columns) = self.edges, shape
+        rows, columns = shape
         if not self._near(west, north, width, height).any():
             # No edge runs here: the box is as its middle is.
             shape = (1, 1)
         lines = north + np.arange(2 * shape[0] + 1) / (2 * shape[0]) * height
-        step = width / shape[1]
-        local = Edges(
-            edges.zone, (edges.u0 - west) / step, edges.v0, (edges.u1 - west) / step, edges.v1
-        )
+        local = self.edges.on(west, width / shape[1])
         spans = area_spans(local, lines[::2], lines[1::2], shape[1], method)
         found = spans.mask(*shape) > 0
         if found.all():
