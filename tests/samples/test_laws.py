@@ -91,6 +91,7 @@ def _leaves_of_taco(path: Path) -> dict[str, bytes]:
     archive = Archive(path)
     found = archive.walked()
     assert archive.leaves() == archive.entries() == found
+    assert archive.collection["taco:pit_schema"]["root"]["n"] == archive.level(0).num_rows
     for number in range(archive.levels):
         for row in archive.level(number).to_pylist():
             assert row["where"] == row["internal:relative_path"].rstrip("/")

@@ -118,10 +118,14 @@ def test_equal_names_are_told_apart_by_place(tmp_path: Path) -> None:
 
 
 def test_equal_paths_in_an_index_are_told_apart_by_archive(tmp_path: Path) -> None:
-    parts = {name: Recipe(tree={"s1": {"a": name.encode()}}) for name in ("x.tacozip", "y.tacozip")}
+    trees: dict[str, Tree] = {
+        "x": {"s1": {"a": b"x1"}},
+        "y": {"s0": {"a": b"y0"}, "s1": {"a": b"y1"}},
+    }
+    parts = {name: Recipe(tree=tree) for name, tree in trees.items()}
     index = load(Index(parts).write(tmp_path, ("single",)))
     named = index.sql('SELECT id, "internal:source_file" FROM data').data
-    assert [named.read(n).read_bytes("a") for n in range(2)] == [b"x.tacozip", b"y.tacozip"]
+    assert [named.read(n).read_bytes("a") for n in range(3)] == [b"x1", b"y0", b"y1"]
 
 
 def test_column_modes(tmp_path: Path) -> None:

@@ -65,6 +65,10 @@ class Archive:
         self.path = path
         self.data = path.read_bytes()
         self.zip = zipfile.ZipFile(io.BytesIO(self.data))
+        first = self.zip.infolist()[0]
+        assert (first.filename, first.header_offset) == ("TACO_HEADER", 0)
+        assert self.zip.read("TACO_HEADER") == self.data[41:157], "its checksum is right"
+        assert struct.unpack_from("<I", self.data, 14) == (first.CRC,), "and in both places"
         count = self.data[41]
         values = struct.unpack("<14Q", self.data[45:157])
         self.slots = list(zip(values[::2], values[1::2], strict=True))[:count]

@@ -10,36 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from comal.errors import ConflictError, InvalidInputError, NotThisFormatError
 from comal.taco.model.collection import Sample, Tortilla
-from comal.taco.model.levels import Level
+from comal.taco.reading.dataset import load
 from comal.taco.spec import TacoWarning
-from comal.taco.writing import containers
-from comal.taco.writing.containers import Spans
 from comal.taco.writing.creating import create
 from comal.taco.writing.tacocat import create_tacocat, create_tacollection
+from tests.attacks.build import Recipe, swapped_spans
 from tests.support import SHARED, files_below, needs_shared
+from tests.taco.read.scenes import expected, read_all, scenes, write
 from tests.taco.write.small import Archive, dataset, flat, nested, scene
 
 
 def names(paths: list[Path]) -> list[str]:
     return [path.name for path in paths]
-
-
-def test_parts_by_size_are_numbered_and_indexed(tmp_path: Path) -> None:
-    """That they lose nothing is a law in `samples/test_laws.py`."""
-    made = create(dataset(nested(12)), tmp_path / "data.tacozip", split_size=4_000)
-    archives = [path for path in made if path.suffix == ".tacozip"]
-    assert names(archives) == [f"data_part{n:04}.tacozip" for n in range(1, len(archives) + 1)]
-    assert len(archives) > 2
-    assert names(made[-2:]) == [".tacocat", "__TACOCAT__"]
-    for path in archives:
-        archive = Archive(path)
-        assert archive.collection["taco:pit_schema"]["root"]["n"] == archive.level(0).num_rows
 
 
 def test_groups_by_fields_and_size(tmp_path: Path) -> None:
@@ -306,25 +293,10 @@ def test_oldest_archives_join_too(tmp_path: Path) -> None:
         assert table[name].to_pylist() == theirs[name].to_pylist()
 
 
-def test_wrong_spans_of_other_writers_are_mended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_spans_of_other_writers_are_mended(tmp_path: Path) -> None:
     """Level tables whose spans were attached in the order of sorted folder names."""
-    write = containers.write_level
-
-    def in_other_order(level: Level, spans: Spans, paths: Any, *rest: Any) -> None:
-        order = pc.sort_indices(paths).to_numpy()
-        write(level, Spans(spans.offset[order], spans.size[order]), paths, *rest)
-
-    monkeypatch.setattr(containers, "write_level", in_other_order)
-    (path,) = create(dataset(nested(12)), tmp_path / "a.tacozip")
-    expected = Archive(path).entries()
-    assert Archive(path).leaves() != expected
+    tree = scenes(*(f"s{n}" for n in range(12)))
+    path = write(tmp_path, Recipe(tree=tree, table=lambda n, t: swapped_spans(t) if n else t))
     with pytest.warns(TacoWarning, match="spans are not those of their samples"):
-        folder, _ = create_tacocat([path])
-    data = path.read_bytes()
-    found = {}
-    for row in pq.read_table(folder / "level2.parquet").to_pylist():
-        start = row["internal:offset"]
-        found[row["internal:relative_path"]] = data[start : start + row["internal:size"]]
-    assert found == {name: value for name, value in expected.items() if name.count("/") == 2}
+        create_tacocat([path], form="binary")
+    assert read_all(load(tmp_path).data) == expected(tree)
