@@ -156,7 +156,7 @@ def test_samples_tables_and_batches_give_the_same_bytes(
     tmp_path: Path, target: str, how: dict[str, Any], at_once: int
 ) -> None:
     """As one archive, as parts, and as groups, whose values come back again and again."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "id": f"s{n}",
             "path": b"x" * (n * 37 % 400),

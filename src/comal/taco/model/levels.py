@@ -219,9 +219,6 @@ class Leaves:
     paths: Any
     """Arrow strings: path below DATA/."""
 
-    def __len__(self) -> int:
-        return len(self.row)
-
 
 def leaves(levels: Levels, paths: Sequence[Any]) -> Leaves:
     """The FILE rows of all levels in the order in which a walk of the tree meets them."""

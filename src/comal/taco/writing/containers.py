@@ -493,7 +493,7 @@ def write_columns(sink: Sink, levels: Levels, document: dict[str, Any], how: Wri
     files = leaves(levels, paths)
     for path in paths:
         sink.add_folders(path.filter(pc.ends_with(path, "/")))
-    written = sink.add_payloads(files.paths, files.payloads, len(files))
+    written = sink.add_payloads(files.paths, files.payloads, len(files.paths))
     spans = [_of_level(files, written, depth, len(path)) for depth, path in enumerate(paths)]
     for depth in reversed(range(len(levels) - 1)):
         for rows, contents in meta_files(levels, depth, spans[depth + 1], how.executor):
