@@ -64,20 +64,6 @@ def test_a_forked_child_reads_and_notices_a_change(place: Place) -> None:
     in_child(late)
 
 
-def test_a_forked_child_lists_no_stores(s3_server: S3Server) -> None:
-    source = storage.open_source(s3_server.put("fork", DATA), config=s3_server.config)
-    read_all(source)
-
-    def child() -> None:
-        begin = time.monotonic()
-        with pytest.raises(StorageError, match="spawn"):
-            source.names()
-        assert time.monotonic() - begin < 5
-
-    in_child(child)
-    read_all(source)
-
-
 def credentials_by_http(http_server: HttpServer) -> StorageConfig:
     """S3 options whose credentials come over the network, as in a container of a cloud."""
     until = (datetime.now(UTC) + timedelta(hours=6)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -106,21 +92,24 @@ def test_a_forked_child_uses_the_credentials_of_its_parent(http_server: HttpServ
     assert sum(seen.path == "credentials" for seen in http_server.requests) == 1
 
 
-def test_a_forked_child_does_not_wait_for_credentials(
+def test_a_forked_child_does_not_wait_for_stores(
     http_server: HttpServer, s3_server: S3Server
 ) -> None:
-    read_all(storage.open_source(s3_server.put("fork", DATA), config=s3_server.config))
+    """It can neither list one, nor ask the network for credentials that its parent has not."""
+    known = storage.open_source(s3_server.put("fork", DATA), config=s3_server.config)
+    read_all(known)
     http_server.put("bucket/a", DATA)
     source = storage.open_source("s3://bucket/a", config=credentials_by_http(http_server))
 
     def child() -> None:
-        for most in (4.0, 0.5):
+        for act, most in ((known.names, 4.0), (source.stat, 4.0), (source.stat, 0.5)):
             begin = time.monotonic()
             with pytest.raises(StorageError, match="spawn"):
-                source.fetch([Head(1)])
+                act()
             assert time.monotonic() - begin < most
 
     in_child(child)
+    read_all(known)
     read_all(source)
 
 
