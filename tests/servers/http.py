@@ -34,6 +34,8 @@ class Seen:
     range: str | None
     headers: dict[str, str]
     status: int
+    target: str
+    """Path and query as they were sent."""
 
 
 @dataclass(slots=True)
@@ -424,10 +426,9 @@ class Handler(BaseHTTPRequestHandler):
         self.connection.close()
 
     def _saw(self, name: str, status: int) -> None:
-        owner = self.server.owner
-        owner.saw(
-            Seen(self.command, name, self.headers["Range"], dict(self.headers.items()), status)
-        )
+        headers = dict(self.headers.items())
+        seen = Seen(self.command, name, self.headers["Range"], headers, status, self.path)
+        self.server.owner.saw(seen)
 
 
 def _span(header: str | None, size: int) -> tuple[int, int] | None:

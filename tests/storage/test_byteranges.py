@@ -109,31 +109,3 @@ def test_parts_that_were_not_asked_for(head: bytes) -> None:
 def test_names_of_fields_have_no_case() -> None:
     body = b"--B\r\nX:\r\nCONTENT-RANGE:bytes  0-2/100\r\n\r\nabc\r\n--B--"
     assert read_parts(body, b"B", [(0, 3)], 100) == [b"abc"]
-
-
-@pytest.mark.parametrize(
-    ("value", "boundary"),
-    [
-        ("multipart/byteranges; boundary=abc", b"abc"),
-        ("Multipart/ByteRanges;BOUNDARY=abc", b"abc"),
-        ('multipart/byteranges; boundary="a b"', b"a b"),
-        ("multipart/byteranges; boundary=[lka9uw3et5vxy]", b"[lka9uw3et5vxy]"),
-        ("multipart/byteranges; boundary=" + "x" * 70, b"x" * 70),
-        ("multipart/byteranges; boundary=" + "x" * 71, None),
-        ("multipart/byteranges; boundary=", None),
-        ('multipart/byteranges; boundary="a\\"b"', None),
-        ("multipart/byteranges; charset=x; boundary=abc", None),
-        ('multipart/byteranges; boundary="a', None),
-        ("multipart/byteranges; boundary=a; boundary=a", None),
-        ("multipart/byteranges; boundary=ä", None),
-        ("multipart/byteranges; boundary = a", None),
-        ("multipart/mixed; boundary=abc", None),
-        ("", None),
-    ],
-)
-def test_boundaries(value: str, boundary: bytes | None) -> None:
-    if boundary is None:
-        with pytest.raises(NotFittingError):
-            check_parts({"Content-Type": value}, [])
-    else:
-        assert check_parts({"Content-Type": value}, []) == boundary

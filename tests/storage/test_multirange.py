@@ -215,55 +215,41 @@ def test_a_change_that_only_the_answer_tells(many: HttpServer, shorter: int) -> 
     assert shorter or len(many.requests) == 1
 
 
-@pytest.mark.parametrize("proven", [False, True])
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        ("status", {"code": 503, "headers": {"Retry-After": "0"}}),
-        ("status", {"code": 429}),
-        ("reset", {}),
-        ("multipart", {"form": Form(cut=3000)}),
-    ],
-)
-def test_trouble_that_passes(
-    http_server: HttpServer, hasty: StorageConfig, proven: bool, kind: str, options: dict[str, Any]
-) -> None:
-    config = replace(hasty, concurrency=4, coalesce_gap=0)
-    http_server.behave("multipart")
-    source = opened(http_server.put("a", DATA), config)
-    if proven:
-        assert read(source) == right(WANTED)
-    http_server.reset()
-    http_server.behave(kind, times=1, **options)
-    assert read(source) == right(WANTED)
-    assert len(http_server.requests) == 2
-    assert verdict(http_server) is True
-
-
+@pytest.mark.parametrize(("proven", "lasts"), [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize(
     ("kind", "options", "error"),
     [
-        ("many-status", {"code": 503}, StorageError),
+        ("status", {"code": 503, "headers": {"Retry-After": "0"}}, StorageError),
+        ("status", {"code": 429}, StorageError),
+        ("reset", {}, StorageError),
         ("multipart", {"form": Form(cut=3000)}, ShortReadError),
     ],
 )
-def test_trouble_that_stays_where_it_worked_before(
-    http_server: HttpServer,
+def test_trouble(
+    many: HttpServer,
     hasty: StorageConfig,
+    proven: bool,
+    lasts: bool,
     kind: str,
     options: dict[str, Any],
     error: type[ComalError],
 ) -> None:
+    """It is tried again; single ranges take the place of a trial alone."""
     config = replace(hasty, concurrency=4, coalesce_gap=0)
-    http_server.behave("multipart")
-    source = opened(http_server.put("a", DATA), config)
-    assert read(source) == right(WANTED)
-    http_server.reset()
-    http_server.behave(kind, **options)
-    with pytest.raises(error) as caught:
-        source.fetch(WANTED)
-    assert type(caught.value) is error
-    assert caught.value.fields["tries"] == len(http_server.requests) == 4
+    source = opened(many.put("a", DATA), config)
+    if proven:
+        assert read(source) == right(WANTED)
+    many.reset()
+    many.behave(kind, times=None if lasts else 1, **options)
+    if lasts:
+        with pytest.raises(error) as caught:
+            source.fetch(WANTED)
+        assert type(caught.value) is error
+        assert caught.value.fields["tries"] == len(many.requests) == 4
+    else:
+        assert read(source) == right(WANTED)
+        assert len(many.requests) == 2
+    assert verdict(many) is True
 
 
 def test_a_server_that_stops_to_know_it(http_server: HttpServer) -> None:

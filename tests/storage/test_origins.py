@@ -29,6 +29,7 @@ from comal.storage.config import LINK_LOCAL, LOOPBACK, PRIVATE, PUBLIC
 from comal.taco.reading.container import open_container
 from tests.raquet.writing.sources import noise, utm
 from tests.servers.http import HttpServer, Seen
+from tests.taco.write.small import dataset
 from tests.tapalcatl.reading.test_remote import META, entry, tree
 
 SECRET = "Bearer s3cr3t"
@@ -411,19 +412,8 @@ def test_redirects_of_stores(world: World, kind: str, there: str, code: int) -> 
 def test_parts_of_an_index_lie_in_its_folder(world: World, tmp_path: Path) -> None:
     parts = []
     for name in ("a", "b"):
-        (tmp_path / f"{name}.bin").write_bytes(name.encode() * 9)
-        samples = [taco.Sample(id=name, path=tmp_path / f"{name}.bin")]
-        made = taco.Taco(
-            tortilla=taco.Tortilla(samples=samples),
-            id="x",
-            dataset_version="1.0.0",
-            description="d",
-            licenses=["CC0-1.0"],
-            providers=[{"name": "p"}],
-            tasks=["other"],
-        )
         parts.append(tmp_path / f"{name}.tacozip")
-        taco.create(made, parts[-1])
+        taco.create(dataset(taco.Tortilla([taco.Sample(name, name.encode() * 9)])), parts[-1])
     taco.create_tacocat(parts, tmp_path)
     for file in (*parts, tmp_path / ".tacocat"):
         for one in [file] if file.is_file() else file.iterdir():
