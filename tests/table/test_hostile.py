@@ -84,18 +84,6 @@ def test_a_span_in_the_wrong_place() -> None:
             run(footer_plan(ByteRange(span.offset + shift, span.size)), source.fetch)
 
 
-def test_a_flipped_bit_in_a_page_is_found() -> None:
-    """With page checksums no page can be changed unseen."""
-    metadata = pq.read_metadata(io.BytesIO(DATA))
-    data_size = len(DATA) - metadata.serialized_size - 8
-    rng = np.random.default_rng(0)
-    for offset in rng.choice(data_size, 150, replace=False).tolist():
-        broken = bytearray(DATA)
-        broken[offset] ^= 1 << (offset % 8)
-        outcome = attempt(bytes(broken))
-        assert isinstance(outcome, InvalidMetadataError) or outcome.equals(TABLE), offset
-
-
 def test_a_flipped_bit_is_found_by_every_way_of_reading() -> None:
     layout = opened(DATA)[0].footer.layout
     broken = bytearray(DATA)
@@ -113,34 +101,26 @@ def test_a_flipped_bit_is_found_by_every_way_of_reading() -> None:
     assert table.read(["id"]).num_rows == 50
 
 
-def test_a_changed_footer_never_ends_the_process() -> None:
-    """pyarrow's view of a column chunk aborts on some of these; it is never asked."""
-    size = int.from_bytes(DATA[-8:-4], "little") + 8
-    rng = np.random.default_rng(0)
-    refused = 0
-    for offset in rng.choice(size - 8, 250, replace=False).tolist():
-        broken = bytearray(DATA)
-        broken[len(DATA) - size + offset] ^= 2
-        outcome = attempt(bytes(broken))
-        refused += isinstance(outcome, InvalidMetadataError)
-        assert isinstance(outcome, ComalError | pa.Table)
-    assert refused > 50
-
-
 mutations = st.lists(
     st.tuples(st.integers(0, len(DATA) - 1), st.binary(min_size=1, max_size=4)),
     min_size=1,
     max_size=5,
 )
+PAGES = len(DATA) - pq.read_metadata(io.BytesIO(DATA)).serialized_size - 8
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(mutations)
 def test_mutants_are_read_or_refused(changes: list[tuple[int, bytes]]) -> None:
-    broken = DATA
+    """pyarrow's view of a column chunk aborts on some footers; it is never asked."""
+    broken = bytearray(DATA)
     for offset, new in changes:
-        broken = broken[: -offset - 1] + new + broken[len(broken) - offset - 1 + len(new) :]
-    assert isinstance(attempt(broken), ComalError | pa.Table)
+        broken[offset : offset + len(new)] = new[: len(DATA) - offset]
+    outcome = attempt(bytes(broken))
+    assert isinstance(outcome, ComalError | pa.Table)
+    if len(changes) == 1 and changes[0][0] < PAGES - 4:
+        # With page checksums no page can be changed unseen.
+        assert isinstance(outcome, ComalError) or outcome.equals(TABLE)
 
 
 def attempt(data: bytes) -> Any:
@@ -245,16 +225,6 @@ def test_rows_over_the_limit_are_not_decoded() -> None:
     with pytest.raises(LimitExceededError, match="rows"):
         bomb.read()
     assert source.requests == 0
-
-
-def test_text_that_is_no_text() -> None:
-    binary = pa.array([b"\xff\xfe"], pa.binary())
-    text = pa.StringArray.from_buffers(1, binary.buffers()[1], binary.buffers()[2])
-    file = io.BytesIO()
-    pq.write_table(pa.table({"a": text}), file)
-    table, _ = opened(file.getvalue())
-    with pytest.raises(InvalidMetadataError):
-        table.read()
 
 
 class Failing(MemorySource):

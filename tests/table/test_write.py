@@ -51,18 +51,6 @@ def test_row_groups_are_full_but_the_last(batches: list[int]) -> None:
     assert opened(file.getvalue())[0].read().equals(TABLE.slice(0, start))
 
 
-def test_batches_and_one_table_give_the_same_bytes() -> None:
-    file = io.BytesIO()
-    settings = ParquetSettings(row_group_size=300)
-    writer = Writer(file, TABLE.schema, settings)
-    for start in range(0, 1000, 50):
-        writer.write(TABLE.slice(start, 50))
-    writer.close()
-    one = opened(parquet(TABLE, row_group_size=300))[0]
-    assert opened(file.getvalue())[0].read().equals(one.read())
-    assert metadata(file.getvalue()).num_row_groups == 4
-
-
 def test_dictionaries_where_values_repeat() -> None:
     rows = 2_000
     columns: dict[str, Any] = {
