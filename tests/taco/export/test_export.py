@@ -285,14 +285,15 @@ def test_roots_of_different_structure_are_refused(tmp_path: Path) -> None:
 
 def test_risky_ids_are_a_warning_in_a_zip_and_an_error_in_a_folder(tmp_path: Path) -> None:
     tree = {"a,b": b"1", "con": b"2", "A": b"3", "a": b"4", "x" * 300: b"5"}
+    tree |= {"Z" * 255: b"6", "z" * 255: b"7"}
     dataset = load(write(tmp_path, Recipe(tree)))
     with pytest.warns(TacoWarning, match="a,b"):
         check_archive(export(dataset, tmp_path / "out.tacozip"), tree)
     with pytest.raises(UnsafeContentError, match="rename"):
         export(dataset, tmp_path / "out")
     names = sorted(files_of(export(dataset, tmp_path / "out", rename=True)))
-    assert names[:4] == ["A", "_con", "a_2", "a_b"]
-    assert len(names[4]) == 255
+    assert names[:5] == ["A", "Z" * 255, "_con", "a_2", "a_b"]
+    assert list(map(len, names[5:])) == [255, 255]
 
 
 # -- damage ---------------------------------------------------------------------------------------

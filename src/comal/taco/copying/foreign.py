@@ -137,7 +137,7 @@ def _renamed(level: Level, parents: Any) -> Any:
             alike = parent, plain[second].casefold()
             numbers[alike] += 1
             stem, dot, ending = plain[second].partition(".")
-            changed[second] = f"{stem}_{numbers[alike] + 1}{dot}{ending}"
+            changed[second] = safe_name(f"{stem}_{numbers[alike] + 1}{dot}{ending}")
         ids = pa.array(changed, pa.string())
     position = level.table.schema.get_field_index(spec.ID)
     return level.table.set_column(position, level.table.schema.field(position), ids)
