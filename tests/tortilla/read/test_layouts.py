@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from comal import tortilla
-from comal.errors import InvalidInputError
+from comal.errors import InvalidInputError, UnsupportedVersionError
 from comal.tortilla import spec
 from tests.tortilla import build
 from tests.tortilla.build import Item, column, write
+from tests.tortilla.write import oracle
 
 ITEMS = [Item("a", b"first"), Item("b", b""), Item("ç/√", b"third item")]
 TRUTH = {"a": b"first", "b": b"", "ç/√": b"third item"}
@@ -79,6 +80,29 @@ def test_right_bytes_whatever_the_writer_did(tmp_path: Path, how: dict[str, Any]
             assert file.read() == data
     assert not [name for name in frame.columns if name.startswith("__index")]
     assert tortilla.check(write(tmp_path, build.built(ITEMS, **how))).ok
+
+
+@pytest.mark.parametrize("how", VARIANTS.values(), ids=VARIANTS.keys())
+def test_copies_and_changes_whatever_the_writer_did(tmp_path: Path, how: dict[str, Any]) -> None:
+    path = write(tmp_path, build.built(ITEMS, **how))
+    columns = set(tortilla.open(path).columns) - {spec.SUBFILE}
+    copy = oracle.read(tortilla.compile(path, tmp_path / "copy.tortilla", allow_ids=True))
+    assert copy.tree() == TRUTH
+    assert copy.collection == how.get("collection")
+    assert columns - set(copy.table.column_names) <= {spec.DATA_SPLIT}
+    if "layout" in how:
+        with pytest.raises(UnsupportedVersionError):
+            tortilla.delete(path, ids=["b"])
+        return
+    tortilla.append(path, [tortilla.Sample("new", path=b"bytes")])
+    tortilla.delete(path, ids=["b"])
+    for change in (None, tortilla.compact):
+        if change is not None:
+            change(path)
+        found = oracle.read(path)
+        assert found.tree() == {"a": TRUTH["a"], "ç/√": TRUTH["ç/√"], "new": b"bytes"}
+        assert found.collection == how.get("collection")
+        assert columns - set(found.table.column_names) <= {spec.DATA_SPLIT}
 
 
 @pytest.mark.parametrize("layout", ["v0.1", "v0.0"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,12 @@ class Read:
     def ids(self) -> list[str]:
         ids: list[str] = self.table["tortilla:id"].to_pylist()
         return ids
+
+    @property
+    def collection(self) -> Any:
+        """The JSON of a TACO v1; None of a Tortilla."""
+        offset, size = struct.unpack_from("<QQ", self.raw, 26)
+        return json.loads(self.raw[offset : offset + size]) if size else None
 
     def column(self, name: str) -> list[Any]:
         values: list[Any] = self.table[name].to_pylist()

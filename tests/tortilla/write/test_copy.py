@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +22,7 @@ from comal.errors import (
 from comal.storage import StorageConfig
 from comal.tortilla import Created, Sample, create
 from tests.servers.http import HttpServer
-from tests.support import SHARED, needs_shared
 from tests.tortilla.write.oracle import foreign, listing, read
-
-FIXTURES = SHARED / "fixtures" / "tortilla"
 
 
 def made(folder: Path, count: int = 6, name: str = "a") -> Path:
@@ -160,37 +155,3 @@ def test_joining(tmp_path: Path) -> None:
     with pytest.raises(InvalidMetadataError, match="go together"):
         join([one, clash], tmp_path / "x.tortilla")
     assert "x.tortilla" not in listing(tmp_path)
-
-
-@needs_shared
-@pytest.mark.parametrize(
-    "name",
-    [
-        "flat_plain.tortilla",
-        "flat_stac_rai.tortilla",
-        "mixed_bytes.tortilla",
-        "nested.tortilla",
-        "flat.taco",
-        "nested.taco",
-        "legacy_df_0.1.2.tortilla",
-    ],
-)
-def test_published_files(tmp_path: Path, name: str) -> None:
-    expected = json.loads((FIXTURES / "expected.json").read_text())[name]
-    made = tortilla.compile(FIXTURES / name, tmp_path / name)
-    found = read(made)
-    outer = [item for item in expected["items"] if "/" not in item["path"]]
-    assert found.ids == [item["path"] for item in outer]
-    assert found.column("tortilla:file_format") == [item["format"] for item in outer]
-    original = (FIXTURES / name).read_bytes()
-    assert found.items == [
-        original[item["offset"] : item["offset"] + item["length"]] for item in outer
-    ]
-    assert found.magic == expected["magic"].encode()
-    assert found.footer[1] < expected["FL"] / 2
-    if "CO" in expected:
-        at, size = struct.unpack_from("<QQ", found.raw, 26)
-        collection = original[expected["CO"] : expected["CO"] + expected["CL"]]
-        assert found.raw[at : at + size] == collection
-    else:
-        assert found.free == bytes(174)
