@@ -18,7 +18,7 @@ from tests.ziparchive.archives import Entry, add, opened
 
 from comal.plan import ByteRange, Piece, Wanted, run
 from comal.storage import open_source
-from comal.ziparchive import ZipWriter, directory_plan, local_plan, parse_local, wire
+from comal.ziparchive import Details, ZipWriter, directory_plan, local_plan, parse_local, wire
 from comal.ziparchive.headermaking import Entries, central_headers
 from comal.ziparchive.local import differences
 
@@ -119,7 +119,8 @@ def test_offsets_at_the_limit(base: int) -> None:
     file = io.BytesIO()
     writer = ZipWriter(file, base_offset=base)
     writer.add("a", b"1")
-    writer.add_many(pa.array(["b", "c"]), pa.array([b"2", b"3"]))
+    said = Details(comments=pa.array([b"", b"note"]))
+    writer.add_many(pa.array(["b", "c"]), pa.array([b"2", b"3"]), said)
     writer.close()
     data = file.getvalue()
     end = data.rindex(b"PK\5\6")
@@ -132,6 +133,7 @@ def test_offsets_at_the_limit(base: int) -> None:
     directory = run(directory_plan(known=[piece]), never)
     assert directory.header_offset.tolist() == offsets
     assert directory.start == directory_offset
+    assert directory.comments.to_pylist() == [b"", b"", b"note"]
     assert directory.problems == ()
 
 
@@ -168,6 +170,8 @@ def test_headers_of_large_sizes() -> None:
         header = entries.append(b"a", offset=0, crc=1, csize=csize, size=size, method=wire.DEFLATE)
         assert struct.unpack_from("<II", header, 18) == (0xFFFFFFFF, 0xFFFFFFFF)
         assert struct.unpack_from("<HHQQ", header, 31) == (1, 16, size, csize)
+        parsed = parse_local(header, "here")
+        assert (parsed.csize, parsed.size, parsed.length) == (csize, size, 51)
 
 
 def test_central_fields_hold_only_what_is_needed() -> None:
