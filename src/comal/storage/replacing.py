@@ -41,8 +41,7 @@ from comal.storage.targetlock import (
     next_name,
     next_versions,
     remove_left,
-    sync_file,
-    sync_folder,
+    sync,
 )
 
 State = Literal["", "running", "begun", "decided"]
@@ -293,7 +292,7 @@ class _Journal:
             self._write([_DECIDED, count])
             if durable:
                 os.fsync(self._file.fileno())
-                sync_folder(self.path.parent)
+                sync(self.path.parent)
         except BaseException:  # also on Ctrl-C: it is undone then, and must not look decided
             with suppress(OSError):
                 os.ftruncate(self._file.fileno(), before)
@@ -397,7 +396,7 @@ def _sync(paths: Sequence[Path]) -> None:
             flush_file_system(path if path.is_dir() else path.parent)
         return
     for path in paths:
-        (sync_folder if path.is_dir() else sync_file)(path)
+        sync(path)
 
 
 def _opened(path: Path, scope: ExitStack) -> io.FileIO:

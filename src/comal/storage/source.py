@@ -602,13 +602,12 @@ def _spans(descriptor: int, offsets: Ints, sizes: Ints, location: Location) -> l
 
 
 def _pread(descriptor: int, offset: int, size: int, location: Location) -> bytes:
-    data = os.pread(descriptor, min(size, _MOST), offset)
-    if len(data) == size:
-        return data
-    parts = [data]
-    left = size - len(data)
+    parts: list[bytes] = []
+    left = size
     while left:
         data = os.pread(descriptor, min(left, _MOST), offset + size - left)
+        if len(data) == size:
+            return data
         if not data:
             raise ShortReadError(
                 "the object ends before the range",

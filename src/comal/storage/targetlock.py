@@ -340,9 +340,9 @@ def publish_set(part: Path, names: Sequence[str], gone: Sequence[str]) -> None:
                 rename_new(part / name, home / name)
         for name in gone:
             (home / name).rename(part / name)
-        sync_folder(home)
+        sync(home)
         (part / JOURNAL).rename(part / DONE)
-        sync_folder(part)
+        sync(part)
     except BaseException:  # also on Ctrl-C: nothing half done may stay
         take_back(part)
         raise
@@ -367,7 +367,7 @@ def take_back(part: Path) -> bool:
         if _inode(there) == inode:
             exchange(here, there, aside)
     if new:
-        sync_folder(home)
+        sync(home)
         (part / JOURNAL).unlink(missing_ok=True)
     return bool(new)
 
@@ -407,34 +407,21 @@ def discard(path: Path) -> None:
 
 def write_durably(path: Path, data: bytes) -> None:
     """Write a new file, which is on the disk with its name afterwards."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(descriptor, left) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    sync_folder(path.parent)
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    sync(path.parent)
 
 
-def sync_file(path: Path) -> None:
-    """Make the bytes of a file durable."""
+def sync(path: Path) -> None:
+    """Make the bytes of a file, or the names in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     except OSError as error:
         # Some file systems know no fsync of folders.
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP) or not path.is_dir():
             raise
     finally:
         os.close(descriptor)

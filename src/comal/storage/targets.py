@@ -67,8 +67,7 @@ from comal.storage.targetlock import (
     set_aside,
     set_names,
     strangers,
-    sync_file,
-    sync_folder,
+    sync,
 )
 
 _BUFFER = MIB
@@ -641,7 +640,7 @@ def _publish_file(part: Path, target: Path) -> None:
     """Give a finished file its name, which nothing has or what may be replaced."""
     if os.path.lexists(target):
         part.replace(target)
-        sync_folder(target.parent)
+        sync(target.parent)
     else:
         _publish_new(part, target)
 
@@ -653,7 +652,7 @@ def _publish_new(part: Path, target: Path) -> None:
     except FileExistsError as error:
         raise existing(target) from error
     try:
-        sync_folder(target.parent)
+        sync(target.parent)
     except OSError:
         # The caller is told that it failed, so that the name must not stay.
         target.rename(part)
@@ -687,7 +686,7 @@ def _finish(file: TargetFile) -> None:
         os.fsync(file.fileno())
         file.close()
         return
-    sync_file(file.path)
+    sync(file.path)
 
 
 def _close_quietly(file: io.IOBase) -> None:
