@@ -397,6 +397,9 @@ def _inode(path: Path) -> int | None:
 
 def discard(path: Path) -> None:
     """Remove a hidden file or folder of a writer."""
+    with suppress(OSError):
+        path.rmdir()  # when all that was in it is published
+        return
     if path.is_dir() and not path.is_symlink():
         for _ in range(2):  # what hinders once may be gone then
             shutil.rmtree(path, ignore_errors=True)
