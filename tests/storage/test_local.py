@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from comal import storage
@@ -20,8 +24,9 @@ from comal.errors import (
     UnsafeContentError,
 )
 from comal.plan import ByteRange, Head, Tail, Whole
-from comal.storage import StorageConfig
-from tests.support import open_below, public_folder, without_privileges
+from comal.storage import CountingSource, StorageConfig
+from comal.storage.source import HeldFile, held
+from tests.support import in_child, open_below, public_folder, without_privileges
 
 
 def test_only_regular_files(tmp_path: Path) -> None:
@@ -201,3 +206,89 @@ def test_a_folder_that_is_replaced_while_a_file_of_it_is_opened(
         with pytest.raises(ObjectChangedError, match="replaced"):
             source.fetch([Head(1, "x")])
     assert storage.open_source(tmp_path / "a").fetch([Head(1, "x")])[0].data == b"b"
+
+
+# -- files that stay open --------------------------------------------------------------------------
+
+CONTENT = np.random.default_rng(5).bytes(200_000)
+
+
+def opened(path: Path) -> HeldFile:
+    file = held(storage.open_source(path))
+    assert file is not None
+    return file
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "a.bin"
+    path.write_bytes(CONTENT)
+    return path
+
+
+def test_every_read(path: Path) -> None:
+    file = opened(path)
+    rng = np.random.default_rng(1)
+    spans = [(0, 0), (0, len(CONTENT)), (len(CONTENT) - 1, 1), (len(CONTENT), 0), (4095, 2)]
+    for at in rng.integers(0, len(CONTENT), 200).tolist():
+        spans.append((at, int(rng.integers(0, len(CONTENT) - at + 1))))
+    for offset, size in spans:
+        found = file.read(offset, size)
+        assert type(found) is bytes
+        assert found == CONTENT[offset : offset + size]
+    pieces = file.fetch([Tail(10), ByteRange(5, 7)])
+    assert [piece.data for piece in pieces] == [CONTENT[-10:], CONTENT[5:12]]
+
+
+def test_reads_that_cannot_be(path: Path) -> None:
+    file = opened(path)
+    for offset, size in ((len(CONTENT) - 1, 2), (len(CONTENT), 1), (10**12, 5)):
+        with pytest.raises(ShortReadError):
+            file.read(offset, size)
+    for offset in (-1, -100):
+        with pytest.raises(StorageError):
+            file.read(offset, 10)
+
+
+@pytest.mark.parametrize("how", ["grown", "written over", "replaced"])
+def test_a_held_file_that_changes(path: Path, how: str) -> None:
+    """What was opened is read; one that lost its name alone is unchanged."""
+    file, other = opened(path), path.with_name("b.bin")
+    if how == "grown":
+        path.write_bytes(CONTENT + b"more")
+    elif how == "written over":
+        path.write_bytes(CONTENT)
+        os.utime(path, ns=(1, 1))
+    else:
+        other.write_bytes(b"other")
+        other.replace(path)
+    assert file.read(1_000, 500) == CONTENT[1_000:1_500]
+    assert not file.current()
+    with nullcontext() if how == "replaced" else pytest.raises(ObjectChangedError):
+        file.check_unchanged()
+
+
+def test_threads_and_forks(path: Path) -> None:
+    file = opened(path)
+    spans = [(at, 900) for at in range(0, 190_000, 1_000)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda span: file.read(*span), spans * 5))
+    assert found == [CONTENT[at : at + size] for at, size in spans] * 5
+
+    def reads() -> None:
+        assert file.read(500, 100) == CONTENT[500:600]
+
+    in_child(reads)
+    reads()
+
+
+def test_descriptors_are_counted_and_closed(path: Path) -> None:
+    file = opened(path)
+    assert open_below(path) == 1
+    del file
+    gc.collect()
+    assert open_below(path) == 0
+
+
+def test_only_plain_files_are_held(path: Path) -> None:
+    assert held(CountingSource(storage.open_source(path))) is None
