@@ -357,15 +357,6 @@ def test_fields_of_any_kind(name: str, tmp_path: Path) -> None:
 class TestKnown:
     """What once came out, each as small as it gets."""
 
-    def test_a_scale_of_400_digits_is_no_tile(self, tmp_path: Path) -> None:
-        place = tileset(tmp_path / "tiles")
-        with zipfile.ZipFile(place / "0" / "0" / "0.zip", "a") as archive:
-            archive.writestr(f"0/0/0@{'9' * 400}x.png", b"x")
-        result = CliRunner().invoke(root, ["ls", str(place)])
-        assert result.exit_code == 0
-        assert "0/0/0.png" in result.output
-        assert "999" not in result.output
-
     def test_an_id_that_is_null_is_told_and_no_row_is_lost(self, tmp_path: Path) -> None:
         recipe = containers.Recipe(table=lambda _, old: first_null(old, "id"))
         place = tmp_path / "a.tacozip"

@@ -991,7 +991,7 @@ attacks(
 
 # -- ids that could leave their folder, hide, or be taken for another ------------------------------
 
-_ILLEGAL = ("..", ".", "", "a/b", "a\\b", "C:x", "a\0b", "a\nb", "a\u202eb", "a\u200bb", "__x")
+_ILLEGAL = (".", "", "a/b", "a\\b", "C:x", "a\nb", "a\u202eb", "a\u200bb", "__x")
 
 _RISKY = ("e\u0301", "nul", "a.", "x ", "a*b", "-rf", "~x", "a%2fb", "x" * 300)
 
@@ -1055,21 +1055,27 @@ attacks(
     error=UnsafeContentError,
 )
 
-_PATHS = ("../../secret.txt", "/etc/passwd", "file:///etc/passwd", "..\\secret.txt", "a\0b")
-
+_PATHS = (
+    *("../../secret.txt", "/tmp/evil-of-comal", "file:///etc/passwd", "..\\secret.txt"),
+    *("a\0b", "..", "a/../../evil", "C:\\evil", "__meta__"),
+)
+_FORMS: dict[str, Callable[[Recipe], Made]] = {
+    "zip": zipped,
+    "folder": lambda recipe: foldered(recipe, _secret),
+}
 attacks(
     "either",
     {
         "taco-path": {
-            f"folder: relative_path {path!r}": foldered(
-                Recipe(table=set_column(2, "internal:relative_path", first(path))), _secret
+            f"{form}: relative_path {path!r}": write(
+                Recipe(table=set_column(2, "internal:relative_path", first(path)))
             )
+            for form, write in _FORMS.items()
             for path in _PATHS
         },
         "taco-id": {
-            f"folder: id {path!r}": foldered(
-                Recipe(FLAT, table=set_column(0, "id", first(path))), _secret
-            )
+            f"{form}: id {path!r}": write(Recipe(FLAT, table=set_column(0, "id", first(path))))
+            for form, write in _FORMS.items()
             for path in _PATHS
         },
     },

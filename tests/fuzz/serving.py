@@ -41,16 +41,11 @@ def _loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-def _check(status: int, body: bytes) -> None:
-    damaged = status == 500 and b'"code":"damaged"' in body  # one tile of the set is
-    assert status in _STATUSES or damaged, (status, body[:500])
-    assert str(folder()).encode() not in body
-
-
-def _request(data: bytes) -> None:
-    """A request line and headers, as a server that has split them passes them on."""
+def _reply(data: bytes) -> Any:
+    """The answer to a request line and headers, as a server that has split them passes them on."""
     line, *fields = data.split(b"\r\n")
-    method, _, target = line.partition(b" ")
+    method, _, rest = line.partition(b" ")
+    target = rest.removesuffix(b" HTTP/1.1")
     raw, _, query = target.partition(b"?")
     pairs = [field.partition(b":") for field in fields if b":" in field]
     scope = {
@@ -65,33 +60,22 @@ def _request(data: bytes) -> None:
         "root_path": "",
         "headers": [(name.lower(), value.strip()) for name, _, value in pairs],
     }
-    reply = _loop().run_until_complete(reply_of(_application(), scope))
-    _check(reply.status, reply.body)
+    return _loop().run_until_complete(reply_of(_application(), scope))
+
+
+def _request(data: bytes) -> None:
+    reply = _reply(data)
+    damaged = reply.status == 500 and b'"code":"damaged"' in reply.body  # one tile of the set is
+    assert reply.status in _STATUSES or damaged, (reply.status, reply.body[:500])
+    assert str(folder()).encode() not in reply.body
 
 
 def _plain(data: bytes) -> None:
     """What is answered before it is parsed is what the whole way answers."""
     quick = _application().plain.answer(data)
-    if quick is None:
-        return
-    head, _, rest = data.partition(b"\r\n")
-    _, target, _ = head.split(b" ")
-    fields = [line.partition(b":") for line in rest.split(b"\r\n") if line]
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": "GET",
-        "scheme": "http",
-        "path": target.decode(),
-        "raw_path": target,
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(name.lower(), value.strip()) for name, _, value in fields],
-    }
-    reply = _loop().run_until_complete(reply_of(_application(), scope))
-    assert reply.status == 200
-    assert reply.body == quick[2]
+    if quick is not None:
+        reply = _reply(data)
+        assert (reply.status, reply.body) == (200, quick[2])
 
 
 _TABLE = pa.table(

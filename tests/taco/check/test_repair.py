@@ -42,7 +42,7 @@ from tests.attacks.corpus import (
     set_column,
     zipped,
 )
-from tests.support import SHARED, files_below, needs_shared
+from tests.support import files_below
 from tests.taco.write.small import Archive
 
 
@@ -305,21 +305,3 @@ def test_an_index_is_made_anew_instead(tmp_path: Path) -> None:
         repair(place, tmp_path / "mended")
     with pytest.raises(NotThisFormatError):
         repair(raw(b"x" * 500)(tmp_path), tmp_path / "mended")
-
-
-@needs_shared
-@pytest.mark.parametrize(
-    "name",
-    [
-        "nested.tacozip",
-        "nested_folder",
-        "nested_padded.tacozip",
-        "tacocat_binary/part1.tacozip",
-    ],
-)
-def test_files_of_existing_writers_come_out_the_same(name: str, tmp_path: Path) -> None:
-    path = SHARED / "fixtures" / "taco" / name
-    made = repair(path, tmp_path / Path(name).name, extent=True)
-    assert check(made).problems == ()
-    if made.is_file():
-        assert Archive(made).entries() == Archive(path).entries()

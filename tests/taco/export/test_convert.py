@@ -17,7 +17,10 @@ from comal.errors import (
     ObjectNotFoundError,
     UnsafeContentError,
 )
-from comal.taco.copying.exporting import folder2zip, zip2folder
+from comal.taco.checking import check
+from comal.taco.copying.exporting import export, folder2zip, zip2folder
+from comal.taco.copying.repairing import repair
+from comal.taco.reading.dataset import load
 from comal.taco.spec import TacoWarning
 from comal.taco.writing.creating import create
 from tests.attacks.build import FLAT, NESTED, Recipe, folder, leaves_of
@@ -67,42 +70,66 @@ def test_foreign_archives(tmp_path: Path, tree: Any) -> None:
     assert tables(again) == tables(path)
 
 
-@needs_shared
-@pytest.mark.parametrize(
-    "name",
-    [
-        "nested.tacozip",
-        "flat_padded.tacozip",
-        "nested_padded.tacozip",
-        "tacocat_binary/part0.tacozip",
-    ],
-)
-def test_reference_archives(tmp_path: Path, name: str) -> None:
-    source = Archive(REFERENCE / name)
-    unpacked = zip2folder(REFERENCE / name, tmp_path / "out")
-    assert files_of(unpacked) == source.entries()
-    again = check_archive(folder2zip(unpacked, tmp_path / "out.tacozip"), source.entries())
-    for level in range(source.levels):
-        old, new = source.level(level), again.level(level)
-        for column in old.column_names:
-            if not column.startswith("internal:"):
-                assert new[column].to_pylist() == old[column].to_pylist()
-    kept = {k: v for k, v in source.collection.items() if k != "taco:field_schema"}
-    kept["taco:pit_schema"]["shape"] = again.collection["taco:pit_schema"]["shape"]
-    assert {k: again.collection[k] for k in kept} == kept
-    assert list(again.collection) == list(source.collection)
+WRITTEN = [
+    *("flat.tacozip", "flat_padded.tacozip", "nested.tacozip", "nested_padded.tacozip"),
+    *("tacocat_binary/part0.tacozip", "flat_folder", "nested_folder"),
+]
+"""Containers of existing writers."""
+
+
+def other_form(source: Path, target: Path) -> Path:
+    return (folder2zip if source.is_dir() else zip2folder)(source, target)
+
+
+def exported(source: Path, target: Path) -> Path:
+    return export(load(source), target)
+
+
+def mended(source: Path, target: Path) -> Path:
+    return repair(source, target, extent=True)
+
+
+def values(path: Path) -> list[Any]:
+    return [
+        table.select([name for name in table.column_names if not name.startswith("internal:")])
+        for table in tables(path)
+    ]
+
+
+def collection(path: Path) -> dict[str, Any]:
+    if path.is_file():
+        return dict(Archive(path).collection)
+    return dict(json.loads((path / "COLLECTION.json").read_text()))
+
+
+def descriptions(document: dict[str, Any]) -> dict[str, str]:
+    """What the fields of level 0 are said to be, by their names."""
+    entries = document["taco:field_schema"]["level0"]
+    own = [entry for entry in entries if not entry[0].startswith("internal:")]
+    return {name: text for name, _, *more in own for text in more if text}
 
 
 @needs_shared
-def test_descriptions_of_a_reference_folder_are_kept(tmp_path: Path) -> None:
-    source = REFERENCE / "nested_folder"
-    archive = check_archive(folder2zip(source, tmp_path / "out.tacozip"), files_of(source))
-    document = json.loads((source / "COLLECTION.json").read_text())
-    old, new = (
-        {e[0]: e[2] for e in one["taco:field_schema"]["level0"] if not e[0].startswith("internal:")}
-        for one in (document, archive.collection)
-    )
+@pytest.mark.parametrize("copy", [other_form, exported, mended])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_containers_of_existing_writers(tmp_path: Path, name: str, copy: Any) -> None:
+    source = REFERENCE / name
+    as_folder = source.is_dir() != (copy is other_form)
+    made = copy(source, tmp_path / ("made" if as_folder else "made.tacozip"))
+    old, new = (files_of(one) if one.is_dir() else Archive(one).entries() for one in (source, made))
+    if copy is exported:  # a view has no padding among its roots
+        old = {path: data for path, data in old.items() if not path.startswith("__TACOPAD__")}
+    else:
+        assert [one.to_pylist() for one in values(made)] == [
+            one.to_pylist() for one in values(source)
+        ]
     assert new == old
+    was, now = collection(source), collection(made)
+    assert descriptions(was).items() <= descriptions(now).items()
+    for key in {*was} - {"extent", "taco:pit_schema", "taco:field_schema", "taco_version"}:
+        assert now[key] == was[key]
+    if copy is mended:
+        assert check(made).problems == ()
 
 
 def test_a_tree_that_is_none_keeps_its_description(tmp_path: Path) -> None:

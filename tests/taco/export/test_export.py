@@ -13,7 +13,6 @@ import pytest
 
 from comal.errors import (
     InvalidInputError,
-    InvalidMetadataError,
     QueryError,
     UnsafeContentError,
 )
@@ -296,22 +295,6 @@ def test_risky_ids_are_a_warning_in_a_zip_and_an_error_in_a_folder(tmp_path: Pat
     assert list(map(len, names[5:])) == [255, 255]
 
 
-# -- damage ---------------------------------------------------------------------------------------
-
-
-def test_bit_rot_is_an_error(tmp_path: Path) -> None:
-    data = Recipe(FLAT).build()
-    place = data.index(b"BBBB")
-    path = tmp_path / "x.tacozip"
-    path.write_bytes(data[:place] + b"C" + data[place + 1 :])
-    with pytest.raises(InvalidMetadataError, match="checksum"):
-        export(load(path), tmp_path / "out")
-    check_archive(
-        export(load(path).sql("SELECT * FROM data WHERE id <> 'img_1.bin'"), tmp_path / "o.zip"),
-        leaves(FLAT, "img_0.bin", "img_2.bin", "img_3.bin"),
-    )
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -357,21 +340,6 @@ def test_settings_and_progress(tmp_path: Path, plain: Any) -> None:
     assert metadata.num_row_groups == 2
     assert metadata.row_group(0).column(0).compression == "SNAPPY"
     assert (4, 4, "samples") in told
-
-
-@needs_shared
-@pytest.mark.parametrize(
-    "name",
-    ["flat.tacozip", "flat_folder", "nested.tacozip", "nested_folder", "nested_padded.tacozip"],
-)
-def test_reference_files_keep_every_leaf(tmp_path: Path, name: str) -> None:
-    source = load(SHARED / "fixtures/taco" / name)
-    wanted = {path: source.data.read_bytes(path) for path, _ in source.data.walk()}
-    archive = Archive(export(source, tmp_path / "out.tacozip"))
-    assert {n: data for n, data in archive.entries().items() if "__TACOPAD__" not in n} == wanted
-    stored = {c for c in source.columns if not c.startswith("internal:")}
-    assert stored == {c for c in archive.level(0).column_names if not c.startswith("internal:")}
-    assert files_of(export(source, tmp_path / "out")) == archive.entries()
 
 
 @pytest.mark.parametrize("form", ["index", "collection", "list"])

@@ -98,13 +98,6 @@ def test_a_server_that_fails_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_server_that_recovers(tmp_path: Path, http_server: HttpServer) -> None:
-    dataset = load(http_server.put("x.tacozip", Recipe(FLAT).build()), config=FAST)
-    assert len(dataset.data) == 4
-    http_server.behave("short-body", times=1)
-    check_archive(export(dataset, tmp_path / "out.tacozip"), dict(leaves_of(FLAT)))
-
-
 def test_large_samples_are_streamed(tmp_path: Path, http_server: HttpServer) -> None:
     tree = {"large": bytes(range(256)) * 50_000, "small": b"x"}
     data = Recipe(tree).build()

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from comal import Limits, tortilla
-from comal.errors import InvalidInputError, NotThisFormatError, ObjectNotFoundError
 from comal.tortilla import spec
 from comal.tortilla.spec import CODES
 from tests.support import SHARED, needs_shared
@@ -209,10 +208,8 @@ def test_a_collection_that_is_none(tmp_path: Path, text: bytes) -> None:
         _ = frame.collection
 
 
-def test_footers_and_headers_that_cannot_be_read(tmp_path: Path) -> None:
+def test_tables_larger_than_the_limits(tmp_path: Path) -> None:
     data = build.built([Item("x", b"x" * 100)])
-    assert counts(write(tmp_path, data[:-20])) == {"tortilla-header": 1}
-    assert counts(write(tmp_path, data[:-20] + bytes(20))) == {"tortilla-footer": 1}
     assert counts(write(tmp_path, data), limits=Limits(table_bytes=10)) == {"limit-exceeded": 1}
     assert counts(write(tmp_path, data), limits=Limits(table_rows=0)) == {"limit-exceeded": 1}
 
@@ -222,12 +219,3 @@ def test_progress_is_told(tmp_path: Path) -> None:
     path = write(tmp_path, build.nested(("a", [Item("x", b"x")])))
     tortilla.check(path, progress=lambda done, total, what: told.append(what))
     assert told == ["footers", "nested files, depth 1"]
-
-
-def test_what_is_no_file_of_this_format_is_raised(tmp_path: Path) -> None:
-    with pytest.raises(NotThisFormatError):
-        tortilla.check(write(tmp_path, b"something else"))
-    with pytest.raises(ObjectNotFoundError):
-        tortilla.check(tmp_path / "nothing")
-    with pytest.raises(InvalidInputError):
-        tortilla.check(write(tmp_path, build.built([])), level="a bit")
