@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,6 @@ from comal.plan import (
     Wanted,
     Whole,
     awaiting,
-    blocking,
     read_span,
     run,
 )
@@ -126,23 +124,15 @@ def test_a_span_that_is_here_already_costs_nothing() -> None:
 
 
 class Letters:
-    """An object of which each method is written once, as a plan."""
-
-    store: Any
+    """An object with a method that blocks and its twin."""
 
     def __init__(self) -> None:
-        self.store = self
         self.asked: list[str] = []
 
-    def fetch(self, wanted: Sequence[Wanted], /) -> list[Piece]:
-        self.asked.append(threading.current_thread().name)
-        return fetch(wanted)
-
-    @blocking
-    def letters(self, start: int, *, count: int = 1) -> Plan[dict[str, bytes]]:
+    def letters(self, start: int, *, count: int = 1) -> dict[str, bytes]:
         """Some letters."""
-        (piece,) = yield [ByteRange(start, count)]
-        return {"found": piece.data}
+        self.asked.append(threading.current_thread().name)
+        return {"found": DATA[start : start + count]}
 
     letters_async = awaiting(letters)
 
@@ -154,10 +144,6 @@ def test_the_twin_of_a_method_waits_in_a_thread() -> None:
     here, there = one.asked
     assert here == threading.current_thread().name != there
     assert inspect.iscoroutinefunction(Letters.letters_async)
-    assert not inspect.isgeneratorfunction(Letters.letters)
-    assert Letters.letters.__doc__ == "Some letters."
-    for method in (Letters.letters, Letters.letters_async):
-        assert str(inspect.signature(method)).endswith("count: 'int' = 1) -> 'dict[str, bytes]'")
+    told = str(inspect.signature(Letters.letters_async))
+    assert told.endswith("count: 'int' = 1) -> 'dict[str, bytes]'")
     assert Letters.letters_async.__qualname__ == "Letters.letters_async"
-    with pytest.raises(TypeError, match="letters"):
-        one.letters()  # type: ignore[call-arg]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from comal.errors import ComalError
 from comal.parallel import in_thread
@@ -112,52 +112,22 @@ def run(plan: Plan[T], fetch: Fetch) -> T:
 # -- methods --------------------------------------------------------------------------------------
 
 
-class Fetcher(Protocol):
-    """What fetches for plans, as sources do."""
-
-    def fetch(self, wanted: Sequence[Wanted], /) -> Sequence[Piece]:
-        """One piece for each range."""
-
-
-class _Stored(Protocol):
-    """An object whose plans its store fetches for."""
-
-    @property
-    def store(self) -> Fetcher: ...
-
-
-S = TypeVar("S", bound=_Stored)
-U = TypeVar("U")
-
-
-def blocking(plan: Callable[Concatenate[S, P], Plan[T]]) -> Callable[Concatenate[S, P], T]:
-    """Decorate a method that returns a plan: the plan is run, fetching with the object's `store`.
-
-    Its documentation and annotations are those of what the plan returns.
-    """
-    result = str(plan.__annotations__["return"])
-    plan.__annotations__["return"] = result.removeprefix("Plan[").removesuffix("]")
-
-    @wraps(plan)
-    def method(self: S, *args: P.args, **named: P.kwargs) -> T:
-        return run(plan(self, *args, **named), self.store.fetch)
-
-    return method  # type: ignore[return-value]  # `self` by its name is more than is asked for
+S = TypeVar("S")
 
 
 def awaiting(
-    method: Callable[Concatenate[U, P], T],
-) -> Callable[Concatenate[U, P], Coroutine[Any, Any, T]]:
+    method: Callable[Concatenate[S, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
     """The twin of a method that blocks, called in a thread that waits for it."""
 
     @wraps(method)
-    async def twin(self: U, *args: P.args, **named: P.kwargs) -> T:
+    async def twin(self: S, *args: P.args, **named: P.kwargs) -> T:
         return await in_thread(method, self, *args, **named)
 
     twin.__name__ += "_async"
     twin.__qualname__ += "_async"
     twin.__doc__ = f"As `{method.__name__}`, without blocking the event loop."
-    return twin  # type: ignore[return-value]  # as above
+    return twin  # type: ignore[return-value]  # `self` by its name is more than is asked for
 
 
 # -- spans ----------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ import pyarrow.dataset as ds
 from comal import grid
 from comal.errors import ComalError, InvalidInputError, shown, translated
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
-from comal.plan import run
 from comal.public import guarded_class
 from comal.query import Budget, Function, Session, run_isolated
 from comal.raquet import spec
@@ -558,7 +557,7 @@ class _TilesScanned(Batches):
         for some in _runs(places, sizes):
             rows = (some + self._of.before[self._numbers(some)]).tolist()
             keys = [(row, name) for name in self._read for row in rows]
-            found = run(store.blobs_plan(keys), store.fetch)
+            found = store.blobs_of(keys)
             columns = [
                 known[name].take(pa.array(some))
                 if name in known

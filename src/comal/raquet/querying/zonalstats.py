@@ -18,7 +18,6 @@ from comal.geo.scanline import METHODS, Method, Spans
 from comal.grid.arguments import integers
 from comal.lazy import shapely
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
-from comal.plan import run
 from comal.progress import Progress, silent
 from comal.public import options_of, takes
 from comal.raquet.reading.opening import borrowed
@@ -278,7 +277,7 @@ class _Job:
                 spans = dict(zip(some, pool.map(self._spans, some), strict=True))
                 there = [at for at in some if len(spans[at])]
                 rows = self.rows[there].tolist()
-                pixels = run(self.store.bands_plan(rows, read, keep=False), self.store.fetch)
+                pixels = self.store.bands_of(rows, read, keep=False)
 
                 def tile(at: int, spans: Any = spans, pixels: Any = pixels) -> list[Any]:
                     planes = pixels[int(self.rows[at])]

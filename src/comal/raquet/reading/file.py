@@ -14,7 +14,7 @@ from comal.errors import InvalidInputError, shown
 from comal.grid import quadbin
 from comal.grid.arguments import integers, tile_rows
 from comal.parallel import in_thread
-from comal.plan import Plan, awaiting, blocking, run
+from comal.plan import awaiting
 from comal.public import guarded_class
 from comal.raquet.reading.coverage import Coverage, add_padding, bounds_of, coverages
 from comal.raquet.reading.pixels import Asked, alpha_of, chosen_bands, common_type
@@ -26,7 +26,7 @@ from comal.raquet.reading.windows import (
     Window,
     blank,
     check_tile_size,
-    filled_plan,
+    filled,
     grid_of,
     points_of,
     tiles_of,
@@ -208,22 +208,9 @@ class RaquetFile(Closing):
         planes = None if row == ABSENT else self._store.bands_here(row, asked.read)
         return self._tile_of(row, planes, asked)
 
-    async def tile_async(
-        self,
-        z: int,
-        x: int,
-        y: int,
-        bands: Bands = None,
-        *,
-        time: Step | None = None,
-        masked: bool = False,
-        scaled: bool = False,
-    ) -> Pixels:
-        """As `tile`, without blocking the event loop."""
-        tiles = [(z, x, y)]
-        return (await self.tiles_async(tiles, bands, time=time, masked=masked, scaled=scaled))[0]
+    tile_async = awaiting(tile)
+    """As `tile`, without blocking the event loop."""
 
-    @blocking
     def tiles(
         self,
         tiles: Iterable[Tile] | Ints,
@@ -232,7 +219,7 @@ class RaquetFile(Closing):
         time: Step | None = None,
         masked: bool = False,
         scaled: bool = False,
-    ) -> Plan[list[Pixels]]:
+    ) -> list[Pixels]:
         """The pixels of many tiles, fetched together; see `tile`.
 
         They are given as triples of zoom, column and row, or as an array of shape (n, 3).
@@ -248,7 +235,7 @@ class RaquetFile(Closing):
         size *= len(rows) * len(asked.bands) * common_type(asked.bands).itemsize
         self._store.limits.check("raster_bytes", size, self.href)
         there = [row for row in dict.fromkeys(rows) if row != ABSENT]
-        found = yield from self._store.bands_plan(there, asked.read)
+        found = self._store.bands_of(there, asked.read)
         return [self._tile_of(row, found.get(row), asked) for row in rows]
 
     tiles_async = awaiting(tiles)
@@ -278,7 +265,7 @@ class RaquetFile(Closing):
         column = self._column(band)
         blob = store.blob_here(row, column, verify=verify)
         if blob is ...:
-            return run(store.blobs_plan([(row, column)]), store.fetch)[row, column]
+            return store.blobs_of([(row, column)])[row, column]
         return blob
 
     def raw_blobs(
@@ -328,16 +315,15 @@ class RaquetFile(Closing):
         rows, column = self._rows(tiles, time), self._column(band)
         return self._store.iter_blobs(rows, column, verify=verify)
 
-    @blocking
     def raw_tile(
         self, z: int, x: int, y: int, *, time: Step | None = None
-    ) -> Plan[tuple[bytes | None, ...] | None]:
+    ) -> tuple[bytes | None, ...] | None:
         """The blobs of one tile, one for each of `Metadata.columns`; None where it is absent."""
         row = self._row(z, x, y, time)
         if row == ABSENT:
             return None
         columns = self._store.columns
-        found = yield from self._store.blobs_plan([(row, column) for column in columns])
+        found = self._store.blobs_of([(row, column) for column in columns])
         return tuple(found[row, column] for column in columns)
 
     raw_tile_async = awaiting(raw_tile)
@@ -349,7 +335,6 @@ class RaquetFile(Closing):
 
     # -- windows -----------------------------------------------------------------------------------
 
-    @blocking
     def read(
         self,
         bbox: Sequence[float] | None = None,
@@ -360,7 +345,7 @@ class RaquetFile(Closing):
         time: Step | None = None,
         masked: bool = False,
         scaled: bool = False,
-    ) -> Plan[Window]:
+    ) -> Window:
         """The pixels that a box touches.
 
         Parameters
@@ -391,12 +376,11 @@ class RaquetFile(Closing):
         zoom = high if zoom is None else max(low, min(high, int(integers(zoom, "zoom"))))
         span = self._grid(zoom).span(self.everything() if bbox is None else bbox)
         asked = self._asked(bands, time, masked, scaled)
-        return (yield from self._window_plan(zoom, span, asked))
+        return self._window(zoom, span, asked)
 
     read_async = awaiting(read)
     """As `read`, without blocking the event loop."""
 
-    @blocking
     def window(
         self,
         zoom: int,
@@ -409,7 +393,7 @@ class RaquetFile(Closing):
         time: Step | None = None,
         masked: bool = False,
         scaled: bool = False,
-    ) -> Plan[Window]:
+    ) -> Window:
         """A window in pixels of one zoom, counted from the north-west corner of the world.
 
         Columns go on around the world; rows must be on it.
@@ -421,7 +405,7 @@ class RaquetFile(Closing):
         """
         span = self._span(zoom, column, row, width, height)
         asked = self._asked(bands, time, masked, scaled)
-        return (yield from self._window_plan(zoom, span, asked))
+        return self._window(zoom, span, asked)
 
     window_async = awaiting(window)
     """As `window`, without blocking the event loop."""
@@ -452,7 +436,6 @@ class RaquetFile(Closing):
 
     # -- points ------------------------------------------------------------------------------------
 
-    @blocking
     def point(
         self,
         lon: float,
@@ -463,16 +446,15 @@ class RaquetFile(Closing):
         time: Step | None = None,
         masked: bool = False,
         scaled: bool = False,
-    ) -> Plan[Pixels]:
+    ) -> Pixels:
         """The pixel that holds a point in degrees of EPSG:4326, shape (bands,); see `points`."""
         asked = self._asked(bands, time, masked, scaled)
-        found = yield from self._points_plan([lon], [lat], zoom, asked)
+        found = self._points([lon], [lat], zoom, asked)
         return found[:, 0]
 
     point_async = awaiting(point)
     """As `point`, without blocking the event loop."""
 
-    @blocking
     def points(
         self,
         lons: Any,
@@ -483,7 +465,7 @@ class RaquetFile(Closing):
         time: Step | None = None,
         masked: bool = False,
         scaled: bool = False,
-    ) -> Plan[Pixels]:
+    ) -> Pixels:
         """The pixels that hold many points, each tile read and decoded once.
 
         Parameters
@@ -506,7 +488,7 @@ class RaquetFile(Closing):
             Coordinates that are not finite, or a latitude beyond 90 degrees.
         """
         asked = self._asked(bands, time, masked, scaled)
-        return (yield from self._points_plan(lons, lats, zoom, asked))
+        return self._points(lons, lats, zoom, asked)
 
     points_async = awaiting(points)
     """As `points`, without blocking the event loop."""
@@ -605,7 +587,7 @@ class RaquetFile(Closing):
         every = self.coverage if asked.masked or asked.scaled else ()
         return tuple(every[self.metadata.band_index(band.name)] for band in asked.read if every)
 
-    # -- plans -------------------------------------------------------------------------------------
+    # -- pixels ------------------------------------------------------------------------------------
 
     def _tile_of(self, row: int, planes: Sequence[Any] | None, asked: Asked) -> Pixels:
         check_tile_size(self._store, asked.read, self.href)
@@ -637,25 +619,23 @@ class RaquetFile(Closing):
 
             add_padding(missing, covers, covered, at)
 
-    def _window_plan(
-        self, zoom: int, span: tuple[int, int, int, int], asked: Asked
-    ) -> Plan[Window]:
+    def _window(self, zoom: int, span: tuple[int, int, int, int], asked: Asked) -> Window:
         store, grid, (column, row, width, height) = self._store, self._grid(zoom), span
         check_tile_size(store, asked.read, self.href)
         size = len(asked.read) * width * height * common_type(asked.read).itemsize
         store.limits.check("raster_bytes", size, self.href)
         wanted, keep = window_of(grid, span), size * 2 < store.cache_bytes
         rows = self._lookup.rows(wanted.cells, asked.step)
-        data, missing = yield from filled_plan(store, wanted, rows, asked.read, keep=keep)
+        data, missing = filled(store, wanted, rows, asked.read, keep=keep)
         world = grid.width, grid.height
         add_padding(missing, self._covers(asked), lambda cover: cover.window(span, world))
         return Window(asked.finished(data, missing), grid.transform(column, row), zoom, column, row)
 
-    def _points_plan(self, lons: Any, lats: Any, zoom: int | None, asked: Asked) -> Plan[Pixels]:
+    def _points(self, lons: Any, lats: Any, zoom: int | None, asked: Asked) -> Pixels:
         grid = self._grid(self.zooms[-1] if zoom is None else int(quadbin.zooms_of(zoom)))
         wanted, covers = points_of(grid, lons, lats), self._covers(asked)
         rows = self._lookup.rows(wanted.cells, asked.step)
-        data, missing = yield from filled_plan(self._store, wanted, rows, asked.read)
+        data, missing = filled(self._store, wanted, rows, asked.read)
         for at in np.flatnonzero(rows != ABSENT).tolist() if any(covers) else ():
             self._add_padding_of_tile(missing, covers, int(rows[at]), *wanted.part_of(at))
         return asked.finished(data, missing)

@@ -19,7 +19,7 @@ from comal import parallel
 from comal.errors import InvalidMetadataError, LimitExceededError
 from comal.limits import KIB, MIB, Limits
 from comal.parallel import ByteCache
-from comal.plan import ByteRange, Piece, Plan, Wanted, run
+from comal.plan import ByteRange, Piece, Wanted
 from comal.raquet import blobs
 from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.tilefile import (
@@ -226,11 +226,11 @@ class TileStore:
         return self._decoded(blob, row, column, keep=True)
 
     def bands_here(self, row: int, bands: Sequence[Band]) -> list[Pixels | None]:
-        """As `bands_plan` of one row, blocking: of a local file by one read without a copy."""
+        """As `bands_of` for one row: of a local file by one read without a copy."""
         picks = self._picks(bands)
         found = {name: self.pixels_here(row, name) for name, _ in picks}
         if any(pixels is ... for pixels in found.values()):
-            return run(self.bands_plan([row], bands), self.fetch)[row]
+            return self.bands_of([row], bands)[row]
         return [_plane(found[name], at) for name, at in picks]
 
     # -- many tiles --------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class TileStore:
             for at in range(0, len(rows), together):
                 asked = rows[at : at + together].tolist()
                 keys = [(row, column) for row in dict.fromkeys(asked) if row != ABSENT]
-                found = run(self.blobs_plan(keys), self.fetch) if keys else {}
+                found = self.blobs_of(keys)
                 yield from (found.get((row, column)) for row in asked)
             return
         for at in range(0, len(rows), _LOCATED):
@@ -282,7 +282,7 @@ class TileStore:
                 file.check_unchanged()
             yield from blobs
 
-    def blobs_plan(self, keys: Sequence[Key]) -> Plan[dict[Key, bytes | None]]:
+    def blobs_of(self, keys: Sequence[Key]) -> dict[Key, bytes | None]:
         """The blobs of tiles: pages in one round trip, column chunks in one for some 16 MiB."""
         found: dict[Key, bytes | None] = {}
         pages: dict[Key, ByteRange] = {}
@@ -301,16 +301,14 @@ class TileStore:
                 at = local - int(ends[group] - self.parts[part].footer.layout.rows[group])
                 chunks.setdefault(part, {}).setdefault(group, []).append((key, at))
         if pages:
-            pieces = yield list(pages.values())
+            pieces = self.fetch(list(pages.values()))
             for key, piece in zip(pages, pieces, strict=True):
                 found[key] = self._value(piece.data, *key)
         for part, groups in chunks.items():
-            yield from self._groups_plan(part, groups, found)
+            self._read_groups(part, groups, found)
         return found
 
-    def pixels_plan(
-        self, keys: Sequence[Key], *, keep: bool = True
-    ) -> Plan[dict[Key, Pixels | None]]:
+    def pixels_of(self, keys: Sequence[Key], *, keep: bool = True) -> dict[Key, Pixels | None]:
         """The pixels of tiles; None for NULL. With `keep` they stay in the cache."""
         found: dict[Key, Pixels | None] = {}
         missing: list[Key] = []
@@ -321,18 +319,18 @@ class TileStore:
             else:
                 found[key] = pixels
         if missing:
-            fetched = yield from self.blobs_plan(missing)
+            fetched = self.blobs_of(missing)
             found.update(zip(fetched, self._all_decoded(fetched, keep=keep), strict=True))
         return found
 
-    def bands_plan(
+    def bands_of(
         self, rows: Sequence[int], bands: Sequence[Band], *, keep: bool = True
-    ) -> Plan[dict[int, list[Pixels | None]]]:
-        """Of each row the pixels of some bands, None for NULL; see `pixels_plan`."""
+    ) -> dict[int, list[Pixels | None]]:
+        """Of each row the pixels of some bands, None for NULL; see `pixels_of`."""
         picks = self._picks(bands)
         names = dict.fromkeys(name for name, _ in picks)
         keys = [(row, name) for row in rows for name in names]
-        found = yield from self.pixels_plan(keys, keep=keep)
+        found = self.pixels_of(keys, keep=keep)
         return {row: [_plane(found[row, name], at) for name, at in picks] for row in rows}
 
     def _picks(self, bands: Sequence[Band]) -> list[tuple[str, int | None]]:
@@ -342,12 +340,12 @@ class TileStore:
             return [(self.columns[0], metadata.band_index(band.name)) for band in bands]
         return [(band.name, None) for band in bands]
 
-    def _groups_plan(
+    def _read_groups(
         self,
         part: int,
         groups: dict[int, list[tuple[Key, int]]],
         found: dict[Key, bytes | None],
-    ) -> Plan[None]:
+    ) -> None:
         """Put into `found` the blobs of rows of row groups, which are counted within each."""
         footer = self.parts[part].footer
         table = ParquetTable(self.sources[part], footer, limits=self.limits)
@@ -362,7 +360,7 @@ class TileStore:
                 for group, name in missing
                 for chunk in chunk_ranges(footer, [name], [group], [footer.tail])
             ]
-            pieces = (yield wanted) if wanted else []
+            pieces = self.fetch(wanted) if wanted else []
             for group, name in missing:
                 column = read_columns(footer, [name], [group], self.limits, pieces).column(0)
                 array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

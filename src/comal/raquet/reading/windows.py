@@ -15,7 +15,6 @@ from comal.geo.boxes import validate_bbox
 from comal.grid import mercator, quadbin
 from comal.grid.arguments import reals
 from comal.limits import MIB
-from comal.plan import Plan
 from comal.public import guarded_class
 from comal.raquet.reading.pixels import common_type, fill_value, tile_bytes
 from comal.raquet.reading.store import TileStore
@@ -189,9 +188,9 @@ def points_of(grid: Grid, lons: Any, lats: Any) -> Wanted:
     return Wanted(cells.shape, different, part_of)
 
 
-def filled_plan(
+def filled(
     store: TileStore, wanted: Wanted, rows: Ints, bands: Sequence[Band], *, keep: bool = True
-) -> Plan[tuple[Pixels, Bools]]:
+) -> tuple[Pixels, Bools]:
     """Pixels that are wanted, bands first, and which of them are in no tile.
 
     `rows` are those of the tiles in the table. With `keep` decoded tiles stay in the cache.
@@ -201,7 +200,7 @@ def filled_plan(
     count = max(1, min(_BATCH_TILES, _BATCH_BYTES // max(1, tile_bytes(store.metadata))))
     for start in range(0, len(there), count):
         batch = there[start : start + count].tolist()
-        found = yield from store.bands_plan(rows[batch].tolist(), bands, keep=keep)
+        found = store.bands_of(rows[batch].tolist(), bands, keep=keep)
         for at in batch:
             target, part = wanted.part_of(at)
             for index, pixels in enumerate(found[int(rows[at])]):

@@ -20,7 +20,6 @@ from comal import storage
 from comal.errors import InvalidInputError
 from comal.grid import quadbin
 from comal.grid.mercator import lonlat_to_xy
-from comal.plan import run
 from comal.progress import Progress, silent
 from comal.raquet import spec
 from comal.raquet.documents import aligned_window, size_of
@@ -85,7 +84,7 @@ class StoredTiles:
         """For each column the blobs of some tiles, given by their positions here."""
         rows, names = self.rows[chosen].tolist(), self.store.columns
         keys = [(row, name) for row in rows for name in names]
-        found = run(self.store.blobs_plan(keys), self.store.fetch)
+        found = self.store.blobs_of(keys)
         return [[found[row, name] for row in rows] for name in names]
 
     @cached_property
