@@ -263,7 +263,8 @@ def check_files(source: Source, levels: Sequence[Rows], findings: Check) -> None
         return
     expected = []
     for rows in levels:
-        _check_present(rows, found, findings)
+        absent = ~bools(pc.is_in(rows.paths, value_set=found)) & ~rows.folders & ~rows.padding
+        rows.report(findings, "taco-file-missing", absent, "there is no such file")
         expected.append(rows.paths.filter(pa.array(~rows.folders)))
         folders = rows.paths.filter(pa.array(rows.folders))
         expected += [
@@ -276,11 +277,6 @@ def check_files(source: Source, levels: Sequence[Rows], findings: Check) -> None
         np.flatnonzero(extra),
         lambda n: (shown(spec.DATA + found[n].as_py(), 200), "no row of a level table names it"),
     )
-
-
-def _check_present(rows: Rows, found: Any, findings: Check) -> None:
-    absent = ~bools(pc.is_in(rows.paths, value_set=found)) & ~rows.folders & ~rows.padding
-    rows.report(findings, "taco-file-missing", absent, "there is no such file")
 
 
 def _ask_for_each(source: Source, levels: Sequence[Rows], findings: Check) -> None:
@@ -300,8 +296,7 @@ def _ask_for_each(source: Source, levels: Sequence[Rows], findings: Check) -> No
 def _listed(source: Source, findings: Check) -> Any:
     """Paths of all regular files below DATA/, as an Arrow array."""
     names = []
-    local = source.location.is_local
-    walk = _walk_disk(source.href, findings) if local else _walk_source(source)
+    walk = _walk_disk(source.href, findings) if source.location.is_local else _walk_source(source)
     for path in walk:
         names.append(path)
         if len(names) % _EVERY == 0:

@@ -7,7 +7,7 @@ over ZIPs has the rows of these, a collection over datasets their counts and ext
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -54,9 +54,12 @@ def _type_fault(name: str, here: Any, there: Any, where: str) -> str | None:
     return f"column {shown(name)} is {spec.type_name(one)}, in {where} {spec.type_name(other)}"
 
 
-def _value_fault(name: str, here: Any, there: Any, row: int, where: str) -> str:
-    one, other = (shown(table.column(name)[row].as_py()) for table in (here, there))
-    return f"{shown(name)} is {one}, in {where} {other}"
+def _unlike(names: Iterable[str], here: Any, there: Any, where: str) -> Iterator[tuple[int, str]]:
+    """Rows in which columns of two tables differ, and how."""
+    for name in names:
+        for row in differing(there.column(name), here.column(name)):
+            one, other = (shown(table.column(name)[row].as_py()) for table in (here, there))
+            yield row, f"{shown(name)} is {one}, in {where} {other}"
 
 
 # -- local metadata --------------------------------------------------------------------------------
@@ -205,9 +208,8 @@ def _row_faults(local: Any, expected: Any, depth: int) -> Iterator[str]:
             yield f"column {name} is not text"
     if local.num_rows != expected.num_rows:
         yield f"rows: {local.num_rows} here, {expected.num_rows} in level {depth}"
-    for name in spec.CORE_COLUMNS:
-        for row in differing(expected.column(name), local.column(name))[:1]:
-            yield f"row {row}: {_value_fault(name, local, expected, row, 'the level')}"
+    for row, fault in _unlike(spec.CORE_COLUMNS, local, expected, "the level"):
+        yield f"row {row}: {fault}"
 
 
 def _compare_spans(
@@ -246,9 +248,8 @@ def _compare_fields(local: Any, expected: Any, place: str, findings: Check) -> N
         elif fault := _type_fault(name, local, expected, "the level"):
             findings.add("taco-pit-2", place, fault)
         else:
-            for row in differing(expected.column(name), local.column(name)):
-                fault = _value_fault(name, local, expected, row, "the level")
-                findings.add("taco-meta-value", place, f"row {row}: {fault}")
+            for row, unlike in _unlike([name], local, expected, "the level"):
+                findings.add("taco-meta-value", place, f"row {row}: {unlike}")
     for name in expected.column_names:
         if name in local.column_names or name in spec.PROTECTED_COLUMNS:
             continue
@@ -362,10 +363,8 @@ def _compare_tables(
         stop = min(start + _ROWS, len(rows))
         left = table.take_rows(rows[start:stop], both)
         right = own.read_rows(start, stop, both)
-        for name in both:
-            for row in differing(right.column(name), left.column(name)):
-                fault = _value_fault(name, left, right, row, "the ZIP")
-                findings.add("taco-source-rows", f"{where}, row {start + row}", fault)
+        for row, unlike in _unlike(both, left, right, "the ZIP"):
+            findings.add("taco-source-rows", f"{where}, row {start + row}", unlike)
 
 
 def _check_listed(document: Mapping[str, Any], sources: Sequence[str], findings: Check) -> None:

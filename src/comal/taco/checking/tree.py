@@ -237,14 +237,11 @@ def link(levels: Sequence[Rows], findings: Check, *, complete: bool = True) -> N
             rows.report(findings, "taco-folder-empty", empty, "no row names it as its parent")
 
 
-def _within_source(rows: Rows) -> Int64s:
-    """Row numbers, counted within each ZIP of an index."""
-    return np.arange(len(rows)) if rows.source is None else count_within(rows.source)
-
-
 def _check_numbers(rows: Rows, findings: Check) -> None:
     """Ids are numbers of rows, and at level 0 so are those of the parents (6.2)."""
-    right, current, parent = _within_source(rows), rows.current, rows.parent
+    current, parent = rows.current, rows.parent
+    # They count within each ZIP of an index.
+    right = np.arange(len(rows)) if rows.source is None else count_within(rows.source)
     if current is not None:
         rows.report(
             findings,
@@ -272,15 +269,10 @@ def _parents_by_id(rows: Rows, above: Rows) -> Int64s | None:
     return rows_of(rows.parent, rows.source, *index)
 
 
-def _parents_by_path(rows: Rows, above: Rows) -> Int64s | None:
-    """Rows of the level above by ``internal:relative_path``."""
-    if rows.stored_paths is None:
-        return None
-    return parents_by_path(rows.stored_paths, rows.source, above.paths, above.source)
-
-
 def _find_parents(rows: Rows, above: Rows, findings: Check) -> None:
-    by_id, by_path = _parents_by_id(rows, above), _parents_by_path(rows, above)
+    by_id, by_path = _parents_by_id(rows, above), None
+    if rows.stored_paths is not None:
+        by_path = parents_by_path(rows.stored_paths, rows.source, above.paths, above.source)
     told = np.full(len(rows), -1, np.int64) if by_id is None else by_id
     if by_id is not None and rows.parent is not None:
         numbers = rows.parent

@@ -42,7 +42,7 @@ from comal.taco.checking.tree import Rows
 from comal.taco.copying.foreign import check_foreign
 from comal.taco.copying.gather import check_links, levels_from, pick, view_levels
 from comal.taco.model.collection import extent_of
-from comal.taco.model.levels import Level, Levels, check_pit, relative_paths
+from comal.taco.model.levels import Levels, check_pit, relative_paths
 from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.spans import entry_spans, payloads_plan
@@ -257,9 +257,9 @@ def folder2zip(
     Files below ``DATA/`` that no row names are not copied; a warning tells of them.
     """
     del temp_dir
-    how = Writing(settings(parquet, "zip"), overwrite)
+    how = settings(parquet, "zip")
     with telling(progress, quiet=quiet) as told:
-        return _converted(input, output, "zip", config, replace(how, progress=told))
+        return _converted(input, output, "zip", config, Writing(how, overwrite, told))
 
 
 def zip2folder(
@@ -317,9 +317,9 @@ def zip2folder(
         Source or target fail, or the source changes while it is read.
     """
     _check_limit(limit)
-    how = Writing(settings(parquet, "folder"), overwrite)
+    settled = settings(parquet, "folder")
     with telling(progress, quiet=quiet) as told:
-        how = replace(how, progress=told)
+        how = Writing(settled, overwrite, told)
         return _converted(input, output, "folder", config, how, limit=limit, rename=rename)
 
 
@@ -418,14 +418,14 @@ def _checked_folder(root: str, levels: Levels) -> Levels:
             f"not copied: {some}",
             TacoWarning,
         )
-    return tuple(_as_plain(level) for level in levels) if plain else levels
-
-
-def _as_plain(level: Level) -> Level:
-    payloads = level.payloads
-    if not isinstance(payloads, Files):
-        return level
-    return replace(level, payloads=replace(payloads, regular=True))
+    if not plain:
+        return levels
+    return tuple(
+        replace(level, payloads=replace(level.payloads, regular=True))
+        if isinstance(level.payloads, Files)
+        else level
+        for level in levels
+    )
 
 
 # -- whole archives --------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def _of_columns(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
 def _cast(values: pa.ChunkedArray, wanted: pa.Field, name: str) -> pa.ChunkedArray:
     """A column in the declared type, if it is of that kind and nothing is lost."""
     reason = ""
-    if _fits(values.type, wanted.type):
+    if _fits(values.type, normal_type(wanted.type)):
         try:
             return values.cast(wanted.type)
         except pa.ArrowException as error:
@@ -83,26 +83,24 @@ def _cast(values: pa.ChunkedArray, wanted: pa.Field, name: str) -> pa.ChunkedArr
     )
 
 
-_FAMILIES = (
-    (pa.types.is_integer, pa.types.is_floating),
-    (pa.types.is_timestamp, pa.types.is_date),
-    (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
-    (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary),
-)
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-
-
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of one type may stand for the other, if the cast loses nothing."""
-    if pa.types.is_null(found) or found.equals(wanted):
+    """Whether values of one plain type may stand for the other, if the cast loses nothing."""
+    types = pa.types
+    if types.is_null(found) or found.equals(wanted):
         return True
-    if all(any(test(kind) for test in _LISTS) for kind in (found, wanted)):
+    both = (found, wanted)
+    if all(map(types.is_list, both)):
         return _fits(found.value_type, wanted.value_type)
-    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
-        ours, theirs = ({part.name: part.type for part in kind} for kind in (found, wanted))
+    if all(map(types.is_struct, both)):
+        ours, theirs = ({part.name: part.type for part in kind} for kind in both)
         return ours.keys() == theirs.keys() and all(_fits(ours[k], theirs[k]) for k in ours)
     return any(
-        all(any(test(kind) for test in family) for kind in (found, wanted)) for family in _FAMILIES
+        all(any(test(kind) for test in family) for kind in both)
+        for family in (
+            (types.is_integer, types.is_floating),
+            (types.is_timestamp, types.is_date),
+            (types.is_binary, types.is_fixed_size_binary),
+        )
     )
 
 
