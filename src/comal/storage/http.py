@@ -122,14 +122,16 @@ class HttpTransport(Transport):
         here where a server has not answered such requests before: single ranges, which every server
         knows, will succeed or say what is the matter.
         """
-        way = self._settled(asks[0].location)
+        way, known = self._settled(asks[0].location), asks[0].known
+        assert known is not None
         origin, may, mine = way.at.origin, takes_many(way.at), object()
         trial = may is None and _shown.setdefault(origin, mine) is mine
         if not (may or trial):
             return None
         # A server may also fail, hang up or fall silent at many ranges.
         most = min(self.config.tries, _TRIAL_TRIES) if trial else self.config.tries
-        config, spans = replace(self.config, tries=most), [_span(ask) for ask in asks]
+        config = replace(self.config, tries=most)
+        spans = [ask.span(known.size, config.max_request) for ask in asks]
         size = sum(size for _, size in spans)
         try:
             replies = retrying(
@@ -182,9 +184,10 @@ class HttpTransport(Transport):
         with _closing(self._send(way, location, headers, deadline), location) as response:
             status = response.status
             if status == 206:
-                info = answers.object_info(response.headers, known.size, location)
-                answers.check_version(known, info, location)
-                found = _parts(response, spans, known.size)
+                info = answers.object_info(response.headers, known.size, location, known)
+                boundary = answers.check_parts(response.headers, spans)
+                body = _body(response, answers.most_bytes(spans), exact=False)
+                found = answers.read_parts(body, boundary, spans, known.size)
                 pairs = zip(found, spans, strict=True)
                 return [Reply(data, offset, info) for data, (offset, _) in pairs]
             if status == 412 or passes(status):
@@ -201,8 +204,7 @@ class HttpTransport(Transport):
         headers, location = response.headers, ask.location
         answers.check_encoding(headers, location)
         start, size, total = answers.content_range(headers, location)
-        info = answers.object_info(headers, total, location)
-        answers.check_version(ask.known, info, location)
+        info = answers.object_info(headers, total, location, ask.known)
         if ask.is_question:
             _drain(response)
             return Reply(b"", 0, info)
@@ -218,15 +220,14 @@ class HttpTransport(Transport):
         answers.check_encoding(headers, location)
         size = answers.content_length(headers)
         if size is not None:
-            answers.check_version(ask.known, answers.object_info(headers, size, location), location)
+            info = answers.object_info(headers, size, location, ask.known)
             if ask.is_question:
-                return Reply(b"", 0, answers.object_info(headers, size, location))
+                return Reply(b"", 0, info)
         limit = self._acceptable(want, size, location)
         body = _body(response, limit if size is None else size, exact=size is not None)
         if len(body) > limit:
             raise self._over(want, None, limit, location)
-        info = answers.object_info(headers, len(body), location)
-        answers.check_version(ask.known, info, location)
+        info = answers.object_info(headers, len(body), location, ask.known)
         offset, wanted = span_of(want, len(body), location)
         return Reply(body[offset : offset + wanted], offset, info)
 
@@ -254,7 +255,7 @@ class HttpTransport(Transport):
             raise changed(ask.location, ask.known, None)
         if total is None:
             raise answers.refusal(416, ask.location)
-        info = answers.object_info(response.headers, total, ask.location)
+        info = answers.object_info(response.headers, total, ask.location, None)
         offset, size = span_of(ask.want, total, ask.location)
         if size == 0:
             return Reply(b"", offset, info)
@@ -386,18 +387,6 @@ def _body(response: urllib3.BaseHTTPResponse, size: int, *, exact: bool) -> byte
     # Reading once more tells the connection that its answer is over.
     response.read1(1)
     return body
-
-
-def _parts(response: urllib3.BaseHTTPResponse, spans: list[Span], total: int) -> list[bytes]:
-    """The bytes of each of `spans` of an object from an answer with many ranges."""
-    boundary = answers.check_parts(response.headers, spans)
-    body = _body(response, answers.most_bytes(spans), exact=False)
-    return answers.read_parts(body, boundary, spans, total)
-
-
-def _span(ask: Ask) -> Span:
-    assert isinstance(ask.want, ByteRange)
-    return ask.want.offset, ask.want.size
 
 
 @contextmanager

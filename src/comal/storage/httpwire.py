@@ -40,12 +40,18 @@ def range_header(want: Wanted, size: int) -> str:
     return f"bytes=-{size}" if isinstance(want, Tail) else f"bytes=0-{size - 1}"
 
 
-def object_info(headers: Headers, size: int, location: Location) -> ObjectInfo:
-    """The version of an object as an answer tells it. A weak entity tag tells nothing."""
+def object_info(
+    headers: Headers, size: int, location: Location, known: ObjectInfo | None
+) -> ObjectInfo:
+    """The version of an object as an answer tells it, which is the one that is known, if any.
+
+    A weak entity tag tells nothing. Another version is an `ObjectChangedError`.
+    """
     etag = headers.get("ETag", "").strip()
     strong = etag if etag.startswith('"') and etag.endswith('"') and len(etag) > 2 else None
-    modified = _modified(headers)
-    return ObjectInfo(location.href, size, strong, modified, variant=location.variant)
+    info = ObjectInfo(location.href, size, strong, _modified(headers), variant=location.variant)
+    check_version(known, info, location)
+    return info
 
 
 def _modified(headers: Headers) -> int | None:
