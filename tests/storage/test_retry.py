@@ -115,14 +115,6 @@ def test_given_up_when_nobody_waits() -> None:
     assert len(calls) <= 2
 
 
-def test_other_errors_pass() -> None:
-    def operation(deadline: float) -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        retrying(StorageConfig(), "", 0, operation)
-
-
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [

@@ -64,17 +64,6 @@ def test_a_file_appears_at_the_end(tmp_path: Path, overwrite: bool) -> None:
     assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~umask
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_appears_at_the_end(tmp_path: Path, overwrite: bool) -> None:
-    target = tmp_path / "out"
-    with targets.new_folder(str(target), overwrite, ANY) as folder:
-        (folder / "deep").mkdir()
-        (folder / "deep" / "a").write_bytes(NEW)
-        assert not target.exists()
-    assert (target / "deep" / "a").read_bytes() == NEW
-    assert listing(tmp_path) == ["out"]
-
-
 def test_targets_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_bytes(OLD)

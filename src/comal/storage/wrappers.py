@@ -6,7 +6,7 @@ import io
 import os
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Self
@@ -277,21 +277,18 @@ class BlockCache:
             loaded = dict(zip(mine, load(list(mine)), strict=True))
             for number, data in loaded.items():
                 self._kept.put((info, number), data, len(data))
+                mine[number].set_result(data)
         except BaseException as error:
             # Whoever waits for these blocks gets the same error instead of waiting for ever.
-            self._arrived(info, mine)
             for future in mine.values():
-                future.set_exception(error)
+                if not future.done():
+                    future.set_exception(error)
             raise
-        self._arrived(info, mine)
-        for number, future in mine.items():
-            future.set_result(loaded[number])
+        finally:
+            with self._lock:
+                for number in mine:
+                    del self._coming[info, number]
         return loaded
-
-    def _arrived(self, info: ObjectInfo, numbers: Iterable[int]) -> None:
-        with self._lock:
-            for number in numbers:
-                del self._coming[info, number]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"budget": self.budget, "block_size": self.block_size}
