@@ -15,7 +15,7 @@ from comal import raquet
 from comal.errors import InvalidInputError, LimitExceededError
 from comal.raster import areastatistics
 from tests.raquet.build import Plan, write
-from tests.raquet.query.areas import TILES, shares, zones
+from tests.raquet.query.areas import TILES, place_of, shares, zones
 from tests.raquet.writing.sources import noise
 
 QUANTILES = ("median", "p0", "p10", "p33.3", "p90", "p100")
@@ -38,10 +38,7 @@ def pixels_of(dtype: str, *, few: bool = False) -> Any:
 
 
 def file_of(path: Path, pixels: Any, *, interleaved: bool = False) -> Path:
-    tiles: dict[Any, Any] = {}
-    for z, x, y in TILES:
-        part = pixels[(y - 10) * 16 : (y - 9) * 16, (x - 16) * 16 : (x - 15) * 16]
-        tiles[z, x, y] = [part, part] if interleaved else [part]
+    tiles = {tile: [pixels[place_of(tile)]] * (1 + interleaved) for tile in TILES}
     bands = tuple((name, pixels.dtype.name, 7) for name in ("a", "b")[: 1 + interleaved])
     return write(path, tiles, Plan(bands=bands, interleaved=interleaved, nested=interleaved))
 

@@ -12,6 +12,14 @@ from rasterio.features import rasterize
 from comal import grid
 
 TILES = [(5, x, y) for x in (16, 17) for y in (10, 11)]
+
+
+def place_of(tile: tuple[int, int, int]) -> Any:
+    """Where the pixels of a tile lie in the mosaic of all, 32 x 32, row 0 at the north."""
+    _, x, y = tile
+    return np.s_[(y - 10) * 16 : (y - 9) * 16, (x - 16) * 16 : (x - 15) * 16]
+
+
 SIZE = grid.CIRCUMFERENCE / 2**5 / 16
 TRANSFORM = rasterio.Affine(SIZE, 0, 0, 0, -SIZE, grid.HALF - 10 * 16 * SIZE)
 

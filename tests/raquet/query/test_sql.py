@@ -18,10 +18,10 @@ from comal.errors import InvalidInputError, InvalidMetadataError, LimitExceededE
 from comal.raquet.querying.session import tile_scans
 from comal.storage import CountingSource
 from tests.raquet.build import Plan, cell, framed, noise, stored, write
+from tests.raquet.query.areas import TILES, place_of
 from tests.support import SHARED, needs_shared
 
 FIXTURES = SHARED / "fixtures" / "raquet"
-TILES = [(5, x, y) for x in (16, 17) for y in (10, 11)]
 PLAN = Plan(bands=(("land", "uint8", 0), ("height", "float32", -9.0)))
 WHOLE = "POLYGON((0 0, 90 0, 90 66, 0 66, 0 0))"
 ELSEWHERE = "POLYGON((80 0, 81 0, 81 1, 80 0))"
@@ -60,12 +60,10 @@ def one(connection: raquet.RaquetConnection, query: str, **params: Any) -> Any:
 def mosaic(band: int) -> Any:
     """The finest zoom as one array, 32 x 32; NaN where nothing is valid."""
     found = np.full((32, 32), np.nan)
-    for z, x, y in TILES:
-        tile = pixels()[z, x, y][band]
-        if tile is not None:
-            part = tile.astype(float)
-            part[part == (0, -9)[band]] = np.nan
-            found[(y - 10) * 16 : (y - 9) * 16, (x - 16) * 16 : (x - 15) * 16] = part
+    for tile in TILES:
+        part = pixels()[tile][band]
+        if part is not None:
+            found[place_of(tile)] = without(part, (0, -9)[band])
     return found
 
 
@@ -196,8 +194,7 @@ def test_regions_and_clips(opened: raquet.RaquetConnection, hole: bool) -> None:
     )
     for found in opened.sql(query, r=region.wkt).to_pylist():
         z, x, y = (int(part) for part in grid.tiles(found["block"]))
-        own = inside[(y - 10) * 16 : (y - 9) * 16, (x - 16) * 16 : (x - 15) * 16]
-        land = pixels()[z, x, y][0]
+        own, land = inside[place_of((z, x, y))], pixels()[z, x, y][0]
         assert found["a"] == land[own & (land != 0)].tolist()
         assert found["b"] == np.where(own & (land != 0), land.astype(float), -1).ravel().tolist()
         assert found["c"] == (land[own] != 9).sum()

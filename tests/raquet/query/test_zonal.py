@@ -14,7 +14,7 @@ from comal import grid, raquet
 from comal.cli import root
 from comal.errors import InvalidInputError
 from tests.raquet.build import Plan, noise, write
-from tests.raquet.query.areas import TILES, shares, zones
+from tests.raquet.query.areas import TILES, place_of, shares, zones
 from tests.support import SHARED
 
 gpd = pytest.importorskip("geopandas", reason="geopandas is not installed")
@@ -28,10 +28,9 @@ STATS = ("count", "sum", "mean", "min", "max", "range", "variance", "stddev", "s
 def mosaic() -> Any:
     """The finest zoom: 32 x 32 pixels, row 0 at the north."""
     found = np.zeros((32, 32), "int16")
-    for number, (_, x, y) in enumerate(TILES):
-        tile = noise(number, "int16")
-        tile[3, 3] = -1
-        found[(y - 10) * 16 : (y - 9) * 16, (x - 16) * 16 : (x - 15) * 16] = tile
+    for number, tile in enumerate(TILES):
+        found[place_of(tile)] = noise(number, "int16")
+    found[3::16, 3::16] = -1
     return found
 
 
@@ -39,9 +38,7 @@ def mosaic() -> Any:
 def path(tmp_path: Path) -> Path:
     whole = mosaic()
     tiles: dict[Any, Any] = {(4, 8, 5): [noise(50, "int16")]}
-    for z, x, y in TILES:
-        part = whole[(y - 10) * 16 : (y - 9) * 16, (x - 16) * 16 : (x - 15) * 16]
-        tiles[z, x, y] = [part]
+    tiles |= {tile: [whole[place_of(tile)]] for tile in TILES}
     return write(tmp_path / "dem.parquet", tiles, Plan(bands=(("dem", "int16", -1),)))
 
 
