@@ -12,7 +12,6 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as ds
 
@@ -33,10 +32,10 @@ from comal.raquet.writing.copying import united_custom, version_for
 from comal.storage import StorageConfig
 from comal.storage.source import Closing
 from comal.table import ParquetTable
+from comal.table.columns import one_array
 from comal.table.footer import BROKEN
 from comal.table.scan import Batches, columns_of
 
-Ints = npt.NDArray[np.int64]
 Location = str | os.PathLike[str]
 
 RASTER = "raster"
@@ -412,7 +411,7 @@ def _zoom_of(stores: Mapping[str, TileStore]) -> Function:
 
 _BYTES = 16 * MIB
 """Stored bytes that are read at a time."""
-_PLACE = "comal place"
+_ROW = "comal row"
 _MOST_ROWS = 2048
 """Rows of a batch; as many as DuckDB hands to a function."""
 
@@ -436,18 +435,14 @@ class TileScan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
     def __init__(
         self, store: TileStore, numbers: Sequence[int], failures: list[ComalError]
     ) -> None:
-        self.parts = [store.parts[number] for number in numbers]
-        super().__init__(self.parts[0].footer.schema.empty_table())
-        self.store, self._failures = store, failures
-        sizes = np.array([len(part.ids) for part in self.parts])
-        self.starts = np.cumsum(sizes) - sizes
-        """The first place of each file, where its rows and those of the others are counted."""
-        self.before = store.starts[list(numbers)] - self.starts
-        """For each file what makes a place the number of a row in the store."""
-        self.tables = [
-            ParquetTable(store.sources[number], part.footer, limits=store.limits)
-            for number, part in zip(numbers, self.parts, strict=True)
-        ]
+        super().__init__(store.parts[numbers[0]].footer.schema.empty_table())
+        self.store, self.numbers, self._failures = store, numbers, failures
+        self.tables = {
+            number: ParquetTable(
+                store.sources[number], store.parts[number].footer, limits=store.limits
+            )
+            for number in numbers
+        }
 
     def scanner(
         self,
@@ -460,18 +455,22 @@ class TileScan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
         return _TilesScanned(self, self._failures, names, filter)
 
     @cached_property
-    def known(self) -> dict[str, Any]:
-        """Columns that are in memory."""
+    def known(self) -> Any:
+        """Columns that are in memory, and which row of the store each row is, as a table."""
+        parts = [self.store.parts[number] for number in self.numbers]
         every: dict[str, list[Any]] = {
-            spec.BLOCK: [part.ids for part in self.parts],
-            spec.TIME_CF: [part.time for part in self.parts],
-            spec.TIME_TS: [part.stamps for part in self.parts],
+            spec.BLOCK: [part.ids for part in parts],
+            spec.TIME_CF: [part.time for part in parts],
+            spec.TIME_TS: [part.stamps for part in parts],
         }
-        return {
+        columns = {
             name: pa.array(np.concatenate(values)).cast(self.schema.field(name).type, safe=False)
             for name, values in every.items()
             if all(one is not None for one in values)
         }
+        starts = self.store.starts[list(self.numbers)]
+        rows = [start + np.arange(len(part.ids)) for start, part in zip(starts, parts, strict=True)]
+        return pa.table({**columns, _ROW: np.concatenate(rows)})
 
 
 class Deferred(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
@@ -498,70 +497,61 @@ class _TilesScanned(Batches):
         super().__init__(pa.schema([of.schema.field(name) for name in names]), failures)
         self._of = of
         self._names = list(names)
-        self._read = [name for name in names if name not in of.known]
+        self._known = [name for name in of.known.column_names if name in names]
+        self._read = [name for name in names if name not in self._known]
         self._condition = condition
 
     def _checked(self) -> Iterator[Any]:
-        places = self._places()
-        if places is None:
-            for number in range(len(self._of.parts)):
+        chosen, store = self._chosen(), self._of.store
+        if chosen is None:
+            for number in self._of.numbers:
                 yield from self._by_groups(number)
             return
-        for by_page, stretch in groupby(self._of_files(places), key=self._is_by_page):
+        rows = chosen.column(_ROW).to_numpy()
+        numbers, first = np.unique(store.parts_of(rows), return_index=True)
+        stops = np.append(first, len(rows))[1:]
+        files = zip(numbers.tolist(), first.tolist(), stops.tolist(), strict=True)
+        for by_page, stretch in groupby(files, key=self._is_by_page):
+            some = list(stretch)
             if by_page:
                 # Tiles of several files are fetched together.
-                yield from self._by_page(np.concatenate([some for _, some in stretch]))
+                start, stop = some[0][1], some[-1][2]
+                yield from self._by_page(chosen.slice(start, stop - start))
                 continue
-            for number, some in stretch:
-                rows = some - self._of.starts[number]
-                groups = np.searchsorted(self._of.parts[number].row_ends, rows, side="right")
+            for number, start, stop in some:
+                local = rows[start:stop] - store.starts[number]
+                groups = np.searchsorted(store.parts[number].row_ends, local, side="right")
                 yield from self._by_groups(number, np.unique(groups).tolist())
 
-    def _places(self) -> Ints | None:
-        """Places of the rows that the filter keeps; None when it names columns to be read."""
-        known = self._of.known
-        places = np.arange(len(known[spec.BLOCK]))
+    def _chosen(self) -> Any:
+        """What is known of the rows that the filter keeps; None when it names other columns."""
+        names = [*self._known, _ROW]
         if self._condition is None:
-            return places
-        table = ds.InMemoryDataset(pa.table({**known, _PLACE: pa.array(places)}))
+            return self._of.known.select(names)
+        known = ds.InMemoryDataset(self._of.known)
         try:
-            found = table.scanner(columns=[_PLACE], filter=self._condition).to_table()
+            return known.scanner(columns=names, filter=self._condition).to_table()
         except (pa.ArrowInvalid, pa.ArrowKeyError):
             return None
-        chosen: Ints = found.column(0).to_numpy()
-        return chosen
 
-    def _of_files(self, places: Ints) -> Iterator[tuple[int, Ints]]:
-        """The places of each file that has some, behind its number among the files."""
-        found, first = np.unique(self._numbers(places), return_index=True)
-        if len(places):
-            yield from zip(found.tolist(), np.split(places, first[1:]), strict=True)
+    def _is_by_page(self, file: tuple[int, int, int]) -> bool:
+        """Whether the tiles of a file, given by its number, have pages of their own."""
+        return all(name in self._of.store.parts[file[0]].pages for name in self._read)
 
-    def _numbers(self, places: Ints) -> Ints:
-        return np.searchsorted(self._of.starts, places, side="right") - 1
-
-    def _is_by_page(self, some: tuple[int, Ints]) -> bool:
-        """Whether the tiles of a file have pages of their own."""
-        return all(name in self._of.parts[some[0]].pages for name in self._read)
-
-    def _by_page(self, places: Ints) -> Iterator[Any]:
-        known, store = self._of.known, self._of.store
-        sizes = np.concatenate(
-            [
-                np.zeros(len(some))
-                + sum(self._of.parts[number].pages[name].size[some - start] for name in self._read)
-                for number, some in self._of_files(places)
-                for start in [self._of.starts[number]]
-            ]
-        )
-        for some in _runs(places, sizes):
-            rows = (some + self._of.before[self._numbers(some)]).tolist()
-            keys = [(row, name) for name in self._read for row in rows]
+    def _by_page(self, chosen: Any) -> Iterator[Any]:
+        rows, store = chosen.column(_ROW).to_numpy(), self._of.store
+        parts, sizes = store.parts_of(rows), np.zeros(len(rows))
+        for number in np.unique(parts).tolist():
+            mine, pages = parts == number, store.parts[number].pages
+            local = rows[mine] - store.starts[number]
+            sizes[mine] = sum(pages[name].size[local] for name in self._read)
+        for some in _runs(sizes):
+            keys = [(row, name) for name in self._read for row in rows[some].tolist()]
             found = store.blobs_of(keys)
             columns = [
-                known[name].take(pa.array(some))
-                if name in known
-                else pa.array([found[row, name] for row in rows], pa.binary())
+                one_array(chosen.column(name)[some])
+                if name in self._known
+                else pa.array([found[row, name] for row in rows[some].tolist()], pa.binary())
                 for name in self._names
             ]
             fields = zip(columns, self.projected_schema, strict=True)
@@ -570,7 +560,7 @@ class _TilesScanned(Batches):
 
     def _by_groups(self, number: int, groups: Sequence[int] | None = None) -> Iterator[Any]:
         """What the filter keeps of row groups of a file, of all of them by default."""
-        table, where = self._of.tables[number], self._of.parts[number].where
+        table, where = self._of.tables[number], self._of.store.parts[number].where
         others = columns_of(self._condition, self._of.schema, self._names)
         for chosen in table.runs([*self._names, *others], groups, stored=_BYTES):
             memory = ds.InMemoryDataset(table.read([*self._names, *others], chosen))
@@ -579,13 +569,13 @@ class _TilesScanned(Batches):
             yield from found.to_batches(max_chunksize=_MOST_ROWS)
 
 
-def _runs(places: Ints, sizes: Any) -> Iterator[Ints]:
-    """The places, as many at a time as `_BYTES` and `_MOST_ROWS` allow."""
+def _runs(sizes: Any) -> Iterator[slice]:
+    """Rows of these sizes, as many at a time as `_BYTES` and `_MOST_ROWS` allow."""
     start = 0
     total = np.cumsum(sizes)
-    while start < len(places):
+    while start < len(sizes):
         before = float(total[start - 1]) if start else 0.0
         stop = int(np.searchsorted(total, before + _BYTES, side="right"))
         stop = min(max(stop, start + 1), start + _MOST_ROWS)
-        yield places[start:stop]
+        yield slice(start, stop)
         start = stop

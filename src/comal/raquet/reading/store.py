@@ -255,7 +255,7 @@ class TileStore:
 
     def _local_blobs(self, rows: Ints, column: str, *, verify: bool) -> Iterator[bytes | None]:
         files = self._files()
-        places = np.searchsorted(self.starts, rows, side="right") - 1
+        places = self.parts_of(rows)
         local, there = rows - self.starts[places], rows != ABSENT
         offsets, sizes = np.zeros(len(rows), np.int64), np.full(len(rows), -1, np.int64)
         heads: dict[int, bytearray] = {}
@@ -382,6 +382,10 @@ class TileStore:
             return 0, row
         part = int(np.searchsorted(self.starts, row, side="right")) - 1
         return part, row - int(self.starts[part])
+
+    def parts_of(self, rows: Ints) -> Ints:
+        """The part of each of many rows."""
+        return np.searchsorted(self.starts, rows, side="right") - 1
 
     def where(self, row: int, column: str) -> str:
         """How messages call a tile."""
