@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import pickle
 import sqlite3
 import struct
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from importlib import import_module
@@ -31,7 +31,7 @@ from comal.errors import (
     UnsupportedVersionError,
 )
 from comal.limits import Limits
-from comal.storage import CountingSource, open_source
+from comal.storage import open_source
 from comal.tapalcatl.containers.base import Square, TileSource
 from comal.tapalcatl.containers.content import KINDS, kinds_of
 from comal.tapalcatl.containers.export import IterableSource
@@ -39,9 +39,18 @@ from comal.tapalcatl.containers.folder import Folder
 from comal.tapalcatl.containers.mbtiles import MBTiles
 from comal.tapalcatl.containers.pmtiles import PMTiles
 from comal.tapalcatl.containers.pmtileswire import parse_directory, tile_ids, tiles_of
+from comal.tapalcatl.containers.tilesets import TileSetSource
 from tests.servers.http import HttpServer
 from tests.support import open_below
-from tests.tapalcatl.making import Key, listed, pyramid, sparse, write_mbtiles, write_pmtiles
+from tests.tapalcatl.making import (
+    Key,
+    listed,
+    pyramid,
+    sparse,
+    write_files,
+    write_mbtiles,
+    write_pmtiles,
+)
 
 LIBRARY: Any = import_module("pmtiles.tile")
 TILES = {**sparse(150, 9), **pyramid(2)}
@@ -71,63 +80,80 @@ def everything(source: TileSource) -> dict[Key, bytes]:
 
 
 def folder(path: Path, tiles: dict[Key, bytes], scheme: str = "xyz") -> Path:
-    for (z, x, y), data in tiles.items():
-        first, second = {"xyz": (x, y), "tms": (x, (1 << z) - 1 - y), "zyx": (y, x)}[scheme]
-        place = path / str(z) / str(first) / f"{second}.png"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(data)
+    form = {"xyz": "{z}/{x}/{y}.png", "tms": "{z}/{x}/{south}.png", "zyx": "{z}/{y}/{x}.png"}
+    files = {
+        form[scheme].format(z=z, x=x, y=y, south=(1 << z) - 1 - y): data
+        for (z, x, y), data in tiles.items()
+    }
+    return write_files(path, files)
+
+
+def by_ids(tiles: dict[Key, bytes]) -> dict[Key, bytes]:
+    return dict(sorted(tiles.items(), key=lambda item: LIBRARY.zxy_to_tileid(*item[0])))
+
+
+def odd_folder(path: Path, scheme: str) -> Path:
+    """Tiles in a scheme, beside what is none."""
+    folder(path, TILES, scheme)
+    write_files(
+        path,
+        {
+            "notes.txt": b"no tile",
+            "3/07/1.png": b"leading zero",
+            "2/9/1.png": b"outside",
+            "metadata.json": b'{"name": "n", "bounds": "1,2,3,4", "format": "png"}',
+        },
+    )
     return path
 
 
-@pytest.mark.parametrize("parts", [False, True])
-def test_mbtiles(tmp_path: Path, parts: bool) -> None:
-    path = write_mbtiles(tmp_path / "a ?#%.mbtiles", TILES, [("format", "png")], parts=parts)
-    with closing(MBTiles(path)) as source:
-        assert source.hint == "png"
+def built(path: Path, **options: Any) -> Path:
+    tapalcatl.build(listed(TILES), path, **options)
+    return path
+
+
+ABOUT = [("format", "png"), ("name", "n"), ("bounds", "1,2,3,4")]
+SOURCES: dict[str, tuple[type[TileSource], Callable[[Path], Path], dict[str, Any]]] = {
+    "a ?#%.bin": (MBTiles, lambda path: write_mbtiles(path, TILES, ABOUT), {}),
+    "parts.mbtiles": (MBTiles, lambda path: write_mbtiles(path, TILES, ABOUT, parts=True), {}),
+    "by ids.bin": (PMTiles, lambda path: write_pmtiles(path, by_ids(TILES)), {}),
+    "by chance.pmtiles": (PMTiles, lambda path: write_pmtiles(path, TILES), {}),
+    "xyz": (Folder, lambda path: odd_folder(path, "xyz"), {}),
+    "tms": (Folder, lambda path: odd_folder(path, "tms"), {"scheme": "tms"}),
+    "zyx": (Folder, lambda path: odd_folder(path, "zyx"), {"scheme": "zyx"}),
+    "small": (TileSetSource, lambda path: built(path, materialized_zooms=[0, 3, 6]), {}),
+    "wide": (TileSetSource, lambda path: built(path, metatile=8, materialized_zooms=[0]), {}),
+    "one.zip": (TileSetSource, built, {}),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_sources(tmp_path: Path, name: str) -> None:
+    kind, make, options = SOURCES[name]
+    path = make(tmp_path / name)
+    with closing(tapalcatl.open_tiles(path, **options)) as source:
+        assert type(source) is kind
         assert everything(source) == TILES
         with closing(pickle.loads(pickle.dumps(source))) as copy:
             assert everything(copy) == TILES
+        if kind is not TileSetSource:
+            assert source.hint == "png"
+        if kind in {MBTiles, Folder}:
+            assert (source.metadata.name, source.metadata.bounds) == ("n", (1, 2, 3, 4))
+    if kind is TileSetSource and path.is_dir():
+        assert everything(tapalcatl.open_tiles(path / "meta.json")) == TILES
 
 
-@pytest.mark.parametrize("order", ["by id", "any"])
-def test_pmtiles(tmp_path: Path, order: str) -> None:
-    tiles = dict(sorted(TILES.items(), key=lambda item: LIBRARY.zxy_to_tileid(*item[0])))
-    if order == "any":
-        tiles = dict(reversed(list(tiles.items())))
+def test_pmtiles(tmp_path: Path, http_server: HttpServer) -> None:
+    tiles = by_ids(TILES)
     # Two tiles of the same bytes are one run, or one entry more.
     tiles[2, 3, 3] = tiles[2, 2, 3]
     path = write_pmtiles(tmp_path / "a.pmtiles", tiles)
-    with closing(PMTiles(path)) as source:
-        assert source.hint == "png"
-        assert source.metadata.name == "by the library"
-        assert source.metadata.extra["vector_layers"] == [{"id": "a"}]
-        assert everything(source) == tiles
-        assert everything(pickle.loads(pickle.dumps(source))) == tiles
-
-
-def test_pmtiles_over_http(tmp_path: Path, http_server: HttpServer) -> None:
-    tiles = dict(sorted(TILES.items(), key=lambda item: LIBRARY.zxy_to_tileid(*item[0])))
-    url = http_server.put("a.pmtiles", write_pmtiles(tmp_path / "a.pmtiles", tiles).read_bytes())
-    counted = CountingSource(open_source(url))
-    source = PMTiles(counted)
+    source = PMTiles(open_source(http_server.put("a.pmtiles", path.read_bytes())))
+    assert source.metadata.name == "by the library"
+    assert source.metadata.extra["vector_layers"] == [{"id": "a"}]
     assert everything(source) == tiles
-    made = tapalcatl.build(url, tmp_path / "out")
-    assert made.tiles == len(tiles)
-
-
-@pytest.mark.parametrize("scheme", ["xyz", "tms", "zyx"])
-def test_folders(tmp_path: Path, scheme: str) -> None:
-    path = folder(tmp_path / "tiles", TILES, scheme)
-    (path / "notes.txt").write_text("no tile")
-    (path / "3" / "07").mkdir(parents=True)
-    (path / "3" / "07" / "1.png").write_bytes(b"leading zero")
-    (path / "2" / "9").mkdir()
-    (path / "2" / "9" / "1.png").write_bytes(b"outside")
-    (path / "metadata.json").write_text(json.dumps({"name": "n", "bounds": "1,2,3,4"}))
-    source = Folder(path, scheme)
-    assert everything(source) == TILES
-    assert source.metadata.name == "n"
-    assert source.metadata.bounds == (1, 2, 3, 4)
+    assert tapalcatl.build(http_server.url_for("a.pmtiles"), tmp_path / "out").tiles == len(tiles)
 
 
 def test_times_of_files(tmp_path: Path) -> None:
@@ -141,42 +167,23 @@ def test_times_of_files(tmp_path: Path) -> None:
 
 
 def test_iterables() -> None:
-    with closing(IterableSource(listed(TILES))) as source:
+    """They are read once; of several for one name the last counts."""
+    with closing(IterableSource(iter([(0, 0, 0, b"first"), *listed(TILES)]))) as source:
         assert everything(source) == TILES
         with pytest.raises(InvalidInputError, match="other processes"):
             pickle.dumps(source)
 
 
-@pytest.mark.parametrize("layout", [(2, [0, 3, 6]), (4, [0, 3]), (8, [0])])
-def test_tilesets(tmp_path: Path, layout: tuple[int, list[int]]) -> None:
-    metatile, zooms = layout
-    tapalcatl.build(listed(TILES), tmp_path / "out", metatile=metatile, materialized_zooms=zooms)
-    for name in ("out", "out/meta.json"):
-        with tapalcatl.open(tmp_path / name) as tileset:
-            source = import_module("comal.tapalcatl.containers.tilesets").TileSetSource(tileset)
-            assert everything(source) == TILES
-
-
-def test_what_a_path_is(tmp_path: Path) -> None:
-    tapalcatl.build(listed(TILES), tmp_path / "set")
-    kinds = {
-        write_mbtiles(tmp_path / "a.bin", TILES): "MBTiles",
-        write_pmtiles(tmp_path / "b.bin", TILES): "PMTiles",
-        folder(tmp_path / "tiles", TILES): "Folder",
-        tmp_path / "set": "TileSetSource",
-        tmp_path / "set" / "0" / "0" / "0.zip": "TileSetSource",
-    }
-    for path, kind in kinds.items():
-        with closing(tapalcatl.open_tiles(path)) as source:
-            assert type(source).__name__ == kind
+def test_what_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"nothing")
-    with pytest.raises(NotThisFormatError, match="holds tiles"):
-        tapalcatl.open_tiles(tmp_path / "other")
-    with pytest.raises(ObjectNotFoundError):
-        tapalcatl.open_tiles(tmp_path / "absent")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(NotThisFormatError, match="without tiles"):
-        tapalcatl.open_tiles(tmp_path / "empty")
+    for name, kind, match in (
+        ("other", NotThisFormatError, "holds tiles"),
+        ("absent", ObjectNotFoundError, "no such file"),
+        ("empty", NotThisFormatError, "without tiles"),
+    ):
+        with pytest.raises(kind, match=match):
+            tapalcatl.open_tiles(tmp_path / name)
 
 
 def broken_mbtiles(path: Path, values: tuple[Any, ...]) -> Path:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,13 +21,12 @@ from comal.errors import (
     InvalidMetadataError,
     ObjectNotFoundError,
 )
-from comal.plan import run
-from comal.storage import open_source, targets
+from comal.storage import targets
 from comal.storage.replacing import changing_files
 from comal.storage.targetlock import locked
-from comal.tapalcatl import NewTile
-from comal.ziparchive import directory_plan
+from comal.tapalcatl import Generation1, NewTile
 from tests.server.asking import ask
+from tests.support import command
 from tests.tapalcatl import odd
 from tests.tapalcatl.making import (
     PNG,
@@ -36,10 +37,14 @@ from tests.tapalcatl.making import (
     payload,
     picture,
     pyramid,
+    sparse,
     unzipped,
 )
 
 NEW = PNG + b"another one"
+SETTINGS: dict[str, Any] = {"metatile": 2, "layer": "all", "layout": "prefix-hash", "prefix": "abc"}
+CONFIG = Generation1(**SETTINGS)
+"""Of tilesets of Tapalcatl 1."""
 
 
 @pytest.fixture
@@ -61,34 +66,71 @@ def is_sound(tree: Path) -> bool:
     return {one.code for one in problems if one.severity == "error"} <= {"tile-image"}
 
 
-def test_put_replaces_and_adds_behind_the_old_end(archive: Path) -> None:
-    before, was = archive.read_bytes(), content(archive)
-    changed = tapalcatl.put(archive, [(3, 2, 2, NEW), (3, 3, 3, b"RIFF....WEBPxx")])
-    assert (changed.replaced, changed.added, changed.archives) == (1, 1, 1)
-    assert archive.read_bytes().startswith(before)
-    assert content(archive) == {**was, "3/2/2.png": NEW, "3/3/3.webp": b"RIFF....WEBPxx"}
-    with zipfile.ZipFile(archive) as opened:
-        said = json.loads(opened.comment)
-    assert set(said["formats"]) == {"png", "webp"}
+LARGER: dict[str, Any] = {"metatile": 8, "layout": "hash-prefix", "prefix": "p"}
+SHAPES: dict[str, dict[str, Any]] = {
+    "tree": {"metatile": 1, "materialized_zooms": [0, 2]},
+    "hashed": {"metatile": 2, "materialized_zooms": [0, 3], "hash_in_path": True},
+    "one.zip": {},
+    "first": {"version": 1, "generation1": Generation1(**LARGER)},
+}
 
 
-def test_delete_leaves_the_bytes(archive: Path) -> None:
-    before, was = archive.read_bytes(), content(archive)
-    changed = tapalcatl.delete(archive, [(3, 2, 2), (3, 2, 2), (3, 0, 0)])
-    assert (changed.deleted, changed.absent) == (1, 1)
-    assert archive.read_bytes().startswith(before)
-    del was["3/2/2.png"]
-    assert content(archive) == was
-    everything = [tuple(map(int, name[:-4].split("/"))) for name in was]
-    tapalcatl.delete(archive, everything)  # type: ignore[arg-type]
-    assert content(archive) == {}
+@pytest.mark.parametrize("shape", SHAPES)
+def test_others_read_what_any_changes_leave(tmp_path: Path, shape: str) -> None:
+    """By zipfile and by a reader; old bytes stay until they are freed, and what is told is true."""
+    target, numbers = tmp_path / shape, random.Random(shape)
+    options = SHAPES[shape]
+    own: dict[str, Any] = {"generation1": options.get("generation1")}
+    opening = LARGER if shape == "first" else {}
+    tiles = {key: picture(n) for n, key in enumerate(pyramid(2)) if numbers.random() < 0.7 or not n}
+    tapalcatl.build(listed(tiles), target, **options)
+    model = {(key, "png"): data for key, data in tiles.items()}
 
+    def archives() -> dict[Path, bytes]:
+        paths = target.rglob("*.zip") if target.is_dir() else [target]
+        return {path: path.read_bytes() for path in paths}
 
-def test_delete_of_one_format(tree: Path) -> None:
-    tapalcatl.put(tree, [(3, 2, 2, b'{"a": 1}')])
-    assert tapalcatl.delete(tree, [(3, 2, 2)], ext="png").deleted == 1
-    with tapalcatl.open(tree) as tileset:
-        assert data_of(tileset, 3, 2, 2) == b'{"a": 1}'
+    def agree() -> None:
+        assert sum(len(content(path)) for path in archives()) == len(model)
+        with tapalcatl.open(target, **opening) as tileset:
+            for (key, ext), data in model.items():
+                assert data_of(tileset, *key, ext=ext) == data
+        told = tapalcatl.check(target, level="structure", **opening).counts.keys()
+        assert told <= {"dead-space", "archive-missing", "archive-directory"}
+
+    # More than 256 tiles are put square by square.
+    for count, ext in ((5, "png"), (30, "json"), (300, "png"), (1, "png"), (9, "json")):
+        before = archives()
+        keys = [*sparse(count, 5, count), *numbers.sample(sorted(tiles), 2)]
+        data = [picture(n % 256) if ext == "png" else b"%d" % n for n in range(len(keys))]
+        fresh = {(key, ext): one for key, one in zip(keys, data, strict=True)}
+        new = [NewTile(*key, one, ext) for (key, _), one in fresh.items()]
+        changed = tapalcatl.put(target, new, durable=False, **own)
+        added = len(fresh.keys() - model.keys())
+        assert (changed.added, changed.replaced) == (added, len(fresh) - added)
+        model.update(fresh)
+        agree()
+        after = archives()
+        assert changed.created == len(after) - len(before)
+        assert changed.archives == sum(before.get(path) != one for path, one in after.items())
+        keys = [*numbers.sample(sorted({key for key, _ in model}), 7), (9, 1, 1)]
+        deleted = tapalcatl.delete(target, keys * 2, ext="png", durable=False, **own)
+        gone = {(key, "png") for key in keys} & model.keys()
+        assert (deleted.deleted, deleted.absent) == (len(gone), len(keys) - len(gone))
+        model = {name: one for name, one in model.items() if name not in gone}
+        agree()
+        assert all(one.startswith(after.get(path, b"")) for path, one in archives().items())
+        if count != 5:
+            was, dead = sum(map(len, archives().values())), tapalcatl.space(target, **own).dead
+            freed = tapalcatl.compact(target, **own)
+            # Archives that are empty go as a whole.
+            assert was - sum(map(len, archives().values())) == freed >= dead > 0
+            assert tapalcatl.space(target, **own).dead == 0
+            agree()
+    tapalcatl.delete(target, {key for key, _ in model}, durable=False, **own)
+    model = {}
+    tapalcatl.compact(target, **own)
+    assert [content(path) for path in archives()] == ([{}] if shape == "one.zip" else [])
 
 
 def test_an_archive_knows_the_formats_of_its_own_tiles(tree: Path) -> None:
@@ -98,28 +140,6 @@ def test_an_archive_knows_the_formats_of_its_own_tiles(tree: Path) -> None:
         with zipfile.ZipFile(tree / f"{name}.zip") as archive:
             assert json.loads(archive.comment)["formats"].keys() == exts
     assert is_sound(tree)
-
-
-def test_a_tileset_grows(tree: Path) -> None:
-    was = unzipped(tree)
-    changed = tapalcatl.put(tree, [(6, 63, 0, payload(6, 63, 0)), (0, 0, 0, NEW)])
-    assert (changed.archives, changed.created, changed.replaced, changed.added) == (2, 0, 1, 1)
-    meta = json.loads((tree / "meta.json").read_text())
-    assert meta["maxzoom"] == 6
-    assert unzipped(tree) == {**was, "6/63/0.png": payload(6, 63, 0), "0/0/0.png": NEW}
-    with tapalcatl.open(tree) as tileset:
-        assert tileset.tile(6, 63, 0) is not None
-    assert (tree / "meta.json").read_bytes().endswith(b"}\n")
-
-
-def test_missing_archives_are_made_and_bounds_widened(tmp_path: Path) -> None:
-    tapalcatl.build([(6, 0, 0, payload(6, 0, 0))], tmp_path / "out", materialized_zooms=[3])
-    changed = tapalcatl.put(tmp_path / "out", [(6, 40, 40, payload(6, 40, 40))])
-    assert changed.created == 1
-    with tapalcatl.open(tmp_path / "out" / "meta.json") as tileset:
-        assert tileset.tile(6, 40, 40) is not None
-        assert tileset.tile(6, 0, 0) is not None
-    assert is_sound(tmp_path / "out")
 
 
 @pytest.mark.parametrize("hashed", ["{}/{}/{}", "{}/{}/{}.zip", "/all/{}/{}/{}.zip"])
@@ -190,18 +210,6 @@ def test_what_cannot_be_a_tile_deletes_none(tree: Path, tile: tuple[int, int, in
     assert unzipped(tree) == before
 
 
-def test_many_tiles_into_one_archive(tmp_path: Path) -> None:
-    # More than are looked at together, in several squares: each block is a change of its own.
-    tapalcatl.build(listed(pyramid(0)), tmp_path / "out", metatile=1, materialized_zooms=[0])
-    path = tmp_path / "out" / "0" / "0" / "0.zip"
-    tiles = pyramid(5)
-    changed = tapalcatl.put(path, listed(tiles), durable=False)
-    assert (changed.added, changed.replaced) == (len(tiles) - 1, 1)
-    assert content(path) == names_and_data(tiles)
-    with zipfile.ZipFile(path) as opened:
-        assert json.loads(opened.comment)["maxzoom"] == 5
-
-
 def test_one_writer_at_a_time(tree: Path, archive: Path) -> None:
     with locked(archive), pytest.raises(ConflictError):
         tapalcatl.put(archive, [(3, 2, 2, NEW)])
@@ -251,34 +259,17 @@ def test_compaction_keeps_headers_times_and_other_entries(tmp_path: Path) -> Non
         assert archive.comment == b"{}"
 
 
-def test_empty_archives_go_with_compaction(tree: Path, archive: Path) -> None:
-    names = [name[:-4].split("/") for name in content(archive)]
-    tapalcatl.delete(tree, [(int(z), int(x), int(y)) for z, x, y in names])
-    tapalcatl.compact(tree)
-    assert not archive.exists()
-    assert is_sound(tree)
-
-
-def test_metadata_within_the_comment(archive: Path) -> None:
-    size, was = archive.stat().st_size, content(archive)
-    done = tapalcatl.edit_metadata(archive, {"name": "x"})
-    assert done.archives == 1
-    assert archive.stat().st_size == size - len("a name") + len("x")
+@pytest.mark.parametrize("name", ["x", "a much longer name: é"])
+def test_a_comment_is_written_where_it_stood(archive: Path, name: str) -> None:
+    before, was = archive.read_bytes(), content(archive)
+    assert tapalcatl.edit_metadata(archive, {"name": name}).archives == 1
+    end = before.rindex(b"PK\5\6")
+    assert archive.read_bytes()[:end] == before[:end]
     assert content(archive) == was
     with zipfile.ZipFile(archive) as opened:
-        assert json.loads(opened.comment)["name"] == "x"
-    assert tapalcatl.edit_metadata(archive, {"name": "x"}).archives == 0
-
-
-def test_longer_metadata(archive: Path) -> None:
-    before, was = archive.read_bytes(), content(archive)
-    tapalcatl.edit_metadata(archive, {"name": "a much longer name", "attribution": "é"})
-    assert archive.read_bytes().startswith(before[: before.rindex(b"PK\5\6")])
-    assert content(archive) == was
-    with open_source(archive) as source:
-        comment = run(directory_plan(), source.fetch).comment
-    assert comment.isascii()
-    assert json.loads(comment)["attribution"] == "é"
+        assert opened.comment.isascii()
+        assert json.loads(opened.comment)["name"] == name
+    assert tapalcatl.edit_metadata(archive, {"name": name}).archives == 0
 
 
 def test_metadata_of_a_tileset(tree: Path) -> None:
@@ -374,3 +365,68 @@ def test_local_names_that_differ(tmp_path: Path, local: bytes) -> None:
     assert tile() == (200, two)
     assert not tapalcatl.check(path).counts
     assert content(path) == {"0/0/0.png": one, "1/0/0.png": one, "1/1/0.png": two}
+
+
+# -- Tapalcatl 1 ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Path:
+    tapalcatl.build(listed(pyramid(3)), tmp_path / "out", version=1, generation1=CONFIG)
+    return tmp_path / "out"
+
+
+def at(first: Path, z: int, x: int, y: int) -> Path:
+    (found,) = first.glob(f"abc/*/all/{z}/{x}/{y}.zip")
+    return found
+
+
+def test_a_tile_is_put_where_servers_look_for_it(first: Path) -> None:
+    # Metatile 2: 256 pixels of 3/5/2 are level 1 of metatile 2/2/1 (format note 1.3).
+    changed = tapalcatl.put(first, [(3, 5, 2, NEW)], generation1=CONFIG)
+    assert (changed.archives, changed.replaced, changed.added) == (1, 1, 0)
+    was = {"1/0/0.png": (3, 4, 2), "1/1/0.png": (3, 5, 2), "1/0/1.png": (3, 4, 3)}
+    was["1/1/1.png"] = (3, 5, 3)
+    expected = {name: payload(*key) for name, key in was.items()}
+    assert content(at(first, 2, 2, 1)) == {**expected, "1/1/0.png": NEW}
+    with tapalcatl.open(first, **SETTINGS) as tileset:
+        assert data_of(tileset, 3, 5, 2) == NEW
+
+
+def test_one_archive_by_its_key(first: Path) -> None:
+    archive = at(first, 2, 2, 1)
+    before = archive.read_bytes()
+    tapalcatl.put(archive, [(3, 5, 2, NEW)], generation1=CONFIG)
+    assert archive.read_bytes().startswith(before)
+    with zipfile.ZipFile(archive) as opened:
+        assert opened.comment == b""
+    assert content(archive)["1/1/0.png"] == NEW
+    with pytest.raises(InvalidInputError, match="belongs to another archive"):
+        tapalcatl.put(archive, [(3, 0, 0, NEW)], generation1=CONFIG)
+    gone = tapalcatl.delete(archive, [(3, 5, 2), (3, 0, 0)], generation1=CONFIG)
+    assert (gone.deleted, gone.absent) == (1, 1)
+    assert "1/1/0.png" not in content(archive)
+    moved = archive.rename(archive.with_name("other.zip"))
+    with pytest.raises(InvalidInputError, match="does not tell which metatile"):
+        tapalcatl.put(moved, [(3, 5, 2, NEW)], generation1=CONFIG)
+
+
+def test_tiles_that_no_reader_would_ask_for_are_refused(first: Path) -> None:
+    config = Generation1(**SETTINGS, max_zoom=3)
+    with pytest.raises(InvalidInputError, match="outside of the zooms"):
+        tapalcatl.put(first, [(4, 0, 0, NEW)], generation1=config)
+    assert not list(first.glob("abc/*/all/3/*/*.zip"))
+
+
+def test_settings_for_a_tileset_that_needs_none(tmp_path: Path) -> None:
+    tapalcatl.build(listed(pyramid(1)), tmp_path / "t2")
+    with pytest.raises(InvalidInputError, match="a tileset of Tapalcatl 2"):
+        tapalcatl.put(tmp_path / "t2", [(1, 0, 0, NEW)], generation1=CONFIG)
+
+
+def test_commands_that_read_it(first: Path, tmp_path: Path) -> None:
+    told = [f"--open={name}={value}" for name, value in SETTINGS.items()]
+    for verb, name in (("create", "t2"), ("export", "loose")):
+        made = command("tapalcatl", verb, first, tmp_path / name, *told, "--json")
+        assert json.loads(made.stdout)["tiles"] == len(pyramid(3))
+    assert (tmp_path / "loose/3/5/2.png").read_bytes() == payload(3, 5, 2)
