@@ -255,21 +255,7 @@ _NO_SPANS: dict[str, dict[str, Any]] = {
     "taco-span-bounds": {"past the end": 10**9, "negative": -5, "wraps": 2**63 - 1},
     "taco-column-null": {"null": None},
 }
-attacks(
-    "either",
-    {
-        code: {
-            f"level {level}: {column} {name}": Recipe(
-                tree, table=set_column(level, f"internal:{column}", first(value))
-            )
-            for level, tree in ((0, FLAT), (2, NESTED))
-            for column in ("offset", "size")
-            for name, value in values.items()
-        }
-        for code, values in _NO_SPANS.items()
-    },
-    error=InvalidMetadataError,
-)
+
 
 _overlap = set_column(0, "internal:offset", lambda v: [v[0], v[0] + 9, *v[2:]])
 
@@ -301,11 +287,6 @@ attacks(
     },
     error=ANY,
 )
-attacks(
-    "either",
-    {"zip-end": {f"{less} bytes cut off": raw(_WHOLE[:-less]) for less in (1, 21, 22, 23, 500)}},
-    error=ANY,
-)
 
 
 def _rotten(data: bytes, name: bytes, shift: int) -> bytes:
@@ -333,10 +314,21 @@ attacks(
     },
     error=InvalidMetadataError,
 )
-
 attacks(
     "either",
     {
+        **{
+            code: {
+                f"level {level}: {column} {name}": Recipe(
+                    tree, table=set_column(level, f"internal:{column}", first(value))
+                )
+                for level, tree in ((0, FLAT), (2, NESTED))
+                for column in ("offset", "size")
+                for name, value in values.items()
+            }
+            for code, values in _NO_SPANS.items()
+        },
+        "zip-end": {f"{less} bytes cut off": raw(_WHOLE[:-less]) for less in (1, 21, 22, 23, 500)},
         "taco-offset-mismatch": {"spans overlap in the table": Recipe(FLAT, table=_overlap)},
         "zip-end taco-span-overlap": {
             "spans overlap, no directory": Recipe(FLAT, table=_overlap, close={"end": False})
@@ -409,7 +401,6 @@ attacks(
         }
     },
 )
-
 attacks(
     "right",
     {
@@ -482,24 +473,6 @@ def _reordered(table: Any) -> Any:
     return replaced(table.take([4, 5, 0, 1, 2, 3]), "internal:current_id", range(6))
 
 
-attacks(
-    "either",
-    {
-        "taco-parent": {
-            "parent of itself": Recipe(
-                table=set_column(1, "internal:parent_id", lambda v: list(range(100, 100 + len(v))))
-            ),
-            "parents that are not there": Recipe(
-                table=set_column(2, "internal:parent_id", first(77))
-            ),
-            "parents that are files": Recipe(table=set_column(2, "internal:parent_id", first(1))),
-            "parents that nothing tells": Recipe(table=_no_way),
-        }
-    },
-    error=InvalidMetadataError,
-)
-
-
 _IMAGERY: Tree = {"before.bin": b"3", "after.bin": b"4"}
 attacks(
     "right",
@@ -536,6 +509,16 @@ attacks(
 attacks(
     "either",
     {
+        "taco-parent": {
+            "parent of itself": Recipe(
+                table=set_column(1, "internal:parent_id", lambda v: list(range(100, 100 + len(v))))
+            ),
+            "parents that are not there": Recipe(
+                table=set_column(2, "internal:parent_id", first(77))
+            ),
+            "parents that are files": Recipe(table=set_column(2, "internal:parent_id", first(1))),
+            "parents that nothing tells": Recipe(table=_no_way),
+        },
         "taco-meta-span": {
             "spans of other samples in local metadata": Recipe(meta=_reversed_spans)
         },
@@ -628,26 +611,6 @@ attacks(
             "comment longer than stated": _closed(comment=b"abc", stated_comment=1),
         },
         "zip-two-ends": {"two end records": _closed(comment=_DECOY)},
-    },
-)
-attacks(
-    "either",
-    {
-        "zip-end": {
-            "no end record": _closed(end=False),
-            "comment shorter than stated": _closed(comment=b"abc", stated_comment=9),
-        },
-        "zip-directory": {
-            "count of the end record": _closed(count=3),
-            "directory too long": _closed(size=10**8),
-        },
-        "zip-span": {"directory elsewhere": _closed(start=5)},
-        "zip-zip64-locator": {"ZIP64 locator to nowhere": _closed(locator=_LOCATOR)},
-    },
-)
-attacks(
-    "right",
-    {
         "zip-local-note": {
             "other times in a local header": raw(_WHOLE[:10] + b"\x11\x22" + _WHOLE[12:])
         },
@@ -665,6 +628,25 @@ attacks(
 attacks(
     "either",
     {
+        "zip-end": {
+            "no end record": _closed(end=False),
+            "comment shorter than stated": _closed(comment=b"abc", stated_comment=9),
+        },
+        "zip-directory": {
+            "count of the end record": _closed(count=3),
+            "directory too long": _closed(size=10**8),
+            "ZIP64 sizes beyond any file": Recipe(
+                entry=on_entry(
+                    LEAF,
+                    csize=0xFFFFFFFF,
+                    size=0xFFFFFFFF,
+                    local_size=27,
+                    extra=struct.pack("<2H2Q", 1, 16, 2**64 - 1, 2**64 - 1),
+                )
+            ),
+        },
+        "zip-span": {"directory elsewhere": _closed(start=5)},
+        "zip-zip64-locator": {"ZIP64 locator to nowhere": _closed(locator=_LOCATOR)},
         "zip-local-mismatch": {
             f"local header has another {name}": Recipe(entry=on_entry(LEAF, **how))
             for name, how in (
@@ -692,17 +674,6 @@ attacks(
         },
         "zip-symlink": {"symbolic link": Recipe(entry=on_entry(LEAF, external=0o120777 << 16))},
         "zip-descriptor": {"data descriptor": Recipe(entry=on_entry(LEAF, flags=8))},
-        "zip-directory": {
-            "ZIP64 sizes beyond any file": Recipe(
-                entry=on_entry(
-                    LEAF,
-                    csize=0xFFFFFFFF,
-                    size=0xFFFFFFFF,
-                    local_size=27,
-                    extra=struct.pack("<2H2Q", 1, 16, 2**64 - 1, 2**64 - 1),
-                )
-            )
-        },
     },
 )
 
@@ -946,7 +917,6 @@ def _counted(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "taco:pit_schema": {**pit, "root": {**pit["root"], "n": 99}}}
 
 
-attacks("right", {"taco-pit-count": {"stale counts": Recipe(collection=_counted)}})
 _ODD_FIELDS: dict[str, list[dict[str, Any]]] = {
     "taco-collection-field": [{"id": "Upper Case"}, {"licenses": []}, {"providers": 3}],
     "taco-collection-note": [{"tasks": ["dreaming"]}],
@@ -973,19 +943,18 @@ _ODD_EXTENTS: dict[str, list[dict[str, Any]]] = {
         {"spatial": None, "temporal": ["1970-01-01T00:00:01Z", "1999-01-01T00:00:00Z"]}
     ],
 }
+
+_ODD_DOCUMENTS = {
+    code: {f"collection with {one}": Recipe(FLAT, collection=fields(**one)) for one in odd}
+    for code, odd in _ODD_FIELDS.items()
+}
+for code, extents in _ODD_EXTENTS.items():
+    _ODD_DOCUMENTS.setdefault(code, {}).update(
+        {f"extent of samples is {one}": placed(one) for one in extents}
+    )
 attacks(
     "right",
-    {
-        code: {f"collection with {one}": Recipe(FLAT, collection=fields(**one)) for one in odd}
-        for code, odd in _ODD_FIELDS.items()
-    },
-)
-attacks(
-    "right",
-    {
-        code: {f"extent of samples is {one}": placed(one) for one in extents}
-        for code, extents in _ODD_EXTENTS.items()
-    },
+    {**_ODD_DOCUMENTS, "taco-pit-count": {"stale counts": Recipe(collection=_counted)}},
 )
 
 
@@ -1089,7 +1058,6 @@ attacks(
         },
     },
 )
-
 attacks(
     "refused",
     {
@@ -1158,7 +1126,6 @@ attacks(
         },
     },
 )
-
 attacks(
     "right",
     {

@@ -76,20 +76,6 @@ def test_schemas_that_are_broken() -> None:
     assert columns(b"\x15\x02\x19\x1c") == {}
 
 
-def test_what_it_says_of_itself(path: Path) -> None:
-    archive = adapter.archive(str(path))
-    about = archive.describe()
-    archive.close()
-    assert about["version"] == "0.1.0"
-    assert (about["count"], about["zooms"], about["tiles"]) == (3, [2, 3], {"2": 1, "3": 2})
-    assert about["size"] == path.stat().st_size
-    assert about["bands"] == [
-        {"name": "land", "type": "uint8", "nodata": 0},
-        {"name": "height", "type": "int16", "nodata": -1},
-    ]
-    assert about["one_page_per_tile"] is True
-
-
 def test_leaves_are_pages(path: Path) -> None:
     archive = adapter.archive(str(path))
     data = path.read_bytes()
