@@ -40,6 +40,10 @@ OLD, NEW = b"old content", b"new content " * 1000
 ANY = Kind("anything", lambda _: lambda _: True)
 
 
+PORTABLE = pytest.mark.parametrize("portable", [False, True])
+"""Also as on systems that can neither rename without replacing nor exchange names."""
+
+
 def listing(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
@@ -82,9 +86,12 @@ def test_targets_that_cannot_be(tmp_path: Path) -> None:
     assert listing(tmp_path) == ["file", "folder"]
 
 
+@PORTABLE
 def test_what_comes_into_the_old_folder_meanwhile_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, portable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if portable:
+        monkeypatch.setattr(targetlock, "_renameat2", lambda *_: False)
     target = tmp_path / "out"
     (target / "deep").mkdir(parents=True)
     (target / "deep/own").write_bytes(OLD)
@@ -194,7 +201,7 @@ def test_many_writers_one_wins(tmp_path: Path) -> None:
     assert listing(tmp_path) == ["out"]
 
 
-@pytest.mark.parametrize("portable", [False, True])
+@PORTABLE
 def test_who_came_first_stays(
     tmp_path: Path, portable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,9 +218,17 @@ def test_who_came_first_stays(
         (tmp_path / "plain").write_bytes(OLD)
     with pytest.raises(ConflictError), targets.new_file(tmp_path / "mixed", True):
         (tmp_path / "mixed").mkdir()
-    assert (tmp_path / "file").read_bytes() == OLD
+
+    def late(old: Path, new: Path) -> None:
+        new.write_bytes(OLD)  # after the last look
+        targetlock.rename_new(old, new)
+
+    monkeypatch.setattr(targets, "rename_new", late)
+    with pytest.raises(ConflictError), targets.new_file(tmp_path / "late") as file:
+        file.write(NEW)
+    assert (tmp_path / "file").read_bytes() == (tmp_path / "late").read_bytes() == OLD
     assert listing(tmp_path / "folder") == ["old"]
-    assert listing(tmp_path) == ["file", "folder", "mixed", "plain"]
+    assert listing(tmp_path) == ["file", "folder", "late", "mixed", "plain"]
 
 
 def test_a_lock_that_its_file_system_has_not(
