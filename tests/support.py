@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import pickle
 import signal
 import tempfile
 import traceback
@@ -20,6 +22,7 @@ import shapely
 from click.testing import CliRunner, Result
 
 from comal.cli import root
+from comal.errors import ComalError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"
@@ -56,6 +59,16 @@ def files_below(folder: Path) -> dict[str, bytes]:
 def digests(files: Mapping[str, bytes]) -> dict[str, str]:
     """The SHA-256 of each file."""
     return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+
+
+def said_by(error: BaseException) -> Iterator[object]:
+    """All that an error says, and those below it in its traceback."""
+    # As it says itself: Dask, where it is loaded, has tracebacks pickled as well.
+    pickled = pickle.dumps(error.__reduce_ex__(pickle.DEFAULT_PROTOCOL))
+    yield from (str(error), repr(error), pickled, vars(error))
+    yield from traceback.format_exception(error)
+    if isinstance(error, ComalError):
+        yield json.dumps(error.to_dict())
 
 
 def open_below(path: Path) -> int:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-import json
 import logging
 import pickle
 import sys
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -44,6 +42,7 @@ from tests.cli.conftest import COLLECTION
 from tests.raquet.writing.sources import noise, utm
 from tests.server.asking import ask
 from tests.servers.http import HttpServer
+from tests.support import said_by
 from tests.tapalcatl.reading.test_remote import serve
 
 SECRETS = ("pLaNtEdUser", "pLaNtEdWord", "pLaNtEdSig", "pLaNtEdAmz", "pLaNtEdToken", "pLaNtEdHead")
@@ -220,17 +219,6 @@ FAULTS: dict[str, Callable[[HttpServer, str], object]] = {
 }
 
 
-def failures(error: BaseException) -> Iterator[object]:
-    """All that an error says."""
-    assert error.__cause__ is not error
-    # As it says itself: Dask, where it is loaded, has tracebacks pickled as well.
-    pickled = pickle.dumps(error.__reduce_ex__(pickle.DEFAULT_PROTOCOL))
-    yield from (str(error), repr(error), pickled, vars(error))
-    yield from traceback.format_exception(error)
-    if isinstance(error, ComalError):
-        yield json.dumps(error.to_dict())
-
-
 @pytest.mark.parametrize("fault", FAULTS)
 def test_errors(served: HttpServer, fault: str, shown: Shown) -> None:
     names = ("a.tacozip", "a.tortilla", "a.parquet", "t/meta.json")
@@ -248,7 +236,7 @@ def test_errors(served: HttpServer, fault: str, shown: Shown) -> None:
             try:
                 list(act())
             except ComalError as error:
-                check(*failures(error))
+                check(*said_by(error))
         if fault == "gone":
             break
         served.well()
@@ -281,10 +269,10 @@ def test_addresses_that_cannot_be_used(href: Any, shown: Shown) -> None:
     for act in (comal.open, taco.load, tortilla.open, raquet.open, tapalcatl.open, open_source):
         with pytest.raises(ComalError) as caught:
             cast("Any", act(href)).stat()
-        check(*failures(caught.value))
+        check(*said_by(caught.value))
     with pytest.raises(ComalError) as caught:
         raquet.write(href, "x.parquet")
-    check(*failures(caught.value))
+    check(*said_by(caught.value))
     shown.check()
 
 
@@ -376,7 +364,7 @@ def test_errors_of_others(
 def test_a_public_page(address: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="public page") as caught:
         site.write(tmp_path / "site", [address])
-    check(*failures(caught.value))
+    check(*said_by(caught.value))
 
 
 def test_what_a_pickle_carries(
@@ -398,7 +386,7 @@ def test_what_a_pickle_carries(
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         with pytest.raises(AccessDeniedError, match="left out of the pickle") as caught:
             pool.submit(unpickled, data).result()
-        check(*failures(caught.value))
+        check(*said_by(caught.value))
         monkeypatch.setenv(PICKLE_SECRETS, "1")
         carried = pickle.dumps(source)
         assert b"pLaNtEdWord" in carried
