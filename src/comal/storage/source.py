@@ -520,16 +520,12 @@ def bind(source: Source, name: str) -> None:
 def _translated(what: str, location: Location) -> Iterator[None]:
     try:
         yield
+    except ComalError:
+        raise
+    except FileNotFoundError as error:
+        raise ObjectNotFoundError("no such file or folder", where=location.label) from error
     except OSError as error:
-        if isinstance(error, ComalError):
-            raise
-        raise _of_system(error, what, location) from error
-
-
-def _of_system(error: OSError, what: str, location: Location) -> ComalError:
-    if isinstance(error, FileNotFoundError):
-        return ObjectNotFoundError("no such file or folder", where=location.label)
-    return of_system(error, what, location.label)
+        raise of_system(error, what, location.label) from error
 
 
 def _replaced(location: Location, what: str) -> ObjectChangedError:
