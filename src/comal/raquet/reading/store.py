@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import cached_property, partial
-from itertools import islice
+from itertools import chain, islice
+from operator import itemgetter
 from types import EllipsisType
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from comal import parallel
 from comal.errors import InvalidMetadataError, LimitExceededError
 from comal.limits import KIB, MIB, Limits
 from comal.parallel import ByteCache
-from comal.plan import ByteRange, Piece, Wanted
+from comal.plan import ByteRange, Piece
 from comal.raquet import blobs
 from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.tilefile import (
@@ -112,15 +112,24 @@ class TileStore:
 
     # -- sources -----------------------------------------------------------------------------------
 
-    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        """One piece for each range; ``href`` is the number of the part."""
+    def _fetch(self, wanted: Sequence[tuple[int, ByteRange]]) -> list[Piece]:
+        """One piece for each range of a part, all in one round trip."""
         files = self._files()
         if None not in files:
-            pieces = [self._read(want) for want in wanted]
-            for number in {int(want.href or 0) for want in wanted}:
-                files[number].check_unchanged()  # type: ignore[union-attr]  # see above
+            pieces = [self._read(part, want) for part, want in wanted]
+            for part in {part for part, _ in wanted}:
+                files[part].check_unchanged()  # type: ignore[union-attr]  # see above
             return pieces
-        return fetch_parts(self.sources, wanted)
+        places: dict[int, list[int]] = {}
+        for place, (part, _) in enumerate(wanted):
+            places.setdefault(part, []).append(place)
+        jobs = [
+            partial(self.sources[part].fetch, [wanted[place][1] for place in some])
+            for part, some in places.items()
+        ]
+        fetched = side_by_side(jobs, self.sources)
+        found = zip(chain(*places.values()), chain(*fetched), strict=True)
+        return [piece for _, piece in sorted(found, key=itemgetter(0))]
 
     @property
     def is_local(self) -> bool:
@@ -133,13 +142,11 @@ class TileStore:
             self._held = [held(source) if few else None for source in self.sources]
         return self._held
 
-    def _read(self, want: Wanted) -> Piece:
-        assert isinstance(want, ByteRange), "tiles and column chunks are ranges"
-        number = int(want.href or 0)
-        file = self._files()[number]
+    def _read(self, part: int, want: ByteRange) -> Piece:
+        file = self._files()[part]
         assert file is not None, "asked for before"
         data = file.read(want.offset, want.size)
-        return Piece(data, want.offset, self.parts[number].footer.tail.total)
+        return Piece(data, want.offset, self.parts[part].footer.tail.total)
 
     def close(self) -> None:
         """Let go of files and of what is kept."""
@@ -285,7 +292,7 @@ class TileStore:
     def blobs_of(self, keys: Sequence[Key]) -> dict[Key, bytes | None]:
         """The blobs of tiles: pages in one round trip, column chunks in one for some 16 MiB."""
         found: dict[Key, bytes | None] = {}
-        pages: dict[Key, ByteRange] = {}
+        pages: dict[Key, tuple[int, ByteRange]] = {}
         chunks: dict[int, dict[int, list[tuple[Key, int]]]] = {}
         for key in keys:
             row, column = key
@@ -294,14 +301,14 @@ class TileStore:
             if index is not None:
                 size = index.size.item(local)
                 self._check_page(size, row, column)
-                pages[key] = ByteRange(index.offset.item(local), size, self._href(part))
+                pages[key] = part, ByteRange(index.offset.item(local), size)
             else:
                 ends = self.parts[part].row_ends
                 group = int(np.searchsorted(ends, local, side="right"))
                 at = local - int(ends[group] - self.parts[part].footer.layout.rows[group])
                 chunks.setdefault(part, {}).setdefault(group, []).append((key, at))
         if pages:
-            pieces = self.fetch(list(pages.values()))
+            pieces = self._fetch(list(pages.values()))
             for key, piece in zip(pages, pieces, strict=True):
                 found[key] = self._value(piece.data, *key)
         for part, groups in chunks.items():
@@ -356,11 +363,11 @@ class TileStore:
             }
             missing = [one for one, array in arrays.items() if array is None]
             wanted = [
-                replace(chunk, href=self._href(part))
+                (part, chunk)
                 for group, name in missing
                 for chunk in chunk_ranges(footer, [name], [group], [footer.tail])
             ]
-            pieces = self.fetch(wanted) if wanted else []
+            pieces = self._fetch(wanted) if wanted else []
             for group, name in missing:
                 column = read_columns(footer, [name], [group], self.limits, pieces).column(0)
                 array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
@@ -369,10 +376,6 @@ class TileStore:
             for group in stretch:
                 for key, at in groups[group]:
                     found[key] = arrays[group, key[1]][at].as_py()
-
-    def _href(self, part: int) -> str:
-        """How plans call a part."""
-        return str(part) if len(self.parts) > 1 else ""
 
     # -- decoding ----------------------------------------------------------------------------------
 
@@ -495,25 +498,6 @@ def tile_statistics(store: TileStore) -> npt.NDArray[np.float64] | None:
 T = TypeVar("T")
 
 _THREADS = 16
-
-
-def fetch_parts(sources: Sequence[Source], wanted: Sequence[Wanted]) -> list[Piece]:
-    """One piece for each range, whose ``href`` is the number of its source."""
-    if len(sources) == 1:
-        return sources[0].fetch(wanted)
-    groups: dict[int, list[int]] = {}
-    for number, want in enumerate(wanted):
-        groups.setdefault(int(want.href), []).append(number)
-
-    def fetched(part: int, numbers: list[int]) -> dict[int, Piece]:
-        pieces = sources[part].fetch([replace(wanted[number], href="") for number in numbers])
-        return dict(zip(numbers, pieces, strict=True))
-
-    jobs = [partial(fetched, part, numbers) for part, numbers in groups.items()]
-    found: dict[int, Piece] = {}
-    for pieces in side_by_side(jobs, sources):
-        found.update(pieces)
-    return [found[number] for number in range(len(wanted))]
 
 
 def side_by_side(jobs: Sequence[Callable[[], T]], sources: Sequence[Source]) -> list[T]:
