@@ -142,7 +142,8 @@ def test_an_error_of_the_caller(tmp_path: Path, error: type[BaseException], old:
 
 def test_spools(tmp_path: Path) -> None:
     with targets.new_file(tmp_path / "out") as file:
-        first, second = file.spool(), file.spool()
+        first, second, work = file.spool(), file.spool(), file.folder()
+        (work / "whole").write_bytes(NEW)
         names = listing(tmp_path)
         first.write(NEW)
         second.write(OLD)

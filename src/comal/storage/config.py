@@ -49,7 +49,7 @@ class StorageConfig:
     answers them: when more requests than `concurrency` would be needed, the first of an origin is
     a trial. Off, every range is a request of its own. Object stores know single ranges only."""
     whole_answer: int = 8 * MIB
-    """A server that ignores Range is put up with for objects up to this size."""
+    """Up to this size, a whole object is accepted from a server that ignores Range."""
     tries: int = 4
     """How often one request is tried before it is given up."""
     backoff_first: float = 0.2

@@ -403,7 +403,7 @@ def _closing(
 
 
 def _dismiss(response: urllib3.BaseHTTPResponse, location: Location) -> None:
-    """Be done with an answer that is of no use."""
+    """Discard an answer."""
     with _closing(response, location):
         _drain(response)
 

@@ -17,7 +17,7 @@ from comal.storage.wrappers import SourceWrapper
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/")
 
 _SINGLE = (str, bytes, bytearray, os.PathLike, Mapping)
-"""What can be gone through, or looks like it, and is not a list."""
+"""What can be iterated over, or looks like it, and is not a list of members."""
 
 
 def open_source(
@@ -167,7 +167,7 @@ def several(given: Any, what: str) -> list[Any]:
     Parameters
     ----------
     given
-        A list, or anything else that is gone through once.
+        A list, or anything else to iterate over once.
     what
         What the members are, for the message: ``paths or URLs``.
 

@@ -48,7 +48,7 @@ _NAME_BYTES = 200
 PART, BUILD, LOCK = "part", "build", "lock"
 STALE = (PART, BUILD)
 """What a killed writer may leave: a folder with what is new, with files that are needed meanwhile,
-and a build to be gone on with. An empty lock file says nothing."""
+and a build that can be resumed. An empty lock file says nothing."""
 CHANGE = ".meta.json.change"
 """The journal of a change of several files, in the folder of these (`comal.storage.replacing`)."""
 JOURNAL = "comal-journal.json"
@@ -235,7 +235,7 @@ def _old_folders(path: Path) -> list[tuple[Path, Path]]:
 
 
 def set_aside(folder: Path, target: Path) -> Path:
-    """Give what is left of an old folder a name that is not hidden, for hidden ones get lost."""
+    """Give what is left of an old folder a name that nobody overlooks: one that is not hidden."""
     names = (target.with_name(f"{target.name}.old{number or ''}") for number in range(1000))
     kept = next(name for name in names if not os.path.lexists(name))
     return folder.rename(kept)
