@@ -157,7 +157,7 @@ def test_a_command_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.S
         "def slow(*_, **__):\n"
         "    print('writing', flush=True)\n"
         "    time.sleep(60)\n"
-        "containers.write_level = slow\n"
+        "containers.write_table = slow\n"
         "from comal.cli import root\n"
         "root(['taco', 'create', 'in', 'out.tacozip'])\n"
     )

@@ -99,7 +99,7 @@ class Tortilla:
         check_siblings(self._samples)
         if strict_schema:
             check_fields(self._samples)
-        self._samples += _padding(len(self._samples), pad_to)
+        self._samples += [Sample(name, b"") for name in _padding(len(self._samples), pad_to)]
 
     # -- other ways in ----------------------------------------------------------------------
 
@@ -164,8 +164,13 @@ class Tortilla:
         """
         names = Names(id, path, parent, type, base_folder(base))
         levels = levels_from_tables(tables, names)
-        if pad_to is not None:
-            levels = (_padded_level(levels[0], pad_to), *levels[1:])
+        padding = _padding(levels[0].rows, pad_to)
+        if padding:
+            first = levels[0]
+            empty = pa.table({spec.ID: padding, spec.TYPE: [spec.FILE] * len(padding)})
+            table = pa.concat_tables([first.table, empty], promote_options="default")
+            payloads = concat([first.payloads, Bytes([b""] * len(padding))])
+            levels = (Level(table, np.arange(table.num_rows), payloads), *levels[1:])
         self = cls._empty(strict_schema=strict_schema)
         self._levels = levels
         return self
@@ -357,34 +362,15 @@ class Tortilla:
         return column.column(field)
 
 
-def _padding_count(count: int, pad_to: Any) -> int:
+def _padding(count: int, pad_to: Any) -> list[str]:
+    """Ids of the empty samples that bring `count` to a multiple of `pad_to`."""
     if pad_to is None:
-        return 0
+        return []
     if not isinstance(pad_to, int | np.integer) or isinstance(pad_to, bool) or pad_to < 1:
         raise InvalidInputError("pad_to is not a positive number", found=shown(pad_to))
-    DEFAULT_LIMITS.check("table_rows", -count % int(pad_to), "pad_to")
-    return -count % int(pad_to)
-
-
-def _padding(count: int, pad_to: int | None) -> list[Sample]:
-    return [
-        Sample(f"{spec.PAD_PREFIX}{number}", b"") for number in range(_padding_count(count, pad_to))
-    ]
-
-
-def _padded_level(level: Level, pad_to: int) -> Level:
-    count = _padding_count(level.rows, pad_to)
-    if count == 0:
-        return level
-    columns = [pa.nulls(count, found.type) for found in level.table.schema]
-    columns[0] = pa.array([f"{spec.PAD_PREFIX}{number}" for number in range(count)])
-    columns[1] = pa.array([spec.FILE] * count)
-    padding = pa.table(columns, schema=level.table.schema)
-    return Level(
-        pa.concat_tables([level.table, padding]),
-        np.arange(level.rows + count),
-        concat([level.payloads, Bytes([b""] * count)]),
-    )
+    missing = -count % int(pad_to)
+    DEFAULT_LIMITS.check("table_rows", missing, "pad_to")
+    return [f"{spec.PAD_PREFIX}{number}" for number in range(missing)]
 
 
 def base_folder(base: str | os.PathLike[str] | None) -> str:

@@ -7,8 +7,8 @@ file or as a folder. It is opened by its bytes and reads nothing more until it i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from comal import strictjson, ziparchive
@@ -157,11 +157,8 @@ class Container:
         """What filters over deeper levels matched; kept here for all views of the container."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        opened = self.opened
-        slim = wire.Opened(
-            opened.container, opened.collection, opened.footers, opened.header, (), opened.problems
-        )
-        return _rebuild, (self.source, slim, self.base, self.limits)
+        made = partial(Container, base=self.base, limits=self.limits)
+        return made, (self.source, replace(self.opened, pieces=()))
 
     @property
     def source_codes(self) -> dict[str, int]:
@@ -172,10 +169,6 @@ class Container:
         """What is read: the container, and of an index the ZIPs that its rows name."""
         parts = self.source_codes if self.is_index else ()
         return [self.source.href, *(self.part(name).href for name in parts)]
-
-
-def _rebuild(source: Source, opened: wire.Opened, base: Source | None, limits: Limits) -> Container:
-    return Container(source, opened, base=base, limits=limits)
 
 
 # -- opening by the bytes --------------------------------------------------------------------------

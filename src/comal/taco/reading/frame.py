@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import pyarrow as pa
@@ -61,7 +61,7 @@ class TacoDataFrame(Frame):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._table, self._home, self._queried)
+        return partial(TacoDataFrame, queried=self._queried), (self._table, self._home)
 
     def check_paths(self) -> None:
         """Refuse GDAL paths that a query has made up."""
@@ -246,7 +246,3 @@ class TacoDataFrame(Frame):
     def to_arrow(self) -> Any:
         """The rows as a `pyarrow.Table`."""
         return self._table
-
-
-def _rebuild(table: Any, home: Home, queried: bool) -> TacoDataFrame:  # noqa: FBT001 - by pickle alone
-    return TacoDataFrame(table, home, queried=queried)

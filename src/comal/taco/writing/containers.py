@@ -41,7 +41,6 @@ from comal.taco import spec, wire
 from comal.taco.model.collection import Coverage, finished
 from comal.taco.model.levels import (
     Leaves,
-    Level,
     Levels,
     check_names,
     check_twins,
@@ -157,13 +156,6 @@ def computed_schemas(levels: Levels, *, spans: bool) -> dict[str, Any]:
         spec.PIT_SCHEMA: pit_schema(levels).to_dict(),
         spec.FIELD_SCHEMA: field_schema(schemas, with_spans=spans),
     }
-
-
-def write_level(
-    level: Level, spans: Spans | None, paths: Any, file: BinaryIO, parquet: ParquetSettings
-) -> None:
-    """Write the consolidated metadata of one level (TACO 2.0, 6.2)."""
-    write_table(stored_table(level.table, 0, level.parent, spans, paths), file, parquet)
 
 
 @contextmanager
@@ -502,7 +494,8 @@ def write_columns(sink: Sink, levels: Levels, document: dict[str, Any], how: Wri
                 whole.offset[rows], whole.size[rows] = found.offset, found.size
     for depth, level in enumerate(levels):
         with sink.table(depth) as file:
-            write_level(level, spans[depth], paths[depth], file, how.parquet)
+            table = stored_table(level.table, 0, level.parent, spans[depth], paths[depth])
+            write_table(table, file, how.parquet)
     sink.finish(document, paths, spans)
 
 
@@ -574,7 +567,7 @@ class BatchWriter:
         found = finished(self._coverage.spatial(), self._coverage.temporal())
         return {
             **taco.export_metadata(),
-            "extent": (taco.extent if taco.extent_is_given else None) or found,
+            "extent": taco.extent or found,
             spec.PIT_SCHEMA: pit.to_dict(),
             spec.FIELD_SCHEMA: field_schema([self._schema], with_spans=self._sink.with_spans),
         }

@@ -30,7 +30,6 @@ from comal.table.columns import (
     one_array,
     rows_equal,
     rows_where,
-    texts_column,
     valid_of,
 )
 from comal.taco import spec
@@ -51,12 +50,9 @@ def level_tables(levels: Sequence[Level], fields: Any = None) -> list[Any]:
     tables = []
     for depth, level in enumerate(levels):
         is_file = valid_of(level.paths) | is_padding(level.ids)
-        types = pa.DictionaryArray.from_arrays(
-            numbers_column(is_file.astype(np.int8)), texts_column([spec.FOLDER, spec.FILE])
-        )
         columns: dict[str, Any] = {
             spec.ID: level.ids,
-            spec.TYPE: pc.cast(types, pa.string()),
+            spec.TYPE: pc.if_else(pa.array(is_file), spec.FILE, spec.FOLDER),
             spec.PATH: level.paths,
         }
         if fields is not None:
