@@ -313,8 +313,6 @@ def no_crs(where: str) -> InvalidInputError:
 
 def _described(dataset: Any, origin: FileOrigin, where: str, crs: str | None) -> RasterInfo:
     refuse_complex(dataset.dtypes, where)
-    if dataset.count == 0:
-        raise InvalidMetadataError("raster without bands", where=where)
     own = bool(dataset.crs)
     if dataset.transform.is_identity and (dataset.gcps[0] or dataset.rpcs):
         # Before the question for its CRS, which such rasters have elsewhere.

@@ -99,7 +99,7 @@ def test_a_worker_that_dies_ends_the_job(
 ) -> None:
     source = utm(tmp_path / "a.tif", noise((700, 700), "uint8"))
     calls = []
-    real = jobs.encoded
+    real = jobs.Job.encoded
 
     def failing(*args: Any) -> list[bytes]:
         calls.append(1)
@@ -107,7 +107,7 @@ def test_a_worker_that_dies_ends_the_job(
             raise MemoryError("injected")
         return real(*args)
 
-    monkeypatch.setattr(jobs, "encoded", failing)
+    monkeypatch.setattr(jobs.Job, "encoded", failing)
     before = set(tmp_path.iterdir())
     with pytest.raises(MemoryError, match="injected"):
         comal.raquet.write(source, tmp_path / "out.parquet", block_size=32)

@@ -53,16 +53,6 @@ WHOLE = b""
 
 
 @dataclass(frozen=True, slots=True)
-class Coding:
-    """How the pixels of a tile become blobs."""
-
-    compression: str | None
-    level: int
-    quality: int
-    interleaved: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """All that a worker needs to know."""
 
@@ -81,7 +71,10 @@ class Job:
     """For each band how its overviews are made."""
     alpha: int | None
     """Position of an alpha band."""
-    coding: Coding
+    compression: str | None
+    level: int
+    quality: int
+    interleaved: bool
     tile_statistics: bool
     sample_step: int
     """Distance of the pixels from which quantiles of wide types are taken."""
@@ -110,6 +103,23 @@ class Job:
     def nodata(self) -> tuple[Number | None, ...]:
         """Nodata value of each band."""
         return tuple(band.nodata for band in self.bands)
+
+    def encoded(self, bands: list[Array]) -> list[bytes]:
+        """The blobs of a tile, one for each column."""
+        pixels = [np.stack(bands)] if self.interleaved else bands
+        named = {"level": self.level, "quality": self.quality}
+        return [blobs.encode(one, self.compression, **named) for one in pixels]
+
+    def decoded(self, found: Sequence[bytes]) -> list[Array]:
+        """The bands of a tile from its blobs."""
+        shape = self.block, self.block
+        if self.interleaved:
+            every = (len(self.bands), *shape)
+            return list(blobs.decode(found[0], self.compression, self.dtypes[0], every))
+        return [
+            blobs.decode(blob, self.compression, dtype, shape)
+            for blob, dtype in zip(found, self.dtypes, strict=True)
+        ]
 
 
 @dataclass(slots=True)
@@ -225,7 +235,7 @@ def _store(job: Job, patch: Patch, window: Window2D, zoom: int, made: Subtree) -
         bands = [pixels[place] for pixels in patch.bands]
         covered = None if patch.covered is None else patch.covered[place]
         made.cells.append(int(cells[at]))
-        made.blobs += encoded(bands, job.coding)
+        made.blobs += job.encoded(bands)
         if job.undecided:
             made.masks.append(_packed(covered))
         if job.tile_statistics:
@@ -260,29 +270,6 @@ def roots(job: Job) -> Iterator[tuple[int, int]]:
         found.append(quadbin.cells(job.root_zoom, x.ravel(), y.ravel()))
     _, x, y = quadbin.tiles(np.unique(np.concatenate(found)))
     yield from zip(x.tolist(), y.tolist(), strict=True)
-
-
-def encoded(bands: list[Array], coding: Coding) -> list[bytes]:
-    """The blobs of a tile, one for each column."""
-    named = {"level": coding.level, "quality": coding.quality}
-    if coding.interleaved:
-        return [blobs.encode(np.stack(bands), coding.compression, **named)]
-    return [blobs.encode(pixels, coding.compression, **named) for pixels in bands]
-
-
-def decoded(
-    found: Sequence[bytes | None], coding: Coding, dtypes: Sequence[str], shape: tuple[int, int]
-) -> list[Any]:
-    """The bands of a tile from its blobs, None where one is NULL."""
-    if not coding.interleaved:
-        return [
-            None if blob is None else blobs.decode(blob, coding.compression, dtype, shape)
-            for blob, dtype in zip(found, dtypes, strict=True)
-        ]
-    (blob,), count = found, len(dtypes)
-    if blob is None:
-        return [None] * count
-    return list(blobs.decode(blob, coding.compression, dtypes[0], (count, *shape)))
 
 
 def _packed(covered: Mask | None) -> bytes:
@@ -388,22 +375,14 @@ def depth_of(block: int, zoom: int, pixel_bytes: int) -> int:
 # -- pyramid ---------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Open:
-    """A tile whose children are still coming."""
-
-    x: int
-    y: int
-    children: list[tuple[int, int, Patch]] = field(default_factory=list)
-    """Row and column of each among the four, and its pixels."""
-
-
 class Pyramid:
     """Makes the overviews of tiles that come in the order of their ids."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, tuple[tuple[int, int], list[tuple[int, int, Patch]]]] = {}
+        """For each zoom the tile whose children are still coming: its column and row, and the row
+        and column of each child among the four with its pixels."""
 
     def finish(self, made: Subtree) -> None:
         """Complete all that is open."""
@@ -417,20 +396,20 @@ class Pyramid:
             return
         above, place = zoom - 1, (x >> 1, y >> 1)
         current = self._open.get(above)
-        if current is not None and (current.x, current.y) != place:
+        if current is not None and current[0] != place:
             self._complete(above, made)
             current = None
         if current is None:
-            current = self._open[above] = _Open(*place)
+            current = self._open[above] = (place, [])
         if patch is not None:
-            current.children.append((y & 1, x & 1, patch))
+            current[1].append((y & 1, x & 1, patch))
 
     def _complete(self, zoom: int, made: Subtree) -> None:
-        done, patch = self._open.pop(zoom), None
-        if done.children:
-            patch = _overview(self._job, _composed(self._job, 2, 2, done.children))
-            _store(self._job, patch, Window2D(done.x, done.y, 1, 1), zoom, made)
-        self.add(zoom, done.x, done.y, patch, made)
+        ((x, y), children), patch = self._open.pop(zoom), None
+        if children:
+            patch = _overview(self._job, _composed(self._job, 2, 2, children))
+            _store(self._job, patch, Window2D(x, y, 1, 1), zoom, made)
+        self.add(zoom, x, y, patch, made)
 
 
 # -- running ---------------------------------------------------------------------------------------

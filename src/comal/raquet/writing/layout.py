@@ -25,7 +25,7 @@ from comal.raquet import spec
 from comal.raquet.documents import label_of, metadata_json
 from comal.raquet.spec import Band, Metadata
 from comal.raquet.times import TimeAxis, time_columns
-from comal.raquet.writing.job import WHOLE, Job, Subtree, Totals, decoded, encoded
+from comal.raquet.writing.job import WHOLE, Job, Subtree, Totals
 from comal.raster.statistics import BandSums, counted_sums, is_counted
 from comal.raster.values import ALPHA
 from comal.table.columns import blobs_column, numbers_column, spans_column, texts_column
@@ -60,17 +60,12 @@ class RowGroup:
 
 def schema_of(metadata: Metadata, block_dtype: str = "uint64") -> Any:
     """The Arrow schema of a file."""
-    if block_dtype not in {"uint64", "int64"}:
-        raise InvalidInputError(
-            "unknown type for block", found=block_dtype, expected="uint64 or int64"
-        )
-    kinds = {"count": pa.int64()}
     fields = [(spec.BLOCK, pa.type_for_alias(block_dtype)), (spec.METADATA, pa.string())]
     if metadata.time is not None:
         fields += [(spec.TIME_CF, pa.float64()), (spec.TIME_TS, pa.timestamp("us"))]
     fields += [(name, pa.binary()) for name in metadata.columns]
     fields += [
-        (f"{band}_{kind}", kinds.get(kind, pa.float64()))
+        (f"{band}_{kind}", pa.int64() if kind == "count" else pa.float64())
         for band in metadata.band_names
         for kind in metadata.tile_statistics
     ]
@@ -314,7 +309,7 @@ def chosen_padding(job: Job, totals: Totals, spool: Spool) -> Padding:
         used = [known for at in same for known in _used(totals.bands[at], spool.reduced.get(at))]
         value = free_value(dtype, used)
         if value is None:
-            return Padding(alpha=dtype if job.coding.interleaved else "uint8")
+            return Padding(alpha=dtype if job.interleaved else "uint8")
         found |= dict.fromkeys(same, value)
     return Padding(found)
 
@@ -388,8 +383,8 @@ class PaddedTiles:
             at: value for at, value in padding.nodata.items() if value != job.bands[at].fill
         }
         self._opaque: list[bytes] = []
-        if padding.alpha is not None and not job.coding.interleaved:
-            self._opaque = encoded([self._alpha(self._covered(WHOLE))], job.coding)
+        if padding.alpha is not None and not job.interleaved:
+            self._opaque = job.encoded([self._alpha(self._covered(WHOLE))])
 
     def groups(self, axis: TimeAxis | None, rows: int | None) -> Iterator[RowGroup]:
         """The row groups, of `rows` tiles each where that is given."""
@@ -426,13 +421,13 @@ class PaddedTiles:
     def _renewed(self, mask: bytes, columns: Sequence[bytes]) -> list[bytes]:
         """The blobs of a tile, with what padding and alpha turned out to be."""
         job, with_alpha = self._job, self._padding.alpha is not None
-        if mask == WHOLE and not (with_alpha and job.coding.interleaved):
+        if mask == WHOLE and not (with_alpha and job.interleaved):
             return [*columns, *self._opaque]
         covered = self._covered(mask)
-        planes = decoded(columns, job.coding, job.dtypes, (job.block,) * 2)
+        planes = job.decoded(columns)
         for at, value in self._refilled.items():
             planes[at] = np.where(covered, planes[at], planes[at].dtype.type(value))
-        return encoded([*planes, *([self._alpha(covered)] if with_alpha else [])], job.coding)
+        return job.encoded([*planes, *([self._alpha(covered)] if with_alpha else [])])
 
     def _alpha(self, covered: Array) -> Array:
         kind = np.dtype(self._padding.alpha)

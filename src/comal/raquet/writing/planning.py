@@ -18,7 +18,7 @@ from comal.raquet import spec
 from comal.raquet.spec import Band, Number
 from comal.raquet.times import TimeAxis, time_axis
 from comal.raquet.writing.arrays import Sources, array_series, is_array
-from comal.raquet.writing.job import LEVEL, QUALITY, Coding, Job, depth_of
+from comal.raquet.writing.job import LEVEL, QUALITY, Job, depth_of
 from comal.raquet.writing.layout import alpha_band, first_choice, free_value
 from comal.raster.describing import RasterInfo, crs_wkt, describe, fitting_nodata
 from comal.raster.gridding import (
@@ -238,12 +238,10 @@ def conversion_of(sources: Sources, options: Options) -> Conversion:
         ranges=grid.ranges,
         overviews=tuple(_overview_method(band, options) for band in bands),
         alpha=alpha,
-        coding=Coding(
-            options.compression,
-            options.level,
-            options.quality,
-            options.layout == spec.INTERLEAVED,
-        ),
+        compression=options.compression,
+        level=options.level,
+        quality=options.quality,
+        interleaved=options.layout == spec.INTERLEAVED,
         tile_statistics=options.tile_statistics,
         sample_step=lattice_step(width * height * len(steps), len(bands)),
         undecided=_undecided(outs, options) if alpha is None else (),
