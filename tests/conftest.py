@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from tests.servers.s3 import S3Server
 
 # How long examples take says more of what else the machine does than of the code.
-settings.register_profile("comal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "comal",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 settings.load_profile("comal")
 
 _TIMES = int(os.environ.get("COMAL_EXAMPLES", "1"))

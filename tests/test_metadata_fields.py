@@ -52,7 +52,10 @@ KNOWN = {
 }
 """Mutants that once ended in a bug; every run tries them."""
 
-Mutant = tuple[str, Callable[[Any], Any]]
+Change = Callable[[Any], Any]
+Mutant = tuple[str, Change]
+Place = tuple[str, Iterator[Mutant], Callable[[Change], Path]]
+"""What is changed, how, and what writes an archive with a change of it."""
 
 VALUES: dict[str, Any] = {
     "null": None,
@@ -156,48 +159,45 @@ def with_column(table: pa.Table, name: str, values: list[Any], kind: pa.DataType
 # -- archives of each kind, written with a change --------------------------------------------------
 
 
-def tapalcatl(folder: Path) -> Iterator[tuple[str, Callable[[], Path]]]:
+def tapalcatl(folder: Path) -> Iterator[Place]:
     sound = tileset(folder / "sound")
     document = json.loads((sound / "meta.json").read_text())
-    for label, change in of_document(document):
 
-        def tree(change: Callable[[Any], Any] = change) -> Path:
-            shutil.copytree(sound, folder / "tiles")
-            (folder / "tiles" / "meta.json").write_text(json.dumps(change(document)))
-            return folder / "tiles"
+    def tree(change: Change) -> Path:
+        shutil.copytree(sound, folder / "tiles")
+        (folder / "tiles" / "meta.json").write_text(json.dumps(change(document)))
+        return folder / "tiles"
 
-        def alone(change: Callable[[Any], Any] = change) -> Path:
-            shutil.copy(sound / "0" / "0" / "0.zip", folder / "alone.zip")
-            with zipfile.ZipFile(folder / "alone.zip", "a") as archive:
-                archive.comment = json.dumps(change(document)).encode()
-            return folder / "alone.zip"
+    def alone(change: Change) -> Path:
+        shutil.copy(sound / "0" / "0" / "0.zip", folder / "alone.zip")
+        with zipfile.ZipFile(folder / "alone.zip", "a") as archive:
+            archive.comment = json.dumps(change(document)).encode()
+        return folder / "alone.zip"
 
-        yield f"meta.json {label}", tree
-        yield f"comment {label}", alone
+    yield "meta.json", of_document(document), tree
+    yield "comment", of_document(document), alone
 
 
-def raquet(folder: Path) -> Iterator[tuple[str, Callable[[], Path]]]:
+def raquet(folder: Path) -> Iterator[Place]:
     target = folder / "dem.parquet"
+
+    def written(make: Callable[[], damage.File], change: Change) -> Path:
+        file = make()
+        file.document = change(file.document)
+        return Path(file.write(target))
+
     for make in (damage.sound, damage.nested):
-        for label, change in of_document(make().document):
-
-            def written(make: Any = make, change: Callable[[Any], Any] = change) -> Path:
-                file = make()
-                file.document = change(file.document)
-                return Path(file.write(target))
-
-            yield f"{make.__name__} {label}", written
+        yield make.__name__, of_document(make().document), partial(written, make)
     table = pq.read_table(damage.sound().write(folder / "sound.parquet"))
-    for label, change in of_table(table):
 
-        def rewritten(change: Callable[[Any], Any] = change) -> Path:
-            pq.write_table(change(table), target, write_page_index=True, max_rows_per_page=1)
-            return target
+    def rewritten(change: Change) -> Path:
+        pq.write_table(change(table), target, write_page_index=True, max_rows_per_page=1)
+        return target
 
-        yield f"table {label}", rewritten
+    yield "table", of_table(table), rewritten
 
 
-def tortillas(folder: Path) -> Iterator[tuple[str, Callable[[], Path]]]:
+def tortillas(folder: Path) -> Iterator[Place]:
     image = tiff(np.zeros((1, 16, 16), np.int16))
     more = {
         "stac:crs": "EPSG:4326",
@@ -209,52 +209,41 @@ def tortillas(folder: Path) -> Iterator[tuple[str, Callable[[], Path]]]:
         "rai:elevation": 3.0,
     }
     items = [footers.Item("a.tif", image, "GTiff", more), footers.Item("b", b"x", "BYTES", more)]
-    for label, change in of_table(footers.table_of(items, [200, 200 + len(image)])):
 
-        def written(change: Callable[[Any], Any] = change) -> Path:
-            (folder / "a.tortilla").write_bytes(footers.built(items, table=change))
-            return folder / "a.tortilla"
+    def written(change: Change) -> Path:
+        (folder / "a.tortilla").write_bytes(footers.built(items, table=change))
+        return folder / "a.tortilla"
 
-        yield label, written
+    yield "footer", of_table(footers.table_of(items, [200, 200 + len(image)])), written
 
 
-def tacos(folder: Path) -> Iterator[tuple[str, Callable[[], Path]]]:
+def tacos(folder: Path) -> Iterator[Place]:
     """A folder container with all there is to say of a sample, and a nested ZIP."""
     sound = folder / "sound"
     taco.zip2folder(taco_file(folder / "sound.tacozip", 2), sound, quiet=True)
     target = folder / "scenes"
     document = json.loads((sound / "COLLECTION.json").read_text())
-    for label, change in of_document(document):
 
-        def documented(change: Callable[[Any], Any] = change) -> Path:
-            shutil.copytree(sound, target)
-            (target / "COLLECTION.json").write_text(json.dumps(change(document)))
-            return target
+    def documented(change: Change) -> Path:
+        shutil.copytree(sound, target)
+        (target / "COLLECTION.json").write_text(json.dumps(change(document)))
+        return target
 
-        yield f"COLLECTION.json {label}", documented
+    def tabled(file: Path, change: Change) -> Path:
+        shutil.copytree(sound, target)
+        pq.write_table(change(pq.read_table(file)), target / "METADATA" / file.name)
+        return target
+
+    def zipped(depth: int, change: Change) -> Path:
+        recipe = containers.Recipe(table=lambda level, old: change(old) if level == depth else old)
+        (folder / "scenes.tacozip").write_bytes(recipe.build())
+        return folder / "scenes.tacozip"
+
+    yield "COLLECTION.json", of_document(document), documented
     for file in sorted((sound / "METADATA").glob("*.parquet")):
-        table = pq.read_table(file)
-        for label, change in of_table(table):
-
-            def tabled(
-                file: Path = file, table: Any = table, change: Callable[[Any], Any] = change
-            ) -> Path:
-                shutil.copytree(sound, target)
-                pq.write_table(change(table), target / "METADATA" / file.name)
-                return target
-
-            yield f"{file.name} {label}", tabled
+        yield file.name, of_table(pq.read_table(file)), partial(tabled, file)
     for depth, rows in enumerate(containers.rows_of(containers.NESTED)):
-        for label, change in of_table(containers.table_of(rows)):
-
-            def zipped(depth: int = depth, change: Callable[[Any], Any] = change) -> Path:
-                recipe = containers.Recipe(
-                    table=lambda level, old: change(old) if level == depth else old
-                )
-                (folder / "scenes.tacozip").write_bytes(recipe.build())
-                return folder / "scenes.tacozip"
-
-            yield f"level {depth} {label}", zipped
+        yield f"level {depth}", of_table(containers.table_of(rows)), partial(zipped, depth)
 
 
 # -- what reads them -------------------------------------------------------------------------------
@@ -336,19 +325,21 @@ def faults(place: Path, out: Path, commands: list[list[str]], paths: list[str]) 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", FORMATS)
 def test_fields_of_any_kind(name: str, tmp_path: Path) -> None:
-    mutants, commands, paths = FORMATS[name]
+    places_of, commands, paths = FORMATS[name]
     (tmp_path / "from").mkdir()
     tried, found = 0, []
-    for label, write in mutants(tmp_path / "from"):
-        if zlib.crc32(f"{name} {label}".encode()) % EVERY and label not in KNOWN:
-            continue
-        out = tmp_path / f"out{tried}"
-        out.mkdir()
-        place = write()
-        found += [f"{label}: {fault}" for fault in faults(place, out, commands, paths)]
-        (shutil.rmtree if place.is_dir() else Path.unlink)(place)
-        shutil.rmtree(out)
-        tried += 1
+    for part, mutants, write in places_of(tmp_path / "from"):
+        for label, change in mutants:
+            whole = f"{part} {label}"
+            if zlib.crc32(f"{name} {whole}".encode()) % EVERY and whole not in KNOWN:
+                continue
+            out = tmp_path / f"out{tried}"
+            out.mkdir()
+            place = write(change)
+            found += [f"{whole}: {fault}" for fault in faults(place, out, commands, paths)]
+            (shutil.rmtree if place.is_dir() else Path.unlink)(place)
+            shutil.rmtree(out)
+            tried += 1
     assert tried >= 5
     assert found == []
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal.errors import NotThisFormatError, UnsupportedVersionError
@@ -14,9 +14,6 @@ from comal.taco import checking
 from tests.attacks.build import COLLECTION, FLAT, NESTED, Recipe, Tree, header_payload, replaced
 from tests.attacks.reading import checked, read_everything
 
-_SETTINGS = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 _NUMBERS = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
     st.sampled_from([0, 1, -1, 41, 157, 2**31, 2**32 - 1, 2**63 - 1]),
@@ -34,7 +31,7 @@ def _try(path: Path, tree: Tree) -> None:
     assert report is None or report.total or not readings.errors
 
 
-@_SETTINGS
+@settings(max_examples=25)
 @given(level=st.integers(0, 2), column=_COLUMNS, values=st.lists(_NUMBERS, min_size=6, max_size=6))
 def test_numbers_of_the_level_tables(
     tmp_path: Path, level: int, column: str, values: list[int | None]
@@ -49,7 +46,7 @@ def test_numbers_of_the_level_tables(
     _try(path, NESTED)
 
 
-@_SETTINGS
+@settings(max_examples=25)
 @given(
     pairs=st.lists(
         st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
@@ -83,7 +80,7 @@ JSON = st.recursive(
 )
 
 
-@_SETTINGS
+@settings(max_examples=25)
 @given(
     key=st.sampled_from([*COLLECTION, "taco:pit_schema", "taco:field_schema", "taco:sources"]),
     value=JSON,
@@ -94,7 +91,7 @@ def test_any_value_in_the_collection(tmp_path: Path, key: str, value: Any) -> No
     _try(path, FLAT)
 
 
-@_SETTINGS
+@settings(max_examples=25)
 @given(names=st.lists(st.text(max_size=12), min_size=4, max_size=4))
 def test_any_text_as_an_id(tmp_path: Path, names: list[str]) -> None:
     def change(depth: int, table: Any) -> Any:

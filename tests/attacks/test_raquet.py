@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal import raquet
@@ -162,9 +162,6 @@ def test_commands_end_as_they_say(damage: Callable[[File], None], tmp_path: Path
     assert not any("\x1b" in output for _, output in exits.values())
 
 
-_SETTINGS = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 _KEYS = [
     "version", "compression", "bounds", "width", "height", "num_blocks", "bands", "center",
     "minresolution", "maxresolution", "block_resolution", "block_width", "block_height", "nodata",
@@ -176,7 +173,7 @@ _BAND_KEYS = [
 ]  # fmt: skip
 
 
-@_SETTINGS
+@settings(max_examples=60)
 @given(
     deep=st.booleans(),
     in_band=st.booleans(),

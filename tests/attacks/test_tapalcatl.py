@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal import tapalcatl
@@ -311,13 +311,10 @@ def test_what_a_crash_leaves_is_read_as_it_was(tmp_path: Path) -> None:
     assert read_tileset(path, {**TRUTH, (1, 1, 1): b"changed"}).right == set(TRUTH)
 
 
-_SETTINGS = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 _ANY = JSON | st.floats() | st.integers(-(2**70), 2**70)
 
 
-@_SETTINGS
+@settings(max_examples=60)
 @given(key=st.sampled_from([*META, "minscale", "maxscale", "root", "headers", "name"]), value=_ANY)
 def test_any_value_in_the_documents(tmp_path: Path, key: str, value: Any) -> None:
     text = json.dumps({**META, key: value})
@@ -331,7 +328,7 @@ def test_any_value_in_the_documents(tmp_path: Path, key: str, value: Any) -> Non
         checked(tapalcatl, path)
 
 
-@_SETTINGS
+@settings(max_examples=60)
 @given(comment=st.binary(max_size=60) | _ANY.map(lambda value: json.dumps(value).encode()))
 def test_any_comment_of_an_entry(tmp_path: Path, comment: bytes) -> None:
     entries = [Entry(entry.name, PNG, comment=comment[:65_535]) for entry in tiles()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal import names
@@ -18,7 +18,7 @@ from tests.attacks.build import Recipe
 from tests.taco.write.small import Archive
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs"], exclude_characters="/\\:"))
     | st.sampled_from(["con", "COM1.tif", "a.", "b ", "-x", "~", "a?b*", "e\u0301", "x" * 300])
@@ -55,9 +55,7 @@ def entries(tmp_path_factory: pytest.TempPathFactory) -> tuple[ZipEntries, list[
     )
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60)
 @given(
     rows=st.lists(st.integers(0, 59), unique=True, max_size=60),
     request=st.sampled_from([64, 700, 5_000, 1 << 22]),
@@ -89,9 +87,7 @@ def test_blocks_in_any_order_and_of_any_size(
             assert stream.read() == wanted[row]
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60)
 @given(
     row=st.integers(0, 59),
     shift=st.integers(-4_000, 4_000).filter(bool),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal import tapalcatl
@@ -147,9 +147,7 @@ FIRST = st.fixed_dictionaries(
 
 
 @given(st.sets(KEYS, min_size=1, max_size=40), SECOND, FIRST)
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25)
 def test_any_pyramid_in_any_layout_comes_back(
     tmp_path_factory: pytest.TempPathFactory,
     keys: set[Key],
