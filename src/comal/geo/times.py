@@ -94,16 +94,10 @@ def timestamps(values: Any, where: str = "time") -> Any:
     if isinstance(values, pa.Array):
         return _arrow_timestamps(values, where)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuM":
-        return _numpy_timestamps(values)
+        kind = "datetime64[us]" if values.dtype.kind == "M" else np.int64
+        return pa.array(values.astype(kind)).cast(pa.timestamp("us"))
     parsed = [None if value is None else parse_instant(value, where) for value in values]
     return pa.array(parsed, pa.timestamp("us"))
-
-
-def _numpy_timestamps(values: npt.NDArray[Any]) -> Any:
-    if values.dtype.kind == "M":
-        values = values.astype("datetime64[us]")
-        return pa.array(values, pa.timestamp("us"))
-    return pa.array(values.astype(np.int64)).cast(pa.timestamp("us"))
 
 
 def _arrow_timestamps(values: Any, where: str) -> Any:

@@ -172,17 +172,13 @@ def together(parts: Sequence[TileFile]) -> Metadata:
         return first
     every = [part.metadata for part in parts]
     counts = [one.num_blocks for one in every]
+    west, south, east, north = zip(*(one.bounds for one in every), strict=True)
     return replace(
         first,
         processing={key: value for key, value in first.processing.items() if key != spec.PART},
         min_zoom=min(one.min_zoom for one in every),
         max_zoom=max(one.max_zoom for one in every),
-        bounds=(
-            min(one.bounds[0] for one in every),
-            min(one.bounds[1] for one in every),
-            max(one.bounds[2] for one in every),
-            max(one.bounds[3] for one in every),
-        ),
+        bounds=(min(west), min(south), max(east), max(north)),
         num_blocks=None if None in counts else sum(count or 0 for count in counts),
     )
 
