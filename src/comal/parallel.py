@@ -129,13 +129,8 @@ class ByteCache(Generic[K, V]):
         """Forget everything."""
         self._start()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"budget": self.budget, "keep_newest": self._keep_newest}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.budget = state["budget"]
-        self._keep_newest = state["keep_newest"]
-        self._start()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(ByteCache, self.budget, keep_newest=self._keep_newest), ()
 
 
 _pools: PerProcess[tuple[str, int], ThreadPoolExecutor] = PerProcess()

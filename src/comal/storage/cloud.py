@@ -276,11 +276,6 @@ class Address(Location):
         object.__setattr__(self, "is_local", False)
 
     @property
-    def label(self) -> str:
-        """The name of the object as messages show it."""
-        return self.named.label
-
-    @property
     def url(self) -> str:
         """The address itself."""
         return f"{self.scheme}://{self.root}{self.path}?{self.query}".removesuffix("?")

@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 from comal.errors import InvalidInputError, ObjectChangedError
@@ -290,11 +291,8 @@ class BlockCache:
                     del self._coming[info, number]
         return loaded
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"budget": self.budget, "block_size": self.block_size}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["budget"], block_size=state["block_size"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(BlockCache, self.budget, block_size=self.block_size), ()
 
 
 class CachedSource(SourceWrapper):
