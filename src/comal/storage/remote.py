@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
 from itertools import count
@@ -289,25 +289,17 @@ def passes(status: int) -> bool:
     return status in _PASSING or 500 <= status <= 599
 
 
+@dataclass(eq=False)
 class TransientError(Exception):
-    """Trouble that may pass. It never leaves `comal.storage`.
+    """Trouble that may pass. It never leaves `comal.storage`."""
 
-    `retry_after` are seconds that the server asks to wait; `short` says that an answer ended early.
-    """
-
-    def __init__(
-        self,
-        reason: str,
-        *,
-        status: int | None = None,
-        retry_after: float | None = None,
-        short: bool = False,
-    ) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.status = status
-        self.retry_after = retry_after
-        self.short = short
+    reason: str
+    _: KW_ONLY
+    status: int | None = None
+    retry_after: float | None = None
+    """Seconds that the server asks to wait."""
+    short: bool = False
+    """Whether an answer ended early."""
 
 
 def retrying(config: StorageConfig, where: object, size: int, operation: Callable[[float], T]) -> T:

@@ -20,6 +20,7 @@ import re
 import stat as modes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -54,16 +55,14 @@ _FEW: Final = 16
 _NO_RANGES: Final = (errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
 
 
+@dataclass(slots=True, eq=False)
 class NextVersion:
     """A file that is there, and what is to take its place once something is written."""
 
-    def __init__(
-        self, path: Path, newest: io.FileIO, begin: Callable[[], tuple[Path, io.FileIO]] | None
-    ) -> None:
-        self.path = path
-        """Where the newest bytes are."""
-        self._newest = newest
-        self._begin = begin
+    path: Path
+    """Where the newest bytes are."""
+    _newest: io.FileIO
+    _begin: Callable[[], tuple[Path, io.FileIO]] | None
 
     def fileno(self) -> int:
         """A descriptor of the newest bytes: of the file that is there until `file` is called."""
@@ -271,14 +270,14 @@ def state_of(journal: Path) -> State:
     return "decided" if decided else "begun" if staged else ""
 
 
+@dataclass(slots=True, eq=False)
 class _Journal:
     """The files of a change, a line each, and a last line when it is decided."""
 
-    def __init__(self, path: Path, file: io.FileIO) -> None:
-        self.path = path
-        self.needed = False
-        """Whether something is left that only the journal knows."""
-        self._file = file
+    path: Path
+    _file: io.FileIO
+    needed: bool = False
+    """Whether something is left that only the journal knows."""
 
     def add(self, staged: _Staged) -> None:
         """Note a file before it is made."""
