@@ -380,31 +380,16 @@ def test_limits() -> None:
 
 def test_the_flat_document() -> None:
     found = json.loads(metadata_json(parsed(FLAT)))
-    assert list(found)[:6] == [
-        "version",
-        "compression",
-        "block_resolution",
-        "minresolution",
-        "maxresolution",
-        "nodata",
-    ]
-    expected = {**FLAT, "nodata": 0}
-    expected["bands"] = [
-        FLAT["bands"][0]
-        | {
-            "colorinterp": "palette",
-            "nodata": "0",
-            "colortable": {"0": [0, 0, 0, 0], "7": [1, 2, 3, 255]},
-        }
-    ]
-    assert found == expected
+    assert list(found)[:6] == list(FLAT)[:6]
+    colours = {"0": [0, 0, 0, 0], "7": [1, 2, 3, 255]}
+    said = {"colorinterp": "palette", "nodata": "0", "colortable": colours}
+    assert found == FLAT | {"bands": [FLAT["bands"][0] | said]}
 
 
 def test_the_nested_document() -> None:
     found = json.loads(metadata_json(parsed(NESTED), "0.5.0"))
-    expected = json.loads(json.dumps(NESTED))
-    assert found == expected
-    assert list(found)[:3] == ["file_format", "version", "width"]
+    assert found == json.loads(json.dumps(NESTED))
+    assert list(found)[:3] == list(NESTED)[:3]
 
 
 def test_what_goes_from_one_form_to_the_other() -> None:
@@ -413,11 +398,8 @@ def test_what_goes_from_one_form_to_the_other() -> None:
     assert not flat.nested
     assert flat.bands[0].scale == 0.1
     assert flat.bands[0].description == "Terrain"
-    assert (flat.time, flat.custom, flat.extra) == (
-        NESTED["time"],
-        NESTED["custom"],
-        {"unknown": 1},
-    )
+    assert (flat.time, flat.custom) == (NESTED["time"], NESTED["custom"])
+    assert flat.extra == {"unknown": 1}
     nested = parse_metadata(metadata_json(parsed(FLAT), "0.5.0"), "x")
     assert nested.nested
     assert nested.bands[0].colortable == {0: (0, 0, 0, 0), 7: (1, 2, 3, 255)}
@@ -535,13 +517,8 @@ def test_what_is_written_is_read_again(made: Metadata, version: str) -> None:
     text = metadata_json(made, version)
     again = parse_metadata(text, "x")
     assert metadata_json(again, version) == text
-    assert again.bands == made.bands
-    assert (again.min_zoom, again.max_zoom, again.bounds) == (
-        made.min_zoom,
-        made.max_zoom,
-        made.bounds,
-    )
-    assert again.custom == made.custom
+    for name in ("bands", "min_zoom", "max_zoom", "bounds", "custom"):
+        assert getattr(again, name) == getattr(made, name)
     assert again.problems == ()
 
 

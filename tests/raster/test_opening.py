@@ -148,32 +148,29 @@ def test_a_tiff_that_promises_160_gigapixels() -> None:
         raster.preview(huge_tiff())
 
 
+def is_read(content: bytes) -> bool:
+    """Whether header and pixels are read; if they are not, the error is one of ours."""
+    try:
+        raster.header(content)
+        raster.band_stats(content)
+    except ComalError as error:
+        assert "in memory" in str(error)  # noqa: PT017 - most of the files still open
+        return False
+    return True
+
+
 def test_damaged_files_raise_only_our_errors(tmp_path: Path) -> None:
-    data = bytearray(write(tmp_path / "a.tif", PIXELS, compress="deflate").read_bytes())
-    for position in range(0, len(data), 7):
-        broken = (
-            bytes(data[:position]) + bytes([data[position] ^ 0xFF]) + bytes(data[position + 1 :])
-        )
-        for content in (broken, bytes(data[:position])):
-            try:
-                raster.header(content)
-                raster.band_stats(content)
-            except ComalError as error:
-                assert "in memory" in str(error)  # noqa: PT017 - most of the files still open
-
-
-def test_damaged_headers_raise_only_our_errors(tmp_path: Path) -> None:
-    data = bytearray(write(tmp_path / "a.tif", PIXELS[:1, :2, :2]).read_bytes())
-    opened = 0
-    for position in range(len(data)):
-        for value in (0, 0xD0):
-            broken = bytearray(data)
-            broken[position] = value
-            try:
-                opened += raster.header(bytes(broken)).shape == (1, 2, 2)
-            except ComalError as error:
-                assert "in memory" in str(error)  # noqa: PT017 - most of the files still open
-    assert opened > len(data)
+    data = write(tmp_path / "a.tif", PIXELS, compress="deflate").read_bytes()
+    small = write(tmp_path / "b.tif", PIXELS[:1, :2, :2]).read_bytes()
+    for at in range(0, len(data), 7):
+        is_read(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        is_read(data[:at])
+    read = [
+        is_read(small[:at] + bytes([value]) + small[at + 1 :])
+        for at in range(len(small))
+        for value in (0, 0xD0)
+    ]
+    assert sum(read) > len(small)
 
 
 def test_threads_and_warnings(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ def _raquet(tmp_path: Path, pixels: Any, **named: Any) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("version", ["0.1.0", "0.5.0"])
-def test_what_bands_say_of_themselves(tmp_path: Path, version: str) -> None:
+@pytest.mark.parametrize("cog", [True, False])
+def test_what_bands_say_of_themselves(tmp_path: Path, version: str, cog: bool) -> None:
     """Pixels and nodata values, there and back, are asked by ``test_pixel_law``."""
     source = on_grid(tmp_path / "a.tif", np.ones((200, 600), np.uint8), colours={1: (9, 8, 7, 255)})
     with rasterio.open(source, "r+") as dataset:
@@ -32,7 +33,10 @@ def test_what_bands_say_of_themselves(tmp_path: Path, version: str) -> None:
         dataset.scales, dataset.offsets = [0.5], [3.0]
     path = tmp_path / "a.parquet"
     comal.raquet.write(source, path, block_size=32, spec_version=version)
-    made = comal.raquet.to_cog(path, tmp_path / "b.tif")
+    if cog:
+        made = comal.raquet.to_cog(path, tmp_path / "b.tif")
+    else:
+        made = comal.raquet.to_geotiff(path, tmp_path / "b.tif", overviews=True)
     with rasterio.open(tmp_path / "b.tif") as dataset:
         assert dataset.colormap(1)[1] == (9, 8, 7, 255)
         assert dataset.descriptions == ("classes",)
@@ -41,7 +45,38 @@ def test_what_bands_say_of_themselves(tmp_path: Path, version: str) -> None:
         assert dataset.overviews(1)[:2] == [2, 4]
         assert (dataset.crs.to_epsg(), dataset.dtypes) == (3857, ("uint8",))
         assert (dataset.width, dataset.height) == (made.width, made.height)
-        assert dataset.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
+        assert (dataset.tags(ns="IMAGE_STRUCTURE").get("LAYOUT") == "COG") == cog
+
+
+def test_a_nodata_value_for_all_bands(tmp_path: Path) -> None:
+    pixels = noise((2, 70, 90), "uint8")
+    pixels[pixels == 255] = 0
+    _, path = _raquet(tmp_path, pixels, nodata=0)
+    made = comal.raquet.to_geotiff(path, tmp_path / "b.tif", nodata=255)
+    assert made.nodata == 255
+    with comal.raquet.open(path) as raster, rasterio.open(tmp_path / "b.tif") as dataset:
+        right = raster.read(masked=True).data
+        np.testing.assert_array_equal(dataset.read(), right.filled(255))
+
+
+@pytest.mark.parametrize(
+    ("named", "text"),
+    [
+        ({"bands": ["d"]}, "no such band"),
+        ({"zoom": 26}, "no such zoom"),
+        ({"time": 0}, "has no time"),
+        ({"nodata": 300}, "not a value of the raster's type"),
+        ({"nodata": 0.5}, "not a value of the raster's type"),
+        ({"compression": "zip"}, "unknown compression"),
+    ],
+)
+def test_exports_that_cannot_be(tmp_path: Path, named: Any, text: str) -> None:
+    _, path = _raquet(tmp_path, noise((2, 64, 64), "uint8"))
+    with pytest.raises(InvalidInputError, match=text):
+        comal.raquet.to_geotiff(path, tmp_path / "b.tif", **named)
+    assert not (tmp_path / "b.tif").exists()
+    with pytest.raises(InvalidInputError, match="one band or three"):
+        comal.raquet.preview(path, bands=[1, 2])
 
 
 def test_zooms_and_boxes(tmp_path: Path) -> None:
@@ -124,10 +159,6 @@ def test_bands_that_differ(tmp_path: Path) -> None:
         np.testing.assert_array_equal(
             dataset.read(1), np.ma.filled(right[0].astype("float32"), np.nan)
         )
-    with pytest.raises(InvalidInputError, match="no such band"):
-        comal.raquet.to_geotiff(path, tmp_path / "c.tif", bands=["d"])
-    with pytest.raises(InvalidInputError, match="no such zoom"):
-        comal.raquet.to_geotiff(path, tmp_path / "c.tif", zoom=26)
 
 
 def test_names_and_descriptions_of_bands_are_told_apart(tmp_path: Path) -> None:
