@@ -19,7 +19,7 @@ from comal.errors import (
     StorageError,
     counted,
 )
-from comal.plan import ByteRange, Head, Whole, run
+from comal.plan import ByteRange, Head, Wanted, Whole, run
 from comal.storage import Source
 from comal.table import ParquetTable, footer_plan
 from comal.taco import spec, wire
@@ -83,10 +83,14 @@ def open_zip(source: Source, base: Source | None, findings: Check) -> Subject:
     if collection is None:
         findings.add("taco-collection", spec.COLLECTION, "there is no such entry")
     else:
-        with findings.guard("taco-collection", spec.COLLECTION):
-            (piece,) = source.fetch([collection])
-            subject.collection = strictjson.loads(piece.data, spec.COLLECTION, findings.limits)
+        _read_collection(subject, collection, spec.COLLECTION, findings)
     return subject
+
+
+def _read_collection(subject: Subject, wanted: Wanted, place: str, findings: Check) -> None:
+    with findings.guard("taco-collection", place):
+        (piece,) = subject.source.fetch([wanted])
+        subject.collection = strictjson.loads(piece.data, spec.COLLECTION, findings.limits)
 
 
 def _open_directory(source: Source, findings: Check) -> Directory | None:
@@ -196,9 +200,7 @@ def _open_tacocat(
             f"{counted(total - end, 'byte')} behind the archive",
         )
     subject.tables = _open_tables(subject, list(subject.header.levels), findings)
-    with findings.guard("taco-collection", source.href):
-        (piece,) = source.fetch([subject.header.collection])
-        subject.collection = strictjson.loads(piece.data, "collection", findings.limits)
+    _read_collection(subject, subject.header.collection, source.href, findings)
     return subject
 
 
@@ -207,13 +209,8 @@ def _open_folder(
 ) -> Subject:
     """Open a FOLDER, or the folder form of TACOCAT."""
     subject = Subject(source, kind, base=base)
-    try:
-        (piece,) = source.fetch([Whole(findings.limits.json_bytes, spec.COLLECTION)])
-    except LimitExceededError as error:
-        findings.take_error(error, "taco-collection", spec.COLLECTION)
-    else:
-        with findings.guard("taco-collection", spec.COLLECTION):
-            subject.collection = strictjson.loads(piece.data, spec.COLLECTION, findings.limits)
+    whole = Whole(findings.limits.json_bytes, spec.COLLECTION)
+    _read_collection(subject, whole, spec.COLLECTION, findings)
     prefix = "" if kind == "tacocat-folder" else "METADATA/"
     count = _folder_levels(subject, prefix, findings)
     spans: list[ByteRange | None] = []
@@ -250,17 +247,15 @@ def _folder_levels(subject: Subject, prefix: str, findings: Check) -> int:
 def _open_tables(
     subject: Subject, spans: Sequence[ByteRange | None], findings: Check
 ) -> list[ParquetTable | None]:
-    tables: list[ParquetTable | None] = []
+    tables: list[ParquetTable | None] = [None] * len(spans)
     for depth, span in enumerate(spans):
         if span is None:
             if subject.kind == "zip":
                 findings.add("taco-level-missing", f"level {depth}", "the level has no table")
-            tables.append(None)
             continue
-        tables.append(None)
         with findings.guard("taco-table", f"level {depth}"):
             limits = findings.limits
             limits.check("table_bytes", span.size, f"{subject.where} {span.href}")
             footer = run(footer_plan(span, (), limits), subject.source.fetch)
-            tables[-1] = ParquetTable(subject.source, footer, limits=limits)
+            tables[depth] = ParquetTable(subject.source, footer, limits=limits)
     return tables

@@ -23,7 +23,7 @@ from comal import names
 from comal.errors import InvalidInputError, UnsafeContentError, shown
 from comal.public import warn
 from comal.taco import spec
-from comal.taco.model.levels import Level, Levels, children, path_of
+from comal.taco.model.levels import Level, Levels, check_children, path_of
 from comal.taco.spec import TacoWarning
 
 _ODD = re.compile(r'[<>"|?*,%]')
@@ -52,13 +52,8 @@ def check_foreign(levels: Levels, *, as_files: bool, rename: bool = False) -> Le
         elif risky:
             _refuse_or_warn(levels, depth, risky, as_files=as_files)
         checked.append(level)
-    for depth, level in enumerate(levels):
-        below = levels[depth + 1] if depth + 1 < len(levels) else None
-        empty = np.flatnonzero(level.folders & (children(level, below) == 0))
-        for row in empty[:1].tolist():
-            raise InvalidInputError(
-                "FOLDER sample has no children", where=shown(path_of(levels, depth, row))
-            )
+    for depth in range(len(levels)):
+        check_children(levels, depth)
     return tuple(checked)
 
 

@@ -130,8 +130,7 @@ def check_levels(levels: Levels) -> None:
         if level.rows == 0:
             raise InvalidInputError(f"level {depth} has no sample", hint="add at least one")
         check_ids(level.ids, level.parent if depth else None, depth=depth)
-        below = levels[depth + 1] if depth + 1 < len(levels) else None
-        _check_children(levels, depth, level, below)
+        check_children(levels, depth)
 
 
 def check_depth(count: int) -> None:
@@ -184,9 +183,10 @@ def bad_id(name: str, reason: str, where: str | None = None) -> InvalidInputErro
     )
 
 
-def _check_children(levels: Levels, depth: int, level: Level, below: Level | None) -> None:
-    counts = children(level, below)
-    folders = level.folders
+def check_children(levels: Levels, depth: int) -> None:
+    """Refuse a FOLDER of one level without children, and a FILE with some."""
+    below = levels[depth + 1] if depth + 1 < len(levels) else None
+    folders, counts = levels[depth].folders, children(levels[depth], below)
     for row in np.flatnonzero(folders & (counts == 0))[:1].tolist():
         raise InvalidInputError(
             "FOLDER sample has no children", where=shown(path_of(levels, depth, row))
