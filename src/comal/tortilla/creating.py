@@ -187,7 +187,7 @@ def _write_set(
         if len(ids) > 1:
             check_ids(pa.concat_arrays(ids), "samples", tier=tier)
         parts.finish(collection)
-        writer.oddities.warn(shown(output.name))
+        writer.warnings.warn(shown(output.name))
         paths = parts.publish()
     if len(paths) == 1 and paths[0].suffix not in spec.ENDINGS:
         warn(f"{shown(paths[0].name)}: a Tortilla should be called name.tortilla", TortillaWarning)

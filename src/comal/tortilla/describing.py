@@ -35,8 +35,8 @@ from comal.tortilla.wire import OLDEST_HEADER_SIZE
 
 RASTERS = ("GTiff", "COG", "PNG", "JPEG", "WEBP", "JP2OpenJPEG")
 """Formats whose headers are read for the place of an item."""
-_TOLD = ("GTiff", "PNG", "JPEG", "JP2OpenJPEG", "HDF5", "GPKG", "FlatGeobuf", "Parquet", "PMTiles")
-"""Formats that are told by first bytes; others share theirs with something else."""
+_CLEAR = ("GTiff", "PNG", "JPEG", "JP2OpenJPEG", "HDF5", "GPKG", "FlatGeobuf", "Parquet", "PMTiles")
+"""Formats whose first bytes are theirs alone."""
 _WEBP = b"RIFF"
 _DECIMALS = 6
 _STEP = 16_384
@@ -70,7 +70,7 @@ def with_formats(level: Prepared) -> Prepared:
     unknown = np.flatnonzero(missing & ~nested)
     for start in range(0, len(unknown), _STEP):
         rows = unknown[start : start + _STEP]
-        found[rows] = told(level.payloads.heads(rows))
+        found[rows] = formats_of(level.payloads.heads(rows))
         files = rows[found[rows] == spec.TORTILLA]
         short = level.payloads.take(files).sizes() < OLDEST_HEADER_SIZE
         found[files[short]] = spec.BYTES
@@ -78,10 +78,10 @@ def with_formats(level: Prepared) -> Prepared:
     return replace(level, table=with_column(level.table, spec.FILE_FORMAT, names))
 
 
-def told(heads: Heads) -> np.ndarray[Any, np.dtype[np.object_]]:
+def formats_of(heads: Heads) -> np.ndarray[Any, np.dtype[np.object_]]:
     """Formats by first bytes, shape (n,)."""
     found = np.full(len(heads), spec.BYTES, object)
-    for name in (*_TOLD, spec.TORTILLA):
+    for name in (*_CLEAR, spec.TORTILLA):
         found[(found == spec.BYTES) & begins(heads, name)] = name
     is_webp = _starts(heads, _WEBP) & _starts(heads[:, 8:], b"WEBP")
     found[is_webp] = "WEBP"
@@ -106,7 +106,7 @@ def _starts(heads: Heads, signature: bytes) -> np.ndarray[Any, np.dtype[np.bool_
     return found
 
 
-class Oddities:
+class PayloadWarnings:
     """Counts items that do not begin as their format does, and items of zeros alone."""
 
     def __init__(self) -> None:

@@ -205,7 +205,7 @@ def edit(
         if add is not None:
             table = _with_rows(change, table, add, writer, stac=stac)
         change.commit(table)
-    writer.oddities.warn(where)
+    writer.warnings.warn(where)
     return int(table.num_rows)
 
 

@@ -41,7 +41,7 @@ from comal.table import ParquetSettings, ParquetTable, Writer, footer_plan, writ
 from comal.table.columns import numbers_column
 from comal.tortilla import spec, wire
 from comal.tortilla.columns import fitted, unified, with_column
-from comal.tortilla.describing import Oddities
+from comal.tortilla.describing import PayloadWarnings
 from comal.tortilla.samples import Prepared
 
 _FEW = 256
@@ -240,7 +240,7 @@ class ItemWriter:
     """Copies items behind one another, and tells of it."""
 
     progress: Progress = silent
-    oddities: Oddities = field(default_factory=Oddities)
+    warnings: PayloadWarnings = field(default_factory=PayloadWarnings)
     done: int = 0
     """Items of the outermost level that are written."""
 
@@ -264,7 +264,7 @@ class ItemWriter:
                 last = min(row + _STEP, edge)
                 copied = copy_payloads(items.payloads, row, last, out)
                 if not isinstance(items.payloads, Spans):  # what is copied as it is, is not judged
-                    self.oddities.look(copied, items.table, row)
+                    self.warnings.look(copied, items.table, row)
                 lengths[row - start : last - start] = copied.sizes
                 if depth == 0:
                     self.wrote(last - row)
