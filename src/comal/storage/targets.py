@@ -495,7 +495,13 @@ class TargetSet:
                 self._publish(owns)
             except BaseException as error:
                 if (self.folder / JOURNAL).exists():
-                    raise self._half(error) from error
+                    where = shown_path(self.target)
+                    raise StorageError(
+                        "the set is half in place, and could not be taken back",
+                        where=where,
+                        found=str(error),
+                        hint=f"run 'comal clean {where}', or write it once more",
+                    ) from error
                 raise
         return [self.folder.parent / name for name in owns]
 
@@ -511,14 +517,6 @@ class TargetSet:
             publish_folder(self.folder, home / first, owns[first])
         else:
             _replace(self.folder, owns, gone)
-
-    def _half(self, error: BaseException) -> StorageError:
-        return StorageError(
-            "the set is half in place, and could not be taken back",
-            where=shown_path(self.target),
-            found=str(error),
-            hint=f"run 'comal clean {shown_path(self.target)}', or write it once more",
-        )
 
     def check(self, name: str, kind: Kind, *, folder: bool = False) -> Owns:
         """Refuse what stands at a name, if it may not be replaced; see `check_target`."""
