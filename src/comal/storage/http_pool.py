@@ -68,16 +68,21 @@ def send(
     timeout = urllib3.Timeout(
         connect=min(left, config.connect_timeout), read=min(left, config.idle_timeout)
     )
-    return _managers.get(key, lambda: _make(config.concurrency, proxy)).request(
-        "GET",
-        url,
-        headers=headers,
-        redirect=False,
-        retries=False,
-        timeout=timeout,
-        preload_content=False,
-        decode_content=False,
-    )
+    manager = _managers.get(key, lambda: _make(config.concurrency, proxy))
+    _request.ours = True
+    try:
+        return manager.request(
+            "GET",
+            url,
+            headers=headers,
+            redirect=False,
+            retries=False,
+            timeout=timeout,
+            preload_content=False,
+            decode_content=False,
+        )
+    finally:
+        _request.ours = False
 
 
 def kind_answered(location: Location) -> int:
@@ -193,20 +198,13 @@ class _SecureConnection(_Connection, HTTPSConnection):
 class _Pool(HTTPConnectionPool):
     ConnectionCls = _Connection
 
-    def urlopen(self, *args: Any, **named: Any) -> Any:
-        """As it is, with queries, which may be signatures, kept out of the log for debugging."""
-        _request.ours = True
-        try:
-            return super().urlopen(*args, **named)
-        finally:
-            _request.ours = False
-
 
 class _SecurePool(_Pool, HTTPSConnectionPool):
     ConnectionCls = _SecureConnection
 
 
 def _without_query(record: logging.LogRecord) -> bool:
+    """Keep queries, which may be signatures, out of the log for debugging."""
     if getattr(_request, "ours", False) and isinstance(record.args, tuple):
         record.args = tuple(
             arg.partition("?")[0] if isinstance(arg, str) else arg for arg in record.args
