@@ -8,9 +8,9 @@ of what each tile gives and a function that merges it. Nothing in them comes fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -232,58 +232,90 @@ class _Tile(NamedTuple):
     """Which pixels have a value."""
 
 
-def _tiles(
-    band: Any,
-    metadata: Any,
-    name: Any,
-    alpha: Any,
-    *,
-    nodata: Any = None,
-    cells: Ints | None = None,
-    needed: Bools | None = None,
-) -> Iterator[_Tile | None]:
-    """The tile of each row, decoded once however often it comes; None where it is not needed."""
-    bands = _bands(metadata, name)
-    data = blobs(band, "band")
-    numbers = [None] * len(bands) if nodata is None else perhaps_number(nodata, "nodata")
-    hiders = alpha_blobs(alpha)
-    places = None if cells is None else np.stack(grid.tiles(cells), axis=1).tolist()
-    known: dict[Any, _Tile] = {}
-    for row, (blob, of, number, hider) in enumerate(zip(data, bands, numbers, hiders, strict=True)):
-        if needed is not None and not needed[row]:
-            yield None
-            continue
-        place = None if places is None else tuple(places[row])
-        key = (blob, id(of), number, hider, place)
-        found = known.get(key)
-        if found is None:
-            if len(known) >= _KEPT:
-                known.clear()
-            pixels, seen = of.read(blob, hider)
-            found = known[key] = _Tile(of, pixels, of.valid(pixels, number, place) & seen)
-        yield found
+class _Rows:
+    """The rows of one call: its columns by the names of arguments, read when they are asked for."""
 
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self._columns = columns
+        self._areas: dict[int, Areas] = {}
 
-def _bands(metadata: Any, name: Any) -> list[SqlBand]:
-    documents = texts(metadata, "metadata")
-    names = texts(name, "the name of a band")
-    return [band_of(text, band) for text, band in zip(documents, names, strict=True)]
+    def __contains__(self, name: str) -> bool:
+        return name in self._columns
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns[name]
+
+    @cached_property
+    def cells(self) -> Ints:
+        """Ids of the tiles."""
+        return np.asarray(whole(self["block"], "block"))
+
+    @cached_property
+    def places(self) -> list[Tile]:
+        """Where the tiles are."""
+        return [(z, x, y) for z, x, y in np.stack(grid.tiles(self.cells), axis=1).tolist()]
+
+    def blobs(self, band: str = "band") -> list[bytes]:
+        """The blobs of a band."""
+        return blobs(self[band], "band")
+
+    def bands(self, name: str = "name") -> list[SqlBand]:
+        """The band that each row means, by the argument that names it."""
+        documents = texts(self["metadata"], "metadata")
+        names = texts(self[name], "the name of a band")
+        return [band_of(text, band) for text, band in zip(documents, names, strict=True)]
+
+    def tiles(
+        self,
+        band: str = "band",
+        name: str = "name",
+        *,
+        declared: bool = False,
+        needed: Bools | None = None,
+    ) -> Iterator[_Tile | None]:
+        """The tile of each row, decoded once however often it comes; None where it is not needed.
+
+        An argument ``nodata`` stands for the declared value, unless only that is to count.
+        """
+        bands, data = self.bands(name), self.blobs(band)
+        given = not declared and "nodata" in self
+        numbers = perhaps_number(self["nodata"], "nodata") if given else [None] * len(bands)
+        hiders = alpha_blobs(self["alpha"])
+        places = self.places if "block" in self else [None] * len(bands)
+        known: dict[Any, _Tile] = {}
+        rows = zip(data, bands, numbers, hiders, places, strict=True)
+        for row, (blob, of, number, hider, place) in enumerate(rows):
+            if needed is not None and not needed[row]:
+                yield None
+                continue
+            key = (blob, id(of), number, hider, place)
+            found = known.get(key)
+            if found is None:
+                if len(known) >= _KEPT:
+                    known.clear()
+                pixels, seen = of.read(blob, hider)
+                found = known[key] = _Tile(of, pixels, of.valid(pixels, number, place) & seen)
+            yield found
+
+    def spans(self, row: int, shape: Any, of: SqlBand) -> Spans:
+        """The pixels of a region on the tile of a row; it is made ready once for all rows."""
+        if id(shape) not in self._areas:
+            self._areas[id(shape)] = Areas.of([shape])
+        return self._areas[id(shape)].on_tile(self.places[row], of.shape)
 
 
 # -- values ----------------------------------------------------------------------------------------
 
 
-def value(block: Any, band: Any, point: Any, metadata: Any, name: Any, alpha: Any) -> Any:
+def value(rows: _Rows) -> Any:
     """``ST_RasterValue``: the pixel that holds a point, null beside the tile."""
-    lon, lat = coordinates(point)
-    cells = whole(block, "block")
-    z, x, y = grid.tiles(cells)
+    lon, lat = coordinates(rows["point"])
+    z, x, y = grid.tiles(rows.cells)
     across, down = grid.lonlat_to_xy(lon, lat, z)
     last = 2.0**z - 1
     inside = (np.minimum(np.floor(across), last) == x) & (np.minimum(np.floor(down), last) == y)
     found: list[float | None] = []
-    tiles = _tiles(band, metadata, name, alpha, cells=cells, needed=inside)
-    for row, tile in enumerate(tiles):
+    for row, tile in enumerate(rows.tiles(needed=inside)):
         if tile is None:
             found.append(None)
             continue
@@ -295,16 +327,15 @@ def value(block: Any, band: Any, point: Any, metadata: Any, name: Any, alpha: An
     return found
 
 
-def pixel(band: Any, metadata: Any, *more: Any) -> Any:
-    """``raquet_pixel``: (band, metadata[, number of the band from 0 on], x, y, its name)."""
-    *numbered, x, y, name = more
-    bands = _bands(metadata, name)
-    if numbered:
-        numbers = whole(numbered[0], "number of a band").tolist()
+def pixel(rows: _Rows) -> Any:
+    """``raquet_pixel``, also by the number of a band, from 0 on."""
+    bands = rows.bands()
+    if "n" in rows:
+        numbers = whole(rows["n"], "number of a band").tolist()
         bands = [_numbered(of, number) for of, number in zip(bands, numbers, strict=True)]
     found = []
-    places = whole(x, "a pixel").tolist(), whole(y, "a pixel").tolist()
-    for blob, of, column, row in zip(blobs(band, "band"), bands, *places, strict=True):
+    columns, places = (whole(rows[axis], "a pixel").tolist() for axis in "xy")
+    for blob, of, column, row in zip(rows.blobs(), bands, columns, places, strict=True):
         if not (0 <= column < of.shape[1] and 0 <= row < of.shape[0]):
             raise InvalidInputError("no such pixel in a tile", found=(column, row))
         one = of.pixels(blob)[row : row + 1, column : column + 1]
@@ -318,19 +349,18 @@ def _numbered(of: SqlBand, number: int) -> SqlBand:
     return SqlBand(of.metadata, number)
 
 
-def decode_band(band: Any, metadata: Any, name: Any) -> Any:
+def decode_band(rows: _Rows) -> Any:
     """``raquet_decode_band``: all pixels of a blob."""
-    rows = zip(blobs(band, "band"), _bands(metadata, name), strict=True)
-    return _lists((of.pixels(blob), np.ones(of.shape, np.bool_)) for blob, of in rows)
+    pairs = zip(rows.blobs(), rows.bands(), strict=True)
+    return _lists((of.pixels(blob), np.ones(of.shape, np.bool_)) for blob, of in pairs)
 
 
 # -- statistics ------------------------------------------------------------------------------------
 
 
-def summary(band: Any, metadata: Any, name: Any, nodata: Any, alpha: Any) -> Any:
+def summary(rows: _Rows) -> Any:
     """``ST_RasterSummaryStats``, of a tile."""
-    tiles = _tiles(band, metadata, name, alpha, nodata=nodata)
-    return _summaries([of_tile(tile.pixels, tile.valid) for tile in tiles if tile])
+    return _summaries([of_tile(tile.pixels, tile.valid) for tile in rows.tiles() if tile])
 
 
 def _summaries(parts: Sequence[Moments]) -> Any:
@@ -342,46 +372,32 @@ def _summaries(parts: Sequence[Moments]) -> Any:
     return pa.StructArray.from_arrays(columns, fields=list(SUMMARY))
 
 
-def region_part(
-    band: Any,
-    block: Any,
-    region: Any,
-    metadata: Any,
-    name: Any,
-    nodata: Any,
-    resolution: Any,
-    alpha: Any,
-) -> Any:
+def region_part(rows: _Rows) -> Any:
     """What a tile gives to ``ST_RegionStats``; null where it gives nothing."""
-    cells, bands = whole(block, "block"), _bands(metadata, name)
-    spans = _spans_of_regions(cells, bands, shapes(region), resolution)
-    needed = np.zeros(len(cells), np.bool_)
+    spans = _spans_of_regions(rows)
+    needed = np.zeros(len(rows.cells), np.bool_)
     needed[list(spans)] = True
-    found: list[dict[str, float] | None] = [None] * len(cells)
-    options = {"nodata": nodata, "cells": cells, "needed": needed}
-    for row, tile in enumerate(_tiles(band, metadata, name, alpha, **options)):
+    found: list[dict[str, float] | None] = [None] * len(needed)
+    for row, tile in enumerate(rows.tiles(needed=needed)):
         if tile is not None:
             _, moments = of_spans(tile.pixels, tile.valid, spans[row])
             part = {name: float(getattr(moments, name)[0]) for name in _MOMENTS}
-            found[row] = {**part, "block": int(cells[row])}
+            found[row] = {**part, "block": int(rows.cells[row])}
     return pa.array(found, PARTIAL)
 
 
-def _spans_of_regions(
-    cells: Ints, bands: Sequence[SqlBand], regions: Any, resolution: Any
-) -> dict[int, Spans]:
+def _spans_of_regions(rows: _Rows) -> dict[int, Spans]:
     """By row the pixels of its region, of tiles of the zoom that counts for it."""
-    wanted = _zoom_wanted(resolution)
-    known: dict[int, Areas] = {}
+    places, bands, regions = rows.places, rows.bands(), shapes(rows["region"])
+    wanted = _zoom_wanted(rows["resolution"])
     zooms: dict[tuple[int, str], int] = {}
     spans: dict[int, Spans] = {}
-    tiles = np.stack(grid.tiles(cells), axis=1).tolist()
-    for row, (tile, shape, of) in enumerate(zip(tiles, regions, bands, strict=True)):
+    for row, (place, shape, of) in enumerate(zip(places, regions, bands, strict=True)):
         key = id(shape), of.text
         if key not in zooms:
             zooms[key] = _zoom_of(of, shape, wanted)
-        if tile[0] == zooms[key]:
-            some = _areas(shape, known).on_tile(tuple(tile), of.shape)
+        if place[0] == zooms[key]:
+            some = rows.spans(row, shape, of)
             if len(some):
                 spans[row] = some
     return spans
@@ -416,13 +432,6 @@ def _zoom_of(of: SqlBand, shape: Any, wanted: Any) -> int:
     return max(low, min(high, int(wanted)))
 
 
-def _areas(shape: Any, known: dict[int, Areas]) -> Areas:
-    """A region, made ready once for all rows."""
-    if id(shape) not in known:
-        known[id(shape)] = Areas.of([shape])
-    return known[id(shape)]
-
-
 def region_merge(parts: Any) -> Any:
     """The struct of ``ST_RegionStats`` out of what the tiles gave, in the order of their ids."""
     merged = []
@@ -440,18 +449,16 @@ def region_merge(parts: Any) -> Any:
 # -- clips -----------------------------------------------------------------------------------------
 
 
-def clip(band: Any, block: Any, geometry: Any, *rest: Any) -> Any:
+def clip(rows: _Rows) -> Any:
     """``ST_Clip``: the values of a tile that lie in a geometry."""
-    metadata, name, nodata, alpha = rest
-    parts = _clipped(band, block, geometry, metadata, name, alpha, nodata)
+    parts = _clipped(rows, rows.tiles())
     return pa.array([pixels[kept].astype(np.float64) for pixels, kept in parts], DOUBLES)
 
 
-def clip_mask(band: Any, block: Any, geometry: Any, *rest: Any) -> Any:
+def clip_mask(rows: _Rows) -> Any:
     """``ST_ClipMask``: the pixels of a tile, `nodata` outside of a geometry."""
-    metadata, nodata, name, alpha = rest
-    fills = real(nodata, "nodata").tolist()
-    parts = _clipped(band, block, geometry, metadata, name, alpha)
+    fills = real(rows["nodata"], "nodata").tolist()
+    parts = _clipped(rows, rows.tiles(declared=True))
     found = [
         np.where(kept, pixels, fill).astype(np.float64).ravel()
         for fill, (pixels, kept) in zip(fills, parts, strict=True)
@@ -459,77 +466,54 @@ def clip_mask(band: Any, block: Any, geometry: Any, *rest: Any) -> Any:
     return pa.array(found, DOUBLES)
 
 
-def _clipped(
-    band: Any,
-    block: Any,
-    geometry: Any,
-    metadata: Any,
-    name: Any,
-    alpha: Any,
-    nodata: Any = None,
-) -> Iterator[tuple[Pixels, Bools]]:
+def _clipped(rows: _Rows, tiles: Iterator[_Tile | None]) -> Iterator[tuple[Pixels, Bools]]:
     """The pixels of each row, and which of them have a value and lie in a geometry."""
-    cells = whole(block, "block")
-    places = np.stack(grid.tiles(cells), axis=1).tolist()
-    tiles = _tiles(band, metadata, name, alpha, nodata=nodata, cells=cells)
-    known: dict[int, Areas] = {}
-    for place, shape, tile in zip(places, shapes(geometry), tiles, strict=True):
+    for row, (shape, tile) in enumerate(zip(shapes(rows["geometry"]), tiles, strict=True)):
         if tile is not None:
-            spans = _areas(shape, known).on_tile(tuple(place), tile.of.shape)
+            spans = rows.spans(row, shape, tile.of)
             yield tile.pixels, tile.valid & (spans.mask(*tile.of.shape) > 0)
 
 
 # -- arithmetic ------------------------------------------------------------------------------------
 
 
-def band_math(one: Any, other: Any, operation: Any, *rest: Any) -> Any:
+def band_math(rows: _Rows) -> Any:
     """``ST_BandMath``: a list with null where nothing is valid."""
-    metadata, name, other_name, alpha = rest
-    words = [word.lower() for word in texts(operation, "operation")]
+    words = [word.lower() for word in texts(rows["op"], "operation")]
     for word in words:
         if word not in _OPERATIONS:
             raise InvalidInputError(
                 "no such operation", found=shown(word), expected=", ".join(_OPERATIONS)
             )
     found = []
-    pairs = _pairs(one, other, metadata, name, other_name, None, alpha)
-    for word, (a, b, valid) in zip(words, pairs, strict=True):
+    for word, (a, b, valid) in zip(words, _pairs(rows), strict=True):
         with np.errstate(all="ignore"):
             result = _OPERATIONS[word](a, b)
         found.append((result, valid & np.isfinite(result)))
     return _lists(found)
 
 
-def normalized(*columns: Any) -> Any:
+def normalized(rows: _Rows) -> Any:
     """``ST_NormalizedDifference``, null where one of the bands has no value."""
-    return _lists(_normalized(*columns))
+    return _lists(_normalized(rows))
 
 
-def normalized_stats(*columns: Any) -> Any:
+def normalized_stats(rows: _Rows) -> Any:
     """``ST_NormalizedDifferenceStats``, with the arguments of ``ST_NormalizedDifference``."""
-    return _summaries([of_tile(*part) for part in _normalized(*columns)])
+    return _summaries([of_tile(*part) for part in _normalized(rows)])
 
 
-def _normalized(*columns: Any) -> Iterator[tuple[Any, Bools]]:
-    for one, other, valid in _pairs(*columns):
+def _normalized(rows: _Rows) -> Iterator[tuple[Any, Bools]]:
+    for one, other, valid in _pairs(rows):
         total = one + other
         with np.errstate(all="ignore"):
             found = (one - other) / np.where(total == 0, 1.0, total)
         yield np.where(total == 0, 0.0, found), valid
 
 
-def _pairs(
-    one: Any,
-    other: Any,
-    metadata: Any,
-    name: Any,
-    other_name: Any,
-    nodata: Any,
-    alpha: Any,
-) -> Iterator[tuple[Any, Any, Bools]]:
+def _pairs(rows: _Rows) -> Iterator[tuple[Any, Any, Bools]]:
     """The pixels of two bands of each row as floats, and where both have a value."""
-    first = _tiles(one, metadata, name, alpha, nodata=nodata)
-    second = _tiles(other, metadata, other_name, alpha, nodata=nodata)
+    first, second = rows.tiles("b1", "name1"), rows.tiles("b2", "name2")
     for a, b in zip(first, second, strict=True):
         if a is not None and b is not None:
             yield a.pixels.astype(np.float64), b.pixels.astype(np.float64), a.valid & b.valid
@@ -598,9 +582,9 @@ class _SqlFunction(NamedTuple):
     forms: tuple[str, ...]
     """Arguments; those with a ``?`` may be left out, and names of bands are then those of columns.
 
-    What is called gets the others, names of bands, and what else may be left out, in that order.
+    What is called gets the rows with the others, names of bands, and what else may be left out.
     """
-    call: Callable[..., Any]
+    call: Callable[[_Rows], Any]
     kind: Any
     body: str = "{}"
     """What a macro makes of the call."""
@@ -612,36 +596,41 @@ class _SqlFunction(NamedTuple):
 
     def macro(self) -> str:
         """The macro with all forms, which it tells apart by the number of their arguments."""
-        forms = (_form(self.inner, form.split(", ")) for form in self.forms)
-        made = [f"({given}) AS {self.body.format(call)}" for given, call in forms]
+        made = []
+        for form in self.forms:
+            given, passed = form.replace("?", " := NULL"), ", ".join(_passed(form).values())
+            made.append(f"({given}) AS {self.body.format(f'{self.inner}({passed})')}")
         return f"CREATE MACRO {self.name}" + ", ".join(made)
 
     def function(self) -> Function:
         """The function that macros call."""
-        optional = [name for name in _optional(self.forms[0].split(", ")) if name not in _NAMES]
-        return Function(vectorised(self.call, self.kind, len(optional)), None, sql_type(self.kind))
+        forms = [list(_passed(form)) for form in self.forms]
+        named = {len(form): form for form in forms}
+        optional = [name for name in _optional(self.forms[0]) if name not in _NAMES]
+
+        def call(*columns: Any) -> Any:
+            return self.call(_Rows(dict(zip(named[len(columns)], columns, strict=True))))
+
+        return Function(vectorised(call, self.kind, len(optional)), None, sql_type(self.kind))
 
 
 _NAMES = {"name": "band", "name1": "b1", "name2": "b2"}
 """Arguments that name a band, and the column whose name stands for them."""
 
 
-def _optional(arguments: Sequence[str]) -> list[str]:
-    return [one.removesuffix("?") for one in arguments if one.endswith("?")]
+def _optional(form: str) -> list[str]:
+    return [one.removesuffix("?") for one in form.split(", ") if one.endswith("?")]
 
 
-def _form(inner: str, arguments: Sequence[str]) -> tuple[str, str]:
-    """The arguments of a macro, and its call of a function."""
-    optional = _optional(arguments)
-    needed = [one for one in arguments if not one.endswith("?")]
-    given = (one.replace("?", " := NULL") for one in arguments)
-    names = [
-        f"coalesce({name if name in optional else 'NULL'}, '{FROM_ALIAS}' || alias({column}))"
-        for name, column in _NAMES.items()
-        if column in needed
-    ]
-    passed = [*needed, *names, *(name for name in optional if name not in _NAMES)]
-    return ", ".join(given), f"{inner}({', '.join(passed)})"
+def _passed(form: str) -> dict[str, str]:
+    """What a macro of this form passes on: by its name, as SQL."""
+    optional = _optional(form)
+    passed = {one: one for one in form.split(", ") if not one.endswith("?")}
+    for name, column in _NAMES.items():
+        if column in passed:
+            given = name if name in optional else "NULL"
+            passed[name] = f"coalesce({given}, '{FROM_ALIAS}' || alias({column}))"
+    return {**passed, **{name: name for name in optional if name not in _NAMES}}
 
 
 _BOTH = "b1, b2, metadata, nodata?, name1?, name2?, alpha?"
