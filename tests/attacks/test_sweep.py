@@ -30,6 +30,7 @@ from tests.attacks.reading import (
     read_tortilla,
 )
 from tests.attacks.test_tortilla import ITEMS, LEAVES
+from tests.fuzz.raquets import KINDS
 from tests.raquet.writing.sources import noise, on_grid
 from tests.tapalcatl.making import listed, payload, pyramid
 from tests.tortilla import build as tortillas
@@ -142,12 +143,7 @@ def _tilesets(folder: Path) -> Iterator[tuple[str, Swept]]:
 def _rasters(folder: Path) -> Iterator[tuple[str, Swept]]:
     """Files that comal wrote, and their pixels as they were read when nothing was changed."""
     source = on_grid(folder / "a.tif", noise((2, 70, 90), "uint8") // 8 * 8, nodata=0)
-    kinds: dict[str, dict[str, Any]] = {
-        "0.1.0": {},
-        "0.5.0": {"spec_version": "0.5.0", "tile_statistics": True, "compression": None},
-        "interleaved": {"spec_version": "0.5.0", "layout": "interleaved"},
-    }
-    for name, options in kinds.items():
+    for name, options in KINDS.items():
         path = folder / f"{name}.parquet"
         raquet.write(source, path, block_size=32, min_zoom=9, **options)
         read = partial(read_raquet, truth=_pixels(path))

@@ -64,15 +64,18 @@ def _file(data: bytes) -> None:
     let_through(read_raquet(path, {tile: {} for tile in tiles}, limits=_LIMITS))
 
 
+KINDS: dict[str, dict[str, Any]] = {
+    "0.1.0": {},
+    "0.5.0": {"spec_version": "0.5.0", "tile_statistics": True, "compression": None},
+    "interleaved": {"spec_version": "0.5.0", "layout": "interleaved"},
+}
+"""Options of the files that begin a corpus."""
+
+
 def _files() -> Iterator[bytes]:
     source = on_grid(folder() / "a.tif", noise((2, 40, 40), "uint8") // 8 * 8, nodata=0)
-    kinds: tuple[dict[str, Any], ...] = (
-        {},
-        {"spec_version": "0.5.0", "tile_statistics": True, "compression": None},
-        {"spec_version": "0.5.0", "layout": "interleaved"},
-    )
-    for number, options in enumerate(kinds):
-        path = folder() / f"{number}.parquet"
+    for name, options in KINDS.items():
+        path = folder() / f"{name}.parquet"
         raquet.write(source, path, block_size=16, min_zoom=9, overwrite=True, **options)
         yield path.read_bytes()
 

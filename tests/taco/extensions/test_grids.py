@@ -16,23 +16,13 @@ from comal import limits, taco
 from comal.errors import InvalidInputError, ObjectNotFoundError
 from comal.geo import wkb
 from comal.taco.extensions import MajorTOM, SpatialGrouping
+from comal.taco.extensions.base import columns_for
 from comal.taco.extensions.places import parse_size
 
 
 def table(lon: Any, lat: Any, name: str = "stac:centroid", **more: Any) -> pa.Table:
     ids = [str(n) for n in range(len(lon))]
     return pa.table({"id": ids, "type": ["FILE"] * len(ids), name: wkb.point(lon, lat), **more})
-
-
-class Tortilla:
-    def __init__(self, rows: pa.Table) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return int(self.rows.num_rows)
-
-    def to_arrow(self) -> pa.Table:
-        return self.rows
 
 
 # Computed with the reference writer, version 0.26.9.
@@ -50,7 +40,7 @@ VECTORS = [
 
 @pytest.mark.parametrize(("dist", "lat", "lon", "code"), VECTORS)
 def test_majortom_vectors(dist: float, lat: float, lon: float, code: str) -> None:
-    found = MajorTOM(dist_km=dist)(Tortilla(table([lon], [lat])))
+    found = columns_for(MajorTOM(dist_km=dist), table([lon], [lat]))
     assert found.to_pylist() == [{"majortom:code": code}]
 
 
@@ -92,9 +82,8 @@ def test_majortom_ranges_and_nulls() -> None:
         near.compute_table(pa.table({"id": ["a"]}))
     with pytest.raises(InvalidInputError, match="no centroid"):
         near.compute_table(table([np.nan], [0]))
-    assert MajorTOM(schema_only=True)(Tortilla(table([1], [2]))).to_pylist() == [
-        {"majortom:code": None}
-    ]
+    bare = columns_for(MajorTOM(schema_only=True), table([1], [2]))
+    assert bare.to_pylist() == [{"majortom:code": None}]
 
 
 def slow_groups(sizes: list[int], count: int | None, limit: int | None) -> list[int]:
@@ -132,7 +121,7 @@ def test_groups_are_cut_at_the_first_limit(
 
 def test_groups_follow_the_curve() -> None:
     lon, lat = [151.21, 0, -0.38, -76.834, np.nan], [-33.87, 0, 39.47, -11.755, 0]
-    found = SpatialGrouping(target_count=1)(Tortilla(table(lon, lat)))
+    found = columns_for(SpatialGrouping(target_count=1), table(lon, lat))
     assert found["spatialgroup:code"].to_pylist() == ["sg0002", "sg0001", "sg0003", "sg0000", None]
 
 
