@@ -40,17 +40,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ('NETCDF:"{}/classic.nc":Band2', {}),
         ("netcdf:{}/classic.nc:Band2", {}),
         ('NETCDF:"{}/four.nc":Band2', {}),
-        ('HDF5:"{}/four.nc"://Band2', {"crs": "EPSG:4326"}),
         ("{}/classic.nc", {"variable": "Band2"}),
         ("{}/four.nc", {"variable": "Band2"}),
         ("{}/four.nc", {"variable": "/Band2"}),
     ],
 )
 def test_a_variable_is_a_raster(folder: Path, source: str, named: dict[str, Any]) -> None:
-    if source.startswith("HDF5"):  # which knows no CF: the file has a place for NetCDF alone
-        with pytest.raises(InvalidInputError, match="without a place"):
-            describe(source.format(folder), **named)
-        return
     info = describe(source.format(folder), **named)
     assert (info.width, info.height, len(info.bands)) == (50, 40, 1)
     made = comal.raquet.write(source.format(folder), folder / "a.parquet", overwrite=True, **named)
@@ -76,6 +71,8 @@ def test_a_zarr_is_one(folder: Path, source: str) -> None:
     [
         ("{}/classic.nc", None, InvalidInputError, "several variables"),
         ("{}/four.nc", "Band9", InvalidInputError, "no such variable"),
+        # HDF5 knows no CF: the file has a place for NetCDF alone.
+        ('HDF5:"{}/four.nc"://Band2', None, InvalidInputError, "coordinate reference system"),
         ('NETCDF:"{}/four.nc":Band9', None, InvalidInputError, "'Band1', 'Band2'"),
         ('NETCDF:"{}/four.nc":Band1', "Band2", InvalidInputError, "two variables"),
         ("{}/a.tif", "Band1", InvalidInputError, "has no variables"),

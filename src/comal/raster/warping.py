@@ -139,26 +139,16 @@ class SourceReader:
 
 
 class MemberReader:
-    """Reads windows of one member of a grid; for one thread.
+    """Reads windows of one member of a `GridSource`; for one thread."""
 
-    The world is 2**`pixel_zoom` pixels wide.
-    """
-
-    def __init__(
-        self,
-        member: Member,
-        bands: tuple[OutBand, ...],
-        pixel_zoom: int,
-        method: str,
-    ) -> None:
-        self.member, self.bands, self.pixel_zoom = member, bands, pixel_zoom
-        self._resampling = method_of(method)
-        self._size = CIRCUMFERENCE / 2.0**pixel_zoom
-        self._edge = Edge(member, pixel_zoom)
-        info = member.info
-        self._alpha = info.alpha
-        self._groups = _groups(bands, info)
-        self._source = SourceReader(info)
+    def __init__(self, source: GridSource, member: Member) -> None:
+        self.member, self.bands, self.pixel_zoom = member, source.bands, source.pixel_zoom
+        self._resampling = method_of(source.method)
+        self._size = CIRCUMFERENCE / 2.0**source.pixel_zoom
+        self._edge = Edge(member, source.pixel_zoom)
+        self._alpha = member.info.alpha
+        self._groups = _groups(source.bands, member.info)
+        self._source = SourceReader(member.info)
         # rasterio knows a file that it reads through us only in the context that opened it, and
         # the thread that closes a reader need not be the one that read.
         self._context = copy_context()
@@ -620,15 +610,9 @@ class GridReader:
     def _reader(self, index: int) -> MemberReader:
         reader = self._open.pop(index, None)
         if reader is None:
-            source = self.source
             if len(self._open) >= _OPEN:
                 self._open.popitem(last=False)[1].close()
-            reader = MemberReader(
-                source.members[index],
-                source.bands,
-                source.pixel_zoom,
-                source.method,
-            )
+            reader = MemberReader(self.source, self.source.members[index])
         self._open[index] = reader
         return reader
 

@@ -320,8 +320,12 @@ def _widened(patch: Patch, window: Window2D, job: Job) -> tuple[Patch, Window2D]
     return _composed(job, height, width, [(top, left, patch)]), wide
 
 
-def _composed(job: Job, rows: int, columns: int, parts: Iterable[tuple[int, int, Patch]]) -> Patch:
-    """A patch of as many tiles from smaller ones, each by the row and column of its first tile."""
+Part = tuple[int, int, Patch]
+"""Pixels of a larger patch, behind the row and the column of their first tile there."""
+
+
+def _composed(job: Job, rows: int, columns: int, parts: Iterable[Part]) -> Patch:
+    """A patch of as many tiles from smaller ones."""
     size = job.block
     shape = rows * size, columns * size
     bands = [np.full(shape, band.fill, band.dtype) for band in job.bands]
@@ -380,9 +384,8 @@ class Pyramid:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._open: dict[int, tuple[tuple[int, int], list[tuple[int, int, Patch]]]] = {}
-        """For each zoom the tile whose children are still coming: its column and row, and the row
-        and column of each child among the four with its pixels."""
+        self._open: dict[int, tuple[tuple[int, int], list[Part]]] = {}
+        """For each zoom column and row of the tile whose children are still coming, and these."""
 
     def finish(self, made: Subtree) -> None:
         """Complete all that is open."""
