@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,12 @@ import rasterio
 from comal import taco
 from comal.convert import migrate
 from tests.convert.migrated import FIELDS, assert_sound, collection, leaves, level
-from tests.support import SHARED, needs_shared
+from tests.support import needs_shared
+from tests.tortilla.read.test_fixtures import EXPECTED, FIXTURES
 
 pytestmark = needs_shared
 
-FIXTURES = SHARED / "fixtures" / "tortilla"
-EXPECTED: dict[str, Any] = (
-    json.loads((FIXTURES / "expected.json").read_text()) if FIXTURES.is_dir() else {}
-)
 SINGLE = sorted(name for name in EXPECTED if ".part." not in name)
-PARTS = sorted(name for name in EXPECTED if ".part." in name)
 
 
 def digests(name: str) -> dict[str, str]:

@@ -124,9 +124,9 @@ def nested(*children: tuple[str, Sequence[Item]], **options: Any) -> bytes:
     return built([Item(name, built(items), "TORTILLA") for name, items in children], **options)
 
 
-def deep(levels: int, leaf: bytes = b"leaf") -> bytes:
+def deep(levels: int) -> bytes:
     """A file in a file in a file, `levels` of them in all."""
-    data = built([Item("leaf", leaf)])
+    data = built([Item("leaf", b"leaf")])
     for _ in range(levels - 1):
         data = built([Item("in", data, "TORTILLA")])
     return data

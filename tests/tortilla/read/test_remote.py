@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import obstore
 import pytest
 
@@ -13,7 +11,7 @@ from comal.errors import (
     InvalidInputError,
     ObjectNotFoundError,
 )
-from comal.storage import CountingSource, StorageConfig, open_source
+from comal.storage import CountingSource, open_source
 from comal.storage.cloud import memory_store
 from comal.tortilla import spec
 from tests.servers.http import HttpServer
@@ -24,23 +22,10 @@ from tests.tortilla.build import Item
 IMAGE = bytes(range(256)) * 400
 
 
-def roi(count: int = 40, size: int = 100) -> bytes:
-    """Nested samples of two images."""
-    return build.nested(
-        *[
-            (f"roi_{n}", [Item("hr", IMAGE[n:][: size * 1000]), Item("lr", IMAGE[: n + 1])])
-            for n in range(count)
-        ]
-    )
-
-
-def counted(url: str, **config: Any) -> CountingSource:
-    return CountingSource(open_source(url, config=StorageConfig(**config)))
-
-
 def test_forty_nested_samples_are_two_round_trips(http_server: HttpServer) -> None:
-    data = roi()
-    source = counted(http_server.put("x.tortilla", data))
+    images = {n: [Item("hr", IMAGE[n:][:100_000]), Item("lr", IMAGE[: n + 1])] for n in range(40)}
+    data = build.nested(*((f"roi_{n}", pair) for n, pair in images.items()))
+    source = CountingSource(open_source(http_server.put("x.tortilla", data)))
     frame = tortilla.open(source)
     source.reset()
     flat = frame.flatten()
