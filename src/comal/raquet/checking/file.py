@@ -128,9 +128,9 @@ def _short_columns(footer: Footer, findings: Check) -> list[str]:
     return names
 
 
-def read_subject(source: Source, footer: Footer, limits: Limits, findings: Check) -> Subject | None:
+def read_subject(source: Source, footer: Footer, findings: Check) -> Subject | None:
     """Ids, times and documents of all rows, row group by row group."""
-    names = _short_columns(footer, findings)
+    names, limits = _short_columns(footer, findings), findings.limits
     documents: dict[int, str] = {}
     parts, groups, count = [], [], 0
     for some, rows in _readable(ParquetTable(source, footer, limits=limits), names, findings):
@@ -374,10 +374,10 @@ _COLOURS = frozenset(_NAMES.split())
 """Names of GDAL, and of rasterio where it has others (RaQuet 0.1.0, band information)."""
 
 
-def read_metadata(text: str, limits: Limits, findings: Check) -> Metadata | None:
+def read_metadata(text: str, findings: Check) -> Metadata | None:
     """The document, or None when it cannot be used."""
     try:
-        found = parse_metadata(text, PLACE, limits)
+        found = parse_metadata(text, PLACE, findings.limits)
     except UnsupportedVersionError as error:
         code = "raquet-grid" if "grid" in error.what else "raquet-version"
         findings.add(code, PLACE, f"{error.what}: {error.found}")
@@ -395,7 +395,7 @@ def read_metadata(text: str, limits: Limits, findings: Check) -> Metadata | None
     if found.time is not None and found.version == spec.WRITTEN[0]:
         message = f"{found.version}, and time came with {spec.TIMED}"
         findings.add("raquet-version-early", PLACE, message)
-    _check_derived(read_document(text, PLACE, limits)[0], found, findings)
+    _check_derived(read_document(text, PLACE, findings.limits)[0], found, findings)
     for band in found.bands:
         if band.colorinterp is not None and band.colorinterp not in _COLOURS:
             message = f"{shown(band.colorinterp)} is not a colour interpretation of GDAL"

@@ -107,7 +107,7 @@ def repair(
     tell = progress or silent
     with open_source(href, config=config) as source:
         refuse_sources(target, source)
-        copy = _opened(source, limits, byte_interleaved=byte_interleaved)
+        copy = _opened(source, Check(CODES, limits=limits), byte_interleaved=byte_interleaved)
         tell(0, len(copy.chosen), "tiles")
         metadata = copy.recounted(tell)
         version = version_for(None, nested=metadata.nested)
@@ -239,13 +239,12 @@ class _Copy:
         return encode(found.pixels, self.metadata.compression)
 
 
-def _opened(source: Source, limits: Limits, *, byte_interleaved: bool) -> _Copy:
+def _opened(source: Source, findings: Check, *, byte_interleaved: bool) -> _Copy:
     """What there is; what makes it hopeless is an error."""
-    findings = Check(CODES)
-    footer = read_footer(source, findings, limits)
+    footer = read_footer(source, findings)
     subject = None
     if footer is not None and check_columns(footer, findings):
-        subject = read_subject(source, footer, limits, findings)
+        subject = read_subject(source, footer, findings)
     if subject is None or findings.total > 0:
         raise _hopeless(source, findings)
     rows = np.flatnonzero(subject.tiles)
@@ -260,7 +259,7 @@ def _opened(source: Source, limits: Limits, *, byte_interleaved: bool) -> _Copy:
     if findings.total or text is None:
         raise _hopeless(source, findings)
     cells = subject.ids[rows]
-    metadata = on_grid(usable_metadata(text, cells, limits), cells)
+    metadata = on_grid(usable_metadata(text, cells, findings.limits), cells)
     if len(check_bands(subject, metadata, findings)) < len(metadata.columns):
         raise _hopeless(source, findings)
     if subject.times is None:

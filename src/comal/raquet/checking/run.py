@@ -186,16 +186,15 @@ def check(
 
 
 def _check_file(source: Source, findings: Check, *, statistics: bool) -> None:
-    limits = findings.limits
-    footer = read_footer(source, findings, limits)
+    footer = read_footer(source, findings)
     if footer is None or not check_columns(footer, findings):
         return
     findings.progress(0, None, "index")
-    subject = read_subject(source, footer, limits, findings)
+    subject = read_subject(source, footer, findings)
     if subject is None:
         return
     text = check_metadata_row(subject, findings)
-    metadata = None if text is None else read_metadata(text, limits, findings)
+    metadata = None if text is None else read_metadata(text, findings)
     if metadata is None:
         check_layout(subject, [], findings)
         return
@@ -207,13 +206,13 @@ def _check_file(source: Source, findings: Check, *, statistics: bool) -> None:
     ranges: dict[int, tuple[float, float]] = {}
     if findings.one_of and columns:
         checks = band_checks(metadata) if statistics else ()
-        tiles = TileCheck(subject, metadata, columns, findings, findings.one_of, checks)
-        tiles.run(findings.progress)
+        tiles = TileCheck(subject, metadata, columns, findings, checks)
+        tiles.run()
         ranges = tiles.ranges
     check_byte_interleaved(subject, metadata, ranges, findings)
 
 
-def read_footer(source: Source, findings: Check, limits: Limits) -> Any:
+def read_footer(source: Source, findings: Check) -> Any:
     """The footer, or None; what is not a Parquet file at all is an error."""
     head, tail = source.fetch([Head(4), Tail(8)])
     if head.data != _MAGIC:
@@ -224,7 +223,7 @@ def read_footer(source: Source, findings: Check, limits: Limits) -> Any:
             expected="a Parquet file",
         )
     try:
-        return run(footer_plan(ByteRange(0, tail.total), limits=limits), source.fetch)
+        return run(footer_plan(ByteRange(0, tail.total), limits=findings.limits), source.fetch)
     except OF_CONTENT as error:
         findings.take_error(error, "raquet-parquet", "footer")
         return None
@@ -292,20 +291,18 @@ class TileCheck:
     columns: Sequence[str]
     """Columns of pixels that are there."""
     findings: Check
-    one_of: int
-    """1 for every tile, 20 for one of twenty."""
     checks: Sequence[BandCheck] = ()
     """Statistics that are recomputed meanwhile."""
     ranges: dict[int, tuple[float, float]] = field(default_factory=dict)
     """Of interleaved tiles: least and largest value of each band."""
 
-    def run(self, progress: Progress) -> None:
+    def run(self) -> None:
         """All row groups, one column chunk at a time."""
         groups = np.unique(self.subject.groups).tolist()
         with ThreadPoolExecutor(_WORKERS) as pool:
             for done, group in enumerate(groups):
                 self._group(group, pool)
-                progress(done + 1, len(groups), "row groups")
+                self.findings.progress(done + 1, len(groups), "row groups")
         for check in self.checks:
             check.finish(self.findings)
 
@@ -325,7 +322,7 @@ class TileCheck:
             null &= ~there
             told = f"band {shown(name)} is not NULL"
             self.subject.report(self.findings, "raquet-metadata-pixels", rows[there & ~tiles], told)
-            chosen = there & tiles & (rows % self.one_of == 0)
+            chosen = there & tiles & (rows % self.findings.one_of == 0)
             for at, found in self._decoded(rows, column, np.flatnonzero(chosen), name, pool):
                 values = {key: values[at] for key, values in stated.items()}
                 self._tile(int(rows[at]), name, found, values)
