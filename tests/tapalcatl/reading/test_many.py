@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import tracemalloc
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,7 @@ import numpy as np
 import pytest
 
 from comal import tapalcatl
-from comal.errors import ComalError, InvalidInputError, InvalidMetadataError, LimitExceededError
-from comal.limits import Limits
+from comal.errors import InvalidInputError
 from comal.storage import CountingSource, open_source
 from comal.storage.source import HeldFile
 from comal.tapalcatl import TileSet
@@ -25,7 +22,6 @@ from tests.support import open_below
 from tests.tapalcatl.making import listed, payload, pyramid
 from tests.tapalcatl.odd import Entry, archive
 from tests.tapalcatl.reading.test_first import written as first_generation
-from tests.tapalcatl.reading.test_odd import BROKEN as BROKEN_ALONE
 
 Key = tuple[int, int, int]
 TILES = pyramid(5)
@@ -137,36 +133,6 @@ def test_the_first_generation(
     same(tileset, asked, data_of(alone), size=size)
 
 
-BROKEN = {**BROKEN_ALONE, "another tile": Entry(b"", b"x" * 50, local_name=b"5/9/9.png")}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_tile(tmp_path: Path, name: str) -> None:
-    entries = [entry(number) for number in range(40)]
-    entries[7] = replace(BROKEN[name], name=b"5/0/7.png")
-    entries[7].payload = BROKEN[name].payload
-    (tmp_path / "a.zip").write_bytes(archive(entries, META5))
-    limits = Limits(tile_bytes=1 << 20)
-    tileset = tapalcatl.open(tmp_path / "a.zip", limits=limits)
-    for many in (tileset.tiles, tileset.iter_tiles):
-        with pytest.raises((InvalidMetadataError, LimitExceededError), match="5/0/7"):
-            list(many(PLACES[:40]))
-        others = [*PLACES[:7], *PLACES[8:40]]
-        assert data_of(many(others)) == [payload(*place) for place in others]
-    # Without the checksum they fail or succeed as one by one.
-    results: list[Any] = []
-    asks: list[Callable[[], Any]] = [
-        lambda: tileset.tile(5, 0, 7, verify=False),
-        lambda: tileset.tiles(PLACES[:40], verify=False)[7],
-    ]
-    for ask in asks:
-        try:
-            results.append(ask())
-        except ComalError as error:
-            results.append(str(error))
-    assert results[0] == results[1]
-
-
 @pytest.mark.parametrize(
     "tiles", [[(1, 2)], [(1, 2, 3, 4)], [1, 2, 3], [("1", "2", "3")], 5, [(1, 2, 3), 4]]
 )
@@ -196,16 +162,6 @@ def test_an_archive_that_changes(tmp_path: Path) -> None:
     os.replace(part, path)  # noqa: PTH105
     assert data_of(found) == [b"other"] * 19 + [None] * 44
     assert data_of(tileset.tiles(PLACES)) == [b"other"] * 20 + [None] * 44
-
-
-def test_an_archive_that_is_written_over_in_place(tmp_path: Path) -> None:
-    path = large(tmp_path / "a.zip")
-    tileset = tapalcatl.open(path, recheck=1000)
-    found = tileset.iter_tiles(PLACES)
-    next(found)
-    short = archive([Entry(f"5/0/{y}.png".encode(), b"x" * y) for y in range(20)], META5)
-    path.write_bytes(short)
-    assert data_of(found) == [b"x" * y for y in range(1, 20)] + [None] * 44
 
 
 def test_reads_and_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from comal import tapalcatl
 from comal.errors import ComalError, InvalidMetadataError, LimitExceededError, NotThisFormatError
 from comal.limits import Limits
 from comal.tapalcatl import TapalcatlWarning, TileSet
+from comal.tapalcatl.reading import index
 from tests.tapalcatl.making import data_of
 from tests.tapalcatl.odd import METADATA, Entry, archive, tiles
 
@@ -186,24 +187,49 @@ BROKEN: dict[str, Entry] = {
     "offset past the end": Entry(b"1/1/0.png", b"x", offset=1 << 30),
     "offset inside another": Entry(b"1/1/0.png", b"x", offset=7),
     "no local header there": Entry(b"1/1/0.png", b"", offset=240),
+    "another tile": Entry(b"1/1/0.png", b"x" * 50, local_name=b"5/9/9.png"),
 }
 
 
+DOORS: list[Callable[..., object]] = [
+    lambda tileset, **named: tileset.tile(1, 1, 0, **named),
+    lambda tileset, **named: tileset.tiles(PLACES, **named)[2],
+    lambda tileset, **named: list(tileset.iter_tiles(PLACES, **named))[2],
+]
+
+
+def outcome(door: Callable[..., object], tileset: TileSet, **named: object) -> object:
+    try:
+        return door(tileset, **named)
+    except (InvalidMetadataError, LimitExceededError) as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_tile_fails_alone(tmp_path: Path, name: str) -> None:
+def test_a_broken_tile_fails_alone(
+    tmp_path: Path, name: str, by_columns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By every door; without the checksum it fails or succeeds alike."""
+    monkeypatch.setattr(index, "_BY_NAME_IN_FEW", 0 if by_columns else 1 << 30)
     entries = tiles()
     entries[2] = BROKEN[name]
     limits = Limits(tile_bytes=1 << 20)
     tileset = opened(tmp_path, archive(entries), limits=limits)
     tracemalloc.start()
-    with pytest.raises((InvalidMetadataError, LimitExceededError)) as caught:
-        tileset.tile(1, 1, 0)
+    found = [outcome(door, tileset) for door in DOORS]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 << 20
-    assert "1/1/0" in str(caught.value)
-    for number in (0, 1, 3, 4):
-        assert data_of(tileset, *PLACES[number]) == entries[number].data
+    assert "1/1/0" in str(found[0])
+    assert isinstance(found[0], str)
+    unchecked = [outcome(door, tileset, verify=False) for door in DOORS]
+    for results in (found, unchecked):
+        assert results == results[:1] * len(DOORS)
+    others = [0, 1, 3, 4]
+    for many in (tileset.tiles, tileset.iter_tiles):
+        there = [tile.data for tile in many(PLACES[n] for n in others) if tile is not None]
+        assert there == [entries[n].data for n in others]
 
 
 @pytest.mark.parametrize(

@@ -289,8 +289,8 @@ def _below(meta: Source, text: str | None, *, by_caller: bool) -> tuple[Source, 
             hint="pass source='{z}/{x}/{y}.zip'",
         )
     relative = "/".join(part for part in text.split("/") if part not in {"", "."})
-    Template(text)
     if _ABSOLUTE.match(text):
+        Template(text)  # refused as a whole, not by the part that is below a folder
         # The folder before the first field, and the rest.
         head, slash, _ = text[: text.index("{")].rpartition("/")
         if not slash or "?" in text or "#" in text or (head.endswith(":/") and "://" in text):
