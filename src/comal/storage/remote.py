@@ -155,11 +155,14 @@ class RemoteSource(Source):
 
     def _asked(self, asks: Sequence[Ask]) -> list[Reply] | None:
         """The answers to ranges that go together; None where each is to be asked alone."""
-        _report(asks, self.config.max_request)
+        want, location = asks[0].want, asks[0].location
+        size = sum(ask.size(self.config.max_request) for ask in asks)
+        offset = want.offset if isinstance(want, ByteRange) else 0
+        report(location.href, -size if isinstance(want, Tail) else offset, size, ranges=len(asks))
         alone = len(asks) == 1
         replies = [self.transport.get(asks[0])] if alone else self.transport.get_many(asks)
         for reply in replies or ():
-            self.pins.check(reply.info, asks[0].location)
+            self.pins.check(reply.info, location)
         return replies
 
     def _run(self, asks: list[Ask]) -> list[Reply]:
@@ -267,14 +270,6 @@ def _bundles(asks: list[Ask], config: StorageConfig) -> Iterator[list[list[int]]
             [spans[index] for index in indexes], config.concurrency, config.max_request
         )
         yield [[indexes[position] for position in bundle] for bundle in bundles]
-
-
-def _report(asks: Sequence[Ask], most: int) -> None:
-    """Tell the observers of one request."""
-    want, href = asks[0].want, asks[0].location.href
-    offset = want.offset if isinstance(want, ByteRange) else 0
-    size = sum(ask.size(most) for ask in asks)
-    report(href, -size if isinstance(want, Tail) else offset, size, ranges=len(asks))
 
 
 # -- trying again ----------------------------------------------------------------------------------
