@@ -43,7 +43,7 @@ from comal.tapalcatl.reading.opening import open as open_tileset
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import ArchiveMetadata, Headers, TapalcatlWarning, Tile, TileSetMetadata
 from comal.tapalcatl.tilechecking import fault_of
-from comal.tapalcatl.wire import TileNames, parse_names, split_suffix, variant_prefix
+from comal.tapalcatl.wire import TileNames, order_of, parse_names, split_suffix, variant_prefix
 from comal.ziparchive import Directory, directory_plan
 from comal.ziparchive import wire as zip_wire
 from comal.ziparchive.check import ZIP_RULES
@@ -112,7 +112,7 @@ MILDER: Final[Mapping[str, str]] = {"zip-local-mismatch": "zip-local-note"}
 """What stands for a code that the ZIP room has found to be a warning."""
 
 
-OLD_SHAPE: Final = "is no list of objects with one key, which existing readers want"
+_OLD_SHAPE: Final = "is no list of objects with one key, which existing readers want"
 _DEAD = frozenset({"zip-hole", "zip-undeclared-entry"})
 """What lies between entries: for this format bytes of earlier versions, told in one sum."""
 _SLACK: Final = 1e-6
@@ -238,17 +238,17 @@ def _check_comment(directory: Directory, told: Check, *, commented: bool) -> Arc
         if missing:
             told.add("comment-cut", "comment", f"lacks {', '.join(missing)}")
         document = strictjson.loads(comment, told.place, told.limits)
-        for ext in old_shapes(document):
-            told.add("formats-shape", "comment, formats", f"{shown(ext)}: {OLD_SHAPE}")
-        if spec.is_newer(metadata.version):
-            told.add("newer-version", "comment", f"is of version {shown(metadata.version)}")
+        _check_form(told, "comment", document, metadata.version)
     return metadata
 
 
-def old_shapes(document: Mapping[str, Any]) -> list[str]:
-    """Formats of a document whose headers have a shape that existing readers fail at."""
-    formats = document.get("formats") or {}
-    return [ext for ext, headers in formats.items() if spec.is_old_shape(headers)]
+def _check_form(told: Check, place: str, document: Mapping[str, Any], version: str) -> None:
+    """What existing readers fail at, and what this version may not understand."""
+    for ext, headers in (document.get("formats") or {}).items():
+        if spec.is_old_shape(headers):
+            told.add("formats-shape", f"{place}, formats", f"{shown(ext)}: {_OLD_SHAPE}")
+    if spec.is_newer(version):
+        told.add("newer-version", place, f"is of version {shown(version)}")
 
 
 def _check_entry_comments(directory: Directory, told: Check) -> None:
@@ -263,7 +263,7 @@ def _check_entry_comments(directory: Directory, told: Check) -> None:
             told.add("entry-comment", place, "is no JSON list of headers, and is ignored")
             continue
         if comment[:1] == b"{" or spec.is_old_shape(json.loads(comment)):
-            told.add("entry-comment", place, OLD_SHAPE)
+            told.add("entry-comment", place, _OLD_SHAPE)
         for name, _ in sorted(set(headers) - set(spec.safe_headers(headers))):
             told.add("entry-header", place, f"{shown(name)} is not passed on")
 
@@ -592,10 +592,7 @@ def _check_document(tileset: TileSet, findings: Check) -> None:
             code = "document-formats" if "formats" in missing else "document-field"
             findings.add(code, where, f"lacks {', '.join(missing)}")
         _check_tilejson(findings, where, document)
-        for ext in old_shapes(document):
-            findings.add("formats-shape", f"{where}, formats", f"{shown(ext)}: {OLD_SHAPE}")
-    if spec.is_newer(tileset.metadata.version):
-        findings.add("newer-version", where, f"is of version {shown(tileset.metadata.version)}")
+        _check_form(findings, where, document, tileset.metadata.version)
 
 
 def _check_placed(archive: _Archive, tile: Tile, tileset: TileSet) -> None:
@@ -609,10 +606,7 @@ def _check_placed(archive: _Archive, tile: Tile, tileset: TileSet) -> None:
         archive.tiles("tile-place", deep, "below the levels of a metatile")
         return
     assert isinstance(layout, TreeLayout)
-    roots = layout.layout.archives(names.z, names.x, names.y)
-    elsewhere = np.zeros(len(names), bool)
-    for root, own in zip(roots, tile, strict=True):
-        elsewhere |= root != own
+    elsewhere = layout.owners((names.z, names.x, names.y)) != order_of(*tile)
     archive.tiles("tile-place", elsewhere, "looked for in another archive")
     _check_said(archive, tileset.metadata, "document", "document")
     if tileset.metadata.bounds is not None:

@@ -39,7 +39,7 @@ def fault_of(
     if kind in _IMAGES:
         return _image_fault(plain, _IMAGES[kind], where, limits)
     if kind in _VECTORS:
-        message = vector_fault(plain)
+        message = _vector_fault(plain)
         return None if message is None else ("tile-vector", message)
     if kind.startswith("image/"):
         return _other_image_fault(plain, kind)
@@ -109,7 +109,7 @@ _LENGTH: Final = 2
 _VARINT: Final = 0
 
 
-def vector_fault(data: bytes) -> str | None:
+def _vector_fault(data: bytes) -> str | None:
     """What keeps bytes from being a vector tile, or None."""
     try:
         for number, wire_type, start, stop in _fields(data, 0, len(data)):

@@ -21,7 +21,6 @@ from comal.limits import Limits
 from comal.raster.pictures import encode_picture
 from comal.tapalcatl import CODES
 from comal.tapalcatl.addressing import HASHES, archive_bounds, tile_hash
-from comal.tapalcatl.tilechecking import vector_fault
 from tests.servers.http import HttpServer
 from tests.support import needs_shared
 from tests.tapalcatl.answers import EXPECTED, FOLDER
@@ -277,7 +276,17 @@ COMMENT = json.dumps(
         ("mvt", gzip.compress(MVT, mtime=0) + b"x", {"tile-encoding"}),
         ("mvt", gzip.compress(b"\xff\xff", mtime=0), {"tile-vector"}),
         ("mvt", gzip.compress(bytes(2 << 20), mtime=0), {"limit-exceeded"}),
+        ("pbf", MVT + b"\x09" + bytes(8) + b"\x0d" + bytes(4) + b"\x08\x96\x01", set()),
         ("pbf", b"\x1a\x00", {"tile-vector"}),
+        ("pbf", b"\x1a", {"tile-vector"}),
+        ("pbf", b"\x1a\xff", {"tile-vector"}),
+        ("pbf", b"\x1a\x05abc", {"tile-vector"}),
+        ("pbf", b"\x00\x00", {"tile-vector"}),
+        ("pbf", b"\x0f", {"tile-vector"}),
+        ("pbf", b"\x80" * 12, {"tile-vector"}),
+        ("pbf", b"\x1a\x02\x0a\x05", {"tile-vector"}),
+        ("pbf", b"\x1a\x03\x0a\x01\xff", {"tile-vector"}),
+        ("pbf", b"\x1a\x02\x78\x02", {"tile-vector"}),
         ("json", b"{", {"tile-json"}),
         ("json", b"\xff", {"tile-json"}),
     ],
@@ -302,30 +311,6 @@ def test_a_picture_that_is_too_large(tmp_path: Path) -> None:
         "limit-exceeded",
         "tile-image",
     }
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\x1a",
-        b"\x1a\xff",
-        b"\x1a\x05abc",
-        b"\x00\x00",
-        b"\x0f",
-        b"\x80" * 12,
-        b"\x1a\x02\x0a\x05",
-        b"\x1a\x03\x0a\x01\xff",
-        b"\x1a\x02\x78\x02",
-    ],
-)
-def test_what_is_no_vector_tile(data: bytes) -> None:
-    assert vector_fault(data) is not None
-
-
-def test_vector_tiles() -> None:
-    assert vector_fault(b"") is None
-    assert vector_fault(MVT) is None
-    assert vector_fault(MVT + b"\x09" + bytes(8) + b"\x0d" + bytes(4) + b"\x08\x96\x01") is None
 
 
 def test_a_sample_of_tiles(tmp_path: Path) -> None:
@@ -506,17 +491,20 @@ def test_bounds_across_the_antimeridian(
 
 
 @pytest.mark.parametrize(
-    "source", ["x/{z}/{x}/{y}.zip", "{z}/{y}/{x}/{z}.zip", "/none/{z}/{x}/{y}"]
+    ("source", "options"),
+    [
+        ("x/{z}/{x}/{y}.zip", {}),
+        ("{z}/{y}/{x}/{z}.zip", {}),
+        ("/none/{z}/{x}/{y}", {}),
+        ("{z}/{x}/{y}.zip", {"metatile": 4, "layer": "all"}),
+    ],
 )
-def test_a_template_that_leads_nowhere(tmp_path: Path, source: str) -> None:
-    report = tapalcatl.check(tree(tmp_path / "t", source=source))
+def test_a_template_that_leads_nowhere(
+    tmp_path: Path, source: str, options: dict[str, Any]
+) -> None:
+    report = tapalcatl.check(tree(tmp_path / "t", source=source), **options)
     assert report.counts == {"document-source": 1}
     assert not report.ok
-
-
-def test_a_configuration_that_leads_nowhere(tmp_path: Path) -> None:
-    report = tapalcatl.check(tree(tmp_path / "t"), metatile=4, layer="all")
-    assert report.counts == {"document-source": 1}
 
 
 @pytest.mark.parametrize("kind", HASHES)

@@ -137,8 +137,7 @@ class TileSource:
 
     def zooms(self) -> tuple[int, int] | None:
         """The first and last zoom that occur; None without any tile."""
-        ends = [(int(z.min()), int(z.max())) for z, _, _ in self.keys() if len(z)]
-        return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
+        return outermost((int(z.min()), int(z.max())) for z, _, _ in self.keys() if len(z))
 
     def keys(self) -> Iterator[Keys]:
         """All tiles in blocks of any order."""
@@ -169,6 +168,12 @@ class TileSource:
 
     def close(self) -> None:
         """Let go of files and connections that were opened here."""
+
+
+def outermost(ends: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
+    """The first and the last zoom of several; None where there are none."""
+    known = [end for end in ends if end is not None]
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else None
 
 
 def gone(source: TileSource, square: Square) -> ObjectChangedError:

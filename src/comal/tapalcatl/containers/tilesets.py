@@ -36,6 +36,7 @@ from comal.tapalcatl.containers.base import (
     concatenated,
     gone,
     named,
+    outermost,
 )
 from comal.tapalcatl.containers.content import kinds_of
 from comal.tapalcatl.layout import InArchive, MetatileLayout
@@ -84,8 +85,7 @@ class MergedSource(TileSource):
 
     def zooms(self) -> tuple[int, int] | None:
         """As `TileSource.zooms`, by those of the sources."""
-        ends = [found for source in self._sources if (found := source.zooms()) is not None]
-        return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
+        return outermost(source.zooms() for source in self._sources)
 
     def keys(self) -> Iterator[Keys]:
         """All tiles in blocks; those of several sources several times."""

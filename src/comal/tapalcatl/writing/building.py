@@ -177,7 +177,7 @@ def build(
         if wanted.version == 1:
             arrangement = MetatileLayout(wanted.generation1 or Generation1())
         else:
-            arrangement = _second(tiles, said, rules, _one_root(tiles, wanted) if alone else wanted)
+            arrangement = _second(tiles, said, rules, wanted, alone=alone)
         plan = survey(tiles, arrangement)
         if not plan.tiles:
             raise no_tiles(tiles)
@@ -331,17 +331,28 @@ def _said(own: TileSetMetadata, variant: str | None, wanted: BuildOptions) -> Ti
 
 
 def _second(
-    tiles: TileSource, said: TileSetMetadata, rules: EntryRules, wanted: BuildOptions
+    tiles: TileSource,
+    said: TileSetMetadata,
+    rules: EntryRules,
+    wanted: BuildOptions,
+    *,
+    alone: bool,
 ) -> TreeLayout:
+    """The layout as it is wanted; of a single archive it has one root for all tiles."""
     zooms = tiles.zooms()
     if zooms is None:
         raise no_tiles(tiles)
+    metatile, roots = wanted.metatile, wanted.materialized_zooms
+    if alone:
+        roots = [zooms[0]] if roots is None else sorted(roots)
+        if metatile is None and roots:
+            metatile = smallest_metatile(tiles.keys(), roots[0])
     suffix = f"@{rules.scale:g}x.mvt" if rules.scale != 1 else ".mvt"
     layout = choose_layout(
         zooms[0],
         zooms[1],
-        metatile=wanted.metatile,
-        materialized_zooms=wanted.materialized_zooms,
+        metatile=metatile,
+        materialized_zooms=roots,
         suffix=suffix,
         entry_extra=9 if rules.exact_times else 0,
     )
@@ -363,18 +374,6 @@ def _second(
         max_scale=rules.scale if said.max_scale == 1 else said.max_scale,
     )
     return TreeLayout(layout, Template(template), whole)
-
-
-def _one_root(tiles: TileSource, wanted: BuildOptions) -> BuildOptions:
-    """A layout with a single root for all tiles, where none is given."""
-    zooms = tiles.zooms()
-    if zooms is None:
-        return wanted  # without tiles all of it is refused
-    metatile, roots = wanted.metatile, wanted.materialized_zooms
-    chosen = [zooms[0]] if roots is None else sorted(roots)
-    if metatile is None and chosen:
-        metatile = smallest_metatile(tiles.keys(), chosen[0])
-    return replace(wanted, metatile=metatile, materialized_zooms=chosen)
 
 
 def _fingerprint(

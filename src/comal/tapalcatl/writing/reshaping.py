@@ -12,7 +12,7 @@ from comal.errors import InvalidInputError
 from comal.progress import Progress
 from comal.public import takes
 from comal.storage import Source, several
-from comal.tapalcatl.containers.base import TileSource
+from comal.tapalcatl.containers.base import TileSource, outermost
 from comal.tapalcatl.containers.export import opened
 from comal.tapalcatl.containers.tilesets import Area, MergedSource, PartOptions, TileSetSource
 from comal.tapalcatl.layout import DIRECTORY_LIMIT, Layout, TreeLayout, directory_bytes
@@ -156,13 +156,15 @@ def extract(
 
 def _layout_of(parts: Sequence[TileSource]) -> dict[str, Any]:
     """The layout of the first source whose archives can hold the tiles of all."""
-    ends = [found for part in parts if (found := part.zooms()) is not None]
-    for part in parts if ends else ():
+    ends = outermost(part.zooms() for part in parts)
+    if ends is None:
+        return {}
+    for part in parts:
         own = part.metadata
         if own.source is None or not own.materialized_zooms:
             continue
         layout = Layout(own.materialized_zooms, own.metatile)
-        if _holds(layout, min(low for low, _ in ends), max(high for _, high in ends)):
+        if _holds(layout, *ends):
             return {"metatile": own.metatile, "materialized_zooms": own.materialized_zooms}
     return {}
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from operator import add
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -212,18 +212,9 @@ def delete(
                 continue
             keys = np.unique(tile_keys(*place.arrangement.inside((z, x, y), owners[rows])))
             (archive,) = archives_at(np.array([owner]))
-            done = done.plus(_delete(place, place.path(archive), _Which(keys, ext, scale, prefix)))
+            done = done.plus(_delete(place, place.path(archive), keys, ext, scale, prefix))
             telling(number + 1, len(distinct), "deleting tiles")
     return done
-
-
-class _Which(NamedTuple):
-    """Entries to be deleted."""
-
-    keys: Int64s
-    ext: str | None
-    scale: float | None
-    prefix: bytes
 
 
 def _checked(tiles: Iterable[Tile]) -> Keys:
@@ -235,17 +226,19 @@ def _checked(tiles: Iterable[Tile]) -> Keys:
     return columns[0], columns[1], columns[2]
 
 
-def _delete(place: Target, path: Path, which: _Which) -> Changed:
+def _delete(
+    place: Target, path: Path, keys: Int64s, ext: str | None, scale: float | None, prefix: bytes
+) -> Changed:
     if not path.is_file():
-        return Changed(absent=len(which.keys))
+        return Changed(absent=len(keys))
     with place.editing(path) as edit:
-        names = edit.tiles(which.prefix)
-        hit = np.isin(names.keys, which.keys)
+        names = edit.tiles(prefix)
+        hit = np.isin(names.keys, keys)
         for code, suffix in enumerate(names.suffixes):
-            scale, ext = split_suffix(suffix)
-            if which.ext not in {None, ext} or which.scale not in {None, scale}:
+            own_scale, own_ext = split_suffix(suffix)
+            if ext not in {None, own_ext} or scale not in {None, own_scale}:
                 hit &= names.suffix != code
-        absent = len(which.keys) - len(np.unique(names.keys[hit]))
+        absent = len(keys) - len(np.unique(names.keys[hit]))
         if not hit.any():
             return Changed(absent=absent)
         dropped = np.zeros(len(edit.stored), np.bool_)
@@ -258,17 +251,15 @@ def _put_all(place: Target, source: TileSource, rules: EntryRules, progress: Pro
     own = place.metadata
     if isinstance(source, IterableSource) and len(source) <= _FEW:
         tiles = source.read_all()
-        blocks = iter([tiles])
-        extents = partial(extents_of, tiles.keys)
+        blocks, extents = iter([tiles]), extents_of(tiles.keys)
     else:
         plan = survey(source, place.arrangement)
-        blocks = _blocks(source, plan)
-        extents = partial(dict, plan.extents)
+        blocks, extents = _blocks(source, plan), dict(plan.extents)
     whole = own
     if isinstance(place.arrangement, MetatileLayout):
-        _check_zooms(place.arrangement.settings, extents())
+        _check_zooms(place.arrangement.settings, extents)
     elif place.meta is not None:
-        whole = grown(own, extents())
+        whole = grown(own, extents)
         whole = replace(whole, extra=with_variant(whole.extra, rules.variant))
         place = replace(place, arrangement=replace(place.arrangement, metadata=whole))
     formats = dict(own.formats)
