@@ -29,7 +29,7 @@ CRS = "EPSG:3857"
 _ON_THE_LINE = 1e-2
 """Part of a pixel within which an edge counts as the line between two pixels."""
 _BATCH_BYTES = 32 * MIB
-_BATCH_TILES = 512
+_BATCH_TILES = 256
 
 
 @guarded_class
@@ -154,6 +154,8 @@ class Wanted:
     """Ids of the tiles, each once."""
     part_of: Callable[[int], tuple[Any, Any]]
     """For the place of a tile among them: its pixels in the result, and the same in the tile."""
+    together: int
+    """Tiles that are fetched together, at most; `_BATCH_BYTES` limits them too."""
 
 
 def window_of(grid: Grid, span: tuple[int, int, int, int]) -> Wanted:
@@ -171,7 +173,8 @@ def window_of(grid: Grid, span: tuple[int, int, int, int]) -> Wanted:
             (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left)),
         )
 
-    return Wanted((height, width), quadbin.cells(grid.zoom, xs % (1 << grid.zoom), ys), part_of)
+    cells = quadbin.cells(grid.zoom, xs % (1 << grid.zoom), ys)
+    return Wanted((height, width), cells, part_of, _BATCH_TILES)
 
 
 def points_of(grid: Grid, lons: Any, lats: Any) -> Wanted:
@@ -185,7 +188,7 @@ def points_of(grid: Grid, lons: Any, lats: Any) -> Wanted:
         points = order[(ends[at - 1] if at else 0) : ends[at]]
         return points, (rows[points], columns[points])
 
-    return Wanted(cells.shape, different, part_of)
+    return Wanted(cells.shape, different, part_of, len(different))
 
 
 def filled(
@@ -197,7 +200,7 @@ def filled(
     """
     data, missing = blank(bands, wanted.shape)
     there = np.flatnonzero(rows != ABSENT)
-    count = max(1, min(_BATCH_TILES, _BATCH_BYTES // max(1, tile_bytes(store.metadata))))
+    count = max(1, min(wanted.together, _BATCH_BYTES // max(1, tile_bytes(store.metadata))))
     for start in range(0, len(there), count):
         batch = there[start : start + count].tolist()
         found = store.bands_of(rows[batch].tolist(), bands, keep=keep)
