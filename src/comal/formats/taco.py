@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from isal import isal_zlib
 
 from comal.errors import (
-    InvalidInputError,
     InvalidMetadataError,
     NotInContainerError,
     NotThisFormatError,
@@ -22,10 +21,8 @@ from comal.errors import (
 )
 from comal.formats import LEAF_COLUMNS
 from comal.limits import MIB
-from comal.progress import Progress
 from comal.storage import open_source
 from comal.taco import spec
-from comal.taco.copying.repairing import repair as repair_container
 from comal.taco.model.levels import is_padding
 from comal.taco.reading.container import Collected, Container, open_container, read_collected
 from comal.taco.reading.level import Level, check_ids
@@ -49,18 +46,6 @@ def archive(href: str) -> TacoArchive | CollectionArchive:
         if listed is None:
             raise
         return CollectionArchive(listed)
-
-
-def repair(href: str, output: str, *, overwrite: bool, progress: Progress) -> Any:
-    """Write the container anew with an index that is right."""
-    with open_source(href) as source:
-        if not source.stat().is_dir and read_collected(source) is not None:
-            raise InvalidInputError(
-                f"a {spec.TACOLLECTION} holds no data to repair",
-                where=source.href,
-                hint="write it again over its datasets, with 'comal taco tacollection'",
-            )
-    return repair_container(href, output, overwrite=overwrite, progress=progress)
 
 
 class TacoArchive:

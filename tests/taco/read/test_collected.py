@@ -19,6 +19,7 @@ from comal import taco
 from comal.cli import root
 from comal.errors import (
     ComalError,
+    InvalidInputError,
     InvalidMetadataError,
     NotThisFormatError,
     ObjectNotFoundError,
@@ -95,6 +96,8 @@ def test_the_generic_commands(collected: Path, tmp_path: Path) -> None:
     Path(rows[0]["href"]).unlink()
     output = str(tmp_path / "mended")
     assert b"comal taco tacollection" in run("check", str(collected), "--repair", output, code=2)
+    with pytest.raises(InvalidInputError, match="no data to repair"):
+        taco.repair(collected, output)
 
 
 def _one_less(document: dict[str, Any], folder: Path) -> None:

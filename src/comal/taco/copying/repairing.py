@@ -24,6 +24,7 @@ from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
     LimitExceededError,
+    NotThisFormatError,
     Problem,
     ShortReadError,
     translated,
@@ -48,6 +49,7 @@ from comal.taco.copying.foreign import check_foreign
 from comal.taco.copying.gather import field_texts
 from comal.taco.model.collection import extent_of
 from comal.taco.model.levels import Level, Levels, check_pit
+from comal.taco.reading.container import read_collected
 from comal.taco.writing.containers import Writing, computed_schemas, settings
 from comal.taco.writing.creating import container_of, write_levels
 from comal.ziparchive import Directory, extracted, local_plan, wire
@@ -123,20 +125,15 @@ def repair(
         has no entry, or the bytes of one do not match their checksum, which is named. Nothing is
         left behind.
     UnsafeContentError, InvalidInputError
-        An id that no container may hold; an index, which is made anew by `create_tacocat`.
+        An id that no container may hold; an index or a collection over several datasets, which are
+        made anew by `create_tacocat` and `create_tacollection`.
     ConflictError
         The target exists, or is the input itself.
     """
     target = targets.local_path(output)
     findings = new_check(limits=limits)
     with open_source(href, config=config) as source:
-        subject = open_subject(source, None, findings)
-        if subject.is_index:
-            raise InvalidInputError(
-                "an index is not repaired",
-                where=source.href,
-                hint="create_tacocat makes it anew from its ZIPs",
-            )
+        subject = _opened(source, findings)
         refuse_sources(target, source)
         container_of(target, subject.kind)
         levels = _Repair(subject, findings).levels()
@@ -144,6 +141,27 @@ def repair(
         how = Writing(settings({}, subject.kind), overwrite, progress or silent)
         write_levels(levels, document, target, subject.kind, how)
     return target
+
+
+def _opened(source: Source, findings: Check) -> Subject:
+    """The container, which is none that only tells of others."""
+    try:
+        subject = open_subject(source, None, findings)
+    except NotThisFormatError:
+        if source.stat().is_dir or read_collected(source, None, findings.limits) is None:
+            raise
+        raise InvalidInputError(
+            f"a {spec.TACOLLECTION} holds no data to repair",
+            where=source.href,
+            hint="write it again over its datasets, with 'comal taco tacollection'",
+        ) from None
+    if subject.is_index:
+        raise InvalidInputError(
+            "an index is not repaired",
+            where=source.href,
+            hint="create_tacocat makes it anew from its ZIPs",
+        )
+    return subject
 
 
 class _Repair:
