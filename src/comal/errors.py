@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 _NAME_WIDTH = 60
+_PATH_WIDTH = 90
 # As many problems stand in the text of an error; all of them are in its fields.
 _SHOWN = 20
 
@@ -27,10 +28,10 @@ def shown(name: object, width: int = _NAME_WIDTH) -> str:
     return text if len(text) <= width else text[: width - 4] + "..." + text[-1]
 
 
-def shown_path(path: object, width: int = 90) -> str:
+def shown_path(path: object) -> str:
     """A path made safe to print: ASCII only, and a long one without its middle."""
     text = shown(path, 1 << 16)[1:-1]
-    return text if len(text) <= width else f"{text[:30]}...{text[33 - width :]}"
+    return text if len(text) <= _PATH_WIDTH else f"{text[:30]}...{text[33 - _PATH_WIDTH :]}"
 
 
 # RFC 3986, 3: scheme, user and password, host and path, query. Also of URLs inside GDAL paths.

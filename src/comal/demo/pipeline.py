@@ -29,6 +29,7 @@ SEED = 20250101
 MAPPED = f"cusco/{IMAGE}"
 """The image that becomes a map."""
 _ROWS = 6
+_COLUMNS = 3
 _GAP = 14
 _PAPER = (250, 246, 239)
 
@@ -266,14 +267,14 @@ def _scene_picture(name: str, paths: dict[str, str]) -> Array:
     return np.concatenate([scenes.true_colour(image), scenes.colours(mask)], axis=2)
 
 
-def contact_sheet(pictures: Sequence[Array], *, columns: int = 3) -> bytes:
+def contact_sheet(pictures: Sequence[Array]) -> bytes:
     """Pictures of one size on one sheet in reading order, as PNG."""
     _, height, width = pictures[0].shape
-    rows = -(-len(pictures) // columns)
-    sheet = np.empty((3, rows * (height + _GAP) + _GAP, columns * (width + _GAP) + _GAP), np.uint8)
+    rows = -(-len(pictures) // _COLUMNS)
+    sheet = np.empty((3, rows * (height + _GAP) + _GAP, _COLUMNS * (width + _GAP) + _GAP), np.uint8)
     sheet[:] = np.array(_PAPER, np.uint8)[:, None, None]
     for number, picture in enumerate(pictures):
-        row, column = divmod(number, columns)
+        row, column = divmod(number, _COLUMNS)
         top, left = _GAP + row * (height + _GAP), _GAP + column * (width + _GAP)
         sheet[:, top : top + height, left : left + width] = picture
     return encode_picture(sheet, "png")

@@ -145,15 +145,16 @@ def true_colour(image: Array) -> Array:
 # -- land ---------------------------------------------------------------------------------------
 
 
-def _fractal(rng: np.random.Generator, roughness: float, size: int = SIZE) -> Array:
+def _fractal(rng: np.random.Generator, roughness: float) -> Array:
     """Noise whose power falls with frequency, as ranks in 0..1, so that quantiles are areas."""
-    frequency = np.hypot(np.fft.fftfreq(size)[:, None], np.fft.fftfreq(size)[None, :])
+    along = np.fft.fftfreq(SIZE)
+    frequency = np.hypot(along[:, None], along[None, :])
     frequency[0, 0] = np.inf
-    spectrum = np.fft.fft2(rng.normal(size=(size, size))) * frequency**-roughness
+    spectrum = np.fft.fft2(rng.normal(size=(SIZE, SIZE))) * frequency**-roughness
     field = np.real(np.fft.ifft2(spectrum))
-    ranks = np.empty(size * size)
-    ranks[np.argsort(field, axis=None, kind="stable")] = np.linspace(0, 1, size * size)
-    return ranks.reshape(size, size)
+    ranks = np.empty(SIZE * SIZE)
+    ranks[np.argsort(field, axis=None, kind="stable")] = np.linspace(0, 1, SIZE * SIZE)
+    return ranks.reshape(SIZE, SIZE)
 
 
 def _terrain(rng: np.random.Generator, relief: float) -> Array:
@@ -265,36 +266,33 @@ def _paint_fields(rng: np.random.Generator, spectra: Array, where: Array) -> Non
     """Fields as cells around scattered points, each with a crop of its own."""
     count = 420
     angle = rng.uniform(0, math.pi)
-    y, x = np.mgrid[:SIZE, :SIZE]
-    along = x * math.cos(angle) + y * math.sin(angle)
-    across = (y * math.cos(angle) - x * math.sin(angle)) * 1.9
     points = rng.uniform(0, SIZE, (count, 2))
-    turned = np.stack(
-        (
-            points[:, 0] * math.cos(angle) + points[:, 1] * math.sin(angle),
-            (points[:, 1] * math.cos(angle) - points[:, 0] * math.sin(angle)) * 1.9,
-        ),
-        axis=1,
-    )
+    centres = _turned(points[:, 0], points[:, 1], angle)
     rows, columns = np.nonzero(where)
+    along, across = _turned(columns, rows, angle)
     nearest = np.empty(len(rows), dtype=np.int64)
     for start in range(0, len(rows), 8192):
         part = slice(start, start + 8192)
-        # The distance of a square: fields have corners, not curves.
-        a = np.abs(along[rows[part], columns[part]][:, None] - turned[None, :, 0])
-        b = np.abs(across[rows[part], columns[part]][:, None] - turned[None, :, 1])
+        # The distance of an oblong: fields have corners, not curves.
+        a = np.abs(along[part, None] - centres[0])
+        b = np.abs(across[part, None] * 1.9 - centres[1] * 1.9)
         nearest[part] = np.argmin(np.maximum(a, b), axis=1)
     tone = rng.uniform(0.85, 1.15, count)
     crop = _CROPS[rng.integers(0, len(_CROPS), count)] * tone[:, None]
     spectra[where] = 0.25 * spectra[where] + 0.75 * crop[nearest]
 
 
+def _turned(x: Array, y: Array, angle: float) -> tuple[Array, Array]:
+    """Places along and across a direction."""
+    along = x * math.cos(angle) + y * math.sin(angle)
+    return along, y * math.cos(angle) - x * math.sin(angle)
+
+
 def _paint_blocks(rng: np.random.Generator, spectra: Array, where: Array) -> None:
     """Streets on a turned grid, roofs of many shades between them."""
     angle = rng.uniform(0.1, 0.6)
     y, x = np.mgrid[:SIZE, :SIZE]
-    u = x * math.cos(angle) + y * math.sin(angle)
-    v = y * math.cos(angle) - x * math.sin(angle)
+    u, v = _turned(x, y, angle)
     street = (np.mod(u, 9) < 1.3) | (np.mod(v, 7) < 1.3)
     shades = rng.uniform(0.6, 1.6, (SIZE, SIZE))
     block = shades[np.mod(u // 9, SIZE).astype(int), np.mod(v // 7, SIZE).astype(int)]
