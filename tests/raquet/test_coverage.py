@@ -163,36 +163,23 @@ def test_pictures_have_other_pixels_than_their_statistics(tmp_path: Path) -> Non
 
 
 def test_statistics_that_count_padding_are_found(tmp_path: Path) -> None:
-    """Of tiles and of the whole: each of the numbers, on a tile that is covered in part."""
+    """Each of the numbers, on a tile that is covered in part."""
     path = made(SOURCES["warped"](tmp_path / "a.tif"), tmp_path / "a.parquet", **LATER)
     table = pq.read_table(path)
-    with raquet.open(path) as file:
-        store = file.store
-        partly = [
-            row
-            for row, cell in enumerate(store.ids.tolist())
-            if cell
-            and (inside := store.coverage[0].tile(*grid.tiles(cell), (32, 32))) is not None  # type: ignore[union-attr]
-            and 200 < inside.sum() < 800
-        ]
-        pixels = file.tile(*(int(one) for one in grid.tiles(int(store.ids[partly[0]]))))[0]
-    row = partly[0]
-    every = {"count": 1024, "mean": 65536.0, "min": -1.0, "max": 65536.0}
-    every |= {"stddev": float(pixels.std()) * 3}
-    for kind, value in every.items():
-        column = f"band_1_{kind}"
-        values = table.column(column).to_pylist()
+    counts = table["band_1_count"].to_pylist()
+    row = next(at for at, count in enumerate(counts) if count and 200 < count < 800)
+    wrong = {"count": 1024, "mean": 65536.0, "min": -1.0, "max": 65536.0}
+    wrong["stddev"] = 3 * table["band_1_stddev"][row].as_py()
+    for kind, value in wrong.items():
+        name = f"band_1_{kind}"
+        values = table[name].to_pylist()
         values[row] = value
-        at = table.column_names.index(column)
-        changed = table.set_column(
-            at, column, pa.array(values).cast(table.schema.field(column).type)
-        )
-        pq.write_table(changed, tmp_path / "b.parquet")
+        at, column = table.column_names.index(name), pa.array(values, table.schema.field(name).type)
+        pq.write_table(table.set_column(at, name, column), tmp_path / "b.parquet")
         found = raquet.check(tmp_path / "b.parquet", statistics=True)
-        places = [one for one in found.problems if one.code == "raquet-statistics-differ"]
-        assert len(places) == 1, kind
-        assert f"row {row}" in places[0].place or str(store.ids[row]) in places[0].place
-        assert f"{kind} " in places[0].message
+        (problem,) = [one for one in found.problems if one.code == "raquet-statistics-differ"]
+        assert f"row {row}," in problem.place
+        assert f"{kind} " in problem.message
 
 
 def polygons() -> st.SearchStrategy[Any]:
