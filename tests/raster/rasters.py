@@ -33,7 +33,9 @@ def write(
     pixels = np.asarray(pixels)
     pixels = pixels[None] if pixels.ndim == 2 else pixels
     bands, rows, columns = pixels.shape
-    placed = {} if affine is None else {"crs": crs, "transform": Affine.from_gdal(*affine)}
+    placed: dict[str, Any] = {"crs": crs} if affine is not None or "gcps" in profile else {}
+    if affine is not None:
+        placed["transform"] = Affine.from_gdal(*affine)
     profile = {"driver": "GTiff", "dtype": pixels.dtype, **placed, **profile}
     with warnings.catch_warnings(), rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True):
         warnings.simplefilter("ignore", NotGeoreferencedWarning)

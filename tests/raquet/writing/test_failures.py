@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import rasterio
 from rasterio.control import GroundControlPoint
 from rasterio.rpc import RPC
 
@@ -190,20 +188,14 @@ def test_rasters_that_must_be_rectified_first(tmp_path: Path) -> None:
     points = [GroundControlPoint(row, column, x, y) for row, column, x, y in corners]
     line = [1.0, *[0.0] * 19]
     rational = RPC(0, 1, 50, 1, line, line, 20, 20, 10, 1, line, line, 20, 20, 0, 0)
-    kinds: tuple[tuple[str, dict[str, Any], str], ...] = (
-        ("gcp", {"gcps": points, "crs": "EPSG:4326"}, "control points"),
-        ("rpc", {"rpcs": rational}, "RPC"),
-    )
-    for name, change, told in kinds:
-        path = tmp_path / f"{name}.tif"
-        shape: dict[str, Any] = {"width": 40, "height": 40, "count": 1, "dtype": "uint8"}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
-            with rasterio.open(path, "w", driver="GTiff", **shape, **change) as dataset:
-                dataset.write(np.ones((1, 40, 40), "uint8"))
+    kinds: dict[str, dict[str, Any]] = {
+        "control points": {"gcps": points, "crs": "EPSG:4326"},
+        "RPC": {"rpcs": rational},
+    }
+    for told, change in kinds.items():
+        pixels = np.ones((40, 40), "uint8")
+        path = write_tiff(tmp_path / "a.tif", pixels, affine=None, **change)
         for crs in (None, "EPSG:32632"):
-            with pytest.raises(InvalidInputError, match="place on the ground") as caught:
-                comal.raquet.write(path, tmp_path / "x.parquet", crs=crs)
-            assert told in str(caught.value.found)
-            assert "gdalwarp" in str(caught.value.hint)
-    assert not (tmp_path / "x.parquet").exists()
+            error = _refused(tmp_path, path, InvalidInputError, "place on the ground", crs=crs)
+            assert told in str(error.found)
+            assert "gdalwarp" in str(error.hint)
