@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,18 +19,6 @@ from tests.support import SHARED
 
 VECTORS = SHARED / "fixtures" / "raquet" / "quadbin_vectors.json"
 
-KNOWN = [
-    ((0, 0, 0), 0x480FFFFFFFFFFFFF),
-    ((1, 0, 1), 0x4817FFFFFFFFFFFF),
-    ((0, 1, 1), 0x481BFFFFFFFFFFFF),
-    ((1, 1, 1), 0x481FFFFFFFFFFFFF),
-    ((5, 3, 3), 0x4836FFFFFFFFFFFF),
-    ((3, 5, 3), 0x4839FFFFFFFFFFFF),
-    ((486, 332, 10), 0x48A374B4FFFFFFFF),
-    ((511, 340, 10), 0x48A37775FFFFFFFF),
-    ((67108863, 67108863, 26), 5309743960669814783),
-]
-
 
 @st.composite
 def tile(draw: Any) -> tuple[int, int, int]:
@@ -41,15 +30,6 @@ def tile(draw: Any) -> tuple[int, int, int]:
 
 
 lists = st.lists(tile(), min_size=1, max_size=30)
-
-
-@pytest.mark.parametrize(("xyz", "cell"), KNOWN)
-def test_known_ids(xyz: tuple[int, int, int], cell: int) -> None:
-    x, y, z = xyz
-    assert grid.cells(z, x, y) == cell
-    assert grid.tiles(cell) == (z, x, y)
-    assert isinstance(grid.cells(z, x, y), int)
-    assert all(isinstance(part, int) for part in grid.tiles(cell))
 
 
 @given(lists)
@@ -87,6 +67,7 @@ def test_family_is_that_of_the_package(found: tuple[int, int, int], data: Any) -
 def test_boxes_and_centres_are_those_of_the_package(found: tuple[int, int, int]) -> None:
     z, x, y = found
     cell = grid.cells(z, x, y)
+    assert all(isinstance(number, int) for number in (cell, *grid.tiles(cell)))
     np.testing.assert_allclose(grid.bounds(cell), package.cell_to_bounding_box(cell), atol=1e-9)
     np.testing.assert_allclose(grid.centres(cell), package.cell_to_point(cell), atol=1e-9)
     assert grid.from_lonlat(*grid.centres(cell), z) == cell
@@ -148,47 +129,38 @@ def test_ids_that_are_no_cells() -> None:
         grid.parents(np.array([good, 17]), 3)
 
 
-@pytest.mark.parametrize(
-    "zxy", [(3, 8, 0), (3, -1, 0), (3, 0, 8), (27, 0, 0), (-1, 0, 0), (0, 0, 1)]
-)
-def test_tiles_that_are_not_there(zxy: tuple[int, int, int]) -> None:
-    with pytest.raises(InvalidInputError):
-        grid.cells(*zxy)
+CELL, ROOT, DEEPEST = (quadbin.cells(z, 0, 0) for z in (4, 0, 26))
+REFUSED: list[tuple[str, Callable[[], object]]] = [
+    ("no such tile", lambda: grid.cells(3, 8, 0)),
+    ("no such tile", lambda: grid.cells(3, -1, 0)),
+    ("no such tile", lambda: grid.cells(3, 0, 8)),
+    ("no such tile", lambda: grid.cells(0, 0, 1)),
+    ("zoom", lambda: grid.cells(27, 0, 0)),
+    ("zoom", lambda: grid.cells(-1, 0, 0)),
+    ("zoom", lambda: grid.from_lonlat(0, 0, 27)),
+    ("64-bit integer", lambda: grid.cells(3, 1.5, 0)),
+    ("64-bit integer", lambda: grid.is_valid([1.0])),
+    ("too large", lambda: grid.tiles(np.array([1 << 63], np.uint64))),
+    ("not a point", lambda: grid.from_lonlat(float("nan"), 0, 3)),
+    ("not a point", lambda: grid.from_lonlat(0, float("nan"), 3)),
+    ("not a point", lambda: grid.from_lonlat(float("inf"), 0, 3)),
+    ("not a point", lambda: grid.from_lonlat(0, 90.5, 3)),
+    ("not finer", lambda: grid.parents(CELL, 5)),
+    ("finer", lambda: grid.children(CELL, 4)),
+    ("not coarser", lambda: grid.descendants(CELL, 3)),
+    ("siblings", lambda: grid.siblings(ROOT)),
+    ("too many", lambda: grid.children(CELL, 26)),
+    ("finer", lambda: grid.children(DEEPEST)),
+    ("same number", lambda: grid.children([ROOT, CELL], 5)),
+    ("negative", lambda: grid.k_ring(DEEPEST, -1)),
+    ("too large", lambda: grid.k_ring(DEEPEST, 10_000)),
+]
 
 
-def test_what_is_no_integer() -> None:
-    with pytest.raises(InvalidInputError, match="64-bit integer"):
-        grid.cells(3, 1.5, 0)
-    with pytest.raises(InvalidInputError, match="64-bit integer"):
-        grid.is_valid([1.0])
-    with pytest.raises(InvalidInputError, match="too large"):
-        grid.tiles(np.array([1 << 63], np.uint64))
-
-
-def test_points_that_are_nowhere() -> None:
-    for lon, lat in ((float("nan"), 0), (0, float("nan")), (float("inf"), 0), (0, 90.5)):
-        with pytest.raises(InvalidInputError):
-            grid.from_lonlat(lon, lat, 3)
-    with pytest.raises(InvalidInputError, match="zoom"):
-        grid.from_lonlat(0, 0, 27)
-
-
-def test_families_that_cannot_be() -> None:
-    cell = grid.cells(4, 3, 3)
-    with pytest.raises(InvalidInputError):
-        grid.parents(cell, 5)
-    with pytest.raises(InvalidInputError):
-        grid.children(cell, 4)
-    with pytest.raises(InvalidInputError):
-        grid.descendants(cell, 3)
-    with pytest.raises(InvalidInputError):
-        grid.siblings(grid.cells(0, 0, 0))
-    with pytest.raises(InvalidInputError, match="too many"):
-        grid.children(cell, 26)
-    with pytest.raises(InvalidInputError):
-        grid.children(grid.cells(26, 0, 0))
-    with pytest.raises(InvalidInputError, match="same number"):
-        grid.children([grid.cells(1, 0, 0), grid.cells(2, 0, 0)], 3)
+@pytest.mark.parametrize(("message", "call"), REFUSED)
+def test_what_is_refused(message: str, call: Callable[[], object]) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        call()
 
 
 def test_shapes_are_kept() -> None:
@@ -223,14 +195,6 @@ def test_rings(found: tuple[int, int, int], k: int) -> None:
     assert ring.tolist() == sorted(expected)
     if k < x < side - k - 1 and k < y < side - k - 1:
         assert ring.tolist() == sorted(package.k_ring(grid.cells(z, x, y), k))
-
-
-def test_rings_that_cannot_be() -> None:
-    cell = grid.cells(20, 9, 9)
-    with pytest.raises(InvalidInputError, match="negative"):
-        grid.k_ring(cell, -1)
-    with pytest.raises(InvalidInputError, match="too large"):
-        grid.k_ring(cell, 10_000)
 
 
 def test_neighbours() -> None:
