@@ -15,7 +15,6 @@ from comal.plan import run
 from comal.ziparchive import (
     STORE,
     Directory,
-    check_crc,
     content_plan,
     directory_plan,
     extracted,
@@ -106,12 +105,6 @@ def test_a_span_that_is_another(
         local_before(prefix, name, size, where="x.zip")
     assert message in str(caught.value)
     assert "x.zip" in str(caught.value.where)
-
-
-def test_a_checksum_that_differs() -> None:
-    check_crc(b"1234", None, "w")
-    with pytest.raises(InvalidMetadataError, match="checksum mismatch"):
-        check_crc(b"1234", 7, "w")
 
 
 # -- a lenient reader: what is wrong with single entries is told, the archive still opens --------

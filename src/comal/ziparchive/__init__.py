@@ -15,7 +15,6 @@ from comal.ziparchive.directory import (
 from comal.ziparchive.headermaking import Details, packed_archives
 from comal.ziparchive.local import (
     LocalHeader,
-    check_crc,
     extracted,
     local_before,
     parse_local,
@@ -35,7 +34,6 @@ __all__ = [
     "Span",
     "StoredDirectory",
     "ZipWriter",
-    "check_crc",
     "check_plan",
     "content_plan",
     "dead_bytes",

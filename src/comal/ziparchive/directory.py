@@ -436,6 +436,7 @@ def parse_directory(
     doubts: list[Problem] | None = [] if lenient else None
     csize, size, offset = apply_zip64(data, starts, records, where, doubts)
     name_starts = starts + wire.CENTRAL_SIZE
+    extra_starts = name_starts + records["name_size"]
     raw = slices(data, name_starts, records["name_size"])
     names, problems = text_names(raw, records["flags"])
     directory = Directory(
@@ -452,8 +453,8 @@ def parse_directory(
         external=records["external"].copy(),
         time=records["time"].copy(),
         date=records["date"].copy(),
-        extras=_extras(data, name_starts, records),
-        comments=_comments(data, name_starts, records),
+        extras=_filled(data, extra_starts, records["extra_size"]),
+        comments=_filled(data, extra_starts + records["extra_size"], records["comment_size"]),
         start=end.start,
         end_offset=end.position,
         comment=end.comment,
@@ -481,17 +482,9 @@ def _other_count(end: End, found: int, where: str, *, lenient: bool) -> End:
     )
 
 
-def _extras(data: bytes, name_starts: wire.Int64s, records: wire.Records) -> Any:
-    if not records["extra_size"].any():
-        return None
-    return slices(data, name_starts + records["name_size"], records["extra_size"])
-
-
-def _comments(data: bytes, name_starts: wire.Int64s, records: wire.Records) -> Any:
-    if not records["comment_size"].any():
-        return None
-    starts = name_starts + records["name_size"] + records["extra_size"]
-    return slices(data, starts, records["comment_size"])
+def _filled(data: bytes, starts: wire.Int64s, sizes: npt.NDArray[Any]) -> Any:
+    """As `slices`; None where all are empty."""
+    return slices(data, starts, sizes) if sizes.any() else None
 
 
 def _check_spans(directory: Directory, where: str, *, same_names: bool) -> None:

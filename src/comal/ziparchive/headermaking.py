@@ -300,11 +300,8 @@ def binary_array(sizes: npt.NDArray[Any], data: Any) -> Any:
 
 def record_array(records: npt.NDArray[Any]) -> Any:
     """An array of fixed-size records as an Arrow array of binary."""
-    width = records.dtype.itemsize
-    offsets = np.arange(0, (len(records) + 1) * width, width, dtype=np.int32)
-    return pa.BinaryArray.from_buffers(
-        pa.binary(), len(records), [None, pa.py_buffer(offsets), pa.py_buffer(records)]
-    )
+    sizes = np.full(len(records), records.dtype.itemsize)
+    return binary_array(sizes, pa.py_buffer(records))
 
 
 def joined_bytes(columns: list[Any]) -> Any:

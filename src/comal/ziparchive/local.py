@@ -201,20 +201,7 @@ def extracted(
             found=f"{length} bytes",
             expected=f"{size} bytes",
         )
-    raise _mismatch(found, crc, where)
-
-
-def check_crc(data: bytes, crc: int | None, where: str) -> None:
-    """Raise `InvalidMetadataError` unless `data` has this CRC-32; None is not checked."""
-    if crc is None:
-        return
-    found = crc32(data)
-    if found != crc:
-        raise _mismatch(found, crc, where)
-
-
-def _mismatch(found: int | None, crc: int | None, where: str) -> InvalidMetadataError:
-    return InvalidMetadataError(
+    raise InvalidMetadataError(
         "checksum mismatch", where=where, found=f"crc {found:08x}", expected=f"{crc:08x}"
     )
 
