@@ -196,22 +196,17 @@ def choose_layout(
 
 def directory_bytes(layout: Layout, zoom: int, max_zoom: int, size: EntrySize = EntrySize()) -> int:
     """Bytes of directory, end record and comment of a full archive that begins at `zoom`."""
-    last = layout.last_zoom(zoom, max_zoom)
-    total = wire.END_SIZE + size.comment
-    for z in range(zoom, last + 1):
+    total, entries = wire.END_SIZE + size.comment, 0
+    of_zoom = min(layout.metatile, 1 << zoom) ** 2 * size.per_tile
+    for z in range(zoom, layout.last_zoom(zoom, max_zoom) + 1):
         # The longest names count: a column of the zoom's last digits.
         name = len(f"{z}/") + 2 * len(str((1 << z) - 1)) + 1 + len(size.suffix)
-        entries = full_entries(layout, zoom, z, z) * size.per_tile
-        total += entries * (wire.CENTRAL_SIZE + name + size.entry_extra)
-    if full_entries(layout, zoom, zoom, last) * size.per_tile > wire.U16:
+        total += of_zoom * (wire.CENTRAL_SIZE + name + size.entry_extra)
+        entries += of_zoom
+        of_zoom *= 4
+    if entries > wire.U16:
         total += wire.END64_SIZE + wire.LOCATOR64_SIZE
     return total
-
-
-def full_entries(layout: Layout, zoom: int, first: int, last: int) -> int:
-    """Tiles of the zooms `first` to `last` in a full archive that begins at `zoom`."""
-    side = min(layout.metatile, 1 << zoom)
-    return sum(side * side << 2 * (z - zoom) for z in range(first, last + 1))
 
 
 def _zooms(min_zoom: int, max_zoom: int, step: int) -> tuple[int, ...]:
