@@ -19,17 +19,17 @@ __all__ = ["main", "root"]
 
 COMMANDS = {
     "demo": ("comal.cli.demo:command", "Make a small data set, and query, read and check it."),
-    "info": ("comal.cli.generic:info", "What an archive is: format, version, size, extent."),
-    "ls": ("comal.cli.generic:ls", "Every leaf of an archive, with its byte range."),
-    "get": ("comal.cli.generic:get", "The bytes of one leaf."),
+    "info": ("comal.cli.generic:info", "Show what an archive is: format, version, size, extent."),
+    "ls": ("comal.cli.generic:ls", "List every leaf of an archive, with its byte range."),
+    "get": ("comal.cli.generic:get", "Write the bytes of one leaf."),
     "check": (
         "comal.cli.generic:check",
-        "Every problem of an archive; --repair writes a mended copy.",
+        "List every problem of an archive; --repair writes a mended copy.",
     ),
-    "clean": ("comal.cli.generic:clean", "Remove what a killed writer has left."),
-    "convert": ("comal.cli.convert:command", "Anything into what it can become."),
-    "serve": ("comal.cli.serve:command", "Archives on a map, and to any client, over HTTP."),
-    "taco": ("comal.cli.taco:group", "What only TACO can do: create, query, export, join."),
+    "clean": ("comal.cli.generic:clean", "Remove what killed writers left behind."),
+    "convert": ("comal.cli.convert:command", "Convert archives, rasters, tiles and folders."),
+    "serve": ("comal.cli.serve:command", "Serve archives over HTTP, with a map viewer."),
+    "taco": ("comal.cli.taco:group", "Make, query, export and join TACO data sets."),
     "tortilla": ("comal.cli.tortilla:group", "Make, change, cut and join Tortilla files."),
     "raquet": ("comal.cli.raquet:group", "Make, query, export, cut and join RaQuet files."),
     "tapalcatl": (
@@ -49,7 +49,7 @@ COMMANDS = {
 def root() -> None:
     """Earth-observation archives in cheap storage, read by byte range.
 
-    $ comal demo  # see all of it on made-up scenes
+    $ comal demo  # try all of it on made-up scenes
     $ comal taco create rasters/ scenes.tacozip  # pack a folder of GeoTIFFs into one file
     $ comal info https://example.org/scenes.tacozip  # look at an archive on a server
     $ comal taco sql scenes.tacozip 'SELECT id FROM data LIMIT 5'  # query it

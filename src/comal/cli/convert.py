@@ -35,14 +35,14 @@ def _tell(report: MigrationReport, style: Style) -> None:
 @app.command("convert")
 @argument("paths", metavar="SRC... DST", nargs=-1, required=True)
 @flag("--dry-run", "Write nothing; report what a migration would change.")
-@flag("--pad", "Fill up nested files or subfolders that lack what others have.")
+@flag("--pad", "Pad nested files or subfolders that lack what others have.")
 @choice(
     "--children",
     ["id", "position"],
-    "What nested items are called in a migration: as they are, or 0000, 0001, ...",
+    "Names of nested items after a migration: their ids, or 0000, 0001, ...",
 )
-@option("--ids", "JSON object: old ids and the new ones.", metavar="FILE")
-@whole("--bands", "Bands of every raster; read from each raster if absent.", 1)
+@option("--ids", "JSON object that maps old ids to new ones.", metavar="FILE")
+@whole("--bands", "Number of bands of every raster; read from each by default.", 1)
 @option("--variable", "Variable of a NetCDF, HDF5 or Zarr file that becomes RaQuet.")
 @options.rename
 @collection_options
@@ -58,29 +58,29 @@ def command(
     dry_run: bool,
     **given: Any,
 ) -> None:
-    """Write SRC in another container or format; what SRC is, its bytes decide.
+    """Write SRC in another container or format; its bytes tell what SRC is.
 
     DST is a TACO archive when its name ends in .tacozip or .zip, else a TACO folder. Tiles and
     RaQuet become Tapalcatl: a folder, or a single archive when its name ends in .zip. A dry run
-    can do without DST when there is one SRC.
+    of one SRC needs no DST.
 
-    A Tortilla or a TACO 1 becomes TACO 2.0, and what is not the same afterwards is reported. Of
-    one part of a set, the whole set is converted; several SRC, or a pattern with '*', are
-    converted as one. Fields of the collection that SRC does not give are asked for. Exit
-    code 1 means that a dry run misses some of them.
+    A Tortilla or a TACO 1 becomes TACO 2.0, and everything that changes is reported. Given one
+    part of a set, the whole set is converted; several SRC, or a pattern with '*', become one
+    data set. Collection fields that SRC does not give have to be given as options. Exit code 1
+    means that a dry run lacks some of them.
 
     $ comal convert scenes.tacozip scenes/  # an archive into the folder form
     $ comal convert scenes/ scenes.tacozip  # and back
     $ comal convert rasters/ scenes.tacozip  # a folder of GeoTIFFs into TACO
-    $ comal convert samples.csv scenes.tacozip  # the files that a table lists into TACO
+    $ comal convert samples.csv scenes.tacozip  # the files that a table lists, into TACO
     $ comal convert old.taco new.tacozip --dry-run  # what a migration would change
     $ comal convert https://example.org/old.taco new.tacozip  # TACO 1 into TACO 2.0
     $ comal convert x.tortilla y.tacozip --collection about.yaml
       # a Tortilla, which says nothing of itself, into TACO 2.0
     $ comal convert north.tortilla south.tortilla all.tacozip --collection about.yaml
-      # several as one
+      # several into one
     $ comal convert dem.tif dem.parquet  # a raster into RaQuet; the other way gives a COG
-    $ comal convert theirs.parquet ours.parquet  # RaQuet of others, quick to read
+    $ comal convert theirs.parquet ours.parquet  # RaQuet of another writer, made fast to read
     $ comal convert tiles.pmtiles tiles/  # PMTiles, MBTiles or loose tiles into Tapalcatl
     $ comal convert tiles/ tiles.mbtiles  # and back
     $ comal convert tiles.mbtiles tiles.zip  # a single archive of Tapalcatl

@@ -20,7 +20,7 @@ from comal.demo.pipeline import RASTER, TILES
 
 
 @app.command("demo")
-@option("--out", "Folder for all that is made.", default="comal-demo")
+@option("--out", "Folder for the results.", default="comal-demo")
 @options.overwrite
 @options.pass_style
 def command(style: options.Style, out: str, *, overwrite: bool) -> None:
@@ -28,7 +28,7 @@ def command(style: options.Style, out: str, *, overwrite: bool) -> None:
 
     Made-up scenes become one TACO archive, which is queried by SQL, box and time; each sample is
     read back through GDAL by byte range and compared; the archive is checked; pictures are drawn.
-    One scene becomes RaQuet, and that map tiles in Tapalcatl.
+    One scene becomes RaQuet, which becomes map tiles in Tapalcatl.
 
     $ comal demo  # into ./comal-demo
     $ comal demo --out try --overwrite  # into another folder, in place of an older demo

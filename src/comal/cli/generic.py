@@ -65,7 +65,7 @@ def _archive(source: str, opening: Mapping[str, Any], band: str | None = None) -
 @options.opening
 @options.pass_style
 def info(style: Style, source: str, opening: Mapping[str, Any]) -> None:
-    """Tell what X is: its format, version, container, size, extent, and how it was recognised.
+    """Show what X is: its format, version, container, size, extent, and how it was recognised.
 
     $ comal info scenes.tacozip  # what it is
     $ comal info s3://bucket/scenes.tacozip --json  # the same as one JSON object
@@ -98,11 +98,11 @@ def ls(
 ) -> None:
     """List every leaf of X in a fixed order, with the byte range that holds it.
 
-    Columns stand between tabs, on a terminal below one another. The size is empty where only a
-    request for the leaf itself could tell it: in a folder on a server.
+    Columns are separated by tabs, and aligned on a terminal. The size is empty where only a
+    request for the leaf itself could tell, as for a folder on a server.
 
-    Where some of several archives cannot be read, the leaves of the others are listed, and exit
-    code 11 tells it.
+    If some of several archives cannot be read, the leaves of the others are listed, and the
+    exit code is 11.
 
     $ comal ls scenes.tacozip  # a line per leaf: key, size
     $ comal ls -l scenes.tacozip  # also type, object, offset
@@ -220,8 +220,8 @@ def get(
 ) -> None:
     """Write the bytes of the leaf KEY of X to standard output or to a file.
 
-    'comal ls' lists the keys. A file appears complete or not at all. Of a RaQuet tile they are the
-    pixels of one band, row by row and little-endian.
+    'comal ls' lists the keys. A file appears complete or not at all. The bytes of a RaQuet tile
+    are the pixels of one band, row by row, little-endian.
 
     $ comal get scenes.tacozip cusco/image.tif -o cusco.tif  # into a file
     $ comal get https://example.org/scenes.tacozip cusco/image.tif | gdalinfo /vsistdin/
@@ -247,12 +247,12 @@ def get(
 @choice("--level", LEVELS, "Metadata only; also some of the leaves; or every byte.", default="full")
 @flag(
     "--statistics",
-    "Of RaQuet: tell also of statistics that differ from the pixels, and of invented zeros.",
+    "RaQuet: also report statistics that differ from the pixels, and invented zeros.",
 )
 @option("--repair", "Write a mended copy here; X is never changed.", metavar="OUT")
 @flag(
     "--byte-interleaved",
-    "With --repair, of RaQuet: bytes of tiles take turns; store them value by value.",
+    "With --repair, RaQuet: tiles are byte-interleaved; store them value by value.",
 )
 @options.opening
 @options.overwrite
@@ -270,8 +270,8 @@ def check(
 ) -> None:
     """List every problem of X: structure, index, metadata, and the checksum of each leaf.
 
-    Exit code 1 means that an X has an error; warnings do not count. With --repair the exit code
-    tells of the copy. Exit code 11 means that some of several X could not be checked.
+    Exit code 1 means that an X has an error; warnings do not count. With --repair, the exit
+    code is that of the copy. Exit code 11 means that some of several X could not be checked.
 
     $ comal check scenes.tacozip  # exit code 1 when there is an error
     $ comal check scenes.tacozip --json  # every problem with its code and place
@@ -388,12 +388,13 @@ def _print_findings(found: Report, style: Style, more: Mapping[str, Any], head: 
 @argument("target", metavar="X")
 @options.pass_style
 def clean(style: Style, target: str) -> None:
-    """Take back and remove what writers of X have left that were killed.
+    """Undo and remove what killed writers of X left behind.
 
-    X need not be there. It is as it was before the last writer began; a change of several archives
-    that was decided is finished instead. 'comal check' tells whether there is anything to do.
+    X need not exist. Afterwards it is as it was before the last writer began; a change of
+    several archives that was already committed is finished instead. 'comal check' says whether
+    there is anything to do.
 
-    $ comal clean tiles/  # remove a build that was broken off
+    $ comal clean tiles/  # remove an interrupted build
     """
     found = [str(path) for path in targets.clean(target)]
     done({"removed": found}, style, f"{counted(len(found), 'item')} removed")

@@ -67,7 +67,7 @@ def _linked_origins() -> click.Option:
         metavar="ORIGIN,...",
         expose_value=False,
         callback=_link,
-        help="Other places that archives may refer to: https://host[:port], s3://bucket, file://.",
+        help="Other origins that archives may refer to: https://host[:port], s3://bucket, file://.",
     )
 
 
@@ -198,9 +198,9 @@ def _opening(
 
 opening = option(
     "--open",
-    "What a tileset does not tell of itself; repeatable. Of Tapalcatl 1: version=1, metatile,"
+    "What a tileset does not say about itself; repeatable. Tapalcatl 1: version=1, metatile,"
     " tile_size, max_detail_zoom, layout (plain, prefix-hash, hash-prefix or a pattern), prefix,"
-    " layer. Of any: hash (name, file or layer), variant, template.",
+    " layer. Any: hash (name, file or layer), variant, template.",
     multiple=True,
     type=KEY_VALUE,
     callback=_opening,
@@ -209,7 +209,7 @@ opening = option(
 
 output_file = option("-o --output", "Write here instead of to standard output.", metavar="FILE")
 
-band = option("--band", "Of a raster with several bands, this one.", metavar="NAME")
+band = option("--band", "Band to read, of a raster with several.", metavar="NAME")
 
 
 overwrite = flag("--overwrite", "Replace an older target of the same kind, and nothing else.")
@@ -226,21 +226,21 @@ def listed(_ctx: click.Context, _parameter: click.Parameter, value: tuple[Any, .
 
 rename = flag(
     "--rename",
-    "Number ids that appear twice (a.tif, a_2.tif); make names that some system refuses safe.",
+    "Number ids that appear twice (a.tif, a_2.tif); replace names that some systems refuse.",
 )
 
 any_schema = negative(
-    "--any-schema", "validate_schema", "Join archives that differ in columns, where that works."
+    "--any-schema", "validate_schema", "Join archives whose columns differ, where that works."
 )
 
 no_stac = negative("--no-stac", "stac", "Do not read CRS, shape and place of the rasters.")
 
-as_csv = flag("--csv", "Print CSV; the default but on a terminal.", to="as_csv")
+as_csv = flag("--csv", "Print CSV; the default unless on a terminal.", to="as_csv")
 
 untrusted = option(
     "--untrusted/--trusted",
-    "Run the query in a process with hard limits on time and memory, or without them;"
-    " with them if absent where X is not on this machine.",
+    "Run the query in a process with hard limits on time and memory, or without them; by default"
+    " with them if X is not on this machine.",
     default=None,
 )
 
@@ -265,9 +265,9 @@ _TIME = option(
     to="datetime_range",
 )
 _LEVEL = whole(
-    "--level", "Level whose place and time count; the first that has them if absent.", 0, 5
+    "--level", "Level whose place and time count; by default the first that has them.", 0, 5
 )
-_WHERE = option("--where", "Samples for which this holds: 'cloud_cover < 10'.", metavar="SQL")
+_WHERE = option("--where", "Samples that meet this condition: 'cloud_cover < 10'.", metavar="SQL")
 
 row_options = together(_BOX, _TIME, _WHERE)
 """The filters that choose rows by their own columns: a box, a time range and SQL."""

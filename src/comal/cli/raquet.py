@@ -39,20 +39,20 @@ def group() -> None:
 
 _band_option = option(
     "--band",
-    "Only this band; may be repeated.",
+    "Only this band; repeatable.",
     multiple=True,
     callback=options.listed,
     metavar="NAME",
     to="bands",
 )
 
-_zoom_option = whole("--zoom", "Use the tiles of this zoom; the finest if absent.", 0, 26)
+_zoom_option = whole("--zoom", "Zoom whose tiles to use; the finest by default.", 0, 26)
 
 _step_option = whole("--step", "Time step of a time series, counted from 0.", 0, to="time")
 
 _stat_option = option(
     "--stat",
-    "Only this statistic; may be repeated: count, sum, mean, min, max, range, variance,"
+    "Only this statistic; repeatable: count, sum, mean, min, max, range, variance,"
     " stddev (of the population), stddev_sample, median, p10 (or any percent), majority,"
     " minority, variety.",
     multiple=True,
@@ -84,37 +84,37 @@ _OVERVIEWS = ("average", "mode", "nearest", "min", "max")
 @choice(
     "--resampling",
     _RESAMPLING,
-    "How pixels are moved to the grid; a raster that lies on it is copied.",
+    "How pixels are resampled to the grid; a raster that lies on it is copied.",
     default="nearest",
 )
 @choice(
     "--overview-resampling",
     _OVERVIEWS,
-    "How overviews are made: average, or mode for colour tables, if absent.",
+    "How overviews are made; by default average, or mode for colour tables.",
 )
-@option("--block-size", "Pixels of a tile's side: 16 to 4096.", type=int, default=256)
+@option("--block-size", "Side of a tile in pixels, 16 to 4096.", type=int, default=256)
 @option(
     "--band",
-    "Only this band, by number or name, and what to call it; may be repeated.",
+    "Only this band, by number or name, optionally renamed; repeatable.",
     multiple=True,
     metavar="[NAME=]BAND",
     to="bands",
 )
 @option(
     "--nodata",
-    "Value of pixels without data: a number, nan, or none to have no value chosen.",
+    "Nodata value: a number, nan, or none to let none be chosen.",
     metavar="VALUE",
 )
 @option("--crs", "CRS of a raster that has none, such as EPSG:32618.")
-@option("--variable", "Variable of a NetCDF, HDF5 or Zarr file; or name it as GDAL does.")
+@option("--variable", "Variable of a NetCDF, HDF5 or Zarr file, unless named as GDAL does.")
 @choice(
     "--compression",
     ["gzip", "none", "jpeg", "webp"],
-    "Of tiles; JPEG and WebP lose detail and need 0.5.0 and the interleaved layout.",
+    "Compression of tiles; JPEG and WebP are lossy and need 0.5.0 and the interleaved layout.",
     default="gzip",
 )
-@whole("--level", "Of gzip, 1 to 12; 0 is fastest.", 0, 12, default=3)
-@whole("--quality", "Of JPEG and WebP.", 1, 100, default=85)
+@whole("--level", "Level of gzip, 1 to 12; 0 is fastest.", 0, 12, default=3)
+@whole("--quality", "Quality of JPEG and WebP.", 1, 100, default=85)
 @choice(
     "--layout",
     ["sequential", "interleaved"],
@@ -124,12 +124,12 @@ _OVERVIEWS = ("average", "mode", "nearest", "min", "max")
 @flag("--tile-statistics", "Statistics of each tile as columns (0.5.0).")
 @option(
     "--time",
-    "Instant of each raster, in their order: they become the steps of a time series.",
+    "Time of each raster, in the same order; rasters become the steps of a time series.",
     multiple=True,
     callback=options.listed,
     to="time",
 )
-@whole("--row-group-size", "Tiles of a row group; 64 or more.", 1)
+@whole("--row-group-size", "Tiles per row group, 64 or more.", 1)
 @choice("--block-dtype", ["uint64", "int64"], "Type of the column of tile ids.", default="uint64")
 @options.writing
 def create(
@@ -137,7 +137,7 @@ def create(
 ) -> None:
     """Write RASTER, or several as a mosaic, to OUTPUT as RaQuet.
 
-    A raster on the pixels of a Web Mercator zoom is copied as it is; any other is warped.
+    A raster that lies on the pixel grid of a Web Mercator zoom is copied; any other is warped.
 
     $ comal raquet create dem.tif dem.parquet --resampling bilinear  # convert a raster
     $ comal raquet create a.tif b.tif both.parquet  # two rasters as one; the first on top
@@ -206,7 +206,10 @@ def _number(text: str) -> int | float:
 @_step_option
 @flag("--plain", "A GeoTIFF without overviews instead of a COG.")
 @choice(
-    "--compression", ["deflate", "zstd", "lzw", "lerc", "none"], "Of a GeoTIFF.", default="deflate"
+    "--compression",
+    ["deflate", "zstd", "lzw", "lerc", "none"],
+    "Compression of a GeoTIFF.",
+    default="deflate",
 )
 @whole("--size", "Longest side of a PNG in pixels.", 16, 8192, default=512)
 @options.writing
@@ -240,8 +243,8 @@ def export(
 @group.command()
 @argument("source", metavar="X")
 @argument("folder")
-@whole("--zoom", "Zoom of the cells that get a part each.", 0, 26)
-@whole("--target-mb", "Size of a part in MB, where no zoom is given.", 1, default=128)
+@whole("--zoom", "Zoom of the cells that become a part each.", 0, 26)
+@whole("--target-mb", "Size of a part in MB, if no zoom is given.", 1, default=128)
 @options.negative("--no-overviews", "overviews", "Leave out tiles coarser than the cells.")
 @options.writing
 def partition(style: Style, /, source: str, folder: str, *, target_mb: int, **named: Any) -> None:
@@ -281,8 +284,8 @@ def sql(style: Style, source: str, query: str, *, as_csv: bool, untrusted: bool 
     """Run one SELECT over the tiles of X.
 
     The table raster holds the tiles of the finest zoom, tiles their index without pixels,
-    overviews the tiles of all other zooms, and metadata one row. Nothing but SELECT is possible,
-    and no file and no address can be read by it.
+    overviews the tiles of all other zooms, and metadata one row. Only SELECT is allowed; it can
+    read neither files nor addresses.
 
     $ comal raquet sql dem.parquet 'SELECT block, z, x, y FROM tiles'  # what tiles there are
     $ comal raquet sql dem.parquet 'SELECT raquet_pixel(b1, metadata, 0, 0) FROM raster'
@@ -304,17 +307,19 @@ def sql(style: Style, source: str, query: str, *, as_csv: bool, untrusted: bool 
 @choice(
     "--method",
     ("centre", "all_touched", "fractional"),
-    "Pixels whose middle is inside; all that are touched; or by the share that is inside.",
+    "Count pixels whose centre is inside, all that are touched, or each by its share inside.",
     default="centre",
 )
-@option("--keep", "Also this column of the zones.", multiple=True, metavar="COLUMN")
-@option("--layer", "Which layer of a GeoPackage that has several.", metavar="NAME")
+@option(
+    "--keep", "Also print this column of the zones; repeatable.", multiple=True, metavar="COLUMN"
+)
+@option("--layer", "Layer of a GeoPackage that has several.", metavar="NAME")
 @options.as_csv
 @options.pass_style
 def zonal(style: Style, /, source: str, zones: str, *, as_csv: bool, **named: Any) -> None:
-    """Tell statistics of the valid pixels of X within each zone of ZONES.
+    """Compute statistics of the valid pixels of X within each zone of ZONES.
 
-    ZONES is a file of GeoParquet, GeoJSON or GeoPackage; make others a GeoPackage.
+    ZONES is a GeoParquet, GeoJSON or GeoPackage file; convert other formats to GeoPackage.
 
     $ comal raquet zonal dem.parquet fields.parquet  # a line for each field, as CSV
     $ comal raquet zonal dem.parquet fields.parquet --stat mean --keep name --json
@@ -340,8 +345,8 @@ def zonal(style: Style, /, source: str, zones: str, *, as_csv: bool, **named: An
 def stats(style: Style, /, source: str, *, as_csv: bool, **named: Any) -> None:
     """Compute statistics of every band of X from its pixels.
 
-    Pixels that are nodata or NaN do not count, nor does the padding of tiles at the edge. Of a
-    band without a nodata value only files by comal tell the latter from pixels.
+    Nodata pixels, NaN and the padding of edge tiles do not count. In a band without a nodata
+    value, padding can be told from pixels only in files that comal wrote.
 
     $ comal raquet stats dem.parquet  # all bands at full resolution
     $ comal raquet stats dem.parquet --zoom 6 --stat mean --json  # of an overview
@@ -364,7 +369,7 @@ def stats(style: Style, /, source: str, *, as_csv: bool, **named: Any) -> None:
 def point(
     style: Style, /, source: str, lon: float, lat: float, *, bands: list[str] | None, **named: Any
 ) -> None:
-    """Tell the value of each band of X at LON LAT, in degrees; nothing where there is none.
+    """Print the value of each band of X at LON LAT, in degrees; nothing where there is none.
 
     $ comal raquet point dem.parquet 11.5 48.1  # longitude, then latitude
     $ comal raquet point dem.parquet -122.4 37.7 --json  # as one JSON object
@@ -385,7 +390,7 @@ def point(
 @options.source
 @options.pass_style
 def inspect(style: Style, source: str) -> None:
-    """Print the metadata of X: what the row with block 0 holds.
+    """Print the metadata of X, as the row with block 0 holds it.
 
     $ comal raquet inspect dem.parquet  # the document of the metadata row, indented
     $ comal raquet inspect dem.parquet --json  # as it stands there, on one line

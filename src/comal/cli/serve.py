@@ -32,7 +32,7 @@ Serve archives of any format: tiles, samples, statistics, and a viewer at the ro
 A source is a path or a URL, or NAME=PATH to choose what its addresses begin with; for tiles it
 may be meta.json, the folder that holds it, or one archive.
 
-Tapalcatl 1 says nothing of itself, so it needs --config, where a source is an object with the
+Tapalcatl 1 says nothing about itself, so it needs --config, where a source is an object with the
 folder or prefix and how its keys are built:
 
 \b
@@ -43,17 +43,17 @@ folder or prefix and how its keys are built:
 metatile         tiles of 256 pixels per side of an archive (4)
 layout           prefix-hash, hash-prefix or plain,
                  or a pattern with {z} {x} {y}, and {hash} {prefix} {layer} {fmt} (plain)
-layer, prefix    what stands for these
-tile_size        pixels of a tile that is asked for without a size (256)
-max_detail_zoom  deepest zoom of which there are archives
+layer, prefix    values of these
+tile_size        pixels of a tile that is requested without a size (256)
+max_detail_zoom  deepest zoom that has archives
 min_zoom, max_zoom, formats
 
-Clients that are slow or silent are sent away. Prometheus finds the counts of all workers at
-/metrics, OpenAPI is at /api.
+Slow and silent clients are disconnected. /metrics has the counts of all workers for Prometheus,
+/api the OpenAPI document.
 
 $ comal serve scenes.tacozip dem.parquet  # look at two archives in a browser
 $ comal serve roads=s3://bucket/roads/meta.json --port 80 --workers 4  # in production
-$ comal serve tiles/ --missing 204 --log all  # empty tiles as 204; log every request
+$ comal serve tiles/ --missing 204 --log all  # missing tiles as 204; log every request
 $ comal serve --config serve.json --idle-timeout 75  # behind a load balancer
 """
 
@@ -63,18 +63,20 @@ $ comal serve --config serve.json --idle-timeout 75  # behind a load balancer
 @option("--host", "Address to listen on.", default="127.0.0.1")
 @whole("--port", "Port to listen on.", 1, 65535, default=8000)
 @whole("--workers", "Processes.", 1, 64, default=1)
-@option("--prefix", "Path before all addresses.", default="", metavar="/PATH")
-@option("--public-url", "What clients see before the path: https://example.org", metavar="URL")
+@option("--prefix", "Path prefix of all addresses.", default="", metavar="/PATH")
+@option("--public-url", "Scheme and host that clients see: https://example.org", metavar="URL")
 @choice(
     "--missing",
     ["404", "204"],
-    "Status of a tile that a tileset could have and has not.",
+    "Status of a tile that is missing within zooms and bounds.",
     default="404",
 )
-@option("--cache-control", "Empty for none.", default="public, max-age=3600")
+@option(
+    "--cache-control", "Cache-Control of responses; empty for none.", default="public, max-age=3600"
+)
 @option("--cors", "Origins that may read; every one by default.", multiple=True, metavar="ORIGIN")
-@flag("--no-cors", "No other origin may read.")
-@options.negative("--no-viewer", "viewer", "No pages for people.")
+@flag("--no-cors", "Let no other origin read.")
+@options.negative("--no-viewer", "viewer", "Do not serve the viewer.")
 @choice(
     "--log",
     ["all", "errors", "none"],
@@ -83,23 +85,23 @@ $ comal serve --config serve.json --idle-timeout 75  # behind a load balancer
 )
 @option(
     "--reload",
-    "Seconds after which a source is looked at for changes; 0 is never.",
+    "Seconds between checks for changed sources; 0 for never.",
     default=2.0,
     to="reload_seconds",
 )
 @option("--timeout", "Seconds for one request.", default=60.0)
 @option(
     "--idle-timeout",
-    "Seconds for the headers of a request and between two of a connection; behind a load "
-    "balancer more than it keeps connections.",
+    "Seconds to wait for the headers of a request, and between requests of a connection; behind a"
+    " load balancer, longer than it keeps connections.",
     default=5.0,
     type=click.FloatRange(0.5, 600),
     to="idle_seconds",
 )
-@option("--cache", "MiB of pictures that are kept.", default=128)
+@option("--cache", "MiB of rendered pictures to keep.", default=128)
 @whole(
     "--max-memory",
-    "A worker above this is replaced; at twice this, work that wants more is refused.",
+    "Replace a worker that uses more; at twice this, refuse work that needs more.",
     128,
     metavar="MIB",
 )
@@ -109,7 +111,7 @@ $ comal serve --config serve.json --idle-timeout 75  # behind a load balancer
     'JSON with more sources: {"sources": {"name": "path", "old": {"href": ..., ...}}}',
     type=click.Path(exists=True, dir_okay=False),
 )
-@flag("--lazy", "Do not look at the sources before serving: none has to be there.")
+@flag("--lazy", "Do not look at sources before serving; none has to exist yet.")
 @options.pass_style
 def command(
     style: options.Style, /, sources: tuple[str, ...], *, config: str | None, **given: Any

@@ -147,10 +147,14 @@ def _filtered(
 )
 @option("--pattern", "Names to pack, such as '*.tif'; repeatable.", multiple=True)
 @options.no_stac
-@flag("--pad", "Fill up subfolders that lack a file others have.")
-@option("--split-size", "Several archives of about this size: 4GB.", metavar="SIZE")
+@flag("--pad", "Pad subfolders that lack a file others have.")
+@option("--split-size", "Write several archives of about this size: 4GB.", metavar="SIZE")
 @option(
-    "--group-by", "An archive per value.", multiple=True, callback=options.listed, metavar="FIELD"
+    "--group-by",
+    "Write an archive per value of this field.",
+    multiple=True,
+    callback=options.listed,
+    metavar="FIELD",
 )
 @collection_options
 @options.writing
@@ -165,7 +169,7 @@ def create(
 
     $ comal taco create rasters/ scenes.tacozip  # every file below rasters/
     $ comal taco create rasters/ scenes.tacozip --license CC-BY-4.0 --provider ESA
-      # with what others need to know
+      # with licence and provider
     $ comal taco create rasters/ scenes.tacozip --manifest samples.csv
       # only what a table lists, with its columns as fields
     $ comal taco create rasters/ big.tacozip --split-size 4GB  # several archives
@@ -188,9 +192,9 @@ def create(
 def sql(style: Style, source: str, query: str, *, as_csv: bool, untrusted: bool | None) -> None:
     """Run one SELECT over the samples of X.
 
-    The table is called data; level0, level1, ... are the levels of a nested data set, and l0, l1,
-    ... the same with the columns of their parents. Nothing but SELECT is possible, and no file
-    and no address can be read by it.
+    The table is called data; level0, level1, ... are the levels of a nested data set, and l0,
+    l1, ... the same with the columns of their parents. Only SELECT is allowed; it can read
+    neither files nor addresses.
 
     $ comal taco sql scenes.tacozip 'SELECT id, cloud_cover FROM data LIMIT 5'  # some rows
     $ comal taco sql scenes.tacozip 'SELECT split, count(*) FROM data GROUP BY 1' --json
@@ -214,8 +218,8 @@ def export(
 ) -> None:
     """Write the samples of X that pass the filters as a data set of its own.
 
-    OUTPUT is one ZIP archive when its name ends in .tacozip or .zip, else a folder. Extent and
-    counts are computed anew, and the collection says what it is a part of.
+    OUTPUT is one ZIP archive when its name ends in .tacozip or .zip, else a folder. Extent
+    and counts are computed anew, and the collection names the data set that it was taken from.
 
     $ comal taco export scenes.tacozip clear.tacozip --where 'cloud_cover < 10'  # the clear ones
     $ comal taco export https://example.org/scenes.tacozip iberia/ --bbox=-10,35,4,44
@@ -241,7 +245,7 @@ def export(
 @choice(
     "--columns",
     ["intersection", "fill_missing", "strict"],
-    "What to do with columns that not all have.",
+    "What to do with columns that some lack.",
     default="intersection",
 )
 @options.rename
@@ -267,14 +271,14 @@ def concat(
 
 @group.command()
 @argument("archives", nargs=-1, required=True)
-@option("-o --output", "Write the index here; beside the archives if absent.", metavar="FOLDER")
+@option("-o --output", "Folder of the index; by default beside the archives.", metavar="FOLDER")
 @options.any_schema
 @options.writing
 def tacocat(style: Style, /, archives: tuple[str, ...], output: str | None, **named: Any) -> None:
     """Write one index over several TACO archives, so that they open as one data set.
 
-    Both forms are written: the file __TACOCAT__ of the specification, and the folder .tacocat
-    that newer readers want.
+    Both forms are written: the file __TACOCAT__ of the specification, and the folder .tacocat that
+    newer readers expect.
 
     $ comal taco tacocat parts/*.tacozip  # an index beside the archives
     """
@@ -286,7 +290,7 @@ def tacocat(style: Style, /, archives: tuple[str, ...], output: str | None, **na
 
 @group.command()
 @argument("archives", nargs=-1, required=True)
-@option("-o --output", "Write it here; beside the archives if absent.", metavar="FOLDER")
+@option("-o --output", "Folder to write to; by default that of the archives.", metavar="FOLDER")
 @options.any_schema
 @options.writing
 def tacollection(

@@ -56,10 +56,10 @@ def group() -> None:
 
 
 _layout_options = together(
-    whole("--metatile", "Root tiles of an archive per side, a power of two.", 1, metavar="N"),
+    whole("--metatile", "Root tiles per side of an archive, a power of two.", 1, metavar="N"),
     option(
         "--materialized",
-        "Zooms at which archives begin; chosen so that a directory has at most 64 KiB.",
+        "Zooms at which archives begin; by default chosen for directories of at most 64 KiB.",
         type=ZOOMS,
         to="materialized_zooms",
     ),
@@ -69,7 +69,7 @@ _layout_options = together(
 
 
 _entry_options = together(
-    option("--ext", "Extension of tiles without one; by their bytes if absent."),
+    option("--ext", "Extension of tiles without one; told by their bytes by default."),
     option("--scale", "Scale of tiles: 2 for '@2x'.", type=float, default=1),
     choice(
         "--compression",
@@ -77,23 +77,23 @@ _entry_options = together(
         "auto stores what is compressed already.",
         default="auto",
     ),
-    whole("--level", "Level of DEFLATE; 6 if absent.", 1, 12, default=6),
+    whole("--level", "Level of DEFLATE.", 1, 12, default=6),
     option(
         "--times",
         "'fixed' (1980-01-01), 'source', or one time for all tiles.",
         default="fixed",
         metavar="TIME",
     ),
-    flag("--exact-times", "Exact seconds in an extra field, too."),
+    flag("--exact-times", "Also store exact seconds, in an extra field."),
 )
 """How tiles become entries."""
 
 
 _described_options = together(
-    option("--name", "Name of the tileset; the source's if absent."),
-    option("--description", "Description; the source's if absent."),
-    option("--attribution", "Attribution; the source's if absent."),
-    option("--bounds", "Bounds in degrees; never too narrow.", type=BBOX),
+    option("--name", "Name of the tileset; by default the source's."),
+    option("--description", "Description; by default the source's."),
+    option("--attribution", "Attribution; by default the source's."),
+    option("--bounds", "Bounds in degrees; widened to hold all tiles.", type=BBOX),
 )
 """What a tileset says of itself."""
 
@@ -139,9 +139,9 @@ def _generation1_of(opening: Mapping[str, Any]) -> tapalcatl.Generation1 | None:
 @choice(
     "--scheme",
     ["xyz", "tms", "zyx"],
-    "How tiles are named in a folder; xyz if absent.",
+    "How tiles are named in a folder; xyz by default.",
 )
-@choice("--generation", ["1", "2"], "Of Tapalcatl; 2 if absent.", default="2")
+@choice("--generation", ["1", "2"], "Generation of Tapalcatl.", default="2")
 @option("--layer", "Layer in keys of Tapalcatl 1.", default="")
 @option(
     "--keys", "Keys of Tapalcatl 1: plain, prefix-hash, hash-prefix, or a pattern.", default="plain"
@@ -149,16 +149,16 @@ def _generation1_of(opening: Mapping[str, Any]) -> tapalcatl.Generation1 | None:
 @option("--prefix", "Prefix of keys of Tapalcatl 1.", default="")
 @whole(
     "--tile-size",
-    "Pixels of the tiles, for Tapalcatl 1: 256 if absent.",
+    "Tapalcatl 1: side of a tile in pixels.",
     1,
     default=256,
     metavar="PIXELS",
 )
 @whole(
-    "--processes", "Processes that write archives; threads of this one if absent.", 1, metavar="N"
+    "--processes", "Processes that write archives; by default threads of this one.", 1, metavar="N"
 )
-@option("--variant", "Below this name; 'put' adds other variants.", metavar="NAME")
-@options.negative("--no-resume", "resume", "Start anew and keep nothing after an error.")
+@option("--variant", "Put tiles below this name; 'put' adds other variants.", metavar="NAME")
+@options.negative("--no-resume", "resume", "Start anew, and keep nothing after an error.")
 @_layout_options
 @_entry_options
 @_described_options
@@ -169,16 +169,16 @@ def create(
 ) -> None:
     """Write the tiles of SRC as the tileset OUT, which appears when it is complete.
 
-    OUT is a folder, or a single archive when its name ends in .zip. SRC is an MBTiles or PMTiles
-    file, a folder of tiles, or a tileset. A folder that was broken off is gone on with: finished
-    archives are kept beside it. What --open tells is told of SRC.
+    OUT is a folder, or a single archive when its name ends in .zip. SRC is an MBTiles or
+    PMTiles file, a folder of tiles, or a tileset. An interrupted build of a folder is resumed:
+    finished archives are kept beside it. --open is about SRC.
 
     $ comal tapalcatl create tiles.mbtiles tiles/  # a tileset of an MBTiles file
     $ comal tapalcatl create tiles.mbtiles tiles.zip  # in a single archive
     $ comal tapalcatl create https://example.org/a.pmtiles tiles/  # of a PMTiles file
     $ comal tapalcatl create loose/ tiles/ --scheme tms --scale 2  # of a folder of tiles
     $ comal tapalcatl create a.mbtiles tiles/ --materialized 0,4,8 --metatile 1
-      # with a layout of its own
+      # with a layout of your own
     $ comal tapalcatl create a.mbtiles t1/ --generation 1 --metatile 8 --layer all  # Tapalcatl 1
     $ comal tapalcatl create dark.mbtiles tiles/ --variant dark  # tiles below a name
     $ comal tapalcatl create t1/ t2/ --open metatile=8 --open layer=all  # out of Tapalcatl 1
@@ -210,7 +210,7 @@ def create(
 @argument("target", metavar="X")
 @argument("source", metavar="SRC", required=False)
 @option("--tile", "A tile; repeatable.", multiple=True, type=TILE_FILE, to="tiles")
-@option("--variant", "Below this name, beside tiles of other variants.", metavar="NAME")
+@option("--variant", "Put tiles below this name, beside other variants.", metavar="NAME")
 @_entry_options
 @options.opening
 @options.pass_style
@@ -261,7 +261,7 @@ def _read(path: str) -> bytes:
 def delete(
     style: Style, /, target: str, tiles: Any, *, opening: Mapping[str, Any], **named: Any
 ) -> None:
-    """Take tiles out of the tileset or archive X; their bytes stay until 'compact'.
+    """Remove tiles from the tileset or archive X; their bytes stay until 'compact'.
 
     $ comal tapalcatl delete tiles/ 5/10/23 5/10/24  # two tiles
     $ comal tapalcatl delete tiles/ 5/10/23 --ext png  # of one format only
@@ -277,17 +277,17 @@ def delete(
 
 @group.command()
 @argument("target", metavar="X")
-@flag("--dry-run", "Write nothing; tell the dead bytes.")
-@flag("--all", "Write every archive anew.", to="force")
+@flag("--dry-run", "Write nothing; report the dead bytes.")
+@flag("--all", "Rewrite every archive.", to="force")
 @options.opening
 @options.pass_style
 def compact(
     style: Style, /, target: str, *, dry_run: bool, force: bool, opening: Mapping[str, Any]
 ) -> None:
-    """Write archives of the tileset or archive X anew, in order and without dead bytes.
+    """Rewrite archives of the tileset or archive X in order and without dead bytes.
 
     $ comal tapalcatl compact tiles/  # all archives that have dead bytes
-    $ comal tapalcatl compact tiles/ --dry-run  # only tell how many there are
+    $ comal tapalcatl compact tiles/ --dry-run  # only report how many there are
     $ comal tapalcatl compact tiles/4/0/4.zip  # one archive
     """
     first = _generation1_of(opening)
@@ -308,7 +308,7 @@ def compact(
 @argument("targets", metavar="X...", nargs=-1, required=True)
 @options.pass_style
 def recover(style: Style, targets: tuple[str, ...]) -> None:
-    """Finish a change of the tileset X that was decided, and undo one that was not.
+    """Finish a change of the tileset X that was committed, and undo one that was not.
 
     $ comal tapalcatl recover tiles/  # after an update of a tileset was killed
     """
@@ -376,7 +376,7 @@ def _changed(text: str) -> tuple[str, Any]:
 @choice(
     "--conflict",
     ["last", "first"],
-    "Which tile counts where several sources have one.",
+    "Which tile to keep where several sources have one.",
     default="last",
 )
 @_layout_options
@@ -403,7 +403,7 @@ def merge(style: Style, /, sources: tuple[str, ...], output: str, **named: Any) 
 @_layout_options
 @options.writing
 def remetatile(style: Style, /, source: str, output: str, **named: Any) -> None:
-    """Write the tileset SRC with other archives; stored bytes are copied as they are.
+    """Write the tileset SRC with another layout; stored bytes are copied as they are.
 
     OUT is a folder, or a single archive when its name ends in .zip.
 
@@ -452,9 +452,14 @@ def export(
 @option("--geojson", "Tiles that touch what is in this file.", metavar="FILE", to="geometry")
 @whole("--min-zoom", "First zoom to take.", 0)
 @whole("--max-zoom", "Last zoom to take.", 0)
-@whole("--overview-zoom", "Take all tiles down to this zoom, wherever they are.", 0)
-@whole("--metatile", "Layout of the extract; that of X.", 1)
-@option("--materialized", "Layout of the extract; that of X.", type=ZOOMS, to="materialized_zooms")
+@whole("--overview-zoom", "Also take all tiles down to this zoom, wherever they are.", 0)
+@whole("--metatile", "Layout of the extract; by default that of X.", 1)
+@option(
+    "--materialized",
+    "Layout of the extract; by default that of X.",
+    type=ZOOMS,
+    to="materialized_zooms",
+)
 @options.opening
 @options.writing
 def extract(
@@ -483,7 +488,7 @@ def extract(
 @argument("output", metavar="OUT")
 @argument("sources", metavar="[SOURCE]...", nargs=-1)
 @option("--title", "Heading of the page.", default="Tiles")
-@flag("--link", "Name local sources by their place relative to OUT instead of copying them.")
+@flag("--link", "Refer to local sources by their path relative to OUT instead of copying them.")
 @options.writing
 def site(style: Style, /, output: str, sources: tuple[str, ...], **named: Any) -> None:
     """Write OUT: a page that reads tilesets and RaQuet files in the browser, with no server.

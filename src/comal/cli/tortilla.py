@@ -40,8 +40,8 @@ def group() -> None:
 
 
 _cut_options = together(
-    option("--size", "Bytes of items in a part: 4GB.", metavar="SIZE", to="chunk_size"),
-    whole("--rows", "Items in a part.", 1, to="chunk_rows"),
+    option("--size", "Bytes of items per part: 4GB.", metavar="SIZE", to="chunk_size"),
+    whole("--rows", "Items per part.", 1, to="chunk_rows"),
 )
 """Where a set is cut into parts."""
 
@@ -113,7 +113,7 @@ def edit(style: Style, /, file: str, *, rename: tuple[tuple[str, str], ...], **n
     Rows and columns go first, then ids change, columns are set, and files are added, in this order.
     All of it becomes visible at once: a crash leaves the old file or the new one.
 
-    $ comal tortilla edit scenes.tortilla --add new.tif --add newer.tif  # two files more
+    $ comal tortilla edit scenes.tortilla --add new.tif --add newer.tif  # two more files
     $ comal tortilla edit scenes.tortilla --add new.tif --split test  # as test data
     $ comal tortilla edit scenes.tortilla --delete cloudy.tif  # remove one sample
     $ comal tortilla edit scenes.tortilla --columns clouds.csv  # the columns of a table
@@ -146,25 +146,24 @@ def edit(style: Style, /, file: str, *, rename: tuple[tuple[str, str], ...], **n
     callback=options.listed,
     to="ids",
 )
-@option("--nested", "Of what the Tortilla within X at ID (a or a/b) holds.", metavar="ID")
+@option("--nested", "Take from the Tortilla nested in X at ID (a or a/b).", metavar="ID")
 @choice("--split", ["train", "validation", "test"], "One split.")
 @options.row_options
 @whole("--head", "At most the first N of them.", 1, metavar="N")
-@flag("--siblings", "X is one part of a set; take all of it.")
+@flag("--siblings", "X is one part of a set; take the whole set.")
 @flag("--allow-ids", "Keep ids that no file system could hold.")
 @_cut_options
 @options.writing
 def compile_(style: Style, /, source: str, output: str, *, siblings: bool, **more: Any) -> None:
     """Write the samples of X that pass the filters as a Tortilla of its own.
 
-    Samples keep their order and their bytes; the first one that cannot be read ends it, and
-    nothing is written.
+    Samples keep their order and their bytes. If one cannot be read, nothing is written.
 
     $ comal tortilla compile scenes.tortilla train.tortilla --split train  # one split
     $ comal tortilla compile https://example.org/s.tortilla two.tortilla --id s1 --id s2
       # two samples from a server
     $ comal tortilla compile scenes.tortilla clear.tortilla --where 'cloud_cover < 10'
-      # those for which a condition holds
+      # those that meet a condition
     $ comal tortilla compile scenes.tortilla iberia.tortilla --bbox=-10,35,4,44
       # a region; --datetime 2025-06-01/2025-08-31 beside it leaves a season of that
     $ comal tortilla compile scenes.tortilla two.tortilla --nested s1 --id red.tif
@@ -232,7 +231,7 @@ def _of_split(frame: tortilla.TortillaFrame, split: str) -> tortilla.TortillaFra
 def join(style: Style, /, files: tuple[str, ...], output: str, **named: Any) -> None:
     """Join FILES in their order; of one part, the others of its set are found by their names.
 
-    Sets must be whole, and no id may stand in two files.
+    Sets must be complete, and no id may be in two files.
 
     $ comal tortilla join scenes.0001.part.tortilla -o scenes.tortilla  # the whole set
     $ comal tortilla join north.tortilla south.tortilla -o all.tortilla  # two into one
@@ -245,12 +244,12 @@ def join(style: Style, /, files: tuple[str, ...], output: str, **named: Any) -> 
 
 @group.command()
 @argument("file")
-@option("-o --output", "Write here instead of in its place.", metavar="FILE")
+@option("-o --output", "Write here instead of in place.", metavar="FILE")
 @options.writing
 def compact(style: Style, file: str, output: str | None, *, overwrite: bool) -> None:
-    """Write the Tortilla FILE anew, without the bytes that no row leads to.
+    """Rewrite the Tortilla FILE without the bytes that no row leads to.
 
-    $ comal tortilla compact scenes.tortilla  # in its place
+    $ comal tortilla compact scenes.tortilla  # in place
     $ comal tortilla compact scenes.tortilla -o small.tortilla  # into another file
     """
     with working(f"compacting {file}", style) as progress:
@@ -265,13 +264,12 @@ def compact(style: Style, file: str, output: str | None, *, overwrite: bool) -> 
 def sql(style: Style, source: str, query: str, *, as_csv: bool, untrusted: bool | None) -> None:
     """Run one SELECT over the items of X.
 
-    The table is called data. Nothing but SELECT is possible, and no file and no address can be
-    read by it.
+    The table is called data. Only SELECT is allowed; it can read neither files nor addresses.
 
     $ comal tortilla sql scenes.tortilla 'SELECT "tortilla:id", cloud_cover FROM data'
       # some columns
     $ comal tortilla sql scenes.tortilla 'SELECT ST_X("stac:centroid") AS lon FROM data'
-      # the functions of geometries are there
+      # with a function of geometries
     """
     frame = tortilla.open(source)
     table = frame.sql(query, isolated=options.is_isolated(source, untrusted=untrusted))
