@@ -113,9 +113,10 @@ def open(  # noqa: A001 - the name users expect: tortilla.open
     def opened() -> TortillaFrame:
         sources = sources_of(path, config)
         results = _open_all(sources, tail, limits)
-        whole = siblings or not _is_single(path, sources)
-        if siblings and _is_single(path, sources):
+        single = _is_single(path, sources)
+        if siblings and single:
             results = _siblings(results[0], tail, limits)
+        whole = siblings or not single
         return _frame(
             results, limits, columns, typed=typed, whole=whole, allow_partial=allow_partial
         )

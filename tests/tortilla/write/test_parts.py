@@ -12,6 +12,7 @@ import pytest
 from comal import tortilla
 from comal.errors import ConflictError, InvalidInputError
 from comal.tortilla import Sample, create
+from tests.support import files_below
 from tests.tortilla.write.oracle import listing, read
 
 
@@ -95,12 +96,10 @@ def test_cuts_that_cannot_be(tmp_path: Path, cut: dict[str, Any], match: str) ->
 
 def test_existing_files(tmp_path: Path) -> None:
     create(samples(), tmp_path / "a.tortilla", chunk_rows=3)
-    before = {name: (tmp_path / name).read_bytes() for name in listing(tmp_path)}
-    with pytest.raises(ConflictError):
-        create(samples(), tmp_path / "a.tortilla", chunk_rows=3)
+    before = files_below(tmp_path)
     with pytest.raises(ConflictError, match="another set"):
         create(samples(), tmp_path / "a.tortilla", chunk_rows=5, overwrite=True)
-    assert {name: (tmp_path / name).read_bytes() for name in listing(tmp_path)} == before
+    assert files_below(tmp_path) == before
     create(samples(9), tmp_path / "a.tortilla", chunk_rows=2, overwrite=True)
     assert len(listing(tmp_path)) == 5
     part = tmp_path / "a.0002.part.tortilla"
