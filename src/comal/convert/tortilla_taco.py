@@ -114,8 +114,8 @@ def regular(depths: Sequence[Depth], ids: Sequence[Any], *, pad: bool) -> list[S
         )
     levels = [Shaped(np.arange(len(top)), np.arange(len(top)), ids[0], top.folders)]
     place = np.arange(len(top))
-    for number in range(1, len(depths)):
-        grid = _Grid.of(depths[number], ids[number], place, levels, number)
+    for depth, own in zip(depths[1:], ids[1:], strict=True):
+        grid = _Grid.of(depth, own, place, tuple(levels))
         levels.append(grid.level(pad=pad))
         place = grid.target
     return levels
@@ -125,23 +125,18 @@ def regular(depths: Sequence[Depth], ids: Sequence[Any], *, pad: bool) -> list[S
 class _Grid:
     """A level as roots times positions; `target` is the cell of each row of the source."""
 
-    roots: int
-    number: int
+    above: Sequence[Shaped]
+    """The levels above it."""
     target: Rows
     key_ids: Any
     """Id of each position."""
     key_parent: Rows
     """Position of its parent in the level above."""
     key_folder: Mask
-    above: Shaped
-    root_ids: Any
 
     @classmethod
-    def of(
-        cls, depth: Depth, ids: Any, place: Rows, levels: Sequence[Shaped], number: int
-    ) -> _Grid:
-        above, roots = levels[-1], len(levels[0].rows)
-        wide = len(above.rows) // roots
+    def of(cls, depth: Depth, ids: Any, place: Rows, above: Sequence[Shaped]) -> _Grid:
+        wide = len(above[-1].rows) // len(above[0].rows)
         parent = place[depth.parents]
         encoded = pc.dictionary_encode(ids)
         codes = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
@@ -155,23 +150,24 @@ class _Grid:
         first = first[order]
         column = rank[inverse]
         target = (parent // wide) * len(order) + column
-        grid = cls(
-            roots,
-            number,
-            target,
-            ids.take(pa.array(first)),
-            owner[order],
-            depth.folders[first],
-            above,
-            levels[0].ids,
-        )
+        key_ids = ids.take(pa.array(first))
+        grid = cls(above, target, key_ids, owner[order], depth.folders[first])
         grid._check_types(depth, column)
         grid._check_empty()
         return grid
 
     @property
+    def roots(self) -> int:
+        return len(self.above[0].rows)
+
+    @property
     def width(self) -> int:
         return len(self.key_parent)
+
+    @property
+    def wide(self) -> int:
+        """The width of the level above."""
+        return len(self.above[-1].rows) // self.roots
 
     def level(self, *, pad: bool) -> Shaped:
         missing = self.roots * self.width - len(self.target)
@@ -180,8 +176,7 @@ class _Grid:
         cells = self.roots * self.width
         rows = np.full(cells, -1, np.int64)
         rows[self.target] = np.arange(len(self.target))
-        wide = len(self.above.rows) // self.roots
-        parent = np.repeat(np.arange(self.roots) * wide, self.width)
+        parent = np.repeat(np.arange(self.roots) * self.wide, self.width)
         parent = parent + np.tile(self.key_parent, self.roots)
         ids = self.key_ids.take(pa.array(np.tile(np.arange(self.width), self.roots)))
         folders = np.tile(self.key_folder, self.roots)
@@ -193,19 +188,18 @@ class _Grid:
         for row in wrong[:1].tolist():
             raise InvalidInputError(
                 f"an item is a file in one place and a nested file in another, at level "
-                f"{self.number}",
+                f"{len(self.above)}",
                 where=self._name(int(self.target[row]) // self.width, int(column[row])),
                 expected=_RULE,
             )
 
     def _check_empty(self) -> None:
-        wide = len(self.above.rows) // self.roots
-        folders = np.flatnonzero(self.above.folders[:wide])
+        folders = np.flatnonzero(self.above[-1].folders[: self.wide])
         childless = np.setdiff1d(folders, self.key_parent)
         for position in childless[:1].tolist():
             raise InvalidInputError(
                 "nested files hold no items",
-                where=shown(self.above.ids[position].as_py()),
+                where=shown(self.above[-1].ids[position].as_py()),
                 expected="a FOLDER sample has at least one child (TACO 2.0, 5.3)",
             )
 
@@ -216,10 +210,11 @@ class _Grid:
         key = int(folder[0] if len(folder) else short[0])
         having = np.unique(self.target[self.target % self.width == key] // self.width)
         lacking = int(np.setdiff1d(np.arange(min(len(having) + 1, self.roots)), having)[0])
+        number = len(self.above)
         per_root = np.bincount(self.target // self.width, minlength=self.roots)
         found = (
             f"{self._name(lacking, key)} is not there and {self._name(int(having[0]), key)} is; "
-            f"{per_root.min()} to {per_root.max()} items at level {self.number} below one item at "
+            f"{per_root.min()} to {per_root.max()} items at level {number} below one item at "
             f"the top, {self.width} different ones"
         )
         what, hint = "", _HINTS
@@ -234,16 +229,16 @@ class _Grid:
         else:
             return
         raise InvalidInputError(
-            f"items differ in structure at level {self.number}{what}",
+            f"items differ in structure at level {number}{what}",
             found=found,
             expected=_RULE,
             hint=hint,
-            level=self.number,
+            level=number,
         )
 
     def _name(self, root: int, key: int) -> str:
-        parts = [self.root_ids[root].as_py()]
-        if self.number > 1:
+        parts = [self.above[0].ids[root].as_py()]
+        if len(self.above) > 1:
             parts.append("..")
         return shown("/".join([*parts, self.key_ids[key].as_py()]), 120)
 
