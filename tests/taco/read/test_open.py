@@ -7,17 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import obstore
-import pyarrow as pa
 import pytest
 
 from comal.errors import (
     ComalError,
     InvalidInputError,
-    InvalidMetadataError,
     LimitExceededError,
     NotThisFormatError,
     ObjectNotFoundError,
-    UnsupportedVersionError,
 )
 from comal.limits import Limits
 from comal.storage.cloud import memory_store
@@ -71,18 +68,6 @@ def test_missing_and_foreign_files_are_told_apart(tmp_path: Path) -> None:
         load(pipe)
 
 
-def test_versions(tmp_path: Path) -> None:
-    def versioned(version: Any) -> Path:
-        recipe = Recipe(tree=FLAT, collection=lambda d: {**d, "taco_version": version})
-        return write(tmp_path, recipe)
-
-    for known in ("0.5.0", "2.0.0", "2.7.1", None):
-        assert len(load(versioned(known)).data) == len(FLAT)
-    for unknown in ("3.0.0", "1.0.0", "banana", 2):
-        with pytest.raises(UnsupportedVersionError):
-            load(versioned(unknown))
-
-
 def test_the_least_collection_is_enough(tmp_path: Path) -> None:
     def least(document: dict[str, Any]) -> dict[str, Any]:
         return {"id": document["id"], "taco:pit_schema": document["taco:pit_schema"]}
@@ -93,31 +78,6 @@ def test_the_least_collection_is_enough(tmp_path: Path) -> None:
     assert (dataset.title, dataset.providers, dataset.field_schema) == (None, [], {})
     assert "attack" in repr(dataset)
     assert "attack" in dataset._repr_html_()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        Recipe(collection_bytes=lambda data: data[:-5]),
-        Recipe(collection_bytes=lambda data: b"[]"),
-        Recipe(collection_bytes=lambda data: b"{}"),
-        Recipe(collection_bytes=lambda data: b"\xff\xfe{}"),
-        Recipe(level_bytes=lambda n, data: data[: len(data) // 2]),
-        Recipe(level_bytes=lambda n, data: b"PAR1" + bytes(len(data) - 8) + b"PAR1"),
-        Recipe(table=lambda n, table: table.drop_columns(["type"])),
-        Recipe(table=lambda n, table: table.drop_columns(["internal:offset"])),
-        Recipe(table=lambda n, table: table.set_column(0, "id", pa.array([1] * len(table)))),
-        Recipe(header=lambda pairs: bytes(116)),
-        Recipe(header=lambda pairs: b"\x07" + bytes(115)),
-        Recipe(after=lambda data: data[: len(data) // 2]),
-    ],
-)
-def test_corrupt_input_is_an_error_of_ours(change: Recipe, tmp_path: Path) -> None:
-    path = write(tmp_path, change)
-    with pytest.raises(ComalError) as caught:
-        read_all(load(path).data)
-    assert isinstance(caught.value, InvalidMetadataError)
-    assert len(str(caught.value).splitlines()[0]) <= 400
 
 
 def test_limits_are_kept(tmp_path: Path) -> None:
@@ -172,13 +132,6 @@ def test_the_page_of_a_server_that_lists_folders(http_server: HttpServer, tmp_pa
         load(url)
     assert "ends with /" in str(caught.value.hint)
     assert read_all(load(url + "/").data) == expected(SORTED)
-
-
-def test_a_missing_level_of_a_folder_is_not_the_end_of_the_tree(tmp_path: Path) -> None:
-    path = write_folder(tmp_path, Recipe())
-    (path / "METADATA" / "level2.parquet").unlink()
-    with pytest.raises(InvalidMetadataError, match="level"):
-        load(path)
 
 
 def test_lists(tmp_path: Path) -> None:

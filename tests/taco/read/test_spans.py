@@ -172,35 +172,36 @@ def test_files_over_leaves(tmp_path: Path) -> None:
 # -- folders ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/hostname", "..", "", "a\0b", "a\\b", "c:d", "a\nb"])
-def test_ids_of_a_folder_never_leave_it(name: str, tmp_path: Path) -> None:
-    def hook(level: int, table: Any) -> Any:
-        ids = [name, *table["id"].to_pylist()[1:]]
-        return replaced(table, "id", ids) if level == 0 else table
+@pytest.mark.parametrize(
+    ("level", "column", "value"),
+    [
+        *(
+            (0, "id", name)
+            for name in ("../x", "/etc/hostname", "..", "", "a\0b", "a\\b", "c:d", "a\nb")
+        ),
+        *(
+            (1, "internal:relative_path", path)
+            for path in ("../../x/a.bin", "/etc/hostname", "s1/../../a", "s1//a", "s1/.")
+        ),
+    ],
+)
+def test_names_in_a_folder_never_leave_it(
+    level: int, column: str, value: str, tmp_path: Path
+) -> None:
+    def hook(depth: int, table: Any) -> Any:
+        values = [value, *table[column].to_pylist()[1:]]
+        return replaced(table, column, values) if depth == level else table
 
-    (tmp_path / "x.bin").write_bytes(b"secret")
-    for path in (
-        write_folder(tmp_path, Recipe(tree=FLAT, table=hook)),
-        write(tmp_path, Recipe(tree=FLAT, table=hook)),
-    ):
-        with pytest.raises(UnsafeContentError):
-            _ = load(path).data
+    made = [write_folder, write] if column == "id" else [write_folder]
+    for make in made:
+        dataset = load(make(tmp_path, Recipe(tree=TREE, table=hook)))
+        with pytest.raises((UnsafeContentError, InvalidMetadataError)):
+            read_all(dataset.data)
+        with pytest.raises((UnsafeContentError, InvalidMetadataError)):
+            _ = (dataset.sql("SELECT * FROM level1") if level else dataset).data
 
 
-@pytest.mark.parametrize("path", ["../../x/a.bin", "/etc/hostname", "s1/../../a", "s1//a", "s1/."])
-def test_paths_of_a_folder_never_leave_it(path: str, tmp_path: Path) -> None:
-    def hook(level: int, table: Any) -> Any:
-        paths = [path, *table["internal:relative_path"].to_pylist()[1:]]
-        return replaced(table, "internal:relative_path", paths) if level == 1 else table
-
-    dataset = load(write_folder(tmp_path, Recipe(tree=TREE, table=hook)))
-    with pytest.raises((UnsafeContentError, InvalidMetadataError)):
-        read_all(dataset.data)
-    with pytest.raises((UnsafeContentError, InvalidMetadataError)):
-        _ = dataset.sql("SELECT * FROM level1").data
-
-
-def test_links_out_of_a_folder_are_refused(tmp_path: Path) -> None:
+def test_links_out_of_a_folder_are_refused_and_missing_files_named(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret")
     path = write_folder(tmp_path, Recipe(tree=FLAT))
@@ -211,12 +212,7 @@ def test_links_out_of_a_folder_are_refused(tmp_path: Path) -> None:
         with pytest.raises(UnsafeContentError):
             read(0)
     assert frame.read_bytes(1) == FLAT["img_1.bin"]
-
-
-def test_a_missing_file_of_a_folder_is_named(tmp_path: Path) -> None:
-    path = write_folder(tmp_path, Recipe(tree=FLAT))
     (path / "DATA" / "img_0.bin").unlink()
-    frame = load(path).data
     for read in (frame.read, frame.read_bytes):
         with pytest.raises(FileNotFoundError, match="img_0"):
             read(0)
