@@ -48,8 +48,7 @@ def metadata_json(metadata: Metadata, version: str = spec.WRITTEN[0]) -> str:
             expected=" or ".join(spec.WRITTEN),
         )
     document = _flat(metadata) if version == spec.WRITTEN[0] else _nested(metadata, version)
-    for key, value in metadata.extra.items():
-        document.setdefault(key, value)
+    document = _with_extra(document, metadata.extra)
     return json.dumps(_plain(document), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -108,32 +107,29 @@ def _flat(metadata: Metadata) -> dict[str, Any]:
 
 
 def _flat_band(band: Band) -> dict[str, Any]:
-    document: dict[str, Any] = {"type": band.dtype, "name": band.name}
-    if band.statistics is not None:
-        document["stats"] = _flat_statistics(band.statistics)
-    if band.colorinterp is not None:
-        document["colorinterp"] = band.colorinterp
-    # "String representation of the band-specific NoData value"
-    nodata = _declared(band)
-    document["nodata"] = None if nodata is None else _text(nodata)
-    document["colortable"] = _colortable(band)
-    for key in BAND:
-        value = getattr(band, key)
-        if value is not None:
-            document[key] = value
+    nodata, statistics = _declared(band), band.statistics
+    document = {
+        "type": band.dtype,
+        "name": band.name,
+        **_told(
+            stats=None if statistics is None else _flat_statistics(statistics),
+            colorinterp=band.colorinterp,
+        ),
+        # "String representation of the band-specific NoData value"
+        "nodata": None if nodata is None else _text(nodata),
+        "colortable": _colortable(band),
+        **_told(**{key: getattr(band, key) for key in BAND}),
+    }
     return _with_extra(document, band.extra)
 
 
 def _flat_statistics(statistics: BandStatistics) -> dict[str, Any]:
-    document: dict[str, Any] = {key: _finite(getattr(statistics, key)) for key in FLAT_STATISTICS}
-    if statistics.quantiles is not None:
-        document["quantiles"] = {key: list(one) for key, one in statistics.quantiles.items()}
-    if statistics.top_values is not None:
-        document["top_values"] = dict(statistics.top_values)
-    if statistics.version is not None:
-        document["version"] = statistics.version
-    if statistics.approximated is not None:
-        document["approximated_stats"] = statistics.approximated
+    document = {key: _finite(getattr(statistics, key)) for key in FLAT_STATISTICS} | _told(
+        quantiles=statistics.quantiles,
+        top_values=statistics.top_values,
+        version=statistics.version,
+        approximated_stats=statistics.approximated,
+    )
     return _with_extra(document, statistics.extra)
 
 
@@ -220,10 +216,7 @@ def _nested_band(band: Band) -> dict[str, Any]:
             key: _finite(getattr(band.statistics, name))
             for key, (name, _) in NESTED_STATISTICS.items()
         }
-    for key in ("histogram", "source_band"):
-        value = getattr(band, key)
-        if value is not None:
-            document[key] = value
+    document |= _told(histogram=band.histogram, source_band=band.source_band)
     return _with_extra(document, band.extra)
 
 
@@ -287,6 +280,11 @@ def _colortable(band: Band) -> dict[str, list[int]] | None:
 
 def _finite(value: Number | None) -> Number | None:
     return value if value is None or math.isfinite(value) else None
+
+
+def _told(**values: Any) -> dict[str, Any]:
+    """The keys of which something is known."""
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _with_extra(document: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
