@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import random
 import sqlite3
 import zipfile
@@ -149,6 +150,15 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     return folder
+
+
+def said(tileset: Path) -> dict[str, Any]:
+    """What the document of a tree or the comment of a single archive says."""
+    if tileset.suffix != ".zip":
+        return dict(json.loads((tileset / "meta.json").read_bytes()))
+    with zipfile.ZipFile(tileset) as archive:
+        assert archive.comment.isascii()
+        return dict(json.loads(archive.comment))
 
 
 def content(path: Path) -> dict[str, bytes]:

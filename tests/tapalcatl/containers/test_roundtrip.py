@@ -23,6 +23,7 @@ from tests.tapalcatl.making import (
     pyramid,
     read_mbtiles,
     read_pmtiles,
+    said,
     sparse,
     unzipped,
     write_mbtiles,
@@ -55,9 +56,7 @@ def test_every_way_and_back(tmp_path: Path, kind: str) -> None:
     assert {
         tuple(map(int, name.split(".")[0].split("/"))): data for name, data in found.items()
     } == tiles
-    first, last = (
-        json.loads((tmp_path / name / "meta.json").read_text()) for name in ("set", "again")
-    )
+    first, last = said(tmp_path / "set"), said(tmp_path / "again")
     # PMTiles keeps seven digits of degrees.
     assert first.pop("bounds") == pytest.approx(last.pop("bounds"), abs=1e-6)
     assert first == last

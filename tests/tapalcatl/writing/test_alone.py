@@ -15,18 +15,12 @@ from hypothesis import strategies as st
 from comal import tapalcatl
 from comal.errors import ConflictError, InvalidInputError, ObjectNotFoundError
 from comal.tapalcatl import Generation1, TapalcatlWarning
-from tests.tapalcatl.making import Key, content, listed, names_and_data, payload, pyramid
+from tests.tapalcatl.making import Key, content, listed, names_and_data, payload, pyramid, said
 
 TILES = pyramid(4, kind="json")
 ALPS = {
     key: payload(*key, "json") for key in [(6, 33, 22), (6, 34, 22), (7, 66, 45), (9, 267, 177)]
 }
-
-
-def said(path: Path) -> dict[str, Any]:
-    with zipfile.ZipFile(path) as archive:
-        found: dict[str, Any] = json.loads(archive.comment)
-    return found
 
 
 def beside(path: Path) -> list[str]:

@@ -32,6 +32,7 @@ from tests.tapalcatl.making import (
     payload,
     picture,
     pyramid,
+    said,
     sparse,
     unzipped,
     write_files,
@@ -348,14 +349,6 @@ def test_read_ahead_keeps_the_order_and_stops_at_an_error() -> None:
     # What was read before the error was given out; not all was asked for behind it.
     assert found == squares[:5]
     assert len(asked) <= 8
-
-
-def said(tileset: Path) -> dict[str, Any]:
-    """What the document of a tree or the comment of a single archive says."""
-    if tileset.suffix != ".zip":
-        return dict(json.loads((tileset / "meta.json").read_bytes()))
-    with zipfile.ZipFile(tileset) as archive:
-        return dict(json.loads(archive.comment))
 
 
 @pytest.mark.parametrize("scales", [(1,), (2,), (1, 2), (1, 2, 3)])

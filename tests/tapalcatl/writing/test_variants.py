@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 
 from comal import tapalcatl
 from comal.errors import InvalidInputError
-from tests.tapalcatl.making import Key, data_of, listed, picture, pyramid, unzipped
+from tests.tapalcatl.making import Key, data_of, listed, picture, pyramid, said, unzipped
 
 PLAIN = {key: picture(number) for number, key in enumerate(pyramid(2))}
 DARK = {key: picture(100 + number) for number, key in enumerate(pyramid(3, first=1))}
@@ -51,19 +49,18 @@ def test_variants_beside_each_other(tmp_path: Path, name: str, variant: str) -> 
 
 def test_a_tileset_of_one_variant(tmp_path: Path) -> None:
     tapalcatl.build(listed(DARK), tmp_path / "out", variant="dark", metadata={"center": [0, 0, 0]})
-    meta = json.loads((tmp_path / "out/meta.json").read_bytes())
+    meta = said(tmp_path / "out")
     assert (meta["variants"], meta["center"]) == ({"dark": {}}, [0, 0, 0])
     assert {*unzipped(tmp_path / "out")} == {"dark/{}/{}/{}.png".format(*key) for key in DARK}
     assert tiles_of(tmp_path / "out") == {}
     assert not tapalcatl.check(tmp_path / "out", variant="dark").counts
     for path in (tmp_path / "out").rglob("*.zip"):
-        with zipfile.ZipFile(path) as archive:
-            assert json.loads(archive.comment)["variants"] == {"dark": {}}
+        assert said(path)["variants"] == {"dark": {}}
     # What is copied is the variant that is read, and no other one is claimed.
     with tapalcatl.open(tmp_path / "out", variant="dark") as dark:
         tapalcatl.build(dark, tmp_path / "plain")
     assert tiles_of(tmp_path / "plain") == DARK
-    assert "variants" not in json.loads((tmp_path / "plain/meta.json").read_bytes())
+    assert "variants" not in said(tmp_path / "plain")
 
 
 @pytest.mark.parametrize("name", ["tree", "one.zip"])
