@@ -51,8 +51,8 @@ ODD = [
 NAMES = (
     st.sampled_from(ODD)
     | st.text("0123456789/@x.pngvt-", max_size=14)
-    | TILES.map(lambda tile: wire.entry_name(*tile, ext="mvt"))
-    | TILES.map(lambda tile: wire.entry_name(*tile, scale=2, ext="topojson"))
+    | TILES.map(lambda tile: "/".join(map(str, tile)) + ".mvt")
+    | TILES.map(lambda tile: "/".join(map(str, tile)) + "@2x.topojson")
 )
 
 
@@ -118,7 +118,7 @@ def test_keys_are_ordered_by_zoom_column_and_row(
 
 
 def test_suffixes() -> None:
-    assert wire.entry_name(3, 4, 5, 2, "png") == "3/4/5@2x.png"
+    assert wire.suffix_of(2, "png") == "@2x.png"
     assert wire.suffix_of(1, "") == ""
     assert wire.suffix_of(0.5, "png") == "@0.5x.png"
     for suffix in ("@2x.png", ".mvt", "", "@3x", "@0.5x.png"):

@@ -81,18 +81,17 @@ def key_tile(key: int) -> Tile:
     return z, rest >> z, rest & ((1 << z) - 1)
 
 
-def scale_text(scale: float) -> str:
-    """A scale as it stands in names: ``@2x``; nothing for 1."""
+def suffix_of(scale: float, ext: str) -> str:
+    """What follows the row in a name, ``@2x.png``; nothing stands for a scale of 1.
+
+    `ext` is without its dot and may be empty.
+    """
+    dotted = f".{ext}" if ext else ""
     if scale == 1:
-        return ""
+        return dotted
     if not 0 < scale < 1e6:
         raise InvalidInputError("not a scale", found=scale, expected="a number above 0")
-    return f"@{int(scale) if scale == int(scale) else scale}x"
-
-
-def suffix_of(scale: float, ext: str) -> str:
-    """What follows the row in a name; `ext` is without its dot and may be empty."""
-    return scale_text(scale) + (f".{ext}" if ext else "")
+    return f"@{int(scale) if scale == int(scale) else scale}x{dotted}"
 
 
 @lru_cache(maxsize=256)
@@ -109,11 +108,6 @@ def split_suffix(suffix: str) -> tuple[float, str]:
         raise InvalidInputError("not the end of a tile's name", found=shown(suffix))
     scale = float(match[1]) if match[1] else 1.0
     return int(scale) if scale == int(scale) else scale, match[2] or ""
-
-
-def entry_name(z: int, x: int, y: int, scale: float = 1, ext: str = "") -> str:
-    """The name of a tile's entry."""
-    return f"{z}/{x}/{y}{suffix_of(scale, ext)}"
 
 
 def parse_name(name: str) -> tuple[Tile, str] | None:

@@ -58,13 +58,13 @@ def find_end(
     if last is None:
         (last,) = yield [Tail(tail, href)]
         pieces.append(last)
-    candidates = end_candidates(last)
-    if not candidates and last.offset > max(0, last.total - SEARCH):
+    whole, followed = _records(last)
+    if not whole and last.offset > max(0, last.total - SEARCH):
         start = max(0, last.total - SEARCH - wire.LOCATOR64_SIZE - wire.END64_SIZE)
         (last,) = yield [ByteRange(start, last.total - start, href)]
         pieces.append(last)
-        candidates = end_candidates(last)
-    candidates = candidates or _followed_by_bytes(last)
+        whole, followed = _records(last)
+    candidates = whole or followed
     if not candidates:
         raise NotThisFormatError(
             "no end of central directory record",
@@ -76,25 +76,24 @@ def find_end(
     return end, pieces
 
 
-def end_candidates(tail: Piece) -> list[int]:
-    """Offsets in the object of end records whose comment ends with it, the last first."""
-    return [start for start, stop in _records(tail) if stop == tail.total]
+def _records(tail: Piece) -> tuple[list[int], list[int]]:
+    """Offsets in the object of end records, the last first.
 
-
-def _followed_by_bytes(tail: Piece) -> list[int]:
-    return [start for start, stop in _records(tail) if stop < tail.total]
-
-
-def _records(tail: Piece) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    Those whose comment ends with the object, and those that bytes follow.
+    """
+    whole: list[int] = []
+    followed: list[int] = []
     lowest = max(0, tail.total - SEARCH - tail.offset)
-    at = tail.data.rfind(_END_MARK)
-    while at >= lowest and len(found) < _MAX_CANDIDATES:
-        if at + wire.END_SIZE <= len(tail.data):
-            comment = int.from_bytes(tail.data[at + 20 : at + 22], "little")
-            found.append((tail.offset + at, tail.offset + at + wire.END_SIZE + comment))
-        at = tail.data.rfind(_END_MARK, 0, at + 3)
-    return found
+    at = len(tail.data) - wire.END_SIZE + 1
+    for _ in range(_MAX_CANDIDATES):
+        at = tail.data.rfind(_END_MARK, 0, max(0, at + 3))
+        if at < lowest:
+            break
+        comment = int.from_bytes(tail.data[at + 20 : at + 22], "little")
+        left = tail.total - tail.offset - at - wire.END_SIZE - comment
+        if left >= 0:
+            (followed if left else whole).append(tail.offset + at)
+    return whole, followed
 
 
 def _first_valid(
