@@ -14,46 +14,35 @@ import pytest
 from comal.errors import InvalidInputError
 from comal.taco.model.collection import Coverage, Sample, Tortilla, united
 from comal.taco.writing.creating import create
-from tests.taco.write.small import Archive, dataset, flat, nested
+from tests.taco.write.small import Archive, dataset, flat
 
 
 def folder(name: str, *children: str) -> Sample:
     return Sample(name, Tortilla([Sample(child, child.encode()) for child in children]))
 
 
+def deep(name: str, *leaves: str) -> Sample:
+    return Sample(name, Tortilla([folder("x", *leaves), folder("y", "k")]))
+
+
 @pytest.mark.parametrize(
-    ("second", "text"),
+    ("first", "second", "text", "places"),
     [
-        (folder("t", "a"), "number of children"),
-        (folder("t", "a", "c"), "id at level 1"),
-        (folder("t", "b", "a"), "id at level 1"),
-        (
-            Sample("t", Tortilla([Sample("a", b""), folder("b", "x")])),
-            "type at level 1",
-        ),
+        (folder("s", "a", "b"), folder("t", "a"), "number of children at level 0", ("s", "t")),
+        (folder("s", "a", "b"), folder("t", "a", "c"), "id at level 1", ("s/b", "t/c")),
+        (folder("s", "a", "b"), folder("t", "b", "a"), "id at level 1", ("s/a", "t/b")),
+        (folder("s", "a"), Sample("t", Tortilla([folder("a", "x")])), "type", ("s/a", "t/a")),
+        (deep("s", "a", "b"), deep("t", "a", "c"), "id at level 2", ("s/x/b", "t/x/c")),
+        (Sample("s", b""), folder("t", "a"), "type at level 0", ("s", "t")),
     ],
 )
-def test_level_1_must_repeat(second: Sample, text: str) -> None:
+def test_samples_must_be_alike(
+    first: Sample, second: Sample, text: str, places: tuple[str, str]
+) -> None:
+    assert len(dataset(Tortilla([first])).tortilla) == 1
     with pytest.raises(InvalidInputError, match=text) as caught:
-        dataset(Tortilla([folder("s", "a", "b"), second]))
-    assert "'t" in str(caught.value)
-    assert "'s" in str(caught.value)
-
-
-def test_deeper_levels_must_repeat_too() -> None:
-    def deep(name: str, *leaves: str) -> Sample:
-        return Sample(name, Tortilla([folder("x", *leaves), folder("y", "k")]))
-
-    assert len(dataset(Tortilla([deep("s", "a", "b"), deep("t", "a", "b")])).tortilla) == 2
-    with pytest.raises(InvalidInputError, match="id at level 2") as caught:
-        dataset(Tortilla([deep("s", "a", "b"), deep("t", "a", "c")]))
-    assert "'s/x/b'" in str(caught.value)
-    assert "'t/x/c'" in str(caught.value)
-
-
-def test_root_must_be_of_one_type() -> None:
-    with pytest.raises(InvalidInputError, match="type at level 0"):
-        dataset(Tortilla([Sample("s", b""), folder("t", "a")]))
+        dataset(Tortilla([first, second]))
+    assert all(f"'{place}'" in str(caught.value) for place in places)
 
 
 def test_patterns_one_per_folder_position(tmp_path: Path) -> None:
@@ -95,68 +84,53 @@ def centroids(*lons: float) -> Tortilla:
     return Tortilla([Sample(f"s{n}", b"", **field) for n, field in enumerate(fields)])
 
 
-@pytest.mark.parametrize(
-    ("lons", "west", "east"),
-    [
-        ((-5, -1, 0.1, 4), -5, 4),
-        ((170, -170, 179), 170, -170),
-    ],
-)
-def test_smallest_arc_of_longitudes(lons: tuple[float, ...], west: float, east: float) -> None:
-    assert dataset(centroids(*lons)).extent == {
-        "spatial": [west, 10.0, east, 10.0],
-        "temporal": None,
-    }
-
-
 def stac(lon: float, day: int, **more: Any) -> dict[str, Any]:
     return {
         "stac:crs": "EPSG:4326",
         "stac:tensor_shape": [1, 100, 200],
         "stac:geotransform": [lon, 0.01, 0.0, 5.0, 0.0, -0.01],
         "stac:time_start": dt.datetime(2023, 1, day),
-        **more,
+        **{f"stac:{name}": value for name, value in more.items()},
     }
 
 
-def test_footprints_count_not_their_centres() -> None:
-    tortilla = Tortilla([Sample("a", b"", **stac(10, 1)), Sample("b", b"", **stac(20, 3))])
-    extent = dataset(tortilla).extent
-    assert extent is not None
-    assert np.allclose(extent["spatial"], [10, 4, 22, 5])
-    assert extent["temporal"] == ["2023-01-01T00:00:00Z", "2023-01-03T00:00:00Z"]
+def rows(*fields: dict[str, Any]) -> Tortilla:
+    return Tortilla([Sample(f"s{n}", b"", **row) for n, row in enumerate(fields)])
 
 
-def test_time_reaches_from_first_start_to_last_end() -> None:
-    rows = [
-        stac(0, 1, **{"stac:time_end": dt.datetime(2023, 5, 1, 1)}),
-        stac(0, 2, **{"stac:time_end": None}),
-    ]
-    tortilla = Tortilla([Sample(f"s{n}", b"", **row) for n, row in enumerate(rows)])
+def in_scenes(*fields: dict[str, Any]) -> Tortilla:
+    time: Any = {"stac:time_start": dt.datetime(2024, 1, 1)}
+    return Tortilla([Sample(f"s{n}", rows(row), **time) for n, row in enumerate(fields)])
+
+
+@pytest.mark.parametrize(
+    ("tortilla", "spatial", "temporal"),
+    [
+        # The smallest arc of longitudes.
+        (centroids(-5, -1, 0.1, 4), [-5, 10, 4, 10], None),
+        (centroids(170, -170, 179), [170, 10, -170, 10], None),
+        # Footprints, not their centres; from the first start to the last end.
+        (rows(stac(10, 1), stac(20, 3)), [10, 4, 22, 5], ["2023-01-01", "2023-01-03"]),
+        (
+            rows(stac(0, 1, time_end=dt.datetime(2023, 5, 1)), stac(0, 2, time_end=None)),
+            [0, 4, 2, 5],
+            ["2023-01-01", "2023-05-01"],
+        ),
+        # The first level that tells counts.
+        (in_scenes(stac(1, 1), stac(3, 1)), [1, 4, 5, 5], ["2024-01-01", "2024-01-01"]),
+        (flat(), [-180, -90, 180, 90], None),
+    ],
+)
+def test_extents(tortilla: Tortilla, spatial: list[float], temporal: list[str] | None) -> None:
     assert dataset(tortilla).extent == {
-        "spatial": pytest.approx([0, 4, 2, 5]),
-        "temporal": ["2023-01-01T00:00:00Z", "2023-05-01T01:00:00Z"],
+        "spatial": pytest.approx(spatial),
+        "temporal": temporal and [f"{day}T00:00:00Z" for day in temporal],
     }
 
 
-def test_first_level_that_tells_counts() -> None:
-    def inner(lon: float) -> Tortilla:
-        return Tortilla([Sample("a", b"", **stac(lon, 1))])
-
-    time: dict[str, Any] = {"stac:time_start": dt.datetime(2024, 1, 1)}
-    tortilla = Tortilla([Sample(f"s{n}", inner(lon), **time) for n, lon in enumerate((1.0, 3.0))])
-    extent = dataset(tortilla).extent
-    assert extent is not None
-    assert np.allclose(extent["spatial"], [1, 4, 5, 5])
-    assert extent["temporal"] == ["2024-01-01T00:00:00Z"] * 2
-
-
-def test_given_extent_is_kept_and_nothing_known_is_the_world(tmp_path: Path) -> None:
+def test_given_extent_is_kept(tmp_path: Path) -> None:
     given = {"spatial": [1, 2, 3, 4], "temporal": None}
-    assert dataset(centroids(50), extent=given).extent == given
-    world = [-180.0, -90.0, 180.0, 90.0]
-    assert dataset(flat()).extent == {"spatial": world, "temporal": None}
-    (path,) = create(dataset(nested(2), extent={"spatial": [1, 2, 3, 4]}), tmp_path / "a.zip")
+    (path,) = create(dataset(centroids(50), extent={"spatial": [1, 2, 3, 4]}), tmp_path / "a.zip")
     assert Archive(path).collection["extent"] == given
 
 
