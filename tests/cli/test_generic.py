@@ -24,19 +24,6 @@ def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_info(run: Run, nested: Path) -> None:
-    found = json.loads(run("info", nested, "--json").stdout)
-    assert found["format"] == "taco"
-    assert found["version"] == "2.0.0"
-    assert found["container"] == "zip"
-    assert (found["count"], found["samples"], found["levels"]) == (4, 2, [2, 4])
-    assert found["size"] == nested.stat().st_size
-    assert found["recognised"] == "ZIP whose first entry is TACO_HEADER"
-    text = run("info", nested).stdout
-    assert "container" in text
-    assert "ZIP whose first entry" in text
-
-
 def test_ls_names_the_spans_of_the_entries(run: Run, nested: Path) -> None:
     rows = lines(run("ls", nested, "--json").stdout)
     assert [row["key"] for row in rows] == NESTED_KEYS
@@ -47,8 +34,7 @@ def test_ls_names_the_spans_of_the_entries(run: Run, nested: Path) -> None:
         assert data[row["offset"] : row["offset"] + row["size"]] == payload(row["key"])
 
 
-def test_ls_as_text(run: Run, flat: Path) -> None:
-    assert run("ls", flat).stdout.splitlines() == [f"s{n}\t{len(payload('s0'))}" for n in range(5)]
+def test_a_long_list_names_the_file(run: Run, flat: Path) -> None:
     assert run("ls", "-l", flat).stdout.splitlines()[0].split("\t")[3] == str(flat)
 
 
@@ -133,23 +119,9 @@ def test_convert_a_folder_of_files(run: Run, tmp_path: Path) -> None:
     assert run("get", output, "b.bin").stdout_bytes == b"bb"
 
 
-def test_check_of_a_sound_archive(run: Run, nested: Path) -> None:
-    report = json.loads(run("check", nested, "--json").stdout)
-    assert report["ok"]
-    assert report["problems"] == []
+def test_options_of_check(run: Run, nested: Path) -> None:
     assert json.loads(run("check", nested, "--json", "--level", "structure").stdout)["ok"]
-    assert run("check", nested).stderr == "no problems\n"
     assert run("check", nested, "--quiet").output == ""
-
-
-def test_check_of_a_rotten_archive(run: Run, flat: Path) -> None:
-    data = bytearray(flat.read_bytes())
-    data[data.index(payload("s3"))] ^= 1
-    flat.write_bytes(data)
-    report = json.loads(run("check", flat, "--json", code=1).stdout)
-    assert not report["ok"]
-    assert set(report["problems"][0]) == {"code", "severity", "place", "message"}
-    assert "1 error" in run("check", flat, code=1).stderr
 
 
 def test_repair_needs_a_problem(run: Run, flat: Path, tmp_path: Path) -> None:

@@ -42,7 +42,6 @@ def test_create(run: Run, source: Path, tmp_path: Path) -> None:
     found = json.loads(again.stdout)
     assert (found["tiles"], found["min_zoom"], found["max_zoom"]) == (85, 0, 3)
     assert json.loads((out / "meta.json").read_text())["name"] == "other"
-    run("tapalcatl", "create", source, tmp_path / "no", "--materialized", "x", code=2)
     run("tapalcatl", "create", tmp_path / "absent", tmp_path / "no", code=3)
 
 
@@ -69,9 +68,6 @@ def test_put_delete_compact_recover(run: Run, tree: Path, tmp_path: Path) -> Non
     assert json.loads(run("tapalcatl", "compact", tree, "--json").stdout)["saved"] > dry["dead"]
     result = run("tapalcatl", "recover", tree)
     assert result.stdout == f"{tree}: 0 files put into place, 0 removed\n"
-    run("tapalcatl", "put", tree, code=2)
-    run("tapalcatl", "put", tree, "--tile", "3/1/1", code=2)
-    run("tapalcatl", "put", tree, "--tile", f"3/1={new}", code=2)
 
 
 def unzipped_tile(tree: Path) -> bytes:
