@@ -210,7 +210,7 @@ def test_duplicate_names_are_refused_at_the_end() -> None:
     writer = ZipWriter(io.BytesIO())
     writer.add_many(pa.array(["a", "b"]), pa.array([b"", b""]))
     writer.add("b", b"")
-    with pytest.raises(InvalidInputError, match="stand twice") as caught:
+    with pytest.raises(InvalidInputError, match="appear twice") as caught:
         writer.close()
     assert caught.value.found == "'b'"
 

@@ -550,7 +550,7 @@ def _bounds(root: Fields) -> Bounds | None:
         west, south, east, north = (float(one) for one in found)
         if -_FARTHEST < west < east < _FARTHEST and -_FARTHEST < south < north < _FARTHEST:
             return west, south, east, north
-    root.wrong("raquet-bounds", "bounds", f"{shown(found, 100)} are no bounds")
+    root.wrong("raquet-bounds", "bounds", f"{shown(found, 100)} are not bounds")
     return None
 
 

@@ -201,7 +201,7 @@ def _archives(meta: Path) -> Iterator[Path]:
     template = strictjson.loads(meta.read_bytes(), where).get("source")
     if not isinstance(template, str) or not all(part in template for part in ("{z}", "{x}", "{y}")):
         raise InvalidInputError(
-            "the tileset's source is no template", where=where, expected="{z}, {x} and {y} in it"
+            "the tileset's source is not a template", where=where, expected="{z}, {x} and {y} in it"
         )
     scheme = urlsplit(template).scheme
     if scheme in ("http", "https"):

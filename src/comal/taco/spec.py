@@ -218,7 +218,7 @@ def _check_contacts(value: object, key: str, report: Any, *, required: bool) -> 
             report(place, "must have a name or an organization")
         else:
             for unknown in sorted(set(contact) - _CONTACT_KEYS):
-                report(place, f"{unknown!r} is no field of a contact", "warning")
+                report(place, f"{unknown!r} is not a field of a contact", "warning")
 
 
 def extent_problems(extent: object, *, where: str) -> list[Problem]:

@@ -87,9 +87,9 @@ _WARNINGS = {
     "zip-local-note": "fields that no reader needs differ in the two headers of an entry",
     "comment-missing": "the archive has no comment",
     "comment-cut": "the comment lacks a field that existing readers want",
-    "formats-shape": "headers of a format are no list of objects with one key each",
-    "entry-name": "an entry is no tile",
-    "entry-comment": "the comment of an entry is no list of headers",
+    "formats-shape": "headers of a format are not a list of objects with one key each",
+    "entry-name": "an entry is not a tile",
+    "entry-comment": "the comment of an entry is not a list of headers",
     "entry-header": "a tile sets a header that no tile may set",
     "archive-scales": "tiles have a scale that the document does not know",
     "archive-document": "the comment of an archive and the document disagree",
@@ -112,7 +112,7 @@ MILDER: Final[Mapping[str, str]] = {"zip-local-mismatch": "zip-local-note"}
 """What stands for a code that the ZIP room has found to be a warning."""
 
 
-_OLD_SHAPE: Final = "is no list of objects with one key, which existing readers want"
+_OLD_SHAPE: Final = "is not a list of objects with one key, which existing readers expect"
 _DEAD = frozenset({"zip-hole", "zip-undeclared-entry"})
 """What lies between entries: for this format bytes of earlier versions, told in one sum."""
 _SLACK: Final = 1e-6
@@ -214,7 +214,7 @@ def _check_names(archive: _Archive, prefix: bytes) -> None:
     if prefix:  # what is not below it are tiles of other variants, or of none
         below = pc.starts_with(archive.directory.raw_names, pattern=prefix)
         odd &= below.to_numpy(zero_copy_only=False)
-    archive.entries("entry-name", np.flatnonzero(odd), "is no tile, and is ignored")
+    archive.entries("entry-name", np.flatnonzero(odd), "is not a tile, and is ignored")
 
 
 def _check_comment(directory: Directory, told: Check, *, commented: bool) -> ArchiveMetadata | None:

@@ -212,7 +212,7 @@ def parse_headers(value: Any, where: str, ext: str | None = None) -> Headers:
     for item in objects:
         if not isinstance(item, dict):
             raise InvalidMetadataError(
-                "headers are no list of objects", where=where, found=shown(item)
+                "headers are not a list of objects", where=where, found=shown(item)
             )
         found += [(name, _header_value(name, text, where)) for name, text in item.items()]
     return tuple(found)
@@ -362,7 +362,7 @@ def _formats(value: Any, where: str) -> dict[str, Headers]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise InvalidMetadataError("formats are no object", where=where, found=shown(value))
+        raise InvalidMetadataError("formats are not an object", where=where, found=shown(value))
     return {ext: parse_headers(one, where, ext) for ext, one in value.items()}
 
 

@@ -124,7 +124,7 @@ def _vector_fault(data: bytes) -> str | None:
                 return f"has a layer with {len(names)} names"
             names[0].decode()
     except (ValueError, IndexError) as error:
-        return f"is no protobuf: {error}"
+        return f"is not a protobuf: {error}"
     return None
 
 

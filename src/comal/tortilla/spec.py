@@ -245,14 +245,14 @@ _ERRORS = {
     "tortilla-column-null": "a mandatory column holds nulls",
     "tortilla-id-null": "an item has no id",
     "tortilla-id-twice": "an id appears twice",
-    "tortilla-split": "a split that is none of train, validation and test",
+    "tortilla-split": "a split other than train, validation and test",
     # Spans
     "tortilla-span-bounds": "an item lies outside of the data",
     "tortilla-span-overlap": "two items share bytes without being the same",
     # STAC
     "tortilla-crs": "a CRS that nobody knows",
-    "tortilla-geotransform": "a geotransform that is none",
-    "tortilla-raster-shape": "a shape that is none",
+    "tortilla-geotransform": "a geotransform that is not valid",
+    "tortilla-raster-shape": "a shape that is not valid",
     "tortilla-time-order": "an item ends before it starts",
     # Payloads
     "tortilla-magic": "the bytes of an item are not of its format",

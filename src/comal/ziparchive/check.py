@@ -21,7 +21,7 @@ from comal.ziparchive.directory import MAX_PROBLEMS, Directory, label, slices
 from comal.ziparchive.local import SIZE, SLACK, Run, differences, local_size, parse_local, runs
 
 ZIP_RULES: Final[Mapping[str, str]] = {
-    "zip-end": "there is no end record, or it cannot be used",
+    "zip-end": "no end record, or one that cannot be used",
     "zip-directory": "the central directory cannot be read",
     "zip-count": "the end record and the directory disagree about the number of entries",
     "zip-two-ends": "several end records hold",
@@ -32,8 +32,8 @@ ZIP_RULES: Final[Mapping[str, str]] = {
     "zip-prefix": "bytes stand before the archive and are not counted in it",
     "zip-span": "an entry reaches outside of the archive",
     "zip-overlap": "an entry reaches into another one",
-    "zip-duplicate-name": "an entry name stands twice; the last one counts",
-    "zip-name": "an entry name is no safe path",
+    "zip-duplicate-name": "an entry name appears twice; the last one counts",
+    "zip-name": "an entry name is not a safe path",
     "zip-name-encoding": "an entry name is not the UTF-8 that it claims",
     "zip-local-header": "an entry has no local header",
     "zip-local-mismatch": "a local header is not what the directory says",
@@ -86,9 +86,9 @@ def problems(directory: Directory, *, stored_only: bool = False) -> list[Problem
             "is stored, yet has two sizes",
             "error",
         ),
-        ("zip-name", _matches(names, _UNSAFE), "has a name that is no safe path", "error"),
+        ("zip-name", _matches(names, _UNSAFE), "has a name that is not a safe path", "error"),
         ("zip-shared-header", _shared(directory), "shares its local header", "warning"),
-        ("zip-duplicate-name", _duplicates(directory), "has a name that stands twice", "error"),
+        ("zip-duplicate-name", _duplicates(directory), "has a name that appears twice", "error"),
     ]
     if stored_only:
         rules.append(("zip-compressed", ~stored, "is compressed", "error"))

@@ -179,7 +179,7 @@ class Entries:
         twice = codes.dictionary.take(pa.array(np.flatnonzero(counts > 1)[:3]))
         texts = ", ".join(shown(name.decode("utf-8", "replace")) for name in twice.to_pylist())
         raise InvalidInputError(
-            "entry names stand twice",
+            "entry names appear twice",
             found=texts,
             expected="every name once",
             hint="rename the samples, or drop the copies",
@@ -356,7 +356,7 @@ def flat(column: Any, what: str) -> Any:
         raise InvalidInputError(f"{what} are over 2 GiB in one call", hint="add them in batches")
     if column.type not in _BYTES:
         raise InvalidInputError(
-            f"{what} are no text or bytes", found=column.type, expected="string or binary"
+            f"{what} are neither text nor bytes", found=column.type, expected="string or binary"
         )
     if column.null_count:
         raise InvalidInputError(f"{what} hold nulls", found=f"{column.null_count} nulls")

@@ -57,7 +57,7 @@ _ERRORS = {
     # The collection: TACO 2.0, 5.6
     "taco-collection": "COLLECTION.json cannot be read",
     "taco-collection-field": "a field of the collection is not as it must be",
-    "taco-extent": "the extent is no extent",
+    "taco-extent": "the extent is not valid",
     "taco-version": "the version is unknown",
     "taco-pit-schema": "taco:pit_schema cannot be read or names other samples",
     # Folders: TACO 2.0, 6.1

@@ -202,7 +202,9 @@ class _ArchiveSet:
         self, taco: Taco, target: Path, split_size: int | str | None, how: Writing, made: TargetSet
     ) -> None:
         self.taco = taco
-        self.limit = None if split_size is None else parse_size(split_size, "split_size is no size")
+        self.limit = (
+            None if split_size is None else parse_size(split_size, "split_size is not a size")
+        )
         self.how = how
         self.made = made
         self.batches = taco.tortilla.stream

@@ -174,7 +174,7 @@ class MBTiles(TileSource):
             z, x, row = np.array(rows, np.int64).T
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidMetadataError(
-                "tile with a zoom, column or row that is no number", where=self.label
+                "tile with a zoom, column or row that is not a number", where=self.label
             ) from error
         levels = (z >= 0) & (z <= MAX_ZOOM)
         last = (1 << np.where(levels, z, 0)) - 1

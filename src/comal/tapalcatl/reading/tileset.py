@@ -601,6 +601,6 @@ def _safe(headers: Headers | None, ext: str) -> Headers:
 
 def _no_integers(*place: object) -> InvalidInputError:
     return InvalidInputError(
-        "zoom, column and row of a tile are no integers",
+        "zoom, column and row of a tile are not integers",
         found="/".join(type(number).__name__ for number in place),
     )
