@@ -151,8 +151,10 @@ class Target:
     """The archive; None for a tileset."""
     root: Tile | None = None
     """The only archive that a single one can be, where that is known."""
+    comment: bytes = b""
+    """That of a single archive when it was looked at."""
     said: ArchiveMetadata | None = None
-    """What a single archive says."""
+    """What it says."""
     change: Change | None = None
     """What is being changed; None where it is only looked at."""
     edit: ArchiveEdit | None = None
@@ -305,7 +307,7 @@ def _single(place: Path, comment: bytes, generation1: Generation1 | None) -> Tar
     zooms = said.materialized_zooms if root[0] in said.materialized_zooms else (root[0],)
     whole = TileSetMetadata(**{**shared(said), "materialized_zooms": zooms})
     arrangement = TreeLayout(Layout(zooms, said.metatile), Template("{z}/{x}/{y}.zip"), whole)
-    return Target(arrangement, place.parent, None, place, said.root, own)
+    return Target(arrangement, place.parent, None, place, said.root, comment, own)
 
 
 def _refuse_first(place: Path) -> None:

@@ -251,15 +251,17 @@ def _put_all(place: Target, source: TileSource, rules: EntryRules, progress: Pro
     own = place.metadata
     if isinstance(source, IterableSource) and len(source) <= _FEW:
         tiles = source.read_all()
-        blocks, extents = iter([tiles]), extents_of(tiles.keys)
+        blocks = iter([tiles])
+        extents = partial(extents_of, tiles.keys)
     else:
         plan = survey(source, place.arrangement)
-        blocks, extents = _blocks(source, plan), dict(plan.extents)
+        blocks = _blocks(source, plan)
+        extents = partial(dict, plan.extents)
     whole = own
     if isinstance(place.arrangement, MetatileLayout):
-        _check_zooms(place.arrangement.settings, extents)
+        _check_zooms(place.arrangement.settings, extents())
     elif place.meta is not None:
-        whole = grown(own, extents)
+        whole = grown(own, extents())
         whole = replace(whole, extra=with_variant(whole.extra, rules.variant))
         place = replace(place, arrangement=replace(place.arrangement, metadata=whole))
     formats = dict(own.formats)
@@ -314,7 +316,8 @@ def _put(
         stored = edit.stored
         dropped = stored.rows_named(entries.names)
         replaced = pc.count_distinct(stored.directory.raw_names.filter(dropped)).as_py()
-        said, _ = read_comment(edit.comment, path.name)
+        old = edit.comment
+        said = place.said if old == place.comment else read_comment(old, path.name)[0]
         comment = None if said is None else _comment(said, keys, entries, variant)
         edit.commit(dropped, entries, comment)
     return Changed(archives=1, added=count - replaced, replaced=replaced)
