@@ -2,9 +2,8 @@
 
 Both are one JSON object, a subset of TileJSON with additions. Older writers left the version out,
 gave the headers of a format as an object instead of a list, or put default headers of an archive
-under ``headers``; all of that is read. What is written is the newest shape with its keys in one
-order, as printable ASCII: existing readers decode an archive comment as CP437 and choke on line
-breaks.
+under ``headers``; all of these are read. comal writes the newest shape with keys in a fixed order,
+as printable ASCII: existing readers decode an archive comment as CP437 and fail on line breaks.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ VERSION: Final = "2.0.0"
 META: Final = "meta.json"
 """Name of a tileset's document, at the root of the tree by convention."""
 VARIANTS: Final = "variants"
-"""Key of the variants that archives hold: an object with what is said of each, by prefix."""
+"""Key of the variants that archives hold: an object that maps each prefix to its description."""
 MAX_COMMENT: Final = 65_535
 MAX_ZOOM: Final = 30
-"""Deepest zoom that a key of 64 bits holds; existing tilesets end below 24."""
+"""Deepest zoom that fits into a 64-bit key; existing tilesets end below 24."""
 LATITUDE_LIMIT: Final = 85.0511287798066
 WORLD: Final = (-180.0, -LATITUDE_LIMIT, 180.0, LATITUDE_LIMIT)
 CONTENT_TYPE: Final = "Content-Type"
@@ -43,7 +42,7 @@ CONTENT_ENCODING: Final = "Content-Encoding"
 OCTETS: Final = "application/octet-stream"
 
 Headers = tuple[tuple[str, str], ...]
-"""Names and values of headers in their order; a name may stand twice."""
+"""Names and values of headers in order; a name may occur twice."""
 Tile = tuple[int, int, int]
 """Zoom, column from the west, row from the north."""
 Bounds = tuple[float, float, float, float]
@@ -66,7 +65,7 @@ MEDIA_TYPES: Final[Mapping[str, str]] = {
     "npy": "application/x-npy",
     "terrain": "application/vnd.quantized-mesh",
 }
-"""Content types by extension, where a tileset says nothing."""
+"""Content types by extension, for tilesets that do not declare any."""
 
 DENIED: Final = frozenset(
     {
@@ -110,29 +109,29 @@ _KNOWN = frozenset(
 )
 TILEJSON: Final = "3.0.0"
 _OWN = frozenset({"tilejson", "tiles", "scheme", "basename", "filesize", "format", "type"})
-"""Keys of foreign documents that would say something else of tiles that are served anew."""
+"""Keys of foreign documents that would contradict the TileJSON written here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """What the document of a tileset and the comment of an archive both say."""
+    """Fields that the document of a tileset and the comment of an archive share."""
 
     formats: Mapping[str, Headers] = field(default_factory=dict)
-    """Headers of each extension, without its dot; the empty one is that of names without any."""
+    """Headers by extension, without its dot; the empty one is for names without extension."""
     min_zoom: int | None = None
     max_zoom: int | None = None
     bounds: Bounds | None = None
     metatile: int = 1
-    """Root tiles of an archive per side, a power of two."""
+    """Root tiles per side of an archive, a power of two."""
     materialized_zooms: tuple[int, ...] = ()
-    """Zooms at which archives begin, ascending; of a comment those that it names."""
+    """Zooms at which archives begin, ascending; in a comment only those that it lists."""
     name: str | None = None
     description: str | None = None
     min_scale: float = 1
     max_scale: float = 1
     version: str = VERSION
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """All other keys, such as ``vector_layers`` and ``attribution``, as they stand."""
+    """All other keys, such as ``vector_layers`` and ``attribution``, unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +140,7 @@ class TileSetMetadata(Described):
 
     materialized_zooms: tuple[int, ...] = (0,)
     source: str | None = None
-    """Template of the archives' addresses with ``{z}``, ``{x}``, ``{y}`` and maybe ``{h}``."""
+    """URL template of the archives with ``{z}``, ``{x}``, ``{y}`` and optionally ``{h}``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +154,7 @@ class ArchiveMetadata(Described):
 
 
 def shared(said: Described) -> dict[str, Any]:
-    """What documents and comments both say but for the version, as fields of either."""
+    """The fields that documents and comments share, except the version."""
     return {one.name: getattr(said, one.name) for one in fields(Described) if one.name != "version"}
 
 
@@ -188,7 +187,7 @@ def parse_archive(data: bytes, where: str, limits: Limits = DEFAULT_LIMITS) -> A
 def read_comment(
     data: bytes, where: str, limits: Limits = DEFAULT_LIMITS
 ) -> tuple[ArchiveMetadata | None, list[Problem]]:
-    """The comment of an archive, or None and what is wrong with it; nothing is raised."""
+    """The comment of an archive, or None and the problems found; never raises."""
     if not data.strip():
         return None, []
     try:
@@ -202,7 +201,7 @@ def read_comment(
 def parse_headers(value: Any, where: str, ext: str | None = None) -> Headers:
     """Headers from any of their shapes: a content type, a list of objects, or one object.
 
-    `where` is safe to print; the extension that they are of may hold anything.
+    `where` is safe to print; `ext`, the extension they belong to, may hold anything.
     """
     if isinstance(value, str):
         return ((CONTENT_TYPE, value),)
@@ -219,14 +218,14 @@ def parse_headers(value: Any, where: str, ext: str | None = None) -> Headers:
 
 
 def is_old_shape(value: Any) -> bool:
-    """Whether headers are no text and no list of objects with one key: existing readers fail."""
+    """Whether headers are neither text nor a list of one-key objects: existing readers fail."""
     if isinstance(value, list):
         return not all(isinstance(item, dict) and len(item) == 1 for item in value)
     return not isinstance(value, str)
 
 
 def parse_entry_comment(data: bytes) -> Headers | None:
-    """Headers in the comment of an entry; None where there are no such in it."""
+    """Headers in the comment of an entry; None if it holds none."""
     if data[:1] not in (b"[", b"{"):
         return None
     try:
@@ -238,7 +237,7 @@ def parse_entry_comment(data: bytes) -> Headers | None:
 
 
 def safe_headers(headers: Iterable[tuple[str, str]]) -> Headers:
-    """Those headers that a tile may set and that are well-formed."""
+    """The headers that a tile may set and that are well-formed."""
     return tuple(
         (name, value)
         for name, value in headers
@@ -247,12 +246,12 @@ def safe_headers(headers: Iterable[tuple[str, str]]) -> Headers:
 
 
 def content_headers(extension: str) -> Headers:
-    """Headers of an extension of which nothing is said."""
+    """Default headers of an extension."""
     return ((CONTENT_TYPE, MEDIA_TYPES.get(extension.lower(), OCTETS)),)
 
 
 def folded(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Headers as a mapping; of two with one name, whatever its case, the later wins."""
+    """Headers as a mapping; names are compared without case, and the last of each wins."""
     last: dict[str, tuple[str, str]] = {}
     for name, value in headers:
         last[name.lower()] = (name, value)
@@ -260,20 +259,20 @@ def folded(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def is_newer(version: str) -> bool:
-    """Whether a version that can be read may say more than is understood here."""
+    """Whether a readable version may have features that comal does not know."""
     match = _VERSION.fullmatch(version)
     return match is not None and int(match[2] or 0) > 0
 
 
 def warn_if_newer(version: str, where: str) -> None:
-    """Warn of a version that may say more than is understood here."""
+    """Warn about a version that may have features that comal does not know."""
     if is_newer(version):
         text = f"{where}: Tapalcatl {shown(version)} may say more than is understood, which is 2.0"
         warn(TapalcatlWarning(text))
 
 
 def _version(document: Mapping[str, Any], where: str) -> str:
-    """The version of a document: absent in the oldest, a number where a writer was careless."""
+    """The version of a document: absent in the oldest, a number from careless writers."""
     value = document.get("tapalcatl")
     if value is None:
         return VERSION
@@ -415,14 +414,14 @@ def _root(document: Mapping[str, Any], where: str) -> Tile | None:
 
 
 def headers_value(headers: Headers) -> Any:
-    """Headers as they are written: a bare content type as text, else a list of objects."""
+    """Headers in JSON: a content type alone as text, else a list of objects."""
     if len(headers) == 1 and headers[0][0].lower() == CONTENT_TYPE.lower():
         return headers[0][1]
     return [{name: value} for name, value in headers]
 
 
 def entry_comment(headers: Headers) -> bytes:
-    """The comment of an entry that sets these headers; empty without any."""
+    """The comment of an entry that sets these headers; empty without headers."""
     if not headers:
         return b""
     if safe_headers(headers) != headers:
@@ -437,7 +436,7 @@ def entry_comment(headers: Headers) -> bytes:
 
 
 def tileset_document(metadata: TileSetMetadata) -> dict[str, Any]:
-    """``meta.json`` as plain data, keys in their order."""
+    """``meta.json`` as plain data, keys in their fixed order."""
     return {
         **_leading(metadata),
         "metatile": metadata.metatile,
@@ -448,7 +447,7 @@ def tileset_document(metadata: TileSetMetadata) -> dict[str, Any]:
 
 
 def archive_document(metadata: ArchiveMetadata) -> dict[str, Any]:
-    """The comment of an archive as plain data, keys in their order."""
+    """The comment of an archive as plain data, keys in their fixed order."""
     root, zooms = metadata.root, list(metadata.materialized_zooms)
     return {
         **_leading(metadata),
@@ -461,15 +460,15 @@ def archive_document(metadata: ArchiveMetadata) -> dict[str, Any]:
 
 
 def tileset_json(metadata: TileSetMetadata) -> bytes:
-    """The bytes of ``meta.json``: ASCII, one line, a line break at its end."""
+    """The bytes of ``meta.json``: one line of ASCII that ends with a line break."""
     return ascii_line(tileset_document(metadata)) + b"\n"
 
 
 def archive_comment(metadata: ArchiveMetadata) -> tuple[bytes, tuple[str, ...]]:
     """The bytes of an archive's comment, and the keys that had to be left out.
 
-    A comment ends at 65 535 bytes. A longer document is cut to the fields of the format; long
-    lists of layers belong in ``meta.json``.
+    A comment has at most 65 535 bytes. A longer document keeps only the fields of the format;
+    long lists of layers belong in ``meta.json``.
     """
     document = archive_document(metadata)
     data = ascii_line(document)
@@ -493,7 +492,7 @@ def ascii_line(value: Any) -> bytes:
         text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise InvalidInputError("metadata that JSON cannot say", found=str(error)) from error
-    # DEL is ASCII and not printable, and the encoder leaves it as it is.
+    # DEL is ASCII but not printable, and the encoder does not escape it.
     return text.replace("\x7f", "\\u007f").encode("ascii")
 
 
@@ -525,7 +524,7 @@ def variants_of(extra: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def with_variant(extra: Mapping[str, Any], variant: str | None) -> Mapping[str, Any]:
-    """The same with one variant more; what is said of those that are there stays."""
+    """The same keys with one more variant; existing variants keep their descriptions."""
     if variant is None or variant in variants_of(extra):
         return extra
     known = extra.get(VARIANTS)
@@ -552,4 +551,4 @@ def tilejson(metadata: TileSetMetadata, tiles: Sequence[str], **more: Any) -> di
 
 
 class TapalcatlWarning(UserWarning):
-    """Content that is wrong or left out somewhere, though what is returned or written is right."""
+    """Some content is wrong or was left out, but what is returned or written is correct."""

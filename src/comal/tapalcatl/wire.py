@@ -1,8 +1,8 @@
-"""Names of entries: ``{z}/{x}/{y}[@{scale}x][.{ext}]``, singly and by whole directories; times.
+"""Entry names ``{z}/{x}/{y}[@{scale}x][.{ext}]``, one or a whole directory at a time; entry times.
 
-What follows the row is called the suffix here: ``@2x.png``, ``.mvt``, or nothing. A directory holds
-few different ones, so that names become arrays of numbers and a code each. Times are exact ones of
-an extra field where there are any, else MS-DOS in UTC.
+The text after the row is the suffix: ``@2x.png``, ``.mvt``, or nothing. A directory holds few
+different suffixes, so its names become arrays of numbers with a suffix code each. Times come from
+an extra field with exact times if there is one, else from the MS-DOS fields, taken as UTC.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _NAME_RE = re.compile(f"{_NUMBER}/{_NUMBER}/{_NUMBER}({_SUFFIX})")
 _VARIANT_RE: Final = re.compile(r"[A-Za-z_-][\w.-]*(/[A-Za-z_-][\w.-]*)*", re.ASCII)
 _SUFFIX_RE = re.compile(_SUFFIX)
 _SHORT = 16
-"""Suffixes up to this length are compared byte by byte, where all have one length."""
+"""Suffixes up to this length are compared byte by byte if all have the same length."""
 
 BASES: Final[tuple[int, ...]] = tuple((4**z - 1) // 3 for z in range(MAX_ZOOM + 2))
-"""Number of tiles above each zoom, which is the key of the zoom's first tile."""
+"""Number of tiles above each zoom, which is also the key of the zoom's first tile."""
 _BASES = np.array(BASES, np.int64)
 _LEAST = np.array([0, 0, *(10**size for size in range(1, 10))], np.int64)
 
 
 def tile_key(z: int, x: int, y: int) -> int:
-    """A tile as one integer: zoom by zoom, column by column. Below 2 ** 62."""
+    """A tile as one integer below 2 ** 62: ordered by zoom, then column, then row."""
     return BASES[z] + (x << z) + y
 
 
@@ -63,7 +63,7 @@ def key_tiles(keys: Int64s) -> Keys:
 
 
 def order_of(z: Any, x: Any, y: Any) -> Int64s:
-    """Tiles as integers in the order of archives: by zoom, then Morton code. Below 2 ** 62."""
+    """Tiles as integers below 2 ** 62 in the order of archives: by zoom, then Morton code."""
     codes: Int64s = _BASES[np.asarray(z, np.int64)] + interleave(x, y)
     return codes
 
@@ -82,7 +82,7 @@ def key_tile(key: int) -> Tile:
 
 
 def suffix_of(scale: float, ext: str) -> str:
-    """What follows the row in a name, ``@2x.png``; nothing stands for a scale of 1.
+    """The text after the row in a name, such as ``@2x.png``; a scale of 1 is not written.
 
     `ext` is without its dot and may be empty.
     """
@@ -111,7 +111,7 @@ def split_suffix(suffix: str) -> tuple[float, str]:
 
 
 def parse_name(name: str) -> tuple[Tile, str] | None:
-    """Tile and suffix that a name stands for, or None when it is no name of a tile."""
+    """Tile and suffix of a name, or None if it is not the name of a tile."""
     match = _NAME_RE.fullmatch(name)
     if match is None:
         return None
@@ -122,18 +122,18 @@ def parse_name(name: str) -> tuple[Tile, str] | None:
 
 
 def scales_of(suffixes: Iterable[str]) -> tuple[float, float]:
-    """The least and the largest scale of some suffixes; 1 where there are none."""
+    """The smallest and largest scale of some suffixes; 1 if there are none."""
     scales = [split_suffix(suffix)[0] for suffix in suffixes] or [1]
     return min(scales), max(scales)
 
 
 def variant_prefix(variant: str | None) -> bytes:
-    """What names of a variant begin with; nothing for the tiles that are in none."""
+    """The prefix of a variant's names; empty for tiles without variant."""
     return f"{variant.strip('/')}/".encode() if variant else b""
 
 
 def new_variant(variant: str) -> str:
-    """The name of a variant that is to be written, without slashes around it."""
+    """The name of a variant to write, checked and without leading or trailing slashes."""
     name = variant.strip("/")
     if not _VARIANT_RE.fullmatch(name):
         raise InvalidInputError(
@@ -146,17 +146,17 @@ def new_variant(variant: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TileNames:
-    """The entries of a directory that are tiles; arrays of shape (m,), in its order."""
+    """The entries of a directory that are tiles; arrays of shape (m,), in directory order."""
 
     rows: Int64s
-    """Which entries of the directory they are."""
+    """Rows of these entries in the directory."""
     z: Int64s
     x: Int64s
     y: Int64s
     suffix: npt.NDArray[np.int32]
     """Index into `suffixes`."""
     suffixes: tuple[str, ...]
-    """Every suffix that occurs, in the order in which they are met first."""
+    """Every suffix that occurs, in order of first occurrence."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -170,7 +170,7 @@ class TileNames:
 def parse_names(names: Any, prefix: bytes = b"") -> TileNames:
     """The tiles among the names of a directory, an Arrow binary or string array.
 
-    Only names that begin with the prefix, a variant's name with its slash, are looked at.
+    Names that do not begin with `prefix`, a variant's name with its slash, are skipped.
     """
     offsets = value_offsets(names).astype(np.int64)
     data = np.frombuffer(value_bytes(names), np.uint8)
@@ -212,7 +212,7 @@ def _begins_with(
 def _two_slashes(
     slashes: Int64s, starts: Int64s, stops: Int64s
 ) -> tuple[Int64s | None, Int64s, Int64s]:
-    """Which names hold exactly two slashes (None for all), and where."""
+    """Rows of the names with exactly two slashes (None for all), and offsets of both slashes."""
     if len(slashes) == 2 * len(starts):
         first, second = slashes[0::2], slashes[1::2]
         if (first >= starts).all() and (second < stops).all():
@@ -223,7 +223,7 @@ def _two_slashes(
 
 
 def _first_mark(data: npt.NDArray[np.uint8], after: Int64s, stops: Int64s) -> Int64s:
-    """Where the suffix of each name begins: its first ``.`` or ``@`` behind the second slash."""
+    """Where the suffix of each name begins: its first ``.`` or ``@`` after the second slash."""
     marks = np.flatnonzero((data == 0x2E) | (data == 0x40))
     if len(marks) == len(stops) and (marks > after).all() and (marks < stops).all():
         return marks
@@ -236,9 +236,9 @@ def _first_mark(data: npt.NDArray[np.uint8], after: Int64s, stops: Int64s) -> In
 def _numbers(
     data: npt.NDArray[np.uint8], starts: Int64s, stops: Int64s, most: int
 ) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """Decimal numbers of up to `most` digits without leading zeros, and which ones are.
+    """Decimal numbers of up to `most` digits without leading zeros, and a mask of the valid ones.
 
-    Of what is no number the value is any below 10 ** 12.
+    Values that are not valid are arbitrary, but below 10 ** 12.
     """
     sizes = stops - starts
     good = (sizes >= 1) & (sizes <= most)
@@ -251,14 +251,14 @@ def _numbers(
         digits = data[stops[rows] - (1 + place)] - np.uint8(0x30)
         good[rows] &= digits < 10
         values[rows] += digits * np.int64(10**place)
-    # The least number of so many digits.
+    # The smallest number with that many digits: no leading zeros.
     return values, good & (values >= _LEAST[np.clip(sizes, 0, most)])
 
 
 def _suffixes(
     data: npt.NDArray[np.uint8], marks: Int64s, stops: Int64s, good: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
-    """For each name a code of its suffix, -1 where it is none; and the suffixes by code."""
+    """A suffix code for each name, -1 if its suffix is not valid; and the suffixes by code."""
     sizes = stops - marks
     same = _all_alike(data, marks, sizes) if good.all() else None
     if same is not None:
@@ -278,7 +278,7 @@ def _suffixes(
 
 
 def _all_alike(data: npt.NDArray[np.uint8], marks: Int64s, sizes: Int64s) -> str | None:
-    """The suffix of all names, where it is one and not long, as it most often is."""
+    """The suffix of all names if they share a short one, which is the usual case."""
     size = int(sizes[0]) if len(sizes) else _SHORT + 1
     if size > _SHORT or not (sizes == size).all():
         return None
@@ -294,7 +294,7 @@ UT_ID: Final = 0x5455
 
 
 def modified_times(directory: Directory) -> npt.NDArray[np.int64]:
-    """When each entry changed last, in seconds since 1970, UTC; 0 where nothing is said."""
+    """When each entry was last modified, in seconds since 1970 UTC; 0 if unknown."""
     times = dos_seconds(directory.date, directory.time)
     if directory.extras is not None:
         for row, extra in enumerate(directory.extras.to_pylist()):
@@ -305,7 +305,7 @@ def modified_times(directory: Directory) -> npt.NDArray[np.int64]:
 
 
 def dos_seconds(dates: Any, times: Any) -> npt.NDArray[np.int64]:
-    """MS-DOS dates and times, taken as UTC, in seconds since 1970; 0 for what is no date."""
+    """MS-DOS dates and times, taken as UTC, in seconds since 1970; 0 for invalid dates."""
     if len(dates) == 0:
         return np.zeros(0, np.int64)
     both = np.asarray(dates).astype(np.uint32) << np.uint32(16) | np.asarray(times)
@@ -335,7 +335,7 @@ def dos_moment(date: int, time: int) -> int:
 
 
 def ut_seconds(extra: bytes) -> int | None:
-    """The time of the last change in an extended timestamp field, or None."""
+    """The modification time in an extended timestamp field, or None."""
     field = extra_field(extra, UT_ID)
     if field is None or len(field) < 5 or not field[0] & 1:
         return None
@@ -344,12 +344,12 @@ def ut_seconds(extra: bytes) -> int | None:
 
 
 def ut_field(seconds: int) -> bytes:
-    """An extended timestamp field with the time of the last change, for both headers."""
+    """An extended timestamp field with the modification time, for both headers."""
     return struct.pack("<HHBi", UT_ID, 5, 1, seconds)
 
 
 def dos_of(seconds: int) -> tuple[int, int]:
-    """Date and time of MS-DOS for seconds since 1970, UTC; its first and last day at the ends."""
+    """MS-DOS date and time for seconds since 1970 UTC, clamped to the range of MS-DOS dates."""
     moment = np.datetime64(min(max(seconds, 315_532_800), 4_354_819_198), "s").item()
     date = (moment.year - 1980) << 9 | moment.month << 5 | moment.day
     time = moment.hour << 11 | moment.minute << 5 | moment.second // 2

@@ -1,7 +1,7 @@
-"""What every source of tiles offers, and the shape in which tiles travel.
+"""The interface of sources of tiles, and the class that carries tiles between containers.
 
-A source tells which tiles it has in blocks of coordinates, and reads them square by square. A
-square is at most 16 tiles wide, so whoever copies a pyramid of any size holds one square at a time.
+A source lists its tiles in blocks of coordinates and reads them square by square. A square is at
+most 16 tiles wide, so copying a pyramid of any size holds one square in memory at a time.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from comal.ziparchive import wire
 from comal.ziparchive.headermaking import checksums, payload_sizes
 
 SIDE: Final = 16
-"""Tiles of a square per side, at most."""
+"""Maximum tiles per side of a square."""
 UNKNOWN_TIME: Final = -1
 
 
 class Square(NamedTuple):
-    """Tiles of one zoom: `side` columns from `x` and `side` rows from `y` on.
+    """A square of tiles of one zoom: `side` columns from `x` on and `side` rows from `y` on.
 
     `side` is a power of two, at most `SIDE`; `x` and `y` are multiples of it.
     """
@@ -51,19 +51,19 @@ class Tiles:
     payloads: list[bytes]
     """Each tile as its source stores it."""
     suffix: npt.NDArray[np.int32] | None = None
-    """Index into `suffixes`; None where names have no extension and the bytes must tell."""
+    """Index into `suffixes`; None if names have no extension, so the bytes decide."""
     suffixes: tuple[str, ...] = ()
-    """What follows the row in names, such as ``@2x.png``."""
+    """The text after the row in names, such as ``@2x.png``."""
     methods: npt.NDArray[np.uint16] | None = None
-    """How payloads are compressed besides what belongs to the tile: stored (0), DEFLATE (8)."""
+    """ZIP compression of payloads on top of the tile's own: stored (0) or DEFLATE (8)."""
     sizes: Int64s | None = None
-    """Bytes of each tile when that compression is undone."""
+    """Size of each tile in bytes without that compression."""
     crcs: npt.NDArray[np.uint32] | None = None
-    """CRC-32 of each tile when that compression is undone."""
+    """CRC-32 of each tile without that compression."""
     comments: Any = None
-    """Arrow binary array of entry comments, the tiles' own headers."""
+    """Arrow binary array of entry comments, which hold the tiles' own headers."""
     modified: Int64s | None = None
-    """Seconds since 1970 UTC, `UNKNOWN_TIME` where nobody knows."""
+    """Modification times in seconds since 1970 UTC, `UNKNOWN_TIME` if unknown."""
 
     def __len__(self) -> int:
         return len(self.z)
@@ -90,7 +90,7 @@ class Tiles:
         return replace(self, **columns)
 
     def ordered(self) -> Tiles:
-        """By zoom, then Morton code, then suffix; of several of one name the last."""
+        """Sorted by zoom, Morton code and suffix; of several tiles with one name the last."""
         if len(self) < 2:
             return self
         suffix = np.zeros(len(self), np.int32) if self.suffix is None else self.suffix
@@ -100,7 +100,7 @@ class Tiles:
         order = np.lexsort((suffix, codes, self.z))
         columns = (self.z[order], codes[order], suffix[order])
         same = np.logical_and.reduce([column[1:] == column[:-1] for column in columns])
-        # Sorting is stable, so that the last of several stands last.
+        # The sort is stable: the last of several tiles with one name stays last.
         return self.take(order[np.append(~same, True)])
 
 
@@ -114,44 +114,44 @@ def _ascending(z: Int64s, codes: Int64s, suffix: npt.NDArray[np.int32]) -> bool:
 
 
 class TileSource:
-    """A pyramid of tiles, wherever it is stored: what has tiles says `keys` and `read`.
+    """A pyramid of tiles in any storage; subclasses implement `keys` and `read`.
 
     Sources may be used from several threads and can be pickled for other processes.
     """
 
     label: str = "tiles"
-    """What messages call it."""
+    """Its name in messages."""
     metadata: TileSetMetadata
-    """What it says about itself; zooms and bounds are what it says, not what is there."""
+    """Its own metadata; zooms and bounds are as declared, not as found."""
     hint: str | None = None
-    """The extension of its tiles, if it says so."""
+    """The extension of its tiles, if declared."""
     encoding: str | None = None
-    """The content encoding of its tiles, if it says so."""
+    """The content encoding of its tiles, if declared."""
     modified: int | None = None
-    """When it was changed last, in seconds since 1970 UTC."""
+    """When it was last modified, in seconds since 1970 UTC."""
 
     @property
     def identity(self) -> str:
-        """The same text as long as the source is the same; empty where nobody can tell."""
+        """A text that stays the same as long as the source does; empty if that is unknown."""
         return ""
 
     def zooms(self) -> tuple[int, int] | None:
-        """The first and last zoom that occur; None without any tile."""
+        """The first and last zoom that occur; None if there are no tiles."""
         return outermost((int(z.min()), int(z.max())) for z, _, _ in self.keys() if len(z))
 
     def keys(self) -> Iterator[Keys]:
-        """All tiles in blocks of any order."""
+        """All tiles in blocks, in any order."""
         raise NotImplementedError
 
     def read(self, square: Square) -> Tiles:
-        """The tiles of a square, by Morton code; none of a name twice."""
+        """The tiles of a square, by Morton code, without duplicate names."""
         raise NotImplementedError
 
     def gather(self, squares: Sequence[Square]) -> Iterator[Tiles]:
-        """The tiles of squares that `keys` has shown to hold some, in their order.
+        """The tiles of squares that hold some according to `keys`, in the order of `squares`.
 
-        Each is read ahead of its use, and at most three of them are held. `ObjectChangedError` is
-        raised for one that holds none any more.
+        Squares are read ahead; at most three are in memory. A square that holds no tiles any more
+        raises `ObjectChangedError`.
         """
         if len(squares) < 2:
             return map(self._expected, squares)
@@ -164,14 +164,14 @@ class TileSource:
         return tiles
 
     def verify(self) -> None:
-        """Raise `ObjectChangedError` when it is no longer what it was when it was opened."""
+        """Raise `ObjectChangedError` if the source changed since it was opened."""
 
     def close(self) -> None:
-        """Let go of files and connections that were opened here."""
+        """Close files and connections that this source opened."""
 
 
 def outermost(ends: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
-    """The first and the last zoom of several; None where there are none."""
+    """The first and last zoom of several ranges; None if there are none."""
     known = [end for end in ends if end is not None]
     return (min(low for low, _ in known), max(high for _, high in known)) if known else None
 
@@ -185,7 +185,7 @@ def gone(source: TileSource, square: Square) -> ObjectChangedError:
 
 
 def no_tiles(source: TileSource) -> InvalidInputError:
-    """The error for a source of which nothing can be made."""
+    """The error for a source without tiles."""
     return InvalidInputError(
         "source without tiles", where=source.label, found="no tile", expected="at least one"
     )
@@ -198,7 +198,7 @@ def empty_tiles() -> Tiles:
 
 
 def concatenated(parts: Sequence[Tiles]) -> Tiles:
-    """Tiles of several sources in one, those of later parts behind; what one lacks is made up."""
+    """Tiles of several sources, in order of `parts`; columns that a part lacks get defaults."""
     parts = [part for part in parts if len(part)]
     if len(parts) < 2:
         return parts[0] if parts else empty_tiles()
@@ -239,7 +239,7 @@ _MADE_UP: Final[dict[str, Callable[[Tiles], Any]]] = {
     "crcs": lambda part: checksums(part.payloads),
     "modified": lambda part: np.full(len(part), UNKNOWN_TIME, np.int64),
 }
-"""Columns that not all sources have, and what stands for them."""
+"""Default values of columns that not all sources have."""
 
 
 def binary(values: Iterable[bytes]) -> Any:
@@ -254,7 +254,7 @@ def named(
     ext: str | None = None,
     scale: float = 1,
 ) -> Tiles:
-    """Tiles without names get the extension that was asked for, or that their bytes tell."""
+    """Give tiles without names the extension `ext`, or by default the one of their bytes."""
     table: dict[str, int] = {}
     codes = np.zeros(256, np.int32)
     for kind in np.unique(kinds).tolist():
@@ -264,7 +264,7 @@ def named(
 
 
 class TileIndex:
-    """Where each of many tiles is, for sources that must look at all of them; 16 bytes a tile."""
+    """Rows of tiles by coordinates, for sources that must list all tiles; 16 bytes per tile."""
 
     def __init__(self, z: Int64s, x: Int64s, y: Int64s) -> None:
         codes = interleave(x, y)
@@ -279,7 +279,7 @@ class TileIndex:
         return len(self._codes)
 
     def zooms(self) -> tuple[int, int] | None:
-        """The first and last zoom that occur; None without any tile."""
+        """The first and last zoom that occur; None if there are no tiles."""
         return (int(self._z[0]), int(self._z[-1])) if len(self) else None
 
     def keys(self) -> Iterator[Keys]:
@@ -298,7 +298,7 @@ class TileIndex:
 
 
 class IndexedSource(TileSource):
-    """A source that has looked at all of its tiles, and reads them by their rows."""
+    """A source that lists all of its tiles when opened, and reads them by row."""
 
     _keys: Keys
     """Zooms, columns and rows of all tiles."""
@@ -308,7 +308,7 @@ class IndexedSource(TileSource):
         return TileIndex(*self._keys)
 
     def zooms(self) -> tuple[int, int] | None:
-        """The first and last zoom that occur; None without any tile."""
+        """The first and last zoom that occur; None if there are no tiles."""
         return self._index.zooms()
 
     def keys(self) -> Iterator[Keys]:
@@ -316,10 +316,10 @@ class IndexedSource(TileSource):
         return self._index.keys()
 
     def read(self, square: Square) -> Tiles:
-        """The tiles of a square, by Morton code; none of a name twice."""
+        """The tiles of a square, by Morton code, without duplicate names."""
         rows = self._index.rows(square)
         return self.read_rows(rows).ordered() if len(rows) else empty_tiles()
 
     def read_rows(self, rows: Int64s) -> Tiles:
-        """Some tiles by their rows, of which there is at least one."""
+        """Some tiles by row; `rows` is not empty."""
         raise NotImplementedError

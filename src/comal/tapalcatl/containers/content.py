@@ -1,7 +1,7 @@
-"""What a tile is by its first bytes, and what other tile formats say about themselves.
+"""Detects the kind of a tile by its first bytes, and converts metadata of other tile formats.
 
-MBTiles, PMTiles and folders share one vocabulary: names and texts of MBTiles, with the fields of
-TileJSON that vector tiles need in a text of JSON, or beside the others.
+MBTiles, PMTiles and folders share one vocabulary: the names and text values of MBTiles. The fields
+of TileJSON that vector tiles need are in a JSON text or next to the others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Kind:
 
     name: str
     ext: str | None
-    """Its extension; None for what may hold anything."""
+    """Its extension; None if the content may be of any kind."""
     compressed: bool
 
 
@@ -50,12 +50,12 @@ KINDS: Final = (
 _CODES = {kind.name: code for code, kind in enumerate(KINDS)}
 _COMPRESSED = np.array([kind.compressed for kind in KINDS])
 
-# The first bytes, then others with their place.
+# Name, first bytes, and more bytes with their offset.
 _MAGIC: Final[tuple[tuple[str, bytes, bytes, int], ...]] = (
     ("png", b"\x89PNG\r\n\x1a\n", b"", 0),
     ("jpeg", b"\xff\xd8\xff", b"", 0),
     ("webp", b"RIFF", b"WEBP", 8),
-    # The size of the first box, which is never a large one.
+    # The first byte is the high byte of the first box's size, which is always small.
     ("avif", b"\0", b"ftypavif", 4),
     ("avif", b"\0", b"ftypavis", 4),
     ("gif", b"GIF8", b"", 0),
@@ -72,7 +72,7 @@ _LONG: Final = max(max(len(mark), at + len(second)) for _, mark, second, at in _
 
 
 def kinds_of(payloads: list[bytes]) -> npt.NDArray[np.uint8]:
-    """For each payload its place in `KINDS`."""
+    """The index into `KINDS` of each payload."""
     heads = [payload[:_LONG] for payload in payloads]
     table = {head: _kind(head) for head in set(heads)}
     return np.fromiter(map(table.__getitem__, heads), np.uint8, len(heads))
@@ -86,21 +86,21 @@ def _kind(head: bytes) -> int:
 
 
 def compressed(kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Which kinds gain nothing from another compression."""
+    """Which kinds are compressed already."""
     result: npt.NDArray[np.bool_] = _COMPRESSED[kinds]
     return result
 
 
 def gzipped(kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Which are gzip, of whatever."""
+    """Which are gzip, with any content."""
     result: npt.NDArray[np.bool_] = kinds == _CODES[GZIP]
     return result
 
 
 def extension(kind: int, hint: str | None) -> str:
-    """The extension of a kind; `hint` is what the source says its tiles are.
+    """The extension of a kind; `hint` is the extension that the source declares.
 
-    Gzip without a hint is taken for vector tiles, the only tiles that are stored so.
+    Gzip without a hint is taken for vector tiles, the only tiles that are stored in gzip.
     """
     found = KINDS[kind].ext
     if found == "mvt" and hint in {"pbf", "mlt"}:
@@ -111,7 +111,7 @@ def extension(kind: int, hint: str | None) -> str:
 
 
 def hinted(format_name: str | None) -> str | None:
-    """The extension for a format as MBTiles names it."""
+    """The extension for the name of a format in MBTiles."""
     if not format_name:
         return None
     text = format_name.strip().lower().removeprefix(".")
@@ -122,7 +122,7 @@ def hinted(format_name: str | None) -> str | None:
     return text if text in MEDIA_TYPES else None
 
 
-# Said by the tileset itself, or about the file that it was.
+# Keys that have a field of their own, or that describe the source file.
 _DROPPED: Final = frozenset(
     {
         "name", "description", "bounds", "minzoom", "maxzoom", "scheme", "basename", "filesize",
@@ -134,7 +134,7 @@ _DROPPED: Final = frozenset(
 def metadata_of(
     values: Mapping[str, Any], where: str, limits: Limits = DEFAULT_LIMITS
 ) -> TileSetMetadata:
-    """Metadata from names and values as MBTiles has them; what cannot be meant is left out."""
+    """Metadata from names and values as in MBTiles; values that make no sense are left out."""
     merged = dict(values)
     text = merged.get("json")
     if isinstance(text, str):
@@ -191,7 +191,7 @@ _NAMES: Final[Mapping[str, str]] = {"mvt": "pbf", "jpeg": "jpg"}
 
 
 def mbtiles_rows(metadata: TileSetMetadata, ext: str, label: str) -> dict[str, str]:
-    """Names and values of the table of metadata (MBTiles 1.3)."""
+    """Names and values of the ``metadata`` table (MBTiles 1.3)."""
     values: dict[str, Any] = {"name": metadata.name or label, "format": _NAMES.get(ext, ext)}
     if metadata.description:
         values["description"] = metadata.description
@@ -210,7 +210,7 @@ def mbtiles_rows(metadata: TileSetMetadata, ext: str, label: str) -> dict[str, s
 
 
 def json_values(metadata: TileSetMetadata, ext: str | None) -> dict[str, Any]:
-    """A JSON document of the same."""
+    """The same metadata as a JSON object."""
     values: dict[str, Any] = {
         "name": metadata.name,
         "description": metadata.description,

@@ -1,7 +1,7 @@
-"""From whatever holds tiles to a source of them, and from any source to other containers.
+"""Opens anything that holds tiles as a source, and exports any source to other containers.
 
-Tiles that a program hands over one by one are copied to a nameless file, so that any number of
-them takes little memory.
+Tiles from an iterable are copied to an unnamed temporary file, so that any number of them takes
+little memory.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _IN_MEMORY: Final = 16 << 20
 
 
 class NewTile(NamedTuple):
-    """A tile that is to be written."""
+    """A tile to write."""
 
     z: int
     x: int
@@ -67,18 +67,18 @@ class NewTile(NamedTuple):
     """Row from the north."""
     data: bytes
     ext: str | None = None
-    """Extension without its dot; None: by the tile's first bytes."""
+    """Extension without its dot; None detects it from the tile's first bytes."""
     scale: float = 1
     headers: Headers = ()
     """Headers of this tile alone: pairs of name and value."""
     modified: int | str | dt.datetime | None = None
-    """When it was changed last; a number counts seconds since 1970 UTC."""
+    """When it was last modified; a number is seconds since 1970 UTC."""
 
 
 class IterableSource(IndexedSource):
     """Tiles from an iterable of ``(z, x, y, data)`` or `NewTile`.
 
-    Of several for one name the last counts. The iterable is read to its end at once.
+    Of several tiles with one name the last wins. The iterable is read to its end at once.
     """
 
     def __init__(self, tiles: Iterable[Any], limits: Limits = DEFAULT_LIMITS) -> None:
@@ -108,11 +108,11 @@ class IterableSource(IndexedSource):
         return len(self._offset)
 
     def read_all(self) -> Tiles:
-        """All tiles at once, looked for in no index."""
+        """All tiles at once, without an index."""
         return self.read_rows(np.arange(len(self))).ordered() if len(self) else empty_tiles()
 
     def read_rows(self, rows: Int64s) -> Tiles:
-        """Some tiles by their places in the iterable."""
+        """Some tiles by their positions in the iterable."""
         values = [
             self._bytes(offset, size)
             for offset, size in zip(
@@ -133,7 +133,7 @@ class IterableSource(IndexedSource):
         )
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the temporary file."""
         self._spool.close()
 
     def __reduce__(self) -> Any:
@@ -211,7 +211,7 @@ _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
 
 def opened(source: Any, scope: ExitStack) -> TileSource:
-    """A source of tiles, closed with `scope` when it was opened here."""
+    """A source of tiles; `scope` closes it if it was opened here."""
     if isinstance(source, TileSet):
         return TileSetSource(source)
     if all(callable(getattr(source, name, None)) for name in ("keys", "read", "verify")):
@@ -230,7 +230,7 @@ def opened(source: Any, scope: ExitStack) -> TileSource:
 def open_tiles(
     href: str | os.PathLike[str], *, scheme: str | None = None, scope: ExitStack | None = None
 ) -> TileSource:
-    """Open MBTiles, PMTiles, a folder of tiles or a tileset, by what it is.
+    """Open MBTiles, PMTiles, a folder of tiles or a tileset, detected by content.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def open_tiles(
     scheme
         Of a folder: ``xyz``, ``tms`` or ``zyx``.
     scope
-        Closes what was opened.
+        Closes what this function opens.
     """
     location = parse_href(href)
     path = Path(location.path) if location.is_local else None
@@ -308,7 +308,7 @@ def _exported(
     overwrite: bool,
     order: Order | None = None,
 ) -> Exported:
-    """Write all tiles of a source that are chosen."""
+    """Write all chosen tiles of a source."""
     with ExitStack() as scope:
         origin = opened(source, scope)
         found = survey(origin)
@@ -348,7 +348,7 @@ def to_mbtiles(
     overwrite
         Replace `path`.
     progress
-        Told the tiles done.
+        Called with the number of tiles done.
 
     Raises
     ------
@@ -383,7 +383,7 @@ def to_pmtiles(
     overwrite
         Replace `path`.
     progress
-        Told the tiles done.
+        Called with the number of tiles done.
 
     Raises
     ------
@@ -429,7 +429,7 @@ def to_directory(
     overwrite
         Replace `path`, which must be such a folder and hold no other file.
     progress
-        Told the tiles done.
+        Called with the number of tiles done.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Loose tiles: folders by zoom, folders in there, and files.
+"""Loose tiles in nested folders by zoom and column, or zoom and row.
 
 ``xyz``
     ``z/x/y``, rows from the north.
@@ -51,7 +51,7 @@ Location = str | os.PathLike[str]
 
 
 def check_scheme(name: str) -> None:
-    """Refuse a scheme that there is not."""
+    """Raise `InvalidInputError` for an unknown scheme."""
     if name not in SCHEMES:
         raise InvalidInputError(
             "scheme of a folder", found=shown(name), expected=", ".join(SCHEMES)
@@ -59,7 +59,7 @@ def check_scheme(name: str) -> None:
 
 
 def _turned(scheme: str, z: int, first: int, second: int) -> tuple[int, int]:
-    """Column and row by the numbers of folder and file, and the other way round."""
+    """Column and row from the numbers of folder and file, or the reverse."""
     if scheme == "zyx":
         return second, first
     return first, (1 << z) - 1 - second if scheme == "tms" else second
@@ -80,9 +80,9 @@ class _File(NamedTuple):
 
 
 class Folder(IndexedSource):
-    """The tiles of a local folder whose folders are zooms; what has another name is left out.
+    """The tiles of a local folder with a folder per zoom; files with other names are skipped.
 
-    They take about 30 bytes of memory each. Metadata are read from ``metadata.json``.
+    Each tile takes about 30 bytes of memory. Metadata are read from ``metadata.json``.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Folder(IndexedSource):
         return json.dumps(["folder", self.href, self._scheme, len(self._suffix)])
 
     def read_rows(self, rows: Int64s) -> Tiles:
-        """Some tiles, with the times of their files."""
+        """Some tiles, with the modification times of their files."""
         values, times = [], []
         z, x, y = (column[rows] for column in self._keys)
         codes = self._suffix[rows]
@@ -162,7 +162,7 @@ def _files(path: str, scheme: str, suffixes: dict[str, int]) -> Iterator[_File]:
 
 
 def _names(folder: str) -> Iterator[tuple[int, str]]:
-    """The numbers and suffixes of the files that are called so."""
+    """The numbers and suffixes of the files with names of tiles."""
     with os.scandir(folder) as entries:
         for entry in entries:
             match = _FILE.fullmatch(entry.name)
@@ -171,7 +171,7 @@ def _names(folder: str) -> Iterator[tuple[int, str]]:
 
 
 def _folders(path: str) -> list[tuple[int, str]]:
-    """The numbers and paths of the folders that are called so."""
+    """The numbers and paths of the folders whose names are numbers."""
     with os.scandir(path) as entries:
         found = [entry for entry in entries if _NUMBER.fullmatch(entry.name) and entry.is_dir()]
         return sorted((int(entry.name), entry.path) for entry in found)

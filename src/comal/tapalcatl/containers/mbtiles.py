@@ -1,7 +1,7 @@
 """MBTiles: tiles in a SQLite table, rows counted from the south, metadata as names and values.
 
-Opened read-only and never locked. A database that somebody else wrote runs no code of its own:
-functions and views that could are not trusted (``trusted_schema``).
+Files are opened read-only and never locked. A foreign database cannot run code: its functions and
+views are not trusted (``trusted_schema``).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class MBTiles(TileSource):
     def zooms(self) -> tuple[int, int] | None:
         """The first and last zoom that occur; None without any tile."""
         with self._reading() as database:
-            # One at a time, each is found by the table's index alone.
+            # Two queries: the index of the table answers min or max, but not both at once.
             ends = [
                 database.execute(_END.format(end=end, table=self._table)).fetchone()[0]
                 for end in ("min", "max")
@@ -98,7 +98,7 @@ class MBTiles(TileSource):
         """The tiles of a square."""
         z, x, y, side = square
         last = (1 << z) - 1 - y
-        # A column at a time is what the index of the table finds at once.
+        # The index of the table finds one range of rows per column.
         columns = ", ".join("?" * side)
         query = (
             _TILES.format(data=", tile_data", table=self._table)
@@ -114,7 +114,7 @@ class MBTiles(TileSource):
         return Tiles(*keys, self._payloads(rows)).ordered()
 
     def verify(self) -> None:
-        """Compare the file's size and time to those at opening."""
+        """Raise `ObjectChangedError` if the file's size or time changed since it was opened."""
         if _version(self.href) != self._seen:
             raise ObjectChangedError("the file was changed while it was read", where=self.label)
 
@@ -128,7 +128,7 @@ class MBTiles(TileSource):
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection that nobody else uses meanwhile."""
+        """A connection that no other thread uses meanwhile."""
         with translated(_ERRORS, "database cannot be read", where=self.label):
             try:
                 process, database = self._idle.pop()
@@ -204,7 +204,7 @@ def _version(path: str) -> tuple[int, int]:
 
 
 def _connect(path: str, limits: Limits) -> sqlite3.Connection:
-    # Without locks, unless there is a journal that belongs to the content.
+    # Without locks, unless there is a write-ahead log with content.
     try:
         live = os.stat(path + "-wal").st_size > 0  # noqa: PTH116 - a string already
     except OSError:
@@ -214,7 +214,7 @@ def _connect(path: str, limits: Limits) -> sqlite3.Connection:
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.tile_bytes)
     database.execute("PRAGMA trusted_schema = OFF")
     database.execute("PRAGMA query_only = ON")
-    # Read, not mapped: of a mapped file that is cut short meanwhile the process would die.
+    # Read, not mapped: truncating a mapped file would kill the process.
     database.execute("PRAGMA mmap_size = 0")
     return database
 
@@ -229,7 +229,7 @@ def mbtiles_sink(
         translated(_DISK, "database cannot be written", where=shown(str(path), 200)),
         closing(sqlite3.connect(file.path)) as database,
     ):
-        # The file has no name yet: nothing to roll back to, and it is made durable as a whole.
+        # The file has no name yet: no rollback is needed, and `new_file` makes it durable.
         for line in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
             database.execute(f"PRAGMA {line}")
         database.execute("CREATE TABLE metadata (name TEXT, value TEXT)")
@@ -255,7 +255,7 @@ def mbtiles_sink(
 
 
 def _is_mbtiles(file: BinaryIO) -> bool:
-    """SQLite, with the tables that MBTiles asks for."""
+    """Whether a file is SQLite with the tables that MBTiles requires."""
     if not file.read(16).startswith(b"SQLite format 3\0"):
         return False
     uri = f"{Path(file.name).absolute().as_uri()}?mode=ro&immutable=1"

@@ -1,11 +1,11 @@
-"""PMTiles 3: tiles by range of one file, local or remote, along a Hilbert curve.
+"""PMTiles 3: tiles as ranges of one file, local or remote, along a Hilbert curve.
 
-Directories are read once and kept within a budget. An aligned square is one stretch of the curve,
-so in a clustered file a square of tiles is one range.
+Directories are read once and cached within a budget. An aligned square is one stretch of the
+curve, so in a clustered file a square of tiles is one range.
 
-The library's writer copies all tiles through a temporary file, trusts a hash that may collide and
-keeps an object for each tile. Here tiles go to their place at once: header and root directory have
-the first 16 KiB, metadata, tiles and leaf directories follow.
+The writer of the pmtiles library copies all tiles through a temporary file, trusts a hash that may
+collide and keeps an object for each tile. Here tiles are written to their final offset at once:
+header and root directory take the first 16 KiB; metadata, tiles and leaf directories follow.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class PMTiles(TileSource):
 
     @property
     def identity(self) -> str:
-        """Address, size and version of the file."""
+        """URL, size and version of the file."""
         stat = self._stat
         return json.dumps(["pmtiles", self.href, stat.size, stat.etag, stat.modified])
 
@@ -116,7 +116,7 @@ class PMTiles(TileSource):
         return Tiles(*tiles_of(ids), self._fetched(offsets, lengths)).ordered()
 
     def verify(self) -> None:
-        """Compare a local file to what it was; storage does so itself for every other one."""
+        """Raise `ObjectChangedError` if a local file changed; storage checks remote ones itself."""
         if "://" not in self.href and open_source(self.href).stat() != self._stat:
             raise ObjectChangedError("the file was changed while it was read", where=self.label)
 
@@ -131,7 +131,7 @@ class PMTiles(TileSource):
             text = inflated(text, self._limits.json_bytes, f"{self.label}, metadata")
         values = loads(text, f"{self.label}, metadata", self._limits) if text.strip() else {}
         places = [header[name] / 1e7 for name in _PLACES]
-        # Files that were never told where they are have an empty box.
+        # Writers that do not know the bounds leave an empty box.
         known = places[0] < places[2] and places[1] < places[3]
         values = {
             **values,
@@ -168,7 +168,7 @@ class PMTiles(TileSource):
         return leaf
 
     def _end(self, at: int) -> int | None:
-        """The first id of a tile, or the last one if `at` is -1."""
+        """The first tile id, or the last one if `at` is -1."""
         directory = self._root
         for depth in range(_DEEPEST + 1):
             if not len(directory.ids):
@@ -182,7 +182,7 @@ class PMTiles(TileSource):
     def _parts(
         self, directory: PMDirectory, depth: int, first: int, stop: int
     ) -> Iterator[PMDirectory]:
-        """Entries that lead to tiles from `first` to before `stop`, perhaps to others, by id."""
+        """Entries by id of the tiles from `first` to before `stop`, perhaps also of others."""
         start = max(0, int(np.searchsorted(directory.ids, first, side="right")) - 1)
         end = int(np.searchsorted(directory.ids, stop))
         inner = start + np.flatnonzero(directory.runs[start:end] == 0)
@@ -258,10 +258,10 @@ def _spread(part: PMDirectory) -> Iterator[Int64s]:
 
 _KIND: Final = magic_kind("a PMTiles file", b"PMTiles")
 _ROOT: Final = 16_384
-"""Header and root directory lie in so many bytes (PMTiles 3, section 2)."""
+"""Bytes in which header and root directory must fit (PMTiles 3, section 2)."""
 _LEAF: Final = 4_096
 _SAME: Final = 4_096
-"""Tiles up to this length are looked for among those that are there: what repeats is small."""
+"""Tiles up to this size are deduplicated: repeated tiles are small."""
 _KNOWN: Final = 1 << 18
 _TYPES: Final = {"mvt": 1, "pbf": 1, "png": 2, "jpg": 3, "jpeg": 3, "webp": 4, "avif": 5, "mlt": 6}
 
@@ -302,7 +302,7 @@ def pmtiles_sink(
 
 
 def _document(said: TileSetMetadata) -> dict[str, Any]:
-    """Metadata beside those of the header."""
+    """Metadata without the fields that the header holds."""
     values = json_values(said, None)
     for key in ("minzoom", "maxzoom", "bounds", "center"):
         values.pop(key, None)
@@ -338,7 +338,7 @@ def _compression(choice: Choice) -> int:
 
 
 class _Body:
-    """The tiles in the file, and the entries that lead to them: 32 bytes each."""
+    """Writes the tiles and collects their directory entries: 32 bytes each."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -349,15 +349,15 @@ class _Body:
         self.addressed = 0
         """Tiles."""
         self.contents = 0
-        """Different contents, as far as they were told apart."""
+        """Distinct contents, as far as they were deduplicated."""
 
     @property
     def entries(self) -> int:
-        """Entries of directories."""
+        """Number of directory entries."""
         return len(self._ids)
 
     def add(self, tiles: Tiles) -> None:
-        """Add tiles that come by their ids."""
+        """Add tiles, in order of their ids."""
         ids = tile_ids(tiles.z, tiles.x, tiles.y).tolist()
         fresh: list[bytes] = []
         for tile_id, payload in zip(ids, tiles.payloads, strict=True):
@@ -367,7 +367,7 @@ class _Body:
         self.addressed += len(ids)
 
     def directory(self) -> PMDirectory:
-        """All of these entries."""
+        """All entries."""
         columns = (self._ids, self._runs, self._lengths, self._offsets)
         return PMDirectory(*(np.array(column, np.int64) for column in columns))
 
@@ -401,7 +401,7 @@ class _Body:
 
 
 def _directories(whole: PMDirectory) -> tuple[bytes, bytes]:
-    """The root directory, which fits into its room, and the leaves that it leads to."""
+    """The root directory, which fits into 16 KiB with the header, and its leaf directories."""
     room, count = _ROOT - HEADER_SIZE, len(whole.ids)
     if count <= 4 * _LEAF:
         root = pack_directory(whole)

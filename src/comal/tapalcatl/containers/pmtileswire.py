@@ -1,7 +1,7 @@
 """PMTiles 3 without I/O: directories as columns, and tile ids along Hilbert curves.
 
-The library of that format computes one id at a time, decodes a directory to an object per tile, and
-takes gzip without a limit; a pyramid has millions of tiles.
+The pmtiles library computes one id at a time, decodes a directory to an object per tile, and
+decompresses gzip without a limit; a pyramid has millions of tiles.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BASES = np.array(BASES, np.int64)
 
 
 def tile_ids(z: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike) -> Int64s:
-    """Ids of tiles, of which all coordinates are arrays or numbers of one shape."""
+    """Ids of tiles; the coordinates are numbers or arrays that broadcast to one shape."""
     zs, xs, ys = (np.array(values, np.int64) for values in np.broadcast_arrays(z, x, y))
     along = np.zeros_like(xs)
     for level in range(int(zs.max(initial=0)) - 1, -1, -1):
@@ -67,7 +67,7 @@ def _turned(
     down: npt.NDArray[np.bool_],
     inside: npt.NDArray[np.bool_],
 ) -> tuple[Int64s, Int64s]:
-    """The upper quarters are mirrored at a diagonal, each at its own."""
+    """Mirror the upper quarters, each along its own diagonal."""
     upper = inside & ~down
     flipped = upper & right
     x, y = np.where(flipped, side - 1 - x, x), np.where(flipped, side - 1 - y, y)
@@ -88,7 +88,7 @@ _FIELDS = (
     "center_zoom", "center_lon_e7", "center_lat_e7",
 )  # fmt: skip
 LARGEST: Final = 64 << 20
-"""Bytes of a directory that is taken, decompressed; the library writes some 30 KB."""
+"""Maximum bytes of a decompressed directory; the pmtiles library writes some 30 KB."""
 _LONGEST = 9  # bytes of a number below 2 ** 63
 
 
@@ -97,9 +97,9 @@ class PMDirectory:
     """Entries by tile id; arrays of shape (n,)."""
 
     ids: Int64s
-    """The first tile of each."""
+    """Id of the first tile of each entry."""
     runs: Int64s
-    """Tiles of each that have one content; 0 for an entry that leads to a leaf directory."""
+    """Number of consecutive tiles with the same content; 0 points to a leaf directory."""
     lengths: Int64s
     offsets: Int64s
 
@@ -115,7 +115,7 @@ class PMDirectory:
 
 
 def inflated(data: bytes, limit: int, where: str) -> bytes:
-    """Gzip undone, unless it becomes longer than `limit`."""
+    """Decompress gzip; raises `LimitExceededError` if the result is longer than `limit`."""
     stream = zlib.decompressobj(31)
     try:
         result = stream.decompress(data, limit)
@@ -129,7 +129,7 @@ def inflated(data: bytes, limit: int, where: str) -> bytes:
 
 
 def parse_directory(data: bytes, where: str) -> PMDirectory:
-    """A directory from its bytes without compression (PMTiles 3, section 4)."""
+    """A directory from its decompressed bytes (PMTiles 3, section 4)."""
     values = _varints(data, where)
     count = int(values[0]) if len(values) else -1
     if count < 0 or len(values) != 1 + 4 * count:
@@ -165,7 +165,7 @@ def _varints(data: bytes, where: str) -> Int64s:
 
 
 def _offsets(stored: Int64s, lengths: Int64s) -> Int64s:
-    """A stored 0 stands for 'right behind the entry before', others are one more than they say."""
+    """Decode offsets: a stored 0 means right after the previous entry, others are offset + 1."""
     if not len(stored):
         return stored
     ends = np.cumsum(lengths)
@@ -178,7 +178,7 @@ def _offsets(stored: Int64s, lengths: Int64s) -> Int64s:
 
 
 def pack_directory(directory: PMDirectory) -> bytes:
-    """A directory as it is stored, in gzip (PMTiles 3, section 4)."""
+    """A directory as gzipped bytes (PMTiles 3, section 4)."""
     steps = np.diff(directory.ids, prepend=0)
     offsets = directory.offsets + 1
     ends = directory.offsets + directory.lengths
@@ -189,7 +189,7 @@ def pack_directory(directory: PMDirectory) -> bytes:
 
 
 def _packed(values: Int64s) -> bytes:
-    """Numbers by seven bits, the lowest first."""
+    """Varints: seven bits per byte, the lowest first."""
     parts = (values[:, None] >> np.arange(0, 7 * _LONGEST, 7)) & 0x7F
     sizes = np.maximum(_LONGEST - np.argmax(parts[:, ::-1] > 0, axis=1), 1)
     sizes[values == 0] = 1
@@ -218,5 +218,5 @@ def parse_header(data: bytes, where: str) -> dict[str, int]:
 
 
 def pack_header(header: Mapping[str, int]) -> bytes:
-    """The header as it is stored."""
+    """The header as bytes."""
     return _HEADER.pack(_MAGIC, _VERSION, *(header[name] for name in _FIELDS))

@@ -1,8 +1,8 @@
-"""One look over all tiles of a source, and its tiles as containers take them.
+"""Surveys all tiles of a source in one pass, and reads them in the form that containers write.
 
-Which archives and squares there are, and where they end: memory grows with archives and squares,
-not with tiles. A container is opened by a context manager that yields a `TileSink`; what is missing
-when all tiles are there is written at the end of its block.
+A survey finds archives, squares and extents: memory grows with archives and squares, not with
+tiles. A container is written by a context manager that yields a `TileSink`; indexes and metadata
+are written at the end of its block.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from comal.tapalcatl.wire import Int64s, Keys, order_of, split_suffix, suffix_of
 from comal.ziparchive import STORE, extracted
 
 GROUP: Final = 32
-"""Tiles of a group per side at its deepest zoom: some 1 365 in all."""
+"""Tiles per side of a group at its deepest zoom: some 1 365 in all."""
 Said = TypeVar("Said", TileSetMetadata, ArchiveMetadata)
 Extents = Mapping[int, Extent]
-"""That of each zoom with tiles."""
+"""Extent of each zoom with tiles."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What a source holds: archives in groups, and the squares in which groups are read.
+    """The content of a source: archives in groups, and the squares in which groups are read.
 
-    A group is a square of neighbouring archives that are small enough to be written together, most
-    often just one.
+    A group is a square of neighbouring archives that are small enough to be written together,
+    usually just one.
     """
 
     layout: ArchiveLayout
     archives: Int64s
-    """`order_of` each archive, by group; shape (n,)."""
+    """`order_of` value of each archive, by group; shape (n,)."""
     counts: Int64s
-    """Tiles of each as the source lists them; shape (n,)."""
+    """Number of tiles of each archive as the source lists them; shape (n,)."""
     archive_starts: Int64s
-    """Where the archives of each group begin; shape (groups + 1,)."""
+    """Index into `archives` where each group begins; shape (groups + 1,)."""
     squares: Int64s
-    """`order_of` the first tile of each square, by group and then ascending; shape (m,)."""
+    """`order_of` value of each square's first tile, by group, ascending; shape (m,)."""
     square_starts: Int64s
-    """Where the squares of each group begin; shape (groups + 1,)."""
+    """Index into `squares` where each group begins; shape (groups + 1,)."""
     extents: Extents
     tiles: int
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """Number of groups."""
         return len(self.square_starts) - 1
 
     def squares_of(self, group: int) -> list[Square]:
@@ -72,7 +72,7 @@ class Survey:
         return range(int(self.archive_starts[group]), int(self.archive_starts[group + 1]))
 
     def described(self, said: TileSetMetadata) -> TileSetMetadata:
-        """Metadata with the zooms that occur, and with bounds that hide no tile."""
+        """Metadata with the zooms that occur, and with bounds that cover all tiles."""
         return replace(
             said,
             min_zoom=min(self.extents),
@@ -86,7 +86,7 @@ _TOGETHER: Final = TreeLayout(Layout(), Template("{z}/{x}/{y}.zip"), TileSetMeta
 
 
 def survey(source: TileSource, layout: ArchiveLayout = _TOGETHER) -> Survey:
-    """Look over all tiles of a source; memory grows with archives and squares only."""
+    """Survey all tiles of a source; memory grows only with archives and squares."""
     squares, archives = Distinct(), Distinct()
     extents: dict[int, Extent] = {}
     for z, x, y in source.keys():  # noqa: SIM118 - no mapping
@@ -117,7 +117,7 @@ def survey(source: TileSource, layout: ArchiveLayout = _TOGETHER) -> Survey:
 
 
 def _group_side(roots: Int64s, layout: ArchiveLayout) -> Int64s:
-    """Root tiles of a group per side: its deepest zoom is `GROUP` tiles wide, if it can."""
+    """Root tiles per side of a group: its deepest zoom is `GROUP` tiles wide if possible."""
     table = np.ones(MAX_ZOOM + 1, np.int64)
     for root in np.unique(roots).tolist():
         table[root] = min(max(layout.side, GROUP >> layout.reach(root)), 1 << root)
@@ -126,7 +126,7 @@ def _group_side(roots: Int64s, layout: ArchiveLayout) -> Int64s:
 
 
 def _square_side(z: Int64s, roots: Int64s, layout: ArchiveLayout) -> Int64s:
-    """Sides of the squares of tiles; `roots` are the zooms at which their archives begin."""
+    """Sides of the squares that tiles are in; `roots` are the root zooms of their archives."""
     sides: Int64s = np.minimum(_group_side(roots, layout) << (z - roots), SIDE)
     return sides
 
@@ -142,14 +142,14 @@ def _starts(ordered: Int64s, groups: Int64s) -> Int64s:
 
 
 class Distinct:
-    """Different integers of many blocks, and how often each was met."""
+    """Distinct integers of many blocks, with their counts."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[Int64s, Int64s]] = []
         self._held = 0
 
     def add(self, values: Int64s) -> None:
-        """Take a block."""
+        """Add a block."""
         distinct, counts = np.unique(values, return_counts=True)
         self._parts.append((distinct, counts.astype(np.int64)))
         self._held += len(distinct)
@@ -157,7 +157,7 @@ class Distinct:
             self._merge()
 
     def result(self) -> tuple[Int64s, Int64s]:
-        """The integers, ascending, and how often each was met."""
+        """The distinct integers, ascending, and the count of each."""
         self._merge()
         return self._parts[0]
 
@@ -173,7 +173,7 @@ class Distinct:
 
 
 def widen(extents: MutableMapping[int, Extent], keys: Keys) -> None:
-    """Let extents take in some tiles."""
+    """Widen extents to include some tiles."""
     z, x, y = keys
     for zoom in np.unique(z).tolist():
         rows = z == zoom
@@ -195,10 +195,10 @@ def extents_of(keys: Keys) -> dict[int, Extent]:
 
 
 def bounds_of(extents: Extents, said: Bounds | None) -> Bounds:
-    """The box of what a source says, or of its deepest zoom, widened where tiles lie outside.
+    """The declared bounds, or those of the deepest zoom, widened to cover all tiles.
 
-    Readers answer "no tile" outside of the bounds: a box that misses a tile hides it. West > east
-    in `said` is taken for the whole circle.
+    Readers answer "no tile" outside of the bounds: a box that misses a tile hides it. If west >
+    east in `said`, the box spans all longitudes.
     """
     if not extents:
         return WORLD if said is None else said
@@ -210,9 +210,9 @@ def bounds_of(extents: Extents, said: Bounds | None) -> Bounds:
 
 
 def grown(said: Said, extents: Extents) -> Said:
-    """Metadata whose zooms and bounds hide none of some tiles.
+    """Metadata with zooms and bounds widened to include some tiles.
 
-    An archive that does not say where it is goes on to say nothing of it.
+    An archive without bounds stays without bounds.
     """
     if not extents:
         return said
@@ -227,7 +227,7 @@ def grown(said: Said, extents: Extents) -> Said:
 
 
 def scaled(said: Said, suffixes: Iterable[str]) -> Said:
-    """Metadata whose scales take in those of some tiles."""
+    """Metadata with scales widened to include those of some tiles."""
     scales: list[float] = [split_suffix(suffix)[0] for suffix in suffixes]
     return replace(
         said, min_scale=min([said.min_scale, *scales]), max_scale=max([said.max_scale, *scales])
@@ -246,9 +246,9 @@ def _box(zoom: int, extent: Extent) -> Bounds:
 
 
 TileSink = Callable[[Tiles], None]
-"""Takes tiles, nothing compressed but what belongs to them."""
+"""Writes tiles, which have no compression except the tile's own."""
 Order = Callable[[Keys], Int64s]
-"""A number for each tile, such that those of a square follow each other."""
+"""Sort key of tiles that keeps the tiles of a square together."""
 
 
 def plain_tiles(
@@ -258,10 +258,10 @@ def plain_tiles(
     progress: Progress,
     order: Order | None = None,
 ) -> Iterator[Tiles]:
-    """All tiles, square by square, nothing compressed but what belongs to the tile."""
+    """All tiles, square by square, without compression except the tile's own."""
     squares = found.squares_of(0)
     if order is not None:
-        # Squares are stretches of the curve: any of its tiles tells where one stands.
+        # A square is one stretch of the curve: the key of any of its tiles sorts it.
         places = order(tiles_in(found.squares))
         squares = [squares[row] for row in np.argsort(places, kind="stable").tolist()]
     done = 0
@@ -276,29 +276,29 @@ def plain_tiles(
 
 
 class Choice:
-    """The one kind of tile that a format holds; `every` leaves all of them in."""
+    """Selects the one kind of tile that a format can hold; `every` keeps all kinds."""
 
     def __init__(
         self, ext: str | None = None, scale: float | None = None, *, every: bool = False
     ) -> None:
         self._ext, self._scale, self._every = ext, scale, every
         self.suffix: str | None = None
-        """The suffix that was chosen, once a tile was met."""
+        """The chosen suffix; None until the first tile."""
         self.exts: set[str] = set()
-        """Extensions of the tiles that were met."""
+        """Extensions of the tiles so far."""
         self.gzipped: set[bool] = set()
-        """Whether tiles are gzip: both, once some are and some are not."""
+        """Whether the tiles so far are gzip: holds both values if they differ."""
 
     @property
     def ext(self) -> str:
-        """The extension of the tiles that were met, if all have the same."""
+        """The extension of the tiles so far if all share one, else empty."""
         return next(iter(self.exts)) if len(self.exts) == 1 else ""
 
     def of(self, tiles: Tiles, hint: str | None) -> Tiles:
-        """Those of the tiles that were chosen, with names."""
+        """The chosen ones of these tiles, with names."""
         kinds = kinds_of(tiles.payloads)
         if tiles.suffix is None:
-            # Names without extensions: one kind, whatever single tiles are.
+            # Names without extensions: all count as one kind, that of the first tile.
             self.suffix = self.suffix or suffix_of(1, self._ext or extension(int(kinds[0]), hint))
             named = replace(tiles, suffix=np.zeros(len(tiles), np.int32), suffixes=(self.suffix,))
             self.gzipped.update(gzipped(kinds).tolist())

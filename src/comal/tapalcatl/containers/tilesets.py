@@ -1,4 +1,4 @@
-"""Tilesets as sources of tiles: a whole one or a part of it, and several sources as one."""
+"""Tilesets as sources of tiles: a complete one or an area of it, and several sources as one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CONFLICTS: Final = ("last", "first")
 
 
 class MergedSource(TileSource):
-    """The tiles of several sources; of several for one name that of the last or first source."""
+    """The tiles of several sources; of several with one name that of the last or first source."""
 
     def __init__(self, sources: Sequence[TileSource], conflict: str = "last") -> None:
         if conflict not in CONFLICTS:
@@ -74,21 +74,21 @@ class MergedSource(TileSource):
 
     @property
     def href(self) -> list[Any]:
-        """Where they are."""
+        """The sources."""
         return list(self._sources)
 
     @property
     def identity(self) -> str:
-        """All of their identities, if each has one."""
+        """The identities of all sources, if each has one."""
         all_of = [source.identity for source in self._sources]
         return json.dumps([self._conflict, *all_of]) if all(all_of) else ""
 
     def zooms(self) -> tuple[int, int] | None:
-        """As `TileSource.zooms`, by those of the sources."""
+        """As `TileSource.zooms`, over all sources."""
         return outermost(source.zooms() for source in self._sources)
 
     def keys(self) -> Iterator[Keys]:
-        """All tiles in blocks; those of several sources several times."""
+        """All tiles in blocks; a tile in several sources occurs several times."""
         for source in self._sources:
             yield from source.keys()
 
@@ -100,20 +100,20 @@ class MergedSource(TileSource):
         return concatenated(parts).ordered()
 
     def verify(self) -> None:
-        """Each of them; whoever opened them closes them."""
+        """Verify each source; the caller that opened them closes them."""
         for source in self._sources:
             source.verify()
 
 
 def _named(tiles: Tiles, source: TileSource) -> Tiles:
-    """Tiles with suffixes: those without any get theirs as their own source would give it."""
+    """Tiles with suffixes; missing ones come from the bytes and the hint of their source."""
     if tiles.suffix is not None or not len(tiles):
         return tiles
     return named(tiles, kinds_of(tiles.payloads), source.hint)
 
 
 def _merged(all_of: Sequence[TileSetMetadata]) -> TileSetMetadata:
-    """What the first one says, with the formats and the box of all."""
+    """The metadata of the first source, with formats, bounds and scales of all."""
     boxes = [one.bounds for one in all_of]
     known = [box for box in boxes if box is not None]
     return replace(
@@ -128,11 +128,11 @@ def _merged(all_of: Sequence[TileSetMetadata]) -> TileSetMetadata:
 # -- a part of a tileset --------------------------------------------------------------------------
 
 _DEEPEST: Final = 26
-"""Zoom to which parts of the world can be told apart."""
+"""Deepest zoom of a cell id."""
 _ENUMERATED: Final = 1 << 16
-"""Up to so many archives are looked for by arithmetic; beyond that the storage is asked."""
+"""Up to this many archives are enumerated; beyond that the storage is listed."""
 _AT_ONCE: Final = 16
-"""Directories that are fetched at the same time."""
+"""Directories fetched at the same time."""
 _NO_GEOJSON: Final[dict[type[BaseException], type[ComalError]]] = {
     TypeError: InvalidInputError,
     ValueError: InvalidInputError,
@@ -142,7 +142,7 @@ _NO_GEOJSON: Final[dict[type[BaseException], type[ComalError]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartOptions:
-    """Which tiles are meant; see `extract`."""
+    """Selection of tiles; see `extract`."""
 
     bbox: Sequence[float] | None = None
     geometry: Any = None
@@ -152,7 +152,7 @@ class PartOptions:
 
 
 class Area:
-    """Which tiles are meant, by what a caller tells of them."""
+    """The area and zooms that `PartOptions` select."""
 
     def __init__(self, asked: PartOptions = PartOptions()) -> None:
         if asked.bbox is not None and asked.geometry is not None:
@@ -183,12 +183,12 @@ class Area:
         return wanted & inside
 
     def ranges(self, zoom: int, root: int) -> Int64s:
-        """Cells of zoom `root` that may have tiles of a zoom below them, as ranges of ids."""
+        """Cells of zoom `root` that may hold tiles of `zoom`, as ranges of ids."""
         return bbox_ranges(WORLD, root, most=None) if zoom <= self._overview else self._cells(root)
 
     @property
     def bounds(self) -> Bounds | None:
-        """The box around the area; None of the world and across the antimeridian."""
+        """The box around the area; None for the world or across the antimeridian."""
         if self._overview >= 0:
             return None
         box: Any = self._box if self._shape is None else tuple(map(float, self._shape.bounds))
@@ -201,7 +201,7 @@ class Area:
 
 
 def _shape_of(geometry: Any) -> Any:
-    """A shapely geometry from GeoJSON as a mapping, as text or in a file, or from shapely."""
+    """A shapely geometry from GeoJSON (mapping, text or file) or from shapely."""
     shape = geometry
     if not isinstance(geometry, shapely.Geometry):
         faults = {**_NO_GEOJSON, shapely.errors.GEOSException: InvalidInputError}
@@ -213,7 +213,7 @@ def _shape_of(geometry: Any) -> Any:
 
 
 def _geojson_text(geometry: Any) -> str:
-    """GeoJSON as GEOS takes it: without features that have no geometry (RFC 7946, 3.2)."""
+    """GeoJSON for GEOS: without features that have no geometry (RFC 7946, 3.2)."""
     document = geometry
     if isinstance(geometry, str | os.PathLike) and not str(geometry).lstrip().startswith("{"):
         if not Path(geometry).is_file():
@@ -231,8 +231,8 @@ def _geojson_text(geometry: Any) -> str:
 class TileSetSource(TileSource):
     """The tiles of an open tileset of either generation, or those of an area.
 
-    Of Tapalcatl 1, whose archives hold the same place in several sizes, the tiles of the size that
-    the tileset was opened for are taken. Whoever opened the tileset closes it.
+    Archives of Tapalcatl 1 hold each tile in several sizes; the size that the tileset was opened
+    for is read. The caller that opened the tileset closes it.
     """
 
     def __init__(self, tileset: TileSet, area: Area | None = None) -> None:
@@ -242,12 +242,12 @@ class TileSetSource(TileSource):
 
     @property
     def href(self) -> str:
-        """Where it is."""
+        """URL or path of the tileset."""
         return self._tileset.href.removesuffix("/meta.json")
 
     @property
     def metadata(self) -> TileSetMetadata:  # type: ignore[override]  # formats are learned
-        """That of the tileset, with the bounds of the area."""
+        """Metadata of the tileset, with the bounds and first zoom of the area."""
         own, area = self._tileset.metadata, self._area
         if area is None:
             return own
@@ -256,7 +256,7 @@ class TileSetSource(TileSource):
 
     @property
     def identity(self) -> str:
-        """Address and version of the document, where there is one."""
+        """URL and version of the document, if there is one."""
         with suppress(ComalError):
             stat = self._tileset.source.stat()
             if not stat.is_dir and self._area is None:
@@ -264,7 +264,7 @@ class TileSetSource(TileSource):
         return ""
 
     def keys(self) -> Iterator[Keys]:
-        """All tiles, archive by archive; those of several formats several times."""
+        """All tiles, archive by archive; a tile in several formats occurs several times."""
         for archive, opened in self._archives():
             found = self._tileset.layout.tiles(archive, opened.index.columns.all_keys[0])[1]
             if self._area is not None:
@@ -277,13 +277,13 @@ class TileSetSource(TileSource):
         return self._read([self._rows(square)])
 
     def gather(self, squares: Sequence[Square]) -> Iterator[Tiles]:
-        """As `TileSource.gather`; from elsewhere some 8 MiB of tiles by few requests."""
+        """As `TileSource.gather`; remote tiles are read some 8 MiB at a time, in few requests."""
         if self._tileset.archives.local:
             return super().gather(squares)
         return results(1, self._read, self._batches(squares), 2)
 
     def _batches(self, squares: Sequence[Square]) -> Iterator[list[dict[Tile, Int64s]]]:
-        """Records of squares that are read together."""
+        """Records of squares to read together."""
         batch: list[dict[Tile, Int64s]] = []
         size = 0
         for square in squares:
@@ -347,7 +347,7 @@ class TileSetSource(TileSource):
         return found
 
     def _archives(self) -> Iterator[tuple[Tile, OpenArchive]]:
-        """The archives that are meant; from elsewhere some side by side, as a budget holds them."""
+        """The archives of the area; remote ones are opened `_AT_ONCE` at a time."""
         get = self._tileset.archives.get
         archives = self._tileset.archive_tiles() if self._wanted is None else iter(self._wanted)
         if self._tileset.archives.local or self._wanted is None:
@@ -359,7 +359,7 @@ class TileSetSource(TileSource):
 
     @cached_property
     def _wanted(self) -> dict[Tile, None] | None:
-        """Archives that may hold tiles of the area; None where all count or there are too many."""
+        """Archives that may hold tiles of the area; None for all, or if there are too many."""
         area, layout = self._area, self._tileset.layout
         if area is None or isinstance(layout, InArchive):
             return None
@@ -424,7 +424,7 @@ class TileSetSource(TileSource):
 
 
 def _check(payloads: list[bytes], table: Any, where: str) -> None:
-    """Compare checksums where that takes no inflating; the others are copied with theirs."""
+    """Verify the CRC of stored tiles; compressed ones are copied with theirs."""
     plain = table["method"] == STORE
     bad = plain & ((checksums(payloads) != table["crc"]) | (table["csize"] != table["size"]))
     if bad.any():
@@ -437,7 +437,7 @@ def _check(payloads: list[bytes], table: Any, where: str) -> None:
 
 
 def _within(keys: Int64s, z: int, x: int, y: int, side: int) -> Int64s:
-    """Places of the tiles of a square among sorted keys, which go column by column."""
+    """Indices of the tiles of a square in sorted keys, which go column by column."""
     first = BASES[z] + (np.arange(x, x + side, dtype=np.int64) << z) + y
     low, high = np.searchsorted(keys, first), np.searchsorted(keys, first + side)
     if not (high > low).any():
