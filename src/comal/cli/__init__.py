@@ -1,8 +1,7 @@
 """The command line.
 
-`main` is the entry point. A command parses what it is given, calls one function of the package and
-prints what that returns. Generic commands stand in `generic`, what only one format can do in a
-module a format.
+`main` is the entry point. A command parses its arguments, calls one function of the package and
+prints the result. Commands for every format are in `generic`, those of one format in its module.
 """
 
 from __future__ import annotations
@@ -63,15 +62,15 @@ _UNUSED = frozenset({"boto3", "pandas"})
 
 
 class _WithoutUnused:
-    """Says of some libraries that they are not installed.
+    """Makes some libraries look as if they were not installed.
 
-    No command gives data frames, and none signs requests by boto3; but pyarrow and rasterio import
-    both where they are there, which takes half a second of processor time and 50 MB.
+    No command returns data frames or signs requests with boto3, but pyarrow and rasterio import
+    these libraries if they are installed, which takes half a second of CPU time and 50 MB.
     """
 
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> None:
-        """Refuse them, and leave all others to the finders behind."""
+        """Raise for these libraries and leave all others to the next finders."""
         if name in _UNUSED:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 

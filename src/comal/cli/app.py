@@ -48,12 +48,12 @@ STORAGE = 7
 
 
 class Terminated(KeyboardInterrupt):
-    """Somebody has ended the process: what Ctrl-C cleans up is cleaned up, too."""
+    """A signal ended the process; the cleanup is the same as for Ctrl-C."""
 
 
 @contextmanager
 def ending_by_signal() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, where they would end it at all."""
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, unless somebody handles them already."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -69,12 +69,12 @@ def ending_by_signal() -> Iterator[None]:
 
 
 def _terminate(number: int, _frame: object) -> NoReturn:
-    signal.signal(number, signal.SIG_IGN)  # a second one must not break off the clearing up
+    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the cleanup
     raise Terminated
 
 
 class PipeClosedError(Exception):
-    """Whoever read our output stopped; click would turn the built-in error into exit code 1."""
+    """The reader of our output stopped; click would turn the built-in error into exit code 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Flags:
 
 
 def guarded(call: Callable[[], Any], flags: Flags) -> int:
-    """Run a command and return its exit code; what it raises is printed and mapped here."""
+    """Run a command and return its exit code; prints and maps the error it raises."""
     try:
         code = call()
     except PipeClosedError:
@@ -111,17 +111,17 @@ def guarded(call: Callable[[], Any], flags: Flags) -> int:
         _say(_document(error), flags, _in_options(str(error)))
         return error.exit_code
     except OSError as error:
-        # Storage errors arrive as ours: this is standard output, a full disk behind it for one.
+        # Storage errors arrive as ComalError: this is standard output, on a full disk for example.
         _trace(flags)
         _say({"error": "StorageError", "code": "storage", "what": f"output: {error}"}, flags)
         return STORAGE
-    except Exception as error:  # noqa: BLE001 - whatever else arrives here is a bug of ours
+    except Exception as error:  # noqa: BLE001 - anything else is a bug of comal
         return _bug(error, flags)
     return code if isinstance(code, int) else 0
 
 
 def tell(error: ComalError, *, as_json: bool) -> None:
-    """Print an error of one of several items, while the others are done."""
+    """Print the error of one of several items; the command goes on with the others."""
     _say(_document(error), Flags(json=as_json), _in_options(str(error)))
 
 
@@ -138,11 +138,11 @@ _OPTIONS = {
     "microseconds since 1970 as int, a datetime, a date or ISO 8601 text": "2025-06-01 or "
     "2025-06-01T10:30:00Z",
 }
-"""What messages say of functions and their arguments, and how the command line has the same."""
+"""Arguments of functions as messages name them, each with its form on the command line."""
 
 
 def _in_options(text: str) -> str:
-    """A message that names an argument of a function, in the words of the command line."""
+    """The message with arguments of functions in their form on the command line."""
     for argument, option in _OPTIONS.items():
         text = text.replace(argument, option)
     return text
@@ -179,7 +179,7 @@ def _bug(error: Exception, flags: Flags) -> int:
 
 
 def _say(document: dict[str, Any], flags: Flags, text: str | None = None) -> None:
-    # Errors of the system and of other libraries repeat addresses as they are.
+    # Errors of the system and of other libraries repeat URLs with their secrets.
     if flags.json:
         click.echo(without_secrets(json.dumps(document)), err=True)
     else:
@@ -193,7 +193,7 @@ def _trace(flags: Flags) -> None:
 
 
 def _drop_stdout() -> None:
-    """Let the interpreter's last flush go nowhere instead of failing."""
+    """Redirect standard output to nowhere, so that the interpreter's last flush cannot fail."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError, AttributeError):
@@ -206,8 +206,8 @@ def _drop_stdout() -> None:
 class Command(click.Command):
     """A command with the options that all have.
 
-    In the docstring of its function each example is a line that begins with ``$``, with what it
-    does behind a ``#``; they come last.
+    Examples come last in the docstring of its function: each is a line that begins with ``$``, with
+    its explanation after a ``#``.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -224,7 +224,7 @@ class Command(click.Command):
 
 
 command = partial(click.command, cls=Command)
-"""Declares a command that stands in no group."""
+"""Declares a command outside of the groups."""
 
 
 def _told(text: str | None) -> tuple[str, list[tuple[str, str]]]:
@@ -246,7 +246,7 @@ class Group(click.Group):
     Parameters
     ----------
     removed
-        Commands of the last release that are gone, each with what does the same now.
+        Commands removed since the last release, each with its replacement.
     """
 
     command_class = Command
@@ -264,7 +264,7 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that `args` begin with; one that is gone names its successor."""
+        """The command that `args` begin with; a removed one names its replacement."""
         if args[0] in self.removed:
             text = f"'{ctx.command_path} {args[0]}' is gone: use '{self.removed[args[0]]}'"
             raise click.UsageError(text, ctx)
@@ -309,7 +309,7 @@ class Root(Group):
         return list(self.table)
 
     def lines(self) -> list[tuple[str, str]]:
-        """Each command and what it does; none is imported for that."""
+        """Each command and its line of help; imports no command."""
         return [(name, line) for name, (_, line) in self.table.items()]
 
     def get_command(
@@ -334,7 +334,7 @@ class Root(Group):
         words = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
         flags = Flags.of(words)
-        # A server has its own way to end.
+        # The server handles signals itself.
         ending = nullcontext() if words[:1] == ["serve"] else ending_by_signal()
         with ending, warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
@@ -359,5 +359,5 @@ class Root(Group):
 
 
 def _show_warning(message: Warning | str, *_where: Any, **_more: Any) -> None:
-    """Print a warning as ours; where in the code it arose says nothing to a user."""
+    """Print a warning as comal's, without its position in the code, which does not help a user."""
     click.echo(f"{click.style('comal: warning:', fg='yellow')} {message}", err=True)

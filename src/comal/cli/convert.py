@@ -1,4 +1,4 @@
-"""``comal convert``: anything into what it can become."""
+"""``comal convert``: writes a source in another container or format."""
 
 from __future__ import annotations
 

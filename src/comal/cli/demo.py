@@ -1,4 +1,4 @@
-"""``comal demo``: the main job, told step by step."""
+"""``comal demo``: the main job, step by step."""
 
 from __future__ import annotations
 

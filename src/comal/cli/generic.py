@@ -46,7 +46,7 @@ _TAPALCATL, _RAQUET = "tapalcatl", "raquet"
 def _recognised(source: str, opening: Mapping[str, Any]) -> tuple[str, str, Adapter]:
     """Name of a format, how it was recognised, and its adapter.
 
-    What --open tells is told of tilesets alone: Tapalcatl 1 has nothing to recognise it by.
+    With --open the format is Tapalcatl: generation 1 cannot be recognised by itself.
     """
     if opening:
         (tapalcatl,) = (one for one in FORMATS if one.name == _TAPALCATL)
@@ -354,7 +354,7 @@ def _only_of_raquet(name: str, option: str) -> None:
 
 
 def _left(source: str) -> list[Problem]:
-    """What killed writers have left of an archive."""
+    """A problem for each leftover of killed writers beside an archive."""
     place = parse_href(source)
     left = targets.left_beside(place.path) if place.is_local else []
     text = f"left by a writer that was killed; 'comal clean {source}' or the next writer settles it"
@@ -370,7 +370,7 @@ def _with_leftovers(found: Report, source: str) -> Report:
 
 
 def _print_findings(found: Report, style: Style, more: Mapping[str, Any], head: str) -> None:
-    """Print the problems of a check, and behind `head` how many there are."""
+    """Print the problems of a check, and after `head` their number."""
     if style.json:
         print_json({**found.to_dict(), **more})
         return

@@ -18,7 +18,7 @@ class Style:
     json: bool = False
     """Data as JSON, errors as one JSON object."""
     quiet: bool = False
-    """Nothing but the data that was asked for and errors."""
+    """Only data and errors."""
     debug: bool = False
     """A traceback with an error."""
 
@@ -42,8 +42,8 @@ def _link(ctx: click.Context, _parameter: click.Parameter, value: tuple[str, ...
     from comal.storage.config import LINKED_ORIGINS, StorageConfig  # noqa: PLC0415 - when it is used
 
     named = ",".join(value)
-    StorageConfig(linked_origins=named)  # says what is not an origin
-    # The environment reaches whatever opens an archive for this command, other processes included.
+    StorageConfig(linked_origins=named)  # raises for anything but origins
+    # The environment reaches everything that opens archives here, other processes included.
     ctx.with_resource(_environment(LINKED_ORIGINS, named))
 
 
@@ -75,14 +75,14 @@ def _linked_origins() -> click.Option:
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg] # generic since click 8.4
-    """Values that a function makes of texts of some form; it refuses others by a ValueError."""
+    """Values that a function parses from text; it raises ValueError for text of another form."""
 
     def __init__(self, form: str, parse: Callable[[str], Any]) -> None:
         self.name = form
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value of a text."""
+        """Parse a text into a value."""
         try:
             return self._parse(value)
         except ValueError:
@@ -220,7 +220,7 @@ writing = together(overwrite, pass_style)
 
 
 def listed(_ctx: click.Context, _parameter: click.Parameter, value: tuple[Any, ...]) -> Any:
-    """What a repeatable option was given; None where it was not."""
+    """The values of a repeatable option; None if it was not given."""
     return list(value) or None
 
 
@@ -246,14 +246,14 @@ untrusted = option(
 
 
 def is_isolated(source: str, *, untrusted: bool | None = None) -> bool:
-    """Whether a query over X runs with hard limits: as asked, else where X is from elsewhere."""
+    """Whether a query over X runs with hard limits: `untrusted` if given, else for remote X."""
     from comal.storage.location import parse_href  # noqa: PLC0415 - when it is used
 
     return parse_href(source).scheme != "file" if untrusted is None else untrusted
 
 
 query_options = together(source, click.argument("query"), as_csv, untrusted, pass_style)
-"""What every ``sql`` takes: an archive, one SELECT, how to run it and what to print."""
+"""The parameters of every ``sql``: an archive, one SELECT, how to run it and what to print."""
 
 _BOX = option(
     "--bbox", "Samples that touch this box, in degrees; W > E crosses the antimeridian.", type=BBOX
@@ -273,4 +273,4 @@ row_options = together(_BOX, _TIME, _WHERE)
 """The filters that choose rows by their own columns: a box, a time range and SQL."""
 
 where_options = together(_BOX, _TIME, _LEVEL, _WHERE)
-"""The filters that choose samples, by what they say themselves or what lies in them."""
+"""The filters that choose samples by their own columns or by those of samples inside them."""

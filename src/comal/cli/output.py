@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _SHARE_AND_TIME = 16
-"""Columns that "100%", the time that is left and the gaps take."""
+"""Width of "100%", the remaining time and the gaps, in columns of the terminal."""
 _UNPRINTABLE = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
 
 
@@ -61,12 +61,12 @@ def _in_words(value: Any) -> str:
 
 
 def _behind(value: Any) -> str:
-    """What a key says: simple values behind a colon, more of them in brackets."""
+    """The value after a key: a mapping in brackets, anything else after a colon."""
     return f" ({_in_words(value)})" if isinstance(value, Mapping) else f": {_in_words(value)}"
 
 
 def _named(value: Any) -> str:
-    """One of several: its name first, where it has one."""
+    """One element of a list: its name first, if it has one."""
     if not isinstance(value, Mapping) or "name" not in value:
         return _in_words(value)
     rest = {key: one for key, one in value.items() if key != "name" and one is not None}
@@ -100,7 +100,7 @@ def write_bytes(data: bytes) -> None:
     Raises
     ------
     InvalidInputError
-        They are not text, and standard output is a terminal, which may take them for commands.
+        The bytes are not text, and standard output is a terminal, which may run them as commands.
     """
     if on_terminal() and _UNPRINTABLE.search(data):
         raise InvalidInputError(
@@ -112,7 +112,7 @@ def write_bytes(data: bytes) -> None:
 
 
 def write_file(output: str, data: bytes, source: str, *, overwrite: bool) -> None:
-    """Bytes of `source` to a file, which replaces an older one of their kind at most."""
+    """Write bytes of `source` to a file; replaces only an older file of the same kind."""
     from comal.storage import targets  # noqa: PLC0415 - help needs none of it
     from comal.storage.targets import like  # noqa: PLC0415
 
@@ -124,8 +124,8 @@ def write_file(output: str, data: bytes, source: str, *, overwrite: bool) -> Non
 def working(what: str, style: Style, console: Console | None = None) -> Iterator[Progress]:
     """A bar with `what` on a terminal while something long runs; nothing elsewhere.
 
-    What it yields tells how far the work is; while nobody calls it, the bar only moves. What is
-    printed meanwhile must go through `console`, so that the bar makes way for it.
+    Yields a function to report progress; until it is called, the bar only moves. Print through
+    `console` in the meantime, so that the bar makes room.
     """
     if style.quiet or style.json or not sys.stderr.isatty():
         yield silent
@@ -135,7 +135,7 @@ def working(what: str, style: Style, console: Console | None = None) -> Iterator
     from rich.console import Console  # noqa: PLC0415
 
     screen = console or Console(stderr=True)
-    # Without a bound of their own long words leave no place for the bar and the share.
+    # Without a limit of its width, a long text leaves no room for the bar and the percentage.
     bar = max(8, min(40, screen.width // 4))
     words = max(8, screen.width - bar - _SHARE_AND_TIME)
     columns = (
@@ -202,7 +202,7 @@ def plain_text(value: Any) -> str:
 _BATCH = 8192
 _ON_TERMINAL = 100
 _CUT = 32
-# What stands around the cells of a column.
+# Space and borders around the cells of a column.
 _GAP = 3
 
 
@@ -231,12 +231,12 @@ def print_result(table: Any, *, as_json: bool, as_csv: bool) -> None:
 
 
 def _fitting(names: list[str], rows: list[list[str]], width: int) -> int:
-    """How many columns a terminal holds; where it does not hold all, long cells are cut."""
+    """How many columns fit into `width`; if not all do, long cells are cut."""
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
     if sum(widths) + _GAP * len(widths) <= width:
         return len(widths)
     if len(widths) == 1:
-        return 1  # it folds, and nothing of it is lost
+        return 1  # it wraps, and nothing is lost
     for row in rows:
         row[:] = [cell if len(cell) <= _CUT else cell[: _CUT - 1] + "…" for cell in row]
     ends = accumulate(
@@ -253,7 +253,7 @@ def _rows(table: Any) -> Iterator[tuple[Any, ...]]:
 def _values(column: Any) -> list[Any]:
     try:
         found: list[Any] = column.to_pylist()
-    except OverflowError:  # instants that Python's calendar does not hold, as numbers
+    except OverflowError:  # instants outside of Python's calendar, as numbers
         found = [getattr(one, "value", None) for one in column]
     return found
 
@@ -271,7 +271,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
-        # JSON has no name for what is not a number.
+        # JSON has no NaN and no infinity.
         return value if value == value and abs(value) != float("inf") else None  # noqa: PLR0124
     return str(value)
 

@@ -162,7 +162,7 @@ def create(
 
 
 def _padding(made: raquet.Written) -> str:
-    """What was made up to tell pixels from what has no value."""
+    """The alpha band or nodata values that comal added to mark pixels without a value."""
     if made.added_alpha is not None:
         return f"\nband {made.added_alpha!r} was added: 0 where the raster has no pixel"
     return "".join(
@@ -397,5 +397,5 @@ def inspect(style: Style, source: str) -> None:
     """
     with raquet.open(source) as file:
         text = file.documents()[0]
-    # Nothing of the document is lost or made up: it is only indented.
+    # The document is indented, and otherwise unchanged.
     click.echo(text if style.json else json.dumps(json.loads(text), indent=2))

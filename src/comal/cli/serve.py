@@ -22,7 +22,7 @@ from comal.storage import parse_href
 
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=(.+)", re.DOTALL)
 _LOOKED = 10
-"""Seconds that sources have to answer before they are served."""
+"""Seconds in which sources have to answer at the start."""
 _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not bound to
 
 
@@ -138,10 +138,10 @@ def command(
 
 
 def _look_at(hrefs: dict[str, str], look: Callable[[str], str]) -> None:
-    """Tell of sources that cannot be served now.
+    """Print the errors of sources that cannot be served now.
 
-    They are served with their error and tried again; when none of them can be served and time
-    will not mend it, the first error ends the command.
+    They are served with their error and tried again; if none can be served, and trying again
+    cannot help, the first error ends the command.
     """
     pool = ThreadPoolExecutor(16)
     looks = {name: pool.submit(look, href) for name, href in hrefs.items()}

@@ -73,7 +73,7 @@ collection_options = together(
 def collection_fields(collection: str | None, **given: Any) -> dict[str, Any]:
     """Fields of the collection as `pack_folder` takes them: those of the file, then the options.
 
-    Fields that are not of the core of TACO come back under ``extra``.
+    Fields that are not of the core of TACO are returned under ``extra``.
     """
     from comal.taco.spec import CORE_FIELDS  # noqa: PLC0415 - help needs none of it
 

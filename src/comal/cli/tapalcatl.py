@@ -99,7 +99,7 @@ _described_options = together(
 
 
 def _given(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments without those that were not given: a source may have its own."""
+    """Only the arguments that were given: a source may have its own defaults."""
     return {name: one for name, one in named.items() if one is not None and one is not False}
 
 
@@ -117,14 +117,14 @@ def _report(made: tapalcatl.Built, style: Style) -> None:
 def _tiles_of(
     source: str, opening: Mapping[str, Any], scope: ExitStack, **more: Any
 ) -> tapalcatl.TileSet | Any:
-    """A source of tiles; what --open tells of it makes it a tileset."""
+    """A source of tiles; with --open it is a tileset."""
     if opening:
         return scope.enter_context(tapalcatl.open(source, **opening))
     return tapalcatl.open_tiles(source, scope=scope, **more)
 
 
 def _generation1_of(opening: Mapping[str, Any]) -> tapalcatl.Generation1 | None:
-    """The settings of Tapalcatl 1 that --open tells of a target, which needs no others."""
+    """The settings of Tapalcatl 1 given by --open for a target; all others are refused."""
     told = dict(opening)
     if told.pop("version", None) is None and not told:
         return None
@@ -198,8 +198,7 @@ def create(
             import multiprocessing  # noqa: PLC0415 - help needs none of it
             from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415
 
-            # New ones: what a fork of this process would take along, its threads and locks, is
-            # not made for that.
+            # Spawned: a fork would inherit the threads and locks of this process.
             pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
             chosen["executor"] = scope.enter_context(pool)
         made = tapalcatl.build(tiles, output, progress=progress, **chosen, **more)

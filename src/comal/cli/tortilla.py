@@ -47,7 +47,7 @@ _cut_options = together(
 
 
 def _report(made: tortilla.Created, style: Style, placed_by: Sequence[str] = ()) -> None:
-    """Tell what was written, its class of the specification, and what found rows in a box."""
+    """Print what was written, its class of the specification, and what placed rows in a box."""
     paths = [str(path) for path in made.paths]
     more = f" and {counted(len(paths) - 1, 'more part')}" if len(paths) > 1 else ""
     kind = f", a {' and a '.join(made.classes)}" if made.classes else ""

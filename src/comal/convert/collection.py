@@ -1,6 +1,6 @@
-"""The collection of a TACO v1 as COLLECTION.json (TACO 2.0, 5.6). What is missing is asked for.
+"""The collection of a TACO v1 as COLLECTION.json (TACO 2.0, 5.6). Missing fields are reported.
 
-A key that TACO 2.0 has no place for is kept as ``tortilla:<key>``.
+A key that TACO 2.0 does not know is kept as ``tortilla:<key>``.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def collection_of(
 ) -> dict[str, Any]:
     """Fields of COLLECTION.json, without extent where none is known, and without schemas.
 
-    `stored` is the collection of a TACO v1, None for a Tortilla; fields of the core that the caller
-    gives win, `extra` are more of them. `notes` is told of changes, and of what is missing.
+    `stored` is the collection of a TACO v1, None for a Tortilla. Core fields that the caller gives
+    (`given`) win; `extra` are others. `notes` collects changes and missing fields.
     """
     of_file = _Stored(notes)
     of_file.convert(stored or {}, frozenset(given))
@@ -79,7 +79,7 @@ def _ask(fields: Mapping[str, Any], notes: Notes, stored: frozenset[str]) -> Non
 
 
 def refuse_missing(missing: list[Missing], where: str) -> None:
-    """Refuse to invent what TACO 2.0 asks for and nobody has given; the options are named."""
+    """Raise for fields that TACO 2.0 requires and nobody has given; names their options."""
     if not missing:
         return
     options = " ".join(f"{one.option} ..." for one in missing)
@@ -102,7 +102,7 @@ class _Stored:
         self.more: dict[str, Any] = {}
 
     def convert(self, stored: Mapping[str, Any], given: frozenset[str]) -> None:
-        """Fill `core` and `more`; fields that the caller gives are not looked at."""
+        """Fill `core` and `more`; skips fields that the caller gives."""
         left = {name: value for name, value in stored.items() if value is not None}
         for name in _SAME:
             if name in left:
@@ -174,7 +174,7 @@ class _Stored:
         try:
             spans = [(_instant(start), _instant(end)) for start, end in pairs]
         except (InvalidInputError, TypeError, ValueError):
-            # Whatever else stands there: what is not a pair, or holds no times, is told.
+            # Report anything that is not a pair, or holds no times.
             self._tell("dropped", "extent", f"no pair of times: {shown(value)}")
             return None
         first, last = min(start for start, _ in spans), max(end for _, end in spans)
@@ -184,7 +184,7 @@ class _Stored:
 
     def _contacts(self, name: str, value: Any) -> None:
         if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
-            self.core[name] = value  # told by the check of the fields
+            self.core[name] = value  # reported by the check of the fields
             return
         pairs = [_contact(one) for one in value]
         self.core[name] = [contact for contact, _ in pairs]
@@ -254,7 +254,7 @@ def _instant(value: Any) -> int:
 
 
 def _contact(contact: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """A contact of TACO 2.0, and the keys that it has no place for."""
+    """A contact of TACO 2.0, and the keys that do not fit into it."""
     known = {key: value for key, value in contact.items() if value not in (None, [], "")}
     made = {key: known.pop(key) for key in _CONTACT if key in known}
     emails = known.pop("emails", None)

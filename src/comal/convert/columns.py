@@ -1,7 +1,7 @@
 """Ids and metadata columns of a Tortilla by the rules of TACO 2.0 (5.6 and 7.1.2).
 
-Tortilla stores rows and columns of a raster, TACO 2.0 its bands as well: they are in the first
-bytes of a TIFF, or where these say.
+Tortilla stores rows and columns of a raster, TACO 2.0 the number of bands as well, which is read
+from the first bytes of a TIFF, or from the directory that these point to.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from comal.tortilla.archive import Home, Level
 
 Rows = npt.NDArray[np.int64]
 Rule = Mapping[str, str] | Callable[[str], str | None]
-"""New names that the caller gives: for an old id, None or absent where it is to be kept."""
+"""New names that the caller gives for old ids; None or absent keeps the old id."""
 
 _ILLEGAL = "/\\:"
 
@@ -43,9 +43,9 @@ def legal_ids(ids: Any, parents: Rows | None, rule: Rule | None = None) -> Any:
     """Ids that follow the rules of TACO 2.0, 5.6, unique among siblings.
 
     `parents` is a number that siblings share, None when all rows are siblings. The `rule` of the
-    caller may give two old ids one name on purpose, where they stand for the same thing below
-    different parents. Ids that are legal are kept; of several that become one, the legal one keeps
-    the name, and the others get ``_2``, ``_3`` in the order of the rows.
+    caller may give two old ids the same name if they mean the same thing below different parents.
+    Legal ids are kept; if several become equal, the legal one keeps the name, and the others get
+    ``_2``, ``_3`` in the order of the rows.
     """
     encoded = pc.dictionary_encode(ids)
     wanted = encoded.dictionary if rule is None else _given(encoded.dictionary, rule)
@@ -75,7 +75,7 @@ def _fault(name: object) -> str | None:
     if not isinstance(name, str):
         return "is not text"
     if name.startswith("__"):
-        return "begins with '__', which is reserved"  # also what looks like padding
+        return "begins with '__', which is reserved"  # as the names of padding do
     return names.illegal(name) or names.risky(name)
 
 
@@ -87,7 +87,7 @@ def _mended(originals: Any) -> Any:
 
 
 def mended(name: str) -> str:
-    """A legal id as like `name` as can be."""
+    """The legal id that is closest to `name`."""
     text = "".join("_" if one in _ILLEGAL or not one.isprintable() else one for one in name)
     text = "".join("_" if names.illegal(f"a{one}") else one for one in text)
     if text in {"", ".", ".."}:
@@ -99,7 +99,7 @@ def mended(name: str) -> str:
 
 
 def _told_apart(originals: Any, ids: Any) -> Any:
-    """Different names for different originals; one that was not changed goes first."""
+    """Different names for different originals; an unchanged one keeps its name."""
     changed = np.asarray(pc.not_equal(originals, ids).to_numpy(zero_copy_only=False), bool)
     order = np.argsort(changed, kind="stable")
     apart = _numbered(ids.take(pa.array(order)), None)
@@ -107,7 +107,7 @@ def _told_apart(originals: Any, ids: Any) -> Any:
 
 
 def _numbered(ids: Any, parents: Rows | None) -> Any:
-    """Numbers for later rows that have the name of a sibling, where case is ignored too."""
+    """Number later rows that have the name of a sibling, ignoring case."""
     pairs = names.twins(ids, parents)
     if not pairs:
         return ids
@@ -184,12 +184,12 @@ _TEXTS: Mapping[str, str] = {
     "rai:admin2": "District",
 }
 _STORED = (spec.ID, spec.OFFSET, spec.LENGTH, spec.PART)
-"""Columns that become other things: the id, the span."""
+"""Columns that become the id or the span."""
 
 
 @dataclass(slots=True)
 class Footer:
-    """The columns of one level, on their way."""
+    """The columns of one level during conversion."""
 
     table: Any
     place: str
@@ -321,7 +321,7 @@ def _centroid(of: Footer, name: str, column: Any) -> dict[str, Any]:
 
 
 def _unmapped(of: Footer, name: str, column: Any, reason: str) -> dict[str, Any]:
-    """A column that is not what the specification says: kept where no reader misunderstands it."""
+    """A column that breaks the specification, under a name that no reader misunderstands."""
     target = f"tortilla:{name.partition(':')[2]}"
     of.tell("kept", name, f"{reason}; kept as {target}")
     return {target: column}
@@ -376,9 +376,9 @@ def integer_lists(column: Any) -> Any:
 
 
 def tensor_shapes(shapes: Any, bands: Ints) -> tuple[Any, int]:
-    """Shapes with the number of bands before rows and columns, where it is not 0.
+    """Shapes with the number of bands before rows and columns, unless it is 0.
 
-    Also how many are rows and columns only. A list that has not two numbers is kept as it is.
+    Also returns how many shapes stay without bands. A list that has not two numbers is kept.
     """
     lengths = np.asarray(pc.fill_null(pc.list_value_length(shapes), 0), np.int64)
     values = np.asarray(pc.list_flatten(shapes).fill_null(0), np.int64)
@@ -412,10 +412,10 @@ _HEAD = KIB
 _DIRECTORY = 2 * KIB
 """How much of a TIFF's directory is read: some 170 entries, or 100 of BigTIFF."""
 _AT_ONCE = 256
-"""Rasters whose heads are asked for at once; with the gaps between them at most 16 MiB."""
+"""Rasters whose heads are requested at once; with the gaps between them at most 16 MiB."""
 
 _SAMPLES = 277
-"""The tag that tells the bands."""
+"""The tag SamplesPerPixel."""
 _SIZES = {1: 1, 3: 2, 4: 4, 16: 8}
 """Bytes of the TIFF types that are unsigned integers."""
 _ORDERS: Mapping[bytes, Literal["little", "big"]] = {b"II": "little", b"MM": "big"}
@@ -426,8 +426,8 @@ def bands_of(
 ) -> list[Ints]:
     """Bands of the rasters of each depth, 0 where they are not known.
 
-    `given` is how many every raster has, if the caller knows. A nested file has those of its first
-    child, where it has its shape, as writers copy it.
+    `given` is the number for every raster, if the caller knows it. A nested file has the bands of
+    its first child if it has the same shape, because writers copy it from there.
     """
     if given is not None:
         return [np.full(len(depth), given, np.int64) for depth in depths]
@@ -450,7 +450,7 @@ def bands_of(
 
 
 def _shapes(depth: Level) -> Ints | None:
-    """Rows and columns of each raster as the table has them, -1 where it has not two numbers."""
+    """Rows and columns of each raster as the table has them, -1 if it has not two numbers."""
     if spec.RASTER_SHAPE not in depth.table.column_names:
         return None
     column = integer_lists(flat(depth.table[spec.RASTER_SHAPE]))
@@ -471,17 +471,14 @@ def _rasters(depth: Level) -> Any:
 
 
 def band_counts(spans: Spans, rows: Ints, progress: Progress) -> Ints:
-    """Bands of the rasters in `rows`; 0 where the first bytes do not tell.
-
-    That is another format than TIFF, or a damaged one.
-    """
+    """Bands of the rasters in `rows`; 0 for other formats than TIFF, and for damaged files."""
     found = np.zeros(len(rows), np.int64)
     for start in range(0, len(rows), _AT_ONCE):
         some = rows[start : start + _AT_ONCE]
         heads = _fetch(spans, some, [0] * len(some), _HEAD)
         places = [directory_at(head) for head in heads]
         counts = [bands_in(head, head[place:]) for head, place in zip(heads, places, strict=True)]
-        # A directory elsewhere in the file takes one request more.
+        # A directory elsewhere in the file takes another request.
         again = [n for n, count in enumerate(counts) if places[n] and not count]
         pieces = _fetch(spans, some[again], [places[n] for n in again], _DIRECTORY)
         for n, piece in zip(again, pieces, strict=True):
@@ -492,7 +489,7 @@ def band_counts(spans: Spans, rows: Ints, progress: Progress) -> Ints:
 
 
 def _fetch(spans: Spans, rows: Ints, offsets: Sequence[int], size: int) -> list[bytes]:
-    """Ranges that count from the beginning of each item, cut at its end."""
+    """Ranges relative to the beginning of each item, cut at its end."""
     starts = np.minimum(np.array(offsets, np.int64), spans.lengths[rows])
     sizes = np.minimum(spans.lengths[rows] - starts, size)
     cut = replace(spans.take(rows), offsets=spans.offsets[rows] + starts, lengths=sizes)
@@ -500,7 +497,7 @@ def _fetch(spans: Spans, rows: Ints, offsets: Sequence[int], size: int) -> list[
 
 
 def directory_at(head: bytes) -> int:
-    """Where the directory of a TIFF lies; 0 for anything else."""
+    """Offset of the directory of a TIFF; 0 for anything else."""
     order = _ORDERS.get(head[:2])
     if order is None or len(head) < 16:
         return 0
@@ -510,7 +507,7 @@ def directory_at(head: bytes) -> int:
 
 
 def bands_in(head: bytes, directory: bytes) -> int:
-    """The bands that a TIFF's directory tells; 0 where it is none, or is cut before them."""
+    """The number of bands in a TIFF's directory; 0 if it is none, or is cut before the tag."""
     order = _ORDERS.get(head[:2])
     if order is None:
         return 0
@@ -520,7 +517,7 @@ def bands_in(head: bytes, directory: bytes) -> int:
     for at in range(start, start + there * size, size):
         tag, kind = (int.from_bytes(directory[n : n + 2], order) for n in (at, at + 2))
         if tag > _SAMPLES:
-            return 1  # the value where a baseline TIFF leaves it out
+            return 1  # the default of baseline TIFF
         if tag == _SAMPLES:
             value = directory[at + size // 2 + 2 :][: _SIZES.get(kind, 0)]
             return int.from_bytes(value, order) % (1 << 16)

@@ -1,4 +1,4 @@
-"""What a migration does, or would do: everything that is not the same afterwards."""
+"""What a migration changes, or would change."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that is not the same afterwards, or that somebody should look at."""
+    """One thing that a migration changes, or that somebody should look at."""
 
     kind: str
     """``renamed``, ``changed``, ``added``, ``dropped``, ``kept`` (under another name, because
-    TACO 2.0 has no place for it) or ``warning``."""
+    TACO 2.0 does not know it) or ``warning``."""
     place: str
     """``level 0`` or ``collection``."""
     name: str
     """The column, or the field of the collection."""
     message: str
     rows: int | None = None
-    """How many rows it is about, where not all."""
+    """How many rows it concerns, if not all."""
 
     def to_dict(self) -> dict[str, Any]:
         """The change as plain data."""
@@ -39,7 +39,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A field of the collection that TACO 2.0 asks for and the source does not give."""
+    """A field of the collection that TACO 2.0 requires and the source does not have."""
 
     field: str
     option: str
@@ -53,7 +53,7 @@ class Missing:
 
 @dataclass(slots=True)
 class Notes:
-    """What is noticed on the way."""
+    """Changes and missing fields that are collected during a migration."""
 
     changes: list[Change] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
@@ -83,15 +83,14 @@ class MigrationReport:
     padding: int
     """Empty samples that fill gaps in the structure."""
     ids: Any
-    """`pyarrow.Table` of ids that are not the same afterwards: level, path of old ids, path of new
-    ids."""
+    """`pyarrow.Table` of ids that change: level, path of old ids, path of new ids."""
     changes: tuple[Change, ...]
     missing: tuple[Missing, ...] = ()
-    """Fields of the collection that must be given; only a dry run comes so far."""
+    """Fields of the collection that must be given; only a dry run returns with any."""
 
     @property
     def ok(self) -> bool:
-        """Whether it was migrated, or could be."""
+        """Whether the source was migrated, or could be."""
         return not self.missing
 
     def of(self, kind: str) -> list[Change]:

@@ -1,6 +1,6 @@
-"""`convert`: anything into what it can become, by one call of the format that writes it.
+"""`convert`: a source into another container or format, by one call of the format that writes it.
 
-What a source is, its name and its bytes tell; what it becomes, the name of the target does.
+The kind of a source follows from its name and bytes, the result from the name of the target.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Conversion:
     """What the source is: ``raster``, ``raquet``, ``tiles``, ``rasters``, ``manifest``, a
     container of TACO 2.0, ``tortilla`` or ``taco-v1``."""
     written: Mapping[str, Any]
-    """What the format tells of it."""
+    """What the writing format reports."""
     report: MigrationReport | None = None
-    """What is not the same afterwards, of a Tortilla or a TACO v1."""
+    """What the migration of a Tortilla or a TACO v1 changed."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as ``comal convert --json`` prints it."""
@@ -83,14 +83,14 @@ def convert(
         of the last two, which become one.
     output
         Target. Samples become a TACO: a ZIP when the name ends in ``.tacozip`` or ``.zip``, else a
-        folder. Tiles and RaQuet become Tapalcatl in the same way, or what the suffix tells:
+        folder. Tiles and RaQuet become Tapalcatl in the same way, or what the suffix says:
         ``.mbtiles``, ``.pmtiles``, ``.parquet`` (RaQuet), ``.tif`` (COG).
     dry_run
         Write nothing and report what a migration would change; it needs no output.
     overwrite
         Replace an older target of the same kind.
     progress
-        Told how far it is.
+        Called with the progress.
     **options
         ``variable`` as for `comal.raquet.write`, ``rename`` as for `comal.taco.zip2folder`, those
         of `comal.convert.migrate`, and fields of the collection; others go to the function that
@@ -105,7 +105,7 @@ def convert(
     InvalidInputError
         The source does not become what the name of the target says, or an option is not for it.
     ComalError
-        As the function that reads or writes says.
+        As documented for the function that reads or writes.
     """
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     hrefs = [href_text(one) for one in sources]
@@ -210,7 +210,7 @@ def _is_raster(source: str, output: str) -> bool:
 
 
 def _file(source: str) -> str:
-    """The file behind the name of a variable."""
+    """The file that `source` names, alone or with one of its variables."""
     if ":" not in source:
         return source
     from comal.raster.describing import file_of  # noqa: PLC0415 - GDAL
@@ -230,7 +230,7 @@ def _is_raquet(source: str, output: str) -> bool:
 
 
 def _is_tiles(source: str, output: str) -> bool:
-    """Whether both are of this family: by names, and by a look at a local folder."""
+    """Whether source and target hold tiles, by their names and the content of a local folder."""
     if output.lower().endswith(_TILE_FILES):
         return True
     if _suffix(output) not in {"", ".tiles", _ZIP}:
@@ -252,7 +252,7 @@ def _is_tileset(source: str) -> bool:
 
 
 def _is_zoom(folder: Path) -> bool:
-    """Whether a folder that is named by a number holds folders that are, as tiles do."""
+    """Whether a folder with a number as name holds folders with numbers as names."""
     if not folder.is_dir():
         return False
     children = [child for child in folder.iterdir() if child.is_dir()]
@@ -291,7 +291,7 @@ def _convert_raquet(source: str, output: str, **writing: Any) -> Mapping[str, An
 
 
 def _convert_tiles(source: str, output: str, **writing: Any) -> Mapping[str, Any]:
-    """Convert; what comes out is decided by the name of `output`.
+    """Convert tiles to what the name of `output` says.
 
     A folder becomes a tileset, unless the source is one: then it gets loose tiles. A name that
     ends in .zip makes a single archive.

@@ -1,4 +1,4 @@
-"""From Tortilla 0.5 and TACO v1 to TACO 2.0: the plan of what is written, and `migrate`."""
+"""From Tortilla 0.5 and TACO v1 to TACO 2.0: `migrate`, and the plan of what it writes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Shaped:
     ids: Any
     folders: Mask
     reordered: bool = False
-    """Whether children stand in another order than in the source."""
+    """Whether children are in another order than in the source."""
 
     @property
     def padding(self) -> int:
@@ -97,8 +97,8 @@ class Shaped:
 def regular(depths: Sequence[Depth], ids: Sequence[Any], *, pad: bool) -> list[Shaped]:
     """The levels of a regular tree from those of the source and legal ids for each.
 
-    `pad` fills missing FILE samples with padding. Refused are a source without items, one that
-    mixes files and nested files at the top, and what is not to be, or cannot be, padded.
+    `pad` fills missing FILE samples with padding. Raises for a source without items, for one that
+    mixes files and nested files at the top, and for gaps that must not or cannot be padded.
     """
     top = depths[0]
     if len(top) == 0:
@@ -142,7 +142,7 @@ class _Grid:
         codes = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
         keys = (parent % wide) * max(len(encoded.dictionary), 1) + codes
         _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        # Positions stand in the order of their parents, then as they first appear.
+        # Positions are ordered by parent, then by first appearance.
         owner = (parent % wide)[first]
         order = np.lexsort((first, owner))
         rank = np.empty(len(order), np.int64)
@@ -248,7 +248,7 @@ class _Grid:
 
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
-    """What is to be written."""
+    """What a migration will write."""
 
     levels: Levels
     ids: Any
@@ -257,7 +257,7 @@ class MigrationPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationOptions(CollectionFields):
-    """What a caller may say of a migration; see `migrate`."""
+    """Options of a migration; see `migrate`."""
 
     extra: Mapping[str, Any] | None = None
     ids: Rule | None = None
@@ -314,7 +314,7 @@ def _level(depth: Depth, shape: Shaped, fields: Any, home: Home) -> Level:
 
 
 def _renamed(depths: Sequence[Depth], ids: Sequence[Any], changed: Sequence[Any]) -> Any:
-    """Paths of old and new ids, of the rows whose own id is not the same."""
+    """Paths of old and new ids, for the rows whose own id changes."""
     parts: list[tuple[int, Any, Any]] = []
     old, new = depths[0].ids, ids[0]
     for number, rows in enumerate(changed):
@@ -344,15 +344,15 @@ def migrate(
 ) -> MigrationReport:
     """Write a Tortilla or a TACO v1 of any generation as TACO 2.0.
 
-    The bytes of the items are copied by range, from disk or from a server, and never held as a
-    whole. The target appears complete or not at all.
+    The bytes of the items are copied by range, from disk or from a server, and never held in
+    memory as a whole. The target appears complete or not at all.
 
     Parameters
     ----------
     source
-        Path or URL, a pattern, a list, or a `comal.tortilla.TortillaFrame`, whose rows are then
-        those that are migrated. Of one part of a set the whole set is taken; several files become
-        one dataset.
+        Path or URL, a pattern, a list, or a `comal.tortilla.TortillaFrame`, of which exactly its
+        rows are migrated. One part of a set stands for the whole set; several files become one
+        dataset.
     output
         Target: a file for ZIP, a folder for FOLDER. A dry run needs none.
     output_format
@@ -360,27 +360,27 @@ def migrate(
     dry_run
         Read all metadata, write nothing, and report what would be done.
     id, dataset_version, description, licenses, providers, tasks, title, curators, keywords, extent
-        Fields of the collection, as for `comal.taco.Taco`. They replace those of a TACO v1. What
-        neither gives is never made up: it is asked for.
+        Fields of the collection, as for `comal.taco.Taco`. They replace those of a TACO v1.
+        Fields that neither gives are not invented: the call raises and names them.
     extra
         More fields of the collection.
     ids
         New ids for old ones, a mapping or a function. Two may be given one name where they stand
         below different parents.
     children
-        ``position`` names what is nested by its position, ``0000``, ``0001``, ..., for sets whose
-        nested files have different ids below each parent. The old ids are the field
+        ``position`` names nested items by their position, ``0000``, ``0001``, ..., for sets whose
+        nested files have different ids below each parent. The old ids are kept in the field
         ``tortilla:id``.
     pad
-        Fill up where nested files differ: an empty sample ``__TACOPAD__N`` takes the place of one
-        that is missing (TACO 2.0, 5.5).
+        Fill up nested files that differ: an empty sample ``__TACOPAD__N`` replaces each missing
+        one (TACO 2.0, 5.5).
     bands
         How many bands every raster has. None reads it from the header of each raster that has a
         shape, one short range per raster.
     overwrite
         Replace an existing target at the end, as a whole.
     progress
-        Told how far it is.
+        Called with the progress.
     limits, config
         As for `comal.tortilla.open`.
     **options
@@ -390,7 +390,7 @@ def migrate(
     Returns
     -------
     MigrationReport
-        Everything that is not the same afterwards.
+        Everything that changes.
 
     Raises
     ------
@@ -420,7 +420,7 @@ def migrate(
         if target is not None:
             refuse_sources(target, list(files))
             if target.exists() and not (overwrite or dry_run):
-                raise existing(target)  # again, and without a race, where the target is made
+                raise existing(target)  # checked again, without a race, when the target is made
         notes = Notes()
         fields = collection_of(frame.collection, given, asked.extra or {}, notes)
         others = {part.collection for part in frame.home.parts}
@@ -450,7 +450,7 @@ def _check_choices(children: str, bands: Any) -> None:
 
 @contextmanager
 def _opened(source: Any, limits: Limits, config: StorageConfig | None) -> Iterator[TortillaFrame]:
-    """The frame; what was opened here is closed again."""
+    """The frame; closes it afterwards if it was opened here."""
     if isinstance(source, TortillaFrame):
         yield source
         return
@@ -463,7 +463,7 @@ def _opened(source: Any, limits: Limits, config: StorageConfig | None) -> Iterat
 
 
 def _document(fields: dict[str, Any], levels: Levels, kind: str, notes: Notes) -> dict[str, Any]:
-    """COLLECTION.json; nothing where a dry run found that there can be none."""
+    """COLLECTION.json; empty if a dry run found missing fields."""
     if notes.missing:
         return fields
     tables = [level.table for level in levels]

@@ -38,7 +38,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that was done, told as it is done."""
+    """One step that was done, for display."""
 
     title: str
     text: str
@@ -48,7 +48,7 @@ class Step:
 
 @dataclass(slots=True)
 class Result:
-    """What a run made."""
+    """The result of a run."""
 
     folder: Path
     archive: Path
@@ -67,12 +67,12 @@ def run(
     overwrite: bool = False,
     tell: Tell | None = None,
 ) -> Result:
-    """Make scenes up, pack them, query them, read every one back, check the archive and draw it.
+    """Make up scenes, pack them, query them, read every one back, check the archive and draw it.
 
     Parameters
     ----------
     out
-        Folder for all that is made. It appears when everything has been done.
+        Folder for the results. It appears when everything is done.
     overwrite
         Replace `out`, which must be the folder of an earlier run.
     tell
@@ -87,7 +87,7 @@ def run(
     ConflictError
         `out` is there already, or with `overwrite` it is not a folder of an earlier run.
     InvalidMetadataError
-        Pixels came back that are not those of the source, or the check found an error.
+        Pixels read back differ from the source, or the check found an error.
     """
     target = targets.local_path(out)
     check_ending(target)
@@ -112,7 +112,7 @@ def run(
 
 
 def _claim(path: Path) -> Owns | None:
-    """The archive, and what is made of each scene."""
+    """Whether this is the folder of an earlier run, by the names in it."""
     if not (path / ARCHIVE).is_file():
         return None
     own = {ARCHIVE, SHEET, RASTER}
@@ -226,7 +226,7 @@ class _Run:
         return names
 
     def map(self, made: Scenes) -> None:
-        """One of the rasters as a table that SQL reads, and as tiles that maps show."""
+        """Write one of the rasters as RaQuet, and its tiles for maps as Tapalcatl."""
         raster, tiles = self.folder / RASTER, self.folder / TILES
         # No pixel of the scenes is 0.
         written = raquet.write(made.originals[MAPPED], raster, resampling="bilinear", nodata=0)
@@ -247,7 +247,7 @@ class _Run:
 
 
 def leaf_paths(dataset: Any) -> list[tuple[str, str]]:
-    """Key and GDAL path of every leaf, found as a user would: with `read`, level by level."""
+    """Key and GDAL path of every leaf, found level by level with `read`, as a user would."""
     found: list[tuple[str, str]] = []
     frames = [("", dataset.data)]
     for prefix, frame in frames:
@@ -289,7 +289,7 @@ def _value_in_the_middle(path: Path) -> tuple[tuple[float, float], tuple[Any, ..
 
 
 def _as_tiles(raster: Path, folder: Path) -> Any:
-    """Draw a RaQuet file as PNG tiles, and find each of them again by the document alone."""
+    """Draw a RaQuet file as PNG tiles, and find each of them again by meta.json alone."""
     built = draw(raster, folder, bands=[3, 2, 1])  # the third band is red
     with tapalcatl.open(folder) as tiles:
         for key in tiles.keys().tolist():

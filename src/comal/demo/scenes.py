@@ -283,7 +283,7 @@ def _paint_fields(rng: np.random.Generator, spectra: Array, where: Array) -> Non
 
 
 def _turned(x: Array, y: Array, angle: float) -> tuple[Array, Array]:
-    """Places along and across a direction."""
+    """Coordinates along and across a direction."""
     along = x * math.cos(angle) + y * math.sin(angle)
     return along, y * math.cos(angle) - x * math.sin(angle)
 
@@ -345,11 +345,11 @@ def _under_clouds(reflectance: Array, clouds: Array, shadows: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Scenes:
-    """What a data set is made of."""
+    """The input of a data set."""
 
     tortilla: Tortilla
     originals: dict[str, Path]
-    """For each leaf the file that its bytes come from."""
+    """The source file of each leaf."""
     classes: dict[str, str]
     """Values of the masks and what they mean."""
 

@@ -1,6 +1,6 @@
-"""Every format behind one door: recognised by its bytes, opened by its own room.
+"""Every format behind one interface: recognised by its bytes, opened by its own package.
 
-The formats do not know one another; this module is where they meet.
+The formats do not import one another; this module knows all of them.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ __all__ = [
 
 
 LEAF_COLUMNS = ("key", "href", "offset", "size", "type")
-"""Columns of the tables that `Archive.leaves` yields, a row for each thing that an archive holds.
+"""Columns of the tables that `Archive.leaves` yields, a row for each leaf.
 
-``key`` is ``a/b/c.tif``, of a tile ``z/x/y``; ``href`` the object that holds the bytes; ``offset``
-where in it they start; ``size`` how many there are, null where only the object itself could say;
-``type`` what the format says they are.
+``key`` is ``a/b/c.tif``, for a tile ``z/x/y``; ``href`` the object that holds the bytes; ``offset``
+their first byte in it; ``size`` their number, null if only a request for the object could say;
+``type`` the type that the format gives.
 """
 
 
@@ -46,7 +46,7 @@ class Archive(Protocol):
     """An opened archive of any format, as the generic commands see it."""
 
     def describe(self) -> Mapping[str, Any]:
-        """``version``, ``container``, ``count``, ``size``, ``bounds`` and what else it can say."""
+        """``version``, ``container``, ``count``, ``size``, ``bounds`` and other fields."""
         ...
 
     def leaves(self) -> Iterator[Any]:
@@ -54,29 +54,29 @@ class Archive(Protocol):
         ...
 
     def blocks(self, key: str) -> Iterator[bytes]:
-        """The bytes of a leaf in blocks, checked against whatever checksum there is.
+        """The bytes of a leaf in blocks, compared with their checksum if there is one.
 
-        `NotInContainerError` when there is no leaf called `key`.
+        Raises `NotInContainerError` when there is no leaf called `key`.
         """
         ...
 
     def close(self) -> None:
-        """Let go of what the archive holds."""
+        """Close files and connections of the archive."""
         ...
 
 
 @runtime_checkable
 class Partly(Protocol):
-    """An archive of many objects: what can be read is listed, whatever the others are like."""
+    """An archive of many objects that lists those it can read even if others are broken."""
 
     failed: list[ComalError]
-    """What was wrong with the objects that the last `Archive.leaves` could not list."""
+    """Errors of the objects that the last `Archive.leaves` could not list."""
 
 
 class Adapter:
-    """One format as the generic commands see it: its package, and its module in this one.
+    """One format as the generic commands see it: its package, and its module in `comal.formats`.
 
-    `options` are what only some formats have: how a tileset is opened, statistics of a RaQuet.
+    `options` are specific to a format: how a tileset is opened, statistics of a RaQuet.
     """
 
     def __init__(self, module: str) -> None:
@@ -93,20 +93,20 @@ class Adapter:
         return cast("Archive", self._own.archive(href, **options))
 
     def check(self, href: str, *, level: str, progress: Progress, **options: Any) -> Report:
-        """Every problem of the archive, as far as `level` looks."""
+        """Every problem of the archive, as far as `level` checks."""
         found: Report = self._room.check(href, level=level, progress=progress, **options)
         return found
 
     def repair(
         self, href: str, output: str, *, overwrite: bool, progress: Progress, **options: Any
     ) -> Any:
-        """Write a mended copy; `href` itself is never changed."""
+        """Write a repaired copy; `href` itself is never changed."""
         repair = getattr(self._own, "repair", None) or self._room.repair
         return repair(href, output, overwrite=overwrite, progress=progress, **options)
 
 
 def sniff(href: str | os.PathLike[str]) -> Found:
-    """Which format lies at a path or a URL, and by what it was recognised."""
+    """The format of a path or a URL, and how it was recognised."""
     with open_source(href) as source:
         return recognise(source)
 
@@ -119,7 +119,7 @@ def adapter_of(found: Format) -> Adapter:
 
 
 def of_band(archive: Archive, band: str | None) -> Archive:
-    """The archive with one band alone, where its format has bands."""
+    """The archive restricted to one band, if its format has bands."""
     if band is None:
         return archive
     with_band = getattr(archive, "with_band", None)
@@ -130,5 +130,5 @@ def of_band(archive: Archive, band: str | None) -> Archive:
 
 
 def open_any(href: str | os.PathLike[str]) -> Any:
-    """Open an archive with the reader of its format, which its bytes tell; see `comal.open`."""
+    """Open an archive with the reader of its format, found by its bytes; see `comal.open`."""
     return adapter_of(sniff(href).format).reader(href)

@@ -29,9 +29,9 @@ class RaquetArchive:
     """One file, as the generic commands see it.
 
     A leaf is a tile; its key is ``z/x/y``, and in a time series ``z/x/y@n`` for step n. Its span
-    is the Parquet page that holds it, where the file has a page for each tile; with several bands
-    there is one for each, listed in ``bands``. What `blocks` gives are the pixels of one band, row
-    by row and little-endian, out of whatever they are compressed with.
+    is its Parquet page, if the file has a page for each tile; with several bands there is one for
+    each, listed in ``bands``. `blocks` yields the pixels of one band, row by row, little-endian
+    and decompressed.
     """
 
     def __init__(self, file: RaquetFile, band: str | None = None) -> None:
@@ -39,7 +39,7 @@ class RaquetArchive:
         self._band = band
 
     def with_band(self, name: str) -> RaquetArchive:
-        """The same with one band alone."""
+        """The same archive restricted to one band."""
         names = self.file.metadata.band_names
         if name not in names:
             raise InvalidInputError(
@@ -51,7 +51,7 @@ class RaquetArchive:
         return RaquetArchive(self.file, name)
 
     def describe(self) -> dict[str, Any]:
-        """What the metadata say, and what is counted."""
+        """The main metadata, and counts."""
         metadata = self.file.metadata
         ids = self.file.store.ids
         zooms, counts = np.unique(ids[ids != 0] >> 52 & 31, return_counts=True)
@@ -122,7 +122,7 @@ class RaquetArchive:
         yield bytes(raw_bytes(pixels[0]))
 
     def close(self) -> None:
-        """Let go of the storage."""
+        """Close the storage."""
         self.file.close()
 
     def _columns(self) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ class RaquetArchive:
 
     @staticmethod
     def _keys(ids: Any, steps: Any) -> list[str]:
-        # An id that is not a cell is for `check` to tell; here it has a key that finds nothing.
+        # An id that is not a cell gets a key that finds nothing; `check` reports it.
         valid = np.asarray(grid.is_valid(ids))
         places = np.stack(grid.tiles(np.where(valid, ids, grid.cells(0, 0, 0))), axis=1)
         keys = [
@@ -181,7 +181,7 @@ def _plain(nodata: Any) -> Any:
 
 
 def _spans(pages: Any, columns: tuple[str, ...], rows: Any) -> Any:
-    """For each row the pages of its bands; nothing where tiles have no pages of their own."""
+    """For each row the pages of its bands; nothing if tiles have no pages of their own."""
     if not all(name in pages for name in columns):
         return pa.nulls(len(rows), _SPANS)
     count = len(columns)
@@ -196,7 +196,7 @@ def _spans(pages: Any, columns: tuple[str, ...], rows: Any) -> Any:
 
 
 def _whole(pages: Any, columns: tuple[str, ...], rows: Any) -> tuple[Any, Any]:
-    """Where a tile lies, if in one place, and the bytes of all its bands."""
+    """Offset of each tile if there is one band, and the bytes of all its bands."""
     if not all(name in pages for name in columns):
         return pa.nulls(len(rows), pa.int64()), pa.nulls(len(rows), pa.int64())
     size = sum(pages[name].size[rows] for name in columns)

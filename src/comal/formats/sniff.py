@@ -1,4 +1,4 @@
-"""What a file or folder is: told by its bytes and names, never by its ending alone."""
+"""Recognises a file or folder by its bytes and names, never by its suffix alone."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _ELEMENT: Wanted = {1: I64, 4: BINARY, 5: I64}
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is looked at: both ends of a file, or the names in a folder."""
+    """The basis of recognition: both ends of a file, or the names in a folder."""
 
     href: str
     head: bytes = b""
     tail: bytes = b""
     names: frozenset[str] = frozenset()
     footer: bytes = b""
-    """Of a Parquet file the start of its footer, which holds the schema."""
+    """The start of the footer of a Parquet file, which holds the schema."""
 
     @property
     def text(self) -> bytes:
-        """The head without what may stand before a JSON document."""
+        """The head without a byte order mark or white space before a JSON document."""
         return self.head.removeprefix(b"\xef\xbb\xbf").lstrip()
 
     @property
@@ -61,7 +61,7 @@ class Evidence:
 
 
 def read_evidence(source: Source) -> Evidence:
-    """Read both ends of a file, or list a folder; where listing is impossible, try its names."""
+    """Read both ends of a file, or list a folder; if listing is impossible, try known names."""
     try:
         head, tail = source.fetch([Head(_HEAD), Tail(_TAIL)])
     except (NotThisFormatError, ObjectNotFoundError) as error:
@@ -115,9 +115,9 @@ def _is_there(source: Source, href: str) -> bool:
 def columns(footer: bytes) -> dict[str, str]:
     """Type of each top-level column of a Parquet file: ``int64``, ``bytes`` or ``other``.
 
-    The schema stands in front of everything that grows with the file, so the first bytes of a
-    footer of any size are enough; what is read before an end that comes too soon counts. Bytes
-    that are no footer have no columns. Field numbers are those of ``parquet.thrift``.
+    The schema precedes everything that grows with the file, so the first bytes of a footer of
+    any size are enough; a footer that is cut off has the columns read so far. Bytes that are not
+    a footer have no columns. Field numbers are those of ``parquet.thrift``.
     """
     reader = CompactReader(footer)
     found: dict[str, str] = {}
@@ -128,7 +128,7 @@ def columns(footer: bytes) -> dict[str, str]:
                 continue
             count, below = reader.count(), 0
             reader.struct(_ELEMENT)  # the root
-            # Elements stand depth first: those below a column are passed over.
+            # Elements stand depth first: those below a column are skipped.
             for _ in range(count - 1):
                 element = reader.struct(_ELEMENT)
                 children = max(0, element.get(5) or 0)
@@ -155,7 +155,7 @@ _OTHERS: tuple[tuple[str, tuple[bytes, ...], str], ...] = (
     ("a PMTiles file", (b"PMTiles",), _TILES + ".pmtiles"),
     ("an SQLite database, as MBTiles is", (b"SQLite format 3\0",), _TILES + ".mbtiles"),
 )
-"""What other files are by their first bytes, and what can be done with them."""
+"""Other kinds of files by their first bytes, each with what can be done with it."""
 _FOLDER = (
     "pack the rasters in it: comal convert FOLDER OUT.tacozip; any files: comal tortilla create "
     "FOLDER OUT.tortilla; tiles z/x/y: comal convert FOLDER OUT-tiles"
@@ -163,7 +163,7 @@ _FOLDER = (
 
 
 def _unknown(evidence: Evidence) -> tuple[str, str]:
-    """What something is that is none of the formats, and what can be done with it."""
+    """What an unsupported source is, and what can be done with it."""
     head, entry = evidence.head, evidence.first_entry
     if evidence.names:
         return f"a folder with {shown(', '.join(sorted(evidence.names)[:3]))}", _FOLDER
@@ -209,21 +209,21 @@ class Format:
     title: str
     """As people call it."""
     rule: Rule
-    """By what it was recognised, or None."""
+    """Returns what it recognised the format by, or None."""
     adapter: str | None = None
     """Module with its `comal.formats.Archive`; None while it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A format that was recognised, and by what."""
+    """A recognised format, and what it was recognised by."""
 
     format: Format
     how: str
 
 
 def recognise(source: Source) -> Found:
-    """The format of what lies at `source`.
+    """The format of `source`.
 
     Raises
     ------
@@ -286,7 +286,7 @@ def _taco_v1(evidence: Evidence) -> str | None:
 
 
 def _raquet(evidence: Evidence) -> str | None:
-    """RaQuet 0.1.0: columns block and metadata, and one or more of bytes."""
+    """RaQuet 0.1.0: columns block and metadata, and at least one column of bytes."""
     if not evidence.footer:
         return None
     found = columns(evidence.footer)
@@ -307,7 +307,7 @@ def _tapalcatl(evidence: Evidence) -> str | None:
     text = evidence.text
     if text.startswith(b"{") and b'"tapalcatl"' in text:
         return "JSON that names tapalcatl"
-    # Documents of 2018 have no version; the template of the archives tells them.
+    # Documents of 2018 have no version; the template of the archives identifies them.
     if text.startswith(b"{") and b"{z}" in text and all(key in text for key in _TILESET_KEYS):
         return "JSON with formats and a template of archives"
     return None

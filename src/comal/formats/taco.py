@@ -52,14 +52,14 @@ class TacoArchive:
     """A container, as the generic commands see it.
 
     A leaf is a FILE sample; its key is its path below DATA/. In an index over several ZIPs the
-    name of the ZIP stands before it, because two ZIPs may hold the same path.
+    key begins with the name of the ZIP, because two ZIPs may hold the same path.
     """
 
     def __init__(self, container: Container) -> None:
         self.container = container
 
     def describe(self) -> dict[str, Any]:
-        """What the collection says, and what is counted."""
+        """The main fields of the collection, and counts."""
         container = self.container
         return {
             **_of_collection(container.collection, container.kind),
@@ -103,7 +103,7 @@ class TacoArchive:
         yield from _stream(sample)
 
     def close(self) -> None:
-        """Let go of the storage."""
+        """Close the storage."""
         self.container.close()
 
     def _split(self, key: str) -> tuple[str | None, str]:
@@ -161,14 +161,14 @@ class TacoArchive:
 
 
 class CollectionArchive:
-    """The datasets of a TACOLLECTION.json; the name of its dataset stands before each key."""
+    """The datasets of a TACOLLECTION.json; each key begins with the name of its dataset."""
 
     def __init__(self, listed: Collected) -> None:
         self.listed = listed
         self._parts: dict[str, TacoArchive] = {}
 
     def describe(self) -> dict[str, Any]:
-        """What the document says; no dataset is opened."""
+        """The main fields of the document; opens no dataset."""
         document = self.listed.document
         tree = spec.PITSchema.from_dict(
             document.get(spec.PIT_SCHEMA), where=self.listed.source.href
@@ -200,7 +200,7 @@ class CollectionArchive:
         return part.blocks(path)
 
     def close(self) -> None:
-        """Let go of the storage."""
+        """Close the storage."""
         for part in self._parts.values():
             part.close()
         self.listed.source.close()
@@ -224,7 +224,7 @@ class CollectionArchive:
 
 def _of_collection(collection: Mapping[str, Any], kind: str) -> dict[str, Any]:
     given = collection.get("extent")
-    extent = given if isinstance(given, Mapping) else {}  # 'comal check' tells what else it is
+    extent = given if isinstance(given, Mapping) else {}  # 'comal check' reports anything else
     return {
         "version": collection.get("taco_version"),
         "container": kind,
@@ -237,12 +237,12 @@ def _of_collection(collection: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _files(level: Level) -> Any:
-    """The rows that are FILE and no padding."""
+    """The rows that are FILE, without padding."""
     return np.flatnonzero(~level.folders & ~is_padding(level.column(spec.ID)))
 
 
 def _columns(level: Level) -> list[Any]:
-    """Paths, offsets, sizes and names of the ZIPs of all rows; the last empty but in an index."""
+    """Paths, offsets, sizes and names of the ZIPs of all rows; names are for an index only."""
     parts = pa.nulls(level.num_rows, pa.string())
     if level.container.is_index:
         parts = level.column(spec.SOURCE_FILE).combine_chunks()
@@ -250,7 +250,7 @@ def _columns(level: Level) -> list[Any]:
 
 
 def _spans(level: Level) -> tuple[Any, Any]:
-    """Offsets and sizes of all rows, as they are after any mending; in a folder 0 and null."""
+    """Offsets and sizes of all rows, after any repair of offsets; in a folder 0 and null."""
     rows = level.num_rows
     if level.container.kind == "folder":
         return pa.array(np.zeros(rows, np.int64)), pa.nulls(rows, pa.int64())
@@ -271,7 +271,7 @@ def _replaced(names: Any, replace: Any) -> Any:
 
 
 def _file_sizes(level: Level, paths: Any) -> Any:
-    """Sizes of the files of a local folder; null where each would cost a request."""
+    """Sizes of the files of a local folder; null if each would cost a request."""
     source = level.container.source
     if not source.location.is_local:
         return pa.nulls(len(paths), pa.int64())
@@ -282,7 +282,7 @@ def _size_of(source: Any, href: str) -> int | None:
     try:
         return int(source.stat(href).size)
     except ObjectNotFoundError:
-        return None  # listed all the same; `comal check` reports it
+        return None  # still listed; `comal check` reports it
 
 
 def _stream(sample: Leaf) -> Iterator[bytes]:

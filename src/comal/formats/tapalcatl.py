@@ -20,11 +20,11 @@ from comal.tapalcatl.wire import parse_name, split_suffix
 _SLASHES_OF_FIRST = 5
 """In keys of Tapalcatl 1."""
 _COUNTED = 100_000
-"""Archives whose directories are read to count tiles; of more the count is not told."""
+"""Archives whose directories are read to count tiles; beyond that there is no count."""
 
 
 def archive(href: str, **opening: Any) -> TapalcatlArchive:
-    """The tileset or the single archive at `href`; `opening` is what it does not tell itself."""
+    """The tileset or the single archive at `href`; `opening` has what it does not store."""
     tileset = tapalcatl.open(href, **opening)
     if opening:
         tileset.learn_formats()
@@ -32,7 +32,7 @@ def archive(href: str, **opening: Any) -> TapalcatlArchive:
 
 
 def repair(href: str, output: str, *, overwrite: bool, progress: Progress, **opening: Any) -> Any:
-    """Write all tiles that can be read into a new tileset: no dead bytes, names once, in order."""
+    """Write all readable tiles into a new tileset, without dead bytes and duplicates, in order."""
     with tapalcatl.open(href, **opening) as tileset:
         return tapalcatl.build(
             tileset, output, times="source", overwrite=overwrite, progress=progress
@@ -47,7 +47,7 @@ class TapalcatlArchive:
         self.failed: list[ComalError] = []
 
     def describe(self) -> dict[str, Any]:
-        """What the document says, and what is counted where archives can be listed."""
+        """The main fields of the document, and counts if archives can be listed."""
         tileset, metadata = self.tileset, self.tileset.metadata
         counted = self._counted()
         return {
@@ -66,7 +66,7 @@ class TapalcatlArchive:
         }
 
     def leaves(self) -> Iterator[Any]:
-        """Tiles archive by archive, in the order of their bytes; `failed` tells what is broken."""
+        """Tiles archive by archive, in the order of their bytes; errors are in `failed`."""
         self.failed = []
         for table in self._tables():
             codes = table["suffix"].combine_chunks().dictionary_encode()
@@ -89,14 +89,14 @@ class TapalcatlArchive:
                 self.failed.append(error)  # the other archives can be read
 
     def blocks(self, key: str) -> Iterator[bytes]:
-        """The bytes of a tile, its checksum compared; without an extension of the first format."""
+        """The checked bytes of a tile; of the first format if `key` has no extension."""
         tile = self.tileset.tile(**self._place(key))
         if tile is None:
             raise _absent(key, self.tileset)
         yield tile.data
 
     def close(self) -> None:
-        """Let go of the archives."""
+        """Close the archives."""
         self.tileset.close()
 
     def _type(self, suffix: str) -> str:
@@ -106,8 +106,8 @@ class TapalcatlArchive:
     def _place(self, key: str) -> dict[str, Any]:
         """Arguments of `TileSet.tile` for a key.
 
-        One of Tapalcatl 1 has the archive's tile before the entry's name, which is relative to it:
-        the same tile can stand in several archives, in several sizes.
+        For Tapalcatl 1 it has the archive's tile before the entry's name, which is relative to it:
+        the same tile can be in several archives, in several sizes.
         """
         root, name, size = None, key, None
         if self.tileset.version == 1 and key.count("/") == _SLASHES_OF_FIRST:

@@ -20,9 +20,9 @@ from comal.tortilla.frame import TortillaFrame
 _ROWS = 65_536
 _NESTED_ROWS = 256
 _COUNTED = 2_000
-"""Nested files that are opened to count what they hold; of more the count is not told."""
+"""Nested files that are opened to count their items; beyond that there is no count."""
 _PLACED = 100_000
-"""Rasters whose footprints are computed to tell the bounds."""
+"""Rasters whose footprints are computed to get the bounds."""
 
 
 def archive(href: str) -> TortillaArchive:
@@ -31,7 +31,7 @@ def archive(href: str) -> TortillaArchive:
 
 
 def repair(href: str, output: str, *, overwrite: bool, progress: Progress) -> Any:
-    """Refused: the footer is the only index there is, and nothing could tell a right one."""
+    """Raises: the footer is the only index, and nothing could restore it."""
     del output, overwrite, progress
     raise InvalidInputError("a Tortilla has nothing to be repaired from", where=href)
 
@@ -39,15 +39,15 @@ def repair(href: str, output: str, *, overwrite: bool, progress: Progress) -> An
 class TortillaArchive:
     """One file, as the generic commands see it.
 
-    A leaf is an item that is not a nested file; its key is its id, behind the ids of the items that
-    it is nested in.
+    A leaf is an item that is not a nested file; its key is its id, after the ids of the items that
+    contain it.
     """
 
     def __init__(self, frame: TortillaFrame) -> None:
         self.frame = frame
 
     def describe(self) -> dict[str, Any]:
-        """What header, footer and collection say, and what is counted."""
+        """The main fields of header, footer and collection, and counts."""
         frame = self.frame
         (part,) = frame.home.parts
         collection = frame.collection or {}
@@ -88,7 +88,7 @@ class TortillaArchive:
         yield from self._leaf(key).blocks()
 
     def close(self) -> None:
-        """Let go of the storage."""
+        """Close the storage."""
         for part in self.frame.home.parts:
             part.source.close()
 
@@ -96,7 +96,7 @@ class TortillaArchive:
         try:
             return self.frame.leaf(key)
         except InvalidInputError as error:
-            # The caller named what `ls` lists: it is the file that has the id twice.
+            # The caller gave a key that `ls` lists: the fault is the file's duplicate id.
             raise InvalidMetadataError(
                 "the key stands for several items",
                 where=f"{shown(key)} in {self.frame.files[0]}",
@@ -127,7 +127,7 @@ def _count(frame: TortillaFrame) -> int | None:
             own[address] = nested.items.num_rows - len(rows)
         level = list(dict.fromkeys(one for address in level for one in below[address]))
         depth += 1
-    # Deeper ones come later, so that backwards all that an address holds is counted before it.
+    # Deeper files come later: backwards, everything inside an address is counted before it.
     for address in reversed(below):
         own[address] += sum(own[one] for one in below[address])
     return int(table.num_rows) - len(top) + sum(own[one] for one in top)
@@ -148,12 +148,12 @@ def _bounds(frame: TortillaFrame, collection: dict[str, Any]) -> list[float] | N
     try:
         box = boxes.union_box(*footprints.footprints(*columns))
     except InvalidInputError:
-        return None  # a CRS or a list that is none: `comal check` says which
+        return None  # a broken CRS or list: `comal check` says which
     return None if box is None else list(map(float, box))
 
 
 def _profiles(frame: TortillaFrame) -> list[str]:
-    """Which sets of optional columns are whole, without nulls."""
+    """Which sets of optional columns are complete, without nulls."""
     table = frame.to_arrow()
     sets = {"stac-tortilla": spec.STAC_REQUIRED, "rai-tortilla": spec.RAI_REQUIRED}
     return [
