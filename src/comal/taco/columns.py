@@ -1,8 +1,8 @@
 """Metadata columns: from Python values to Arrow, and from several tables to one (PIT-2).
 
-PIT-2 asks that all samples of a level share one schema (TACO 2.0, 5.5). Nothing is cast in
-silence: a strict schema refuses values of two types and names both samples; a lenient one fills
-missing fields with null and widens integers to floating point, and refuses everything else.
+PIT-2 requires one schema for all samples of a level (TACO 2.0, 5.5). Nothing is cast silently: a
+strict schema refuses values of two types and names both samples; a lenient one fills missing
+fields with null and widens integers to floating point, but refuses any other difference.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from comal.table.columns import plain_type
 from comal.taco import spec
 
 Who = Callable[[int], str]
-"""Tells the id of the sample in a row, for messages."""
+"""Returns the id of the sample in a row, for messages."""
 
 _ARROW_FAULTS: Mapping[type[BaseException], type[InvalidInputError]] = {
     pa.ArrowException: InvalidInputError,
@@ -74,7 +74,7 @@ def column(
 ) -> Any:
     """Python values of one field as an Arrow array; None is null.
 
-    `declared` is the Arrow type that an extension or a table has fixed; else it is inferred.
+    `declared` is the Arrow type fixed by an extension or a table; None infers it.
     `strict` refuses integers among floating-point numbers instead of widening them.
     """
     what = f"field {shown(name)} cannot be made a column"
@@ -93,22 +93,22 @@ def column(
 
 
 def check_values(name: str, values: Sequence[Any], who: Who) -> None:
-    """Refuse values of two types, without making a column of them."""
+    """Refuse values of two types, without building a column."""
     if len(_families(values)) > 1:
         raise _mixed(name, values, who)
 
 
 def _families(values: Iterable[Any]) -> set[str]:
-    """The kinds of scalar that stand in `values` or, when they are lists, in those."""
+    """The kinds of scalars in `values` or, if these are lists, in the lists."""
     kinds = set(map(type, values))
     kinds.discard(type(None))
     families = {_family(kind) for kind in kinds}
     if families == {"list"}:
-        # A list of numbers in one sample and a list of texts in the next differ in type as well.
+        # A list of numbers in one sample and a list of strings in the next differ in type too.
         lists = [value for value in values if value is not None]
         inner = _families(chain.from_iterable(lists))
         if inner == {"int", "float"}:
-            # Within one list, whole numbers among others are floating point as a matter of course.
+            # Within one list, integers among floats always count as floats.
             found = [_families(value) for value in lists]
             inner = set().union(*({"float"} if "float" in one else one for one in found))
         return inner
@@ -161,7 +161,7 @@ def type_conflict(name: str, first: tuple[str, str], second: tuple[str, str]) ->
 
 
 def missing_field(name: str, present: str, absent: str) -> InvalidInputError:
-    """The error for a field that one sample has and another has not."""
+    """The error for a field that one sample has and another lacks."""
     return InvalidInputError(
         f"field {shown(name)} is not in every sample",
         found=f"in sample {shown(present)}, not in sample {shown(absent)}",
@@ -172,16 +172,16 @@ def missing_field(name: str, present: str, absent: str) -> InvalidInputError:
 
 
 def normal(array: Any) -> Any:
-    """The column in the types that every reader knows.
+    """The column in types that every reader knows.
 
     Large and view types become plain ones, dictionaries and extension types their values; times
-    become microseconds of UTC without a zone where that loses nothing.
+    become UTC microseconds without a zone if that loses nothing.
     """
     wanted = normal_type(array.type)
     if wanted.equals(array.type):
         return array
     if pa.types.is_dictionary(array.type) and pa.types.is_string_view(array.type.value_type):
-        # Arrow cannot take from views; polars has its categories in one.
+        # Arrow cannot take from views, and polars stores categories as views.
         array = array.cast(pa.dictionary(array.type.index_type, pa.string()))
     try:
         return array.cast(wanted)
@@ -192,7 +192,7 @@ def normal(array: Any) -> Any:
 
 
 def normal_type(kind: Any) -> Any:
-    """The type in which `normal` leaves a column of type `kind`."""
+    """The type that `normal` gives a column of type `kind`."""
     plain = plain_type(kind)
     if pa.types.is_list(plain):
         return pa.list_(pa.field("element", normal_type(plain.value_type)))
@@ -200,7 +200,7 @@ def normal_type(kind: Any) -> Any:
 
 
 def as_table(data: Any) -> Any:
-    """Arrow tables, record batches and frames of other libraries as a table; None for others."""
+    """An Arrow table, record batch or other library's frame as a normal table; None for others."""
     table = arrow_table(data)
     if table is None:
         return None
@@ -210,7 +210,7 @@ def as_table(data: Any) -> Any:
 
 
 def normal_table(table: Any, where: str = "table") -> Any:
-    """All columns of `table` through `normal`; descriptions of fields are kept, nothing else."""
+    """`table` with `normal` columns; of its metadata only field descriptions are kept."""
     with translated(_ARROW_FAULTS, "table holds a column that cannot be stored", where=where):
         columns = [normal(table.column(i)) for i in range(table.num_columns)]
     fields = [
@@ -232,20 +232,20 @@ def _only_description(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, byt
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows of one level that came from one place."""
+    """Rows of one level that came from one source."""
 
     table: Any
     who: Who
     """Id path of the sample in a row of `table`."""
     real: np.ndarray[Any, Any] | None = None
-    """Rows that are no padding; None when all are."""
+    """Mask of the rows that are not padding; None if there is no padding."""
 
 
 def unify(chunks: Sequence[Chunk], *, strict: bool) -> Any:
     """One table of all `chunks`, whose schemas must agree (PIT-2).
 
-    Columns stand in the order in which they first appear. A column without any value has no type
-    and agrees with every other.
+    Columns are in order of first appearance. A column without values has the null type, which
+    agrees with every other.
     """
     chunks = [chunk for chunk in chunks if chunk.table.num_rows]
     if len(chunks) == 1:
@@ -261,7 +261,7 @@ def unify(chunks: Sequence[Chunk], *, strict: bool) -> Any:
 
 
 def agreed(known: tuple[Any, Who] | None, new: tuple[Any, Who], *, strict: bool) -> tuple[Any, Who]:
-    """The field that two have in common, or the new one; each with who tells of its samples."""
+    """The field that two agree on (the new one if `known` is None), each with its `Who`."""
     if known is None:
         return new
     old, found = known[0].type, new[0].type
@@ -280,7 +280,7 @@ def agreed(known: tuple[Any, Who] | None, new: tuple[Any, Who], *, strict: bool)
 
 
 def _wider(first: Any, second: Any) -> Any:
-    """The type that holds integers of one and floating point of the other column, or None."""
+    """The type that holds the numbers of both columns, or None."""
     types = pa.types
     numbers = [first, second]
     if all(types.is_integer(kind) for kind in numbers):
@@ -310,6 +310,6 @@ def _conform(table: Any, schema: Any) -> Any:
 
 
 def root_paths(ids: Any, types: Any) -> Any:
-    """Paths below DATA/ of samples of level 0: their ids; that of a FOLDER ends in a slash."""
+    """Paths of level 0 samples below DATA/: their ids, with a slash at the end for a FOLDER."""
     slashes = pc.if_else(pc.equal(types, spec.FOLDER), "/", "")
     return pc.binary_join_element_wise(ids.cast(pa.string()), slashes, "")

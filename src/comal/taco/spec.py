@@ -1,6 +1,6 @@
-"""TACO 2.0 in constants and document types: what a valid dataset says about itself.
+"""TACO 2.0 in constants and document types; rules for valid collections.
 
-No bytes and no I/O here. Section numbers are those of the TACO specification 2.0.0.
+No bytes and no I/O here. Section numbers refer to the TACO specification 2.0.0.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from comal.errors import InvalidInputError, InvalidMetadataError, Problem, shown
 
 
 class TacoWarning(UserWarning):
-    """Content that is wrong somewhere, though what is returned is right."""
+    """The content has a fault, but the returned result is right."""
 
 
 TACO_VERSION = "2.0.0"
 READABLE_VERSIONS = re.compile(r"(0\.5\.0|2\.\d+\.\d+.*)$")
-"""Writers of TACO 2 have always put 0.5.0 into their files, so both name the same format."""
+"""TACO 2 writers have always put 0.5.0 into their files, so both mean the same format."""
 
 FILE: Final = "FILE"
 FOLDER: Final = "FOLDER"
@@ -35,12 +35,12 @@ SampleType = Literal["FILE", "FOLDER"]
 MAX_LEVELS = 6
 """Six levels and the collection fill the seven slots of TACO_HEADER (6.3)."""
 
-# -- places in a container (6.1, 6.5, 6.6) --------------------------------------------------
+# -- paths in a container (6.1, 6.5, 6.6) ---------------------------------------------------
 
 DATA = "DATA/"
 META = "__meta__"
 META_OLD = "meta.parquet"
-"""6.2 once calls the local metadata by this name; it is read, never written."""
+"""Another name of the local metadata, used once in 6.2; read, never written."""
 COLLECTION = "COLLECTION.json"
 TACOCAT = "__TACOCAT__"
 TACOCAT_FOLDER = ".tacocat"
@@ -48,7 +48,7 @@ TACOLLECTION = "TACOLLECTION.json"
 PAD_PREFIX = "__TACOPAD__"
 
 LEVEL_PATHS = tuple(f"METADATA/level{level}.parquet" for level in range(MAX_LEVELS))
-"""Where the consolidated metadata of each level lies in a container (6.1)."""
+"""Paths of the consolidated metadata of each level in a container (6.1)."""
 
 
 # -- columns (5.6, 7.2.3) -------------------------------------------------------------------
@@ -130,7 +130,7 @@ TASKS = frozenset(
         "other",
     }
 )
-"""Names that existing tools know. Others are legal here and make a warning."""
+"""Names that existing tools know. Others are valid but give a warning."""
 
 CORE_FIELDS = (
     "id",
@@ -145,7 +145,7 @@ CORE_FIELDS = (
     "keywords",
     "extent",
 )
-"""Fields of COLLECTION.json in the order in which they are written."""
+"""Fields of COLLECTION.json in the order of writing."""
 PIT_SCHEMA = "taco:pit_schema"
 FIELD_SCHEMA = "taco:field_schema"
 SUBSET_OF = "taco:subset_of"
@@ -159,10 +159,9 @@ _CONTACT_KEYS = {"name", "organization", "email", "role", "roles", "url", "links
 
 
 def collection_problems(document: Mapping[str, Any], *, where: str = COLLECTION) -> list[Problem]:
-    """Everything that 5.6 asks of a collection and `document` does not give.
+    """All violations of 5.6 in the collection `document`.
 
-    Used by the writer, which refuses errors, and by the check, which lists them. A reader needs
-    none of these fields.
+    The writer refuses errors, the check lists them. Readers need none of these fields.
     """
     found: list[Problem] = []
 
@@ -249,7 +248,7 @@ def _bbox_fault(box: object) -> str | None:
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in box):
         return f"must hold four numbers, found {box!r}"
     west, south, east, north = box
-    # West may lie east of east: the box then crosses the antimeridian.
+    # West may be greater than east: the box then crosses the antimeridian.
     if not (-180 <= west <= 180 and -180 <= east <= 180 and -90 <= south <= north <= 90):
         return f"lies outside the world or has south above north: {box!r}"
     return None
@@ -263,7 +262,7 @@ class PITPattern:
     """The children of every FOLDER at one position of the level above (PIT-1)."""
 
     n: int
-    """Rows of this pattern at its level, all parents together."""
+    """Rows of this pattern at its level, over all parents."""
     type: tuple[str, ...]
     """FILE or FOLDER, per position."""
     id: tuple[str, ...]
@@ -283,7 +282,7 @@ class PITSchema:
     hierarchy: Mapping[int, tuple[PITPattern, ...]] = field(default_factory=dict)
     """Patterns by level, 1 and deeper; one per FOLDER position of the level above."""
     shape: tuple[int, ...] | None = None
-    """The largest number of children per level; absent in older files, ignored by readers."""
+    """Largest number of children per level; absent in older files, ignored by readers."""
 
     @property
     def depth(self) -> int:
@@ -292,11 +291,11 @@ class PITSchema:
 
     @property
     def levels(self) -> int:
-        """How many levels there are."""
+        """Number of levels."""
         return self.depth + 1
 
     def rows(self, level: int) -> int:
-        """How many rows `level` has, padding included."""
+        """Number of rows of `level`, padding included."""
         return self.root_n if level == 0 else sum(p.n for p in self.hierarchy.get(level, ()))
 
     def to_dict(self) -> dict[str, Any]:
@@ -312,7 +311,7 @@ class PITSchema:
 
     @classmethod
     def summed(cls, schemas: Sequence[PITSchema]) -> PITSchema:
-        """The tree of several datasets together: counts are summed pattern by pattern (6.6)."""
+        """The combined tree of several datasets: counts are summed per pattern (6.6)."""
         deepest = max(schemas, key=lambda schema: schema.levels)
         hierarchy = {
             level: tuple(
@@ -335,7 +334,7 @@ class PITSchema:
         Raises
         ------
         InvalidMetadataError
-            It is missing or its shape is not that of 5.5.
+            It is missing, or does not have the structure of 5.5.
         """
         try:
             return cls._parse(document)
@@ -391,7 +390,7 @@ def _count(value: Any) -> int:
 # -- field schema ---------------------------------------------------------------------------------
 
 DESCRIPTION = b"description"
-"""Where an Arrow field has its description until that is written to ``taco:field_schema``."""
+"""Metadata key of an Arrow field's description, which is written to ``taco:field_schema``."""
 
 
 def is_text(kind: Any) -> bool:
@@ -400,14 +399,14 @@ def is_text(kind: Any) -> bool:
 
 
 def int64s(column: Any) -> npt.NDArray[np.int64]:
-    """An Arrow column of integers (n,), below 0 for null and for what int64 cannot hold."""
+    """An Arrow column of integers (n,); negative for null and for values beyond int64."""
     return np.asarray(pc.fill_null(column.cast(pa.int64(), safe=False), -1), np.int64)
 
 
 def type_name(kind: Any) -> str:
     """An Arrow type as ``taco:field_schema`` spells it: ``list<item: int64>``, ``timestamp[us]``.
 
-    The name of a list's child is always ``item``, whatever the Parquet file calls it.
+    The child of a list is always named ``item``, whatever its name in the Parquet file.
     """
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return f"list<item: {type_name(kind.value_type)}>"
@@ -421,8 +420,8 @@ def type_name(kind: Any) -> str:
 def field_schema(levels: Sequence[Any]) -> dict[str, list[list[str]]]:
     """``taco:field_schema`` for the stored Arrow schemas of levels 0 and deeper.
 
-    Three values per column: name, type, description (empty where nobody gave one). A description
-    counts for the columns of that name at every level; the outermost one wins.
+    Three values per column: name, type, description (empty if there is none). A description
+    applies to the columns of that name at every level; the outermost one wins.
     """
     known = dict(DESCRIPTIONS)
     for column in chain.from_iterable(reversed(levels)):
@@ -437,7 +436,7 @@ def field_schema(levels: Sequence[Any]) -> dict[str, list[list[str]]]:
 
 
 def version_is_readable(version: object) -> bool:
-    """Whether a file with this ``taco_version`` can be TACO 2; an absent one says nothing."""
+    """Whether a file with this ``taco_version`` can be TACO 2; a missing version can."""
     return version is None or (isinstance(version, str) and bool(READABLE_VERSIONS.match(version)))
 
 
@@ -453,7 +452,7 @@ _LEVELS = {"info": logging.INFO, "debug": logging.DEBUG}
 
 
 def verbose(level: bool | Literal["info", "debug"] = True) -> None:  # noqa: FBT001, FBT002 - spec 7.2.6
-    """Set what all following TACO operations log to stderr.
+    """Set what TACO operations log to stderr from now on.
 
     Parameters
     ----------

@@ -31,9 +31,9 @@ from comal.ziparchive.local import local_before, prefix_size
 Container = Literal["zip", "folder", "tacocat", "tacocat-folder"]
 
 # -- TACO_HEADER (6.3) ----------------------------------------------------------------------------
-# An ordinary stored ZIP entry that comes first and never has an extra field, so that its payload
-# starts at byte 41: a count, three zero bytes, and seven pairs (u64 offset, u64 size). The pairs
-# are level0 .. levelN and then COLLECTION.json.
+# The first entry of the ZIP, stored and never with an extra field, so that its payload starts at
+# byte 41: a count, three zero bytes, and seven pairs (u64 offset, u64 size). The pairs are
+# level0 .. levelN and then COLLECTION.json.
 
 HEADER_NAME = "TACO_HEADER"
 HEADER_OFFSET = 41
@@ -48,28 +48,28 @@ _COZIP_NAME = b"__cozip__"
 
 # -- __TACOCAT__ (6.5) ----------------------------------------------------------------------------
 # Magic, u32 version, u32 index of the deepest level, seven pairs: level0 .. level5, then the JSON,
-# which always has the last slot.
+# always in the last slot.
 
 TACOCAT_MAGIC = b"TACOCAT\0"
 TACOCAT_VERSION = 1
 TACOCAT_HEADER = struct.Struct("<8sII14Q")
 
 _LOCAL_PREFIX = prefix_size(len(spec.LEVEL_PATHS[0]))
-"""How much before a slot's span to read so that it holds the local header of that entry."""
+"""Bytes to read before a slot's span so that they include the entry's local header."""
 DEFAULT_TAIL = 256 * KIB
-"""How much of a container's end is read at once; holds the metadata of most archives."""
+"""Bytes read at the end of a container; they hold the metadata of most archives."""
 _LEVEL_TAIL = 64 * KIB
-"""How much of a level's end is read to find its footer, when the tail did not bring it."""
+"""Bytes read at the end of a level for its footer, if that is not in the container's tail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Where the metadata of a container lies."""
+    """Spans of the metadata of a container."""
 
     levels: tuple[ByteRange, ...]
     collection: ByteRange
     problems: tuple[Problem, ...] = ()
-    """What is wrong with the header, though it could be used."""
+    """Faults of a header that can still be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Opened:
     header: Header | None
     """None for containers that are folders."""
     pieces: tuple[Piece, ...] = ()
-    """What was fetched of the container's own object; later plans may find their bytes here."""
+    """Bytes fetched from the container's own object, for reuse by later plans."""
     problems: tuple[Problem, ...] = ()
 
 
@@ -99,7 +99,7 @@ def _pack_pairs(spans: Sequence[tuple[int, int]]) -> bytes:
 def parse_header(head: bytes, total: int, where: str) -> Header:
     """TACO_HEADER from the first 157 bytes of an object of `total` bytes.
 
-    Refused are a count outside 2-7, slack that is not zero, and a span that leaves the object.
+    Raises for a count outside 2-7, slack that is not zero, or a span outside of the object.
     """
     payload, crc_is_right = _header_payload(head, where)
     count = payload[0]
@@ -201,9 +201,9 @@ def parse_tacocat_header(head: bytes, total: int, where: str) -> Header:
 def open_plan(
     where: str, *, tail: int = DEFAULT_TAIL, limits: Limits = DEFAULT_LIMITS
 ) -> Plan[Opened]:
-    """Open the ZIP or the ``__TACOCAT__`` file that the first bytes say it is.
+    """Open a ZIP or a ``__TACOCAT__`` file, told apart by the first bytes.
 
-    One round trip of two requests when the last `tail` bytes hold all footers and the collection;
+    One round trip of two requests if the last `tail` bytes hold all footers and the collection;
     otherwise one more, and a third for a footer beyond 64 KiB.
     """
     head, end = yield [Head(HEADER_END + _LOCAL_PREFIX), Tail(tail)]
@@ -260,11 +260,10 @@ def _check_slots(
     header: Header,
     where: str,
 ) -> Plan[None]:
-    """Compare slots with the local headers before them: a slot may not point into a hole.
+    """Compare slots with the local headers before them: a slot must not point into a hole.
 
-    Only headers that are here already are compared, so that opening costs no extra request; when
-    the checksum of TACO_HEADER is wrong, the rest is fetched, for then nothing else vouches for
-    the spans.
+    Only headers fetched already are compared, so that opening costs no extra request. If the
+    checksum of TACO_HEADER is wrong, the others are fetched too, as nothing else proves the spans.
     """
     starts = [max(0, span.offset - _LOCAL_PREFIX) for span in spans]
     before = [ByteRange(at, span.offset - at) for at, span in zip(starts, spans, strict=True)]

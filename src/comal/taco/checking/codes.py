@@ -10,7 +10,7 @@ from comal.progress import Progress
 from comal.ziparchive.check import ZIP_RULES
 
 _NEVER = {"zip-count", "zip-zip64-field"}
-"""Directories that a strict reader refuses as a whole (`zip-directory`)."""
+"""Codes never reported: a strict reader refuses such a directory (`zip-directory`)."""
 _ERRORS = {
     # The archive: TACO 2.0, 6.3
     **{code: text for code, text in ZIP_RULES.items() if code not in _NEVER},
@@ -109,7 +109,7 @@ def new_check(
     limits: Limits = DEFAULT_LIMITS,
     progress: Progress | None = None,
 ) -> Check:
-    """Nothing found yet, of a TACO dataset."""
-    # What the document types call a field of the collection may be a warning only.
+    """An empty check of a TACO dataset."""
+    # Problems of collection fields may be mere warnings, which have a code of their own.
     milder = {"taco-collection-field": "taco-collection-note"}
     return Check(CODES, level, limits, progress, milder=milder)

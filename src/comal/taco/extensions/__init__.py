@@ -1,6 +1,6 @@
 """Extensions: declared metadata that is computed or checked (TACO 2.0, 7.1.2).
 
-Each name is imported when it is first used, so that none costs the libraries of another.
+Each name is imported on first use, so that it loads only the libraries that it needs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What an extension is: a declared schema and the columns that it computes (TACO 2.0, 7.1.2).
+"""Base classes of extensions: a declared schema and computed columns (TACO 2.0, 7.1.2).
 
-What it returns is brought into exactly the columns that it declared.
+The result of an extension is converted to exactly the columns that it declared.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _FAULTS: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
 
 
 def as_arrow(result: Any, schema: pa.Schema, *, rows: int, name: str) -> pa.Table:
-    """What an extension computed, in exactly the columns, order and types of `schema`.
+    """The result of an extension in exactly the columns, order and types of `schema`.
 
-    It may be an Arrow table or batch, a dict of columns, or a frame that speaks the Arrow C stream
-    protocol. Numbers are cast when nothing is lost; text is never parsed.
+    It may be an Arrow table or batch, a dict of columns, or a frame with the Arrow C stream
+    protocol. Numbers are cast if nothing is lost; text is never parsed.
     """
     table = None
     with translated(_FAULTS, f"{name} returned what is not a table"):
@@ -54,7 +54,7 @@ def as_arrow(result: Any, schema: pa.Schema, *, rows: int, name: str) -> pa.Tabl
 
 
 def _of_columns(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
-    """Columns in the types of their values; in the declared one where values tell none."""
+    """Columns in the types of their values, or in the declared type if inference fails."""
     declared = {wanted.name: wanted.type for wanted in schema}
     arrays = dict(columns)
     for key, values in columns.items():
@@ -67,7 +67,7 @@ def _of_columns(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
 
 
 def _cast(values: pa.ChunkedArray, wanted: pa.Field, name: str) -> pa.ChunkedArray:
-    """A column in the declared type, if it is of that kind and nothing is lost."""
+    """A column cast to the declared type; raises if the kind differs or values are lost."""
     reason = ""
     if _fits(values.type, normal_type(wanted.type)):
         try:
@@ -84,7 +84,7 @@ def _cast(values: pa.ChunkedArray, wanted: pa.Field, name: str) -> pa.ChunkedArr
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of one plain type may stand for the other, if the cast loses nothing."""
+    """Whether one plain type may be cast to the other, if that loses nothing."""
     types = pa.types
     if types.is_null(found) or found.equals(wanted):
         return True
@@ -106,7 +106,7 @@ def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RowSample:
-    """One row of a table, in the form of a sample."""
+    """One row of a table, with the attributes of a sample."""
 
     id: str
     path: Any
@@ -117,7 +117,7 @@ class RowSample:
 def declared(*columns: tuple[str, pa.DataType, str]) -> pa.Schema:
     """A schema from the name, type and description of each column.
 
-    Descriptions end in ``taco:field_schema``.
+    Descriptions are written to ``taco:field_schema``.
     """
     return pa.schema([described(*one) for one in columns])
 
@@ -128,13 +128,13 @@ def list_of(kind: pa.DataType) -> pa.DataType:
 
 
 class _Extension(ABC):
-    """What the three kinds share."""
+    """Base of the three kinds of extensions."""
 
     schema_only: bool = False
     """Return typed nulls and compute nothing."""
 
     def __init__(self, **values: Any) -> None:
-        """Take the annotated attributes of the class, unless it has an ``__init__`` of its own."""
+        """Accept the annotated attributes of the class, unless it has its own ``__init__``."""
         own_init = type(self).__init__ is not _Extension.__init__
         taken = _parameters(_Extension if own_init else type(self))(**values)
         for parameter in fields(taken):
@@ -146,10 +146,10 @@ class _Extension(ABC):
 
     @abstractmethod
     def _compute(self, given: Any) -> Any:
-        """A row for each sample: an Arrow table, a polars frame or a dict of columns."""
+        """One row per sample: an Arrow table, a polars frame or a dict of columns."""
 
     def __call__(self, given: Any) -> pa.Table:
-        """The checked rows for what is given; typed nulls when `schema_only`."""
+        """The checked rows for the argument; typed nulls if `schema_only`."""
         rows = self._rows(given)
         return self._nulls(rows) if self.schema_only else self._checked(self._compute(given), rows)
 
@@ -168,7 +168,7 @@ class _Extension(ABC):
 def _parameters(kind: type) -> Any:
     """The annotated attributes of a class and its bases, as a dataclass of keywords.
 
-    The class itself is left alone: a decorator that comes later may be ``dataclass``.
+    The class itself is not changed, as a later decorator may be ``dataclass``.
     """
     found: dict[str, Any] = {}
     members: dict[str, Any] = {"__module__": kind.__module__, "__annotations__": found}
@@ -184,15 +184,15 @@ class SampleExtension(_Extension):
     """Adds metadata to one sample; `_compute` gets the sample and returns one row.
 
     A subclass may also define ``compute_table(table) -> pa.Table``, which gets the columns ``id``,
-    ``type``, ``path`` and the metadata so far of many samples and returns its own columns, row by
-    row the same as `_compute` would: levels that come as tables are then never taken apart.
+    ``type``, ``path`` and the metadata so far of many samples and returns its own columns, each
+    row equal to the result of `_compute`. Levels given as tables then need no row objects.
     """
 
 
 class TortillaExtension(_Extension):
     """Adds columns to all samples of a tortilla; `_compute` gets the tortilla.
 
-    It returns as many rows as there are samples. A subclass may also define
+    It returns one row per sample. A subclass may also define
     ``compute_table(table) -> pa.Table``, as for `SampleExtension`.
     """
 
@@ -206,7 +206,7 @@ class TacoExtension(_Extension):
 
 @dataclass
 class _Declared(_Extension):
-    """Columns that stand in the class."""
+    """An extension whose columns are fixed in the class."""
 
     _columns: ClassVar[pa.Schema]
 
@@ -222,7 +222,7 @@ class _Stated(_Declared):
 
     @abstractmethod
     def _values(self) -> Sequence[Any]:
-        """A value for each column."""
+        """One value per column."""
 
     def _compute(self, given: Any) -> pa.Table:
         del given
@@ -234,7 +234,7 @@ class StatedFields(_Stated, TacoExtension):
 
 
 class SameForAll(_Declared, SampleExtension):
-    """Says the same of every sample: `_compute` looks at none, and is called once for a table."""
+    """The same values for every sample: `_compute` ignores the sample, and runs once per table."""
 
     def compute_table(self, table: pa.Table) -> pa.Table:
         """The same for every row."""
@@ -246,7 +246,7 @@ class StatedColumns(_Stated, SameForAll):
 
 
 class ComputedColumns(_Declared, TortillaExtension):
-    """Columns that are computed from those that a tortilla has."""
+    """Columns computed from those of a tortilla."""
 
     @abstractmethod
     def compute_table(self, table: pa.Table) -> pa.Table:
@@ -259,8 +259,8 @@ class ComputedColumns(_Declared, TortillaExtension):
 def columns_for(extension: SampleExtension | TortillaExtension, table: pa.Table) -> pa.Table:
     """The columns that `extension` adds to the samples of `table`, checked.
 
-    The vectorised ``compute_table`` is used where the extension has one. A sample extension
-    without it is called row by row, a tortilla extension gets the table as its tortilla.
+    The vectorised ``compute_table`` is used if there is one. A sample extension without it is
+    called row by row; a tortilla extension gets the table in place of a tortilla.
     """
     if extension.schema_only:
         return extension._nulls(table.num_rows)  # noqa: SLF001 - same module
@@ -274,7 +274,7 @@ def columns_for(extension: SampleExtension | TortillaExtension, table: pa.Table)
 
 
 def samples_of(table: pa.Table) -> Iterator[RowSample]:
-    """The rows of `table`, one by one, as samples."""
+    """The rows of `table` as samples."""
     own = ("id", "path", "type")
     for batch in table.to_batches(max_chunksize=4096):
         for row in batch.to_pylist():
@@ -283,9 +283,9 @@ def samples_of(table: pa.Table) -> Iterator[RowSample]:
 
 
 def table_of(sample: Any) -> pa.Table:
-    """One sample as a table of one row, as ``compute_table`` takes it.
+    """One sample as a one-row table for ``compute_table``.
 
-    The path becomes text, or stays bytes; a tortilla becomes null.
+    A path becomes text, bytes stay bytes, a tortilla becomes null.
     """
     path = sample.path
     if not isinstance(path, bytes | None):
@@ -306,7 +306,7 @@ class _TableTortilla:
 
 
 def arrow_schema(extension: _Extension) -> pa.Schema:
-    """What ``get_schema`` returned, as an Arrow schema with descriptions."""
+    """The result of ``get_schema`` as an Arrow schema with descriptions."""
     name = type(extension).__name__
     declared = extension.get_schema()
     if not isinstance(declared, pa.Schema):
@@ -328,7 +328,7 @@ def arrow_schema(extension: _Extension) -> pa.Schema:
 
 
 def _arrow_type(kind: Any, extension: str) -> pa.DataType:
-    """A declared type, also one of polars, told without importing it."""
+    """The Arrow type of a declared type; polars is imported only for a polars type."""
     if isinstance(kind, pa.DataType):
         return kind
     home = kind if isinstance(kind, type) else type(kind)
@@ -351,7 +351,7 @@ def _arrow_type(kind: Any, extension: str) -> pa.DataType:
 
 
 def require(extension: Any, *names: str) -> None:
-    """Refuse an extension that lacks a parameter and is to compute something."""
+    """Refuse an extension that lacks a parameter, unless it is `schema_only`."""
     missing = [name for name in names if getattr(extension, name) is None]
     if missing and not extension.schema_only:
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""Extensions whose fields are what the author declares: labels, publications, splits, bands."""
+"""Extensions whose values the author states: labels, publications, splits, scaling, bands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS = {str: pa.string(), int: pa.int32(), float: pa.float64()}
 
 
 def _record_of(kind: type[T], value: Any) -> T:
-    """A record of dataclass `kind` from one, a mapping, or an object with ``model_dump``."""
+    """A record of dataclass `kind` from a record, a mapping, or an object with ``model_dump``."""
     if isinstance(value, kind):
         return value
     dump = getattr(value, "model_dump", None)
@@ -56,7 +56,7 @@ def _records_of(kind: type[T], values: Iterable[Any]) -> list[T]:
 
 
 def _struct_of(kind: type) -> pa.DataType:
-    """The Arrow type of a record: a field of several types has the first of them."""
+    """The Arrow type of a record; a union counts as its first type."""
     hints = get_type_hints(kind)
     return pa.struct(
         [(name, _KINDS[next(iter(get_args(hint)), hint)]) for name, hint in hints.items()]
@@ -75,9 +75,9 @@ class LabelClass:
     """One class."""
 
     name: str
-    """For people: ``Forest``."""
+    """Readable name: ``Forest``."""
     category: str | int
-    """In the labels: 3 or ``FOR``; written as text."""
+    """Value in the labels: 3 or ``FOR``; written as text."""
     description: str | None = None
 
 
@@ -88,7 +88,7 @@ class Labels(StatedFields):
     Raises
     ------
     InvalidInputError
-        On creation: a class without name or category, unknown keys, or two classes of one
+        On creation: a class without name or category, unknown keys, or two classes with the same
         category.
     """
 
@@ -237,10 +237,10 @@ class Scaling(StatedColumns):
     Parameters
     ----------
     scale_factor, scale_offset
-        A number, or one for each band. When either is a list, both columns are lists and a single
-        number stands for all bands. A factor is never 0.
+        A number, or one per band. If either is a list, both columns are lists and a single number
+        applies to all bands. A factor is never 0.
     padding
-        Pixels that were added around the image: top, right, bottom, left.
+        Pixels added around the image: top, right, bottom, left.
 
     Raises
     ------
@@ -273,7 +273,7 @@ class Scaling(StatedColumns):
             )
 
     def get_schema(self) -> pa.Schema:
-        """The three columns ``scaling:*``; numbers, or lists when a parameter is one."""
+        """The three columns ``scaling:*``: numbers, or lists if a parameter is a list."""
         kind = list_of(pa.float32()) if self._has_lists() else pa.float32()
         text = "value = pixel * scale_factor + scale_offset"
         padding = "Pixels added around the image: top, right, bottom, left"
@@ -284,7 +284,7 @@ class Scaling(StatedColumns):
         )
 
     def _values(self) -> Sequence[Any]:
-        """Factor and offset, of as many bands as either has, and the padding."""
+        """Factor and offset, spread to the same number of bands, and the padding."""
         factor, offset = self.scale_factor, self.scale_offset
         if self._has_lists():
             bands = max(len(_numbers(part)) for part in (factor, offset))
@@ -326,7 +326,7 @@ class SpectralBand:
     """As in the electro-optical extension of STAC: ``red``, ``nir08``, ``swir16``."""
     description: str | None = None
     unit: str | None = None
-    """Of the two wavelengths: ``nm`` in the built-in tables."""
+    """Unit of the two wavelengths: ``nm`` in the built-in tables."""
     center_wavelength: float | None = None
     full_width_half_max: float | None = None
 
@@ -339,9 +339,9 @@ class OpticalData(StatedFields):
     ----------
     sensor
         One of `sensors`, a subset of its bands in the order of the data such as
-        ``sentinel2msi[B04,B03,B02]``, or any name when `bands` are given.
+        ``sentinel2msi[B04,B03,B02]``, or any name if `bands` are given.
     bands
-        `SpectralBand` or dicts of the same keys; taken from the built-in table when None.
+        `SpectralBand` or dicts of the same keys; None uses the built-in table.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Where samples are: STAC and ISTAC say it, MajorTOM and SpatialGrouping make cells and groups."""
+"""Extensions for locations and times (STAC, ISTAC), cells (MajorTOM) and spatial groups."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ISTAC_SCHEMA = declared(
 
 
 class _Placed(SameForAll):
-    """Place and time of one sample, in a table that is made on creation."""
+    """Location and time of one sample, in a table built on creation."""
 
     time_start: Instant | None
     time_end: Instant | None
@@ -86,7 +86,7 @@ class _Placed(SameForAll):
         return [start, end, middle]
 
     def _centroid(self, lon: Floats, lat: Floats) -> pa.Array:
-        """The centroid that is given, else the computed one; it must be on the earth."""
+        """The given centroid, else the computed one; raises if it is not on the earth."""
         if self.centroid is not None:
             given = pa.array([self.centroid], pa.binary())
             lon, lat = wkb.points_xy(given, f"{self._who()} centroid")
@@ -107,7 +107,7 @@ class _Placed(SameForAll):
 
 @dataclass
 class STAC(_Placed):
-    """Place and time of a sample that is a regular raster.
+    """Location and time of a sample that is a regular raster.
 
     Parameters
     ----------
@@ -116,16 +116,16 @@ class STAC(_Placed):
     tensor_shape
         At least two sizes, the last two are rows and columns; usually (bands, rows, columns).
     geotransform
-        Six numbers in GDAL order; rotation counts.
+        Six numbers in GDAL order; rotation is respected.
     time_start, time_end
         Instants as `comal.geo.times.parse_instant` takes them: microseconds since 1970 UTC,
         datetime (naive is UTC), date or ISO text. The end may be None.
     time_middle
-        floor((start + end) / 2) when None and there is an end.
+        None gives floor((start + end) / 2) if there is an end.
     centroid
-        WKB point in EPSG:4326; the image of the raster's centre when None.
+        WKB point in EPSG:4326; None gives the transformed centre of the raster.
     sample_id
-        Named in messages.
+        Id for messages.
     schema_only
         Typed nulls; no other parameter is needed.
 
@@ -171,7 +171,7 @@ class STAC(_Placed):
         time_end: Instant | None = None,
         sample_id: str | None = None,
     ) -> STAC:
-        """The extension for a raster file, whose header is read.
+        """The extension for a raster file, from its header.
 
         Raises
         ------
@@ -204,7 +204,7 @@ def _list_column(values: Any, kind: pa.DataType, what: str) -> pa.Array:
     wanted = list_of(kind)
     try:
         row = [part.item() if isinstance(part, np.generic) else part for part in values]
-        return pa.array([row]).cast(wanted)  # a cast checks, a type given at once truncates 1.5
+        return pa.array([row]).cast(wanted)  # the cast checks; `type=` would truncate 1.5
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(
             f"invalid {what}", found=str(error)[:80], expected=str(wanted)
@@ -221,7 +221,7 @@ def _check_raster(sides: Floats, numbers: Floats, found: str, who: str) -> None:
 
 @dataclass
 class ISTAC(_Placed):
-    """Place and time of a sample that is not a regular raster.
+    """Location and time of a sample that is not a regular raster.
 
     Parameters
     ----------
@@ -232,20 +232,20 @@ class ISTAC(_Placed):
     time_start, time_end, time_middle
         As for `comal.taco.extensions.STAC`.
     centroid
-        WKB point in EPSG:4326; computed from the geometry when None.
+        WKB point in EPSG:4326; None computes it from the geometry.
     check_antimeridian
-        In a geographic CRS an edge longer than 180 degrees goes over the antimeridian, and so
-        does a geometry with parts on both sides of it; its centroid lies within it. Without the
-        check coordinates are taken as they stand. Geometries over Greenwich are never affected.
+        In a geographic CRS, take an edge longer than 180 degrees, or a geometry with parts on both
+        sides of the antimeridian, as crossing it; the centroid then lies within it. False uses
+        coordinates unchanged. Geometries over Greenwich are never affected.
     sample_id
-        Named in messages.
+        Id for messages.
     schema_only
         Typed nulls; no other parameter is needed.
 
     Raises
     ------
     InvalidInputError
-        On creation: a CRS that PROJ does not know, a geometry that is empty or no WKB, a start
+        On creation: a CRS that PROJ does not know, a geometry that is empty or not WKB, a start
         after the end, a centroid that is not on the earth.
     """
 
@@ -268,7 +268,7 @@ class ISTAC(_Placed):
         geometry = pa.array([getattr(self.geometry, "wkb", self.geometry)], pa.binary())
         try:
             place = geometry_centroids(geometry, crs, check_antimeridian=self.check_antimeridian)
-        except InvalidMetadataError as error:  # from a file it is bad content, here a bad argument
+        except InvalidMetadataError as error:  # here an argument is invalid, not a file
             raise InvalidInputError(
                 "invalid geometry", where=self._who(), found=error.found
             ) from error
@@ -280,7 +280,7 @@ class ISTAC(_Placed):
 
 
 def _centres(table: pa.Table, who: str) -> tuple[Floats, Floats]:
-    """Longitude and latitude of each row, from the first of `CENTROIDS` that has them."""
+    """Longitude and latitude of each row, from its first column of `CENTROIDS` with a value."""
     lon, lat = np.full(table.num_rows, np.nan), np.full(table.num_rows, np.nan)
     present = [name for name in CENTROIDS if name in table.column_names]
     for name in present:
@@ -305,19 +305,19 @@ RADIUS_KM = 6378.137
 class MajorTOM(ComputedColumns):
     """The MajorTOM cell of each sample, such as ``0100km_0003U_0005R``.
 
-    Anchors stand on parallels `dist_km` apart, counted from the equator, and on each parallel
-    `dist_km` apart from Greenwich. A sample belongs to the anchor south-west of its centroid; on
-    an anchor it belongs to the one before.
+    Anchors are `dist_km` apart on parallels `dist_km` apart, counted from Greenwich and the
+    equator. A sample belongs to the anchor south-west of its centroid; a centroid exactly on an
+    anchor belongs to the one before.
 
     Parameters
     ----------
     dist_km
         Distance between anchors in kilometres.
     latitude_range, longitude_range
-        Anchors outside are left out: a row clips to the nearest that is left, and a column west
+        Anchors outside are dropped: a row clips to the nearest remaining one, and a column west
         of the first wraps to the last.
     sep
-        Between the three parts of a code.
+        Separator of the three parts of a code.
 
     Raises
     ------
@@ -355,7 +355,7 @@ class MajorTOM(ComputedColumns):
         return pa.table({"majortom:code": codes})
 
     def cells(self, lon: npt.ArrayLike, lat: npt.ArrayLike) -> tuple[Integers, Integers]:
-        """Row and column numbers of places in degrees; negative to the south and the west."""
+        """Row and column numbers of points in degrees; negative to the south and the west."""
         lons, lats = np.asarray(lon, np.float64), np.asarray(lat, np.float64)
         step = 180 / math.ceil(math.pi * RADIUS_KM / self.dist_km)
         lowest, highest = _range(*self.latitude_range, step, 90)
@@ -385,7 +385,7 @@ def _labels(numbers: Integers, upper: str, lower: str) -> pa.Array:
 
 
 SIZES = ("internal:size", "size")
-"""Columns that are taken for the size of a sample in bytes."""
+"""Columns used as the size of a sample in bytes."""
 
 _UNIT = re.compile(r"(?<=[KMGT])B?\s*$", re.IGNORECASE)
 
@@ -394,22 +394,21 @@ _UNIT = re.compile(r"(?<=[KMGT])B?\s*$", re.IGNORECASE)
 class SpatialGrouping(ComputedColumns):
     """A group of neighbours for each sample: ``sg0000``, ``sg0001``, ...
 
-    Samples are put in the order of a Z-order curve through their centroids and cut into groups at
+    Samples are sorted along a Z-order curve through their centroids and cut into groups at
     `target_count` samples or `target_size` bytes, whichever comes first. A sample larger than
     `target_size` is a group of its own.
 
     Parameters
     ----------
     target_count
-        Samples in a group, at most.
+        Maximum number of samples in a group.
     target_size
-        Bytes in a group, at most: a number, or text such as ``"512MB"`` (of 1024 * 1024).
+        Maximum bytes in a group: a number, or text such as ``"512MB"`` (of 1024 * 1024).
 
     Raises
     ------
     InvalidInputError
-        On creation: neither limit, or one that is not positive. On use: no centroids; sizes are
-        not known.
+        On creation: no limit, or one that is not positive. On use: no centroids; unknown sizes.
     """
 
     _columns: ClassVar[pa.Schema] = declared(
@@ -431,7 +430,7 @@ class SpatialGrouping(ComputedColumns):
         self._bytes = None if self.target_size is None else parse_size(self.target_size)
 
     def compute_table(self, table: pa.Table) -> pa.Table:
-        """Groups of the rows; null where there is no centroid."""
+        """Groups of the rows; null without a centroid."""
         lon, lat = _centres(table, "SpatialGrouping")
         rows = np.flatnonzero(np.isfinite(lon) & np.isfinite(lat))
         rows = rows[np.argsort(z_order(lon[rows], lat[rows]), kind="stable")]

@@ -1,8 +1,8 @@
-"""What rasters say: GeotiffStats of a sample's own, GeoEnrich and RAI of others around it.
+"""Fields from rasters: GeotiffStats from the sample itself, GeoEnrich and RAI from other layers.
 
 Everything is computed offline from local files. A layer gives its mean over the footprint of the
-sample, null where no pixel is valid; an administrative layer gives the name of the area that the
-centroid lies in.
+sample, or null if no pixel is valid; an administrative layer gives the name of the area that
+contains the centroid.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Job = tuple[Any, Any, Any]
 
 @dataclass
 class GeotiffStats(SampleExtension):
-    """Statistics per band of a raster that is a path or bytes.
+    """Statistics per band of a raster given as a path or bytes.
 
     Continuous: min, max, mean, std, valid pixels in percent, p25, p50, p75, p95, as
-    `comal.raster.band_stats` computes them. When the sample has ``scaling:scale_factor`` or
-    ``scaling:scale_offset``, the statistics are those of the scaled values. Categorical: the share
-    of each class among the pixels of all given classes.
+    `comal.raster.band_stats` computes them, of the scaled values if the sample has
+    ``scaling:scale_factor`` or ``scaling:scale_offset``. Categorical: the share of each class
+    among the pixels of all given classes.
 
     A band without valid pixels has nulls (and 0 percent); a raster without any is null.
 
@@ -54,9 +54,9 @@ class GeotiffStats(SampleExtension):
     categorical
         Shares of classes instead of statistics.
     class_values
-        The classes, in the order of the shares; needed when `categorical`.
+        The classes, in the order of the shares; required if `categorical`.
     executor
-        Any `concurrent.futures.Executor` for many samples; a few threads when None.
+        Any `concurrent.futures.Executor` for many samples; None uses a few threads.
     """
 
     categorical: bool = False
@@ -85,7 +85,7 @@ class GeotiffStats(SampleExtension):
         Raises
         ------
         InvalidInputError
-            There is no such column, or a sample has no data of its own.
+            There is no column ``path``, or a sample has no data of its own.
         ComalError
             A raster cannot be read; the message names it.
         """
@@ -169,9 +169,9 @@ VARIABLES: dict[str, str] = {
 """Known variables and their units; the mean is taken over the footprint, in the layer's unit."""
 
 SHARES = frozenset({"cisi", "hdi", "gmi", "human_modification"})
-"""Variables that lie between 0 and 1."""
+"""Variables between 0 and 1."""
 
-# Rounding of a mean of float32 pixels may pass an end of the range.
+# The mean of float32 pixels may leave the range by rounding.
 _SLACK = 1e-6
 
 
@@ -182,23 +182,23 @@ class GeoEnrich(ComputedColumns):
     Parameters
     ----------
     layers
-        Name of a variable to a local raster, or to (path, band). Any name is taken; the unit is
-        that of the raster.
+        Variable names mapped to a local raster, or to (path, band). Any name is allowed; the unit
+        is that of the raster.
     admin
-        Name of a column to areas: path or URL of GeoJSON, GeoPackage or
+        Column names mapped to areas: path or URL of GeoJSON, GeoPackage or
         GeoParquet, (path, name column), an Arrow table with ``geometry`` and a name, or a list of
         (WKB, name), in EPSG:4326.
     prefix
-        What stands before the colon.
+        Namespace of the columns, before the colon.
     tolerance
-        Degrees: a centroid in no area takes the nearest one within so far.
+        Degrees: a centroid outside all areas takes the nearest within this distance.
     executor
-        Any `concurrent.futures.Executor`, which then computes the layers side by side.
+        Any `concurrent.futures.Executor`, which then computes the layers in parallel.
 
     Raises
     ------
     InvalidInputError
-        No layer at all; samples without place; a layer without CRS; a share outside 0..1.
+        No layers; samples without a location; a layer without CRS; a share outside 0..1.
     ComalError
         A layer cannot be read; the message names it.
 
@@ -240,7 +240,7 @@ class GeoEnrich(ComputedColumns):
         return declared(*layers, *((name, pa.string(), text) for name in areas))
 
     def compute_table(self, table: pa.Table) -> pa.Table:
-        """Values for all rows; null where nothing is valid or the sample has no place."""
+        """Values for all rows; null if no pixel is valid or the sample has no location."""
         footprints = footprints_of(table, type(self).__name__)
         schema = self.get_schema()
         means = self._means(footprints)

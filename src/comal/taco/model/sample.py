@@ -1,7 +1,7 @@
 """SAMPLE: an id, a payload and metadata (TACO 2.0, 5.2 and 7.1.1).
 
-A `Sample` is a thin front of the columnar path: it checks what only one sample can get wrong and
-keeps plain values. Columns are made when a tortilla of samples becomes a level.
+A `Sample` is a thin front of the columnar code: it checks what can be wrong in one sample alone
+and keeps plain values. Columns are built when a tortilla of samples becomes a level.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from comal.taco.model.levels import bad_id
 if TYPE_CHECKING:
     from comal.taco.model.tortilla import Tortilla
 
-# Ids that need no closer look. Everything else goes through the rules of `comal.names`.
+# Ids that are certainly valid. All others go through the rules of `comal.names`.
 _PLAIN = re.compile(r"(?!__)[A-Za-z0-9_](?:[A-Za-z0-9_.\-]{0,198}[A-Za-z0-9_\-])?")
 _DEVICE_PREFIXES = frozenset({"con", "prn", "aux", "nul", "com", "lpt"})
 
@@ -47,10 +47,8 @@ class Sample:
     type
         ``FILE``, ``FOLDER`` or ``auto``: files and bytes are FILE, a tortilla is FOLDER.
     temp_dir
-        Where a payload given as bytes is put into a file, instead of being kept in memory. The
-        file goes with the sample, or at `cleanup`. It stands in a hidden folder of the process;
-        the next process that makes such files there removes what a killed one has left, and so
-        does ``comal clean`` of the folder.
+        Folder for a temporary file that holds a payload given as bytes, instead of memory. The
+        file is removed with the sample, or by `cleanup`; a killed process leaves it.
     **metadata
         Fields: letters, digits and ``_``, with at most one ``:`` for a namespace.
 
@@ -62,8 +60,8 @@ class Sample:
     Attributes
     ----------
     metadata
-        The fields with their values, in the order in which they were added. They can be read as
-        attributes too, unless a method has that name.
+        The fields with their values, in the order in which they were added. They can also be read
+        as attributes, unless a method has that name.
     """
 
     __slots__ = ("__weakref__", "_fields", "_remove", "id", "metadata", "path", "type")
@@ -123,7 +121,7 @@ class Sample:
         self.path = path
 
     def cleanup(self) -> None:
-        """Remove the temporary file, where there is one; the sample cannot be written then."""
+        """Remove the temporary file, if any; the sample can then no longer be written."""
         if self._remove is not None:
             self._remove()
             self._remove = None
@@ -148,7 +146,8 @@ class Sample:
         Raises
         ------
         InvalidInputError
-            A field with a bad name, one that is there already, or a table of other than one row.
+            A field with an invalid name, one that exists already, or a table that does not have
+            one row.
         """
         for key, value, field in fields_of(extension, self, "sample", name):
             check_key(key)
@@ -162,7 +161,7 @@ class Sample:
         return self
 
     def put(self, key: str, value: Any, field: Any) -> None:
-        """Set a field, and what an extension says of it: an Arrow field or None."""
+        """Set a field, and its declaration by an extension: an Arrow field or None."""
         self.metadata[key] = value
         if field is not None:
             self._fields = {**(self._fields or {}), key: field}
@@ -182,7 +181,7 @@ class Sample:
         return self.metadata.pop(field)
 
     def declared(self, field: str) -> Any:
-        """The Arrow field that an extension fixed for `field`, or None."""
+        """The Arrow field that an extension declared for `field`, or None."""
         return self._fields.get(field) if self._fields else None
 
     def export_metadata(self) -> Any:
@@ -224,7 +223,7 @@ def _payload(path: Any) -> tuple[str | bytes | Tortilla, spec.SampleType]:
                 found=shown(text, 120),
                 hint="fetch it first, or pass its bytes",
             )
-        # A later change of the working folder must not change what the sample is.
+        # A later change of the working folder must not change the sample.
         return os.path.abspath(text), spec.FILE  # noqa: PTH100
     if isinstance(path, bytearray | memoryview):
         return bytes(path), spec.FILE
@@ -240,7 +239,7 @@ def _payload(path: Any) -> tuple[str | bytes | Tortilla, spec.SampleType]:
 def fields_of(
     extension: Any, owner: Any, what: str, name: str | None = None
 ) -> Iterator[tuple[str, Any, Any]]:
-    """What extends a sample or a dataset, as (key, value, Arrow field or None)."""
+    """The fields of an extension of a sample or dataset, as (key, value, Arrow field or None)."""
     if isinstance(extension, type):
         raise InvalidInputError(
             f"a class cannot extend a {what}",
@@ -280,7 +279,7 @@ def fields_of(
 
 @lru_cache(maxsize=4096)
 def _plain_field(field: Any, name: str | None) -> Any:
-    """The field as it is stored; one object for all samples that an extension has seen."""
+    """The field as stored; cached, so that all samples of an extension share one object."""
     key = f"{name}:{field.name}" if name else field.name
     return field.with_name(key)
 
@@ -292,5 +291,5 @@ def _no_temporary(error: OSError, where: str) -> StorageError:
 
 
 def _unlink(path: str, pid: int) -> None:
-    if pid == os.getpid():  # a fork of the process leaves it
+    if pid == os.getpid():  # a forked process must not remove it
         Path(path).unlink(missing_ok=True)
