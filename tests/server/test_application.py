@@ -67,8 +67,6 @@ def test_viewer_is_at_the_root(app: Any) -> None:
     assert "unsafe" not in page.headers["content-security-policy"]
     assert page.headers["x-content-type-options"] == "nosniff"
     assert "accept" in page.headers["vary"]
-    again = ask(app, "/", headers={"Accept": "text/html", "If-None-Match": page.headers["etag"]})
-    assert again.status == 304
     assert ask(server.app({"a": "b"}, viewer=False), "/").headers["content-type"] == (
         "application/json"
     )
@@ -310,9 +308,6 @@ def test_long_texts_are_compressed(app: Any) -> None:
     assert gzip.decompress(reply.body) == plain.body
     assert reply.headers["content-length"] == str(len(reply.body))
     assert reply.headers["etag"] == plain.headers["etag"]
-    for tag in (reply.headers["etag"], plain.headers["etag"].removeprefix("W/")):
-        headers = {"Accept-Encoding": "gzip", "If-None-Match": tag}
-        assert ask(app, "/scenes/items", headers=headers).status == 304
     short = ask(app, "/healthz", headers={"Accept-Encoding": "gzip"})
     assert "content-encoding" not in short.headers
     data = ask(app, "/scenes/data/scene%201/note.txt", headers={"Accept-Encoding": "gzip"})

@@ -1,4 +1,4 @@
-"""What HTTP demands of answers that are no tiles: validators, variants, parts, caches, counts."""
+"""What HTTP demands of every kind of answer: validators, variants, parts, caches, counts."""
 
 from __future__ import annotations
 
@@ -11,31 +11,130 @@ import pytest
 
 from comal import server
 from tests.server.asking import Reply, ask, reply_of, scope_of
+from tests.server.making import HTTP_TIME
 
 DOCUMENT = "/scenes/items"
-PAGE = "/_/assets/viewer/index.html"
+STRONG = (
+    *("/tiles/1/0/1.png", "/tiles/1/0/1.mvt", "/rgb/1/0/0.png"),
+    *("/scenes/data/scene%202/image.tif", "/scenes/preview/scene%201/image.tif"),
+)
+"""Tiles that are stored as they are sent, stored in gzip and drawn; a sample, and its preview."""
+WEAK = (DOCUMENT, "/_/assets/viewer/index.html")
+"""Texts, whose tags are weak: they are of whatever coding they are sent in."""
+LONG_AGO = "Mon, 01 Jan 1990 00:00:00 GMT"
+NO_CHARACTER_OF_HEADERS = "☃".encode().decode("latin-1")
+
+CONDITIONS: tuple[tuple[dict[str, str], int, int], ...] = (
+    *(
+        ({"If-None-Match": tags}, 304, 304)
+        for tags in ("{tag}", "W/{bare}", '"nothing", {tag}', 'W/"a",W/{bare}', "*", " * ")
+    ),
+    *(
+        # Tags win over times.
+        ({"If-None-Match": tags, "If-Modified-Since": HTTP_TIME}, 200, 200)
+        for tags in ('"00000000"', "", '"', "W/", ",,,", '""', NO_CHARACTER_OF_HEADERS)
+    ),
+    ({"If-Match": "{tag}"}, 200, 412),
+    ({"If-Match": '"x" , {tag}'}, 200, 412),
+    ({"If-Match": "*"}, 200, 200),
+    ({"If-Match": "W/{bare}"}, 412, 412),
+    ({"If-Match": '"x"'}, 412, 412),
+    ({"If-Match": ""}, 412, 412),
+    ({"If-Match": '"x"', "If-None-Match": "{tag}"}, 412, 412),
+    ({"If-Match": "{tag}", "If-None-Match": "{tag}"}, 304, 412),
+    ({"If-Match": "{tag}", "If-Unmodified-Since": LONG_AGO}, 200, 412),
+    ({"If-Match": '"x"', "Range": "bytes=0-1"}, 412, 412),
+    ({"If-Unmodified-Since": "nonsense"}, 200, 200),
+)
+"""Headers, the status of an answer with a strong tag, and of one with a weak tag."""
 
 
-@pytest.mark.parametrize("path", [DOCUMENT, PAGE])
-def test_304_has_the_tag_and_the_variants_of_the_200(app: Any, path: str) -> None:
-    """RFC 9110, 15.4.5; a tag of another strength refreshes nothing (RFC 9111, 4.3.4)."""
-    for accepted in ("gzip", "identity", "gzip;q=0"):
-        full = ask(app, path, headers={"Accept-Encoding": accepted})
-        tag = full.headers["etag"]
-        known = ask(app, path, headers={"Accept-Encoding": accepted, "If-None-Match": tag})
-        assert (known.status, known.body) == (304, b"")
-        for name in ("etag", "vary", "cache-control"):
-            assert known.headers.get(name) == full.headers.get(name), (accepted, name)
+def filled(headers: dict[str, str], tag: str) -> dict[str, str]:
+    """The headers with the tag of an answer, and with what stands in it between quotes."""
+    bare = tag.removeprefix("W/")
+    return {name: value.format(tag=tag, bare=bare) for name, value in headers.items()}
 
 
-@pytest.mark.parametrize("path", [DOCUMENT, PAGE])
-def test_documents_are_sent_whole(app: Any, path: str) -> None:
+@pytest.mark.parametrize("coding", ["gzip", "identity", "gzip;q=0"])
+@pytest.mark.parametrize("path", STRONG + WEAK)
+def test_conditions(app: Any, path: str, coding: str) -> None:
+    """RFC 9110, 13.1; 15.4.5: a 304 has the tag and the variants of the 200.
+
+    If-Match compares tags strongly, If-None-Match weakly. A tag of another strength refreshes
+    nothing (RFC 9111, 4.3.4).
+    """
+    accepted = {"Accept-Encoding": coding}
+    whole = ask(app, path, headers=accepted)
+    head = ask(app, path, "HEAD", accepted)
+    assert (head.status, head.body, sorted(head.pairs)) == (200, b"", sorted(whole.pairs))
+    names = ("etag", "last-modified", "vary", "cache-control", "access-control-allow-origin")
+    for condition, strong, weak in CONDITIONS:
+        headers = accepted | filled(condition, whole.headers["etag"])
+        for method in ("GET", "HEAD"):
+            reply = ask(app, path, method, headers)
+            assert reply.status == (weak if path in WEAK else strong), headers
+            if reply.status == 304:
+                assert reply.body == b""
+                assert "content-length" not in reply.headers
+                for name in names:
+                    assert reply.headers.get(name) == whole.headers.get(name), (headers, name)
+            elif reply.status == 412 and method == "GET":
+                assert reply.json()["code"] == "precondition-failed"
+
+
+@pytest.mark.parametrize("path", ["/tiles/1/0/1.png", "/tiles/1/0/1.mvt", "/rgb/1/0/0.png"])
+def test_times(app: Any, path: str) -> None:
+    """Drawn tiles have none."""
+    timed = "last-modified" in ask(app, path).headers
+    assert timed == path.startswith("/tiles")
+    for since, status in (
+        (HTTP_TIME, 304),
+        ("Wed, 31 Oct 2018 19:10:27 GMT", 304),
+        ("Wed, 31 Oct 2018 19:10:25 GMT", 200),
+        ("Wed, 99 Oct 99999 19:10:25 GMT", 200),
+        ("nonsense", 200),
+        ("", 200),
+    ):
+        expected = status if timed else 200
+        assert ask(app, path, headers={"If-Modified-Since": since}).status == expected, since
+    for since, status in ((HTTP_TIME, 200), (LONG_AGO, 412 if timed else 200)):
+        assert ask(app, path, headers={"If-Unmodified-Since": since}).status == status, since
+
+
+@pytest.mark.parametrize("path", STRONG)
+def test_ranges(app: Any, path: str) -> None:
+    whole = ask(app, path)
+    size = len(whole.body)
+    assert whole.headers["accept-ranges"] == "bytes"
+    for wanted, first, last in (
+        ("bytes=0-9", 0, 10),
+        ("Bytes=5-", 5, size),  # units are of any case (RFC 9110, 14.1)
+        ("bytes=-7", size - 7, size),
+        ("bytes=3-99999", 3, size),
+    ):
+        reply = ask(app, path, headers={"Range": wanted})
+        assert (reply.status, reply.body) == (206, whole.body[first:last])
+        assert reply.headers["content-range"] == f"bytes {first}-{last - 1}/{size}"
+        assert reply.headers["content-length"] == str(last - first)
+    for wanted in ("bytes=999999-", "bytes=-0"):
+        reply = ask(app, path, headers={"Range": wanted})
+        assert (reply.status, reply.json()["code"]) == (416, "range-not-satisfiable")
+        assert reply.headers["content-range"] == f"bytes */{size}"
+    for wanted in ("bytes=5-2", "bytes=-", "lines=1-2", "bytes=0-1,3-4", "x", "bytes=a-b"):
+        assert ask(app, path, headers={"Range": wanted}).status == 200, wanted
+    timed = 206 if "last-modified" in whole.headers else 200
+    for condition, status in (("{tag}", 206), ("W/{tag}", 200), ('"x"', 200), (HTTP_TIME, timed)):
+        headers = filled({"Range": "bytes=0-1", "If-Range": condition}, whole.headers["etag"])
+        assert ask(app, path, headers=headers).status == status, condition
+
+
+@pytest.mark.parametrize("path", WEAK)
+def test_texts_are_sent_whole(app: Any, path: str) -> None:
     """Their tags are weak, which no condition of a range meets (RFC 9110, 13.1.5)."""
     whole = ask(app, path)
     part = ask(app, path, headers={"Range": "bytes=0-9"})
     assert (part.status, part.body, part.pairs) == (200, whole.body, whole.pairs)
     assert "accept-ranges" not in whole.headers
-    assert ask(app, path, headers={"If-Match": whole.headers["etag"]}).status == 412
 
 
 # -- lists of headers in pieces --------------------------------------------------------------------

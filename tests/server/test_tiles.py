@@ -121,84 +121,12 @@ def test_no_coding_that_fits_is_406(app: Any) -> None:
     assert (reply.status, reply.json()["code"]) == (406, "not-acceptable")
 
 
-PLAIN = PNG + b"1/0/1"
-
-
-@pytest.mark.parametrize(("ext", "stored"), [("png", PLAIN), ("mvt", GZIPPED)])
-def test_who_has_the_tile_is_told_so(app: Any, ext: str, stored: bytes) -> None:
-    path, number = f"/tiles/1/0/1.{ext}", zlib.crc32(stored)
-    known = ask(app, path).headers["etag"]
-    tags = (known, f"W/{known}", f'"nothing", {known}', f'W/"a",W/{known}', "*", " * ")
-    for tag in (*tags, f'"{number}"', str(number)):
-        reply = ask(app, path, headers={"If-None-Match": tag})
-        assert (reply.status, reply.body) == (304, b""), tag
-        names = ("etag", "last-modified", "cache-control", "access-control-allow-origin")
-        assert reply.headers.keys() >= set(names)
-        assert "content-length" not in reply.headers
-    for tag in ('"00000000"', "", '"', "W/", ",,,", '""', "☃".encode().decode("latin-1")):
-        headers = {"If-None-Match": tag, "If-Modified-Since": HTTP_TIME}
-        assert ask(app, path, headers=headers).status == 200, "tags win over times"
-    for since, status in (
-        (HTTP_TIME, 304),
-        ("Wed, 31 Oct 2018 19:10:27 GMT", 304),
-        ("Wed, 31 Oct 2018 19:10:25 GMT", 200),
-        ("Wed, 99 Oct 99999 19:10:25 GMT", 200),
-        ("nonsense", 200),
-        ("", 200),
-    ):
-        assert ask(app, path, headers={"If-Modified-Since": since}).status == status, since
-
-
-def test_ranges(app: Any) -> None:
-    size = len(PLAIN)
-    for wanted, first, last in (
-        ("bytes=0-9", 0, 10),
-        ("Bytes=5-", 5, size),  # units are of any case (RFC 9110, 14.1)
-        ("bytes=-7", size - 7, size),
-        ("bytes=3-99999", 3, size),
-    ):
-        reply = ask(app, "/tiles/1/0/1.png", headers={"Range": wanted})
-        assert (reply.status, reply.body) == (206, PLAIN[first:last])
-        assert reply.headers["content-range"] == f"bytes {first}-{last - 1}/{size}"
-        assert reply.headers["content-length"] == str(last - first)
-    for wanted in ("bytes=999999-", "bytes=-0"):
-        reply = ask(app, "/tiles/1/0/1.png", headers={"Range": wanted})
-        assert (reply.status, reply.json()["code"]) == (416, "range-not-satisfiable")
-        assert reply.headers["content-range"] == f"bytes */{size}"
-    for wanted in ("bytes=5-2", "bytes=-", "lines=1-2", "bytes=0-1,3-4", "x", "bytes=a-b"):
-        assert ask(app, "/tiles/1/0/1.png", headers={"Range": wanted}).status == 200, wanted
-    known = crc(PLAIN)
-    for condition, status in ((known, 206), (f"W/{known}", 200), ('"x"', 200), (HTTP_TIME, 206)):
-        headers = {"Range": "bytes=0-1", "If-Range": condition}
-        assert ask(app, "/tiles/1/0/1.png", headers=headers).status == status, condition
-
-
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-@pytest.mark.parametrize("path", ["/tiles/1/0/1.png", "/tiles/1/0/1.mvt", "/rgb/1/0/0.png"])
-def test_preconditions(app: Any, path: str, method: str) -> None:
-    """RFC 9110, 13.1.1 and 13.1.4: tags are compared strongly, and win over times."""
-    seen = ask(app, path)
-    etag, modified = seen.headers["etag"], seen.headers.get("last-modified", HTTP_TIME)
-    long_ago = "Mon, 01 Jan 1990 00:00:00 GMT"
-    for headers, status in (
-        ({"If-Match": etag}, 200),
-        ({"If-Match": f'"x" , {etag}'}, 200),
-        ({"If-Match": "*"}, 200),
-        ({"If-Match": "W/" + etag}, 412),
-        ({"If-Match": '"x"'}, 412),
-        ({"If-Match": ""}, 412),
-        ({"If-Match": '"x"', "If-None-Match": etag}, 412),
-        ({"If-Match": etag, "If-None-Match": etag}, 304),
-        ({"If-Match": etag, "If-Unmodified-Since": long_ago}, 200),
-        ({"If-Unmodified-Since": modified}, 200),
-        ({"If-Unmodified-Since": "nonsense"}, 200),
-        ({"If-Unmodified-Since": long_ago}, 412 if "last-modified" in seen.headers else 200),
-        ({"If-Match": '"x"', "Range": "bytes=0-1"}, 412),
-    ):
-        reply = ask(app, path, method, headers=headers)
-        assert reply.status == status, headers
-        if status == 412 and method == "GET":
-            assert reply.json()["code"] == "precondition-failed"
+@pytest.mark.parametrize(("ext", "stored"), [("png", PNG + b"1/0/1"), ("mvt", GZIPPED)])
+def test_checksums_as_numbers_are_tags(app: Any, ext: str, stored: bytes) -> None:
+    """Which other servers of the same tiles have sent."""
+    number = zlib.crc32(stored)
+    for tag in (f'"{number}"', str(number)):
+        assert ask(app, f"/tiles/1/0/1.{ext}", headers={"If-None-Match": tag}).status == 304, tag
 
 
 def test_the_first_moment_of_zip_is_no_time(tmp_path: Path) -> None:
@@ -219,10 +147,7 @@ def test_the_first_moment_of_zip_is_no_time(tmp_path: Path) -> None:
     assert reply.headers["last-modified"] == "Tue, 01 Jan 1980 00:00:02 GMT"
 
 
-def test_head_and_options(app: Any) -> None:
-    whole, head = ask(app, "/tiles/1/0/1.png"), ask(app, "/tiles/1/0/1.png", "HEAD")
-    assert (head.status, head.body) == (200, b"")
-    assert sorted(head.pairs) == sorted(whole.pairs)
+def test_options(app: Any) -> None:
     plain = ask(app, "/tiles/1/0/1.png", "OPTIONS")
     assert (plain.status, plain.headers["allow"]) == (204, "GET, HEAD, OPTIONS")
     headers = {"Origin": "https://example.org", "Access-Control-Request-Method": "GET"}
