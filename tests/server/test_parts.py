@@ -168,11 +168,13 @@ _ATOMS = st.one_of(
     st.builds("n {} {}".format, _COMPARED, st.integers(-3, 3)),
     st.builds("x {} {}".format, _COMPARED, st.sampled_from(["-0.5", "0", "1.25", "2"])),
     st.builds("n {} x".format, _COMPARED),
+    st.builds("{} {} x".format, st.sampled_from(["1", "-2", "1.25e0"]), _COMPARED),
     st.builds("t {} '{}'".format, _COMPARED, st.sampled_from(["", "a", "b'", "ü", "%"])),
     st.builds("t LIKE '{}'".format, st.sampled_from(["%", "_", "a%", "%b%", "a_"])),
     st.builds("n BETWEEN {} AND {}".format, st.integers(-3, 3), st.integers(-3, 3)),
     st.builds("n NOT IN ({}, {})".format, st.integers(-3, 3), st.integers(-3, 3)),
-    st.sampled_from(["n IS NULL", "t IS NOT NULL", "c", "c = TRUE", "t IN ('a', 'ab')"]),
+    st.sampled_from(["n IS NULL", "t IS NOT NULL", "c", "c = TRUE", "c=FALSE"]),
+    st.sampled_from(["t IN ('a', 'ab')", "t not like 'a%'", "TRUE", "NOT NOT c", "x = x"]),
 ).map(lambda text: text.replace("b''", "b'''"))
 _FILTERS = st.recursive(
     _ATOMS,

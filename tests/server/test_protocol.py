@@ -167,19 +167,6 @@ def test_codings_in_two_lines(app: Any) -> None:
 # -- caches ----------------------------------------------------------------------------------------
 
 
-def test_documents_say_how_long_they_are_good(app: Any) -> None:
-    """What says nothing is kept for a day by some caches."""
-    paths = ["/", "/sources.json", "/conformance", "/tileMatrixSets", "/api", "/collections"]
-    paths += ["/tileMatrixSets/WebMercatorQuad", "/collections/scenes", "/metrics", "/healthz"]
-    paths += ["/tiles", "/dem", "/scenes", "/scenes/", "/tiles.json", "/scenes/items"]
-    for path in paths:
-        reply = ask(app, path)
-        assert reply.status == 200, path
-        assert "cache-control" in reply.headers, path
-    for path in ("/tiles", "/dem", "/scenes"):
-        assert ask(app, path).headers["cache-control"] == "no-cache"
-
-
 @pytest.mark.parametrize("missing", [204, 404])
 def test_absent_tiles_are_kept_as_long_as_others(archives: dict[str, Path], missing: int) -> None:
     sources = {"tiles": {"href": str(archives["tiles"])}}

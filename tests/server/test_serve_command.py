@@ -141,17 +141,8 @@ def test_operations(archives: dict[str, Path], plans: list[ProcessSettings]) -> 
     assert serve(str(archives["dem"]), "--idle-timeout", "0").exit_code == 2
 
 
-def test_equal_names_are_numbered(archives: dict[str, Path], plans: list[ProcessSettings]) -> None:
-    assert serve(str(archives["dem"]), str(archives["dem"])).exit_code == 0
-    assert list(plans[0].sources) == ["dem", "dem-2"]
-
-
-def test_what_is_not_there_is_said_at_once(
-    archives: dict[str, Path], plans: list[ProcessSettings], tmp_path: Path
-) -> None:
-    missing = str(tmp_path / "nothing.parquet")
-    assert isinstance(serve(missing).exception, ObjectNotFoundError)
-    assert serve(missing, "--lazy").exit_code == 0
+@pytest.mark.usefixtures("plans")
+def test_what_is_served_as_json(archives: dict[str, Path]) -> None:
     assert isinstance(serve().exception, ComalError)
     printed = serve(str(archives["dem"]), "--lazy", "--json")
     assert json.loads(printed.stdout) == {"url": "http://127.0.0.1:8000/", "sources": ["dem"]}
