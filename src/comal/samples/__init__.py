@@ -1,1 +1,1 @@
-"""Samples of any format as columns: what writes and reads archives of samples starts here."""
+"""Samples of any format as columns; readers and writers of archives of samples build on this."""

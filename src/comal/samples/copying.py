@@ -1,4 +1,4 @@
-"""Payloads copied to the end of a file, and what was seen of them on the way."""
+"""Copy payloads to the end of a file, and record sizes and first bytes on the way."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from comal.storage.manyfiles import Part, changed_size, read_ahead
 
 BLOCK_BYTES = 16 * MIB
 BLOCK_ROWS = 65_536
-"""What is held at once of payloads."""
+"""Limits of the payloads held in memory at once."""
 STREAM_BYTES = 8 * MIB
 """Payloads from this size on are copied as streams."""
 _DISK: dict[type[BaseException], type[ComalError]] = {OSError: StorageError}
@@ -48,7 +48,7 @@ def blocks(
 
 
 class Appender:
-    """Writes to the end of a seekable binary file, whose position is moved there."""
+    """Appends to a seekable binary file from `position` on."""
 
     def __init__(self, file: BinaryIO, position: int = 0) -> None:
         self.file = file
@@ -57,7 +57,7 @@ class Appender:
             file.seek(position)
 
     def write(self, data: Any) -> None:
-        """Write all of `data`, also to a file that takes less than it is given."""
+        """Write all of `data`, even if the file accepts less per call."""
         left = memoryview(data).cast("B") if len(data) else memoryview(b"")
         self.position += len(left)
         with translated(_DISK, "target cannot be written"):
@@ -65,7 +65,7 @@ class Appender:
                 left = left[self.file.write(left) :]
 
     def patch(self, offset: int, data: bytes) -> None:
-        """Write over what is there already and come back."""
+        """Overwrite bytes at `offset` and return to the end."""
         with translated(_DISK, "target cannot be written"):
             self.file.seek(offset)
             self.file.write(data)
@@ -73,16 +73,16 @@ class Appender:
 
 
 class Nowhere(io.BytesIO):
-    """What is copied to it is only looked at."""
+    """A target that discards what is written, for copies that only inspect."""
 
     def write(self, data: Any) -> int:
-        """Take all of `data`."""
+        """Discard `data`."""
         return len(data)
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What was seen of payloads while they were copied."""
+    """Facts about payloads, recorded while they were copied."""
 
     sizes: Ints
     heads: Heads
@@ -91,7 +91,7 @@ class Copied:
 
 
 def copy_payloads(payloads: Payloads, start: int, stop: int, out: Appender) -> Copied:
-    """Append the payloads of rows ``start .. stop``; each must be as long as it was."""
+    """Append the payloads of rows ``start .. stop``; none may have changed its size."""
     rows = np.arange(start, stop)
     if isinstance(payloads, Files):
         return _append_files(payloads.paths.slice(start, stop - start).to_pylist(), out)
@@ -136,7 +136,7 @@ def _append_stream(payloads: Payloads, row: int, at: int, copied: Copied, out: A
 
 
 def _append_files(paths: Sequence[str | None], out: Appender) -> Copied:
-    """Append files, many small ones by one write; None is an empty one."""
+    """Append files, many small ones with one write; None is an empty file."""
     rows = np.array([n for n, path in enumerate(paths) if path is not None], np.int64)
     held = [path for path in paths if path is not None]
     sizes = np.zeros(len(paths), np.int64)
@@ -159,7 +159,7 @@ def _append_files(paths: Sequence[str | None], out: Appender) -> Copied:
 
 
 def _looked(view: memoryview, starts: list[int], sizes: list[int]) -> tuple[Heads, Any]:
-    """The first bytes of the files in a buffer, and whether all of a file's bytes are zero."""
+    """The first bytes of each file in a buffer, and whether all its bytes are zero."""
     places = list(zip(starts, sizes, strict=True))
     heads = head_rows([view[start : start + min(size, HEAD)] for start, size in places])
     empty = [_all_zero(view[start : start + size]) for start, size in places]

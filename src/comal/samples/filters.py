@@ -1,7 +1,4 @@
-"""Which rows lie in a box or in a range of time, and whose places and times cannot be.
-
-Told for whole columns at once.
-"""
+"""Filters by bbox and time range, and checks of locations and times, on whole columns."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ _TOGETHER = (
     *({name} for name in (GEOMETRY, *CENTROIDS)),
     *({CRS, GEOTRANSFORM, shape} for shape in SHAPES),
 )
-"""Columns that tell a place together."""
+"""Sets of columns that give a location together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ class Box:
     bounds: boxes.Box
     """West, south, east, north in degrees; west > east crosses the antimeridian."""
     ways: tuple[Way, ...]
-    """What tells where a row is, the most telling first."""
+    """Columns that locate a row, the most precise first."""
     level: int = 0
 
     @property
@@ -62,11 +59,11 @@ class Box:
 
     @property
     def in_degrees(self) -> bool:
-        """Whether no place has to be transformed."""
+        """Whether no location has to be transformed."""
         return all(way.in_degrees for way in self.ways)
 
     def within(self, names: Collection[str]) -> Box | None:
-        """The rule for rows that have these columns alone; None when they tell no place."""
+        """The rule for rows with only these columns; None if they give no location."""
         ways = tuple(way for way in self.ways if set(way.columns) <= set(names))
         return replace(self, ways=ways) if ways else None
 
@@ -79,10 +76,10 @@ class Box:
         return found
 
     def among(self, table: Any) -> tuple[Bools, tuple[str, ...]]:
-        """Which rows of a table match, and by what they are found (`geo.places.FOOTPRINT`)."""
+        """Which rows of a table match, and what located them (`geo.places.FOOTPRINT`)."""
         try:
             return Places.meeting(table, self.ways, self.bounds)
-        except InvalidInputError as error:  # which the file has given, not the caller
+        except InvalidInputError as error:  # the input is the file's, not the caller's
             raise broken_place(error) from error
 
 
@@ -104,7 +101,7 @@ class Period:
         return (self.column,)
 
     def within(self, names: Collection[str]) -> Period | None:
-        """The rule for rows that have these columns alone; None when they tell no time."""
+        """The rule for rows with only these columns; None if they give no time."""
         return self if self.column in names else None
 
     def matches(self, values: Any) -> Bools:
@@ -118,7 +115,7 @@ Filter = Box | Period
 
 
 def broken_place(error: InvalidInputError) -> InvalidMetadataError:
-    """The error about a place that the file has given, not the caller."""
+    """The error for an invalid location in the file, as opposed to in an argument."""
     return InvalidMetadataError(
         f"the place of a sample is broken: {error.what}",
         where=error.where,
@@ -134,16 +131,16 @@ def broken_place(error: InvalidInputError) -> InvalidMetadataError:
 def box_filter(
     bounds: Iterable[float], column: str, schema: Any, dialect: Dialect, level: int = 0
 ) -> Box:
-    """The filter for a box; ``column="auto"`` takes every way to a place that there is.
+    """The filter for a box; ``column="auto"`` uses every column that gives a location.
 
-    Footprints come before centroids, which TACO 2.0, 7.2.2 alone would have taken of rasters.
+    Footprints come before centroids; TACO 2.0, 7.2.2 would use only centroids for rasters.
     """
     box = boxes.validate_bbox(tuple(bounds), "bbox")
     return Box(box, ways_in(schema, column, dialect, level), level)
 
 
 def ways_in(schema: Any, column: str, dialect: Dialect, level: int = 0) -> tuple[Way, ...]:
-    """What tells where rows are; columns without a type tell nothing of any row."""
+    """The columns that locate rows; columns of Arrow's null type locate none."""
     if column == AUTO:
         ways = ways_of(schema)
         if not ways:
@@ -161,7 +158,7 @@ def ways_in(schema: Any, column: str, dialect: Dialect, level: int = 0) -> tuple
 
 
 def _refuse_placeless(schema: Any, dialect: Dialect) -> None:
-    """Refuse columns that tell no place, unless they would if they held anything."""
+    """Refuse columns that give no location, unless only because they are of Arrow's null type."""
     kinds = {name: schema.field(name).type for name in COLUMNS if schema.names.count(name) == 1}
     typed = {name: kind for name, kind in kinds.items() if not pa.types.is_null(kind)}
     for names in _TOGETHER:
@@ -176,7 +173,7 @@ def _refuse_placeless(schema: Any, dialect: Dialect) -> None:
 
 
 def period_filter(value: Any, column: str, schema: Any, dialect: Dialect, level: int = 0) -> Period:
-    """The filter for a range of time; ``column="auto"`` takes the first of the dialect's."""
+    """The filter for a time range; ``column="auto"`` takes the dialect's first that exists."""
     start, end = times.parse_range(value)
     if column == AUTO:
         name = next((name for name in dialect.times if name in schema.names), None)
@@ -237,11 +234,11 @@ def _some(schema: Any) -> str:
 
 
 _MOST_UNKNOWN = 20
-"""CRS that are reported; PROJ looks for each by name for a quarter of a second."""
+"""Most unknown CRS reported; PROJ searches a quarter of a second for each name."""
 
 
 def crs_problem(name: str) -> str | None:
-    """Why a text is not a CRS; None where it is one."""
+    """Why a text is not a CRS; None if it is one."""
     try:
         projection(name)
     except InvalidInputError as error:
@@ -264,7 +261,7 @@ def unknown_crs(column: Any) -> dict[int, str]:
 
 
 def good_lists(column: Any, least: int, most: int, *, positive: bool = False) -> Bools:
-    """Null, or `least` to `most` finite numbers, and those positive where they must be."""
+    """Which lists are null or hold `least` to `most` finite (if `positive`, positive) numbers."""
     lengths = np.asarray(pc.fill_null(pc.list_value_length(column), least))
     good: Bools = (lengths >= least) & (lengths <= most)
     values = pc.fill_null(pc.list_flatten(column), 0 if positive else np.nan)

@@ -33,49 +33,49 @@ from comal.storage import RangeFile
 from comal.table.columns import blobs_column, numbers_column, rows_where
 
 Key = SupportsIndex | str
-"""A position, of Python or NumPy, or an id, or ids joined by slashes."""
+"""A position (a Python or NumPy integer), an id, or ids joined by slashes."""
 
 _NUMBER = "comal_row"
 _SCANS = 4
-"""Look-ups by name that scan the column before an index of it is built."""
+"""Number of look-ups by name that scan the column before an index is built."""
 _NO_MASK: dict[type[BaseException], type[ComalError]] = dict.fromkeys(
     (TypeError, ValueError, OverflowError), InvalidInputError
 )
-"""What Arrow raises for anything but an array of booleans; its own errors are among these."""
+"""What Arrow raises for anything but an array of booleans; its own errors derive from these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a format writes the columns that tell a time, and what it calls columns otherwise."""
+    """How a format stores times, and its other names of columns."""
 
     times: tuple[str, ...]
-    """Columns of times; the first that is there is taken."""
+    """Columns of times; the first that exists is used."""
     seconds: bool
     """Numbers are seconds since 1970, not microseconds."""
     aliases: Mapping[str, str]
     """Other names of columns."""
     elsewhere: str
-    """What else a caller can do where the columns at hand tell nothing; follows a hint."""
+    """Appended to hints: what else a caller can do if these columns do not help."""
 
 
 @guarded_class
 class Frame(ABC):
     """Rows of samples that can be navigated, filtered and queried.
 
-    Columns for navigation stay when others are selected. A frame never changes; every method
-    returns a new one. It can be pickled and used from several threads and processes.
+    Columns that navigation needs stay when others are selected. A frame never changes; every
+    method returns a new one. It can be pickled and used from several threads and processes.
     """
 
     PROTECTED: ClassVar[Sequence[str]] = ()
     """Columns that navigation needs."""
     COMPUTED: ClassVar[Mapping[str, Any]] = {}
-    """Columns that are made when they are asked for, with their Arrow types; they come last."""
+    """Columns that are computed on demand, with their Arrow types; they come last."""
     DIALECT: ClassVar[Dialect]
     VSI: ClassVar[str]
-    """The column of paths by which GDAL opens the bytes."""
+    """The column of GDAL paths to the bytes."""
 
     placed_by: tuple[str, ...] = ()
-    """What found rows in the last `filter_bbox`: ``footprint``, ``centroid``, or both."""
+    """What located rows in the last `filter_bbox`: ``footprint``, ``centroid``, or both."""
 
     _table: Any
     _lookups = 0
@@ -101,11 +101,11 @@ class Frame(ABC):
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
-    __iter__ = None  # rows come by `walk`, columns by `columns`; neither is meant alone
+    __iter__ = None  # ambiguous: `walk` iterates over rows, `columns` over columns
 
     @abstractmethod
     def to_arrow(self) -> Any:
-        """The rows as a `pyarrow.Table`, with what is computed."""
+        """The rows as a `pyarrow.Table`, with computed columns."""
 
     def to_pandas(self) -> Any:
         """The rows as a `pandas.DataFrame`.
@@ -123,7 +123,7 @@ class Frame(ABC):
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
-    # -- rows that are wanted ----------------------------------------------------------------------
+    # -- selecting rows and columns ----------------------------------------------------------------
 
     @overload
     def __getitem__(self, key: slice) -> Self: ...
@@ -132,9 +132,9 @@ class Frame(ABC):
     @overload
     def __getitem__(self, key: str | SupportsIndex) -> Any: ...
     def __getitem__(self, key: Any) -> Any:
-        """A column by name, rows by slice, columns by list, or what `read` gives for anything else.
+        """A column by name, rows by slice, columns by list; anything else goes to `read`.
 
-        A text with slashes is a path of ids: ``frame["scene_000/imagery/before.tif"]``.
+        A string with slashes is a path of ids: ``frame["scene_000/imagery/before.tif"]``.
         """
         if isinstance(key, slice):
             start, stop, step = key.indices(len(self))
@@ -155,7 +155,7 @@ class Frame(ABC):
 
     @abstractmethod
     def _with(self, table: Any) -> Self:
-        """The same with other rows or columns."""
+        """The same frame over a table with other rows or columns."""
 
     def head(self, n: int = 5) -> Self:
         """The first `n` rows."""
@@ -166,7 +166,7 @@ class Frame(ABC):
         return self._with(self._table.slice(max(0, len(self) - n)))
 
     def select(self, columns: Sequence[str]) -> Self:
-        """These columns, and those that navigation needs behind them."""
+        """These columns, followed by those that navigation needs."""
         names = [self.DIALECT.aliases.get(name, name) for name in _list_of_names(columns)]
         self._known(names)
         kept = [name for name in self._table.column_names if name in self.PROTECTED]
@@ -179,7 +179,7 @@ class Frame(ABC):
         Raises
         ------
         InvalidInputError
-            A column is not there, or navigation needs it.
+            A column does not exist, or navigation needs it.
         """
         columns = _list_of_names(columns)
         self._known(columns)
@@ -202,13 +202,13 @@ class Frame(ABC):
         Parameters
         ----------
         mask
-            Booleans, shape (rows,), of Arrow, NumPy, pandas or a list, or an Arrow expression
-            over the columns. A null counts as false.
+            Booleans, shape (rows,), as an Arrow, NumPy or pandas array or a list, or an Arrow
+            expression over the columns. Null counts as false.
 
         Raises
         ------
         InvalidInputError
-            Something else, or not as many as there are rows.
+            The mask is something else, or its length is not the number of rows.
         """
         if not isinstance(mask, pc.Expression | pa.Array | pa.ChunkedArray):
             with translated(
@@ -231,21 +231,21 @@ class Frame(ABC):
             West, south, east, north in degrees; west > east is a box across the antimeridian.
         geometry_col
             Column of WKB, or of points as text, ``POINT (lon lat)``. ``"auto"`` compares
-            footprints: ``istac:geometry`` (brought to degrees by ``istac:crs``), then the outline
-            that ``stac:crs``, ``stac:geotransform`` and the shape of a raster give; and of rows
-            without one the centroid. A row without either lies nowhere. `placed_by` of what is
-            returned says which decided.
+            footprints: ``istac:geometry`` (transformed to degrees by ``istac:crs``), then the
+            outline from ``stac:crs``, ``stac:geotransform`` and the shape of a raster; rows
+            without a footprint are compared by centroid. Rows without either never match.
+            `placed_by` of the returned frame says which was used.
 
         Raises
         ------
         InvalidInputError
-            No box, or columns that say nothing of where samples are.
+            The bbox is invalid, or no column gives the location of samples.
         InvalidMetadataError
-            A CRS that PROJ does not know, or a place that is broken.
+            PROJ does not know a CRS, or a location in the file is invalid.
 
         Notes
         -----
-        It tells of the rows of this frame by their own columns, not by those of their children.
+        Rows of this frame are compared by their own columns, not by those of their children.
         """
         from comal.samples.filters import box_filter  # noqa: PLC0415 - most only open and read
 
@@ -266,14 +266,14 @@ class Frame(ABC):
             integers of microseconds. ``..`` leaves an end open, a date alone is the whole day,
             times without a zone are UTC.
         time_col
-            Column of timestamps, or of numbers as the format has times; ``"auto"`` takes the
-            first of ``istac:time_start`` and ``stac:time_start``, of a Tortilla the second first.
-            Null lies in no range.
+            Column of timestamps, or of numbers in the unit of the format; ``"auto"`` takes
+            ``istac:time_start``, else ``stac:time_start`` (the other way round in a Tortilla).
+            Null never matches.
 
         Raises
         ------
         InvalidInputError
-            No range, or no column of times.
+            The range is invalid, or there is no column of times.
         """
         from comal.samples.filters import period_filter  # noqa: PLC0415 - as above
 
@@ -292,7 +292,7 @@ class Frame(ABC):
         Parameters
         ----------
         condition
-            An expression of DuckDB over the columns.
+            A DuckDB expression over the columns.
         params, isolated
             As for `sql`.
 
@@ -302,8 +302,8 @@ class Frame(ABC):
             The condition cannot be parsed, bound or run.
         """
         numbers = numbers_column(np.arange(len(self)))
-        # The condition is the caller's own SQL; the engine takes one SELECT and nothing else. Only
-        # numbers of rows come back, so that a query can choose rows but change nothing in them.
+        # The condition is the caller's own SQL; the engine accepts only one SELECT. Only row
+        # numbers come back, so a query can choose rows but cannot change them.
         query = f"SELECT {_NUMBER} FROM data WHERE ({condition}\n)"  # noqa: S608
         table = self.to_arrow().append_column(_NUMBER, numbers)
         rows = _selected(table, query, params, isolated=isolated)[_NUMBER]
@@ -316,29 +316,29 @@ class Frame(ABC):
         *,
         isolated: bool | queries.Budget = False,
     ) -> Any:
-        """What one SELECT makes of the rows, which are the table ``data``.
+        """The result of one SELECT over the rows, which are the table ``data``.
 
         Parameters
         ----------
         query
-            One SELECT in DuckDB's dialect. It can read neither files nor addresses.
+            One SELECT in DuckDB's dialect. It can read neither files nor URLs.
         params
             Values of its named parameters (``$name``).
         isolated
-            Run in a process with hard limits, parsing included: for queries of strangers. A
-            `comal.query.Budget` says which.
+            Parse and run in a process with hard limits, for untrusted queries. A
+            `comal.query.Budget` sets the limits.
 
         Returns
         -------
         pyarrow.Table
-            It leads to no bytes; `where` gives rows that do.
+            Its rows give no access to bytes; use `where` for rows that do.
 
         Raises
         ------
         QueryError
             It cannot be parsed, bound or run, is not a single SELECT, or makes up paths for GDAL.
         LimitExceededError
-            It took more than it may.
+            The query exceeded a limit.
         """
         table = self.to_arrow()
         found = _selected(table, query, params, isolated=isolated)
@@ -356,7 +356,7 @@ class Frame(ABC):
     @property
     @abstractmethod
     def _names(self) -> Any:
-        """What each row is called, an Arrow column of texts."""
+        """The name of each row, an Arrow column of strings."""
 
     @cached_property
     def _count(self) -> int:
@@ -367,10 +367,10 @@ class Frame(ABC):
         return IdIndex(self._names)
 
     def _row(self, key: SupportsIndex | str) -> int:
-        """The row at a position, which may be counted from the end, or with a name."""
+        """The row at a position (negative: from the end), or with a name."""
         if isinstance(key, str):
             return self._row_of_id(key)
-        # Whether any object is a position costs several times what reading a row does.
+        # `is_position` costs several times as much as reading a row.
         if type(key) is not int and not is_position(key):
             raise InvalidInputError(
                 "a row is named by position or id",
@@ -409,25 +409,25 @@ class Frame(ABC):
         wanted = blobs_column([name.encode("utf-8", "surrogatepass")], pa.string())[0]
         return rows_where(pc.equal(self._names, wanted))
 
-    # -- what rows lead to -------------------------------------------------------------------------
+    # -- bytes of rows -----------------------------------------------------------------------------
 
     @abstractmethod
     def read(self, key: Key) -> Any:
-        """What one row leads to."""
+        """The sample of one row."""
 
     async def read_async(self, key: Key) -> Any:
         """As `read`, without blocking the event loop."""
         return await in_thread(self.read, key)
 
     def read_bytes(self, key: Key | Iterable[Key] | None = None, *, verify: bool = True) -> Any:
-        """The bytes of one row, or of several; neighbours come in one request.
+        """The bytes of one row or of several; adjacent rows share one request.
 
         Parameters
         ----------
         key
             As for `read`; a sequence gives a list; None is all rows.
         verify
-            Compare the bytes with the checksum that the archive holds of them, where it does.
+            Compare the bytes with their checksum, if the archive holds one.
 
         Returns
         -------
@@ -458,13 +458,13 @@ class Frame(ABC):
 
     @abstractmethod
     def leaf(self, key: Key) -> Any:
-        """Where the bytes of one row lie."""
+        """The location of the bytes of one row."""
 
     @abstractmethod
     def walk(self) -> Iterator[tuple[str, str]]:
         """Every sample with bytes at and below these rows: its path of ids and its GDAL path."""
 
-    # -- shown -------------------------------------------------------------------------------------
+    # -- display -----------------------------------------------------------------------------------
 
     def _size(self) -> str:
         rows, columns = self.shape
@@ -479,7 +479,7 @@ class Frame(ABC):
 
 
 def _list_of_names(columns: Any) -> list[str]:
-    # A text is a sequence of texts, too, and asking for a single column so is a common slip.
+    # A string is a sequence of strings too, and passing one for a single column is a common slip.
     if isinstance(columns, Iterable) and not isinstance(columns, str):
         names = list(columns)
         if all(isinstance(name, str) for name in names):
@@ -499,7 +499,7 @@ class IdIndex:
 
     def find(self, name: str) -> npt.NDArray[np.int64]:
         """All rows with this id, ascending."""
-        # Arrow orders texts by their bytes. No column holds a lone surrogate, but `name` may.
+        # Arrow sorts strings by their bytes. No column holds a lone surrogate, but `name` may.
         wanted = name.encode("utf-8", "surrogatepass")
         low = bisect_left(range(self._count), wanted, key=self._bytes)
         high = bisect_right(range(self._count), wanted, low, key=self._bytes)
@@ -511,7 +511,7 @@ class IdIndex:
 
 
 def _keys(key: Any, count: int) -> tuple[list[Any], bool]:
-    """The keys that a caller names, and whether it is a single one."""
+    """The caller's keys, and whether it passed a single one."""
     if key is None:
         return list(range(count)), False
     if type(key) is int or isinstance(key, str) or is_position(key):
@@ -534,7 +534,7 @@ def _selected(
 
 
 def is_position(key: object) -> TypeGuard[SupportsIndex]:
-    """Whether `key` is one whole number, of Python or NumPy; arrays have `__index__` too."""
+    """Whether `key` is one integer of Python or NumPy; arrays have `__index__` too."""
     return (
         isinstance(key, SupportsIndex)
         and not isinstance(key, bool | np.bool_)
@@ -542,7 +542,7 @@ def is_position(key: object) -> TypeGuard[SupportsIndex]:
     )
 
 
-# -- what notebooks show ---------------------------------------------------------------------------
+# -- HTML for notebooks ----------------------------------------------------------------------------
 
 
 _ROWS = 10
@@ -554,14 +554,14 @@ def _cell(value: Any) -> str:
     if isinstance(value, pa.Scalar):
         try:
             value = value.as_py()
-        except (ArithmeticError, ValueError):  # a time that Python's do not reach
+        except (ArithmeticError, ValueError):  # a time outside the range of Python's datetime
             value = value.value
     text = value.hex() if isinstance(value, bytes) else str(value)
     return html.escape(text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "...")
 
 
 def html_table(shown: Any, shape: tuple[int, int]) -> str:
-    """The first rows of an Arrow table that stands for one of `shape`, as an HTML table."""
+    """The first rows of an Arrow table as HTML, for a table whose full size is `shape`."""
     names = shown.column_names[:_COLUMNS]
     head = "".join(f"<th>{_cell(name)}</th>" for name in names)
     rows = zip(*(shown.column(place)[:_ROWS] for place in range(len(names))), strict=True)

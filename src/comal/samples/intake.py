@@ -1,4 +1,4 @@
-"""Folders and manifests as columns: files below a folder, rows that nest, what a table lists."""
+"""Folders and manifests as columns: files below a folder, nested ids, rows of a manifest."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _READING: dict[type[BaseException], type[ComalError]] = {
     OSError: StorageError,
 }
 _HELD = 1 << 16
-"""Ids that stand as Python objects before they become a column."""
+"""Number of ids held as Python objects before they become a column."""
 
 
 def samples_of(
@@ -65,10 +65,10 @@ def samples_of(
     nest: Callable[[Any, Any, str], list[Level]],
     warning: type[UserWarning],
 ) -> tuple[Path, list[Level], Any]:
-    """The folder, what is to be packed of it, and an Arrow table of further fields or None.
+    """The folder, its samples as levels, and an Arrow table of further fields or None.
 
-    `read` makes a table with the columns ``id`` and ``path`` of a manifest; all files that match
-    `pattern` are taken when there is none. `nest` makes levels of them, as `levels_of` does.
+    `read` turns a manifest into a table with the columns ``id`` and ``path``; without a manifest
+    all files that match `pattern` are taken. `nest` turns them into levels, as `levels_of` does.
     """
     root = local_path(directory, "the folder").absolute()
     if root.is_file():
@@ -96,13 +96,13 @@ def files_below(
 ) -> tuple[Any, Any]:
     """Id paths (``scene_1/before.tif``) and absolute paths of the files whose names match.
 
-    Names are walked in their order, those that begin with a dot left out. Letters of patterns
-    match in their case on every system. What is written and lies below the folder, such as the
-    output of an earlier run, is left out.
+    Names are walked in order; those that begin with a dot are skipped. Patterns are case-sensitive
+    on every system. The target is skipped if it lies below the folder, such as the output of an
+    earlier run.
 
-    A link to a file is followed. A link to a folder is left out with a warning: it can lead back to
-    a folder above, or bring the same files twice under two ids, which nobody would see in the
-    outcome. Whoever wants what it leads to names it in a manifest.
+    A link to a file is followed. A link to a folder is skipped with a warning: it can lead back to
+    a folder above, or add the same files under two ids, which nobody would notice in the result.
+    To include its files, name them in a manifest.
     """
     fits = re.compile("|".join(map(fnmatch.translate, patterns))) if patterns else None
     top = str(root.absolute())
@@ -124,7 +124,7 @@ def files_below(
 
 
 def absolute(paths: Any, root: Path) -> Any:
-    """Paths against a folder, an Arrow array of strings; absolute ones and nulls stay."""
+    """Paths made absolute from `root`, an Arrow array of strings; null stays null."""
     base, slash = texts_column([str(root.absolute()).rstrip("/"), "/"])
     with translated({pa.ArrowException: LimitExceededError}, "paths are too long for one column"):
         joined = pc.binary_join_element_wise(base, paths, slash)
@@ -133,7 +133,7 @@ def absolute(paths: Any, root: Path) -> Any:
 
 
 def _walk(top: str, fits: re.Pattern[str] | None, target: Path, links: list[str]) -> Iterator[str]:
-    """Id paths of the files. Folders wait on a list, as they may be nested to any depth."""
+    """Id paths of the files. Uses a stack, as folders may be nested to any depth."""
     written = os.path.realpath(target)
 
     def is_written(path: str) -> bool:
@@ -150,7 +150,7 @@ def _walk(top: str, fits: re.Pattern[str] | None, target: Path, links: list[str]
             waiting.pop()
             continue
         name = above + entry.name
-        # Only the path of a link is not real already.
+        # Except for links, the path is already resolved.
         path = f"{real}/{name}"
         if is_written(os.path.realpath(path) if entry.is_symlink() else path):
             continue
@@ -164,7 +164,7 @@ def _walk(top: str, fits: re.Pattern[str] | None, target: Path, links: list[str]
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """What a folder holds, without what is hidden, in the order of names."""
+    """The entries of a folder except hidden ones, sorted by name."""
     with os.scandir(folder) as scan:
         found = [entry for entry in scan if not entry.name.startswith(".")]
     found.sort(key=lambda entry: entry.name)
@@ -172,7 +172,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _refuse_no_file(entry: os.DirEntry[str]) -> None:
-    """A file that was asked for and is not there is never left out in silence."""
+    """Raise for a matching entry that is not a file, rather than skip it silently."""
     if not entry.is_file():
         raise InvalidInputError(
             "not a regular file",
@@ -200,7 +200,7 @@ def _is_utf8(name: str) -> bool:
     return True
 
 
-# -- ids that nest ---------------------------------------------------------------------------------
+# -- nested ids ------------------------------------------------------------------------------------
 
 
 Ints = npt.NDArray[np.int64]
@@ -217,7 +217,7 @@ class Level:
     parents: Ints
     """Row of the parent in the level above, shape (n,); zeros at level 0."""
     rows: Ints
-    """Row of the columns that they came from, shape (n,); -1 for a folder that ids imply."""
+    """Row of each in the source columns, shape (n,); -1 for a folder that only ids imply."""
 
 
 def levels_of(
@@ -229,9 +229,9 @@ def levels_of(
 ) -> list[Level]:
     """Samples with id paths as one `Level` per depth, level 0 first.
 
-    Samples of a level stand in the order in which they, or what lies in them, first appear. Folders
-    above a sample need no row of their own; slashes at either end of an id do not count.
-    `check_depth` is told how many levels there will be, before they are made; it may refuse them.
+    Samples of a level are in the order in which they, or their descendants, first appear. Folders
+    above a sample need no row of their own; slashes at either end of an id are ignored.
+    `check_depth` is called with the number of levels before they are built, and may raise.
     """
     parts = _parts(ids, where)
     starts = numbers_of(parts.offsets).astype(np.int64)
@@ -239,7 +239,7 @@ def levels_of(
     check_depth(int(deep.max(initial=0)))
     has_file = valid_of(paths)
     levels: list[Level] = []
-    # The rows that reach this deep, and where the sample above each of them is in its level.
+    # The rows that reach this depth, and the row of each one's parent in the level above.
     rows = np.arange(len(ids), dtype=np.int64)
     above = np.zeros(len(ids), np.int64)
     twice: list[int] = []
@@ -250,7 +250,7 @@ def levels_of(
         own = deep[rows] == depth + 1
         twice += rows[own][_repeated(codes[own])][:1].tolist()
         origin = np.full(len(firsts), -1, np.int64)
-        # Backwards, so that of rows that appear twice the first one counts.
+        # In reverse, so that the first of repeated rows wins.
         origin[codes[own][::-1]] = rows[own][::-1]
         files = np.zeros(len(firsts), bool)
         files[origin >= 0] = has_file[origin[origin >= 0]]
@@ -271,11 +271,11 @@ def _parts(ids: Any, where: str) -> Any:
 
 
 def _first_seen(above: Ints, names: Any) -> tuple[Ints, Ints]:
-    """Pairs of parent and name as numbers, in the order they appear, and the first row of each."""
+    """Pairs of parent and name as codes, in order of appearance, and the first row of each."""
     if all_distinct(names):
         return np.arange(len(names)), np.arange(len(names))
     encoded = names.dictionary_encode()
-    # Sorting takes a quarter of the memory of Arrow's table of so many numbers.
+    # Sorting takes a quarter of the memory of Arrow's hash table for that many numbers.
     pairs = above * len(encoded.dictionary) + numbers_of(encoded.indices)
     _, firsts, codes = np.unique(pairs, return_index=True, return_inverse=True)
     order = np.argsort(firsts)
@@ -285,14 +285,14 @@ def _first_seen(above: Ints, names: Any) -> tuple[Ints, Ints]:
 
 
 def _repeated(codes: Ints) -> Ints:
-    """Places whose code stands at an earlier place too."""
+    """Positions whose code also occurs earlier."""
     seen = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
     seen[codes[::-1]] = np.arange(len(codes))[::-1]
     return np.flatnonzero(seen[codes] != np.arange(len(codes)))
 
 
 def _refuse(ids: Any, twice: list[int], inside: list[int], where: str) -> None:
-    """Refuse rows whose id appears twice, then those that lie in a file."""
+    """Refuse rows whose id appears twice, then those below a file."""
     for row in sorted(twice)[:1]:
         raise InvalidInputError(
             f"id {shown(ids[row].as_py())} appears twice", where=f"{where}, row {row}"
@@ -310,9 +310,9 @@ def taken(column: Any, rows: Ints) -> Any:
 
 
 def fields_at(fields: Any, rows: Ints) -> dict[str, Any]:
-    """Those fields of a level that its samples, which are `rows` of a table or -1, have values of.
+    """The fields that any sample of a level has a value for; `rows` are table rows or -1.
 
-    Also those that are null in the whole table; none when no sample has a row.
+    Includes fields that are null in the whole table; empty if no sample has a row.
     """
     if not (rows >= 0).any():
         return {}
@@ -344,11 +344,11 @@ _LOOKING: dict[type[BaseException], type[ComalError]] = {
 }
 _PARQUET = frozenset({".parquet", ".geoparquet", ".pq"})
 _BLOCK = 1 << 14
-"""Paths that stand as Python objects at once."""
+"""Number of paths held as Python objects at once."""
 
 
 class Geometry(NamedTuple):
-    """What a format calls the geometry of a GeoParquet file, and its CRS."""
+    """Column names that a format gives to the geometry of a GeoParquet file and its CRS."""
 
     column: str
     crs: str
@@ -357,12 +357,12 @@ class Geometry(NamedTuple):
 def read_table(
     path: Path, *, texts: Sequence[str] = (ID, PATH), geometry: Geometry | None = None
 ) -> Any:
-    """A table of the user's in a file; its first bytes decide whether it is Parquet, else CSV.
+    """A user's table from a file: Parquet by its first bytes or its suffix, else CSV.
 
-    Columns of a CSV file that are called in `texts` are texts, whatever they look like: an id such
-    as ``0001`` is not a number. Others get the type that their values have. Of texts only the empty
-    one is null: ``NA`` is a country. `geometry` gives new names to the primary geometry of a
-    GeoParquet file (WKB) and to a column of its CRS (such as ``EPSG:4326``).
+    The columns of a CSV file named in `texts` are always strings: an id such as ``0001`` is not a
+    number. Other types are inferred. Only the empty string is null: ``NA`` is a country.
+    `geometry` names the columns for the primary geometry of a GeoParquet file (WKB) and for its
+    CRS (such as ``EPSG:4326``).
     """
     where = shown(path, 200)
     with translated(_FAULTS, "manifest cannot be read", where=where):
@@ -380,7 +380,7 @@ def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     kinds = dict.fromkeys(texts, pa.string())
     table = _parsed(path, kinds)
     untyped = [field.name for field in table.schema if pa.types.is_null(field.type)]
-    if untyped:  # nothing but words such as 'NA', which may be just that
+    if untyped:  # only words such as 'NA', which may be real values
         table = _parsed(path, kinds | dict.fromkeys(untyped, pa.string()))
     empty, null = texts_column(["", None])
     for position, field in enumerate(table.schema):
@@ -393,7 +393,7 @@ def _read_csv(path: Path, texts: Sequence[str]) -> Any:
 
 def _parsed(path: Path, kinds: Mapping[str, Any]) -> Any:
     convert = pa_csv.ConvertOptions(column_types=kinds)
-    # The default pool keeps many megabytes for each thread that parses.
+    # The default pool keeps many megabytes per parsing thread.
     return pa_csv.read_csv(path, convert_options=convert, memory_pool=SMALL_POOL)
 
 
@@ -422,7 +422,7 @@ def _with_geometry(table: Any, geometry: Geometry, where: str) -> Any:
 
 
 def _crs_name(crs: Any) -> str:
-    """Name of a CRS in PROJJSON; GeoParquet without one means longitude and latitude."""
+    """Name of a CRS in PROJJSON; the default of GeoParquet is longitude and latitude."""
     identity = crs.get("id") if isinstance(crs, Mapping) else None
     if not isinstance(identity, Mapping) or identity.get("code") in {"CRS84", "4326", 4326}:
         return "EPSG:4326" if not isinstance(crs, Mapping) or identity else json.dumps(crs)
@@ -430,15 +430,15 @@ def _crs_name(crs: Any) -> str:
 
 
 def _label(manifest: Any) -> str:
-    """What messages call a manifest: a path of one, or a table."""
+    """How messages name a manifest, which is a path or a table."""
     is_path = isinstance(manifest, str | os.PathLike)
     return f"manifest {shown(os.fspath(manifest), 200)}" if is_path else "manifest"
 
 
 def split(table: Any, root: Path, where: str = "manifest") -> tuple[Any, Any, Any]:
-    """A manifest as id paths, absolute paths (null for a folder), and a table of what else it has.
+    """A manifest as id paths, absolute paths (null for a folder), and a table of other columns.
 
-    Each distinct path is looked at once; relative ones count from `root`.
+    Each distinct path is checked once; relative ones start from `root`.
     """
     _refuse_twins(table, where)
     if not {ID, PATH} <= set(table.column_names):

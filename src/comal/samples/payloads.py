@@ -1,8 +1,8 @@
-"""Where the bytes of samples come from, told for whole tables at once.
+"""Where the bytes of samples come from, for whole tables at once.
 
 A table may hold a million samples, so its payloads are columns: paths of local files, byte
-strings, or spans of other objects. A writer asks for them in blocks, and a single large one as a
-stream. A row without bytes of its own (a folder, a nested file, padding) is null.
+strings, or spans of other objects. Writers read them in blocks, and single large ones as streams.
+A row without bytes of its own (a folder, a nested file, padding) is null.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Payloads(ABC):
 
     @abstractmethod
     def sizes(self) -> Ints:
-        """Size of each payload in bytes now; 0 for none."""
+        """Current size of each payload in bytes; 0 for null."""
 
     @abstractmethod
     def take(self, rows: Ints) -> Payloads:
@@ -52,7 +52,7 @@ class Payloads(ABC):
 
     @abstractmethod
     def block(self, rows: Ints, sizes: Ints) -> Any:
-        """The bytes of `rows` as an Arrow binary array; each must still be as long as `sizes`."""
+        """The bytes of `rows` as an Arrow binary array; raises unless they still have `sizes`."""
 
     @abstractmethod
     def open(self, row: int) -> BinaryIO:
@@ -60,7 +60,7 @@ class Payloads(ABC):
 
     @abstractmethod
     def place(self, row: int) -> str:
-        """Where the payload of a row is, for messages."""
+        """The location of a row's payload, for messages."""
 
     def local_paths(self) -> Iterator[str]:
         """The local files that are read."""
@@ -75,7 +75,7 @@ class Payloads(ABC):
             return stream.read(HEAD)
 
     def rasters(self, rows: Ints) -> list[Any]:
-        """What `comal.raster` opens for `rows`; None where it has no way to the bytes."""
+        """What `comal.raster` opens for `rows`; None where it cannot open the bytes."""
         return [None] * len(rows)
 
 
@@ -86,14 +86,14 @@ def head_rows(heads: Sequence[Any]) -> Heads:
 
 
 def checked(data: bytes, planned: int, where: str) -> bytes:
-    """The bytes of a source, which must have the size that the layout was made for."""
+    """The bytes of a source, which must have the size that the layout assumes."""
     if len(data) != planned:
         raise changed_size(where, f"{len(data)} bytes", planned)
     return data
 
 
 def is_run(rows: Ints) -> bool:
-    """Whether rows stand one behind the other."""
+    """Whether rows are consecutive and ascending."""
     return bool(len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all())
 
 
@@ -103,7 +103,7 @@ class Files(Payloads):
 
     paths: Any
     regular: bool = False
-    """A listing has said that all are regular files."""
+    """All are known from a listing to be regular files."""
 
     @classmethod
     def joined(cls, parts: Sequence[Files]) -> Files:
@@ -115,7 +115,7 @@ class Files(Payloads):
         return len(self.paths)
 
     def sizes(self) -> Ints:
-        """Sizes of the files now; a missing one, or one that is not a file, is an error."""
+        """Current sizes of the files; raises if one is missing or not a regular file."""
         return file_sizes(self.paths.to_pylist())
 
     def take(self, rows: Ints) -> Files:
@@ -173,7 +173,7 @@ class Bytes(Payloads):
 
     @classmethod
     def of(cls, column: Any, where: str = "bytes in memory") -> Bytes:
-        """From a binary column of any Arrow spelling."""
+        """From a column of any binary type of Arrow."""
         known = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
         return cls(column if known else column.cast(pa.large_binary()), where)
 
@@ -187,7 +187,7 @@ class Bytes(Payloads):
         )
 
     def _wide(self) -> list[Any]:
-        """The bytes as Arrow arrays whose offsets have 64 bits."""
+        """The bytes as Arrow arrays with 64-bit offsets."""
         if isinstance(self.data, list):
             return [blobs_column(self.data, pa.large_binary())]
         return [chunk.cast(pa.large_binary()) for _, chunk in self._chunks()]
@@ -216,12 +216,12 @@ class Bytes(Payloads):
             return Bytes([self.data[row] for row in rows.tolist()], self.where)
         if is_run(rows):
             return Bytes(self.data.slice(int(rows[0]), len(rows)), self.where)
-        # Bytes that are taken anew may be more than 32 bits of offsets can tell.
+        # The copied bytes may exceed what 32-bit offsets can address.
         wide = self.data.cast(pa.large_binary())
         return Bytes(wide.take(numbers_column(rows)), self.where)
 
     def block(self, rows: Ints, sizes: Ints) -> Any:
-        """The bytes of `rows`; a run of neighbours is a view."""
+        """The bytes of `rows`; consecutive rows are a view."""
         del sizes  # what is in memory does not change
         chosen = self.take(rows).data
         if isinstance(chosen, list):
@@ -240,7 +240,7 @@ class Bytes(Payloads):
         return stream
 
     def place(self, row: int) -> str:
-        """That it is in memory, and its row."""
+        """The name of the column or list, and the row."""
         return f"{self.where}, row {row}"
 
     def heads(self, rows: Ints) -> Heads:
@@ -262,7 +262,7 @@ class Bytes(Payloads):
 
 
 def bounds_of(array: Any) -> Ints:
-    """Where each byte string of an Arrow binary array begins in its buffer, and the last ends."""
+    """Offsets of the byte strings in the buffer of an Arrow binary array, and the last end."""
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
         return np.zeros(len(array) + 1, np.int64)
@@ -292,11 +292,11 @@ class Spans(Payloads):
 
     sources: Sequence[Source]
     source: Ints
-    """For each row the position of its source."""
+    """For each row the index of its source."""
     offsets: Ints
     lengths: Ints
     hrefs: Any = None
-    """Arrow strings: the object below the source that holds the row; None where it is itself."""
+    """Arrow strings: each row's object below its source; None if the sources are the objects."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -317,15 +317,15 @@ class Spans(Payloads):
         return replace(self, **taken)
 
     def block(self, rows: Ints, sizes: Ints) -> Any:
-        """Fetch `rows`: one call per source, which joins neighbours into few requests."""
+        """Fetch `rows` by one call per source, which merges adjacent ranges into few requests."""
         found = self.fetched(rows, sizes)
         for row, size, data in zip(rows.tolist(), sizes.tolist(), found, strict=True):
-            if len(data) != size:  # a place costs more than to look
+            if len(data) != size:  # building a place costs more than this comparison
                 checked(data, size, self.place(row))
         return blobs_column(found)
 
     def fetched(self, rows: Ints, sizes: Ints) -> list[bytes]:
-        """The first bytes of ranges, as many of each as `sizes` says."""
+        """The first `sizes` bytes of the ranges of `rows`."""
         found: list[bytes] = [b""] * len(rows)
         owner, offsets = self.source[rows], self.offsets[rows]
         names = None if self.hrefs is None else self.hrefs.take(numbers_column(rows)).to_pylist()
@@ -367,7 +367,7 @@ class Spans(Payloads):
         return head_rows(self.fetched(rows, np.minimum(self.lengths[rows], HEAD)))
 
     def rasters(self, rows: Ints) -> list[Any]:
-        """Spans of local files; other ones are fetched."""
+        """Spans of local files; bytes of remote objects."""
         from comal.raster import Span  # noqa: PLC0415 - loads GDAL
 
         found: list[Any] = []
@@ -393,14 +393,14 @@ class Mixed(Payloads):
         return len(self.row)
 
     def sizes(self) -> Ints:
-        """Sizes as each part tells them."""
+        """Sizes from each part."""
         sizes = np.zeros(len(self.row), np.int64)
         for part, rows, own in self._groups(np.arange(len(self.row))):
             sizes[rows] = part.take(own).sizes()
         return sizes
 
     def take(self, rows: Ints) -> Any:
-        """The payloads of `rows`, in the part itself when one holds them all."""
+        """The payloads of `rows`, taken from a single part if one holds them all."""
         groups = list(self._groups(rows))
         if len(groups) == 1:
             ((part, _, own),) = groups
@@ -413,7 +413,7 @@ class Mixed(Payloads):
         return joined.take(np.argsort(np.concatenate([mine for _, mine, _ in groups])))
 
     def block(self, rows: Ints, sizes: Ints) -> Any:
-        """The bytes of `rows`, part by part, put back into their order."""
+        """The bytes of `rows`, read part by part and put back in order."""
         blocks, origin = [], []
         for part, mine, own in self._groups(rows):
             blocks.append(part.block(own, sizes[mine]))
@@ -424,7 +424,7 @@ class Mixed(Payloads):
         return pa.concat_arrays(blocks).take(numbers_column(back))
 
     def _groups(self, rows: Ints) -> Iterator[tuple[Any, Ints, Ints]]:
-        """Each part that is used, the positions in `rows` that it holds, and its own rows."""
+        """Each part in use, the positions in `rows` that it holds, and their rows in the part."""
         owner = self.part[rows]
         for position in np.unique(owner).tolist():
             mine = np.flatnonzero(owner == position)
@@ -440,7 +440,7 @@ class Mixed(Payloads):
             yield from part.local_paths()
 
     def place(self, row: int) -> str:
-        """Where its part has it."""
+        """As the part names it."""
         return self.parts[int(self.part[row])].place(int(self.row[row]))
 
     def heads(self, rows: Ints) -> Heads:
@@ -451,7 +451,7 @@ class Mixed(Payloads):
         return found
 
     def rasters(self, rows: Ints) -> list[Any]:
-        """As each part has them."""
+        """Those of each part, in the order of `rows`."""
         found: list[Any] = [None] * len(rows)
         for part, mine, own in self._groups(rows):
             for n, raster in zip(mine.tolist(), part.rasters(own), strict=True):
@@ -460,7 +460,7 @@ class Mixed(Payloads):
 
 
 def _join_of(parts: Iterable[Payloads]) -> Any:
-    """The function that makes parts of one kind into one; None where there is none."""
+    """The function that joins parts of one kind; None if there is none."""
     kinds = set(map(type, parts))
     return getattr(kinds.pop(), "joined", None) if len(kinds) == 1 else None
 
@@ -483,11 +483,11 @@ def concat(parts: Sequence[Payloads]) -> Payloads:
 
 
 def nothing(count: int) -> Bytes:
-    """Samples without bytes: folders and nested files, which are made while they are written."""
+    """Null payloads: for folders and for nested files, which are built during writing."""
     return Bytes([None] * count, "a sample without bytes of its own")
 
 
-# -- samples that are made one by one --------------------------------------------------------------
+# -- samples created one by one --------------------------------------------------------------------
 
 
 @guarded_class
@@ -502,7 +502,7 @@ class Slice:
     offset
         First byte.
     size
-        Number of bytes; None for all to the end.
+        Number of bytes; None for all up to the end.
     """
 
     source: Source
@@ -537,7 +537,7 @@ class Slice:
 
 
 def payload_of(value: Any) -> str | bytes | Slice:
-    """An absolute path, bytes or a `Slice` from what the user gave."""
+    """An absolute path, bytes or a `Slice` from the user's value."""
     if isinstance(value, bytes | Slice):
         return value
     if isinstance(value, bytearray | memoryview):
@@ -559,12 +559,12 @@ def _place(value: str | os.PathLike[Any]) -> str | Slice:
     if isinstance(value, str) and "://" in text:
         location = parse_href(text)
         return location.path if location.scheme == "file" else Slice(text)
-    # A later change of the working folder must not change what the sample is.
+    # A later change of the working folder must not change the sample.
     return text if text[0] == "/" else os.path.abspath(text)  # noqa: PTH100 - as fast as it can be
 
 
 def payloads_of(values: Sequence[str | bytes | Slice | None]) -> Payloads:
-    """Payloads of samples that were made one by one, in columns; paths are absolute."""
+    """Payloads of samples created one by one, as columns; paths are absolute."""
     kinds = list(dict.fromkeys(map(type, values)))
     some = [kind for kind in kinds if kind is not type(None)]
     if not some:
@@ -599,7 +599,7 @@ def _of_slices(values: Sequence[Slice]) -> Spans:
 
 
 def refuse_read(targets: Iterable[Path], payloads: Iterable[Payloads]) -> None:
-    """Refuse to write over a local file that is read, or over a folder that holds one."""
+    """Refuse to overwrite a local file that is a payload, or a folder that holds one."""
     known = {_identity(path): path for path in targets}
     known.pop(None, None)
     roots = {str(path.resolve()) + os.sep: path for path in known.values()}

@@ -1,4 +1,4 @@
-"""Tables of users as samples: which column holds what, who is whose parent, in which order."""
+"""Tables of users as samples: columns, payloads, parents and depth-first order."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Names:
     parent: str = "parent"
     type: str | None = None
     base: str = ""
-    """Folder against which relative paths are meant; empty for the working folder."""
+    """Folder that relative paths start from; empty for the working folder."""
 
 
 def table_of(data: Any, where: str) -> Any:
-    """An Arrow table from one, a record batch or a frame of another library."""
+    """An Arrow table from a table, a record batch or a frame of another library."""
     table = arrow_table(data)
     if table is None:
         raise no_table(data, where)
@@ -37,7 +37,7 @@ def table_of(data: Any, where: str) -> Any:
 
 
 def arrow_table(data: Any) -> Any:
-    """An Arrow table from one, a record batch or a frame of another library; None for others."""
+    """As `table_of`, but None for anything else."""
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -64,7 +64,7 @@ def no_column(table: Any, name: str, where: str, *, hint: str) -> InvalidInputEr
 
 
 def payloads_in(table: Any, names: Names, where: str) -> Payloads:
-    """The payloads of a table's rows: local files by their paths, or bytes; null is none."""
+    """The payloads of a table's rows: local files by path, or bytes; null means no payload."""
     if names.path not in table.column_names or pa.types.is_null(
         table.schema.field(names.path).type
     ):
@@ -85,9 +85,9 @@ def payloads_in(table: Any, names: Names, where: str) -> Payloads:
 
 
 def parents_in(table: Any, names: Names, known: Any, where: str) -> Ints:
-    """The row above that each row names in the column `Names.parent`, by its number or in text.
+    """The parent of each row, which the column `Names.parent` names by row number or by text.
 
-    `known` is what rows above are called, Arrow strings.
+    `known` holds the names of the rows above, Arrow strings.
     """
     if names.parent not in table.column_names:
         raise no_column(table, names.parent, where, hint="name it by parent=")
@@ -122,9 +122,9 @@ def parents_in(table: Any, names: Names, known: Any, where: str) -> Ints:
 
 
 def depth_first(leaves: Sequence[Any], parents: Sequence[Ints]) -> list[Ints]:
-    """For each row of each level how many leaves a depth-first walk of the tree meets before it.
+    """For each row of each level, the number of leaves before it in a depth-first walk.
 
-    `leaves` are masks; `parents` are rows of the level above, ascending, of level 0 anything.
+    `leaves` are masks; `parents` are rows of the level above, ascending (ignored for level 0).
     """
     counts = [np.asarray(mask, np.int64) for mask in leaves]
     for depth in range(len(counts) - 1, 0, -1):
@@ -145,7 +145,7 @@ def _is_binary(kind: Any) -> bool:
 
 
 def is_text(kind: Any) -> bool:
-    """Whether a type is text, in any spelling of Arrow's."""
+    """Whether a type is text: any string type of Arrow, or a dictionary of one."""
     types = pa.types
     if types.is_dictionary(kind):
         return is_text(kind.value_type)
