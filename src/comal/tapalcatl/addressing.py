@@ -1,8 +1,8 @@
-"""Keys of archives of Tapalcatl 1, what ``{h}`` stands for, and boxes of tiles.
+"""Archive keys of Tapalcatl 1, definitions of ``{h}``, and bounding boxes of tiles.
 
-Tapalcatl 1 has one archive per metatile, names relative to it, and nothing described inside. A
+Tapalcatl 1 has one archive per metatile, with names relative to it and no metadata inside. A
 metatile of size m holds tiles of 256, 512, ... 256 * m pixels at one nominal zoom: its levels are
-tile sizes, not overviews. Everything that a reader must know is told by configuration.
+tile sizes, not overviews. Everything that a reader must know comes from configuration.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ from comal.tapalcatl.spec import (
 )
 
 HASHES: Final = ("name", "file", "layer")
-"""What ``{h}`` stands for: md5 of ``z/x/y`` (the specification), of ``z/x/y.zip``, or of
+"""Definitions of ``{h}``: md5 of ``z/x/y`` (the specification), of ``z/x/y.zip``, or of
 ``/{layer}/z/x/y.zip``, each cut to five hex digits."""
 _FIELD = re.compile(r"\{([^{}]*)\}")
 
 
 def tile_hash(tile: Tile, kind: str = "name", layer: str = "all") -> str:
-    """The five hex digits that ``{h}`` stands for, in one of the three definitions of `HASHES`."""
+    """The five hex digits of ``{h}``, by one of the three definitions in `HASHES`."""
     name = "/".join(map(str, tile))
     texts = {"name": name, "file": f"{name}.zip", "layer": f"/{layer}/{name}.zip"}
     if kind not in texts:
         raise InvalidInputError("unknown hash", found=shown(kind), expected=", ".join(HASHES))
-    # It spreads keys and protects nothing.
+    # The hash only spreads keys; it is not for security.
     return hashlib.md5(texts[kind].encode(), usedforsecurity=False).hexdigest()[:5]
 
 
 UNIT: Final = 256
-"""Pixels of the smallest tile, of which a metatile of size m holds m per side."""
+"""Pixels per side of the smallest tile; a metatile of size m holds m of them per side."""
 FORMATS: Final[Mapping[str, Headers]] = {
     "json": ((CONTENT_TYPE, "application/json"),),
     "topojson": ((CONTENT_TYPE, "application/json"),),
     "mvt": ((CONTENT_TYPE, "application/x-protobuf"),),
     "mvtb": ((CONTENT_TYPE, "application/x-protobuf"),),
 }
-"""What the existing servers answer."""
+"""Headers that existing servers send."""
 LAYOUTS: Final[Mapping[str, str]] = {
     "prefix-hash": "{prefix}/{hash}/{layer}/{z}/{x}/{y}.zip",
     "hash-prefix": "{hash}/{prefix}/{layer}/{z}/{x}/{y}.zip",
     "plain": "{prefix}/{layer}/{z}/{x}/{y}.zip",
 }
-"""Layouts of keys by name; any other pattern may be given, ``{fmt}`` standing for ``zip``."""
+"""Key layouts by name; callers may pass any other pattern. ``{fmt}`` is always ``zip``."""
 _FIELDS = frozenset({"prefix", "hash", "layer", "z", "x", "y", "fmt"})
 
 
 class Place(NamedTuple):
-    """Where a tile is: its metatile, and its name in there."""
+    """The metatile of a tile, and the tile's position in it."""
 
     metatile: Tile
     offset: Tile
@@ -69,26 +69,26 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation1:
-    """A Tapalcatl 1 tileset as its reader must be told.
+    """Settings of a Tapalcatl 1 tileset, which a reader cannot find in its files.
 
     Raises
     ------
     InvalidInputError
-        A size that is no power of two, or a layout that is no pattern of keys.
+        A size that is not a power of two, or a layout that is not a pattern of keys.
     """
 
     metatile: int = 4
     """Tiles of 256 pixels per side of an archive: 1, 2, 4, ... 128."""
     tile_size: int = 256
-    """Pixels of a tile that is asked for without a size."""
+    """Pixels of a tile that is requested without a size."""
     max_detail_zoom: int | None = None
-    """Deepest zoom of which there are archives; tiles beyond it come out of these."""
+    """Deepest zoom with archives; tiles of deeper zooms are in these archives."""
     layout: str = "plain"
     """A name of `LAYOUTS`, or a pattern."""
     prefix: str = ""
     layer: str = ""
     formats: Mapping[str, Headers] = field(default_factory=lambda: dict(FORMATS))
-    """Headers of each extension; none stand for the usual ones."""
+    """Headers of each extension; empty headers mean the usual ones."""
     min_zoom: int = 0
     max_zoom: int = 20
 
@@ -114,16 +114,16 @@ class Generation1:
 
     @property
     def levels(self) -> int:
-        """Levels of an archive beside its root: log2 of the metatile size."""
+        """Levels of an archive below its root: log2 of the metatile size."""
         return self.metatile.bit_length() - 1
 
     def delta(self, tile_size: int) -> int:
-        """How many zooms above a tile of so many pixels its metatile stands.
+        """Number of zooms between a tile of this many pixels and its metatile above it.
 
         Raises
         ------
         InvalidInputError
-            No multiple of 256 pixels by a power of two, or larger than a metatile.
+            Not 256 pixels times a power of two, or larger than a metatile.
         """
         if tile_size % UNIT or tile_size <= 0:
             raise InvalidInputError(
@@ -141,8 +141,8 @@ class Generation1:
     def place(self, z: int, x: int, y: int, tile_size: int | None = None) -> Place:
         """Metatile and offset of a tile of `tile_size` pixels.
 
-        Near the root there is no metatile high enough, and the root's answers: with a tile of more
-        pixels than were asked for. Beyond `max_detail_zoom` the deepest metatiles do.
+        Near the root no metatile is high enough, so the root's is used: its tile has more pixels
+        than requested. Beyond `max_detail_zoom` the deepest metatiles are used.
         """
         delta = self.delta(self.tile_size if tile_size is None else tile_size)
         if z < delta:
@@ -156,15 +156,15 @@ class Generation1:
 
     @property
     def template(self) -> str:
-        """The layout with prefix and layer in their places."""
+        """The layout with prefix and layer filled in."""
         own = {"prefix": self.prefix, "layer": self.layer, "fmt": "zip"}
         text = _FIELD.sub(lambda one: own.get(one[1], one[0]).strip("/"), self.pattern)
         return "/".join(part for part in text.split("/") if part)
 
     def key(self, metatile: Tile) -> str:
-        """The key of an archive, relative to where the tileset is."""
+        """The key of an archive, relative to the tileset's base."""
         layer = self.layer.strip("/")
-        # With a layer its name is hashed, too.
+        # If there is a layer, the hash includes its name.
         digest = tile_hash(metatile, "layer" if layer else "file", layer)
         values = {"hash": digest, **dict(zip("zxy", map(str, metatile), strict=True))}
         return _FIELD.sub(lambda match: values[match[1]], self.template)
@@ -177,7 +177,7 @@ def _log2(value: int, what: str) -> int:
 
 
 def with_formats(known: Mapping[str, Headers], found: Iterable[str]) -> dict[str, Headers]:
-    """Formats of Tapalcatl 1 as its archives show them: those of Tilezen first, in its order."""
+    """Known and found formats of a Tapalcatl 1 tileset: those of Tilezen first, in its order."""
     every = {*known, *found}
     names = [name for name in FORMATS if name in every]
     names += [name for name in known if name not in FORMATS]
@@ -186,7 +186,7 @@ def with_formats(known: Mapping[str, Headers], found: Iterable[str]) -> dict[str
 
 
 def usual_headers(ext: str) -> Headers:
-    """What the existing servers answer, or what the extension is known for."""
+    """The headers that existing servers send, or the default ones of the extension."""
     return FORMATS.get(ext) or content_headers(ext)
 
 
@@ -197,7 +197,7 @@ _ROUNDING: Final = 1e-6
 
 
 def archive_bounds(archive: Tile, metatile: int) -> Bounds:
-    """West, south, east and north of an archive's root tiles together."""
+    """West, south, east and north of all root tiles of an archive."""
     z, x, y = archive
     side = min(metatile, 1 << z)
     west, _, _, north = tile_bounds(z, x, y)
@@ -215,10 +215,10 @@ def tile_bounds(z: int, x: int, y: int) -> Bounds:
 
 
 def tile_range(bounds: Bounds, z: int) -> tuple[range, range]:
-    """Columns and rows of the tiles of a zoom that a box touches with more than an edge.
+    """Columns and rows of the tiles of a zoom that a box overlaps by more than an edge.
 
-    A box across the antimeridian is taken as the whole circle; `column_ranges` tells its two
-    parts. Rounding never makes the ranges too narrow.
+    A box across the antimeridian counts as all longitudes; `column_ranges` returns its two
+    ranges. Rounding never makes the ranges too narrow.
     """
     columns = column_ranges(bounds, z)
     count = 1 << z
@@ -227,10 +227,10 @@ def tile_range(bounds: Bounds, z: int) -> tuple[range, range]:
 
 
 def column_ranges(bounds: Bounds, z: int) -> tuple[range, ...]:
-    """Columns of the tiles of a zoom that a box touches, from the west: one range or two.
+    """Columns of the tiles of a zoom that a box overlaps, from the west: one range or two.
 
-    A box crosses the antimeridian when its west is greater than its east, or when it reaches
-    beyond 180 degrees, as TileJSON is often written there.
+    A box crosses the antimeridian if its west is greater than its east, or if it extends beyond
+    180 degrees, as it often does in TileJSON.
     """
     west, east = _turned(bounds[0], bounds[2])
     count = 1 << z
@@ -244,10 +244,10 @@ def column_ranges(bounds: Bounds, z: int) -> tuple[range, ...]:
 
 
 def _turned(west: float, east: float) -> tuple[float, float]:
-    """West and east of a box between -180 and 180; west > east across the antimeridian."""
+    """West and east of a box, wrapped to -180 to 180; west > east across the antimeridian."""
     if east - west >= 360:
         return -180.0, 180.0
-    # What is beyond by a rounding is meant to be the edge.
+    # Values beyond the edge by a rounding error are meant as the edge.
     if west >= -180 - _ROUNDING and east <= 180 + _ROUNDING:
         return west, east
     return (west + 180) % 360 - 180, (east + 180) % 360 - 180
@@ -265,14 +265,14 @@ def _row(latitude: float) -> float:
 
 
 def _outward(ends: Sequence[float], count: int) -> range:
-    # A billionth of a tile: below what bounds are written with, above what arithmetic loses.
+    # A billionth of a tile: finer than written bounds, coarser than rounding errors.
     first = min(max(math.floor(ends[0] + 1e-9), 0), count - 1)
     stop = min(max(math.ceil(ends[1] - 1e-9), first + 1), count)
     return range(first, stop)
 
 
 def union_of(tiles: Sequence[Tile]) -> Bounds:
-    """The box around some tiles; that of the world without any."""
+    """The box around some tiles; the world if there are none."""
     if not tiles:
         return WORLD
     boxes = [tile_bounds(*tile) for tile in tiles]
@@ -281,11 +281,11 @@ def union_of(tiles: Sequence[Tile]) -> Bounds:
 
 
 Extent = tuple[int, int, int, int]
-"""The first column and row, and the last ones."""
+"""First column, first row, last column, last row."""
 
 
 def covers(box: Bounds, zoom: int, extent: Extent) -> bool:
-    """Whether the tiles of a zoom within an extent all touch the box."""
+    """Whether the box overlaps all tiles of an extent."""
     columns, rows = tile_range(box, zoom)
     return (
         columns[0] <= extent[0]
@@ -296,7 +296,7 @@ def covers(box: Bounds, zoom: int, extent: Extent) -> bool:
 
 
 def common(one: Bounds, other: Bounds | None) -> Bounds:
-    """The common part of two boxes; the first where they have none, or just an edge."""
+    """The intersection of two boxes; the first box if it is empty or just an edge."""
     if other is None or other[0] > other[2]:
         return one
     west, south = max(one[0], other[0]), max(one[1], other[1])

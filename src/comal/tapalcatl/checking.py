@@ -1,7 +1,7 @@
 """`check`: every problem of a tileset or of a single archive.
 
 An archive is checked by itself (the rules of ZIP, names, comment, bytes of tiles), then against its
-place and the document of its tileset.
+path and the document of its tileset.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ERRORS = {
     "comment-version": "the comment is of a version of Tapalcatl that is not known",
     "comment-ascii": "the comment is not one line of printable ASCII",
     "comment-end-record": "the comment holds the signature of an end record",
-    # What an archive says of itself
+    # The metadata of an archive against its tiles
     "archive-root": "the root of the comment is not where the archive is",
     "archive-zooms": "tiles lie outside of the zooms of the comment",
     "archive-bounds": "the bounds of the comment are narrower than the root tiles, or miss tiles",
@@ -109,12 +109,12 @@ CODES: Final = rules(_ERRORS, _WARNINGS)
 """Code to severity (``error`` or ``warning``) and meaning."""
 
 MILDER: Final[Mapping[str, str]] = {"zip-local-mismatch": "zip-local-note"}
-"""What stands for a code that the ZIP room has found to be a warning."""
+"""Replacements of codes that the ZIP checks report as warnings."""
 
 
 _OLD_SHAPE: Final = "is not a list of objects with one key, which existing readers expect"
 _DEAD = frozenset({"zip-hole", "zip-undeclared-entry"})
-"""What lies between entries: for this format bytes of earlier versions, told in one sum."""
+"""Bytes between entries: here they are of earlier versions, reported as one sum."""
 _SLACK: Final = 1e-6
 """Degrees by which bounds may be narrower than tiles."""
 _WANTED = ("minzoom", "maxzoom", "bounds", "formats", "root")
@@ -122,23 +122,23 @@ _WANTED = ("minzoom", "maxzoom", "bounds", "formats", "root")
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """What is known of archives before they are looked at."""
+    """What is known about archives before they are read."""
 
     formats: Callable[[ArchiveMetadata | None, str], Headers]
     """Headers of an extension, from the document or the comment."""
     commented: bool = True
-    """Whether archives should have a comment: those of Tapalcatl 1 have none."""
+    """Whether archives should have a comment, as all but those of Tapalcatl 1 do."""
     prefix: bytes = b""
     variants: tuple[str, ...] = ()
-    """Those that the document names, whose tiles have names of their own."""
+    """Variants that the document declares; their tiles are below their prefixes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Archive:
-    """An archive that could be opened."""
+    """An archive that could be opened, and its findings."""
 
     findings: Check
-    """Told of this archive."""
+    """The check, scoped to this archive."""
     directory: Directory
     names: TileNames
     variants: Sequence[TileNames]
@@ -146,16 +146,16 @@ class _Archive:
 
     @property
     def all_names(self) -> list[TileNames]:
-        """Tiles without a name, and those of each variant."""
+        """Names of tiles without variant, then those of each variant."""
         return [self.names, *self.variants]
 
     def entries(self, code: str, rows: Any, message: str) -> None:
-        """A problem of each of some entries, by row."""
+        """Report a problem of each of some entries, by row."""
         directory = self.directory
         self.findings.add_rows(code, rows, lambda row: (label(directory.names, row), message))
 
     def tiles(self, code: str, wrong: Any, message: str) -> None:
-        """A problem of each of the tiles of which this is true."""
+        """Report a problem of each tile where the mask `wrong` is true."""
         directory, names = self.directory, self.names
 
         def tell(row: int) -> tuple[str, str]:
@@ -164,7 +164,7 @@ class _Archive:
         self.findings.add_rows(code, np.flatnonzero(wrong), tell)
 
     def by_suffix(self, is_wrong: Callable[[float, str], bool]) -> Any:
-        """For each tile what is true of its scale and extension."""
+        """A mask of the tiles whose scale and extension satisfy `is_wrong`."""
         table: Any = np.array(
             [*(is_wrong(*split_suffix(one)) for one in self.names.suffixes), False]
         )
@@ -174,7 +174,7 @@ class _Archive:
 def _check_archive(
     source: Source, place: str, expected: _Expected, findings: Check
 ) -> _Archive | None:
-    """Everything about one archive that can be told without the others; None if it is none."""
+    """Check one archive without the others; None if it cannot be opened as one."""
     told = findings.at(place)
     with told.guard("zip-directory", ""):
         plan = directory_plan("", limits=told.limits, where=place, lenient=True)
@@ -211,7 +211,7 @@ def _check_names(archive: _Archive, prefix: bytes) -> None:
     odd = np.ones(len(archive.directory), bool)
     for names in archive.all_names:
         odd[names.rows] = False
-    if prefix:  # what is not below it are tiles of other variants, or of none
+    if prefix:  # other entries are tiles of other variants, or of none
         below = pc.starts_with(archive.directory.raw_names, pattern=prefix)
         odd &= below.to_numpy(zero_copy_only=False)
     archive.entries("entry-name", np.flatnonzero(odd), "is not a tile, and is ignored")
@@ -243,7 +243,7 @@ def _check_comment(directory: Directory, told: Check, *, commented: bool) -> Arc
 
 
 def _check_form(told: Check, place: str, document: Mapping[str, Any], version: str) -> None:
-    """What existing readers fail at, and what this version may not understand."""
+    """Report what existing readers fail at, and versions newer than comal knows."""
     for ext, headers in (document.get("formats") or {}).items():
         if spec.is_old_shape(headers):
             told.add("formats-shape", f"{place}, formats", f"{shown(ext)}: {_OLD_SHAPE}")
@@ -269,7 +269,7 @@ def _check_entry_comments(directory: Directory, told: Check) -> None:
 
 
 def _check_contents(source: Source, archive: _Archive, offsets: Any, expected: _Expected) -> None:
-    """Read tiles in large runs; compare sizes and checksums, and decode what is inside."""
+    """Read tiles in large runs, verify sizes and checksums, and decode their content."""
     directory, limits = archive.directory, archive.findings.limits
     readable = (offsets >= 0) & ((directory.flags & zip_wire.FLAG_ENCRYPTED) == 0)
     readable &= (directory.method == zip_wire.STORE) | (directory.method == zip_wire.DEFLATE)
@@ -352,27 +352,27 @@ def check(
         As `comal.tapalcatl.open` takes it.
     level
         ``structure``: documents, directories and local headers; ``sample``: also the bytes of one
-        of each twenty tiles; ``full``: of every tile.
+        in twenty tiles; ``full``: of every tile.
     limits
-        Caps on what a tileset may make us hold.
+        Caps on the memory that a tileset may take.
     config
-        How to speak to remote storage.
+        Settings of remote storage.
     progress
-        Told how far the check is.
+        Called with the progress of the check.
     **options
-        How the tileset is opened, such as the settings of Tapalcatl 1.
+        Options for opening the tileset, such as the settings of Tapalcatl 1.
 
     Returns
     -------
     Report
-        All problems; also of what cannot be opened as long as it is of this format.
+        All problems, also of a tileset that cannot be opened, as long as it is of this format.
 
     Raises
     ------
     NotThisFormatError
-        Something else is there.
+        `href` is something else.
     ObjectNotFoundError, AccessDeniedError, StorageError, ObjectChangedError
-        Nothing is there, or it cannot be read.
+        Nothing exists at `href`, or it cannot be read.
     InvalidInputError
         An unknown level.
     """
@@ -381,7 +381,7 @@ def check(
     container = "tree"
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TapalcatlWarning)  # the report tells
+            warnings.simplefilter("ignore", TapalcatlWarning)  # the report has them
             tileset = open_tileset(source, limits=limits, **options)
     except ObjectNotFoundError:
         raise
@@ -480,7 +480,7 @@ _TILEJSON: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     ),
     "version": (_is_text, "a version"),
 }
-"""Keys of TileJSON 3.0.0, section 3, that are kept as they are: what is right, and in words."""
+"""Keys of TileJSON 3.0.0, section 3, that are copied: a test of the value, and its text."""
 
 
 def _check_tilejson(findings: Check, place: str, document: Mapping[str, Any]) -> None:
@@ -492,7 +492,7 @@ def _check_tilejson(findings: Check, place: str, document: Mapping[str, Any]) ->
 
 
 def _check_own(archive: _Archive, own: ArchiveMetadata, tile: Tile | None) -> None:
-    """What a comment says against what the archive holds and where it is."""
+    """Check a comment against the content and the path of its archive."""
     findings, names = archive.findings, archive.names
     _check_tilejson(findings, "", own.extra)
     if tile is not None and own.root is not None and own.root != tile:
@@ -502,7 +502,7 @@ def _check_own(archive: _Archive, own: ArchiveMetadata, tile: Tile | None) -> No
     archive.tiles("archive-scales", odd, "of unknown scale")
     root = tile if tile is not None else own.root
     if tile is None and own.bounds is not None and own.materialized_zooms:
-        # One archive may be the whole tileset: the bounds of its tiles are enough then.
+        # One archive may be the complete tileset: bounds of its tiles are enough then.
         outside = _outside(own.bounds, names)
         archive.tiles("archive-bounds", outside, "outside the bounds of the comment")
     elif own.bounds is not None and root is not None:
@@ -541,7 +541,7 @@ def _check_tree(tileset: TileSet, expected: _Expected, findings: Check) -> None:
 
 
 def _check_change(source: Source, findings: Check) -> None:
-    """What a writer that was killed has left beside the document."""
+    """Report what a killed writer has left next to the document."""
     if not isinstance(source, LocalSource):
         return
     path = Path(source.location.path)
@@ -554,7 +554,7 @@ def _check_change(source: Source, findings: Check) -> None:
 def _check_listed(
     tile: Tile, tileset: TileSet, place: str, expected: _Expected, findings: Check
 ) -> _Archive | None:
-    """One archive, at the first of its possible places (of each hash) that has one."""
+    """Check one archive, at the first candidate path (one for each hash) that exists."""
     sources = tileset.files.sources(tile)
     for number, source in enumerate(sources):
         try:
@@ -569,7 +569,7 @@ def _check_listed(
 
 
 def _archives(tileset: TileSet, findings: Check) -> tuple[list[Tile], set[Tile]]:
-    """The archives to look at; those that lie where no tile leads to are reported."""
+    """The archives to check, and the reachable ones; reports archives that no tile leads to."""
     reachable = list(tileset.archive_tiles())
     there = set(reachable)
     try:
@@ -596,7 +596,7 @@ def _check_document(tileset: TileSet, findings: Check) -> None:
 
 
 def _check_placed(archive: _Archive, tile: Tile, tileset: TileSet) -> None:
-    """Each tile through the document: is it looked for in this archive, and found at all."""
+    """Check that the document leads readers to each tile in this archive."""
     if archive.metadata is not None:
         _check_own(archive, archive.metadata, tile)
         _check_agreement(archive, archive.metadata, tile, tileset.metadata)
@@ -617,7 +617,7 @@ def _check_placed(archive: _Archive, tile: Tile, tileset: TileSet) -> None:
 def _check_said(
     archive: _Archive, said: ArchiveMetadata | TileSetMetadata, code: str, what: str
 ) -> None:
-    """Zooms and formats that a comment or the document says."""
+    """Check tiles against the zooms and formats that a comment or the document declares."""
     zooms = archive.names.z
     hidden = zooms < (said.min_zoom or 0)
     if said.max_zoom is not None:
@@ -629,7 +629,7 @@ def _check_said(
 
 
 def _outside(bounds: spec.Bounds, names: TileNames) -> Any:
-    """Which tiles a box does not touch."""
+    """A mask of the tiles that a box does not overlap."""
     outside = np.zeros(len(names), bool)
     for zoom in np.unique(names.z).tolist():
         rows = tile_range(bounds, zoom)[1]
@@ -655,7 +655,7 @@ def _check_agreement(
     shared = own.formats.keys() & document.formats.keys()
     pairs += [(f"format {shown(e)}", own.formats[e], document.formats[e]) for e in sorted(shared)]
     for what, mine, others in pairs:
-        # A comment may leave out what is the same for all.
+        # A comment may leave out what is the same for all archives.
         if mine != others and mine is not None:
             message = f"{what}: {shown(mine)}, the document says {shown(others)}"
             archive.findings.add("archive-document", "", message)
@@ -663,12 +663,12 @@ def _check_agreement(
 
 def _check_missing(tileset: TileSet, present: set[Tile], findings: Check) -> None:
     if isinstance(tileset.layout, MetatileLayout):
-        return  # how deep the tree goes is not told
+        return  # the depth of the tree is unknown
     try:
         possible = tileset.layout.possible(tileset.metadata)
         missing = [tile for tile in possible if tile not in present]
     except InvalidInputError:
-        return  # so many could be there that only the existing ones mean something
+        return  # too many possible archives to report the missing ones
     message = "is inside zooms and bounds, and not there"
     for tile in missing:
         findings.add("archive-missing", f"{_text(tile)}.zip", message)

@@ -1,12 +1,11 @@
-"""Which archive each tile is in, in both generations, and what the archive is called and says.
+"""Which archive each tile is in, in both generations, and the path and comment of each archive.
 
     mz = the largest materialized zoom that is not above z;  d = z - mz
     archive = (mz, (x >> d) rounded down to the metatile, (y >> d) likewise)
 
-A layout finds a single tile by a table of zooms, without arrays, and answers for arrays of tiles,
-so that a pyramid is dealt out block by block. Comments of a zoom's archives differ in where the
-archives are and in nothing else: their text is made once, with marks where bounds and root stand,
-and filled in for each archive.
+A layout finds a single tile by a table of zooms, without arrays; arrays of tiles are assigned to
+archives block by block. Comments of archives of one zoom differ only in bounds and root: their text
+is made once with marks for both, and filled in for each archive.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ from comal.tapalcatl.wire import Int64s, Keys, key_tiles, order_of, scales_of, t
 from comal.ziparchive import wire
 
 COMMENT_ROOM: Final = 8 << 10
-"""A comment stands in the tail that readers fetch for the directory: no more of it for layers."""
+"""A longer comment drops its extra keys: it is in the tail that readers fetch first."""
 _MOST_LOOKED_FOR: Final = 1 << 20
 Comment = tuple[bytes, tuple[str, ...]]
-"""The comment of an archive, and the keys that had no room in it."""
+"""The comment of an archive, and the keys that did not fit into it."""
 Spot = tuple[Tile, Tile]
-"""The root tile of an archive, and the tile as the entries in it are called."""
+"""The root tile of an archive, and the tile as named in its entries."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """Addresses of archives: ``{z}``, ``{x}`` and ``{y}``, and maybe ``{h}``."""
+    """Path template of archives with ``{z}``, ``{x}`` and ``{y}``, and optionally ``{h}``."""
 
     text: str
     hash: str = "name"
@@ -75,11 +74,11 @@ class Template:
 
     @property
     def hashed(self) -> bool:
-        """Whether addresses hold a hash."""
+        """Whether the template contains a hash."""
         return "{h}" in self.text
 
     def address(self, tile: Tile) -> str:
-        """The address of one archive, relative where the template is."""
+        """The path or URL of one archive, relative if the template is."""
         z, x, y = tile
         text = self.text.replace("{z}", str(z)).replace("{x}", str(x)).replace("{y}", str(y))
         if self.hashed:
@@ -89,7 +88,7 @@ class Template:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which tiles stand together in an archive."""
+    """Which tiles share an archive: the zooms of root tiles, and how many root tiles per side."""
 
     materialized_zooms: tuple[int, ...] = (0,)
     metatile: int = 1
@@ -107,7 +106,7 @@ class Layout:
             )
 
     def root_zoom(self, z: int) -> int | None:
-        """The zoom of the archives that hold tiles of zoom `z`; None below the first of them."""
+        """The zoom of the archives that hold tiles of zoom `z`; None above the first archives."""
         return max((zoom for zoom in self.materialized_zooms if zoom <= z), default=None)
 
     def last_zoom(self, root_zoom: int, max_zoom: int) -> int:
@@ -116,7 +115,7 @@ class Layout:
         return min(min(later, default=max_zoom), max_zoom)
 
     def archive(self, z: int, x: int, y: int) -> Tile | None:
-        """The archive that holds a tile, or None for a zoom below the first archives."""
+        """The archive that holds a tile, or None for a zoom above the first archives."""
         root = self.root_zoom(z)
         if root is None:
             return None
@@ -124,7 +123,7 @@ class Layout:
         return root, (x >> depth) & mask, (y >> depth) & mask
 
     def archives(self, z: Any, x: Any, y: Any) -> tuple[Int64s, Int64s, Int64s]:
-        """As `archive` for arrays; a zoom below the first archives gives -1 in all three."""
+        """As `archive` for arrays; a zoom above the first archives gives -1 in all three."""
         zs, xs, ys = (np.asarray(values, np.int64) for values in (z, x, y))
         zooms = np.array(self.materialized_zooms, np.int64)
         which = np.searchsorted(zooms, zs, side="right") - 1
@@ -137,19 +136,19 @@ class Layout:
 
 DIRECTORY_LIMIT: Final = 64 * KIB
 COMMENT_SIZE: Final = 1 * KIB
-"""Room for the comment of an archive, which stands in the same tail."""
+"""Bytes reserved for the comment of an archive, which is in the same tail."""
 STEP: Final = 4
 METATILE: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntrySize:
-    """What entries take in a directory beside the digits of their names."""
+    """Sizes that determine how long a directory is, besides the digits of names."""
 
     per_tile: int = 1
     """Entries of one tile: formats times scales."""
     suffix: str = ".mvt"
-    """What follows the row in names, such as ``@2x.png``."""
+    """The text after the row in names, such as ``@2x.png``."""
     entry_extra: int = 0
     """Bytes of comment and extra fields of an entry."""
     comment: int = COMMENT_SIZE
@@ -165,14 +164,14 @@ def choose_layout(
     materialized_zooms: Sequence[int] | None = None,
     **size: Any,
 ) -> Layout:
-    """A layout whose directories come with the first request of 64 KiB.
+    """A layout whose directories fit into a reader's first request of 64 KiB.
 
     The rule: archives hold four zooms under two by two root tiles, which makes 340 entries of one
-    format. Zooms are counted from the deepest one up (11, 7, 3, 0 for zooms 0 to 14), so that the
-    archives of which there are most are full; a zoom 0 that would stand alone joins those behind
-    it. Where directories would not fit, because a tile has many entries or long comments, first
-    the metatile becomes 1, then archives hold three, two and one zooms. What is given stays as it
-    is, whether it fits or not.
+    format. Zooms are counted up from the deepest one (11, 7, 3, 0 for zooms 0 to 14), so that the
+    most numerous archives are full; a zoom 0 that would be alone joins the next zooms. If
+    directories would not fit, because a tile has many entries or long comments, the metatile is
+    first reduced to 1, then archives hold three, two and one zooms. Arguments that are given are
+    kept, whether the directories fit or not.
     """
     _check_zooms(min_zoom, max_zoom)
     entry = options_of(EntrySize, size)
@@ -199,7 +198,7 @@ def directory_bytes(layout: Layout, zoom: int, max_zoom: int, size: EntrySize = 
     total, entries = wire.END_SIZE + size.comment, 0
     of_zoom = min(layout.metatile, 1 << zoom) ** 2 * size.per_tile
     for z in range(zoom, layout.last_zoom(zoom, max_zoom) + 1):
-        # The longest names count: a column of the zoom's last digits.
+        # Assume the longest names: the largest column and row of the zoom.
         name = len(f"{z}/") + 2 * len(str((1 << z) - 1)) + 1 + len(size.suffix)
         total += of_zoom * (wire.CENTRAL_SIZE + name + size.entry_extra)
         entries += of_zoom
@@ -212,7 +211,7 @@ def directory_bytes(layout: Layout, zoom: int, max_zoom: int, size: EntrySize = 
 def _zooms(min_zoom: int, max_zoom: int, step: int) -> tuple[int, ...]:
     zooms = list(range(max_zoom + 1 - step, min_zoom, -step))
     if zooms and zooms[-1] == 1 and min_zoom == 0 and step == STEP:
-        zooms.pop()  # zoom 0 is one tile: 341 entries with the four zooms behind it
+        zooms.pop()  # zoom 0 is one tile: 341 entries with the next four zooms
     return (min_zoom, *reversed(zooms))
 
 
@@ -226,23 +225,23 @@ def _check_zooms(min_zoom: int, max_zoom: int) -> None:
 
 
 class ArchiveLayout:
-    """How tiles are dealt out to archives."""
+    """How tiles are assigned to archives."""
 
     side = 1
-    """Root tiles of an archive per side."""
+    """Root tiles per side of an archive."""
     pattern = ""
-    """What the paths of archives look like, with fields such as ``{z}``."""
+    """Pattern of the paths of archives, with fields such as ``{z}``."""
 
     def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
-        """The place of a tile, or None where the tileset can have none."""
+        """Archive and entry of a tile, or None if the tileset cannot have it."""
         raise NotImplementedError
 
     def root_zoom(self, z: int) -> int | None:
-        """The zoom of the archives that hold tiles of a zoom; None where there are none."""
+        """The zoom of the archives that hold tiles of a zoom; None if there are none."""
         raise NotImplementedError
 
     def around(self, z: int, x: int, y: int, side: int) -> list[Tile]:
-        """The archives that tiles of a square may be in; none above the first of them."""
+        """The archives that may hold tiles of a square; empty above the first archives."""
         root = self.root_zoom(z)
         if root is None:
             return []
@@ -252,7 +251,7 @@ class ArchiveLayout:
         return [(root, column, row) for column in columns for row in rows]
 
     def tiles(self, archive: Tile, keys: Int64s) -> tuple[Int64s, Keys]:  # noqa: ARG002
-        """Tiles by their `tile_key` in an archive; first the rows of those that `find` leads to."""
+        """Rows of the `keys` of an archive that `find` leads to, and their tiles."""
         return np.arange(len(keys)), key_tiles(keys)
 
     def archives(self, keys: Keys) -> Keys:
@@ -260,19 +259,19 @@ class ArchiveLayout:
         raise NotImplementedError
 
     def owners(self, keys: Keys) -> Int64s:
-        """`order_of` the archives of some tiles, -1 where there can be none."""
+        """`order_of` values of the archives of some tiles, -1 if there can be none."""
         return order_of(*self.archives(keys))
 
     def inside(self, keys: Keys, owners: Int64s) -> Keys:  # noqa: ARG002
-        """Tiles as entries of archives are called; `owners` are `order_of` these."""
+        """Tiles as named in entries of archives; `owners` are `order_of` values of the archives."""
         return keys
 
     def reach(self, root: int) -> int:
-        """How many zooms deeper than their root archives of a zoom go, at most."""
+        """How many zooms archives with roots of this zoom reach below them, at most."""
         raise NotImplementedError
 
     def path(self, archive: Tile) -> str:
-        """Where an archive stands, relative to the tileset."""
+        """The path of an archive, relative to the tileset."""
         raise NotImplementedError
 
     def levels(self, said: TileSetMetadata) -> Iterator[tuple[int, int, int]]:
@@ -280,7 +279,7 @@ class ArchiveLayout:
         raise NotImplementedError
 
     def leads_to(self, said: TileSetMetadata) -> Callable[[Tile], bool]:
-        """What tells whether a tile can be the root of an archive, by the zooms that are said."""
+        """A predicate whether a tile can be the root of an archive, by the declared zooms."""
         sides = {zoom: side for zoom, _, side in self.levels(said)}
 
         def fits(tile: Tile) -> bool:
@@ -312,7 +311,7 @@ class ArchiveLayout:
             yield from ((zoom, x, y) for x in columns for y in rows)
 
     def comment(self, archive: Tile, formats: Mapping[str, Headers]) -> Comment:  # noqa: ARG002
-        """The comment of an archive, and the keys that had no room in it."""
+        """The comment of an archive, and the keys that did not fit into it."""
         return b"", ()
 
     def comments(
@@ -322,17 +321,17 @@ class ArchiveLayout:
         return [self.comment(archive, formats) for archive in archives]
 
     def of_suffixes(self, suffixes: Iterable[str]) -> ArchiveLayout:  # noqa: ARG002
-        """The same for archives whose names have these ends."""
+        """The same layout for archives whose entry names have these suffixes."""
         return self
 
 
 def _roots(span: range, depth: int, side: int) -> range:
-    """Columns or rows of the archives that hold tiles so many zooms below them."""
+    """Columns or rows of the archives that hold tiles `depth` zooms below them."""
     return range((span[0] >> depth) & -side, (span[-1] >> depth) + 1, side)
 
 
 _Zoom = tuple[int, int, int, int, int, int, int]
-"""Root, depth and mask, and the columns and rows that bounds leave."""
+"""Root zoom, depth and mask, then the ends of columns and rows within the bounds."""
 
 
 @dataclass(frozen=True)
@@ -342,11 +341,11 @@ class TreeLayout(ArchiveLayout):
     layout: Layout
     template: Template
     metadata: TileSetMetadata
-    """Of the tileset; its zooms and bounds are those of the whole."""
+    """Metadata of the tileset; zooms and bounds are those of the complete tileset."""
 
     @property
     def side(self) -> int:  # type: ignore[override]  # that of the layout
-        """Root tiles of an archive per side."""
+        """Root tiles per side of an archive."""
         return self.layout.metatile
 
     @property
@@ -355,11 +354,11 @@ class TreeLayout(ArchiveLayout):
         return self.template.text.removeprefix("./")
 
     def root_zoom(self, z: int) -> int | None:
-        """The zoom of the archives that hold tiles of a zoom; None above the first of them."""
+        """The zoom of the archives that hold tiles of a zoom; None above the first archives."""
         return self.layout.root_zoom(z)
 
     def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
-        """The place of a tile inside the zooms and bounds; `size` has no meaning here."""
+        """Archive and entry of a tile inside zooms and bounds; a `size` raises."""
         if size is not None:
             raise _no_size(size)
         zoom = (self._zooms[z] or self._zoom(z)) if 0 <= z <= MAX_ZOOM else None
@@ -372,7 +371,7 @@ class TreeLayout(ArchiveLayout):
 
     @cached_property
     def _zooms(self) -> list[_Zoom | None]:
-        """What `_zoom` has found so far."""
+        """Results of `_zoom` so far."""
         return [None] * (MAX_ZOOM + 1)
 
     def _zoom(self, z: int) -> _Zoom | None:
@@ -398,18 +397,18 @@ class TreeLayout(ArchiveLayout):
         return found
 
     def owners(self, keys: Keys) -> Int64s:
-        """`order_of` the archives of some tiles, -1 above the first of them."""
+        """`order_of` values of the archives of some tiles, -1 above the first archives."""
         z, x, y = self.layout.archives(*keys)
         there = z >= 0
         return np.where(there, order_of(*(np.where(there, part, 0) for part in (z, x, y))), -1)
 
     def reach(self, root: int) -> int:
-        """How many zooms deeper than their root archives of a zoom go, at most."""
+        """How many zooms archives with roots of this zoom reach below them, at most."""
         last = MAX_ZOOM if self.metadata.max_zoom is None else self.metadata.max_zoom
         return max(self.layout.last_zoom(root, last) - root, 0)
 
     def path(self, archive: Tile) -> str:
-        """Where an archive stands, relative to the tileset."""
+        """The path of an archive, relative to the tileset."""
         return self.template.address(archive)
 
     def levels(self, said: TileSetMetadata) -> Iterator[tuple[int, int, int]]:
@@ -454,7 +453,7 @@ class TreeLayout(ArchiveLayout):
 
 @dataclass(frozen=True)
 class MetatileLayout(ArchiveLayout):
-    """Tapalcatl 1: archives of metatiles, with nothing said inside."""
+    """Tapalcatl 1: archives of metatiles, without metadata inside."""
 
     settings: Generation1
 
@@ -465,12 +464,12 @@ class MetatileLayout(ArchiveLayout):
 
     @cached_property
     def _depths(self) -> Int64s:
-        """For each zoom at which level of its metatile its tiles are."""
+        """For each zoom, the level of its tiles within their metatile."""
         places = (self.settings.place(zoom, 0, 0) for zoom in range(MAX_ZOOM + 1))
         return np.array([place.offset[0] for place in places], np.int64)
 
     def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
-        """The place of a tile of `size` pixels, by default those of the settings."""
+        """Archive and entry of a tile of `size` pixels, by default the size in the settings."""
         settings = self.settings
         if not settings.min_zoom <= z <= settings.max_zoom:
             return None
@@ -484,7 +483,7 @@ class MetatileLayout(ArchiveLayout):
         return self.settings.place(z, 0, 0).metatile[0]
 
     def tiles(self, archive: Tile, keys: Int64s) -> tuple[Int64s, Keys]:
-        """Tiles of the configured size by their `tile_key` in a metatile; first their rows."""
+        """Rows of the `keys` of a metatile with tiles of the configured size, and their tiles."""
         z, x, y = key_tiles(keys)
         zooms = z + archive[0]
         rows = np.flatnonzero(zooms <= MAX_ZOOM)
@@ -499,13 +498,13 @@ class MetatileLayout(ArchiveLayout):
         return z - depth, x >> depth, y >> depth
 
     def inside(self, keys: Keys, owners: Int64s) -> Keys:
-        """Tiles as entries of archives are called: relative to the metatile."""
+        """Tiles as named in entries of archives: relative to the metatile."""
         root, x, y = tiles_in(owners)
         z = keys[0] - root
         return z, keys[1] - (x << z), keys[2] - (y << z)
 
     def reach(self, root: int) -> int:  # noqa: ARG002 - the other one needs it
-        """How many zooms deeper than their root archives of a zoom go, at most."""
+        """How many zooms archives with roots of this zoom reach below them, at most."""
         return self.settings.levels
 
     def path(self, archive: Tile) -> str:
@@ -520,7 +519,7 @@ class MetatileLayout(ArchiveLayout):
         yield from ((zoom, 0, 1) for zoom in range(max((said.min_zoom or 0) - delta, 0), last + 1))
 
     def leads_to(self, said: TileSetMetadata) -> Callable[[Tile], bool]:  # noqa: ARG002
-        """Any tile; how deep the tree goes is not told."""
+        """Accepts any tile; the depth of the tree is unknown."""
         return lambda tile: max(tile[1:]) < 1 << tile[0]
 
 
@@ -536,7 +535,7 @@ class SingleLayout(TreeLayout):
         return self.name
 
     def comment(self, archive: Tile, formats: Mapping[str, Headers]) -> Comment:
-        """What a document would say, and the keys that had no room."""
+        """The complete metadata as a comment, and the keys that did not fit."""
         return trimmed_comment(self._narrowed(archive, formats))
 
     def comments(
@@ -546,7 +545,7 @@ class SingleLayout(TreeLayout):
         return ArchiveLayout.comments(self, archives, formats)
 
     def of_suffixes(self, suffixes: Iterable[str]) -> SingleLayout:
-        """The same with the scales of the tiles, for no document tells them."""
+        """The same with the scales of the tiles, which no document declares."""
         names = tuple(suffixes)
         if not names:
             return self
@@ -564,14 +563,14 @@ class SingleLayout(TreeLayout):
 
 
 class InArchive(ArchiveLayout):
-    """A single archive that is read: its directory alone says which tiles there are."""
+    """A single archive opened for reading: only its directory says which tiles exist."""
 
     def root_zoom(self, z: int) -> int:  # noqa: ARG002 - there is but one
-        """That of the archive as it is looked for."""
+        """The zoom under which the archive is cached."""
         return 0
 
     def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
-        """The place of a tile; `size` has no meaning here."""
+        """Archive and entry of a tile; a `size` raises."""
         if size is not None:
             raise _no_size(size)
         count = 1 << z if 0 <= z <= MAX_ZOOM else 0
@@ -587,7 +586,7 @@ def _no_size(size: int) -> InvalidInputError:
 
 
 def smallest_metatile(keys: Iterator[Keys], root: int) -> int:
-    """Root tiles per side of the smallest archive of a zoom that holds all tiles from there on."""
+    """Root tiles per side of the smallest archive at `root` that holds all deeper tiles."""
     low: Int64s | None = None
     high: Int64s | None = None
     for z, x, y in keys:
@@ -601,7 +600,7 @@ def smallest_metatile(keys: Iterator[Keys], root: int) -> int:
         high = most if high is None else np.maximum(high, most)
     if low is None or high is None:
         return 1
-    # Columns that differ in no bit from a bit on lie in one aligned square of that side.
+    # Columns with the same bits above some bit are in one aligned square of that side.
     return 1 << max(int(bits).bit_length() for bits in low ^ high)
 
 
@@ -610,9 +609,9 @@ _ROOT: Final = "\0root"
 
 
 def _comments_of_zoom(said: ArchiveMetadata, archives: Sequence[Tile]) -> list[bytes] | None:
-    """What `archive_document` gives for archives of one zoom; `said` is that of one of them.
+    """Comments of archives of one zoom; `said` is the metadata of one of them.
 
-    None when a text of the metadata looks like a mark, so that they must be made one by one.
+    None if a text of the metadata looks like a mark, so that comments must be made one by one.
     """
     form = {**archive_document(said), "bounds": _BOUNDS, "root": _ROOT}
     head, *middle = ascii_line(form).split(ascii_line(_BOUNDS))
@@ -632,10 +631,10 @@ def _comments_of_zoom(said: ArchiveMetadata, archives: Sequence[Tile]) -> list[b
 
 
 def trimmed_comment(said: ArchiveMetadata) -> Comment:
-    """The comment of an archive that stands alone, and the keys that had to be left out.
+    """The comment of a single archive, and the keys that had to be left out.
 
-    No document says elsewhere what is left out here, so that it is as little as can be: of keys
-    that the format does not know the longest ones, until the rest fits into 65 535 bytes.
+    No document repeats what is left out here, so as few keys as possible are dropped: the longest
+    unknown keys first, until the rest fits into 65 535 bytes.
     """
     kept = dict(said.extra)
     cut = []
@@ -651,14 +650,14 @@ def trimmed_comment(said: ArchiveMetadata) -> Comment:
 
 
 def _size(key: str, value: object) -> int:
-    """Bytes of a key, its value and what stands around them."""
+    """Bytes of a key and its value, with colon and comma."""
     return len(ascii_line(key)) + len(ascii_line(value)) + 2
 
 
 def _texts(
     places: set[int], tile: Callable[[int], Tile], metatile: int, sides: tuple[int, int]
 ) -> dict[int, tuple[bytes, bytes]]:
-    """Two sides of the bounds of archives as JSON, which depend on column or row alone."""
+    """Two sides of the bounds of archives as JSON, which depend only on column or row."""
     found = {}
     for place in places:
         bounds = archive_bounds(tile(place), metatile)

@@ -1,4 +1,4 @@
-"""Whether the bytes of a tile are what its headers say they are."""
+"""Checks whether the bytes of a tile match its headers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _VECTORS = frozenset(
 def fault_of(
     data: bytes, content_type: str, encoding: str | None, where: str, limits: Limits
 ) -> Fault | None:
-    """What is wrong with the bytes of a tile, or None."""
+    """The fault of a tile's bytes, or None."""
     if not data:
         return "tile-empty", "has no bytes"
     kind = content_type.partition(";")[0].strip().lower()
@@ -58,7 +58,7 @@ def _decoded(
             return None, ("tile-encoding", "is gzip, and the headers do not say so")
         return data, None
     if name != "gzip":
-        return None, None  # br and others are for clients that know them
+        return None, None  # br and others are left to clients that know them
     if not zipped:
         return None, ("tile-encoding", "is not the gzip that the headers say")
     try:
@@ -110,7 +110,7 @@ _VARINT: Final = 0
 
 
 def _vector_fault(data: bytes) -> str | None:
-    """What keeps bytes from being a vector tile, or None."""
+    """Why bytes are not a valid vector tile, or None."""
     try:
         for number, wire_type, start, stop in _fields(data, 0, len(data)):
             if number != _LAYERS or wire_type != _LENGTH:

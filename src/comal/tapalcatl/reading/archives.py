@@ -1,6 +1,6 @@
 """Archives of a tileset: where they are, and which are open.
 
-Directories are kept in a cache with a budget, each fetched once by all who ask for it.
+Directories are cached within a budget; concurrent requests for one share a single fetch.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ _FIELD = re.compile(r"\{(\w+)\}")
 _PATTERNS: Final = {"h": "[0-9a-f]{5}", "hash": "[0-9a-f]{5}"}
 _DIGITS = "0|[1-9][0-9]{0,9}"
 _UNSETTLED = 16
-"""So many absent archives are looked for by all definitions of the hash before that is given up."""
+"""Lookups that try all definitions of the hash before only the first is used."""
 
 
 class ArchiveFiles:
-    """Where archives are: below the folder `base`, or that itself where it is the only one.
+    """The location of archives: below the folder `base`, or `base` itself if it is the only one.
 
-    There is a layout for each definition of ``{h}`` that may hold, the likeliest first. They are
-    tried until one has led to an archive, which is kept from then on.
+    There is a layout for each possible definition of ``{h}``, the likeliest first. They are tried
+    until one leads to an archive; from then on only that layout is used.
     """
 
     def __init__(self, base: Source, layouts: Sequence[ArchiveLayout]) -> None:
         self.base, self.layouts = base, tuple(layouts)
         self.alone = isinstance(self.layouts[0], InArchive)
-        """Whether there is but one archive."""
+        """Whether there is only one archive."""
         self._tries = 0
 
     def sources(self, tile: Tile) -> Sequence[Source]:
-        """Where the archive of a root tile may be, each with pins of its own, best first."""
+        """Candidate sources of a root tile's archive, each with its own pins, likeliest first."""
         base = self.base
         if self.alone:
             return [base.at(base.location, fresh=True)]
@@ -67,16 +67,16 @@ class ArchiveFiles:
         return [base.at(base.location.join(layout.path(tile)), fresh=True) for layout in layouts]
 
     def found_at(self, number: int) -> None:
-        """Take notice that an archive was found at this one of its places."""
+        """Record that an archive was found at candidate `number` of `sources`."""
         if len(self.layouts) > 1:
             self.layouts = self.layouts[number : number + 1]
 
     def listed(self) -> Iterator[Tile]:
-        """Root tiles of all archives that are there; StorageError where nothing can be listed."""
+        """Root tiles of all existing archives; StorageError if the storage cannot list."""
         yield from _walk(self.base, self.layouts[0].pattern.split("/"), "", {})
 
     def there(self, metadata: TileSetMetadata, archives: Archives) -> Iterator[Tile]:
-        """Root tiles of the archives that are there, by asking the storage or one by one."""
+        """Root tiles of the existing archives, by listing the storage or trying each one."""
         if self.alone:
             yield (0, 0, 0)
             return
@@ -108,7 +108,7 @@ def _walk(base: Source, parts: Sequence[str], folder: str, known: dict[str, str]
 
 
 def _matcher(part: str, known: dict[str, str]) -> Callable[[str], dict[str, str] | None]:
-    """What reads the fields of a name; one that stands twice has to be the same."""
+    """A function that reads the fields of a name; repeated fields must have the same value."""
     pieces: list[str] = []
     at = 0
     for match in _FIELD.finditer(part):
@@ -132,12 +132,12 @@ def _matcher(part: str, known: dict[str, str]) -> Callable[[str], dict[str, str]
 # -- open archives --------------------------------------------------------------------------------
 
 BUDGET = 64 * MIB
-"""Bytes of directories that are kept; a million entries and more."""
+"""Bytes of cached directories: a million entries and more."""
 HELD_FILES = 400
-"""Descriptors of local archives that stay open at most; a process may commonly have 1 024."""
+"""Maximum open descriptors of local archives; the usual limit of a process is 1 024."""
 LOCAL_RECHECK = 1.0
 REMOTE_RECHECK = 10.0
-"""Seconds for which is believed that an archive is the same, or absent, without asking again."""
+"""Seconds until the cached state of an archive, unchanged or absent, is checked again."""
 _ABSENT_WEIGHT = 300
 _GAP = 64
 
@@ -147,56 +147,56 @@ class ReadOptions:
     """How archives are read."""
 
     budget: int = BUDGET
-    """Bytes of directories that are kept."""
+    """Bytes of cached directories."""
     tail: int = TAIL
-    """Bytes of an archive's end that are asked for at first."""
+    """Bytes of an archive's end that the first request reads."""
     recheck: float | None = None
-    """Seconds for which an archive is believed to be the same, or absent; 1 for local files and
-    10 for others unless given."""
+    """Seconds until the cached state of an archive, unchanged or absent, is checked again; 1 for
+    local files and 10 for others by default."""
     limits: Limits = DEFAULT_LIMITS
     """``tile_bytes``, ``table_rows`` and ``table_bytes`` cap tiles and directories."""
 
 
 @dataclass(slots=True, weakref_slot=True)
 class OpenArchive:
-    """An archive whose directory is here."""
+    """An open archive with its directory."""
 
     tile: Tile
     index: ArchiveIndex
     source: Source
     file: HeldFile | None
-    """The file itself where it is local."""
+    """The open file if it is local."""
     checked: float = field(default_factory=monotonic)
-    """When it was last seen to be the same."""
+    """When it was last verified to be unchanged."""
     believed: float = 0.0
-    """Until when it may be used without another look; the cache learns of no use before."""
+    """Until when it may be used without a check; such uses do not refresh its cache position."""
     described: dict[str, tuple[Headers, str, float]] = field(default_factory=dict)
-    """Headers, extension and scale by suffix, as they are worked out."""
+    """Headers, extension and scale by suffix, filled on first use."""
     _label: str = ""
 
     @property
     def href(self) -> str:
-        """Where the archive is."""
+        """URL or path of the archive."""
         return self.source.href
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         if not self._label:
             self._label = self.source.location.label
         return self._label
 
     @property
     def info(self) -> ObjectInfo | None:
-        """Which version of the archive this is."""
+        """The version of the archive that was opened."""
         return self.file.info if self.file is not None else self.source.known()
 
     def table(self, version: int = 2) -> Any:
-        """Its tiles as a table of `index.SCHEMA`; of Tapalcatl 1 below the root's name."""
+        """Its tiles as a table of `index.SCHEMA`; keys of Tapalcatl 1 begin with the root."""
         return entry_table(self.index, self.href, self.tile if version == 1 else None)
 
     def summary(self) -> dict[str, int]:
-        """Tiles and bytes, and how many of these belong to no tile any more, about.
+        """Number of tiles, size, and an estimate of dead bytes that no tile uses any more.
 
         Gaps below 64 bytes are extra fields of local headers and data descriptors.
         """
@@ -214,7 +214,7 @@ class OpenArchive:
         return {"count": len(index), "archives": 1, "size": index.total, "dead_space": dead}
 
     def _dead(self) -> int:
-        """Dead bytes of an archive that holds other things than tiles, each counted by itself."""
+        """Dead bytes of an archive with entries that are not tiles, computed from local headers."""
         fetch = self.source.fetch
         directory = run(directory_plan("", where=self.label, lenient=True), fetch)
         offsets, _ = run(local_plan(directory), fetch)
@@ -229,9 +229,8 @@ class _Absent:
 class Archives:
     """The archives of a tileset by their root tile.
 
-    Of directories the least recently used are thrown out first; archives that are no local files
-    show by themselves that they have changed whenever a tile is read. Of a variant only entries
-    below its name are tiles.
+    The least recently used directories are evicted first. Remote archives need no check: reading
+    a tile from a changed one fails. With a variant, only entries below its name are tiles.
     """
 
     def __init__(
@@ -240,7 +239,7 @@ class Archives:
         self.files, self._reading, self._variant = files, reading, variant
         self.limits = reading.limits
         self.local = isinstance(files.base, LocalSource)
-        """Whether they are files of this machine."""
+        """Whether they are local files."""
         self._start()
         self._prefix = variant_prefix(variant)
 
@@ -252,19 +251,19 @@ class Archives:
         self._weight = self._files = 0
 
     def of_variant(self, variant: str) -> Archives:
-        """The same archives, of which the tiles below a name count; none of them is open."""
+        """The same archives for the tiles of a variant; none of them is open."""
         return Archives(self.files, self._reading, variant)
 
     @property
     def weight(self) -> int:
-        """Bytes of the directories that are kept, about."""
+        """Approximate bytes of the cached directories."""
         return self._weight
 
     def get(self, tile: Tile) -> OpenArchive | None:
-        """The archive of a root tile, or None when there is none."""
+        """The archive of a root tile, or None if it does not exist."""
         kept = self._kept.get(tile)
         if kept.__class__ is OpenArchive and monotonic() < kept.believed:
-            return kept  # nothing is touched on this, the hot, path
+            return kept  # the hot path: no lock, no change to the cache
         found = self._ready(tile)
         while found is None:
             with self._lock:
@@ -273,19 +272,19 @@ class Archives:
             if own is not None:
                 return self._load(tile, own)
             assert coming is not None
-            # None when whoever loads it was stopped: then it is tried here.
+            # None if the loading thread was interrupted: then this one tries.
             found = coming.result()
         return found if isinstance(found, OpenArchive) else None
 
     def at_hand(self, tile: Tile) -> bool:
-        """Whether an archive is a file of this machine, open, and believed without asking."""
+        """Whether an archive is an open local file that needs no check."""
         kept = self._kept.get(tile)
         return (
             isinstance(kept, OpenArchive) and kept.file is not None and monotonic() < kept.believed
         )
 
     def drop(self, tile: Tile, archive: OpenArchive | _Absent | None = None) -> None:
-        """Forget an archive; only if it is still this one, where one is given."""
+        """Forget an archive; if `archive` is given, only if it is still cached."""
         with self._lock:
             kept = self._kept.get(tile)
             if archive is None or kept is archive:
@@ -296,13 +295,13 @@ class Archives:
         self._start()
 
     def has_changed(self, archive: OpenArchive, error: ComalError | None = None) -> bool:
-        """Whether an error comes from an archive that is no longer the one that was opened."""
+        """Whether an archive has changed since it was opened, which may explain an error."""
         if isinstance(error, ObjectChangedError):
             return True
         if archive.file is not None:
             return not archive.file.current()
         if isinstance(error, InvalidMetadataError):
-            return False  # each range was asked for of this version
+            return False  # each range was requested from this version
         places = self.files.sources(archive.tile)
         fresh = next(source for source in places if source.href == archive.href)
         try:
@@ -312,11 +311,11 @@ class Archives:
         return then is None or not same_version(then, now)
 
     def is_fresh(self, archive: OpenArchive) -> bool:
-        """Whether an archive was looked at so lately that it is believed without asking."""
+        """Whether an archive was checked so recently that it needs no new check."""
         return monotonic() - archive.checked < self._patience(archive.file is not None)
 
     def has_grown(self, archive: OpenArchive) -> bool:
-        """Whether an archive that lacks a tile should be looked at again, and is another one."""
+        """Whether an archive that lacks a tile was due for a check and has changed."""
         now = monotonic()
         if self.is_fresh(archive):
             return False
@@ -329,14 +328,14 @@ class Archives:
 
     def _ready(self, tile: Tile) -> OpenArchive | _Absent | None:
         if self._pid != os.getpid():
-            # The lock of the parent may be held by one of its threads, which is not here.
+            # A thread of the parent, which does not exist here, may hold the lock.
             self._start()
         kept = self._kept.get(tile)
         if kept is None:
             return None
         try:
             self._kept.move_to_end(tile)
-        except KeyError:  # thrown out by another thread; what we hold is as good
+        except KeyError:  # evicted by another thread; our reference is still valid
             return kept
         now = monotonic()
         if isinstance(kept, _Absent):
@@ -358,9 +357,10 @@ class Archives:
         return LOCAL_RECHECK if local else REMOTE_RECHECK
 
     def _load(self, tile: Tile, coming: Future[Any]) -> OpenArchive | None:
-        """Open an archive for all who wait for it.
+        """Open an archive for all threads that wait for it.
 
-        They get the same error; after one that is about us alone they try themselves.
+        A `ComalError` is raised in all of them; after any other error, such as an interrupt of this
+        thread, they try themselves.
         """
         try:
             archive = self._opened(tile)
@@ -405,7 +405,7 @@ class Archives:
                 try:
                     found = self._open(tile, source, held(source))
                 except ObjectChangedError:
-                    # Replaced between two requests of the opening: once more, from the beginning.
+                    # Replaced between two requests of the opening: try once more from the start.
                     found = self._open(tile, self.files.sources(tile)[number], None)
             except ObjectNotFoundError:
                 continue

@@ -1,11 +1,10 @@
-"""The directory of an archive as a reader keeps it.
+"""The directory of an archive as readers cache it.
 
-The first tiles are found by name in the directory as it stands, where there is nothing unusual in
-it: whoever reads one tile of an archive does not wait until all others have been sorted. After
-some tiles it becomes columns, 36 bytes an entry, found by bisection: the entries that are tiles are
-sorted by suffix and tile. A record says where the tile's bytes are, up to the beginning of the next
-record in the file, so that one read brings local header and payload however long the header's extra
-field is.
+In a regular directory the first tiles are found by name in its raw bytes, so reading one tile of an
+archive does not wait until all others are sorted. After some tiles it becomes columns of 36 bytes
+per entry, sorted by suffix and tile and searched by bisection. A record spans the bytes up to the
+next local header in the file, so that one read returns local header and payload, however long the
+header's extra field is.
 """
 
 from __future__ import annotations
@@ -46,20 +45,20 @@ from comal.ziparchive.raw import RegularDirectory, regular, regular_end
 
 TAIL: Final = 65_536
 _NEAR: Final = 4_096
-"""Bytes of a file's end that hold some sixty entries and a comment."""
+"""Bytes at the end of a file: room for some sixty entries and a comment."""
 SLACK: Final = 1_024
-"""Bytes beyond name and payload that are read for an extra field at most, should a gap follow."""
+"""Most bytes beyond name and payload that are read for an extra field if a gap follows."""
 BAD: Final = 0x8000
 ENCRYPTED: Final = 0x4000
-"""Marks in the method of a record."""
+"""Flags in the method of a record."""
 _MOST = 0xFFFFFFFF
 _BY_NAME: Final = 4
 _BY_NAME_IN_FEW: Final = 64
 _FEW: Final = 1_024
-"""So many tiles are looked up by name before columns are made, which costs as much as some of
-them; in an archive of few entries that is half a millisecond."""
+"""Lookups by name before columns are made, which costs as much as some lookups; in an archive
+of few entries that is half a millisecond."""
 Fields = tuple[int, int, int, int, int, int, int, int]
-"""A `Record` before it has names, as the hot path takes it."""
+"""A `Record` as a plain tuple, for the hot path."""
 
 
 def _dtype(wide: str) -> np.dtype[np.void]:
@@ -71,23 +70,23 @@ def _dtype(wide: str) -> np.dtype[np.void]:
 
 _SMALL, _LARGE = _dtype("<u4"), _dtype("<u8")
 _LATEST: Final = (1 << 32) - 1
-"""The last moment that is told apart, in 2106; dates of ZIP go on to the end of 2107."""
+"""The last time that a record can hold, in 2106; dates of ZIP go on to the end of 2107."""
 
 
 class Record(NamedTuple):
-    """Where one tile is, and what the directory says of it."""
+    """Where one tile is, and its fields in the directory."""
 
     offset: int
-    """Of its local header."""
+    """Offset of the local header."""
     span: int
-    """Bytes to the next record."""
+    """Bytes from the local header to the next one, capped at `SLACK` beyond the payload."""
     csize: int
     size: int
     crc: int
     modified: int
-    """Seconds since 1970, 0 where nothing is said."""
+    """Seconds since 1970 UTC, 0 if unknown."""
     method: int
-    """With the marks `BAD` and `ENCRYPTED`."""
+    """Compression method with the flags `BAD` and `ENCRYPTED`."""
     name_size: int
 
 
@@ -103,20 +102,20 @@ class ArchiveIndex:
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.total = end.total
-        """Bytes of the archive."""
+        """Size of the archive in bytes."""
         self.end = end.start
-        """Where the entries' part of it ends."""
+        """Offset of the directory, where the entries end."""
         self.comment = end.comment
-        """The comment of the archive, as it stands."""
-        # A key may be spelt with escapes.
+        """The comment of the archive as raw bytes."""
+        # The key may be written with escapes.
         self.may_have_headers = b'"headers"' in end.comment or b"\\" in end.comment
-        """Whether the comment may hold headers of every tile, which only the oldest ones have."""
+        """Whether the comment may hold headers for all tiles, as only the oldest ones do."""
         self._where, self._prefix, self._limits = where, prefix, limits
         self._columns: Columns | None = None
         self._regular: RegularDirectory | None = None
         if isinstance(directory, RegularDirectory):
             self._regular = directory
-            # Columns are smaller, but for comments of entries, of which nothing is known yet.
+            # Columns are smaller, except for entry comments, whose size is not known yet.
             few = end.count <= _FEW
             weight = len(directory.data) + (40 if few else 12) * end.count + 3_000
             self._left = _BY_NAME_IN_FEW if few else _BY_NAME
@@ -124,7 +123,7 @@ class ArchiveIndex:
             self._columns = _columns(directory, prefix)
             weight = self._columns.weight
         self.weight = weight + len(end.comment)
-        """Bytes that this takes in memory, about."""
+        """Approximate bytes in memory."""
 
     @property
     def count(self) -> int:
@@ -149,8 +148,8 @@ class ArchiveIndex:
         keys, first = entry
         z, x, y = tile
         key = BASES[z] + (x << z) + y
-        # Where no tile is missing before it, a tile is as far from the first as its key; else
-        # it is nearer.
+        # If no tile before it is missing, its index is the distance of the keys; else it is
+        # lower.
         count = len(keys)
         at = key - keys[0]
         if at < 0:
@@ -164,7 +163,7 @@ class ArchiveIndex:
         return fields, columns.comments.get(number) if columns.comments else None
 
     def _by_name(self, suffix: str, tile: Tile) -> tuple[Fields, bytes | None] | None:
-        """As `lookup`, without columns; LookupError where these are needed."""
+        """As `lookup`, without columns; LookupError if columns are needed."""
         self._left -= 1
         directory = self._regular
         if self._left < 0 or directory is None:
@@ -178,7 +177,7 @@ class ArchiveIndex:
         modified = ut_seconds(extra) if extra else None
         if modified is None:
             modified = dos_moment(date, time)
-        # As `_spans` has it.
+        # The same rule as in `_spans`.
         span = min(following - offset, csize + zip_wire.LOCAL_SIZE + name_size + SLACK)
         span = max(span, zip_wire.LOCAL_SIZE)
         method = min(method, ENCRYPTED - 1)
@@ -187,11 +186,11 @@ class ArchiveIndex:
 
     @property
     def columns(self) -> Columns:
-        """All tiles as columns, which are made when they are first asked for."""
-        directory = self._regular  # looked at first: it goes when columns are there
+        """All tiles as columns, made on first access."""
+        directory = self._regular  # read first: it is cleared once columns exist
         columns = self._columns
         if columns is None:
-            # Two threads may do this at once, and come to the same.
+            # Two threads may do this at once; both get the same result.
             assert directory is not None
             whole = parse_directory(
                 directory.data,
@@ -205,12 +204,12 @@ class ArchiveIndex:
         return columns
 
     def offsets(self) -> Any:
-        """Where the local headers of all tiles begin."""
+        """Offsets of the local headers of all tiles."""
         return self.columns.table["offset"]
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What is odd about directory and comment."""
+        """Problems of directory and comment."""
         return (*self.columns.problems, *self.comment_problems)
 
     @property
@@ -225,12 +224,12 @@ class ArchiveIndex:
 
     @property
     def metadata(self) -> ArchiveMetadata | None:
-        """What the comment of the archive says, if it can be understood."""
+        """The metadata in the comment of the archive, or None if it cannot be parsed."""
         return self._read_comment[0]
 
     @property
     def comment_problems(self) -> Sequence[Problem]:
-        """What is wrong with the comment of the archive."""
+        """Problems of the comment of the archive."""
         return self._read_comment[1]
 
     @cached_property
@@ -241,7 +240,7 @@ class ArchiveIndex:
 def index_plan(
     where: str, tail: int = TAIL, limits: Limits = DEFAULT_LIMITS, prefix: bytes = b""
 ) -> Plan[ArchiveIndex]:
-    """Fetch the directory of an archive: the last `tail` bytes, more only where it is longer."""
+    """Fetch the directory of an archive: the last `tail` bytes, more only if it is longer."""
     data, end = yield from directory_bytes_plan("", tail, limits, where=where)
     directory = regular(data, end) or parse_directory(data, end, where, lenient=True)
     return ArchiveIndex(directory, end, where, prefix, limits)
@@ -250,9 +249,9 @@ def index_plan(
 def near_index(
     fetch: Fetch, where: object, limits: Limits = DEFAULT_LIMITS, prefix: bytes = b""
 ) -> ArchiveIndex | None:
-    """As `index_plan`, for files: a short tail at first, as another read of one costs nothing.
+    """As `index_plan`, for local files: reads a short tail first, as another read is cheap.
 
-    None where that is too short to be sure, or anything is unusual.
+    None if the tail is too short to be sure, or the directory is not regular.
     """
     (tail,) = fetch([Tail(_NEAR)])
     end = regular_end(tail)
@@ -265,12 +264,12 @@ def near_index(
 
 
 def _only_suffix(directory: RegularDirectory, prefix: bytes) -> str | None:
-    """The suffix of all tiles, where each name ends with a digit and one extension; else None."""
+    """The suffix of all tiles if each name ends with a digit and the same extension; else None."""
     first = directory.first_name
     parsed = parse_name(first.removeprefix(prefix).decode("latin-1"))
     if parsed is None or not first.startswith(prefix) or not parsed[1].startswith("."):
         return None
-    # Of a tile's name the digit is the row's: "@2x" ends with a letter.
+    # The digit before the extension belongs to the row: "@2x" ends with a letter.
     return parsed[1] if directory.all_end_with(parsed[1].encode()) else None
 
 
@@ -279,17 +278,17 @@ class Columns:
     """All tiles of an archive, sorted by suffix and tile."""
 
     keys: Mapping[str, tuple[Sequence[int], int]]
-    """For each suffix its sorted `tile_keys`, and the number of the first one's record."""
+    """Sorted `tile_keys` of each suffix, and the number of the first one's record."""
     records: memoryview
-    """All records, one behind the other."""
+    """All records, packed."""
     unpack: Any
     """``unpack_from`` of a record."""
     record_size: int
     """Bytes of a record."""
     comments: Mapping[int, bytes]
-    """Comments of entries by number of the record."""
+    """Comments of entries by record number."""
     problems: tuple[Problem, ...]
-    """What is odd about the directory."""
+    """Problems of the directory."""
     count: int
     """Entries of the directory, tiles or not."""
     lowest: int | None
@@ -302,13 +301,13 @@ class Columns:
 
     @property
     def weight(self) -> int:
-        """Bytes that this takes in memory, about."""
+        """Approximate bytes in memory."""
         comments = sum(map(len, self.comments.values())) + 200 * len(self.comments)
         return len(self.records) + 8 * len(self) + comments + 2_000 + 300 * len(self.keys)
 
     @property
     def all_keys(self) -> tuple[Int64s, npt.NDArray[np.int32]]:
-        """`tile_keys` and codes of suffixes of all records, by number."""
+        """`tile_keys` and suffix codes of all records, by record number."""
         keys = [np.asarray(part, np.int64) for part, _ in self.keys.values()]
         codes = [np.full(len(part), code, np.int32) for code, part in enumerate(keys)]
         if not keys:
@@ -351,9 +350,9 @@ def _columns(directory: Directory, prefix: bytes) -> Columns:
 
 
 def _order(names: TileNames) -> tuple[Any, list[int]]:
-    """The order by suffix and tile (None when it is that already), and tiles of each suffix.
+    """The order by suffix and tile (None if already sorted), and tile counts of each suffix.
 
-    Of several entries with one name the last is kept, as existing readers do.
+    Of several entries with one name the last is kept, as in existing readers.
     """
     if len(names) == 0:
         return None, [0] * len(names.suffixes)
@@ -390,7 +389,7 @@ def _records(directory: Directory, rows: Any, kind: np.dtype[np.void]) -> Any:
         "size": directory.size,
     }
     for name, values in columns.items():
-        # What does not fit is beyond every limit, and refused for that when it is asked for.
+        # Values that do not fit exceed every limit; reading such a tile raises.
         chosen = values[rows]
         records[name] = chosen if int(chosen.max(initial=0)) <= most else np.minimum(chosen, most)
     records["crc"] = directory.crc[rows]
@@ -401,7 +400,7 @@ def _records(directory: Directory, rows: Any, kind: np.dtype[np.void]) -> Any:
 
 
 def _spans(directory: Directory) -> Any:
-    """Bytes from each local header to the next record, at most a slack behind the payload."""
+    """Bytes from each local header to the next one, at most `SLACK` beyond the payload."""
     starts = directory.header_offset
     least = np.minimum(directory.csize, directory.total) + zip_wire.LOCAL_SIZE + directory.name_size
     if (starts[1:] > starts[:-1]).all():
@@ -410,7 +409,7 @@ def _spans(directory: Directory) -> Any:
         distinct = np.unique(np.append(starts, directory.start))
         at = np.searchsorted(distinct, starts, side="right")
         following = distinct[np.minimum(at, len(distinct) - 1)]
-    # A local header at least, so that readers of one need not look at the length.
+    # At least a local header, so that readers of one need not check the length.
     return np.clip(following - starts, zip_wire.LOCAL_SIZE, least + SLACK)
 
 
@@ -436,12 +435,12 @@ SCHEMA: Final = pa.schema(
         ("suffix", pa.string()),
     ]
 )
-"""``offset`` and ``size`` are those of the stored bytes, where the local header holds no extra
-field but ZIP64's; `TileSet.stored_tile` reads the header and knows."""
+"""``offset`` and ``size`` are those of the stored bytes if the local header has no extra field
+except ZIP64's; `TileSet.stored_tile` reads the header to be exact."""
 
 
 def entry_table(index: ArchiveIndex, href: str, root: Tile | None) -> Any:
-    """The tiles of an archive as a table of `SCHEMA`; below a root, where names are relative."""
+    """The tiles of an archive as a table of `SCHEMA`; `root` is the prefix of relative names."""
     table, (keys, codes) = index.columns.table, index.columns.all_keys
     order = np.argsort(table["offset"], kind="stable")
     records, keys, codes = table[order], keys[order], codes[order]

@@ -81,40 +81,40 @@ def open(  # noqa: A001 - tapalcatl.open
         URL, or a source. For Tapalcatl 1 the folder, bucket or prefix that keys are relative to,
         or a single archive.
     version
-        1 for Tapalcatl 1, which nothing in a tree tells. It follows from any of its settings.
+        1 for Tapalcatl 1, which cannot be detected in a tree. Implied by any of its settings.
     metadata
-        The tileset's document, where there is none to read.
+        The tileset's document, if there is none to read.
     source
-        Template of the archives' addresses, instead of that of the document.
+        URL template of the archives, instead of that of the document.
     hash
-        What ``{h}`` stands for: ``name`` (the specification), ``file`` or ``layer``. Unless it is
-        given, the first archive that is found decides.
+        Definition of ``{h}``: ``name`` (the specification), ``file`` or ``layer``. By default the
+        first archive that is found decides.
     variant
         Name of a variant: only entries below it are tiles.
     config
-        How to speak to the storage.
+        Settings of the storage.
     cache
-        Blocks of objects that are kept, for tiles that are read again.
+        Cache of blocks of objects, for tiles that are read repeatedly.
     **options
         Fields of `ReadOptions` (``budget``, ``tail``, ``recheck``, ``limits``), and for
         Tapalcatl 1 settings of `Generation1`: ``metatile``, ``tile_size``, ``max_detail_zoom``,
-        ``layout``, ``prefix``, ``layer``, ``formats``, ``min_zoom``, ``max_zoom``. Formats that are
-        not told are those of the archives: of the first that is opened, and of others as they are
-        met.
+        ``layout``, ``prefix``, ``layer``, ``formats``, ``min_zoom``, ``max_zoom``. By default the
+        formats come from the archives: from the first one opened, and from others as they are
+        opened.
 
     Raises
     ------
     ObjectNotFoundError
-        Nothing is there.
+        Nothing exists at `href`.
     NotThisFormatError
         Neither a tileset's document nor a ZIP archive.
     InvalidMetadataError
-        A document that cannot be used, or a broken archive.
+        An unusable document, or a broken archive.
     UnsupportedVersionError
-        A document, or the comment of the only archive, of another version than 2. One of a newer
-        2.x is read, with a warning.
+        The document, or the comment of the only archive, has another version than 2. A newer 2.x
+        is read with a warning.
     UnsafeContentError
-        A document whose archives would be where they must not be.
+        The document refers to archives in a location that is not allowed.
     """
     where = _opened(href, config, cache)
     if hash is not None and hash not in HASHES:
@@ -149,9 +149,9 @@ def archive(
     cache: BlockCache | None = None,
     **options: Any,
 ) -> TileSet:
-    """Open a single archive, whatever its name; parameters as those of `open`.
+    """Open a single archive with any name; parameters as for `open`.
 
-    Tiles are found by their names alone; in an archive of Tapalcatl 1 these are relative to it.
+    Tiles are found only by their names; in an archive of Tapalcatl 1 these are relative to it.
     """
     reading = options_of(ReadOptions, options)
     settings = _Settings(reading=reading, variant=variant, metadata=metadata)
@@ -217,7 +217,7 @@ def _open_second(where: Source, settings: _Settings) -> TileSet:
 
 
 def _of_content(where: Source, settings: _Settings) -> TileSet:
-    """What has a name that tells nothing: an archive, or else a document."""
+    """Open a source whose name has no known extension: an archive, or else a document."""
     try:
         return _single(where, settings)
     except NotThisFormatError as error:
@@ -270,16 +270,16 @@ def _tree(
         layouts[0],
         Archives(ArchiveFiles(base, layouts), settings.reading, settings.variant),
         version=2,
-        # How it was opened, to be done again when its document has changed.
+        # To open it again the same way when its document has changed.
         reopen=partial(_of_document, settings) if document else None,
     )
 
 
 def _below(meta: Source, text: str | None, *, by_caller: bool) -> tuple[Source, str]:
-    """The folder that archives are below, and their template without anything that leads out of it.
+    """The base folder of the archives, and their template relative to it.
 
-    A relative template is relative to the document. One that is not the document's own may name any
-    place; one of a document from a server or a store leads where `open_linked` lets it.
+    A relative template is relative to the document. A template from the caller may point anywhere;
+    one of a remote document only where `open_linked` allows.
     """
     if text is None:
         raise InvalidMetadataError(
@@ -290,7 +290,7 @@ def _below(meta: Source, text: str | None, *, by_caller: bool) -> tuple[Source, 
         )
     relative = "/".join(part for part in text.split("/") if part not in {"", "."})
     if _ABSOLUTE.match(text):
-        Template(text)  # refused as a whole, not by the part that is below a folder
+        Template(text)  # validates the complete template, not only the part below the folder
         # The folder before the first field, and the rest.
         head, slash, _ = text[: text.index("{")].rpartition("/")
         if not slash or "?" in text or "#" in text or (head.endswith(":/") and "://" in text):
@@ -334,7 +334,7 @@ def _single(
             own = metadata.formats.items()
             metadata = replace(metadata, formats={e: config.formats.get(e, h) for e, h in own})
     if version is None:
-        # Names of the second version are absolute: an archive has no tile above its root.
+        # Names of version 2 are absolute: an archive has no tile above its root.
         zoom = _zoom_of(where.href) if index.metadata is None else None
         relative = (
             zoom is not None and index.columns.lowest is not None and index.columns.lowest < zoom
@@ -344,7 +344,7 @@ def _single(
 
 
 def _check_version(index: ArchiveIndex, settings: _Settings) -> None:
-    """What a single archive says of itself must be understood; in a tree the document counts."""
+    """Raise or warn about the version in a single archive's comment; trees go by the document."""
     for problem in index.comment_problems:
         if problem.code == "comment-version":
             raise UnsupportedVersionError(problem.message, where=problem.place, expected="2.x")
@@ -353,7 +353,7 @@ def _check_version(index: ArchiveIndex, settings: _Settings) -> None:
 
 
 def _zoom_of(href: str) -> int | None:
-    """The zoom of an archive that is called z/x/y.zip, as those of a tree are."""
+    """The zoom of an archive named z/x/y.zip, as in a tree; else None."""
     parts = href.removesuffix(".zip").split("/")[-3:]
     if len(parts) == 3 and all(part.isascii() and part.isdecimal() for part in parts):
         return int(parts[0][:9])
@@ -365,12 +365,12 @@ def _ends_with(source: Source, ending: str) -> bool:
 
 
 def _place(source: Source) -> str:
-    """What messages call a document or an archive."""
+    """The name of a document or an archive in messages."""
     return shown(source.href, 120)[1:-1]
 
 
 def _of_archive(index: ArchiveIndex) -> TileSetMetadata:
-    """A single archive as a tileset: its comment, and what only the directory knows."""
+    """Metadata of a single archive: from its comment, completed from its directory."""
     own = index.metadata or ArchiveMetadata()
     split = [split_suffix(suffix) for suffix in index.suffixes]
     formats = dict(own.formats) or {ext: spec.content_headers(ext) for _, ext in split}
@@ -394,7 +394,7 @@ def _of_archive(index: ArchiveIndex) -> TileSetMetadata:
 
 
 def _bounds_of(index: ArchiveIndex) -> spec.Bounds:
-    """The box around the tiles of the first zoom of an archive that does not say its own."""
+    """The box around the tiles of the first zoom, for an archive without declared bounds."""
     if index.columns.lowest is None:
         return spec.WORLD
     first, stop = BASES[index.columns.lowest], BASES[index.columns.lowest + 1]

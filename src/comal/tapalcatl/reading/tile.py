@@ -1,6 +1,6 @@
-"""Tiles as they are handed out, decoded or exactly as stored, and how their bytes are found.
+"""Tiles returned by readers, decoded or exactly as stored, and how their bytes are found.
 
-A record of the directory leads to a local header, and that to the payload.
+A record of the directory points to a local header, which the payload follows.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ Key = tuple[int, int, int]
 
 
 class Tile(NamedTuple):
-    """One tile. A named tuple, because one of them is made for each read."""
+    """One tile. A named tuple, because each read makes one."""
 
     data: bytes
-    """Its bytes, out of the archive. What `content_encoding` names is still on them."""
+    """Its bytes, decompressed from the archive but still in `content_encoding`."""
     headers: Headers
-    """Headers of its format and of its own, those left out that a tile may not set."""
+    """Headers of its format and its own, without those that a tile may not set."""
     crc: int
     """CRC-32 of `data`."""
     modified: int | None
-    """Seconds since 1970, UTC; None where nothing is said."""
+    """Seconds since 1970 UTC; None if unknown."""
     ext: str
     scale: float
 
     def header(self, name: str) -> str | None:
-        """The value of a header, whatever the case of its name; of several the last."""
+        """The last value of a header, by its name in any case."""
         wanted = name.lower()
         return next((value for key, value in reversed(self.headers) if key.lower() == wanted), None)
 
     @property
     def content_type(self) -> str:
-        """What the bytes are."""
+        """The content type."""
         return self.header(CONTENT_TYPE) or OCTETS
 
     @property
     def content_encoding(self) -> str | None:
-        """What the bytes are wrapped in, such as ``gzip``."""
+        """The content encoding, such as ``gzip``."""
         return self.header(CONTENT_ENCODING)
 
     @property
@@ -71,7 +71,7 @@ class Tile(NamedTuple):
 
     @property
     def last_modified(self) -> str | None:
-        """The time of the last change as HTTP writes it."""
+        """The modification time as an HTTP date."""
         return http_date(self.modified)
 
     def content(self, limits: Limits = DEFAULT_LIMITS) -> bytes:
@@ -80,7 +80,7 @@ class Tile(NamedTuple):
         Raises
         ------
         InvalidMetadataError
-            They are not what `content_encoding` says.
+            The bytes are not in `content_encoding`, or that is not supported.
         LimitExceededError
             More than `Limits.tile_bytes`.
         """
@@ -94,28 +94,28 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredTile:
-    """One tile as the archive stores it; nothing is inflated and no checksum compared."""
+    """One tile as the archive stores it, without decompression or checksum verification."""
 
     payload: bytes
     """The stored bytes."""
     method: int
-    """How: 0 as they are, 8 as raw DEFLATE."""
+    """Compression method: 0 for stored, 8 for raw DEFLATE."""
     crc: int
-    """CRC-32 of the tile's bytes, as the directory says."""
+    """CRC-32 of the tile's bytes according to the directory."""
     size: int
-    """How many bytes the tile has, as the directory says."""
+    """Size of the tile in bytes according to the directory."""
     headers: Headers
     modified: int | None
     ext: str
     scale: float
     archive: str = ""
-    """The archive, as messages call it."""
+    """The archive's name in messages."""
     key: int = 0
     """The `tile_key` of the entry."""
 
     @property
     def where(self) -> str:
-        """What messages call it."""
+        """The tile's name in messages."""
         name = entry_name(key_tile(self.key), suffix_of(self.scale, self.ext))
         return tile_label(self.archive, name)
 
@@ -126,7 +126,7 @@ class StoredTile:
 
     @property
     def last_modified(self) -> str | None:
-        """The time of the last change as HTTP writes it."""
+        """The modification time as an HTTP date."""
         return http_date(self.modified)
 
     def data(self, *, verify: bool = True, limits: Limits = DEFAULT_LIMITS) -> bytes:
@@ -135,29 +135,29 @@ class StoredTile:
         Raises
         ------
         InvalidMetadataError
-            They have not the size that is stated or, with `verify`, not the checksum.
+            The size or, with `verify`, the checksum differs from the stated one.
         """
         where, crc = self.where, self.crc if verify else None
         limits.check("tile_bytes", self.size, where)
         return extracted(self.payload, method=self.method, size=self.size, crc=crc, where=where)
 
     def as_gzip(self) -> bytes | None:
-        """Raw DEFLATE as a gzip stream of the same bits, nothing compressed anew; else None.
+        """Raw DEFLATE wrapped as gzip without recompression; None for other methods.
 
-        Nothing is checked: whoever inflates the stream compares size and checksum.
+        Nothing is verified: clients compare size and checksum when they decompress the stream.
         """
         if self.method != DEFLATE:
             return None
         return GZIP_HEADER + self.payload + _TRAILER.pack(self.crc, self.size & 0xFFFFFFFF)
 
     def tile(self, *, verify: bool = True, limits: Limits = DEFAULT_LIMITS) -> Tile:
-        """The same, decoded."""
+        """The decoded tile."""
         data = self.data(verify=verify, limits=limits)
         return Tile(data, self.headers, self.crc, self.modified, self.ext, self.scale)
 
 
 def tile_label(archive: str, name: bytes) -> str:
-    """What messages call a tile."""
+    """The name of a tile in messages."""
     return f"{archive}, {name.decode(errors='replace')}"
 
 
@@ -169,7 +169,7 @@ def http_date(seconds: int | None) -> str | None:
 
 
 def gunzipped(data: bytes, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """The content of a gzip stream of one or more members, of bounded size."""
+    """The content of a gzip stream of one or more members, up to `Limits.tile_bytes`."""
     parts: list[bytes] = []
     room = limits.tile_bytes
     while data:
@@ -202,14 +202,14 @@ _TILE_NAME = re.compile(rb"(?<![^/])\d{1,2}/\d{1,9}/\d{1,9}(?:@[^/]*)?(?:\.[^/]*
 
 
 def entry_name(tile: Key, suffix: str) -> bytes:
-    """How a tile is called in its archive, without the prefix of a variant."""
+    """The entry name of a tile in its archive, without the prefix of a variant."""
     return b"%d/%d/%d%b" % (*tile, suffix.encode())
 
 
 def read_content(
     archive: OpenArchive, fields: Fields, limits: Limits, name: bytes, *, verify: bool
 ) -> bytes:
-    """The bytes of a tile, by one read."""
+    """The bytes of a tile, in one read."""
     offset, span, csize, size, crc, _, method, name_size = fields
     file = archive.file
     if (
@@ -218,8 +218,8 @@ def read_content(
         and csize == size <= limits.tile_bytes
         and span - csize == _LOCAL_SIZE + name_size
     ):
-        # Nothing but the name fits between the local header and the payload: the checksum
-        # tells whether that is so, and the name whether it is this tile.
+        # Only the name fits between local header and payload: the checksum confirms that,
+        # and the name that it is this tile.
         if not verify:
             return file.read(offset + span - csize, csize)
         data = file.read(offset, span)
@@ -237,7 +237,7 @@ def read_content(
 
 
 def read_payload(archive: OpenArchive, fields: Fields, limits: Limits, name: bytes) -> bytes:
-    """The stored bytes of a tile, by one read."""
+    """The stored bytes of a tile, in one read."""
     offset, span, csize, _, _, _, method, _ = fields
     if (method != STORE and method != DEFLATE) or csize > limits.tile_bytes:  # noqa: PLR1714 - hot
         refuse(Record(*fields), limits, tile_label(archive.label, name))
@@ -251,10 +251,10 @@ def read_payload(archive: OpenArchive, fields: Fields, limits: Limits, name: byt
 
 
 def payload_in(data: bytes, archive: OpenArchive, fields: Fields, name: bytes) -> bytes:
-    """The stored bytes of a tile out of what its record spans, which begins with a local header.
+    """The stored bytes of a tile from its record's span, which begins with a local header.
 
-    The directory is authoritative: of the local header only its own length counts, and its name
-    where that is the name of another tile (`check_local_name`).
+    The directory is authoritative: from the local header only its length is used, and its name
+    only to detect the name of another tile (`check_local_name`).
     """
     offset, _, csize, _, _, _, _, _ = fields
     index = archive.index
@@ -272,7 +272,7 @@ def payload_in(data: bytes, archive: OpenArchive, fields: Fields, name: bytes) -
             found=f"{csize} bytes at {start}",
             expected=f"an end at or before {index.end}",
         )
-    # Only an extra field that is longer than `index.SLACK` in front of a gap needs this.
+    # Only needed if an extra field is longer than `index.SLACK` and a gap follows.
     (piece,) = archive.source.fetch([ByteRange(start, csize)])
     return piece.data
 
@@ -285,11 +285,11 @@ def check_local_name(
     offsets: Callable[[], Any],
     archive: str,
 ) -> None:
-    """Refuse a local header, `at` a place of the data, that calls its payload another tile.
+    """Raise `InvalidMetadataError` if the local header at `at` in `data` names another tile.
 
     No checksum covers the names of a directory: a changed one would lead to the bytes of another
-    tile. Names that are no tiles say nothing, and several entries may share one local header: then
-    `offsets`, those of all entries, hold its `offset` more than once.
+    tile. Names that are not tiles are ignored. Several entries may share one local header: then
+    `offsets`, those of all entries, contain its `offset` more than once.
     """
     begin = at + _LOCAL_SIZE
     if data.startswith(name, begin):
@@ -311,7 +311,7 @@ def check_local_name(
 
 
 def refuse(record: Record, limits: Limits, where: str) -> None:
-    """Raise for a record that cannot be read."""
+    """Raise an error for a record that cannot be read."""
     if record.method & BAD:
         raise InvalidMetadataError(
             "entry cannot be where the directory says",

@@ -1,7 +1,7 @@
-"""A tileset that is open: tiles by zoom, column and row.
+"""An open tileset: tiles by zoom, column and row.
 
-The archive of a tile follows from arithmetic, its place in there from the archive's directory, and
-its bytes from one exact read.
+The archive of a tile follows from arithmetic, its offset in the archive from the directory, and its
+bytes from one exact read.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _KEPT_COMMENTS: Final = 4_096
 _AT_ONCE: Final = 16
-"""Archives of which the directories are fetched at the same time."""
+"""Archives whose directories are fetched at the same time."""
 _TOGETHER: Final = 256
-"""Tiles that an iteration fetches in one call from a server."""
+"""Remote tiles that an iteration fetches in one call."""
 Found = tuple[OpenArchive, Fields, bytes | None, str, Key]
-"""An archive, a record, the comment of its entry, its suffix, and the tile as its name has it."""
+"""An archive, a record, the comment of its entry, its suffix, and the tile as in its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class Entry:
     href: str
     """The archive."""
     tile: Key
-    """Zoom, column and row of the entry's name, which in Tapalcatl 1 are relative."""
+    """Zoom, column and row in the entry's name, which are relative in Tapalcatl 1."""
     suffix: str
-    """What follows the row in the name."""
+    """The text after the row in the name."""
     record: Record
 
     @property
@@ -72,12 +72,12 @@ class Entry:
 def _awaiting(
     method: Callable[Concatenate[TileSet, P], R],
 ) -> Callable[Concatenate[TileSet, P], Coroutine[Any, Any, R]]:
-    """As `awaiting`, for one tile: it is read at once where no storage has to be waited for."""
+    """As `awaiting`, for one tile: read directly if that does not wait for storage."""
     elsewhere: Any = awaiting(method)
 
     @wraps(elsewhere)
     async def twin(self: TileSet, *args: P.args, **named: P.kwargs) -> R:
-        at_hand: Callable[..., bool] = self._is_at_hand  # which takes what the method takes
+        at_hand: Callable[..., bool] = self._is_at_hand  # takes the arguments of the method
         if at_hand(*args, **named):
             return method(self, *args, **named)
         found: R = await elsewhere(self, *args, **named)
@@ -91,7 +91,7 @@ class TileSet(Closing):
     """Tiles of one tileset. Made by `comal.tapalcatl.open`.
 
     It may be used from several threads and coroutines at once, survives a fork and can be
-    pickled; the copy opens its archives anew.
+    pickled; the copy opens its archives again.
     """
 
     def __init__(
@@ -107,16 +107,16 @@ class TileSet(Closing):
         reopen: Callable[[Source], TileSet] | None = None,
     ) -> None:
         self.source = source
-        """The document, the archive or the folder that was opened."""
+        """The document, archive or folder that was opened."""
         self.metadata = metadata
-        """What the tileset says of itself, or what its only archive shows."""
+        """Metadata of the document, or derived from the only archive."""
         self.layout = layout
         self.archives = archives
         self.version = version
         """1 or 2."""
         self.limits = archives.limits
         self.tile_sizes = tile_sizes
-        """Pixels of tiles that can be asked for; Tapalcatl 1 only."""
+        """Sizes of tiles in pixels that can be requested; Tapalcatl 1 only."""
         self._formats_told = formats_told
         self._formats_seen = False
         self._reopen = reopen
@@ -136,31 +136,31 @@ class TileSet(Closing):
         size: int | None = None,
         verify: bool = True,
     ) -> Tile | None:
-        """One tile, or None when the tileset has no such tile.
+        """One tile, or None if the tileset does not have it.
 
         Parameters
         ----------
         z, x, y
             Zoom, column from the west, row from the north.
         scale
-            2 for the tile called ``@2x``. None: the tileset's only scale, else 1.
+            2 for the tile named ``@2x``. None: the tileset's only scale, else 1.
         ext
             Extension without its dot, such as ``mvt``; empty for names without one. None: the
-            first of the tileset's formats that the tile has.
+            first of the tileset's formats in which the tile exists.
         size
             Pixels of the tile. Tapalcatl 1 only.
         verify
-            Whether the checksum is compared. Without it a local header is not looked at, either,
-            where the payload can be in one place only.
+            Whether to verify the checksum. Without it, the local header is not read either if the
+            payload can only be at one offset.
 
         Raises
         ------
         InvalidMetadataError
-            The tile's bytes are not what the archive says; other tiles are not concerned.
+            The tile's bytes do not match the directory; other tiles are not affected.
         LimitExceededError
             The tile is larger than `Limits.tile_bytes`.
         StorageError, AccessDeniedError, ...
-            The storage fails. Only None means that there is no such tile.
+            The storage fails. Only None means that the tile does not exist.
         """
         found = self._find(z, x, y, scale, ext, size)
         if found is None:
@@ -183,7 +183,7 @@ class TileSet(Closing):
         ext: str | None = None,
         size: int | None = None,
     ) -> StoredTile | None:
-        """One tile exactly as it is stored, or None; parameters and errors as those of `tile`."""
+        """One tile exactly as stored, or None; parameters and errors as for `tile`."""
         found = self._find(z, x, y, scale, ext, size)
         if found is None:
             return None
@@ -204,7 +204,7 @@ class TileSet(Closing):
         ext: str | None = None,
         size: int | None = None,
     ) -> Entry | None:
-        """Where one tile is stored, or None; parameters as those of `tile`, nothing is read."""
+        """Where one tile is stored, or None; parameters as for `tile`; reads no tile bytes."""
         found = self._find(z, x, y, scale, ext, size)
         if found is None:
             return None
@@ -222,16 +222,16 @@ class TileSet(Closing):
         size: int | None = None,
         verify: bool = True,
     ) -> list[Tile | None]:
-        """Many tiles, in their order; those that are not there are None.
+        """Many tiles, in the order of `tiles`; missing ones are None.
 
-        Directories are fetched side by side, and neighbouring tiles of an archive in one request.
+        Directories are fetched concurrently, and neighbouring tiles of an archive in one request.
 
         Parameters
         ----------
         tiles
-            Zoom, column and row of each: triples, or an array of shape (n, 3) such as `keys` gives.
+            Zoom, column and row of each: triples, or an array of shape (n, 3) as `keys` returns.
         scale, ext, size, verify
-            See `tile`, whose errors are those of this; the first tile that cannot be read ends it.
+            As for `tile`, with the same errors; the first tile that cannot be read raises.
         """
         asked = [(z, x, y) for z, x, y in tile_rows(tiles).tolist()]
         results: list[Tile | None] = [None] * len(asked)
@@ -267,10 +267,10 @@ class TileSet(Closing):
         size: int | None = None,
         verify: bool = True,
     ) -> Iterator[Tile | None]:
-        """As `tiles`, but one after the other: no more than some are held at a time.
+        """As `tiles`, but one after the other, with only a few in memory at a time.
 
-        Of local archives this is the fastest way to read tiles, as each can take the memory of
-        the one before.
+        For local archives this is the fastest way to read tiles, as each can reuse the memory of
+        the previous one.
         """
         rows = tile_rows(tiles)
         options: dict[str, Any] = {"scale": scale, "ext": ext, "size": size, "verify": verify}
@@ -285,23 +285,23 @@ class TileSet(Closing):
     tiles_async = awaiting(tiles)
 
     def archive_tiles(self) -> Iterator[Key]:
-        """Root tiles of all archives that are there, zoom by zoom.
+        """Root tiles of all existing archives, zoom by zoom.
 
-        Where the storage lists, that is asked; elsewhere each archive that the zooms and the
-        bounds allow is looked for.
+        Lists the storage if it can be listed; otherwise tries each archive that zooms and bounds
+        allow.
         """
         yield from self.files.there(self.metadata, self.archives)
 
     def entries(self) -> Iterator[Any]:
-        """Every tile as Arrow tables, an archive each; see `index.SCHEMA`."""
+        """Every tile as Arrow tables, one per archive; see `index.SCHEMA`."""
         for archive in self._there():
             if len(archive.index):
                 yield archive.table(self.version)
 
     def keys(self) -> Int64s:
-        """Zoom, column and row of every tile, each once, sorted; shape (n, 3).
+        """Zoom, column and row of every tile, distinct and sorted; shape (n, 3).
 
-        Of Tapalcatl 1 these are the tiles of the configured size.
+        For Tapalcatl 1 these are the tiles of the configured size.
         """
         found = [np.zeros(0, np.int64)]
         for archive in self._there():
@@ -318,31 +318,31 @@ class TileSet(Closing):
 
     @property
     def href(self) -> str:
-        """What was opened."""
+        """URL or path of what was opened."""
         return self.source.href
 
     @property
     def files(self) -> ArchiveFiles:
-        """Where its archives are."""
+        """The location of its archives."""
         return self.archives.files
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """Extensions of the tiles, the first of which is taken where none is asked for.
+        """Extensions of the tiles; without an explicit `ext`, the first one is tried first.
 
-        Where Tapalcatl 1 is opened without formats: those of Tilezen, until an archive is open.
+        For Tapalcatl 1 opened without formats: those of Tilezen, until an archive is open.
         """
         return tuple(self.metadata.formats)
 
     def learn_formats(self) -> tuple[str, ...]:
-        """The formats, where nobody has told them: those of the root's archive, or of another.
+        """The formats; if none were given, those of the root's archive, or of another.
 
         Only Tapalcatl 1 can be opened without formats; elsewhere nothing is read.
         """
         if not self._formats_told and not self._formats_seen:
             archive = self.archives.get((0, 0, 0))
             if archive is None:
-                # Over HTTP nothing is listed, and there are too many archives to try each.
+                # HTTP cannot list, and there are too many archives to try each.
                 with suppress(StorageError, InvalidInputError):
                     first = next(self.archive_tiles(), None)
                     archive = None if first is None else self.archives.get(first)
@@ -352,18 +352,18 @@ class TileSet(Closing):
 
     @property
     def bounds(self) -> spec.Bounds:
-        """West, south, east and north in degrees; the world where nothing is said."""
+        """West, south, east and north in degrees; the world by default."""
         return self.metadata.bounds or spec.WORLD
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The variants that are named, each to be read by ``open(..., variant=...)``."""
+        """Names of the declared variants; read one with ``open(..., variant=...)``."""
         return variants_of(self.metadata.extra)
 
     def variant(self, name: str) -> TileSet:
-        """The tiles below a name, as ``open(..., variant=name)`` has them.
+        """The tiles of a variant, as with ``open(..., variant=name)``.
 
-        Document and source are those of this tileset, and closed with it.
+        It shares document and source with this tileset, and is closed with it.
         """
         return TileSet(
             self.source,
@@ -397,16 +397,16 @@ class TileSet(Closing):
         Parameters
         ----------
         tiles
-            Addresses of tiles, with ``{z}``, ``{x}`` and ``{y}``.
+            URL templates of tiles, with ``{z}``, ``{x}`` and ``{y}``.
         **more
-            Further keys, which win.
+            Further keys, which take precedence.
         """
         return tilejson(self.metadata, [tiles] if isinstance(tiles, str) else list(tiles), **more)
 
     def refresh(self) -> bool:
-        """Read the tileset's document again if it has changed; whether it has.
+        """Read the tileset's document again if it has changed; returns whether it has.
 
-        Archives need no asking: they are looked at again by themselves.
+        Archives need no refresh: they are checked again by themselves.
         """
         if self._reopen is None:
             return False
@@ -415,7 +415,7 @@ class TileSet(Closing):
         if then is not None and same_version(then, now):
             return False
         other = self._reopen(source)
-        # One step for whoever reads meanwhile: each attribute is replaced, none is changed.
+        # Safe for concurrent readers: attributes are replaced, not modified.
         self.metadata, self.archives, self.layout = other.metadata, other.archives, other.layout
         self.source, self._suffixes = other.source, {}
         return True
@@ -454,7 +454,7 @@ class TileSet(Closing):
     def _is_at_hand(
         self, z: int, x: int, y: int, *_: Any, size: int | None = None, **__: Any
     ) -> bool:
-        """Whether one tile is read without waiting: there is none, or its archive is open."""
+        """Whether a read does not wait: the tile cannot exist, or its local archive is open."""
         spot = self._spot(z, x, y, size)
         return spot is None or self.archives.at_hand(spot[0])
 
@@ -465,7 +465,7 @@ class TileSet(Closing):
             raise _no_integers(z, x, y) from error
 
     def _renewed(self, found: Found, error: ComalError, *asked: Any) -> Found | None:
-        """A tile of an archive that has changed meanwhile, found once more; else the error."""
+        """Find a tile again if its archive has changed; otherwise re-raise the error."""
         archive = found[0]
         if not self.archives.has_changed(archive, error):
             raise error
@@ -473,7 +473,7 @@ class TileSet(Closing):
         return self._find(*asked)
 
     def _learned(self, archive: OpenArchive) -> bool:
-        """Take formats that nobody has told from an archive; whether any of them is new."""
+        """If no formats were given, add those of an archive; returns whether any is new."""
         if self._formats_told:
             return False
         known = self.metadata.formats if self._formats_seen else {}
@@ -488,7 +488,7 @@ class TileSet(Closing):
     def _chosen(
         self, scale: float | None, ext: str | None, archive: OpenArchive
     ) -> tuple[str, ...]:
-        """The suffixes that may be meant; known once and for all where formats are told."""
+        """Candidate suffixes in order; cached if formats are known."""
         if not self._formats_seen:
             self._learned(archive)
         formats = self.metadata.formats
@@ -562,7 +562,7 @@ class TileSet(Closing):
         size: int | None,
         verify: bool,  # noqa: FBT001 - private
     ) -> list[Tile | None]:
-        """Some tiles that are all in one archive."""
+        """Several tiles of the same archive."""
         found = [self._find(*tile, scale, ext, size) for tile in wanted]
         there = [one for one in found if one is not None]
         if len({id(one[0]) for one in there}) != 1:
@@ -595,7 +595,7 @@ def _reopened(reopen: Callable[[Source], TileSet], variant: str, source: Source)
 
 @lru_cache(maxsize=256)
 def _safe(headers: Headers | None, ext: str) -> Headers:
-    """Headers that may be passed on, of an extension of which these are told."""
+    """Headers of an extension that tiles may set, by default those of its media type."""
     return spec.safe_headers(headers or spec.content_headers(ext))
 
 
