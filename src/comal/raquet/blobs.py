@@ -1,11 +1,11 @@
 """The blob of a tile: pixels as bytes, and back.
 
-RaQuet 0.1.0, bands: rows from top to bottom, each from left to right, nothing before or behind.
+RaQuet 0.1.0, bands: rows from top to bottom, each from left to right, without header or trailer.
 Bytes are little-endian (0.4.0 says so, and all files are).
 
-The compression that RaQuet calls ``gzip`` is written in one way and read in all that exist.
+The compression ``gzip`` is written in one framing and read in every framing that exists.
 RaQuet 0.1.0 says "zlib compressed" in one place and ``gzip`` in another. Files hold gzip members,
-zlib streams, and ten bytes of a gzip header in front of a whole zlib stream.
+zlib streams, and ten bytes of a gzip header in front of a complete zlib stream.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ FAST = 0
 _ISAL_LEVEL = 1
 _LEVELS = range(13)
 _GZIP_BITS = 16 + zlib.MAX_WBITS
-_MOST_MEMBERS = 1024  # each leaves a copy of what is behind it
+_MOST_MEMBERS = 1024  # each one copies the bytes after it
 
 
 def encode(
     array: Pixels, compression: str | None, *, level: int = LEVEL, quality: int = 85
 ) -> bytes:
-    """The blob of a tile: one band, or (bands, rows, columns), which is stored pixel by pixel.
+    """Encode a tile: one band, or (bands, rows, columns), which is stored pixel by pixel.
 
     `compression` is None, ``gzip`` with a level of `compress`, or ``jpeg`` and ``webp`` with a
     quality of 1 to 100.
@@ -53,7 +53,7 @@ def encode(
     Raises
     ------
     InvalidInputError
-        Not the shape or type of a tile, or an unknown compression.
+        The array has no shape or type of a tile, or the compression is unknown.
     """
     if array.ndim not in {2, 3} or array.dtype.name not in spec.DTYPES:
         raise InvalidInputError(
@@ -95,15 +95,15 @@ def decode(
 ) -> Pixels:
     """The pixels of a blob, in the byte order of the machine; they may be read-only.
 
-    `shape` is (rows, columns), or (bands, rows, columns) for the interleaved layout. There one
-    writer took turns byte by byte instead of value by value, which `byte_interleaved` undoes.
+    `shape` is (rows, columns), or (bands, rows, columns) for the interleaved layout. One writer
+    interleaved the bytes of the bands, not their values; `byte_interleaved` undoes that.
 
     Raises
     ------
     InvalidMetadataError
-        A blob that does not decode to exactly these pixels.
+        The blob does not decode to exactly these pixels.
     LimitExceededError
-        More pixels than ``tile_bytes``; nothing has been decoded then.
+        The pixels take more than ``tile_bytes``; nothing has been decoded then.
     """
     pixel_type = np.dtype(dtype).newbyteorder("<")
     size = pixel_type.itemsize
@@ -133,7 +133,7 @@ def decode(
 
 
 def _undone(pixels: Pixels, bands: int) -> Pixels:
-    """Bands whose bytes took turns, each whole again; shape (bands, pixels)."""
+    """The bands of byte-interleaved pixels, shape (bands, pixels)."""
     planes = np.ascontiguousarray(pixels.view(np.uint8).reshape(-1, bands).T)
     return planes.view(pixels.dtype)
 
@@ -152,8 +152,8 @@ def _picture(blob: bytes, kind: str, shape: Shape, where: str, limits: Limits) -
 def compress(data: bytes | memoryview, level: int = LEVEL) -> bytes:
     """One gzip member, the same bytes for the same data and level.
 
-    Levels are 1 to 12 with libdeflate, the same on every machine; 0 is several times faster than 1
-    and some percent larger, by ISA-L, whose output can depend on the kind of processor.
+    Levels 1 to 12 use libdeflate, with the same output on every machine. Level 0 uses ISA-L:
+    several times faster than 1, a few percent larger, and its output can depend on the processor.
     """
     if level not in _LEVELS:
         raise InvalidInputError("compression level out of range", found=level, expected="0 to 12")
@@ -169,14 +169,14 @@ def compress(data: bytes | memoryview, level: int = LEVEL) -> bytes:
 
 
 def decompress(blob: bytes, size: int, where: str) -> bytes | bytearray:
-    """Exactly `size` bytes out of a blob in any framing.
+    """Decompress exactly `size` bytes from a blob in any framing.
 
-    Never more than ``size + 1`` bytes are taken, whatever the blob promises.
+    At most ``size + 1`` bytes are inflated, whatever size the blob claims.
 
     Raises
     ------
     InvalidMetadataError
-        None of the framings, another size, a wrong checksum, or cut short.
+        The framing is unknown, the size or checksum is wrong, or the blob is cut short.
     """
     if blob[:4] == _PLAIN_HEADER:
         fast = _one_member(blob, size)
@@ -187,17 +187,17 @@ def decompress(blob: bytes, size: int, where: str) -> bytes | bytearray:
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """What was in a blob."""
+    """The content of a blob."""
 
     data: bytes
     framing: str
     """``gzip``, ``zlib`` or ``hybrid``."""
     behind: int = 0
-    """Bytes behind the end of the stream, which are no part of it."""
+    """Bytes after the end of the stream."""
 
 
 def _one_member(blob: bytes, size: int) -> bytearray | None:
-    """The common case with nothing to spare; None for all that needs a closer look."""
+    """Fast path for a single gzip member; None for every other blob."""
     trailer = blob[-_TRAILER_SIZE:]
     if int.from_bytes(trailer[4:], "little") != size & 0xFFFFFFFF:
         return None
@@ -216,7 +216,7 @@ def unpack(blob: bytes, size: int, where: str) -> Unpacked:
         try:
             return _members(blob, size, where)
         except zlib.error as error:
-            # The rest of such a blob would be a stored block whose length is wrong at once.
+            # Read as deflate, a zlib stream starts with a stored block of an invalid length.
             if not _is_zlib(blob[_HEADER_SIZE : _HEADER_SIZE + 2]) or blob[_HEADER_SIZE] != 0x78:
                 raise _broken(where, str(error)) from error
         return _zlib_stream(blob, _HEADER_SIZE, size, where, HYBRID)
@@ -231,12 +231,12 @@ def unpack(blob: bytes, size: int, where: str) -> Unpacked:
 
 
 def _is_zlib(head: bytes) -> bool:
-    """RFC 1950: method 8, and the two bytes are a multiple of 31."""
+    """RFC 1950: the method is 8, and the two bytes are a multiple of 31."""
     return len(head) == 2 and head[0] & 0x0F == 8 and int.from_bytes(head, "big") % 31 == 0
 
 
 def _members(blob: bytes, size: int, where: str) -> Unpacked:
-    """RFC 1952: members one behind the other are one stream."""
+    """RFC 1952: consecutive members are one stream."""
     parts: list[bytes] = []
     left, rest = size, blob
     for _ in range(_MOST_MEMBERS):
@@ -257,11 +257,11 @@ def _zlib_stream(blob: bytes, at: int, size: int, where: str, framing: str) -> U
 
 
 def _inflated(data: bytes, bits: int, most: int, where: str, size: int) -> tuple[bytes, bytes]:
-    """At most so many bytes of one stream, and what is behind it."""
+    """At most `most` bytes of one stream, and the bytes after the stream."""
     stream = zlib.decompressobj(bits)
     found = stream.decompress(data, most + 1)
     if not stream.eof and len(found) <= most:
-        # The end may still be in what was not taken up, with nothing more to give.
+        # The unconsumed tail may hold only the end of the stream.
         found += stream.decompress(stream.unconsumed_tail, most - len(found) + 1)
     if len(found) > most:
         raise InvalidMetadataError(

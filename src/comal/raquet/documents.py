@@ -1,6 +1,6 @@
 """Writing the document of a RaQuet file, as metadata 0.1.0 (flat) or 0.5.0 (nested).
 
-The same metadata give the same text: keys stand in one order, and nothing depends on a clock.
+The same metadata give the same text: the order of keys is fixed, and no clock is read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from comal.raquet.spec import Band, BandStatistics, Metadata, Number
 from comal.raquet.wire import BAND, FLAT_STATISTICS, NESTED_STATISTICS
 
 _DECIMALS = 1e-6
-"""Degrees by which bounds may miss the lines of tiles; writers keep six decimals."""
+"""Degrees by which bounds may miss tile edges; writers keep six decimals."""
 
 
 def metadata_json(metadata: Metadata, version: str = spec.WRITTEN[0]) -> str:
@@ -28,18 +28,18 @@ def metadata_json(metadata: Metadata, version: str = spec.WRITTEN[0]) -> str:
     Parameters
     ----------
     metadata
-        What to write; its own `version` and form do not matter.
+        What to write; its own `version` and form are ignored.
     version
-        ``"0.1.0"`` or ``"0.5.0"``. Keys that 0.1.0 does not know (scale, offset, unit,
-        description, tile statistics, custom) are written there too where they are set: its
-        readers look up keys by name. A time series in that form is labelled 0.2.0, which brought
+        ``"0.1.0"`` or ``"0.5.0"``. Keys that 0.1.0 does not define (scale, offset, unit,
+        description, tile statistics, custom) are written in 0.1.0 too if they are set: its
+        readers look up keys by name. A time series in that form is labelled 0.2.0, which added
         time.
 
     Raises
     ------
     InvalidInputError
-        Another version; or pixels that readers of 0.1.0 would misread: interleaved, JPEG, WebP,
-        float16.
+        The version is another one, or readers of 0.1.0 would misread the pixels: interleaved,
+        JPEG, WebP, float16.
     """
     if version not in spec.WRITTEN:
         raise InvalidInputError(
@@ -53,13 +53,13 @@ def metadata_json(metadata: Metadata, version: str = spec.WRITTEN[0]) -> str:
 
 
 def label_of(metadata: Metadata, version: str) -> str:
-    """The version that a file is labelled with when it is written in the form of `version`."""
+    """The version label of a file that is written in the form of `version`."""
     timed = metadata.time is not None and version == spec.WRITTEN[0]
     return spec.TIMED if timed else version
 
 
 def check_version(metadata: Metadata, version: str) -> None:
-    """Refuse to say in 0.1.0 what its readers would misread."""
+    """Reject metadata that readers of 0.1.0 would misread."""
     later = [
         name
         for name, found in (
@@ -134,7 +134,7 @@ def _flat_statistics(statistics: BandStatistics) -> dict[str, Any]:
 
 
 def _common_nodata(metadata: Metadata) -> Number | None:
-    """The value on which all bands agree, if JSON can hold it as a number."""
+    """The nodata value that all bands share, if JSON can hold it as a number."""
     values = {band.nodata for band in metadata.bands}
     value = values.pop()
     if values or (isinstance(value, float) and not math.isfinite(value)):
@@ -143,12 +143,12 @@ def _common_nodata(metadata: Metadata) -> Number | None:
 
 
 def _is_nan(nodata: Number | None) -> bool:
-    """Whether it is NaN; integers may be larger than any float."""
+    """Whether a nodata value is NaN; integers may be larger than any float."""
     return isinstance(nodata, float) and math.isnan(nodata)
 
 
 def _declared(band: Band) -> Number | None:
-    """The nodata value of a band, but for NaN that `spec.PADDING` tells."""
+    """The nodata value of a band; None for a NaN that `spec.PADDING` implies."""
     nodata = band.nodata
     if _is_nan(nodata) and spec.PADDING.items() <= band.extra.items():
         return None
@@ -224,7 +224,7 @@ def _nested_band(band: Band) -> dict[str, Any]:
 
 
 def _later(metadata: Metadata) -> dict[str, Any]:
-    """Keys that came after 0.1.0 and are the same in both forms."""
+    """Keys added after 0.1.0, the same in both forms."""
     document: dict[str, Any] = {}
     if metadata.time is not None:
         document["time"] = metadata.time
@@ -239,24 +239,24 @@ def _later(metadata: Metadata) -> dict[str, Any]:
 
 
 def pixel_zoom(metadata: Metadata) -> int:
-    """Zoom at which a pixel is a cell: zoom of the tiles + log4(pixels of a tile)."""
+    """Zoom at which a pixel is a cell: zoom of the tiles + log4(pixels per tile)."""
     return metadata.max_zoom + round(math.log(metadata.block_width * metadata.block_height, 4))
 
 
 def edges_of(metadata: Metadata) -> tuple[Any, float]:
-    """West, north, east and south of the bounds in tiles of the finest zoom; how far one is off."""
+    """West, north, east, south of the bounds in tiles of the finest zoom, and their tolerance."""
     west, south, east, north = metadata.bounds
     x, y = lonlat_to_xy([west, east], [north, south], metadata.max_zoom)
     edges = np.array([x[0], y[0], x[1], y[1]])
     if east == 180 or east - west >= 360:
         edges[2] = 2.0**metadata.max_zoom
-    # Written with six decimals, or as far as a double goes. At the finest zooms six decimals are
-    # coarser than tiles: what is nearer to a line than to the middle of a tile is on it.
+    # Bounds have six decimals, or the precision of a double. At the finest zooms six decimals are
+    # coarser than tiles: an edge nearer to a tile edge than to a tile centre counts as aligned.
     return edges, min(max(_DECIMALS / 360 * 2.0**metadata.max_zoom * 4, 1e-6), 0.25)
 
 
 def aligned_window(metadata: Metadata) -> tuple[int, int, int, int] | None:
-    """Columns and rows of tiles, last ones excluded, that the bounds are; None if they are not."""
+    """Tile columns and rows of the bounds, ends exclusive; None unless they are tile edges."""
     edges, room = edges_of(metadata)
     lines = np.round(edges)
     if (np.abs(edges - lines) > room).any():
@@ -267,7 +267,7 @@ def aligned_window(metadata: Metadata) -> tuple[int, int, int, int] | None:
 
 
 def size_of(metadata: Metadata, window: tuple[int, int, int, int]) -> tuple[int, int]:
-    """Width and height in pixels of columns and rows of tiles, last ones excluded."""
+    """Width and height in pixels of a window of tile columns and rows, ends exclusive."""
     x0, y0, x1, y1 = window
     return (x1 - x0) * metadata.block_width, (y1 - y0) * metadata.block_height
 
@@ -283,7 +283,7 @@ def _finite(value: Number | None) -> Number | None:
 
 
 def _told(**values: Any) -> dict[str, Any]:
-    """The keys of which something is known."""
+    """The keys whose value is not None."""
     return {key: value for key, value in values.items() if value is not None}
 
 
@@ -292,7 +292,7 @@ def _with_extra(document: dict[str, Any], extra: Mapping[str, Any]) -> dict[str,
 
 
 def _plain(value: Any) -> Any:
-    """The same value where JSON can hold it; numbers that it cannot hold as their names."""
+    """The value as JSON can hold it; numbers that are not finite become text."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""RaQuet as GeoTIFF, as Cloud-Optimized GeoTIFF, and as a picture."""
+"""RaQuet as GeoTIFF, as Cloud-Optimized GeoTIFF, and as an image."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Exported:
     width: int
     height: int
     bands: tuple[str, ...]
-    """Names of the bands: of a time series, also when it was."""
+    """Names of the bands; in a time series, with the time of the step."""
     dtype: str
     nodata: Number | None
     size: int
@@ -84,39 +84,40 @@ def to_geotiff(
     Parameters
     ----------
     source
-        A RaQuet file, the parts of a set, or one that is open.
+        A RaQuet file, the parts of a set, or an open file.
     path
         The file to write.
     zoom
         Which zoom; the finest by default.
     bbox
-        West, south, east, north in degrees: what the pixels cover that touch it; west > east
+        West, south, east, north in degrees: every pixel that touches it is written; west > east
         crosses the antimeridian. By default all tiles.
     bands
-        Names or numbers from 1 on; all by default.
+        Names or numbers from 1; all by default.
     time
         A step of a time series, by number, ``time_cf`` or instant. By default all steps, each as
         a band of its own.
     nodata
         Value of pixels without data, for all bands; a GeoTIFF has only one. By default that of
-        the bands, and NaN for floats that differ in it.
+        the bands, or NaN if they are floats with different nodata values.
     compression
         ``deflate`` (the default), ``zstd``, ``lzw``, ``lerc``, ``packbits`` or ``none``.
     overviews
-        Whether to add overviews: averages, and the most frequent class for colour tables.
+        Whether to add overviews: averages, or the most frequent class for colour tables.
     overwrite
-        Whether an existing file is replaced.
+        Whether to replace an existing file.
     progress
-        Told how many blocks are done.
+        Called with the number of blocks that are done.
     **options
-        Those above that the signature does not name.
+        Parameters above that the signature does not name.
 
     Raises
     ------
     InvalidInputError
-        No such zoom, band or step, or bands with different nodata values and no `nodata`.
+        There is no such zoom, band or step, or bands have different nodata values and `nodata`
+        is not given.
     ConflictError
-        The file exists and may not be replaced.
+        The file exists and `overwrite` is false.
     """
 
     def write(file: TargetFile, plan: _Plan) -> None:
@@ -159,7 +160,7 @@ def _written(
     with borrowed(source) as raster:
         plan = _plan(raster, options)
         with storage.targets.new_file(path, overwrite, TIFF, raster.store.sources) as file:
-            file.close()  # GDAL makes a file of its own under this name
+            file.close()  # GDAL creates the file itself
             write(file, plan)
             size = file.path.stat().st_size
     layout, zoom = plan.layout, plan.grid.zoom
@@ -174,24 +175,24 @@ def preview(
     bands: Any = None,
     time: Any = None,
 ) -> bytes:
-    """A PNG of what the source covers, from the zoom that fits; see `comal.raster.preview`.
+    """A PNG of the area of the source, from the zoom that fits; see `comal.raster.preview`.
 
     Parameters
     ----------
     source
-        A RaQuet file, the parts of a set, or one that is open.
+        A RaQuet file, the parts of a set, or an open file.
     size
         Longest side in pixels.
     bands
-        One or three bands; those marked red, green and blue by default, else the first.
+        One or three bands; by default those marked red, green and blue, else the first.
     time
         Which step of a time series; the first by default.
 
     Raises
     ------
     InvalidInputError
-        A size below 1 or above 4096, no such band or step, or a raster without overviews that is
-        too large.
+        The size is not 1 to 4096, there is no such band or step, or the raster is too large and
+        has no overviews.
     """
     if not 1 <= integers(size, "size") <= _PICTURE:
         raise InvalidInputError("no such size", found=size, expected=f"1 to {_PICTURE}")
@@ -238,7 +239,7 @@ class _Plan:
     steps: tuple[int | None, ...]
     names: tuple[str, ...]
     plain: bool
-    """Whether pixels are stored as the GeoTIFF has them."""
+    """Whether stored pixels are written unchanged."""
 
 
 def _plan(raster: RaquetFile, asked: ExportOptions) -> _Plan:
@@ -284,7 +285,7 @@ def _plan(raster: RaquetFile, asked: ExportOptions) -> _Plan:
         compression=asked.compression,
         block=min(metadata.block_width, 512) if metadata.block_width % 16 == 0 else 256,
     )
-    # Integers that hold one nodata value already.
+    # Integer bands that already share one nodata value.
     plain = value is not None and asked.nodata is None and dtype.kind != "f"
     plain = plain and alpha_of(raster.bands) is None
     return _Plan(raster, layout, grid, column, row, chosen, steps, names, plain)
@@ -293,7 +294,7 @@ def _plan(raster: RaquetFile, asked: ExportOptions) -> _Plan:
 def _has_gaps(
     raster: RaquetFile, bands: Sequence[Band], grid: Grid, span: tuple[int, int, int, int]
 ) -> bool:
-    """Whether there may be pixels without a value that nothing but a mask tells."""
+    """Whether there may be nodata pixels that only a mask can mark."""
     metadata = raster.metadata
     alpha = alpha_of(metadata.bands)
     if alpha is not None and metadata.bands[alpha] not in bands:
@@ -341,12 +342,12 @@ def _blocks(plan: _Plan, progress: Progress) -> Iterator[tuple[int, int, Pixels]
 
 
 def _filled(plan: _Plan, window: Any) -> Pixels:
-    """Pixels as the GeoTIFF has them: those without a value hold its nodata value, alpha 0."""
+    """Pixels as the GeoTIFF stores them: masked ones hold its nodata value and alpha 0."""
     layout = plan.layout
     data = np.ma.getdata(window).astype(layout.dtype, copy=False)
     mask = np.ma.getmaskarray(window)
     at = alpha_of(plan.bands)
-    # An alpha band may have a nodata value, which hides nothing.
+    # An alpha band may have a nodata value, which masks nothing.
     alpha = None if at is None else np.where(mask.all(axis=0), 0, data[at])
     if layout.nodata is not None:
         data[mask] = layout.nodata
@@ -356,7 +357,7 @@ def _filled(plan: _Plan, window: Any) -> Pixels:
 
 
 def _check_mask(plan: _Plan, mask: Pixels) -> None:
-    """Without a nodata value there is one mask for all bands, if there is one at all."""
+    """Without a nodata value, a GeoTIFF has at most one mask, for all bands."""
     told = plan.layout.nodata is not None or alpha_of(plan.bands) is not None
     if not told and ((mask != mask[0]).any() if plan.layout.masked else mask.any()):
         raise InvalidInputError(
@@ -370,7 +371,7 @@ def _check_mask(plan: _Plan, mask: Pixels) -> None:
 def _span(
     raster: RaquetFile, grid: Grid, bbox: Sequence[float] | None
 ) -> tuple[int, int, int, int]:
-    """First column and row, width and height in pixels of a zoom."""
+    """First column and row, width and height, in pixels of the zoom."""
     if bbox is None:
         return grid.span(raster.everything())
     span, own = grid.span(bbox), grid.span(raster.bounds)
@@ -385,7 +386,7 @@ def _span(
 
 
 def _meet(one: Sequence[int], other: Sequence[int], world: int) -> bool:
-    """Whether two windows share a pixel; columns go on around the world."""
+    """Whether two windows share a pixel; columns wrap around the world."""
     (left, top, width, height), (column, row, columns, rows) = one, other
     across = (column - left) % world < width or (left - column) % world < columns
     return across and top < row + rows and row < top + height
@@ -418,7 +419,7 @@ def _tiff_type(dtype: str) -> np.dtype[Any]:
 def _common_nodata(
     raster: RaquetFile, bands: Sequence[Band], dtype: np.dtype[Any], wanted: Number | None
 ) -> tuple[Number | None, bool]:
-    """The nodata value of a GeoTIFF, which has one for all bands, or else whether it has a mask."""
+    """The nodata value of the GeoTIFF (one for all bands), or None and whether it needs a mask."""
     if wanted is not None:
         value = as_stored(wanted, dtype)
         if value is None or (dtype.kind in "iu" and float(value) != int(value)):
@@ -426,7 +427,7 @@ def _common_nodata(
                 "nodata is not a value of the raster's type", found=wanted, expected=f"a {dtype}"
             )
         return value.item(), False
-    # What alpha hides is told by alpha, whatever that band has as nodata value.
+    # The alpha band marks nodata pixels by its values; its own nodata value is ignored.
     alpha = alpha_of(raster.bands)
     others = [band for band in bands if alpha is None or band is not raster.bands[alpha]] or bands
     own = [stored_nodata(band) for band in others]
@@ -435,7 +436,7 @@ def _common_nodata(
         (value,) = values.values()
         if dtype.kind == "f" or abs(value) <= 2**53:
             return value, False
-        values = {}  # rasterio knows nodata values as floats only
+        values = {}  # rasterio has nodata values as floats only
     if dtype.kind == "f":
         return float("nan"), False
     if not values:

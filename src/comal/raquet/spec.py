@@ -1,4 +1,4 @@
-"""What a RaQuet file says of itself, in one model for every version of its metadata.
+"""The metadata of a RaQuet file: one model for every version.
 
 The names are those of the nested form (0.3.0 and later); `wire` reads both forms into it and
 `documents` writes it as either.
@@ -18,7 +18,7 @@ from comal.public import guarded_class
 WRITTEN = ("0.1.0", "0.5.0")
 """Versions of the metadata that are written; the first is the default."""
 TIMED = "0.2.0"
-"""Version that brought the time dimension: a time series in the flat form is of this one."""
+"""Version that added the time dimension; a time series in the flat form is labelled with it."""
 MAX_ZOOM = 26
 """RaQuet 0.1.0, resolution information: resolutions are 0 to 26."""
 BLOCK_STEP = 16
@@ -29,11 +29,11 @@ BLOCK, METADATA, PIXELS = "block", "metadata", "pixels"
 """Columns: ids of cells, the document, and all bands of a tile in the interleaved layout."""
 TIME_CF, TIME_TS = "time_cf", "time_ts"
 STATISTICS = ("count", "min", "max", "sum", "mean", "stddev")
-"""Tile statistics (0.5.0): kinds, in the order in which their columns ``{band}_{kind}`` stand."""
+"""Tile statistics (0.5.0): kinds, in the order of their columns ``{band}_{kind}``."""
 PART = "part"
-"""Key of ``processing`` in a file that `partition` cut out of another: the tile at its top.
+"""Key of ``processing`` in a file that `partition` cut from another: the tile that contains it.
 
-Statistics of bands are those of the whole then."""
+Its band statistics are those of the original file."""
 RESERVED = frozenset({BLOCK, METADATA, PIXELS, TIME_CF, TIME_TS})
 """Names that no band can have."""
 
@@ -42,7 +42,7 @@ COMPRESSIONS = (None, GZIP, JPEG, WEBP)
 SEQUENTIAL, INTERLEAVED = "sequential", "interleaved"
 LAYOUTS = (SEQUENTIAL, INTERLEAVED)
 LOSSY_BANDS = {JPEG: (1, 3), WEBP: (1, 3, 4)}
-"""How many bands the pictures of a lossy file can have; all of type uint8."""
+"""Numbers of bands that lossy tiles can have; all of type uint8."""
 
 DTYPES = (
     "uint8",
@@ -57,12 +57,12 @@ DTYPES = (
     "float32",
     "float64",
 )
-"""Types of pixels; float16 from 0.4.0 on."""
+"""Pixel types; float16 since 0.4.0."""
 
 VERSION_KEY = "raquet:version"
 """Key of the Parquet footer that holds the version (0.4.0 and later)."""
 METADATA_KEY = "comal:metadata"
-"""Key of the Parquet footer in which the document may stand once more, to save a request."""
+"""Key of the Parquet footer that may hold a copy of the document, to save a request."""
 
 Number = int | float
 Bounds = tuple[float, float, float, float]
@@ -70,9 +70,9 @@ Bounds = tuple[float, float, float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandStatistics:
-    """Statistics of the valid pixels of a band at the maximum zoom; None for what is not known.
+    """Statistics of the valid pixels of a band at the maximum zoom; None where unknown.
 
-    Of the stored pixels: `Band.scale` and `Band.offset` are not applied.
+    They are of stored pixels: `Band.scale` and `Band.offset` are not applied.
     """
 
     count: int | None = None
@@ -85,23 +85,23 @@ class BandStatistics:
     sum: Number | None = None
     sum_squares: Number | None = None
     valid_percent: float | None = None
-    """Valid pixels in percent of those that the source covers (nested form)."""
+    """Valid pixels as a percentage of the pixels that the source covers (nested form)."""
     quantiles: Mapping[str, tuple[Number, ...]] | None = None
-    """Key ``"4"``: the three values that cut the pixels in four (flat form)."""
+    """Key ``"4"``: the three quartiles (flat form)."""
     top_values: Mapping[str, int] | None = None
-    """Most frequent values and how often they occur (flat form)."""
+    """Most frequent values and their counts (flat form)."""
     approximated: bool | None = None
     version: str | None = None
-    """Version of the statistics, a free text."""
+    """Version of the statistics, free text."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Keys that no version defines, kept when the document is written again."""
 
 
 PADDING: Mapping[str, str] = {"padding": "NaN"}
-"""Said by bands of floats whose nodata value was not declared by their source.
+"""Marks a float band whose source declared no nodata value.
 
-NaN is no value in any case, and the reference converter exports no file that declares it: so
-``nodata`` is null there, and readers take it for NaN.
+NaN is never a valid value, and the reference converter cannot export a file that declares it: so
+``nodata`` is null in such a band, and `wire` reads it as NaN.
 """
 
 
@@ -114,24 +114,24 @@ class Band:
     dtype: str
     """numpy name of the type; bytes are little-endian."""
     nodata: Number | None = None
-    """Value of pixels that are not valid: an int where it is whole and the type an integer type.
+    """Value of invalid pixels: an int if it is whole and the type is an integer type.
 
-    It may be a value that the type cannot hold, and then no pixel has it.
+    If the type cannot hold the value, no pixel has it.
     """
     description: str | None = None
     unit: str | None = None
     scale: float | None = None
     offset: float | None = None
-    """Physical value = pixel x `scale` + `offset`, 1 and 0 where None."""
+    """Physical value = pixel x `scale` + `offset`; None is 1 and 0."""
     colorinterp: str | None = None
     """GDAL's name in lower case: ``gray``, ``red``, ``palette``, ..."""
     colortable: Mapping[int, tuple[int, int, int, int]] | None = None
-    """RGBA of pixel values, each 0 to 255."""
+    """RGBA by pixel value, each component 0 to 255."""
     statistics: BandStatistics | None = None
     histogram: Mapping[str, Any] | None = None
     """``min``, ``max``, ``buckets`` and ``counts`` (0.3.0 and later)."""
     source_band: int | None = None
-    """Band of the source that this one was made from, from 1 on."""
+    """Number of the source band, from 1."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -148,31 +148,31 @@ class Metadata:
     version: str | None = None
     """Version of the metadata; the earliest files have none."""
     compression: str | None = None
-    """How a tile is stored: None (as it is), ``gzip``, ``jpeg`` or ``webp``."""
+    """Compression of tiles: None, ``gzip``, ``jpeg`` or ``webp``."""
     quality: int | None = None
     """Quality of a lossy compression, 1 to 100."""
     layout: str = SEQUENTIAL
-    """``sequential``: a column for each band; ``interleaved``: one column, pixel by pixel."""
+    """``sequential``: one column per band; ``interleaved``: one column, pixel by pixel."""
     block_width: int
     block_height: int
-    """Pixels of a tile."""
+    """Tile size in pixels."""
     min_zoom: int
     max_zoom: int
     """Zooms of the coarsest overview and of the full resolution."""
     num_blocks: int | None = None
-    """Tiles at the maximum zoom, as the file claims; writers count differently."""
+    """Number of tiles at the maximum zoom as the file claims; writers count differently."""
     bounds: Bounds
-    """West, south, east, north in degrees; of whole tiles with most writers."""
+    """West, south, east, north in degrees; most writers round out to tiles."""
     width: int
     height: int
-    """Pixels of the full resolution within the bounds."""
+    """Size in pixels of the bounds at full resolution."""
     bands: tuple[Band, ...]
     time: Mapping[str, Any] | None = None
     """Time dimension (0.2.0): ``cf:units``, ``cf:calendar``, ``resolution``, ``count``, ..."""
     tile_statistics: tuple[str, ...] = ()
-    """Kinds of statistics that each tile has in columns of its own; see `STATISTICS`."""
+    """Kinds of statistics that the table has columns for; see `STATISTICS`."""
     custom: Mapping[str, Any] = field(default_factory=dict)
-    """What users put there, and under ``comal`` what comal does."""
+    """Entries of users, and those of comal under the key ``comal``."""
     processing: Mapping[str, Any] = field(default_factory=dict)
     """How the file was made (0.4.0)."""
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -180,7 +180,7 @@ class Metadata:
     nested: bool = False
     """Whether the document has the form of 0.3.0 and later."""
     problems: tuple[Problem, ...] = field(default=(), compare=False)
-    """What is wrong with the document but leaves the pixels readable, as warnings."""
+    """Warnings: faults of the document that leave the pixels readable."""
 
     @property
     def band_names(self) -> tuple[str, ...]:
@@ -189,7 +189,7 @@ class Metadata:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns that hold pixels: one for each band, or the one of all."""
+        """Columns that hold pixels: one per band, or a single one for all bands."""
         return (PIXELS,) if self.interleaved else self.band_names
 
     @property
@@ -203,16 +203,16 @@ class Metadata:
         Parameters
         ----------
         column
-            One of `columns`; the one of the interleaved layout holds all bands.
+            One of `columns`; in the interleaved layout the only one, which holds all bands.
 
         Returns
         -------
-        Type as it is stored, and (rows, columns) or (bands, rows, columns).
+        The stored type, and (rows, columns) or (bands, rows, columns).
 
         Raises
         ------
         InvalidInputError
-            There is no such column in the sequential layout.
+            The sequential layout has no such column.
         """
         shape = self.block_height, self.block_width
         if self.interleaved:
@@ -231,12 +231,12 @@ class Metadata:
         return (west + east) / 2, (south + north) / 2, self.max_zoom
 
     def band_index(self, name: str) -> int:
-        """Position of a band, from 0 on.
+        """Position of a band, from 0.
 
         Raises
         ------
         InvalidInputError
-            There is none of that name.
+            No band has that name.
         """
         if name not in self.band_names:
             raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""The time dimension (0.2.0): its steps as CF numbers and as instants, and how one is named."""
+"""The time dimension (0.2.0): steps as CF numbers and as instants, and how callers name a step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SHORT |= {"s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "
 _SHORT |= {"d": "day", "wk": "week", "mon": "month", "y": "year", "yr": "year"}
 _SHORT |= {"common_year": "year"}
 _MONTHS = {"month": 1, "year": 12}
-"""Units that are counted on the calendar: CF warns of their mean length, and users mean dates."""
+"""Units that follow the calendar: CF warns of their mean length, and users mean dates."""
 _UNITS = re.compile(r"\s*([A-Za-z_]+)\s+since\s+(.+?)\s*", re.IGNORECASE)
 _START = re.compile(
     r"(\d+)-(\d+)-(\d+)(?:[T ]+(\d+):(\d+)(?::(\d+(?:\.\d*)?))?)?"
@@ -43,32 +43,32 @@ _DAY = 86_400_000_000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 Step = int | float | str | dt.datetime | dt.date | np.datetime64
-"""A time step: an int counts steps from 0 on (or from the end, if negative), a float is a value of
+"""A time step: an int counts steps from 0 (or from the end, if negative), a float is a value of
 ``time_cf``, and anything else is a point in time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimeAxis:
-    """The time steps of a file, in the order of time."""
+    """The time steps of a file, in chronological order."""
 
     values: npt.NDArray[np.float64]
     """``time_cf`` of each step."""
     stamps: npt.NDArray[np.datetime64]
-    """The same as instants of UTC, NaT where the calendar has none."""
+    """The same as instants in UTC; NaT if the calendar has none."""
     units: str
-    """As CF writes them: ``days since 2000-01-01 00:00:00``."""
+    """CF units: ``days since 2000-01-01 00:00:00``."""
     calendar: str
 
     def __len__(self) -> int:
         return len(self.values)
 
     def index(self, step: Step | None, where: str) -> int:
-        """Number of a step, from 0 on.
+        """Number of a step, from 0.
 
         Raises
         ------
         InvalidInputError
-            There is no such step, or none is named though there are several.
+            There is no such step, or `step` is None and there are several.
         """
         count = len(self.values)
         if step is None:
@@ -112,10 +112,10 @@ def axis_of(
     tiles: npt.NDArray[np.bool_],
     described: Mapping[str, Any] | None,
 ) -> tuple[TimeAxis, npt.NDArray[np.int64]]:
-    """The steps, and the number of the step of each row.
+    """The time axis, and the step number of each row.
 
-    From ``time_cf`` and ``time_ts`` of each row, of which some are `tiles` and not metadata, and
-    from what the document says of ``time``.
+    `values` and `stamps` are ``time_cf`` and ``time_ts`` of all rows, `tiles` marks the rows that
+    are tiles, and `described` is ``time`` of the document.
     """
     found = np.unique(values[tiles])
     numbers = np.searchsorted(found, np.where(tiles, values, found[0] if len(found) else 0.0))
@@ -139,7 +139,7 @@ def axis_of(
 
 
 def time_columns(axis: TimeAxis | None, steps: npt.NDArray[np.integer[Any]]) -> tuple[Any, Any]:
-    """``time_cf`` and ``time_ts`` of tiles, given by their steps; None without time."""
+    """``time_cf`` and ``time_ts`` of tiles with these steps; None without a time axis."""
     return (None, None) if axis is None else (axis.values[steps], axis.stamps[steps])
 
 
@@ -156,7 +156,7 @@ def time_document(axis: TimeAxis) -> dict[str, Any]:
 
 
 def _resolution(stamps: npt.NDArray[np.datetime64]) -> str | None:
-    """ISO 8601 duration between the steps when all are equally far apart."""
+    """ISO 8601 duration between steps; None unless they are equally spaced."""
     gaps = np.unique(np.diff(stamps).astype(np.int64))
     if len(gaps) != 1 or np.isnat(stamps).any():
         return None
@@ -170,8 +170,8 @@ def _resolution(stamps: npt.NDArray[np.datetime64]) -> str | None:
 def time_axis(values: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> TimeAxis:
     """The axis of some times: instants (`datetime`, numpy, text), dates of cftime, or CF numbers.
 
-    `attributes` have ``units`` and ``calendar`` of CF: needed for numbers, else the wish how to
-    count. Calendars other than the usual one need cftime.
+    `attributes` may hold ``units`` and ``calendar`` of CF: numbers need units; for other times
+    they choose the units to write. Calendars other than the standard one need cftime.
     """
     if len(values) == 0:
         raise InvalidInputError("no times", expected="one for each step")
@@ -213,7 +213,7 @@ def _numbers(values: Sequence[Any]) -> bool:
 
 
 def _parsed_units(units: str) -> tuple[str, dt.datetime]:
-    """A unit, and the moment from which it counts."""
+    """The unit, and its reference time."""
     match = _UNITS.fullmatch(units)
     if match is None:
         raise InvalidInputError("not CF units", found=units, expected="'days since 2000-01-01'")
@@ -227,14 +227,14 @@ def _parsed_units(units: str) -> tuple[str, dt.datetime]:
 
 
 def _start(text: str, units: str) -> dt.datetime:
-    """The moment of CF units, whose fields may have one digit."""
+    """The reference time of CF units, whose fields may have one digit."""
     match = _START.fullmatch(text)
     expected = "a date such as 2000-01-01 00:00:00"
     if match is None:
         instant = parse_instant(text, f"units {units}")
         return _EPOCH + dt.timedelta(microseconds=instant)
     year, month, day, hour, minute = (int(part or 0) for part in match.groups()[:5])
-    # UDUNITS: a zone is hours and minutes east of Greenwich.
+    # UDUNITS: a time zone is hours and minutes east of Greenwich.
     ahead = dt.timedelta(hours=int(match[8] or 0), minutes=int(match[9] or 0))
     try:
         moment = dt.datetime(year, month, day, hour, minute, tzinfo=dt.UTC)
@@ -247,13 +247,13 @@ def _start(text: str, units: str) -> dt.datetime:
 def instants_of(cf: Sequence[float], units: str, calendar: str) -> list[int | None]:
     """CF numbers as microseconds since 1970.
 
-    None in calendars that are not of this world, and for what lies beyond the years that a date
-    has. Months and years are those of the calendar.
+    None in calendars other than the standard one, and for years out of the range of dates.
+    Months and years are calendar months and years.
 
     Raises
     ------
     InvalidInputError
-        Units that are none, or a part of a month.
+        The units are invalid, or a number is a fraction of a month.
     """
     if calendar not in STANDARD:
         return [None] * len(cf)
@@ -273,13 +273,13 @@ def _month(start: dt.datetime, months: float, units: str) -> int | None:
     year, month = divmod(start.year * 12 + start.month - 1 + int(months), 12)
     try:
         moment = start.replace(year=year, month=month + 1)
-    except ValueError:  # no such day, or a year that a date does not have
+    except ValueError:  # no such day, or a year out of range
         return None
     return (moment - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 def numbers_of(instants: Sequence[int], units: str) -> tuple[float, ...]:
-    """Microseconds since 1970 as CF numbers, in units whose length does not change."""
+    """Microseconds since 1970 as CF numbers, in units of fixed length."""
     name, start = _parsed_units(units)
     if name in _MONTHS:
         raise InvalidInputError(

@@ -1,7 +1,7 @@
-"""Reading the document of a RaQuet file, in every form that was ever written.
+"""Reading the document of a RaQuet file, in every known form.
 
-Flat is the form of 0.1.0 and 0.2.0, nested that of 0.3.0 and later. The form decides, not the
-version: the earliest files have none.
+Versions 0.1.0 and 0.2.0 are flat, 0.3.0 and later are nested. The form decides, not the version:
+the earliest files have no version.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from comal.raster.values import whole_nodata
 
 
 class Fields:
-    """One object of a document; objects inside it note their problems in the same list."""
+    """One object of a document; nested objects record their problems in the same list."""
 
     def __init__(
         self, values: Mapping[str, Any], place: str, problems: list[Problem] | None = None
@@ -37,19 +37,19 @@ class Fields:
 
     @property
     def has_errors(self) -> bool:
-        """Whether anything was noted that makes the document useless."""
+        """Whether an error was recorded; the document is unusable then."""
         return any(problem.severity == "error" for problem in self.problems)
 
     def wrong(self, code: str, key: str, message: str) -> None:
-        """Note an error."""
+        """Record an error."""
         self.problems.append(Problem(code, self._at(key), message))
 
     def doubt(self, code: str, key: str, message: str) -> None:
-        """Note a warning."""
+        """Record a warning."""
         self.problems.append(Problem(code, self._at(key), message, "warning"))
 
     def inside(self, key: str) -> Fields:
-        """The object at `key`; an empty one when there is none."""
+        """The object at `key`; an empty one if there is none."""
         value = self.values.get(key)
         found = value if isinstance(value, Mapping) else {}
         return Fields(found, self._at(key), self.problems)
@@ -59,7 +59,7 @@ class Fields:
         return Fields(values, f"{self._at(key)}[{index}]", self.problems)
 
     def rest(self, known: Collection[str]) -> dict[str, Any]:
-        """What stands under keys that are not known."""
+        """The entries whose keys are not in `known`."""
         return {key: value for key, value in self.values.items() if key not in known}
 
     def whole(
@@ -71,10 +71,10 @@ class Fields:
         code: str | None = None,
         needed: bool = True,
     ) -> int | None:
-        """A whole number from `least` to `below`, also if it is written as 256.0; else None.
+        """A whole number from `least` to below `below`, even if written as 256.0; else None.
 
-        With `code`, anything else is an error that makes the document useless, if it is `needed`;
-        else it is a warning and counts as missing.
+        With `code` and `needed`, anything else is an error that makes the document unusable;
+        otherwise it is a warning and counts as missing.
         """
         value = self.values.get(key)
         if value is None:
@@ -96,12 +96,12 @@ class Fields:
         return None
 
     def real(self, key: str) -> float | None:
-        """As `number`, as a float."""
+        """The same as `number`, as a float."""
         value = self.number(key)
         return None if value is None else float(value)
 
     def text(self, key: str) -> str | None:
-        """A text that is not empty."""
+        """A text; None if it is empty."""
         return self._typed(key, str, "raquet-text", "no text") or None
 
     def flag(self, key: str) -> bool | None:
@@ -147,7 +147,7 @@ FLAT_STATISTICS: Mapping[str, Callable[[Fields, str], Any]] = {
     "sum_squares": Fields.number,
     "count": Fields.whole,
 }
-"""Numbers of ``stats`` (flat form), which `BandStatistics` calls the same."""
+"""Numbers of ``stats`` (flat form); `BandStatistics` has the same names."""
 NESTED_STATISTICS: Mapping[str, tuple[str, Callable[[Fields, str], Any]]] = {
     "STATISTICS_MINIMUM": ("min", Fields.number),
     "STATISTICS_MAXIMUM": ("max", Fields.number),
@@ -155,7 +155,7 @@ NESTED_STATISTICS: Mapping[str, tuple[str, Callable[[Fields, str], Any]]] = {
     "STATISTICS_STDDEV": ("stddev", Fields.real),
     "STATISTICS_VALID_PERCENT": ("valid_percent", Fields.real),
 }
-"""Keys of a band (nested form), and what `BandStatistics` calls them."""
+"""Keys of a band (nested form), and their names in `BandStatistics`."""
 BAND: Mapping[str, Callable[[Fields, str], Any]] = {
     "description": Fields.text,
     "unit": Fields.text,
@@ -164,7 +164,7 @@ BAND: Mapping[str, Callable[[Fields, str], Any]] = {
     "histogram": Fields.mapping,
     "source_band": partial(Fields.whole, least=1),
 }
-"""Keys of a band that are the same in both forms, and that `Band` calls the same."""
+"""Keys of a band that have the same name in both forms and in `Band`."""
 _BAND_KNOWN = frozenset(
     {"name", "type", "nodata", "colorinterp", "colortable", "stats", *BAND, *NESTED_STATISTICS}
 )
@@ -176,7 +176,7 @@ _MOST_DIGITS = 400
 
 
 def bands_of(root: Fields) -> tuple[Band, ...]:
-    """The bands of a document; what is wrong with them is noted in `root`."""
+    """The bands of a document; `root` records their problems."""
     found = root.values.get("bands")
     if not isinstance(found, list) or not found:
         root.wrong("raquet-bands", "bands", "no bands")
@@ -193,7 +193,7 @@ def bands_of(root: Fields) -> tuple[Band, ...]:
 
 
 def _fields(root: Fields, index: int, one: object) -> Fields | None:
-    """A band as an object; early files of the DuckDB extension have pairs of name and type."""
+    """A band as an object; early files of the DuckDB extension hold pairs of name and type."""
     if isinstance(one, list) and len(one) == 2:
         one = {"name": one[0], "type": one[1]}
     if isinstance(one, Mapping):
@@ -203,7 +203,7 @@ def _fields(root: Fields, index: int, one: object) -> Fields | None:
 
 
 def _root_nodata(root: Fields, index: int) -> Any:
-    """The value of the whole file (flat form), or that of the band in a list of them."""
+    """The nodata value of the file (flat form), or that of the band if it is a list."""
     value = root.values.get("nodata")
     if isinstance(value, list):
         return value[index] if index < len(value) else None
@@ -244,9 +244,9 @@ def _nodata(fields: Fields, root_nodata: Any, dtype: str) -> Number | None:
 
 
 def parse_nodata(value: object, dtype: str) -> Number | None:
-    """A nodata value as it may be written, as the number that pixels of `dtype` are compared to.
+    """A nodata value of a document as the number to compare with pixels of `dtype`.
 
-    Integers stay exact at any size. None when it is not a number.
+    Integers of any size stay exact. Returns None if the value is not a number.
     """
     number = _parsed(value.strip()) if isinstance(value, str) else value
     if isinstance(number, bool) or not isinstance(number, int | float):
@@ -290,7 +290,7 @@ def _colour(value: object) -> tuple[int, int, int, int] | None:
 
 
 def _statistics(band: Fields) -> BandStatistics | None:
-    """Statistics: an object ``stats`` in the flat form, keys of the band in the nested one."""
+    """Statistics: the object ``stats`` in the flat form, keys of the band in the nested form."""
     if band.mapping("stats") is None:
         return _nested_statistics(band)
     stats = band.inside("stats")
@@ -336,7 +336,7 @@ def _top_values(stats: Fields) -> dict[str, int] | None:
 
 
 def _are_numbers(values: Collection[Any]) -> bool:
-    """Whether all are finite numbers; hundreds of them stand in a document."""
+    """Whether all are finite numbers; fast, since a document has hundreds."""
     return {int, float}.issuperset(map(type, values)) and all(map(math.isfinite, values))
 
 
@@ -347,7 +347,7 @@ def _is_number(value: object) -> bool:
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]{1,4})?")
 _TILE_MATRIX_SET = "WebMercatorQuad"
 _FARTHEST = 1e6
-"""Beyond any degree that a writer may mean."""
+"""Larger than any plausible bound in degrees."""
 
 _KEYS = (
     "version file_format compression compression_quality band_layout block_width block_height"
@@ -356,7 +356,7 @@ _KEYS = (
     " tile_statistics_columns custom processing"
 )
 _KNOWN = frozenset(_KEYS.split())
-"""Keys that a field of the model holds, or that follow from one."""
+"""Keys that the model holds in a field or derives from one."""
 
 
 def parse_metadata(text: str | bytes, where: str, limits: Limits = DEFAULT_LIMITS) -> Metadata:
@@ -365,21 +365,21 @@ def parse_metadata(text: str | bytes, where: str, limits: Limits = DEFAULT_LIMIT
     Parameters
     ----------
     text
-        What stands in the column ``metadata`` of the row whose block is 0.
+        The column ``metadata`` of the row whose block is 0.
     where
-        What an error calls the file.
+        Name of the file in errors.
     limits
         Caps on the size and depth of the document.
 
     Raises
     ------
     InvalidMetadataError
-        No JSON, or values without which the pixels cannot be read right: types, compression,
-        block size, zooms, bounds, names. Its `problems` tell all of them.
+        The text is not JSON, or values that pixels depend on are wrong: types, compression, block
+        size, zooms, bounds, names. Its `problems` list all of them.
     UnsupportedVersionError
-        A newer generation of the format, or another grid than Web Mercator.
+        The file has a newer major version, or a grid other than Web Mercator.
     LimitExceededError
-        A document larger or deeper than the limits.
+        The document is larger or deeper than the limits.
     """
     document, tokens = read_document(text, where, limits)
     root = Fields(document, where)
@@ -401,7 +401,7 @@ def parse_metadata(text: str | bytes, where: str, limits: Limits = DEFAULT_LIMIT
 def read_document(
     text: str | bytes, where: str, limits: Limits = DEFAULT_LIMITS
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The document as plain data, and the tokens in it that are numbers of Python, not of JSON.
+    """The document as plain data, and its number tokens that Python accepts but JSON does not.
 
     Raises
     ------
@@ -441,7 +441,7 @@ def _check_generation(document: Mapping[str, Any], where: str) -> None:
 
 
 def _metadata(root: Fields) -> Metadata | None:
-    """The model; None when `root` has noted errors."""
+    """The model; None if `root` has recorded errors."""
     nested = isinstance(root.values.get("tiling"), Mapping)
     version = _version(root)
     if nested:
@@ -492,7 +492,7 @@ def _version(root: Fields) -> str | None:
 
 
 def _check_names(root: Fields) -> None:
-    """RaQuet 0.3.0 to 0.5.0: values that can only be one thing."""
+    """RaQuet 0.3.0 to 0.5.0: keys with a fixed value."""
     fixed = (
         (root, "file_format", "raquet"),
         (root, "crs", "EPSG:3857"),
@@ -524,8 +524,8 @@ def _block(tiling: Fields) -> tuple[int, int]:
 def _zooms(root: Fields, tiling: Fields, *, nested: bool) -> tuple[int, int] | None:
     """Minimum and maximum zoom.
 
-    Where both forms stand in one document, a tool that changed the zooms has changed the flat
-    keys and left the others as they were.
+    In a document with the keys of both forms, some tool has changed the flat keys and left the
+    nested ones as they were.
     """
     low = root.whole("minresolution", code="raquet-zooms")
     high = root.whole("maxresolution", code="raquet-zooms")
@@ -555,8 +555,8 @@ def _bounds(root: Fields) -> Bounds | None:
 
 
 def _size(root: Fields, key: str, bounds: Bounds, zoom: int, block: int) -> int:
-    """Width or height; where it is missing, what follows from the bounds."""
-    # Pixels can be read without it: an error for a check alone.
+    """Width or height; derived from the bounds if it is missing."""
+    # Pixels can be read without it, so only a check reports an error.
     size = root.whole(key, least=1, below=1 << 63, code="raquet-size", needed=False)
     if size is not None:
         return size
@@ -570,7 +570,7 @@ def _size(root: Fields, key: str, bounds: Bounds, zoom: int, block: int) -> int:
 
 
 def _check_coding(root: Fields, compression: Any, layout: Any, bands: Any) -> None:
-    """RaQuet 0.4.0: lossy tiles are pictures of bytes, and interleaved bands are of one type."""
+    """RaQuet 0.4.0: lossy tiles are uint8 images, and interleaved bands have one type."""
     types = {band.dtype for band in bands}
     if layout == spec.INTERLEAVED and len(types) > 1:
         root.wrong("raquet-layout", "bands", "interleaved bands of several types")
@@ -586,7 +586,7 @@ def _check_coding(root: Fields, compression: Any, layout: Any, bands: Any) -> No
 
 
 def _tile_statistics(root: Fields) -> tuple[str, ...]:
-    """RaQuet 0.5.0: which statistics each tile has."""
+    """RaQuet 0.5.0: kinds of statistics that tiles have."""
     if root.values.get("tile_statistics") is not True:
         return ()
     kinds = root.values.get("tile_statistics_columns")

@@ -1,7 +1,7 @@
 """RaQuet as an engine of xarray: ``xarray.open_dataset(path, engine="raquet")``.
 
-Nothing is read before it is used, and a chunk is a tile. Each band is a variable with the
-dimensions (y, x), or (time, y, x), in EPSG:3857.
+Reading is lazy, and a chunk is a tile. Each band is a variable with the dimensions (y, x), or
+(time, y, x), in EPSG:3857.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ except ImportError as error:
 Ints = npt.NDArray[np.int64]
 
 Wanted = bool | Mapping[str, bool]
-"""Whether something is wanted, of all variables or of each by its name."""
+"""A choice for all variables, or for each by name."""
 
 SPATIAL_REF = "spatial_ref"
 _COORDINATES = frozenset({"x", "y", "time", SPATIAL_REF})
 _TAIL = 64 * KIB
 _SMALL = 2
-"""Bytes of an integer that float32 holds exactly."""
+"""Size in bytes of integers that float32 holds exactly."""
 
 
 class RaquetBackend(BackendEntrypoint):
@@ -73,7 +73,7 @@ class RaquetBackend(BackendEntrypoint):
     ) -> xr.Dataset:
         """Open a file, a folder or URL, a `Source` or a `RaquetFile`; see `dataset`.
 
-        ``spatial_ref`` is a coordinate with any `decode_coords`. `opening` has parameters of
+        ``spatial_ref`` is a coordinate whatever `decode_coords` is. `opening` takes parameters of
         `comal.raquet.open`: ``config``, ``limits``, ``cache_bytes``, ``byte_interleaved``.
         """
         del decode_coords
@@ -112,31 +112,31 @@ def dataset(
     Parameters
     ----------
     file
-        The raster. It stays open as long as the data set is used.
+        The raster. It must stay open while the data set is used.
     zoom
         Which zoom; None for the finest.
     mask_and_scale
-        Apply nodata, scale and offset: pixels without value become NaN, as CF says. Integers
-        become floats for it (of up to 16 bits and without an offset float32, else float64), but
-        for those without a nodata value of which nothing can be missing: no padding, no tile that
-        is not there, no alpha band beside them. If not, variables are of the type in which they
-        are stored, with ``_FillValue``, ``scale_factor`` and ``add_offset`` as attributes:
-        pixels without value hold ``_FillValue`` where there is one, and 0 elsewhere.
+        Apply nodata, scale and offset: pixels without a value become NaN, as CF says. Integers
+        become floats (float32 for up to 16 bits without an offset, else float64), except bands
+        without a nodata value that cannot have missing pixels: no padding, no missing tile, no
+        alpha band. If false, variables have their stored type, with ``_FillValue``,
+        ``scale_factor`` and ``add_offset`` as attributes: pixels without a value hold
+        ``_FillValue`` if there is one, and 0 otherwise.
     decode_times
-        Give times as dates; else as the numbers of ``time_cf``.
+        Return times as dates; else as the numbers of ``time_cf``.
 
     Returns
     -------
     xarray.Dataset
-        A variable for each band, named as it is, with ``_band`` behind a name that a coordinate
-        has; coordinates ``x`` and ``y`` of pixel centres in metres, ``time`` in a time series, and
-        ``spatial_ref``. It covers whole tiles, so that each is a chunk. Of a raster across the
-        antimeridian ``x`` goes on behind 20 037 508 m, where the file says that it is one.
+        A variable for each band with the name of the band, plus ``_band`` if a coordinate has that
+        name; coordinates ``x`` and ``y`` of pixel centres in metres, ``time`` in a time series, and
+        ``spatial_ref``. It covers complete tiles, so that each is a chunk. If the file declares
+        that it crosses the antimeridian, ``x`` continues beyond 20 037 508 m.
 
     Raises
     ------
     InvalidInputError
-        A zoom that the file does not declare.
+        The file does not declare the zoom.
     """
     zoom = file.zooms[-1] if zoom is None else int(integers(zoom, "zoom"))
     grid = grid_of(file.metadata, zoom, file.href)
@@ -163,11 +163,11 @@ def dataset(
     if file.times is not None:
         coordinates["time"] = _time(file.times, decode=_is_wanted(decode_times, "time"))
     made = xr.Dataset(variables, coordinates, {"crs": CRS, "zoom": zoom})
-    # Its types know of one word for all variables only.
+    # xarray's types allow only one value for all variables.
     asked: dict[str, Any] = {"mask_and_scale": mask_and_scale, "decode_times": decode_times}
     decoded = xr.decode_cf(made, decode_coords=False, **asked)
     for name in names:
-        # Where xarray keeps it, and where tools of the field look for it.
+        # xarray keeps it in the encoding, and other tools look for it there.
         decoded[name].encoding["grid_mapping"] = SPATIAL_REF
     return decoded
 
@@ -184,11 +184,11 @@ class _Pixels(BackendArray):
     Parameters
     ----------
     file, band, grid, span
-        What it is of: column, row, width and height in pixels of the world.
+        What to read; the span is column, row, width and height in pixels of the world.
     holes
-        Whether there may be pixels that do not tell themselves that they have no value.
+        Whether there may be missing pixels that do not hold a nodata value.
     nan
-        Whether these shall be NaN where there is no nodata value for them.
+        Whether such pixels become NaN if the band has no nodata value.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class _Pixels(BackendArray):
         times = () if file.times is None else (len(file.times),)
         self.shape = (*times, height, width)
         self.dtype, self._fill = _filled_type(band, holes=holes, nan=nan)
-        # Integers that are nodata hold it already; what is hidden or not finite holds anything.
+        # Integer nodata pixels already hold the value; hidden or non-finite pixels hold anything.
         self._masked = self._fill is not None and (holes or self.dtype.kind == "f")
 
     def __getitem__(self, key: Any) -> Any:
@@ -218,7 +218,7 @@ class _Pixels(BackendArray):
         )
 
     def variable(self) -> xr.Variable:
-        """It as a variable that is read when it is used."""
+        """The band as a lazy variable."""
         chunks = {"y": self._grid.block_height, "x": self._grid.block_width}
         if len(self.shape) == 3:
             chunks = {"time": 1, **chunks}
@@ -236,7 +236,7 @@ class _Pixels(BackendArray):
             found = np.empty((len(steps), len(rows), len(columns)), self.dtype)
             for index, step in enumerate(steps):
                 found[index] = self._plane(rows, columns, step)
-        # A single number takes its dimension away.
+        # A single number drops its dimension.
         return found[tuple(0 if _is_number(one) else slice(None) for one in key)]
 
     def _plane(self, rows: Ints, columns: Ints, step: int | None) -> Any:
@@ -266,7 +266,7 @@ class _Pixels(BackendArray):
 
 
 def _filled_type(band: Band, *, holes: bool, nan: bool) -> tuple[np.dtype[Any], Any]:
-    """The type of a variable, and what its pixels without value hold; None where nothing can."""
+    """The type of a variable, and its fill value; None if it has none."""
     dtype = band.pixel_type
     nodata = stored_nodata(band)
     if nodata is not None:
@@ -274,7 +274,7 @@ def _filled_type(band: Band, *, holes: bool, nan: bool) -> tuple[np.dtype[Any], 
     if dtype.kind == "f":
         return dtype, np.nan
     if holes and nan:
-        # As xarray itself decodes integers with a fill value.
+        # xarray decodes integers with a fill value in the same way.
         small = dtype.itemsize <= _SMALL and band.offset is None
         return np.dtype("float32" if small else "float64"), np.nan
     return dtype, None
@@ -290,14 +290,14 @@ def _positions(key: Any, size: int) -> Ints:
 
 
 def _runs(positions: Ints, block: int) -> Iterator[Ints]:
-    """Which of the positions are neighbours: between two runs lies a tile or more."""
+    """Groups of nearby positions; between two groups there is at least one tile."""
     order = np.argsort(positions, kind="stable")
     breaks = np.flatnonzero(np.diff(positions[order]) > block) + 1
     yield from (run for run in np.split(order, breaks) if len(run))
 
 
 def _attributes(band: Band) -> dict[str, Any]:
-    """What CF and rasters know of a band."""
+    """CF and raster attributes of a band."""
     nodata = stored_nodata(band)
     if nodata is None and band.pixel_type.kind == "f":
         nodata = band.pixel_type.type(np.nan)
@@ -313,7 +313,7 @@ def _attributes(band: Band) -> dict[str, Any]:
 
 
 def _whole_tiles(file: RaquetFile, grid: Grid) -> tuple[int, int, int, int]:
-    """The pixels of all tiles that the bounds touch; across the antimeridian they go on."""
+    """The pixel window of all tiles that the bounds touch; it may cross the antimeridian."""
     across, down = tiles_of(grid, grid.span(file.everything()))
     return (
         int(across[0]) * grid.block_width,
@@ -328,7 +328,7 @@ def _centres(start: float, step: float, count: int) -> Any:
 
 
 def _is_wanted(wanted: Wanted, name: str) -> bool:
-    """What xarray is asked for by one word, or by one for each variable."""
+    """Whether the choice is on for this variable."""
     return bool(wanted.get(name, True) if isinstance(wanted, Mapping) else wanted)
 
 
@@ -340,8 +340,8 @@ def _time(times: TimeAxis, *, decode: bool) -> xr.Variable:
 
 
 def _spatial_ref(transform: tuple[float, ...]) -> Mapping[str, Any]:
-    """The CRS as CF writes it, and the transform as GDAL does."""
-    from pyproj import CRS as Crs  # noqa: N811, PLC0415 - only those who use xarray wait for PROJ
+    """The CRS as CF writes it, and the transform as GDAL writes it."""
+    from pyproj import CRS as Crs  # noqa: N811, PLC0415 - only users of xarray wait for PROJ
 
     a, b, west, d, e, north = transform
     attributes: dict[str, Any] = dict(Crs.from_epsg(3857).to_cf())

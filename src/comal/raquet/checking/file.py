@@ -1,4 +1,4 @@
-"""One file: its columns, its order, how its pages lie, and what its document says of the tiles."""
+"""Checks of one file: columns, order of tiles, pages, and the document against the tiles."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ Ints = npt.NDArray[np.int64]
 
 _MICRO = "datetime64[us]"
 _NEAR = np.timedelta64(1, "s")
-"""By which time_ts may differ from time_cf, whose fractions of days are rounded."""
+"""Tolerance between time_ts and time_cf, whose fractions of days are rounded."""
 _PLAIN = (1 << 0) | (1 << 3)
 """PLAIN for values, RLE for levels."""
 
 
 @dataclass(slots=True)
 class Subject:
-    """One file while it is checked."""
+    """The file under check."""
 
     source: Source
     footer: Footer
     limits: Limits
     ids: Ints
-    """``block`` of each row that could be read."""
+    """``block`` of each readable row."""
     groups: Ints
-    """Row group of each of them."""
+    """Row group of each readable row."""
     times: npt.NDArray[np.float64] | None = None
-    """``time_cf`` of each, NaN for null."""
+    """``time_cf`` of each readable row, NaN for null."""
     stamps: npt.NDArray[np.datetime64] | None = None
-    """``time_ts`` of each, NaT for null."""
+    """``time_ts`` of each readable row, NaT for null."""
     documents: dict[int, str] = field(default_factory=dict)
-    """Metadata that are not null, by row."""
+    """Metadata documents that are not null, by row."""
 
     @property
     def table(self) -> ParquetTable:
-        """What reads the file."""
+        """The file as a table."""
         return ParquetTable(self.source, self.footer, limits=self.limits)
 
     @property
@@ -71,19 +71,19 @@ class Subject:
         return found
 
     def place(self, row: int) -> str:
-        """How messages call a row."""
+        """Name of a row in messages."""
         return f"row group {self.groups[row]}, row {row}, block {self.ids[row]}"
 
     def report(
         self, findings: Check, code: str, rows: Any, message: str | Callable[[int], str]
     ) -> None:
-        """One problem for each of some rows."""
+        """Add one problem for each of some rows."""
         told = message if callable(message) else lambda _: message
         findings.add_rows(code, rows, lambda row: (self.place(row), told(row)))
 
 
 def check_columns(footer: Footer, findings: Check) -> bool:
-    """RaQuet 0.1.0: block, metadata and one or more bands. False when nothing more can be told."""
+    """RaQuet 0.1.0: block, metadata and one or more bands. False if the check cannot go on."""
     schema = footer.schema
     sound = True
     for name in (spec.BLOCK, spec.METADATA):
@@ -115,7 +115,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _short_columns(footer: Footer, findings: Check) -> list[str]:
-    """The columns without pixels that can be read."""
+    """The readable columns other than pixels."""
     names = [spec.BLOCK, spec.METADATA]
     kinds = dict(zip(footer.schema.names, footer.schema.types, strict=True))
     time = kinds.get(spec.TIME_CF)
@@ -156,7 +156,7 @@ def read_subject(source: Source, footer: Footer, findings: Check) -> Subject | N
     if spec.TIME_TS in names:
         instants = table.column(spec.TIME_TS).cast(pa.timestamp("us"), safe=False)
         stamps = instants.to_numpy().astype(_MICRO)
-    # NULL is reported by itself; 1 is not a cell, and no metadata row.
+    # NULL is reported separately; 1 is neither a cell nor a metadata row.
     ids = table.column(spec.BLOCK).fill_null(1).to_numpy().astype(np.int64, copy=False)
     every = np.concatenate(groups)
     return Subject(source, footer, limits, ids, every, times, stamps, documents)
@@ -172,7 +172,7 @@ def _decoded(value: Any) -> str:
 def _readable(
     table: ParquetTable, names: list[str], findings: Check
 ) -> Iterator[tuple[list[int], Any]]:
-    """Row groups that can be read, as many at a time as are short; the others become findings."""
+    """Row groups that can be read, short ones together; unreadable ones become findings."""
     every = np.flatnonzero(table.footer.layout.rows).tolist()
     for groups in table.runs(names, every):
         try:
@@ -188,7 +188,7 @@ def _readable(
 
 
 def check_metadata_row(subject: Subject, findings: Check) -> str | None:
-    """RaQuet 0.1.0: the document stands in the row where block = 0, and in no other."""
+    """RaQuet 0.1.0: the document is in the row where block = 0, and in no other."""
     rows = np.flatnonzero(subject.ids == 0)
     if not len(rows):
         findings.add("raquet-metadata-missing", "table", "no row has block 0")
@@ -221,7 +221,7 @@ def check_metadata_row(subject: Subject, findings: Check) -> str | None:
 
 
 def check_bands(subject: Subject, metadata: Metadata, findings: Check) -> list[str]:
-    """Columns against metadata; the columns of pixels that are there come back."""
+    """Check columns against metadata; returns the usable columns of pixels."""
     schema = subject.footer.schema
     usable = []
     for name in metadata.columns:
@@ -265,7 +265,7 @@ def _check_stamps(subject: Subject, metadata: Metadata, findings: Check) -> None
 
 
 def told_stamps(subject: Subject, metadata: Metadata) -> npt.NDArray[np.datetime64] | None:
-    """The instants that ``time_cf`` says; None in units or a calendar that tell none."""
+    """The instants of ``time_cf``; None if the units or the calendar define none."""
     described = metadata.time or {}
     units, calendar = described.get("cf:units"), described.get("cf:calendar", "standard")
     if subject.times is None or not isinstance(units, str):
@@ -274,7 +274,7 @@ def told_stamps(subject: Subject, metadata: Metadata) -> npt.NDArray[np.datetime
     try:
         found = instants_of(values.tolist(), units, str(calendar).lower())
     except InvalidInputError:
-        return None  # units that nobody knows are kept as they are
+        return None  # unknown units are kept as they are
     instants = np.array(["NaT" if one is None else one for one in found], object).astype(_MICRO)
     result = np.full(len(subject.times), np.datetime64("NaT"), _MICRO)
     known = np.isfinite(subject.times)
@@ -283,7 +283,7 @@ def told_stamps(subject: Subject, metadata: Metadata) -> npt.NDArray[np.datetime
 
 
 def check_layout(subject: Subject, columns: list[str], findings: Check) -> None:
-    """Whether tiles can be read one by one, and whether rows are in the order that is declared."""
+    """Check that tiles can be read one by one, and that rows are in the declared order."""
     layout = subject.footer.layout
     for name in columns:
         leaves = list(layout.leaves[name])
@@ -327,9 +327,9 @@ def _declares_order(subject: Subject) -> bool:
 
 
 def check_page_index(subject: Subject, findings: Check) -> None:
-    """Open the file as readers do, and compare with what stands in its columns."""
+    """Open the file as readers do, and compare the page index with the columns."""
     if findings.errors:
-        return  # whatever keeps it from being opened has been told
+        return  # what prevents opening it has been reported
     try:
         part = run(file_plan(subject.source.href, subject.limits), subject.source.fetch)
     except NotThisFormatError:
@@ -344,7 +344,7 @@ def check_page_index(subject: Subject, findings: Check) -> None:
 
 
 def _check_column(subject: Subject, part: TileFile, name: str, findings: Check) -> None:
-    """Pages of a column chunk lie one behind the other and fill it."""
+    """Check that the pages of a column chunk are contiguous and fill it."""
     layout, pages = subject.footer.layout, part.pages[name]
     leaf = layout.leaves[name][0]
     ends = np.cumsum(layout.rows)
@@ -371,11 +371,11 @@ _NAMES = (
     " other_ir sar_ka sar_k sar_ku sar_x sar_c sar_s sar_l sar_p"
 )
 _COLOURS = frozenset(_NAMES.split())
-"""Names of GDAL, and of rasterio where it has others (RaQuet 0.1.0, band information)."""
+"""Names of GDAL, and those of rasterio that differ (RaQuet 0.1.0, band information)."""
 
 
 def read_metadata(text: str, findings: Check) -> Metadata | None:
-    """The document, or None when it cannot be used."""
+    """The document, or None if it is unusable."""
     try:
         found = parse_metadata(text, PLACE, findings.limits)
     except UnsupportedVersionError as error:
@@ -404,7 +404,7 @@ def read_metadata(text: str, findings: Check) -> Metadata | None:
 
 
 def _check_derived(document: Mapping[str, Any], metadata: Metadata, findings: Check) -> None:
-    """Keys that follow from others, which no reader here needs (RaQuet 0.1.0, metadata)."""
+    """Check keys that are derived from others and not read here (RaQuet 0.1.0, metadata)."""
     tiling = document.get("tiling")
     inner = tiling if isinstance(tiling, Mapping) else {}
     expected: list[tuple[str, Any, Any]] = [
@@ -422,10 +422,10 @@ def _check_derived(document: Mapping[str, Any], metadata: Metadata, findings: Ch
 
 
 def _is_center(found: Any, metadata: Metadata) -> bool:
-    """The middle of the bounds, and one of the zooms."""
+    """Whether `found` is the centre of the bounds with one of the zooms."""
     if not isinstance(found, list) or len(found) != 3:
         return False
-    # Integers of any length compare with floats, and NaN with nothing.
+    # Integers of any length compare with floats; NaN fails every comparison.
     if not all(isinstance(one, int | float) and abs(one) < 1e6 for one in found):
         return False
     longitude, latitude, _ = metadata.center
@@ -434,7 +434,7 @@ def _is_center(found: Any, metadata: Metadata) -> bool:
 
 
 def check_statistics(metadata: Metadata, findings: Check) -> None:
-    """Statistics that no pixels can have."""
+    """Report statistics that no pixels can have."""
     for band in metadata.bands:
         reason = contradiction(band)
         if reason is not None:
@@ -442,7 +442,7 @@ def check_statistics(metadata: Metadata, findings: Check) -> None:
 
 
 def contradiction(band: Band) -> str | None:
-    """Why the statistics of a band cannot be those of any pixels; None when they can."""
+    """Why no pixels can have the statistics of a band; None if some can."""
     found = band.statistics
     if found is None or found.count == 0:
         return None
@@ -450,7 +450,7 @@ def contradiction(band: Band) -> str | None:
     if low is not None and high is not None:
         if low > high:
             return f"minimum {low} is over maximum {high}"
-        # Means of millions of pixels are rounded.
+        # The mean of millions of pixels has a rounding error.
         room = 1e-6 * max(abs(float(low)), abs(float(high)), 1e-300)
         if mean is not None and not low - room <= mean <= high + room:
             return f"mean {mean} is not between {low} and {high}"
@@ -466,7 +466,7 @@ def contradiction(band: Band) -> str | None:
 
 
 def check_index(subject: Subject, metadata: Metadata, findings: Check) -> None:
-    """The ids: cells, each once, of the zooms and within the bounds that are declared."""
+    """Check the ids: valid cells, each once, of the declared zooms and within the bounds."""
     ids = subject.ids
     rows = np.flatnonzero(subject.tiles)
     valid = np.asarray(grid.is_valid(ids[rows]))
@@ -491,7 +491,7 @@ def check_index(subject: Subject, metadata: Metadata, findings: Check) -> None:
         lambda row: f"zoom {int(ids[row]) >> 52 & 31}, declared are {declared}",
     )
     there = set(np.unique(zooms).tolist())
-    # The parts of a set all declare the zooms of the whole; coarse ones are in some of them.
+    # All parts of a set declare the zooms of the set; only some parts hold the coarse ones.
     is_part = metadata.processing.get(spec.PART) is not None
     for zoom in range(metadata.max_zoom if is_part else metadata.min_zoom, metadata.max_zoom + 1):
         if zoom not in there:
@@ -504,7 +504,7 @@ def _check_unique(subject: Subject, rows: Any, findings: Check) -> None:
     ids = subject.ids[rows]
     times = np.zeros(len(rows)) if subject.times is None else subject.times[rows]
     order = np.lexsort((times, ids))
-    # A time that is NULL is reported by itself, and is no other's.
+    # A NULL time is reported separately, and equals no other time.
     same = (ids[order][1:] == ids[order][:-1]) & (times[order][1:] == times[order][:-1])
     twice = rows[order][1:][same]
     when = "" if subject.times is None else ", with the same time"
@@ -516,8 +516,8 @@ def _check_place(subject: Subject, rows: Any, metadata: Metadata, findings: Chec
     cells = subject.ids[rows]
     (x0, y0, x1, y1), room = edges_of(metadata)
     zoom, x, y = grid.tiles(cells)
-    # In tiles of the finest zoom: at high latitudes they are narrower than what may be off in
-    # degrees.
+    # In units of tiles of the finest zoom: at high latitudes they can be smaller than a tolerance
+    # in degrees.
     side = np.ldexp(1.0, metadata.max_zoom - zoom)
     outside = ((x + 1) * side <= x0 + room) | (x * side >= x1 - room)
     outside |= ((y + 1) * side <= y0 + room) | (y * side >= y1 - room)

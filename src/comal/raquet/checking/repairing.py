@@ -1,4 +1,4 @@
-"""`repair`: a copy of a file in which everything but the pixels is made right."""
+"""`repair`: a copy of a file in which everything except the pixels is corrected."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from comal.storage.targets import check_ending, local_path, new_file, refuse_sou
 
 Ints = npt.NDArray[np.int64]
 _CACHE = 64 * MIB
-"""Column chunks that are kept: rows of one are not always copied one behind the other."""
+"""Size of the cache of column chunks: the rows of a chunk are not always copied in a row."""
 _WORKERS = 2
 
 
@@ -63,28 +63,28 @@ def repair(
     limits: Limits = DEFAULT_LIMITS,
     config: StorageConfig | None = None,
 ) -> Path:
-    """Write a copy of a RaQuet file with the same pixels and everything else right.
+    """Write a copy of a RaQuet file with the same pixels and everything else corrected.
 
-    The metadata row is put first, tiles are sorted and laid out one to a page with a page index,
-    zlib streams become gzip members, bytes behind a stream go, and so do rows of tiles that are
-    all NULL, tiles that appear twice alike, and columns that no band names. Counts, bounds
-    and sizes are made those of the tiles. Statistics are computed anew for bands with a nodata
-    value; without one nothing tells padding from pixels, and statistics are kept unless they
-    contradict themselves. The input is never changed.
+    The metadata row comes first, tiles are sorted and stored one per page with a page index, and
+    zlib streams become gzip members. Dropped are bytes after a stream, rows of tiles that are all
+    NULL, identical duplicates of tiles, and columns that no band names. Counts, bounds and sizes
+    are set to those of the tiles. Statistics are recomputed for bands with a nodata value; without
+    one padding looks like pixels, and statistics are kept unless they contradict themselves. The
+    input is never changed.
 
     Parameters
     ----------
     href
-        The file to mend.
+        The file to repair.
     output
         The copy, a local path. It appears complete or not at all.
     byte_interleaved
-        The tiles are interleaved byte by byte, as one writer does it: store them as they should
-        be. Only the pixels tell that they are, so this is never done unasked.
+        The tiles are interleaved byte by byte, as one writer does: reorder them. Only pixels show
+        whether a file is affected, so this is never done unless requested.
     overwrite
         Replace an existing target.
     progress
-        Told how far the copy is.
+        Called with the progress of the copy.
     limits, config
         As for `check`.
 
@@ -96,9 +96,8 @@ def repair(
     Raises
     ------
     InvalidMetadataError
-        What nothing else tells: a tile that does not decode, one that appears twice with
-        different pixels, ids that are not cells, a document that cannot be used. Nothing is
-        written.
+        Something cannot be recovered: a tile does not decode or appears twice with different
+        pixels, ids are not cells, or the document is unusable. Nothing is written.
     ConflictError
         The target exists, or is the input.
     """
@@ -126,22 +125,22 @@ def _repaired_by() -> dict[str, str]:
 
 
 Decoded = Sequence[Sequence[DecodedBlob | None]]
-"""For each column of pixels what is in the blobs of some tiles, None for NULL."""
+"""Decoded blobs of some tiles by column of pixels, None for NULL."""
 
 
 @dataclass(slots=True)
 class _Copy:
-    """What is copied."""
+    """The content to copy."""
 
     subject: Subject
     tiles: StoredTiles
     chosen: Ints
-    """Positions of the tiles that are copied."""
+    """Positions of the tiles to copy."""
     metadata: Metadata
     byte_interleaved: bool
 
     def recounted(self, progress: Progress) -> Metadata:
-        """The document with the statistics of the tiles; those that are all NULL are left out."""
+        """The document with the statistics of the tiles; drops tiles that are all NULL."""
         metadata = self.metadata
         step = lattice_step(metadata.width * metadata.height, len(metadata.bands))
         sums = [BandSums(band.dtype) for band in metadata.bands]
@@ -191,7 +190,7 @@ class _Copy:
     def _decoded(
         self, chosen: Ints, done: int, progress: Progress
     ) -> Iterator[tuple[Ints, RowGroup, Decoded]]:
-        """Positions of the tiles of each row group, the group as it is stored, and its pixels."""
+        """Positions of the tiles of each row group, the group as stored, and its decoded blobs."""
         stop, columns = 0, self.metadata.columns
         with ThreadPoolExecutor(_WORKERS) as pool:
             for group in self.tiles.groups(chosen):
@@ -205,7 +204,7 @@ class _Copy:
                 progress(done + stop, done + len(chosen) if done else 2 * len(chosen), "tiles")
 
     def _look(self, name: str, row: int, blob: bytes | None) -> DecodedBlob | None:
-        """What is in a blob; one that cannot be decoded is an error."""
+        """Decode a blob; raises an error if that fails."""
         if blob is None:
             return None
         place = f"{self.subject.place(row)}, band {shown(name)}"
@@ -228,7 +227,7 @@ class _Copy:
         return [None] * len(self.metadata.bands) if found[0] is None else list(found[0])
 
     def _mended(self, blob: bytes | None, found: DecodedBlob | None) -> bytes | None:
-        """The blob as it should be: the same one where it is right already."""
+        """The corrected blob; the same one if it is right already."""
         if blob is None or found is None:
             return None
         lossy = self.metadata.compression in spec.LOSSY_BANDS
@@ -240,7 +239,7 @@ class _Copy:
 
 
 def _opened(source: Source, findings: Check, *, byte_interleaved: bool) -> _Copy:
-    """What there is; what makes it hopeless is an error."""
+    """Read the content to copy; raises an error if it cannot be repaired."""
     footer = read_footer(source, findings)
     subject = None
     if footer is not None and check_columns(footer, findings):
@@ -277,7 +276,7 @@ def _opened(source: Source, findings: Check, *, byte_interleaved: bool) -> _Copy
 def _stored(
     subject: Subject, metadata: Metadata, text: str, *, byte_interleaved: bool
 ) -> StoredTiles:
-    """The tiles by whole column chunks, as the page index may be wrong; statistics are not read."""
+    """The tiles, read by column chunk since the page index may be wrong; no statistics are read."""
     timed = metadata.time is not None
     part = TileFile(
         subject.source.href,
@@ -302,7 +301,7 @@ def _stored(
 
 
 def _stamps(subject: Subject, metadata: Metadata) -> Any:
-    """The instants that ``time_cf`` says, in odd units too; else those that are stored."""
+    """The instants of ``time_cf``; stored ones where the units define none."""
     stored, told = subject.stamps, told_stamps(subject, metadata)
     if stored is None or told is None:
         return told if stored is None else stored
@@ -323,7 +322,7 @@ def _hopeless(source: Source, findings: Check) -> InvalidMetadataError:
 
 
 def usable_metadata(text: str, cells: Ints, limits: Limits) -> Metadata:
-    """The document; bounds that are none are replaced by those of the tiles."""
+    """The document; invalid bounds are replaced by those of the tiles."""
     try:
         return parse_metadata(text, PLACE, limits)
     except InvalidMetadataError as error:
@@ -334,12 +333,12 @@ def usable_metadata(text: str, cells: Ints, limits: Limits) -> Metadata:
     west, south, east, north = grid.bounds(cells[zooms == zooms.max()])
     edges = west.min(), south.min(), east.max(), north.max()
     document["bounds"] = [float(edge) for edge in edges]
-    # Numbers of Python that are not JSON are read again as they are written here.
+    # `json.dumps` writes NaN and infinities in a form that is accepted again.
     return parse_metadata(json.dumps(document), PLACE, limits)
 
 
 def on_grid(metadata: Metadata, cells: Ints) -> Metadata:
-    """Bounds of whole tiles, the size that follows from them, and the number of tiles."""
+    """Metadata with bounds on tile edges, the size derived from them, and the tile count."""
     zoom, bounds = metadata.max_zoom, metadata.bounds
     finest = cells[np.asarray(grid.zooms(cells)) == zoom]
     window = aligned_window(metadata)
@@ -359,7 +358,7 @@ def _holds(window: tuple[int, int, int, int], cells: Ints) -> bool:
 
 
 def _around(metadata: Metadata, cells: Ints) -> tuple[int, int, int, int]:
-    """Whole tiles around the bounds and the tiles."""
+    """The tile window that contains the bounds and the tiles."""
     windows = [grid.bbox_windows(metadata.bounds, metadata.max_zoom)]
     if len(cells):
         _, x, y = grid.tiles(cells)
@@ -370,15 +369,15 @@ def _around(metadata: Metadata, cells: Ints) -> tuple[int, int, int, int]:
 
 
 def _renewed(band: Band, sums: BandSums, step: int, *, alpha: bool) -> BandStatistics | None:
-    """Statistics of a band: those of its pixels, where a nodata value tells which count.
+    """Statistics of a band: those of its pixels, if a nodata value marks which ones count.
 
-    Without one nothing tells padding from pixels, and beside an alpha band pixels may be hidden:
-    such bands keep what they have, as long as it does not contradict itself.
+    Without one padding looks like pixels, and an alpha band may mask pixels: such bands keep their
+    statistics unless these contradict themselves.
     """
     old = band.statistics
     if band.nodata is None or alpha:
         return old if contradiction(band) is None else None
-    # Only who counted the same pixels knows how many the source covers.
+    # The old percentage holds only if the same pixels were counted.
     percent = old.valid_percent if old is not None and old.count == sums.count else None
     return replace(finished(sums, None, step=step), valid_percent=percent)
 

@@ -1,4 +1,4 @@
-"""`check`: its codes, the order in which a file is gone through, and its tiles."""
+"""`check`: its codes, the order of the checks of a file, and the checks of tiles."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _ERRORS = {
     "raquet-zoom-empty": "a declared zoom has no tile",
     # The tiles
     "raquet-tile": "a tile does not decode to its pixels",
-    # What a check could not go on with
+    # Why a check had to stop
     "limit-exceeded": "the content is larger than the limits allow",
     "unsafe-content": "a name would lead out of the data",
 }
@@ -141,34 +141,34 @@ def check(
     Parameters
     ----------
     href
-        Path or URL of a file, or several, each of which is checked by itself.
+        Path or URL of a file, or several, which are checked separately.
     level
-        ``structure``: schema, metadata and index; ``sample``: also one of each twenty tiles;
+        ``structure``: schema, metadata and index; ``sample``: also one in twenty tiles;
         ``full``: every tile.
     statistics
         Recompute the statistics of bands and tiles, which needs the level ``full``.
     progress
-        Told how far the check is.
+        Called with the progress of the check.
     limits
-        Caps on what a file may make us hold.
+        Caps on the memory that a file can make a reader use.
     config
-        How to speak to remote storage.
+        Settings of remote storage.
 
     Returns
     -------
     Report
-        All problems. A file that cannot be opened has a report as long as its first bytes are
-        those of a Parquet file. Memory does not grow with the file: one column chunk is held at a
-        time, and eight bytes for each tile.
+        All problems. A file that cannot be opened has a report too, if its first bytes are those
+        of a Parquet file. Memory hardly grows with the file: one column chunk is held at a time,
+        and eight bytes per tile.
 
     Raises
     ------
     NotThisFormatError
-        Something else than Parquet is there.
+        The file is not Parquet.
     ObjectNotFoundError, AccessDeniedError, StorageError, ObjectChangedError
-        Nothing is there, or it cannot be read.
+        The file does not exist, cannot be read, or has changed.
     InvalidInputError
-        An unknown level, or statistics without all tiles.
+        The level is unknown, or `statistics` is used without the level ``full``.
     """
     findings = Check(CODES, level, limits, progress)
     if statistics and level != "full":
@@ -213,7 +213,7 @@ def _check_file(source: Source, findings: Check, *, statistics: bool) -> None:
 
 
 def read_footer(source: Source, findings: Check) -> Any:
-    """The footer, or None; what is not a Parquet file at all is an error."""
+    """The footer, or None if it is broken; raises an error if the file is not Parquet."""
     head, tail = source.fetch([Head(4), Tail(8)])
     if head.data != _MAGIC:
         raise NotThisFormatError(
@@ -232,20 +232,20 @@ def read_footer(source: Source, findings: Check) -> Any:
 # -- tiles -----------------------------------------------------------------------------------------
 
 REPAIRED_BY = "repaired_by"
-"""Key of ``processing`` that says that interleaved bytes were put in their place."""
+"""Key of ``processing`` in files whose interleaved bytes `repair` has reordered."""
 _WORKERS = 2
 _AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedBlob:
-    """What is in a blob."""
+    """The content of a blob, or the error of decoding it."""
 
     pixels: Pixels | None = None
     framing: str | None = None
-    """Of gzip: ``gzip``, ``zlib`` or ``hybrid``."""
+    """With compression gzip: ``gzip``, ``zlib`` or ``hybrid``."""
     behind: int = 0
-    """Bytes behind the stream."""
+    """Bytes after the stream."""
     error: ComalError | None = None
 
 
@@ -258,7 +258,7 @@ def decoded_blob(
     *,
     byte_interleaved: bool = False,
 ) -> DecodedBlob:
-    """Decode a blob, and tell how it is framed."""
+    """Decode a blob, and detect its framing."""
     dtype, shape = metadata.stored_in(column)
     framing, behind, compression = None, 0, metadata.compression
     try:
@@ -284,20 +284,20 @@ def decoded_blob(
 
 @dataclass(slots=True)
 class TileCheck:
-    """Goes through the tiles of a file."""
+    """Checks the tiles of a file."""
 
     subject: Subject
     metadata: Metadata
     columns: Sequence[str]
-    """Columns of pixels that are there."""
+    """Columns of pixels that exist."""
     findings: Check
     checks: Sequence[BandCheck] = ()
-    """Statistics that are recomputed meanwhile."""
+    """Statistics to recompute on the way, one entry per band."""
     ranges: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """Of interleaved tiles: least and largest value of each band."""
+    """For interleaved tiles: minimum and maximum of each band."""
 
     def run(self) -> None:
-        """All row groups, one column chunk at a time."""
+        """Check all row groups, one column chunk at a time."""
         groups = np.unique(self.subject.groups).tolist()
         with ThreadPoolExecutor(_WORKERS) as pool:
             for done, group in enumerate(groups):
@@ -307,7 +307,7 @@ class TileCheck:
             check.finish(self.findings)
 
     def _group(self, group: int, pool: Executor) -> None:
-        """The tiles of a row group, column by column, and those that are NULL in all of them."""
+        """Check the tiles of a row group, column by column, and report tiles that are all NULL."""
         rows = np.flatnonzero(self.subject.groups == group)
         tiles = self.subject.tiles[rows]
         null, complete = np.ones(len(rows), np.bool_), True
@@ -331,7 +331,7 @@ class TileCheck:
             self.subject.report(self.findings, "raquet-row-empty", rows[null & tiles], told)
 
     def _read(self, names: list[str], group: int, what: str) -> Any:
-        """Columns of a row group; None where they cannot be read, which is told."""
+        """Columns of a row group; None if they cannot be read, which is reported."""
         try:
             return self.subject.table.read(names, [group])
         except OF_CONTENT as error:
@@ -339,7 +339,7 @@ class TileCheck:
             return None
 
     def _stated(self, group: int) -> dict[str, list[Any]]:
-        """Tile statistics of a row group, by column; nothing where they are not compared."""
+        """Tile statistics of a row group, by column; empty if they are not compared."""
         names = [check.column(kind) for check in self.checks for kind in check.kinds]
         names = [name for name in names if name in self.subject.footer.schema.names]
         found = self._read(names, group, "tile statistics") if names else None
@@ -348,7 +348,7 @@ class TileCheck:
     def _decoded(
         self, rows: Any, column: Any, chosen: Any, name: str, pool: Executor
     ) -> Iterator[tuple[int, DecodedBlob]]:
-        """What is in some blobs of a column, with their numbers in the row group."""
+        """The decoded blobs of a column at the indices `chosen` of the row group."""
 
         def look(at: int) -> DecodedBlob:
             place = self.subject.place(int(rows[at]))
@@ -395,7 +395,10 @@ class TileCheck:
 def check_byte_interleaved(
     subject: Subject, metadata: Metadata, ranges: dict[int, tuple[float, float]], findings: Check
 ) -> None:
-    """One writer interleaves bytes instead of values; what it writes else looks the same."""
+    """Report files that may interleave bytes instead of values, as one writer does.
+
+    Except for their values, they look like any other file.
+    """
     key_values = subject.footer.metadata.metadata or {}
     version = key_values.get(spec.VERSION_KEY.encode(), b"").decode("utf-8", "replace")
     makers = [str(metadata.processing.get(key, "")) for key in ("created_by", REPAIRED_BY)]
@@ -434,38 +437,38 @@ _FIRST = np.array([0])
 
 @dataclass(slots=True)
 class BandCheck:
-    """Statistics of one band while its tiles are gone through."""
+    """Recomputes and compares the statistics of one band."""
 
     band: Band
     kinds: tuple[str, ...]
     """Tile statistics that the file declares."""
     cover: Coverage | None = None
-    """What the source covers, where nodata does not tell."""
+    """The area that the source covers, if nodata does not mark padding."""
     hidden: bool = False
-    """Whether a mask or a nodata value that the file does not have may have left pixels out."""
+    """Whether a mask or nodata value that is not in the file may have excluded pixels."""
     exact: bool = True
-    """Whether pixels are those that the writer had; else only their number is compared."""
+    """Whether pixels are exactly those of the writer; else only their count is compared."""
     part: bool = False
-    """Whether statistics of bands are those of a larger raster."""
+    """Whether the band statistics are those of a larger raster."""
     bounds: Coverage | None = None
-    """What lies in the bounds, where nothing else tells padding and these are not whole tiles."""
+    """The bounds, if nothing else marks padding and they are not tile edges."""
     outside: int = 0
-    """Pixels outside of the bounds."""
+    """Number of pixels outside of the bounds."""
     black: bool = True
-    """Whether all of these are 0."""
+    """Whether all pixels outside of the bounds are 0."""
     total: Moments = field(default_factory=lambda: Moments.empty(1))
-    """Of the pixels of the maximum zoom that a writer may count."""
+    """Moments of the pixels of the maximum zoom that a writer may count."""
     sure: bool = True
-    """Whether any writer counts all of these."""
+    """Whether every writer counts all of these pixels."""
 
     def column(self, kind: str) -> str:
-        """Column of a tile statistic."""
+        """Name of the column of a tile statistic."""
         return f"{self.band.name}_{kind}"
 
     def add(
         self, pixels: Any, declared: Mapping[str, Any] | None, tile: Tile | None, *, finest: bool
     ) -> str | None:
-        """A tile and its declared statistics; what is wrong with them comes back."""
+        """Add a tile; returns what is wrong with its declared statistics, or None."""
         found, sure = self._moments(pixels, tile, finest=finest)
         if finest:
             self.total.merge(_FIRST, found)
@@ -477,7 +480,7 @@ class BandCheck:
         return self._difference(declared, found, sure=sure)
 
     def _moments(self, pixels: Any, tile: Tile | None, *, finest: bool) -> tuple[Moments, bool]:
-        """Of the pixels of a tile that a writer may count, and whether any counts all of them."""
+        """Moments of the pixels that a writer may count, and whether every writer counts them."""
         valid = valid_of(pixels, self.band)
         if stored_nodata(self.band) is not None and not self.hidden:
             return of_tile(pixels, valid), True
@@ -493,7 +496,7 @@ class BandCheck:
         return of_tile(pixels, chosen), sure and not self.hidden
 
     def finish(self, findings: Check) -> None:
-        """Compare with what the document says of all tiles."""
+        """Compare the totals with the statistics in the document."""
         reason = self._invented()
         if reason is not None:
             place = f"band {shown(self.band.name)}"
@@ -504,7 +507,7 @@ class BandCheck:
         values = {kind: getattr(found, kind) for kind in (*spec.STATISTICS, _SQUARES)}
         sure = self.sure and not found.approximated
         if found.approximated:
-            # Of some pixels only, whichever they are.
+            # Computed from an unknown subset of the pixels.
             values = {kind: values[kind] for kind in ("min", "max")}
         if not self.part:
             reason = self._difference(values, self.total, sure=sure)
@@ -514,7 +517,7 @@ class BandCheck:
             findings.add("raquet-statistics-differ", f"band {shown(self.band.name)}", reason)
 
     def _invented(self) -> str | None:
-        """Why zeros are padding: they are outside of the bounds, or statistics leave them out."""
+        """Why zeros are padding: they are outside of the bounds, or statistics exclude them."""
         found, most = self.band.statistics, self.total
         if self.outside and self.black:
             return f"{counted(self.outside, 'pixel')} outside of the bounds are 0"
@@ -527,7 +530,7 @@ class BandCheck:
         return None
 
     def _difference(self, declared: Mapping[str, Any], found: Moments, *, sure: bool) -> str | None:
-        """What differs, the first of it; None when nothing does."""
+        """The first difference; None if there is none."""
         count, counted_here = declared.get("count"), float(found.count[0])
         if count is not None and (count > counted_here or (sure and count < counted_here)):
             return f"count {count}, the pixels have {'' if sure else 'at most '}{counted_here:.10g}"
@@ -539,9 +542,9 @@ class BandCheck:
 
 
 def band_checks(metadata: Metadata) -> list[BandCheck]:
-    """One for each band."""
+    """One check for each band."""
     lossy = metadata.compression in spec.LOSSY_BANDS
-    # Pixels that a mask took out are 0 in the file, and only its alpha band tells.
+    # Masked pixels are 0 in the file, and only its alpha band marks them.
     hidden = lossy or alpha_of(metadata.bands) is not None
     covers = coverages([metadata])
     bounds = None if hidden or aligned_window(metadata) else coverage_of(metadata.bounds)
@@ -561,7 +564,7 @@ def band_checks(metadata: Metadata) -> list[BandCheck]:
 
 
 def _unequal(declared: Mapping[str, Any], found: Moments) -> str | None:
-    """What differs from the statistics of pixels that are known."""
+    """The first difference from the statistics of exactly these pixels."""
     scale = max(abs(float(found.min[0])), abs(float(found.max[0]))) if found.count[0] else 0.0
     share = {"mean": scale, "stddev": scale, "sum": scale * float(found.count[0])}
     for kind in (*spec.STATISTICS, _SQUARES):
@@ -576,12 +579,12 @@ def _unequal(declared: Mapping[str, Any], found: Moments) -> str | None:
 
 
 def _squared(found: Moments) -> float:
-    """The sum of the squares of pixels."""
+    """The sum of squares of the pixels."""
     return float(found.squares[0] + found.count[0] * found.mean[0] ** 2)
 
 
 def _beyond(declared: Mapping[str, Any], found: Moments) -> str | None:
-    """What no choice of some of these pixels has."""
+    """The first statistic that no subset of these pixels can have."""
     low, high = float(found.min[0]), float(found.max[0])
     room = _CLOSE * max(abs(low), abs(high))
     if not math.isfinite(room):
@@ -595,7 +598,7 @@ def _beyond(declared: Mapping[str, Any], found: Moments) -> str | None:
 
 
 def _narrower(declared: Mapping[str, Any], found: Moments) -> str | None:
-    """What the statistics of a larger raster leave out of its part."""
+    """The first statistic of a larger raster that contradicts this part of it."""
     if found.count[0] == 0:
         return None
     count, low, high = float(found.count[0]), float(found.min[0]), float(found.max[0])

@@ -1,4 +1,4 @@
-"""RaQuet files in DuckDB: tiles as datasets that it scans, views, and the functions of SQL."""
+"""RaQuet files in DuckDB: tiles as datasets that it scans, views, and SQL functions."""
 
 from __future__ import annotations
 
@@ -39,51 +39,51 @@ from comal.table.scan import Batches, columns_of
 Location = str | os.PathLike[str]
 
 RASTER = "raster"
-"""Name of the data set where only one is given."""
+"""Name of the data set if only one is given."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _VIEWS = ("tiles", "overviews", "metadata", "pyramid")
 
 
 @guarded_class
 class RaquetConnection(Closing):
-    """RaQuet files as tables of a DuckDB that can do nothing but SELECT.
+    """RaQuet files as tables of a DuckDB that can only run SELECT.
 
-    For a data set called ``raster`` (or as the keys of a mapping say) there are
+    A data set called ``raster`` (or by a key of the mapping) has these tables:
 
     - ``raster``: the tiles of the finest zoom, with all columns, and the metadata in every row;
     - ``tiles``: their index without pixels: block, z, x, y, west, south, east, north;
     - ``overviews``: the tiles of all other zooms, as in ``raster``;
-    - ``metadata``: one row: the document, and the most important values out of it;
+    - ``metadata``: one row: the document, and its most important values;
     - ``raster_tiles``, ``raster_overviews``, ``raster_metadata``: the same by full names, and
       ``raster_pyramid``: all zooms.
 
-    The functions are those of the DuckDB extension for RaQuet, by name: ``ST_RasterValue``,
+    Functions have the names of the DuckDB extension for RaQuet: ``ST_RasterValue``,
     ``ST_RasterSummaryStats``, ``ST_RegionStats``, ``ST_Clip``, ``ST_ClipMask``,
     ``ST_NormalizedDifference``, ``ST_BandMath``, ``read_raquet``, ``read_raquet_at``,
     ``quadbin_...`` and more. Geometries are DuckDB's own, WKB or WKT, in longitude and latitude.
-    On purpose some things are otherwise than there:
+    Some things differ from the extension on purpose:
 
     - the first argument of ``read_raquet``, ``read_raquet_at``, ``ST_Raster`` and ``ST_RasterAt``
-      is the name of a data set, as no file can be opened by a query;
-    - rows of pixels lie at the latitude of Web Mercator, and a tile is within a region only where
-      it is, holes and all;
-    - type and nodata value are those of the band whose column is passed; a column that was renamed
-      needs the name of the band as the last argument, where bands differ;
+      is the name of a data set, since a query cannot open files;
+    - latitudes of pixel rows are those of Web Mercator, and only the pixels within a region count,
+      respecting its holes;
+    - type and nodata value are those of the band whose column is passed; a renamed column needs the
+      name of the band as the last argument if bands differ;
     - statistics have ``stddev_pop`` and ``stddev_samp``; ``stddev`` is the latter;
-    - ``ST_RegionStats`` counts only tiles of the finest zoom, or of the one that is asked for; its
-      resolution is one for a whole query;
-    - lists of band arithmetic are null where a pixel is not valid;
-    - functions that are told the block leave out the padding of tiles at the edge, where the file
-      says what its source covered; without a block nothing tells it;
-    - what an alpha band hides has no value: a query passes its column as a last argument,
-      ``alpha := band_4``, and gets an error where that is missing; interleaved tiles hold it
-      anyway. ``raquet_pixel`` and ``raquet_decode_band`` go by the blob alone;
-    - there is no ``read_raster``, ``raquet_merge_bands`` (JOIN USING (block) does it) or
-      ``raquet_validate_metadata`` (`comal.raquet.check`), and what describes a blob by arguments in
-      place of its metadata is left out.
+    - ``ST_RegionStats`` uses only tiles of the finest zoom, or of the requested one; a query has
+      a single resolution;
+    - lists of band arithmetic are null for invalid pixels;
+    - functions that take the block exclude the padding of tiles at the edge, if the file says what
+      its source covered; without a block padding is not recognized;
+    - pixels with alpha 0 have no value: a query passes the alpha column as a last argument,
+      ``alpha := band_4``, and fails without it; interleaved tiles contain alpha anyway.
+      ``raquet_pixel`` and ``raquet_decode_band`` use the blob alone;
+    - there is no ``read_raster``, ``raquet_merge_bands`` (use JOIN USING (block)) or
+      ``raquet_validate_metadata`` (use `comal.raquet.check`), and no forms that describe a blob by
+      arguments instead of its metadata.
 
-    All other ``ST_*`` of geometries are those of DuckDB's spatial extension, as in every ``sql``
-    of comal; a block may stand for its box there, as in ``ST_Intersects(block, geometry)``.
+    All other ``ST_*`` functions of geometries are those of DuckDB's spatial extension, as in every
+    ``sql`` of comal; they accept a block as its bbox, as in ``ST_Intersects(block, geometry)``.
 
     A connection belongs to one thread.
     """
@@ -130,7 +130,7 @@ class RaquetConnection(Closing):
 
     @property
     def metadata(self) -> dict[str, Metadata]:
-        """What the files say of themselves, by the name of the data set."""
+        """Metadata of the files, by name of the data set."""
         return {name: store.metadata for name, store in self._stores.items()}
 
     def sql(
@@ -150,7 +150,7 @@ class RaquetConnection(Closing):
         params, **named
             Values of its named parameters (``$name``).
         max_rows
-            Refuse a result of more rows.
+            Reject a result with more rows.
 
         Returns
         -------
@@ -159,18 +159,18 @@ class RaquetConnection(Closing):
         Raises
         ------
         QueryError
-            It cannot be parsed, bound or run, or is something else than one SELECT.
+            The query cannot be parsed, bound or run, or is not exactly one SELECT.
         InvalidInputError
-            An argument of a function that cannot be used.
+            An argument of a function is invalid.
         InvalidMetadataError
             A tile that the query needs cannot be decoded.
         LimitExceededError
-            The text, the result or the memory it takes is too large.
+            The text, the result or the memory use is too large.
         """
         return self._session.select(query, {**(params or {}), **named}, max_rows=max_rows)
 
     def close(self) -> None:
-        """Close the connection and what it reads from."""
+        """Close the connection and its files."""
         self._session.close()
         self._opened.close()
 
@@ -188,14 +188,14 @@ def connect(
     Parameters
     ----------
     href
-        Path or URL of a file, an opened `RaquetFile`, or a list of the parts of one data set: the
-        data set ``raster``. Or a mapping of names to these, for queries over several.
+        Path or URL of a file, an open `RaquetFile`, or a list of the parts of one data set, which
+        is then called ``raster``. Or a mapping of names to these, for queries over several.
     threads, memory_limit
-        Worker threads of DuckDB, and bytes that a query may hold.
+        Worker threads of DuckDB, and memory that a query may use, in bytes.
     config
-        How to speak to remote storage.
+        Settings of remote storage.
     limits
-        Caps on what files and queries may make us hold.
+        Caps on the memory that files and queries can use.
 
     Returns
     -------
@@ -205,7 +205,7 @@ def connect(
     Raises
     ------
     InvalidInputError
-        A name that cannot be the name of a table.
+        A name is not a valid table name.
     NotThisFormatError, InvalidMetadataError, UnsupportedVersionError, ObjectNotFoundError
         As for `comal.raquet.open`.
     """
@@ -249,8 +249,8 @@ def sql(
     query, params, max_rows, **named
         As for `RaquetConnection.sql`.
     isolated
-        Run the query in a process of its own with hard limits on memory and time, for queries
-        from strangers. `href` is then a path or a URL. A `comal.query.Budget` says which limits.
+        Run the query in a process of its own with hard limits on memory and time, for untrusted
+        queries. `href` must then be a path or a URL. A `comal.query.Budget` sets the limits.
 
     Returns
     -------
@@ -288,10 +288,10 @@ def _isolated(
 def _tables_of(
     name: str, store: TileStore, failures: list[ComalError]
 ) -> tuple[dict[str, Any], list[str]]:
-    """What is registered for a data set, and what makes its views: names and ids are ours."""
+    """The tables to register for a data set, and the statements that create its views."""
     parts = {f"comal_{name}_{n}": scan for n, scan in enumerate(tile_scans(store, failures))}
     first, last = grid.descendants(grid.cells(0, 0, 0), store.metadata.max_zoom)
-    # Names that are put into SQL are checked by `connect`, and the ids are those of zooms.
+    # `connect` validates the names that go into SQL, and the ids are computed from zooms.
     rows = " UNION ALL BY NAME ".join(
         f"SELECT * EXCLUDE (metadata) FROM {part}"  # noqa: S608
         for part in parts
@@ -311,7 +311,7 @@ def _tables_of(
 
 
 _TOLD = ("version", "compression", "layout", "block_width", "block_height", "min_zoom", "max_zoom")
-"""Of the metadata, what the table ``metadata`` has as columns."""
+"""Fields of the metadata that are columns of the table ``metadata``."""
 
 
 def _document(store: TileStore) -> Any:
@@ -330,7 +330,7 @@ def _document(store: TileStore) -> Any:
 
 
 def _told_of_all(store: TileStore) -> str:
-    """The document of the first file, with what all of them say of their sources."""
+    """The document of the first file, with the combined ``custom`` entries of all files."""
     first = store.parts[0]
     custom = united_custom([part.metadata for part in store.parts])
     if custom == first.metadata.custom:
@@ -346,7 +346,7 @@ def _index_schema(store: TileStore) -> Any:
 
 
 def _index(store: TileStore) -> Any:
-    """The tiles of the finest zoom, out of what is in memory."""
+    """The index of the tiles of the finest zoom, from data in memory."""
     ids, zoom = store.ids, store.metadata.max_zoom
     chosen = (ids != 0) & (np.asarray(ids >> 52 & 31) == zoom) & np.asarray(grid.is_valid(ids))
     cells = ids[chosen]
@@ -386,11 +386,11 @@ _TABLE_MACROS = {
         "CREATE MACRO read_raquet_metadata(f) AS TABLE FROM query_table(f || '_metadata')"
     ),
 }
-"""Functions of duckdb-raquet that give rows; `f` is the name of a data set, not of a file."""
+"""Table functions of duckdb-raquet; `f` is the name of a data set, not of a file."""
 
 
 def _zoom_of(stores: Mapping[str, TileStore]) -> Function:
-    """What macros ask of data sets by name, and DuckDB can then fold into a constant."""
+    """The zoom to read of a data set by name; DuckDB folds the call into a constant."""
 
     def zoom(*columns: Any) -> Any:
         found = []
@@ -413,11 +413,11 @@ _BYTES = 16 * MIB
 """Stored bytes that are read at a time."""
 _ROW = "comal row"
 _MOST_ROWS = 2048
-"""Rows of a batch; as many as DuckDB hands to a function."""
+"""Rows of a batch; the size of DuckDB's vectors."""
 
 
 def tile_scans(store: TileStore, failures: list[ComalError]) -> list[TileScan]:
-    """The rows of a data set as few datasets: one for all files that have the same columns."""
+    """The rows of a data set as Arrow datasets, one for all files with the same columns."""
     sets: dict[tuple[Any, ...], list[int]] = {}
     for number, part in enumerate(store.parts):
         columns = tuple((field.name, field.type) for field in part.footer.schema)
@@ -428,8 +428,8 @@ def tile_scans(store: TileStore, failures: list[ComalError]) -> list[TileScan]:
 class TileScan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
     """The rows of the files `numbers` of a store, which have the same columns.
 
-    Engines ask for a `scanner`. `failures` takes the error that ended a scan, of which an engine
-    would pass on the text alone.
+    Engines call `scanner`. `failures` receives the error that ended a scan, since an engine would
+    only pass on its text.
     """
 
     def __init__(
@@ -450,13 +450,13 @@ class TileScan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
         filter: Any = None,  # noqa: A002 - the name that engines use
         **_: Any,
     ) -> _TilesScanned:
-        """What reads `columns` of the rows that `filter` (an Arrow expression) keeps."""
+        """A scanner of `columns` in the rows that `filter` (an Arrow expression) keeps."""
         names = self.schema.names if columns is None else list(columns)
         return _TilesScanned(self, self._failures, names, filter)
 
     @cached_property
     def known(self) -> Any:
-        """Columns that are in memory, and which row of the store each row is, as a table."""
+        """A table of the columns in memory, and the row of the store for each row."""
         parts = [self.store.parts[number] for number in self.numbers]
         every: dict[str, list[Any]] = {
             spec.BLOCK: [part.ids for part in parts],
@@ -474,7 +474,7 @@ class TileScan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
 
 
 class Deferred(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
-    """A table of a schema that is made when it is first scanned; most queries never ask for it."""
+    """A table with a schema that is built on the first scan; most queries never need it."""
 
     def __init__(self, schema: Any, make: Callable[[], Any]) -> None:
         super().__init__(schema.empty_table())
@@ -524,7 +524,7 @@ class _TilesScanned(Batches):
                 yield from self._by_groups(number, np.unique(groups).tolist())
 
     def _chosen(self) -> Any:
-        """What is known of the rows that the filter keeps; None when it names other columns."""
+        """Columns in memory of the rows that the filter keeps; None if it uses other columns."""
         names = [*self._known, _ROW]
         if self._condition is None:
             return self._of.known.select(names)
@@ -535,7 +535,7 @@ class _TilesScanned(Batches):
             return None
 
     def _is_by_page(self, file: tuple[int, int, int]) -> bool:
-        """Whether the tiles of a file, given by its number, have pages of their own."""
+        """Whether the tiles of a file have pages of their own."""
         return all(name in self._of.store.parts[file[0]].pages for name in self._read)
 
     def _by_page(self, chosen: Any) -> Iterator[Any]:
@@ -559,7 +559,7 @@ class _TilesScanned(Batches):
             yield pa.record_batch(cast, schema=self.projected_schema)
 
     def _by_groups(self, number: int, groups: Sequence[int] | None = None) -> Iterator[Any]:
-        """What the filter keeps of row groups of a file, of all of them by default."""
+        """The rows that the filter keeps in row groups of a file, by default in all of them."""
         table, where = self._of.tables[number], self._of.store.parts[number].where
         others = columns_of(self._condition, self._of.schema, self._names)
         for chosen in table.runs([*self._names, *others], groups, stored=_BYTES):
@@ -570,7 +570,7 @@ class _TilesScanned(Batches):
 
 
 def _runs(sizes: Any) -> Iterator[slice]:
-    """Rows of these sizes, as many at a time as `_BYTES` and `_MOST_ROWS` allow."""
+    """Slices of rows of these sizes, within `_BYTES` and `_MOST_ROWS`."""
     start = 0
     total = np.cumsum(sizes)
     while start < len(sizes):

@@ -1,9 +1,9 @@
-"""Functions of SQL: of tiles, of pairs of bands, of the document.
+"""SQL functions of tiles, of pairs of bands, and of the document.
 
-A band argument is the column itself. Which band that is, and so its type and nodata value, is told
-by the name of the column, which macros pass on. What a function of Python cannot be is made by
-macros too: optional arguments, other forms, and the aggregate ``ST_RegionStats``, which is a list
-of what each tile gives and a function that merges it. Nothing in them comes from a file.
+A band argument is the column itself. Macros pass on the name of the column, which identifies the
+band with its type and nodata value. Macros also do what Python functions cannot: optional
+arguments, overloads, and the aggregate ``ST_RegionStats``, which collects a list with an entry per
+tile and merges it. Macros contain no text from files.
 """
 
 from __future__ import annotations
@@ -51,33 +51,33 @@ Tile = tuple[int, int, int]
 """Zoom, column from the west, row from the north."""
 
 ALL_HIDDEN = b""
-"""Stands for the blob of an alpha band whose tile is NULL: all of it is 0."""
+"""Replaces the blob of a NULL tile of an alpha band, which reads as all 0."""
 FROM_ALIAS = "?"
-"""Stands before a name that was not given: the column's own, which may be anything."""
+"""Prefix of a band name that was not given but taken from the column; it may be anything."""
 
 
 @lru_cache(maxsize=64)
 def document(text: str) -> Metadata:
-    """The metadata of a row, read once for as many rows as there are."""
+    """The metadata of a row, parsed once for all rows with the same text."""
     return parse_metadata(text, "metadata")
 
 
 @dataclass(frozen=True, slots=True)
 class SqlBand:
-    """One band of a document: how its blobs are read."""
+    """One band of a document, which reads its blobs."""
 
     metadata: Metadata
     index: int
     cover: Coverage | None = None
-    """What the source of the band covers, where nodata does not tell."""
+    """The area that the source of the band covers, if nodata does not mark padding."""
     source: Coverage | None = None
-    """What it covers in any case."""
+    """The area that the source covers, whether or not nodata marks padding."""
     text: str = ""
     """The document."""
 
     @property
     def band(self) -> Band:
-        """Type, nodata and the rest."""
+        """The band in the metadata."""
         return self.metadata.bands[self.index]
 
     @property
@@ -100,10 +100,10 @@ class SqlBand:
         return decode(blob, self.metadata.compression, dtype, shape)
 
     def read(self, blob: bytes, alpha: bytes | None) -> tuple[Pixels, Any]:
-        """The band in a blob, and which pixels its alpha band does not hide.
+        """The band in a blob, and which pixels its alpha band does not mask.
 
-        `alpha` is the blob of the alpha band; where it is None though one is needed, that is an
-        error of who asks.
+        `alpha` is the blob of the alpha band; if it is needed but None, an `InvalidInputError` is
+        raised.
         """
         of_alpha = self._alpha
         if of_alpha is None:
@@ -125,10 +125,10 @@ class SqlBand:
     def valid(
         self, pixels: Pixels, nodata: Number | None = None, tile: Tile | None = None
     ) -> Bools:
-        """Which pixels have a value, but for alpha; `nodata` stands for the band's own.
+        """Which pixels have a value, apart from alpha; `nodata` replaces the band's own value.
 
-        Where it is said which tile it is, pixels are not padding either. A nodata value that is
-        not the declared one does not tell padding.
+        If `tile` is given, padding has no value either. A nodata value other than the declared one
+        does not mark padding.
         """
         hole, cover = (self.band.nodata, self.cover) if nodata is None else (nodata, self.source)
         covered = None
@@ -146,22 +146,22 @@ def _covered(cover: Coverage, z: int, x: int, y: int, shape: tuple[int, int]) ->
 def band_of(text: str, name: str) -> SqlBand:
     """The band called `name` of the document `text`.
 
-    The name of a column (see `FROM_ALIAS`) that is that of no band will do where all bands are of
-    one type and one nodata value, and for interleaved tiles, of which it means the first band.
+    The name of a column (see `FROM_ALIAS`) that is not a band is accepted if all bands have the
+    same type and nodata value, and for interleaved tiles, where it means the first band.
 
     Raises
     ------
     InvalidInputError
-        No such band, or bands that have to be told apart.
+        There is no such band, or bands differ and the name does not identify one.
     """
     metadata = document(text)
     guessed, plain = name.startswith(FROM_ALIAS), name.removeprefix(FROM_ALIAS)
     known = plain in metadata.band_names
     if known or (guessed and (metadata.interleaved or _alike(metadata))):
-        # Else the first band; one that alpha hides rather than the alpha band itself.
+        # Else the first band that is not the alpha band.
         index = metadata.band_index(plain) if known else int(alpha_of(metadata.bands) == 0)
         every = coverages([metadata]), coverages([metadata], declared=False)
-        # A band that may be any of them has what all of them have.
+        # If it may be any band, its coverage is only known if all bands have the same.
         cover, source = (one[index] if known or len(set(one)) == 1 else None for one in every)
         return SqlBand(metadata, index, cover, source, text)
     raise InvalidInputError(
@@ -173,14 +173,14 @@ def band_of(text: str, name: str) -> SqlBand:
 
 
 def _alike(metadata: Metadata) -> bool:
-    # NaN is written as text, or no two of them would be alike.
+    # As text, since NaN does not equal NaN.
     return len({(band.dtype, str(band.nodata)) for band in metadata.bands}) == 1
 
 
 def alpha_blobs(given: Any) -> list[bytes | None]:
-    """What the argument ``alpha`` holds: nulls without type where a query leaves it out.
+    """The blobs of the argument ``alpha``, an untyped null if a query leaves it out.
 
-    None where there is no telling; `ALL_HIDDEN` for a NULL tile.
+    None if it is left out; `ALL_HIDDEN` for a NULL tile.
     """
     if is_bytes(given):
         return [ALL_HIDDEN if blob is None else blob for blob in given.to_pylist()]
@@ -203,7 +203,7 @@ _SUMMARY_OF = {
     "stddev_pop": "stddev",
     "stddev_samp": "stddev_sample",
 }
-"""Fields of a summary, and what `Moments` calls them."""
+"""Fields of a summary, and their names in `Moments`."""
 SUMMARY = pa.struct([("count", pa.int64()), *((name, pa.float64()) for name in _SUMMARY_OF)])
 DOCUMENT = pa.struct(
     [
@@ -219,7 +219,7 @@ DOCUMENT = pa.struct(
     ]
 )
 _KEPT = 64
-"""Decoded tiles that are kept in one call of a function."""
+"""Decoded tiles that one call of a function caches."""
 _TILES_OF_AUTO = 50
 
 
@@ -233,7 +233,7 @@ class _Tile(NamedTuple):
 
 
 class _Rows:
-    """The rows of one call: its columns by the names of arguments, read when they are asked for."""
+    """The rows of one call: its columns by name of the argument, parsed on first use."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         self._columns = columns
@@ -252,7 +252,7 @@ class _Rows:
 
     @cached_property
     def places(self) -> list[Tile]:
-        """Where the tiles are."""
+        """Zoom, column and row of the tiles."""
         return [(z, x, y) for z, x, y in np.stack(grid.tiles(self.cells), axis=1).tolist()]
 
     def blobs(self, band: str = "band") -> list[bytes]:
@@ -260,7 +260,7 @@ class _Rows:
         return blobs(self[band], "band")
 
     def bands(self, name: str = "name") -> list[SqlBand]:
-        """The band that each row means, by the argument that names it."""
+        """The band of each row, by the argument that names it."""
         documents = texts(self["metadata"], "metadata")
         names = texts(self[name], "the name of a band")
         return [band_of(text, band) for text, band in zip(documents, names, strict=True)]
@@ -273,9 +273,9 @@ class _Rows:
         declared: bool = False,
         needed: Bools | None = None,
     ) -> Iterator[_Tile | None]:
-        """The tile of each row, decoded once however often it comes; None where it is not needed.
+        """The tile of each row, or None where it is not `needed`; repeated tiles are cached.
 
-        An argument ``nodata`` stands for the declared value, unless only that is to count.
+        An argument ``nodata`` replaces the declared value, except with `declared`.
         """
         bands, data = self.bands(name), self.blobs(band)
         given = not declared and "nodata" in self
@@ -298,7 +298,7 @@ class _Rows:
             yield found
 
     def spans(self, row: int, shape: Any, of: SqlBand) -> Spans:
-        """The pixels of a region on the tile of a row; it is made ready once for all rows."""
+        """The pixels of a region on the tile of a row; each region is prepared once."""
         if id(shape) not in self._areas:
             self._areas[id(shape)] = Areas.of([shape])
         return self._areas[id(shape)].on_tile(self.places[row], of.shape)
@@ -308,7 +308,7 @@ class _Rows:
 
 
 def value(rows: _Rows) -> Any:
-    """``ST_RasterValue``: the pixel that holds a point, null beside the tile."""
+    """``ST_RasterValue``: the pixel that contains a point, null outside of the tile."""
     lon, lat = coordinates(rows["point"])
     z, x, y = grid.tiles(rows.cells)
     across, down = grid.lonlat_to_xy(lon, lat, z)
@@ -328,7 +328,7 @@ def value(rows: _Rows) -> Any:
 
 
 def pixel(rows: _Rows) -> Any:
-    """``raquet_pixel``, also by the number of a band, from 0 on."""
+    """``raquet_pixel``, also by number of the band, from 0."""
     bands = rows.bands()
     if "n" in rows:
         numbers = whole(rows["n"], "number of a band").tolist()
@@ -373,7 +373,7 @@ def _summaries(parts: Sequence[Moments]) -> Any:
 
 
 def region_part(rows: _Rows) -> Any:
-    """What a tile gives to ``ST_RegionStats``; null where it gives nothing."""
+    """The contribution of a tile to ``ST_RegionStats``; null if there is none."""
     spans = _spans_of_regions(rows)
     needed = np.zeros(len(rows.cells), np.bool_)
     needed[list(spans)] = True
@@ -387,7 +387,7 @@ def region_part(rows: _Rows) -> Any:
 
 
 def _spans_of_regions(rows: _Rows) -> dict[int, Spans]:
-    """By row the pixels of its region, of tiles of the zoom that counts for it."""
+    """The pixels of the region by row, for tiles of the zoom that is used for the region."""
     places, bands, regions = rows.places, rows.bands(), shapes(rows["region"])
     wanted = _zoom_wanted(rows["resolution"])
     zooms: dict[tuple[int, str], int] = {}
@@ -416,14 +416,14 @@ def _zoom_wanted(column: Any) -> Any:
 
 
 def _zoom_of(of: SqlBand, shape: Any, wanted: Any) -> int:
-    """The zoom whose tiles count: a number is moved into the range that there is."""
+    """The zoom whose tiles are used; a number is clamped to the zooms of the file."""
     low, high = of.metadata.min_zoom, of.metadata.max_zoom
     if wanted in {"min", "max"}:
         return low if wanted == "min" else high
     if wanted == "auto":
         west, south, east, north = shape.bounds
         zooms = np.arange(high, low, -1)
-        # Columns go on beyond 180 degrees.
+        # Columns continue beyond 180 degrees.
         columns = np.floor(np.array([[west], [east]]) / 360 * 2.0**zooms + 2.0**zooms / 2)
         _, rows = grid.lonlat_to_xy(0.0, np.array([[north], [south]]), zooms)
         tiles = (np.diff(columns, axis=0)[0] + 1) * (np.diff(np.floor(rows), axis=0)[0] + 1)
@@ -433,11 +433,11 @@ def _zoom_of(of: SqlBand, shape: Any, wanted: Any) -> int:
 
 
 def region_merge(parts: Any) -> Any:
-    """The struct of ``ST_RegionStats`` out of what the tiles gave, in the order of their ids."""
+    """The struct of ``ST_RegionStats``, merged from tiles in the order of their ids."""
     merged = []
     for parts_of in one_array(parts).to_pylist():
         found = Moments.empty(1)
-        # Of no rows at all a list is null.
+        # Without any rows the list is null.
         given = [part for part in parts_of or () if part is not None]
         for part in sorted(given, key=lambda part: int(part["block"])):
             values = (np.array([part[name]]) for name in _MOMENTS)
@@ -450,13 +450,13 @@ def region_merge(parts: Any) -> Any:
 
 
 def clip(rows: _Rows) -> Any:
-    """``ST_Clip``: the values of a tile that lie in a geometry."""
+    """``ST_Clip``: the valid pixels of a tile within a geometry."""
     parts = _clipped(rows, rows.tiles())
     return pa.array([pixels[kept].astype(np.float64) for pixels, kept in parts], DOUBLES)
 
 
 def clip_mask(rows: _Rows) -> Any:
-    """``ST_ClipMask``: the pixels of a tile, `nodata` outside of a geometry."""
+    """``ST_ClipMask``: the pixels of a tile, with `nodata` outside of a geometry."""
     fills = real(rows["nodata"], "nodata").tolist()
     parts = _clipped(rows, rows.tiles(declared=True))
     found = [
@@ -467,7 +467,7 @@ def clip_mask(rows: _Rows) -> Any:
 
 
 def _clipped(rows: _Rows, tiles: Iterator[_Tile | None]) -> Iterator[tuple[Pixels, Bools]]:
-    """The pixels of each row, and which of them have a value and lie in a geometry."""
+    """The pixels of each row, and which of them have a value and are within the geometry."""
     for row, (shape, tile) in enumerate(zip(shapes(rows["geometry"]), tiles, strict=True)):
         if tile is not None:
             spans = rows.spans(row, shape, tile.of)
@@ -478,7 +478,7 @@ def _clipped(rows: _Rows, tiles: Iterator[_Tile | None]) -> Iterator[tuple[Pixel
 
 
 def band_math(rows: _Rows) -> Any:
-    """``ST_BandMath``: a list with null where nothing is valid."""
+    """``ST_BandMath``: a list with null for pixels without a valid result."""
     words = [word.lower() for word in texts(rows["op"], "operation")]
     for word in words:
         if word not in _OPERATIONS:
@@ -494,7 +494,7 @@ def band_math(rows: _Rows) -> Any:
 
 
 def normalized(rows: _Rows) -> Any:
-    """``ST_NormalizedDifference``, null where one of the bands has no value."""
+    """``ST_NormalizedDifference``, null if one of the bands has no value."""
     return _lists(_normalized(rows))
 
 
@@ -532,7 +532,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def _lists(parts: Any) -> Any:
-    """One list of numbers a tile, row by row, null where a pixel is not valid."""
+    """One list of numbers per tile, row by row, with null for invalid pixels."""
     values, masks, lengths = [np.empty(0)], [np.empty(0, np.bool_)], [0]
     for pixels, valid in parts:
         values.append(pixels.astype(np.float64).ravel())
@@ -546,7 +546,7 @@ def _lists(parts: Any) -> Any:
 
 
 def band_number(metadata: Any, name: Any) -> Any:
-    """``ST_Band(metadata, name)``: its number, from 0 on; null when there is none."""
+    """``ST_Band(metadata, name)``: the number of the band, from 0; null if there is none."""
     found = []
     for text, band in zip(texts(metadata, "metadata"), texts(name, "name"), strict=True):
         names = document(text).band_names
@@ -576,26 +576,26 @@ def parsed(metadata: Any) -> Any:
 
 
 class _SqlFunction(NamedTuple):
-    """What a function is called in SQL, its forms, what it calls, and what it gives."""
+    """A function: its SQL name, its forms, the Python function, and the type of its result."""
 
     name: str
     forms: tuple[str, ...]
-    """Arguments; those with a ``?`` may be left out, and names of bands are then those of columns.
+    """Arguments; those with ``?`` are optional, and band names default to those of columns.
 
-    What is called gets the rows with the others, names of bands, and what else may be left out.
+    The Python function gets required arguments first, then band names, then optional arguments.
     """
     call: Callable[[_Rows], Any]
     kind: Any
     body: str = "{}"
-    """What a macro makes of the call."""
+    """SQL template that wraps the call in the macro."""
 
     @property
     def inner(self) -> str:
-        """What is called, by macros."""
+        """Name of the function that macros call."""
         return f"comal_{self.name.lower()}"
 
     def macro(self) -> str:
-        """The macro with all forms, which it tells apart by the number of their arguments."""
+        """The macro with all forms, which differ in the number of arguments."""
         made = []
         for form in self.forms:
             given, passed = form.replace("?", " := NULL"), ", ".join(_passed(form).values())
@@ -615,7 +615,7 @@ class _SqlFunction(NamedTuple):
 
 
 _NAMES = {"name": "band", "name1": "b1", "name2": "b2"}
-"""Arguments that name a band, and the column whose name stands for them."""
+"""Arguments that name a band, and the column whose name is their default."""
 
 
 def _optional(form: str) -> list[str]:
@@ -623,7 +623,7 @@ def _optional(form: str) -> list[str]:
 
 
 def _passed(form: str) -> dict[str, str]:
-    """What a macro of this form passes on: by its name, as SQL."""
+    """SQL of the arguments that a macro of this form passes on, by name."""
     optional = _optional(form)
     passed = {one: one for one in form.split(", ") if not one.endswith("?")}
     for name, column in _NAMES.items():
@@ -666,7 +666,7 @@ _DOCUMENTS: dict[str, tuple[Callable[..., Any], Any]] = {
 
 
 def functions() -> dict[str, Function | str]:
-    """Functions, and the macros that lead to those of ``comal_``, by small name."""
+    """Functions, and the macros that call the ``comal_`` ones, by lower-case name."""
     found: dict[str, Function | str] = {}
     for function in _TILES:
         found |= {function.inner: function.function(), function.name.lower(): function.macro()}

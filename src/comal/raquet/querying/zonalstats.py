@@ -1,4 +1,4 @@
-"""Zonal statistics: every zone over every tile that it lies on, each tile read once."""
+"""Zonal statistics: every zone with every tile that it touches, each tile read once."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from comal.storage import StorageConfig
 Ints = npt.NDArray[np.int64]
 
 _AT_ONCE = 24 * MIB
-"""Bytes of pixels that are in memory at a time, once."""
+"""Bytes of pixels that are in memory at a time."""
 _WORKERS = min(4, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneOptions:
-    """How zones are read, and what of their file is kept; see `zonal`."""
+    """How zones are read, and which of their columns are kept; see `zonal`."""
 
     crs: Any = None
     keep: Sequence[str] = ()
@@ -72,13 +72,13 @@ def zonal(
 ) -> pa.Table:
     """Statistics of the pixels within zones.
 
-    Each tile that a zone lies on is read and decoded once, whatever the number of zones; memory
+    Each tile that a zone touches is read and decoded once, whatever the number of zones; memory
     does not grow with the raster. Zones may overlap.
 
     Parameters
     ----------
     href
-        Path or URL of a RaQuet file, an opened `RaquetFile`, or the parts of a data set.
+        Path or URL of a RaQuet file, an open `RaquetFile`, or the parts of a data set.
     zones
         GeoDataFrame or GeoSeries; path or URL of a GeoParquet, GeoJSON or GeoPackage
         file; the Arrow table of a GeoParquet file; a GeoJSON document as a dict; shapely polygons
@@ -86,50 +86,49 @@ def zonal(
     bands
         Names of bands; None for all.
     zoom
-        Zoom whose tiles count; moved into the range that there is. The finest one if absent.
+        Zoom whose tiles are used; clamped to the zooms of the file. None for the finest.
     time
         Time step of a time series; see `comal.raquet.RaquetFile`.
     stats
         Of ``count``, ``sum``, ``mean``, ``min``, ``max``, ``range``, ``stddev`` and ``variance``
         (of the population, divided by n), ``stddev_sample`` (divided by n - 1); ``median``, and
-        ``p10`` or ``p99.5`` for quantiles in percent; ``majority``, ``minority`` and ``variety``:
-        the most and the least frequent value (of several the lowest), and how many different
-        ones there are. All of stored pixels that are not nodata, not NaN and no padding, nor
-        hidden by an alpha band that is 0.
+        ``p10`` or ``p99.5`` for percentiles; ``majority``, ``minority`` and ``variety``: the most
+        and the least frequent value (the lowest in a tie), and the number of distinct values.
+        They are computed from stored pixels that are not nodata, NaN or padding, and whose alpha
+        is not 0.
     method
-        Which pixels belong to a zone. ``centre``: those whose middle is inside. ``all_touched``:
-        all that the zone has a part of. ``fractional``: all of these, weighted by the share of
-        the pixel that is inside, which is computed exactly (by areas in the plane of the zones,
-        not by sampling); ``count`` is then the sum of the weights, ``majority`` the value with
-        the largest sum of weights, and a quantile the least value at which the weights of it and
-        all lower ones reach that part of their sum. Without weights, quantiles are those of
-        `numpy.quantile`: between two pixels in proportion.
+        Which pixels belong to a zone. ``centre``: those whose centre is inside. ``all_touched``:
+        all that the zone touches. ``fractional``: all of these, weighted by the fraction of the
+        pixel that is inside, which is computed exactly (by areas in the plane of the zones, not
+        by sampling); ``count`` is then the sum of weights, ``majority`` the value with the largest
+        sum of weights, and a quantile the smallest value at which the cumulative weight reaches
+        that fraction of the total. Without weights, quantiles are those of `numpy.quantile`, with
+        linear interpolation.
     crs
-        CRS of `zones` where they do not tell it themselves; longitude and latitude if absent.
+        CRS of `zones` that do not declare one; longitude and latitude if absent.
     keep
-        Columns of the zones that the result shall have too.
+        Columns of the zones to copy to the result.
     layer
         Which layer of a GeoPackage that has several.
     config, limits
-        How to speak to remote storage, and caps on what files may make us hold.
+        Settings of remote storage, and caps on the memory that files can make a reader use.
 
     Returns
     -------
     pyarrow.Table
-        One row for each zone in their order: ``zone`` (its number, from 0 on), the columns `keep`,
-        and ``{band}_{statistic}``. Zones without a valid pixel have count and variety 0, and null
+        One row per zone in their order: ``zone`` (its number, from 0), the columns `keep`, and
+        ``{band}_{statistic}``. Zones without a valid pixel have count and variety 0, and null
         otherwise. Statistics are float64, in which integers beyond 2^53 are rounded.
 
     Raises
     ------
     InvalidInputError
-        Zones that are no areas or not valid, an unknown band, statistic, method, CRS or time.
+        Zones are not areas or invalid, or a band, statistic, method, CRS or time is unknown.
     InvalidMetadataError
-        A tile that cannot be decoded.
+        A tile cannot be decoded.
     LimitExceededError
-        More different values than memory should hold for ``majority``, ``minority`` or
-        ``variety``. Quantiles are exact in any case; where values are that many, tiles are read
-        several times.
+        There are too many distinct values for ``majority``, ``minority`` or ``variety`` to keep
+        in memory. Quantiles are always exact; with that many values, tiles are read several times.
     """
     for stat in stats:
         check_stat(stat, STATISTICS)
@@ -162,16 +161,16 @@ def statistics(
     config: StorageConfig | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> pa.Table:
-    """Statistics of whole bands, computed from their pixels.
+    """Statistics of entire bands, computed from their pixels.
 
-    Of a band without a nodata value only files that say where their source lies, as those by
-    comal do, tell pixels from the padding of tiles at the edge; else all count. Parameters and
+    In a band without a nodata value, the padding of tiles at the edge is excluded only if the file
+    stores the area of its source, as files by comal do; else all pixels count. Parameters and
     errors are those of `zonal`.
 
     Returns
     -------
     pyarrow.Table
-        One row for each band: ``band`` and the statistics.
+        One row per band: ``band`` and the statistics.
     """
     if not stats:
         raise InvalidInputError("no statistic is asked for")
@@ -223,15 +222,15 @@ def _job(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Which zones lie on which tiles."""
+    """The tiles to read, and the zones on each of them."""
 
     store: TileStore
     areas: Areas
     method: Method
     numbers: tuple[int, ...]
-    """Of the bands."""
+    """Positions of the bands."""
     rows: Ints
-    """Rows of the tiles that count, ascending."""
+    """Rows of the tiles, ascending."""
     tiles: Ints
     """Zoom, column and row of each, shape (n, 3)."""
     chosen: Sequence[Ints]
@@ -239,7 +238,7 @@ class _Job:
 
     @property
     def bands(self) -> list[Band]:
-        """Those that are asked for."""
+        """The requested bands."""
         return [self.store.metadata.bands[number] for number in self.numbers]
 
     @property
@@ -249,7 +248,7 @@ class _Job:
     def run(
         self, ranked: tuple[str, ...], progress: Progress
     ) -> tuple[list[Moments], list[Ranking]]:
-        """Moments of each band for all zones, and what the statistics `ranked` need."""
+        """Moments of each band for all zones, and rankings for the statistics `ranked`."""
         totals = [Moments.empty(len(self.areas)) for _ in self.numbers]
         weighted = self.method == "fractional"
         rankings = [
@@ -264,9 +263,9 @@ class _Job:
     def _pass(
         self, totals: list[Moments] | None, rankings: Sequence[Ranking], progress: Progress
     ) -> None:
-        """Go through all tiles once."""
+        """Read all tiles once."""
         alpha = alpha_of(self.store.metadata.bands)
-        # An alpha band hides pixels of others.
+        # An alpha band masks pixels of others.
         more = [] if alpha is None else [self.store.metadata.bands[alpha]]
         read = [*self.bands, *more]
         open_ones = [ranking if ranking.is_open else None for ranking in rankings]
@@ -284,7 +283,7 @@ class _Job:
                     return self._tile(at, spans[at], planes, open_ones, alpha, totals is not None)
 
                 for found in pool.map(tile, there):
-                    # Merged in the order of the tiles, so that threads do not show.
+                    # Merged in the order of tiles, so results do not depend on threads.
                     for n, (zone, part, counts) in found:
                         if totals is not None:
                             totals[n].merge(zone, part)
@@ -297,12 +296,12 @@ class _Job:
                 ranking.finish_pass()
 
     def _spans(self, at: int) -> Spans:
-        """Of the zones on a tile."""
+        """The pixels of the zones on a tile."""
         tile = tuple(self.tiles[at].tolist())
         return self.areas.on_tile(tile, self._shape, self.method, self.chosen[at])
 
     def _step(self, read: Sequence[Band]) -> int:
-        """Tiles whose pixels are in memory at a time."""
+        """Number of tiles whose pixels are in memory at a time."""
         of_tile = self._shape[0] * self._shape[1] * sum(b.pixel_type.itemsize for b in read)
         return max(1, _AT_ONCE // of_tile)
 
@@ -315,7 +314,7 @@ class _Job:
         alpha: int | None,
         moments: bool,  # noqa: FBT001 - private
     ) -> list[tuple[int, tuple[Ints, Moments, Counts | None]]]:
-        """Of each band that has pixels on a tile: zones, their moments, and their values."""
+        """For each band with pixels on a tile: zones, their moments, and their value counts."""
         found: list[tuple[int, tuple[Ints, Moments, Counts | None]]] = []
         z, x, y = self.tiles[at].tolist()
         for n, (number, ranking) in enumerate(zip(self.numbers, rankings, strict=True)):
@@ -323,7 +322,7 @@ class _Job:
             if values is None:
                 continue
             if alpha not in (None, number):
-                # All is hidden where the tile of the alpha band is NULL.
+                # If the tile of the alpha band is NULL, all pixels are masked.
                 hider = np.broadcast_to(0, self._shape) if planes[-1] is None else planes[-1]
             cover, nodata = self.store.coverage[number], self.bands[n].nodata
             covered = None if cover is None else cover.tile(z, x, y, values.shape)

@@ -1,10 +1,10 @@
-"""Which pixels the source of a raster covered: tiles at its edge are filled up with padding.
+"""Which pixels the source of a raster covered: tiles at its edge have padding.
 
-A band with a nodata value is padded with that, and beside an alpha band padding is transparent.
-Other bands, of pictures and of older files, are padded with 0, which no reader can tell from a
-pixel, but that files by comal say where their source lies (``custom.comal.source``):
-``footprint``, a GeoJSON MultiPolygon whose edges are straight on the Web Mercator plane, or
-``bounds`` alone where the source is as large as these. A pixel is covered when its middle is.
+A band with a nodata value is padded with that value; with an alpha band padding is transparent.
+Other bands, of images and of older files, are padded with 0, which looks like a pixel value.
+Files by comal therefore store the area of their source (``custom.comal.source``): ``footprint``,
+a GeoJSON MultiPolygon whose edges are straight on the Web Mercator plane, or only ``bounds`` if
+the source fills them. A pixel is covered if its centre is.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 _NEAR = 0.3
-"""Part of a pixel within which GDAL and an outline may take another side of an edge."""
+"""Fraction of a pixel within which GDAL and the footprint may disagree on the side of an edge."""
 _PIECE = 1024
-"""Pixels, each way, of which it is told at a time whether they are covered."""
+"""Side in pixels of the blocks in which coverage of a large window is tested."""
 _MOST_POINTS = 200_000
-"""Corners of footprints that are taken from a document."""
+"""Most vertices of footprints that are read from a document."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coverage:
-    """What the sources of a band cover, on a plane on which the world is the unit square."""
+    """The area that the sources of a band cover; the world is the unit square."""
 
     edges: Edges
-    """Edges by source; u to the east, v to the south, in parts of the world."""
+    """Edges by source; u to the east, v to the south, as fractions of the world."""
 
     def tile(self, z: int, x: int, y: int, shape: tuple[int, int]) -> Bools | None:
-        """Which pixels (rows, columns) of a tile are covered; None when all are."""
+        """Which pixels (rows, columns) of a tile are covered; None if all are."""
         side = 2.0**z
         return self._box(x / side, y / side, 1 / side, 1 / side, shape)
 
     def reach(
         self, z: int, x: int, y: int, shape: tuple[int, int], *, reduced: bool
     ) -> tuple[Bools | None, bool]:
-        """Pixels of a tile that a writer may take for covered, None for all; whether all do so.
+        """Pixels of a tile that a writer may consider covered, None for all; whether all do so.
 
-        Of a `reduced` tile, an overview, the source may have a part of a pixel at the edge.
+        In a `reduced` tile, an overview, the source may cover a fraction of a pixel at the edge.
         """
         side, (rows, columns) = 2.0**z, shape
         width, height = 1 / (side * columns), 1 / (side * rows)
@@ -75,10 +75,10 @@ class Coverage:
         return found, bool((found == np.logical_and.reduce(moved)).all())
 
     def window(self, span: tuple[int, int, int, int], world: tuple[int, int]) -> Bools | None:
-        """Which pixels of a window are covered; None when all are.
+        """Which pixels of a window are covered; None if all are.
 
-        A window is its first column and row, width and height; columns go on around the `world`,
-        which has as many columns and rows.
+        `span` is the first column and row, width and height; columns wrap around the `world`,
+        given as its columns and rows.
         """
         column, row, width, height = span
         columns, rows = world
@@ -98,13 +98,13 @@ class Coverage:
         return np.concatenate(filled, axis=1)
 
     def is_whole(self, span: tuple[int, int, int, int], world: tuple[int, int]) -> bool:
-        """Whether all pixels of a window are covered; see `window`, without its memory."""
+        """Whether all pixels of a window are covered; takes less memory than `window`."""
         left, top, width, height = span
         left %= world[0]
         corner, sides = (left + 0.5, top + 0.5), (width - 1, height - 1)
         box = *np.divide(corner, world), *np.divide(sides, world)
         if left + width <= world[0] and not self._near(*box).any():
-            # No edge runs between the middles of its pixels: they are all as one of them is.
+            # No edge runs between pixel centres, so one pixel stands for all.
             return self.window((left, top, 1, 1), world) is None
         pieces = (
             (column, row, min(_PIECE, left + width - column), min(_PIECE, top + height - row))
@@ -124,7 +124,7 @@ class Coverage:
     ) -> Bools | None:
         rows, columns = shape
         if not self._near(west, north, width, height).any():
-            # No edge runs here: the box is as its middle is.
+            # No edge runs here, so the centre stands for the box.
             shape = (1, 1)
         lines = north + np.arange(2 * shape[0] + 1) / (2 * shape[0]) * height
         local = self.edges.on(west, width / shape[1])
@@ -135,7 +135,7 @@ class Coverage:
         return np.broadcast_to(found, (rows, columns)) if shape == (1, 1) else found
 
     def _near(self, west: float, north: float, width: float, height: float) -> Bools:
-        """Edges whose box meets a box."""
+        """Which edges have a bbox that intersects this box."""
         edges = self.edges
         found: Bools = np.maximum(edges.u0, edges.u1) >= west
         found &= np.minimum(edges.u0, edges.u1) <= west + width
@@ -145,11 +145,10 @@ class Coverage:
 
 
 def coverages(every: Sequence[Metadata], *, declared: bool = True) -> tuple[Coverage | None, ...]:
-    """For each band of a set of files what its source covers.
+    """The area that the source of each band of a set of files covers.
 
-    None for a band whose padding is told by its nodata value, if these count as they are
-    `declared`, or by the alpha band of its source, or of which a file does not say where its
-    source lies.
+    None for a band whose padding is marked by alpha or by its nodata value (both only if
+    `declared`), and if a file does not store the area of its source.
     """
     bands = every[0].bands
     alpha = alpha_of(bands)
@@ -167,13 +166,13 @@ def coverage_of(bounds: Bounds) -> Coverage | None:
 
 
 def source_of(metadata: Metadata) -> Any:
-    """What a document says of its source; it may be anything."""
+    """The value of ``custom.comal.source``; not validated."""
     own = metadata.custom.get("comal")
     return own.get("source") if isinstance(own, Mapping) else None
 
 
 def _of_sources(sources: Sequence[Any]) -> Coverage | None:
-    # The parts of one raster all say the same.
+    # The parts of one raster usually have the same source.
     different = [one for n, one in enumerate(sources) if n == 0 or one != sources[n - 1]]
     rings: list[tuple[int, Floats]] = []
     for number, source in enumerate(different):
@@ -190,10 +189,10 @@ def _of_sources(sources: Sequence[Any]) -> Coverage | None:
 
 
 def bounds_of(every: Sequence[Metadata], whole: Metadata | None = None) -> Bounds:
-    """West, south, east, north in degrees of what the sources of a set cover.
+    """West, south, east, north in degrees of the area that the sources of a set cover.
 
-    Where its files do not say it, the bounds of whole tiles are taken: those of `whole`, which
-    holds for all of them, or of the first file.
+    If its files do not store the same bounds, those of complete tiles: from `whole`, the metadata
+    of the set, or from the first file.
     """
     sources = [source_of(one) for one in every]
     same = all(source == sources[0] for source in sources)
@@ -201,7 +200,7 @@ def bounds_of(every: Sequence[Metadata], whole: Metadata | None = None) -> Bound
 
 
 def extent_of(source: Any) -> Bounds | None:
-    """The ``bounds`` of a source; None where it has none that can be."""
+    """The ``bounds`` of a source; None if they are missing or invalid."""
     try:
         bounds = source.get("bounds") if isinstance(source, Mapping) else None
         west, south, east, north = _numbers(bounds, 4)
@@ -212,9 +211,9 @@ def extent_of(source: Any) -> Bounds | None:
 
 
 def polygons_of(source: Any) -> list[list[Floats]] | None:
-    """What a source covers, as rings on the unit square: for each polygon its edge and its holes.
+    """The area of a source on the unit square: the exterior ring and the holes of each polygon.
 
-    None where the document does not say it.
+    None if the document does not store it.
     """
     try:
         return list(_polygons(source))
@@ -228,9 +227,9 @@ def add_padding(
     of: Callable[[Coverage], Bools | None],
     at: Any = ...,
 ) -> None:
-    """Count padding as `missing`: `of` tells which of the pixels `at` a place are covered.
+    """Mark padding in `missing`: `of` returns which of the pixels at the index `at` are covered.
 
-    `covers` are those of `coverages`, which are all the same one, for each band.
+    `covers` has an entry per band as from `coverages`: the same coverage, or None.
     """
     cover = next(filter(None, covers), None)
     inside = None if cover is None else of(cover)
@@ -242,11 +241,11 @@ def add_padding(
 
 
 class _NotToldError(Exception):
-    """A document that does not say, in a form that can be used, where a source lies."""
+    """The document does not store the area of its source in a usable form."""
 
 
 def _polygons(source: Any) -> Iterator[list[Floats]]:
-    """Closed rings in parts of the world. The document may come from anybody."""
+    """Closed rings in fractions of the world. The document is untrusted."""
     if not isinstance(source, Mapping):
         raise _NotToldError
     footprint = source.get("footprint")

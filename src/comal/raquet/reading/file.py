@@ -1,4 +1,4 @@
-"""A RaQuet raster that is open: tiles, windows, points."""
+"""An open RaQuet raster: tiles, windows, points."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from comal.storage.source import Closing
 
 Ints = npt.NDArray[np.int64]
 Pixels = Any
-"""A numpy array, or a `numpy.ma.MaskedArray` where `masked` asks for one."""
+"""A numpy array, or a `numpy.ma.MaskedArray` with `masked`."""
 Bands = str | int | Sequence[str | int] | None
-"""Bands by name, or by number from 1 on; None for all."""
+"""Bands by name, or by number from 1; None for all."""
 Tile = tuple[int, int, int]
 """Zoom, column from the west, row from the north."""
 
@@ -54,19 +54,19 @@ class RaquetFile(Closing):
     Every method that reads takes
 
     bands
-        Names, or numbers from 1 on; None for all bands. Results always have an axis for them.
-        Their type is one that holds all of these bands exactly.
+        Names, or numbers from 1; None for all bands. Results always have an axis for bands, and a
+        type that holds all of these bands exactly.
     time
-        In a time series, which step: an int counts from 0 on, a float is a value of ``time_cf``,
-        and anything else is a point in time.
+        The step of a time series: an int counts from 0, a float is a value of ``time_cf``, and
+        anything else is a point in time.
     masked
-        Give a `numpy.ma.MaskedArray`: pixels that are nodata, NaN, or in no tile are masked. Of
-        bands without a nodata value so is the padding of tiles at the edge, where the file says
-        what its source covered, as those by comal do. Beside an alpha band so are pixels where
-        that is 0, whether it is asked for or not; the alpha band itself is not.
-        Else they hold what is stored, and those in no tile the nodata value of their band, or 0.
+        Return a `numpy.ma.MaskedArray` that masks pixels that are nodata, NaN, or in no tile. In
+        bands without a nodata value it also masks the padding of tiles at the edge, if the file
+        says what its source covered, as files by comal do. If there is an alpha band, requested
+        or not, it masks pixels with alpha 0 in all bands except the alpha band itself.
+        If false, pixels hold what is stored; pixels in no tile hold the nodata value or 0.
     scaled
-        Give physical values as float64: pixel x scale + offset, NaN where a pixel is not valid.
+        Return physical values as float64: pixel x scale + offset, NaN for invalid pixels.
 
     Notes
     -----
@@ -77,9 +77,9 @@ class RaquetFile(Closing):
         self._store = store
         self._lookup = store.index
         self.times: TimeAxis | None = store.times
-        """The time steps, or None where there is no time dimension."""
+        """The time steps, or None if there is no time dimension."""
         self.metadata: Metadata = store.metadata
-        """What the file says of itself; of a set, what holds for all of its files together."""
+        """The metadata of the file; for a set, those of all its files together."""
         self._declared = nodata is None
         if nodata is not None:
             alpha = alpha_of(self.bands)
@@ -93,21 +93,21 @@ class RaquetFile(Closing):
 
     @property
     def store(self) -> TileStore:
-        """Its tiles by row and column of the table, with what is known of each file.
+        """The tiles by row and column of the table, and the parts of the set.
 
-        For work that goes through many tiles, such as queries and copies. It is shared with this
-        object, caches and all.
+        For work on many tiles, such as queries and copies. This object uses the same store and
+        its caches.
         """
         return self._store
 
     @property
     def href(self) -> str:
-        """Where the file is; of a set, the first file."""
+        """Href of the file; for a set, of its first file."""
         return self._store.sources[0].href
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Where each file is read from."""
+        """The source of each file."""
         return self._store.sources
 
     @property
@@ -117,10 +117,10 @@ class RaquetFile(Closing):
 
     @property
     def bounds(self) -> Bounds:
-        """West, south, east, north in degrees of what the source covers, without padding.
+        """West, south, east, north in degrees of the area that the source covers, without padding.
 
-        West > east across the antimeridian. Those of whole tiles, as `metadata` has them, where
-        the file does not say it.
+        West > east across the antimeridian. If the file does not say it, the bounds in `metadata`,
+        which are those of complete tiles.
         """
         return bounds_of([part.metadata for part in self._store.parts], self.metadata)
 
@@ -131,41 +131,41 @@ class RaquetFile(Closing):
 
     @property
     def zooms(self) -> range:
-        """The zooms that it declares."""
+        """The zooms that the file declares."""
         return range(self.metadata.min_zoom, self.metadata.max_zoom + 1)
 
     def everything(self) -> Bounds:
-        """The box of all tiles: that of `metadata`, or `bounds` where they cross the antimeridian.
+        """The bbox of all tiles: that of `metadata`, or `bounds` if they cross the antimeridian.
 
-        Around the antimeridian that of the metadata goes around the world.
+        In the latter case the bbox of the metadata spans the world.
         """
         own = self.bounds
         return own if own[0] > own[2] else self.metadata.bounds
 
     @property
     def coverage(self) -> tuple[Coverage | None, ...]:
-        """Of each band what its source covers; None where its nodata value or nothing tells."""
+        """The area that each band's source covers; None if unknown or if nodata marks padding."""
         if self._declared:
             return self._store.coverage
         return coverages([part.metadata for part in self._store.parts], declared=False)
 
     def with_nodata(self, nodata: Number | None) -> RaquetFile:
-        """The same raster with this nodata value of its bands, instead of those that it declares.
+        """The same raster with this nodata value for its bands instead of the declared ones.
 
-        None gives the raster itself. Pixels that are NaN, infinite, hidden by alpha or padding
-        have no value all the same; padding that only a declared value tells is pixels then. What
-        is open and cached is shared, and so is `close`.
+        None returns the raster itself. Pixels that are NaN, infinite, padding or have alpha 0 stay
+        without a value; padding that only a declared nodata value marks counts as pixels. Open
+        files, caches and `close` are shared.
         """
         if nodata is None:
             return self
         return RaquetFile(self._store, nodata)
 
     def documents(self) -> tuple[str, ...]:
-        """The metadata as they stand in each file."""
+        """The metadata document of each file, as stored."""
         return tuple(part.document for part in self._store.parts)
 
     def cells(self, zoom: int | None = None) -> Ints:
-        """Ids of the tiles that are there, ascending; of one zoom, or of all."""
+        """Ids of the existing tiles, ascending; of one zoom, or of all."""
         if zoom is None:
             return self._lookup.between(1, 2**63 - 2)
         first, last = quadbin.descendants(cell_of(0, 0, 0), zoom)
@@ -194,15 +194,15 @@ class RaquetFile(Closing):
 
         Returns
         -------
-        Array of shape (bands, rows, columns), which belongs to the caller.
+        Array of shape (bands, rows, columns), which the caller may change.
 
         Raises
         ------
         InvalidInputError
-            A zoom that the file does not declare, a tile outside of the world, or no such band or
-            time step.
+            The file does not declare the zoom, the tile is outside of the world, or there is no
+            such band or time step.
         InvalidMetadataError
-            A tile that does not decode, or appears twice.
+            The tile does not decode, or appears twice.
         """
         asked, row = self._asked(bands, time, masked, scaled), self._row(z, x, y, time)
         planes = None if row == ABSENT else self._store.bands_here(row, asked.read)
@@ -222,12 +222,12 @@ class RaquetFile(Closing):
     ) -> list[Pixels]:
         """The pixels of many tiles, fetched together; see `tile`.
 
-        They are given as triples of zoom, column and row, or as an array of shape (n, 3).
+        `tiles` are triples of zoom, column and row, or an array of shape (n, 3).
 
         Raises
         ------
         LimitExceededError
-            Together they have more bytes than ``Limits.raster_bytes``.
+            Together they take more bytes than ``Limits.raster_bytes``.
         """
         asked = self._asked(bands, time, masked, scaled)
         rows: list[int] = self._rows(tiles, time).tolist()
@@ -251,12 +251,12 @@ class RaquetFile(Closing):
         time: Step | None = None,
         verify: bool = True,
     ) -> bytes | None:
-        """The blob of one tile and band as it is stored; None where there is none.
+        """The blob of one tile and band as it is stored; None if there is none.
 
-        In the interleaved layout it holds all bands, whichever is named. The errors are those of
-        `tile`, but for decoding. Without `verify` the checksum of the page is not compared where
-        one read of a local file brings it; a gzip blob carries one of its own, which whoever
-        decodes it compares.
+        In the interleaved layout it holds all bands, whichever is named. Raises the errors of
+        `tile`, except those of decoding. Without `verify`, the checksum of a page that is read
+        from a local file is not verified; a gzip blob has its own checksum, which decoding
+        verifies.
         """
         row = self._row(z, x, y, time)
         if row == ABSENT:
@@ -276,14 +276,14 @@ class RaquetFile(Closing):
         time: Step | None = None,
         verify: bool = True,
     ) -> list[bytes | None]:
-        """The blobs of many tiles and one band, in their order and fetched together.
+        """The blobs of many tiles and one band, in the order of `tiles`, fetched together.
 
         Parameters
         ----------
         tiles
             Zoom, column and row of each: triples, or an array of shape (n, 3).
         band, time, verify
-            See `raw_blob`, whose errors are those of this.
+            See `raw_blob`, which also lists the errors.
         """
         rows, column = self._rows(tiles, time), self._column(band)
         together = max(1, len(rows))
@@ -296,7 +296,7 @@ class RaquetFile(Closing):
         *,
         time: Step | None = None,
     ) -> list[bytes | None]:
-        """As `raw_blobs`, without blocking the event loop; checksums are compared."""
+        """As `raw_blobs`, without blocking the event loop; checksums are verified."""
         return await in_thread(self.raw_blobs, tiles, band, time=time)
 
     def iter_raw_blobs(
@@ -307,10 +307,9 @@ class RaquetFile(Closing):
         time: Step | None = None,
         verify: bool = True,
     ) -> Iterator[bytes | None]:
-        """As `raw_blobs`, but one after the other: no more than some are held at a time.
+        """As `raw_blobs`, one by one: only a few are in memory at a time.
 
-        Of local files this is the fastest way to read blobs, as each can take the memory of one
-        that is no longer used.
+        For local files this is the fastest way to read blobs, since memory is reused.
         """
         rows, column = self._rows(tiles, time), self._column(band)
         return self._store.iter_blobs(rows, column, verify=verify)
@@ -318,7 +317,7 @@ class RaquetFile(Closing):
     def raw_tile(
         self, z: int, x: int, y: int, *, time: Step | None = None
     ) -> tuple[bytes | None, ...] | None:
-        """The blobs of one tile, one for each of `Metadata.columns`; None where it is absent."""
+        """The blobs of one tile, one for each of `Metadata.columns`; None if it is absent."""
         row = self._row(z, x, y, time)
         if row == ABSENT:
             return None
@@ -330,7 +329,7 @@ class RaquetFile(Closing):
     """As `raw_tile`, without blocking the event loop."""
 
     def has_tile(self, z: int, x: int, y: int, *, time: Step | None = None) -> bool:
-        """Whether a tile is there; nothing is read."""
+        """Whether a tile exists; nothing is read."""
         return self._row(z, x, y, time) != ABSENT
 
     # -- windows -----------------------------------------------------------------------------------
@@ -346,27 +345,26 @@ class RaquetFile(Closing):
         masked: bool = False,
         scaled: bool = False,
     ) -> Window:
-        """The pixels that a box touches.
+        """The pixels that a bbox touches.
 
         Parameters
         ----------
         bbox
             West, south, east, north in degrees of EPSG:4326; west > east crosses the
-            antimeridian. None for all tiles, as `everything` has them.
+            antimeridian. None for all tiles, see `everything`.
         zoom
-            Of which zoom; one that the file does not have is moved to the nearest that it has.
-            None for the finest.
+            Zoom to read; clamped to the zooms of the file. None for the finest.
         resolution
-            Instead of `zoom`: metres of EPSG:3857 that a pixel may be large at most.
+            Instead of `zoom`: the largest pixel size, in metres of EPSG:3857.
         bands, time, masked, scaled
             See the class.
 
         Raises
         ------
         InvalidInputError
-            No box, or both `zoom` and `resolution`.
+            `bbox` is not a bbox, or both `zoom` and `resolution` are given.
         LimitExceededError
-            More pixels than ``raster_bytes`` allows.
+            The pixels take more than ``raster_bytes``.
         """
         low, high = self.zooms[0], self.zooms[-1]
         if zoom is not None and resolution is not None:
@@ -396,12 +394,12 @@ class RaquetFile(Closing):
     ) -> Window:
         """A window in pixels of one zoom, counted from the north-west corner of the world.
 
-        Columns go on around the world; rows must be on it.
+        Columns wrap around the world; rows must be within it.
 
         Raises
         ------
         InvalidInputError
-            A zoom that the file does not declare, or a window outside of the world.
+            The file does not declare the zoom, or the window is outside of the world.
         """
         span = self._span(zoom, column, row, width, height)
         asked = self._asked(bands, time, masked, scaled)
@@ -413,8 +411,8 @@ class RaquetFile(Closing):
     def holes(self, zoom: int, column: int, row: int, width: int, height: int) -> frozenset[str]:
         """Bands in which pixels of a window may lack a value without holding a nodata value.
 
-        Names of those that an alpha band hides, whose source covers the window in part, or of
-        which a tile is not there. Nothing is read, so that NULL tiles are not known.
+        These are bands that an alpha band masks, whose source covers only a part of the window, or
+        that miss a tile. Nothing is read, so NULL tiles are not noticed.
         """
         span, grid = self._span(zoom, column, row, width, height), self._grid(zoom)
         names = self.metadata.band_names
@@ -447,7 +445,7 @@ class RaquetFile(Closing):
         masked: bool = False,
         scaled: bool = False,
     ) -> Pixels:
-        """The pixel that holds a point in degrees of EPSG:4326, shape (bands,); see `points`."""
+        """The pixel that contains a point in degrees of EPSG:4326, shape (bands,); see `points`."""
         asked = self._asked(bands, time, masked, scaled)
         found = self._points([lon], [lat], zoom, asked)
         return found[:, 0]
@@ -466,16 +464,16 @@ class RaquetFile(Closing):
         masked: bool = False,
         scaled: bool = False,
     ) -> Pixels:
-        """The pixels that hold many points, each tile read and decoded once.
+        """The pixels that contain many points; each tile is read and decoded once.
 
         Parameters
         ----------
         lons, lats
-            Degrees of EPSG:4326, as many of both.
+            Degrees of EPSG:4326, of equal length.
         bands, time, masked, scaled
-            See the class. Only `masked` tells a point outside of the raster from one that is 0.
+            See the class. Without `masked`, a point outside of the raster can read as 0.
         zoom
-            Of which zoom, None for the finest. At a zoom without a tile there a point has no
+            Zoom to read; None for the finest. If it has no tile at a point, the point has no
             value, even if another zoom has one.
 
         Returns
@@ -485,7 +483,7 @@ class RaquetFile(Closing):
         Raises
         ------
         InvalidInputError
-            Coordinates that are not finite, or a latitude beyond 90 degrees.
+            A coordinate is not finite, or a latitude is beyond 90 degrees.
         """
         asked = self._asked(bands, time, masked, scaled)
         return self._points(lons, lats, zoom, asked)
@@ -496,7 +494,7 @@ class RaquetFile(Closing):
     # -- end ---------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of files and of tiles that are kept."""
+        """Close the files and drop cached tiles."""
         self._store.close()
 
     # -- arguments ---------------------------------------------------------------------------------
@@ -523,7 +521,7 @@ class RaquetFile(Closing):
         return store.column_of[found.name]
 
     def _rows(self, tiles: Iterable[Tile] | Ints, time: Step | None) -> Ints:
-        """As `_row` for many tiles."""
+        """The same as `_row`, for many tiles."""
         places = tile_rows(tiles)
         z, x, y = places.T
         side = np.int64(1) << np.clip(z, 0, quadbin.MAX_ZOOM)
@@ -531,7 +529,7 @@ class RaquetFile(Closing):
         wrong |= (x < 0) | (x >= side) | (y < 0) | (y >= side)
         if wrong.any():
             z0, x0, y0 = places[np.argmax(wrong)].tolist()
-            self._row(z0, x0, y0, time)  # says what is wrong with it
+            self._row(z0, x0, y0, time)  # raises the error
         return self._lookup.rows(quadbin.cells(z, x, y), self._step(time))
 
     def _row(self, z: int, x: int, y: int, time: Step | None) -> int:
@@ -539,7 +537,7 @@ class RaquetFile(Closing):
         if not type(z) is type(x) is type(y) is int:
             z, x, y = self._whole(z, x, y)
         if not metadata.min_zoom <= z <= metadata.max_zoom:
-            grid_of(metadata, z, self.href)  # says which there are
+            grid_of(metadata, z, self.href)  # raises the error
         side = 1 << z
         if not (0 <= x < side and 0 <= y < side):
             raise InvalidInputError(
@@ -583,7 +581,7 @@ class RaquetFile(Closing):
         return column, row, width, height
 
     def _covers(self, asked: Asked) -> tuple[Coverage | None, ...]:
-        """What tells padding, of each band that is read; nothing where it does not matter."""
+        """The coverage of each band to read; empty if padding does not matter."""
         every = self.coverage if asked.masked or asked.scaled else ()
         return tuple(every[self.metadata.band_index(band.name)] for band in asked.read if every)
 
@@ -608,7 +606,7 @@ class RaquetFile(Closing):
         at: Any = ...,
         pixels: Any = ...,
     ) -> None:
-        """Count as missing what is padding of the `pixels` of a tile, which stand `at` a place."""
+        """Mark padding in `missing`: the `pixels` of the tile are at the index `at` there."""
         if any(covers):
             z, x, y = (int(one) for one in quadbin.tiles(int(self._store.ids[row])))
             shape = self.metadata.block_height, self.metadata.block_width

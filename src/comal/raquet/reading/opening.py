@@ -37,31 +37,31 @@ def open(  # noqa: A001 - the name users expect: raquet.open
 ) -> RaquetFile:
     """Open a RaQuet file of any version, or a partitioned set of them as one raster.
 
-    The end of the file is read, and the page index where it is longer than that. After that a
-    tile of a file that comal wrote is one exact range for each band. Of other files the column
-    chunk that holds it is read, and kept.
+    Opening reads the end of the file, and the rest of the page index if it is longer. In files
+    that comal wrote, a tile is then one exact range per band. In other files the column chunk
+    that holds the tile is read and cached.
 
     Parameters
     ----------
     path
         Path or URL of a file, a list of them, or a folder whose ``*.parquet`` are opened together
-        (of a URL, with a slash at its end). An open `Source` is taken as it is.
+        (as a URL, with a slash at its end). An open `Source` is used as it is.
     config
-        How to speak to remote storage.
+        Settings of remote storage.
     limits
-        Caps on what a file may make us hold.
+        Caps on the memory that a file can make a reader use.
     cache_bytes
-        Decoded tiles that are kept, in bytes; and as many of column chunks.
+        Size of the cache of decoded tiles in bytes; the cache of column chunks has the same size.
     byte_interleaved
-        For interleaved files with types wider than a byte that one writer has stored wrong: its
-        bytes take turns instead of its values.
+        For interleaved files of one writer with types wider than a byte, in which the bytes of
+        the bands are interleaved instead of their values.
 
     Raises
     ------
     ObjectNotFoundError, AccessDeniedError, StorageError
-        Nothing is there, or it cannot be read.
+        The file does not exist or cannot be read.
     NotThisFormatError, UnsupportedVersionError
-        Something else is there, or a newer generation.
+        The file has another format, or a newer major version.
     InvalidMetadataError
         The content is broken, or files of a set do not belong together.
     LimitExceededError
@@ -88,12 +88,12 @@ def open(  # noqa: A001 - the name users expect: raquet.open
 def borrowed(
     source: Any, config: StorageConfig | None = None, limits: Limits = DEFAULT_LIMITS
 ) -> Iterator[RaquetFile]:
-    """A raster that is open already; any other is opened, and closed at the end.
+    """An open raster as it is; anything else is opened, and closed at the end.
 
     Raises
     ------
     InvalidInputError
-        No raster, path, URL or list of these.
+        The source is not a raster, path, URL or list of these.
     ComalError
         As for `open`.
     """
@@ -129,7 +129,7 @@ async def open_async(
 
 
 def sources_of(path: Location | Sequence[Location], config: StorageConfig | None) -> list[Source]:
-    """Every file that is named; nothing of them is read yet."""
+    """The source of every named file; no file is read yet."""
     if isinstance(path, Sequence) and not isinstance(path, str | bytes | bytearray):
         if not path:
             raise InvalidInputError("nothing to open", expected="at least one path")
@@ -155,7 +155,7 @@ def _in_folder(source: Source) -> list[Source]:
 
 
 def together(parts: Sequence[TileFile]) -> Metadata:
-    """What holds for all files of a set, whose tiles must have one size, compression and bands."""
+    """The metadata of a set of files, which must have the same tile size, compression and bands."""
     first = parts[0].metadata
     for part in parts[1:]:
         other = part.metadata

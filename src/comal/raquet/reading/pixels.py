@@ -1,4 +1,4 @@
-"""What pixels mean: which are valid, and what their physical value is."""
+"""Interpretation of pixels: which are valid, and their physical value."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ _EXACT_IN_DOUBLE = 53
 
 
 def fill_value(band: Band) -> Any:
-    """What a pixel that was never written holds: nodata where there is one, else 0."""
+    """The value of pixels that were never written: nodata if there is one, else 0."""
     nodata = stored_nodata(band)
     return np.dtype(band.dtype).type(0) if nodata is None else nodata
 
 
 def stored_nodata(band: Band) -> Any:
-    """The nodata value as a pixel holds it; None without one, or where the type cannot hold it."""
+    """The nodata value in the type of pixels; None without one, or if the type cannot hold it."""
     return values.stored_nodata(band.nodata, band.dtype)
 
 
 def valid_of(pixels: Pixels, band: Band) -> Bools:
-    """Which pixels of a band have a value, as far as they tell themselves."""
+    """Which pixels of a band have a value, judged by the pixels alone."""
     return values.as_array(values.valid_mask(pixels, band.nodata), pixels.shape)
 
 
 def alpha_of(bands: Sequence[Band]) -> int | None:
-    """Position of the band whose zeros hide the pixels of all others; None without one."""
+    """Position of the alpha band, whose zeros mask the pixels of all others; None without one."""
     return values.alpha_at([band.colorinterp for band in bands])
 
 
 def chosen_bands(
     metadata: Metadata, bands: str | int | Iterable[str | int] | None, where: str
 ) -> tuple[Band, ...]:
-    """Bands by name, or by number from 1 on; None for all.
+    """Bands by name, or by number from 1; None for all.
 
     Raises
     ------
     InvalidInputError
-        There is no such band, or none is named.
+        There is no such band, or the list is empty.
     """
     every = metadata.bands
     if bands is None:
@@ -75,7 +75,7 @@ def _chosen_band(every: Sequence[Band], band: Any, where: str) -> Band:
 
 
 def tile_bytes(metadata: Metadata) -> int:
-    """Bytes of the pixels of all bands of a tile."""
+    """Size in bytes of the pixels of all bands of a tile."""
     pixels = metadata.block_width * metadata.block_height
     return pixels * sum(band.pixel_type.itemsize for band in metadata.bands)
 
@@ -86,7 +86,7 @@ def common_type(bands: Sequence[Band]) -> np.dtype[Any]:
     Raises
     ------
     InvalidInputError
-        There is none: 64-bit integers beside floats, or beside integers of another sign.
+        There is none: 64-bit integers with floats, or signed with unsigned ones.
     """
     types = [np.dtype(band.dtype) for band in bands]
     common = np.result_type(*types)
@@ -103,20 +103,19 @@ def common_type(bands: Sequence[Band]) -> np.dtype[Any]:
 
 
 class Asked(NamedTuple):
-    """What a caller wants to have of pixels; see `RaquetFile`."""
+    """The arguments of a read; see `RaquetFile`."""
 
     bands: tuple[Band, ...]
     read: tuple[Band, ...]
-    """The bands, and behind them an alpha band that tells which of their pixels have a value."""
+    """The bands, and after them an alpha band that is needed to mask their pixels."""
     step: int
     masked: bool
     scaled: bool
 
     def finished(self, data: Pixels, missing: Bools) -> Any:
-        """The pixels of all bands that are read, as the caller wants them.
+        """The result for the caller, from the pixels of all bands that were read.
 
-        Pixels that are `missing`, in no tile or in one that is NULL, hold the fill value of their
-        band.
+        Pixels that are `missing` (in no tile, or in a NULL tile) hold the fill value of their band.
         """
         if not self.masked and not self.scaled:
             return data
@@ -142,11 +141,11 @@ def _mask_of(data: Pixels, bands: Sequence[Band], missing: Bools) -> Bools:
     at = alpha_of(bands)
     alpha = None if at is None else data[at]
     if at is not None and stored_nodata(bands[at]) is not None:
-        # An alpha tile that is not there hides all. Without nodata value it is 0 there, and what
-        # an outline takes for padding may still be opaque.
+        # A missing alpha tile masks all. Without a nodata value it reads as 0 already, and pixels
+        # that a footprint counts as padding may still be opaque.
         alpha = np.where(missing[at], 0, data[at])
     for index, band in enumerate(bands):
-        # Compared in the type of the band: 255 is no nodata once it is a float.
+        # Compared in the type of the band: as a float, 255 would not equal an integer nodata.
         pixels = data[index].astype(band.dtype, copy=False)
         valid = values.valid_mask(pixels, band.nodata, None, None if index == at else alpha)
         if valid is not None:

@@ -1,4 +1,4 @@
-"""The blobs of tiles, out of one file or several, and the pixels in them."""
+"""The blobs of tiles from one or several files, and their pixels."""
 
 from __future__ import annotations
 
@@ -39,35 +39,35 @@ from comal.table.pages import OneValueReader
 Pixels = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 Key = tuple[int, str]
-"""A row, counted through all parts, and a column."""
+"""A row, numbered across all parts, and a column."""
 
 _FOR_THREADS = 8
-"""Tiles from which on they are decoded side by side."""
+"""From this number of tiles on, they are decoded in threads."""
 _MOST_THREADS = 8
 _MOST_HELD = 64
-"""Files that are kept open; of more, each is opened when it is read."""
+"""Most files that are kept open; if a set has more, each is opened for every read."""
 _IN_TWO = 16 * KIB
-"""Bytes of a page from which on its header and its value are read one by one."""
+"""From this page size on, the header and the value are read separately."""
 _TOGETHER = 256
-"""Blobs of an iteration that are fetched together, unless it is said how many."""
+"""Default number of blobs that an iteration fetches together."""
 _LOCATED = 4_096
-"""Blobs of local files that are located together."""
+"""Number of blobs of local files whose offsets are looked up together."""
 _FEW = 16
-"""Blobs of local files that are read before they are handed out, while the processor's cache still
-holds them."""
+"""Number of blobs of local files that are read before they are yielded, few enough to stay in the
+processor's cache."""
 _MOST_HEAD = 256
-"""Bytes of a header from which on it is looked at whenever it is passed."""
+"""Header sizes from this on are not remembered: the page is parsed on every read."""
 _CHUNK_BYTES = 16 * MIB
 """Stored bytes of column chunks that are fetched together."""
 _BESIDE = 64 * KIB
-"""Bytes that a page may hold beside pixels that did not become smaller."""
+"""Bytes that a page may hold in addition to pixels that compression did not shrink."""
 
 
 class TileStore:
-    """Tiles by row and column, out of files with a source and a part each.
+    """Tiles by row and column, from files with a source and a part each.
 
-    Decoded tiles are kept within `cache_bytes`; and once more as many bytes of column chunks, of
-    files whose tiles cannot be read one by one.
+    `cache_bytes` limits the cache of decoded tiles, and separately that of column chunks, which
+    serves files whose tiles cannot be read one by one.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class TileStore:
         self.columns = metadata.columns
         interleaved = metadata.columns[0] if metadata.interleaved else None
         self.column_of = {band.name: interleaved or band.name for band in metadata.bands}
-        """By the name of a band."""
+        """Column by name of the band."""
         self.ids = np.concatenate([part.ids for part in parts])
         sizes = np.array([len(part.ids) for part in parts], np.int64)
         self.starts = np.cumsum(sizes) - sizes
@@ -103,11 +103,11 @@ class TileStore:
         self._readers: dict[tuple[int, str], OneValueReader] = {}
         self._held: list[HeldFile | None] | None = None
         self._heads: dict[tuple[int, str], bytearray] = {}
-        """Of pages that were read: bytes in front of their values, by row; 0 of all others."""
+        """Size of the page header by row, for pages that were read; 0 for all others."""
 
     @cached_property
     def coverage(self) -> tuple[Coverage | None, ...]:
-        """Of each band what its source covers; None where its nodata value or nothing tells."""
+        """The area that each band's source covers; None if unknown or if nodata marks padding."""
         return coverages([part.metadata for part in self.parts])
 
     # -- sources -----------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class TileStore:
         return Piece(data, want.offset, self.parts[part].footer.tail.total)
 
     def close(self) -> None:
-        """Let go of files and of what is kept."""
+        """Close the files and drop the caches."""
         self._held = None
         self._heads.clear()
         self._tiles.clear()
@@ -162,7 +162,7 @@ class TileStore:
     def blob_here(
         self, row: int, column: str, *, verify: bool = True
     ) -> bytes | EllipsisType | None:
-        """The blob of a tile by one read of a local file; `...` where that is not possible."""
+        """The blob of a tile by one read of a local file; `...` if that is not possible."""
         part, local = self.place(row) if len(self.parts) > 1 else (0, row)
         pages = self.parts[part].pages.get(column)
         file = (self._held or self._files())[part]
@@ -178,9 +178,9 @@ class TileStore:
         return blob
 
     def _heads_of(self, part: int, column: str) -> bytearray:
-        """What is known of the headers of pages, which are looked at once in each version.
+        """Header sizes of pages, which are parsed only once.
 
-        That a file is still the one that was opened is seen after every read.
+        Every read afterwards checks that the file has not changed since it was opened.
         """
         heads = self._heads.get((part, column))
         if heads is None:
@@ -198,7 +198,7 @@ class TileStore:
         *,
         verify: bool,
     ) -> bytes | None:
-        """The value of a page. Who reads it looks afterwards whether the file has changed."""
+        """The value of a page. The caller must then check that the file has not changed."""
         row = local + int(self.starts[part])
         if size > self.limits.tile_bytes:
             self._check_page(size, row, column)
@@ -206,7 +206,7 @@ class TileStore:
         if reader is None or size < _IN_TWO:
             page = file.read(offset, size)
         else:
-            # A large value is not copied once more to part it from its header.
+            # Saves a copy of a large value.
             start = file.read(offset, reader.head)
             value = file.read(offset + reader.head, size - reader.head)
             if reader.is_value(start, value, verify=verify):
@@ -216,14 +216,14 @@ class TileStore:
         try:
             found = self._value(page, row, column, verify=verify)
         except InvalidMetadataError:
-            file.check_unchanged()  # that it was written to says more
+            file.check_unchanged()  # a changed file is the better explanation
             raise
         if found and size - len(found) < _MOST_HEAD:
             self._heads_of(part, column)[local] = size - len(found)
         return found
 
     def pixels_here(self, row: int, column: str) -> Pixels | EllipsisType | None:
-        """As `blob_here`, decoded and kept."""
+        """The same as `blob_here`, decoded and cached."""
         found = self._tiles.get((row, column))
         if found is not None:
             return found
@@ -233,7 +233,7 @@ class TileStore:
         return self._decoded(blob, row, column, keep=True)
 
     def bands_here(self, row: int, bands: Sequence[Band]) -> list[Pixels | None]:
-        """As `bands_of` for one row: of a local file by one read without a copy."""
+        """The same as `bands_of` for one row: for a local file by one read without a copy."""
         picks = self._picks(bands)
         found = {name: self.pixels_here(row, name) for name, _ in picks}
         if any(pixels is ... for pixels in found.values()):
@@ -245,10 +245,10 @@ class TileStore:
     def iter_blobs(
         self, rows: Ints, column: str, *, verify: bool = True, together: int = _TOGETHER
     ) -> Iterator[bytes | None]:
-        """The blobs of one column, one after the other; None for `ABSENT` rows too.
+        """The blobs of one column, one by one; None for `ABSENT` rows too.
 
-        Some are read at a time, and then seen to be of the version that was opened. Where each
-        costs a request, so many are fetched `together`.
+        After every few reads the file is checked for changes. If reads cost requests, `together`
+        blobs are fetched at a time.
         """
         if not self.is_local or any(column not in part.pages for part in self.parts):
             for at in range(0, len(rows), together):
@@ -290,7 +290,7 @@ class TileStore:
             yield from blobs
 
     def blobs_of(self, keys: Sequence[Key]) -> dict[Key, bytes | None]:
-        """The blobs of tiles: pages in one round trip, column chunks in one for some 16 MiB."""
+        """The blobs of tiles: pages in one round trip, column chunks in one per some 16 MiB."""
         found: dict[Key, bytes | None] = {}
         pages: dict[Key, tuple[int, ByteRange]] = {}
         chunks: dict[int, dict[int, list[tuple[Key, int]]]] = {}
@@ -316,7 +316,7 @@ class TileStore:
         return found
 
     def pixels_of(self, keys: Sequence[Key], *, keep: bool = True) -> dict[Key, Pixels | None]:
-        """The pixels of tiles; None for NULL. With `keep` they stay in the cache."""
+        """The pixels of tiles; None for NULL. With `keep`, they stay in the cache."""
         found: dict[Key, Pixels | None] = {}
         missing: list[Key] = []
         for key in keys:
@@ -333,7 +333,7 @@ class TileStore:
     def bands_of(
         self, rows: Sequence[int], bands: Sequence[Band], *, keep: bool = True
     ) -> dict[int, list[Pixels | None]]:
-        """Of each row the pixels of some bands, None for NULL; see `pixels_of`."""
+        """The pixels of some bands by row, None for NULL; see `pixels_of`."""
         picks = self._picks(bands)
         names = dict.fromkeys(name for name, _ in picks)
         keys = [(row, name) for row in rows for name in names]
@@ -341,7 +341,7 @@ class TileStore:
         return {row: [_plane(found[row, name], at) for name, at in picks] for row in rows}
 
     def _picks(self, bands: Sequence[Band]) -> list[tuple[str, int | None]]:
-        """For each band its column, and its place in that of all bands."""
+        """For each band its column, and its index in an interleaved column."""
         metadata = self.metadata
         if metadata.interleaved:
             return [(self.columns[0], metadata.band_index(band.name)) for band in bands]
@@ -353,7 +353,7 @@ class TileStore:
         groups: dict[int, list[tuple[Key, int]]],
         found: dict[Key, bytes | None],
     ) -> None:
-        """Put into `found` the blobs of rows of row groups, which are counted within each."""
+        """Add the blobs of rows of row groups to `found`; rows are numbered within their group."""
         footer = self.parts[part].footer
         table = ParquetTable(self.sources[part], footer, limits=self.limits)
         for stretch in table.runs(self.columns, sorted(groups), stored=_CHUNK_BYTES):
@@ -380,7 +380,7 @@ class TileStore:
     # -- decoding ----------------------------------------------------------------------------------
 
     def place(self, row: int) -> tuple[int, int]:
-        """Part and row in it."""
+        """The part of a row, and its row number in the part."""
         if len(self.parts) == 1:
             return 0, row
         part = int(np.searchsorted(self.starts, row, side="right")) - 1
@@ -391,7 +391,7 @@ class TileStore:
         return np.searchsorted(self.starts, rows, side="right") - 1
 
     def where(self, row: int, column: str) -> str:
-        """How messages call a tile."""
+        """Name of a tile in messages."""
         part, _ = self.place(row)
         return f"{self.parts[part].where}, block {self.ids[row]}, {column}"
 
@@ -404,7 +404,7 @@ class TileStore:
         try:
             return reader.value(page, column, verify=verify)
         except InvalidMetadataError:
-            # The place is only put into words where it is needed.
+            # The place is only formatted for an error.
             return reader.value(page, self.where(row, column), verify=verify)
 
     def _decoded(self, blob: bytes, row: int, column: str, *, keep: bool) -> Pixels:
@@ -425,7 +425,7 @@ class TileStore:
         threads = min(_MOST_THREADS, os.cpu_count() or 1)
         if len(fetched) < _FOR_THREADS or threads < 2:
             return [decoded(key) for key in fetched]
-        # Inflating lets other threads run, and takes most of the time of a window.
+        # Inflating releases the GIL, and takes most of the time of a window.
         with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(decoded, fetched))
 
@@ -451,7 +451,7 @@ class TileStore:
 def _time_steps(
     parts: Sequence[TileFile], tiles: npt.NDArray[np.bool_], metadata: Metadata
 ) -> tuple[TimeAxis | None, Ints | None]:
-    """The time steps of a set, and the number of that of each row; None without time."""
+    """The time axis of a set, and the step number of each row; None without time."""
     values = [part.time for part in parts if part.time is not None]
     if not values:
         return None, None
@@ -472,7 +472,7 @@ def _plane(pixels: Any, at: int | None) -> Any:
 
 
 def tile_statistics(store: TileStore) -> npt.NDArray[np.float64] | None:
-    """Statistics (rows, bands, kinds) of all tiles, NaN where nothing is told; None without any.
+    """Statistics (rows, bands, kinds) of all tiles, NaN for NULL; None if the file has none.
 
     The kinds are those of `Metadata.tile_statistics`.
     """
@@ -501,7 +501,7 @@ _THREADS = 16
 
 
 def side_by_side(jobs: Sequence[Callable[[], T]], sources: Sequence[Source]) -> list[T]:
-    """What each job returns, in threads where they wait for a network."""
+    """The result of each job; runs them in threads unless all sources are local."""
     if len(jobs) < 2 or all(source.location.is_local for source in sources):
         return [job() for job in jobs]
     return parallel.side_by_side(jobs, _THREADS)

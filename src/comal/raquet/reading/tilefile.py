@@ -1,4 +1,4 @@
-"""One file, opened: its document, its ids, and where the pages of its tiles lie."""
+"""One open file: its document, its ids, and the offsets of the pages of its tiles."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ Ints = npt.NDArray[np.int64]
 TAIL = 65_536
 _INDEX_PER_FOOTER = 24
 _MOST_GUESSED = 8 * MIB
-"""What is read in front of a footer that did not fit the first read, as the page index lies there:
-so many times the footer, and no more than this."""
+"""Bytes to read before a footer that did not fit the first read, since the page index is there:
+this multiple of the footer size, up to this maximum."""
 _ENCODINGS = (1 << 0) | (1 << 3)
 """PLAIN for values, RLE for levels."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TileFile:
-    """What is known of one file once it is open. Rows are those of the Parquet table."""
+    """One open file. Rows are those of the Parquet table."""
 
     where: str
-    """How messages call it."""
+    """Name of the file in messages."""
     footer: Footer
     metadata: Metadata
     document: str
-    """The metadata as they stand in the file."""
+    """The metadata document as stored."""
     ids: Ints
     """``block`` of each row; 0 in the metadata row."""
     pages: dict[str, Pages]
-    """Pages of the columns whose every row is a page that can be read as it lies in the file."""
+    """Pages of columns in which every row is a page of its own, without codec or dictionary."""
     required: frozenset[str]
     """Columns without NULLs."""
     time: npt.NDArray[np.float64] | None
     """``time_cf`` of each row."""
     stamps: npt.NDArray[np.datetime64] | None
-    """``time_ts`` of each row, NaT where it is NULL."""
+    """``time_ts`` of each row, NaT for NULL."""
 
     @property
     def row_ends(self) -> Ints:
@@ -61,15 +61,15 @@ class TileFile:
 def file_plan(where: str, limits: Limits = DEFAULT_LIMITS, tail: int = TAIL) -> Plan[TileFile]:
     """Open one file.
 
-    One round trip for a small file, two where the page index is longer than the first read; one
-    more where the ids or the document must be read from their columns.
+    A small file takes one round trip, two if the page index is longer than the first read, and
+    one more if the ids or the document must be read from their columns.
 
     Raises
     ------
     NotThisFormatError
-        No Parquet file, or one without the columns of RaQuet.
+        The file is not Parquet, or lacks the columns of RaQuet.
     InvalidMetadataError, UnsupportedVersionError, LimitExceededError
-        A broken file, or a document that cannot be used.
+        The file is broken, or its document is unusable.
     """
     (end,) = yield [Tail(tail)]
     if end.data[-4:] not in {b"PAR1", b"PARE"} or end.total < 12:
@@ -144,7 +144,7 @@ def _check_columns(footer: Footer, where: str) -> None:
 
 
 def _is_text(kind: Any) -> bool:
-    # Text that an old writer did not mark as such comes as bytes.
+    # Text without the string annotation, by old writers, is binary.
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
@@ -161,7 +161,7 @@ def _check_bands(metadata: Metadata, footer: Footer, where: str) -> None:
 
 
 def _plain_columns(footer: Footer) -> list[str]:
-    """Columns of bytes without codec, dictionary or lists: their pages hold values as they are."""
+    """Binary columns without codec, dictionary or lists: their pages hold the plain values."""
     layout = footer.layout
     found = []
     for name, leaves in layout.leaves.items():
@@ -178,7 +178,7 @@ def _plain_columns(footer: Footer) -> list[str]:
 
 
 def _early_document(footer: Footer, limits: Limits) -> str | None:
-    """The document out of the footer, where a writer has put it there as well."""
+    """The copy of the document in the footer, if the writer has put one there."""
     found = (footer.metadata.metadata or {}).get(spec.METADATA_KEY.encode())
     if found is None or len(found) > limits.json_bytes:
         return None
@@ -196,11 +196,11 @@ def _rest(
     known: Sequence[Piece],
     where: str,
 ) -> Plan[tuple[str, Ints, Any]]:
-    """The document, the ids, and a table of times: what has to be read from columns."""
+    """The document, the ids, and a table of times, read from columns as needed."""
     groups = range(len(footer.layout.rows))
     names = [name for name in (spec.TIME_CF, spec.TIME_TS) if name in footer.schema.names]
     if keys is None:
-        # The ids are not known, and so not where the document is. Its column is short, as it is
+        # Without ids the row of the document is unknown too. Its column is short, since it is
         # NULL in all other rows.
         names += [spec.BLOCK, spec.METADATA]
     table = (yield from _columns_plan(footer, names, groups, limits, known)) if names else None
@@ -242,12 +242,12 @@ def _ids(table: Any, where: str) -> Ints:
             "block is NULL", where=where, found=counted(column.null_count, "row")
         )
     ids: Ints = column.to_numpy()
-    # An id of 2**63 or more becomes negative here, and is not a cell either.
+    # An id of 2**63 or more becomes negative here; it is not a valid cell anyway.
     return ids.astype(np.int64, copy=False)
 
 
 def _metadata_row(ids: Ints, where: str) -> int:
-    """RaQuet 0.1.0: the document stands in the row where block = 0."""
+    """RaQuet 0.1.0: the document is in the row where block = 0."""
     rows = np.flatnonzero(ids == 0)
     if len(rows) != 1:
         raise InvalidMetadataError(
@@ -281,10 +281,10 @@ def _times(
 
 
 class _Nowhere:
-    """A source for tables whose bytes are here already."""
+    """A source for tables whose bytes have all been fetched."""
 
     def fetch(self, wanted: Sequence[Wanted]) -> NoReturn:
-        """Refuse: a column that reaches out of its chunks is broken."""
+        """Raise an error: the column reaches outside of its chunks."""
         raise InvalidMetadataError("column reaches outside of its chunk", found=str(wanted[:1]))
 
 
@@ -295,7 +295,7 @@ def read_columns(
     limits: Limits,
     pieces: Sequence[Piece],
 ) -> Any:
-    """Columns of row groups as an Arrow table, out of pieces that hold their chunks."""
+    """Columns of row groups as an Arrow table, from pieces that hold their chunks."""
     known = [*pieces, footer.tail]
     return ParquetTable(_Nowhere(), footer, known=known, limits=limits).read(names, groups)
 
@@ -307,7 +307,7 @@ def _columns_plan(
     limits: Limits,
     known: Sequence[Piece],
 ) -> Plan[Any]:
-    """As `read_columns`, their chunks in one round trip."""
+    """The same as `read_columns`, fetching the chunks in one round trip."""
     layout = footer.layout
     leaves = [leaf for name in names for leaf in layout.leaves[name]]
     size = int(layout.size[np.ix_(list(groups), leaves)].sum())
@@ -320,7 +320,7 @@ def _columns_plan(
 def chunk_ranges(
     footer: Footer, names: Sequence[str], groups: Sequence[int], known: Sequence[Piece] = ()
 ) -> list[ByteRange]:
-    """The column chunks of some columns and row groups, but for those that are known."""
+    """Ranges of the column chunks of some columns and row groups, except those in `known`."""
     layout, span = footer.layout, footer.span
     leaves = [leaf for name in names for leaf in layout.leaves[name]]
     chosen = np.ix_(list(groups), leaves)
@@ -344,9 +344,9 @@ _SPREAD = [sum((byte >> bit & 1) << 2 * bit for bit in range(8)) for byte in ran
 
 
 def cell_of(z: int, x: int, y: int) -> int:
-    """Id of one tile, as `comal.grid.quadbin.cells` gives it, without the cost of an array.
+    """Id of one tile, the same as `comal.grid.quadbin.cells`, without the cost of an array.
 
-    The caller has checked that zoom, column and row exist.
+    The caller has validated zoom, column and row.
     """
     spread = _SPREAD
     code = spread[x & 255] | spread[y & 255] << 1
@@ -360,10 +360,10 @@ def cell_of(z: int, x: int, y: int) -> int:
 
 
 class TileIndex:
-    """The rows of one file or of several, counted through all of them, by id and time step.
+    """The rows of one or several files, numbered across all of them, by id and time step.
 
-    Metadata rows have the id 0. Nothing here is a Python object per tile: a million tiles take some
-    16 MB, or 8 where the rows stand in the order of their ids.
+    Metadata rows have the id 0. There is no Python object per tile: a million tiles take some
+    16 MB, or 8 if the rows are in the order of their ids.
     """
 
     def __init__(self, ids: Ints, steps: Ints | None, where: str) -> None:
@@ -380,7 +380,7 @@ class TileIndex:
         self._look()
 
     def _look(self) -> None:
-        # Scalars are looked up by bisection, which is faster on a memoryview than in numpy.
+        # Single ids are looked up by bisection, which is faster on a memoryview than in numpy.
         self._ids = np.ascontiguousarray(self.ids).data
         self._steps = None if self.steps is None else np.ascontiguousarray(self.steps).data
         self._rows = None if self._order is None else self._order.data
@@ -405,7 +405,7 @@ class TileIndex:
         return at if self._rows is None else self._rows[at]
 
     def rows(self, cells: Ints, step: int = 0) -> Ints:
-        """The rows of many tiles, `ABSENT` where there is none; the errors are those of `row`."""
+        """The rows of many tiles, `ABSENT` if there is none; raises the errors of `row`."""
         if not len(self.ids):
             return np.full(len(cells), ABSENT, np.int64)
         last = len(self.ids) - 1
@@ -426,7 +426,7 @@ class TileIndex:
         return np.where(found, rows, ABSENT)
 
     def between(self, first: int, last: int) -> Ints:
-        """The different ids from `first` to `last`, both included, ascending."""
+        """The unique ids from `first` to `last`, inclusive, ascending."""
         begin, end = np.searchsorted(self.ids, [first, last + 1])
         found = self.ids[begin:end]
         return found[np.flatnonzero(np.append(True, found[1:] != found[:-1])[: len(found)])]
@@ -440,7 +440,7 @@ class TileIndex:
         return at if self._order is None else np.sort(self._order[at])
 
     def counts(self, cells: Ints) -> Ints:
-        """How many rows each of these cells has."""
+        """Number of rows of each cell."""
         begin, end = (np.searchsorted(self.ids, cells, side) for side in ("left", "right"))
         return np.asarray(end - begin)
 
@@ -458,7 +458,7 @@ class TileIndex:
 
 
 def _bisected(values: Ints, wanted: int, begin: Ints, end: Ints) -> Ints:
-    """In each of many ascending runs of `values` the first place that is not below `wanted`."""
+    """The first index that is not below `wanted`, in each of many ascending runs of `values`."""
     low, high = begin.copy(), end.copy()
     while (unsure := low < high).any():
         middle = (low + high) >> 1

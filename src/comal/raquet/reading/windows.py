@@ -1,4 +1,4 @@
-"""Windows of pixels: where they lie, and how tiles are put together to one array."""
+"""Windows of pixels: their position, and how tiles are combined into one array."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Bools = npt.NDArray[np.bool_]
 
 CRS = "EPSG:3857"
 _ON_THE_LINE = 1e-2
-"""Part of a pixel within which an edge counts as the line between two pixels."""
+"""Fraction of a pixel within which a bbox edge snaps to a pixel edge."""
 _BATCH_BYTES = 32 * MIB
 _BATCH_TILES = 256
 
@@ -35,14 +35,14 @@ _BATCH_TILES = 256
 @guarded_class
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Pixels of a box, and where they lie."""
+    """Pixels of a bbox, and their position."""
 
     data: Any
-    """Array of shape (bands, rows, columns); a `numpy.ma.MaskedArray` where that was asked for."""
+    """Array of shape (bands, rows, columns); a `numpy.ma.MaskedArray` if requested."""
     transform: tuple[float, float, float, float, float, float]
     """From column and row to metres of `crs`: a, b, c, d, e, f as in `rasterio.Affine`."""
     zoom: int
-    """The zoom that the pixels are of."""
+    """Zoom of the pixels."""
     column: int
     row: int
     """The first pixel, counted from the north-west corner of the world at that zoom."""
@@ -66,16 +66,16 @@ class Grid:
 
     @property
     def width(self) -> int:
-        """Pixels around the world."""
+        """Width of the world in pixels."""
         return self.block_width << self.zoom
 
     @property
     def height(self) -> int:
-        """Pixels from the northern to the southern limit of the projection."""
+        """Height of the world in pixels, between the limits of the projection."""
         return self.block_height << self.zoom
 
     def transform(self, column: int, row: int) -> tuple[float, float, float, float, float, float]:
-        """Of a window whose first pixel is this one."""
+        """The transform of a window whose first pixel is this one."""
         across = mercator.CIRCUMFERENCE / self.width
         down = mercator.CIRCUMFERENCE / self.height
         return (
@@ -88,9 +88,9 @@ class Grid:
         )
 
     def span(self, bbox: Sequence[float]) -> tuple[int, int, int, int]:
-        """First column, first row, width and height of the pixels that a box touches.
+        """First column, first row, width and height of the pixels that a bbox touches.
 
-        A box over the antimeridian (west > east) goes on behind the last column.
+        If the bbox crosses the antimeridian (west > east), columns continue past the last one.
         """
         west, south, east, north = validate_bbox(bbox)
         left, top = mercator.lonlat_to_xy(west, north, 0)
@@ -105,7 +105,7 @@ class Grid:
 
 
 def grid_of(metadata: Metadata, zoom: int, where: str) -> Grid:
-    """The pixels of a zoom that a file declares."""
+    """The grid of a zoom that the file declares."""
     low, high = metadata.min_zoom, metadata.max_zoom
     if zoom not in range(low, high + 1):
         raise InvalidInputError(
@@ -115,7 +115,7 @@ def grid_of(metadata: Metadata, zoom: int, where: str) -> Grid:
 
 
 def _outward(start: float, stop: float) -> tuple[int, int]:
-    """Whole pixels that hold a span; an edge that is nearly on a line is on it."""
+    """The pixels that contain an interval; an edge close to a pixel edge snaps to it."""
     near_start, near_stop = round(start), round(stop)
     first = near_start if abs(start - near_start) <= _ON_THE_LINE else math.floor(start)
     last = near_stop if abs(stop - near_stop) <= _ON_THE_LINE else math.ceil(stop)
@@ -125,7 +125,7 @@ def _outward(start: float, stop: float) -> tuple[int, int]:
 def zoom_for(resolution: float, block: int, low: int, high: int) -> int:
     """The coarsest zoom whose pixels are no larger than `resolution` metres of EPSG:3857.
 
-    Never outside of `low` to `high`.
+    It is clamped to `low` to `high`.
     """
     length = float(reals(resolution, "resolution"))
     if not (math.isfinite(length) and length > 0):
@@ -137,7 +137,7 @@ def zoom_for(resolution: float, block: int, low: int, high: int) -> int:
 
 
 def blank(bands: Sequence[Band], shape: tuple[int, ...]) -> tuple[Pixels, Bools]:
-    r"""Pixels that are in no tile, shape (bands, \*shape), and that all of them are missing."""
+    r"""Fill values of shape (bands, \*shape), and a mask in which all of them are missing."""
     data = np.empty((len(bands), *shape), common_type(bands))
     for index, band in enumerate(bands):
         data[index] = fill_value(band)
@@ -146,16 +146,16 @@ def blank(bands: Sequence[Band], shape: tuple[int, ...]) -> tuple[Pixels, Bools]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Pixels that are wanted, and the tiles that hold them."""
+    """Requested pixels, and the tiles that hold them."""
 
     shape: tuple[int, ...]
-    """Of the result, but for its bands."""
+    """Shape of the result without bands."""
     cells: Ints
     """Ids of the tiles, each once."""
     part_of: Callable[[int], tuple[Any, Any]]
-    """For the place of a tile among them: its pixels in the result, and the same in the tile."""
+    """By index of a tile: the index of its pixels in the result, and in the tile."""
     together: int
-    """Tiles that are fetched together, at most; `_BATCH_BYTES` limits them too."""
+    """Most tiles to fetch together; `_BATCH_BYTES` limits them too."""
 
 
 def window_of(grid: Grid, span: tuple[int, int, int, int]) -> Wanted:
@@ -178,7 +178,7 @@ def window_of(grid: Grid, span: tuple[int, int, int, int]) -> Wanted:
 
 
 def points_of(grid: Grid, lons: Any, lats: Any) -> Wanted:
-    """The pixels that hold points in degrees of EPSG:4326."""
+    """The pixels that contain points in degrees of EPSG:4326."""
     cells, columns, rows = pixels_of(grid, lons, lats)
     different, of_cell = np.unique(cells, return_inverse=True)
     order = np.argsort(of_cell, kind="stable")
@@ -194,9 +194,9 @@ def points_of(grid: Grid, lons: Any, lats: Any) -> Wanted:
 def filled(
     store: TileStore, wanted: Wanted, rows: Ints, bands: Sequence[Band], *, keep: bool = True
 ) -> tuple[Pixels, Bools]:
-    """Pixels that are wanted, bands first, and which of them are in no tile.
+    """The requested pixels, bands first, and which of them are in no tile.
 
-    `rows` are those of the tiles in the table. With `keep` decoded tiles stay in the cache.
+    `rows` are the table rows of the tiles. With `keep`, decoded tiles stay in the cache.
     """
     data, missing = blank(bands, wanted.shape)
     there = np.flatnonzero(rows != ABSENT)
@@ -214,7 +214,7 @@ def filled(
 
 
 def check_tile_size(store: TileStore, bands: Sequence[Band], where: str) -> None:
-    """Refuse tiles that no reader would take, before there is room for any, filled or absent."""
+    """Reject tiles that exceed the limits before memory for any tile, even absent, is allocated."""
     pixels = store.metadata.block_width * store.metadata.block_height
     size = pixels * max(np.dtype(band.dtype).itemsize for band in bands)
     store.limits.check("tile_bytes", size, where)
@@ -222,7 +222,7 @@ def check_tile_size(store: TileStore, bands: Sequence[Band], where: str) -> None
 
 
 def tiles_of(grid: Grid, span: tuple[int, int, int, int]) -> tuple[Ints, Ints]:
-    """Columns and rows of the tiles of a window; columns go on around the world."""
+    """Columns and rows of the tiles of a window; columns continue past the antimeridian."""
     column, row, width, height = span
     across = np.arange(column // grid.block_width, -(-(column + width) // grid.block_width))
     down = np.arange(row // grid.block_height, -(-(row + height) // grid.block_height))
@@ -232,7 +232,7 @@ def tiles_of(grid: Grid, span: tuple[int, int, int, int]) -> tuple[Ints, Ints]:
 def pixels_of(grid: Grid, lons: Any, lats: Any) -> tuple[Any, Any, Any]:
     """The cell of each point, and the column and row of its pixel within the tile.
 
-    Points nearer to a pole than the projection reaches belong to its last row.
+    Points beyond the latitude limits of the projection belong to its first or last row.
     """
     longitude = reals(lons, "longitude").ravel()
     latitude = reals(lats, "latitude").ravel()
