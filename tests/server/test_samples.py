@@ -14,7 +14,7 @@ import pytest
 
 from comal import server, taco, tortilla
 from tests.server.asking import ask
-from tests.server.making import COLLECTION, picture, tiff
+from tests.server.making import COLLECTION, PNG, picture, tiff
 from tests.support import SHARED, needs_shared
 
 
@@ -304,15 +304,24 @@ def test_archives_of_other_writers(name: str) -> None:
 
 def test_tortilla(tmp_path: Path) -> None:
     path = tmp_path / "a.tortilla"
+    pixels = [tiff(np.full((1, 8, 8), n, np.uint8)) for n in range(3)]
     samples = [
-        tortilla.Sample(
-            id=f"chip-{n}", path=tiff(np.full((1, 8, 8), n, np.uint8)), file_format="GTiff", score=n
-        )
+        tortilla.Sample(id=f"chip-{n}", path=pixels[n], file_format="GTiff", score=n)
         for n in range(3)
     ]
-    tortilla.create(samples, path)
+    others = [
+        tortilla.Sample(id="picture", path=PNG, file_format="PNG", score=0),
+        tortilla.Sample(id="note.txt", path=b"a note", file_format="BYTES", score=0),
+    ]
+    tortilla.create([*samples, *others], path)
     app = server.app({"a": str(path)})
     assert ids(app, "filter=score>0", "a") == ["chip-1", "chip-2"]
     assert ask(app, "/a/items/chip-1").json()["id"] == "chip-1"
-    assert ask(app, "/a/data/chip-1").headers["content-type"].startswith("image/tiff")
+    for name, media in (
+        ("chip-1", "image/tiff; application=geotiff"),
+        ("picture", "image/png"),
+        ("note.txt", "text/plain; charset=utf-8"),
+    ):
+        assert ask(app, f"/a/items/{name}").json()["assets"]["data"]["type"] == media
+        assert ask(app, f"/a/data/{name}").headers["content-type"] == media
     assert ask(app, "/a/preview/chip-1").status == 200

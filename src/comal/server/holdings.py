@@ -172,7 +172,7 @@ class Holdings:
             item = row.owner.leaf(row.index)
             return LeafBytes(
                 item.size,
-                _media_of_format(item.format, row.value(ID)),
+                media_of(row.value(ID), item.format),
                 f"{posixpath.basename(item.source.href)}:{item.offset}:{item.size}",
                 item.file,
                 lambda: row.owner.read_bytes(row.index),
@@ -264,14 +264,12 @@ def _renamed(table: Any) -> Any:
     return pa.table(columns)
 
 
-def media_of(name: str) -> str:
-    """The media type by the suffix of an id, from a fixed list."""
-    return _MEDIA.get(posixpath.splitext(name)[1][1:].lower(), OTHER_MEDIA)
-
-
-def _media_of_format(kind: str, name: str) -> str:
-    suffix = _FORMATS.get(tortilla_spec.known_format(kind) or "")
-    return _MEDIA[suffix] if suffix else media_of(name)
+def media_of(name: str, form: str | None = None) -> str:
+    """The media type from a fixed list: by the format that a Tortilla names, or by the suffix."""
+    suffix = _FORMATS.get(tortilla_spec.known_format(form) or "") if form else None
+    if suffix is None:
+        suffix = posixpath.splitext(name)[1][1:].lower()
+    return _MEDIA.get(suffix, OTHER_MEDIA)
 
 
 def _seconds(column: Any) -> Any:

@@ -21,7 +21,6 @@ from comal.geo.places import CENTROIDS, GEOMETRY, ways_of
 from comal.server.cql2 import matching
 from comal.server.holdings import (
     ID,
-    OTHER_MEDIA,
     TYPE,
     Holdings,
     Row,
@@ -334,9 +333,7 @@ def _assets(
     suffix = path.rpartition(".")[2].lower()
     form = properties.get("tortilla:file_format")
     if kind == "FILE":
-        media = media_of(path)
-        if media == OTHER_MEDIA and form in {"GTiff", "COG"}:
-            media = media_of("x.tif")
+        media = media_of(path, form if isinstance(form, str) else None)
         data: dict[str, Any] = {"href": f"{source}/data/{place}", "type": media, "roles": ["data"]}
         if size is not None and size >= 0:
             data["file:size"] = size
