@@ -1,14 +1,14 @@
 """Object stores: S3, Google Cloud Storage, Azure, and objects in memory.
 
-obstore finds credentials, lists and signs; where signing is a computation, the bytes are read by
-signed addresses over the same HTTP engine as any URL, with its checks, ``Retry-After``, deadlines
-and connections that survive a fork. Those are the keys of S3, whichever way they come, the private
-key of a Google service account, and the key of an Azure account. Public objects, Azure's with a
-shared access signature, and what is asked for with a token have an address without that.
+obstore finds credentials, lists and signs. Where it can sign without a request, the bytes are read
+by signed URL over the same HTTP engine as any URL, with its checks, ``Retry-After``, deadlines and
+connections that survive a fork. That holds for S3 keys, however they are given, for the private key
+of a Google service account, and for the key of an Azure account. Public objects, Azure objects with
+a shared access signature, and objects read with a bearer token have a URL without signing.
 
-All else is read by obstore itself: with keys of customers, sessions or connections of the store's
-own. It hides ``Retry-After`` and cannot be used in a forked child of a process that has
-used it: there such a child gets an error.
+obstore itself reads everything else: with customer-provided keys, sessions or client settings of
+the store's own. It hides ``Retry-After`` and does not work in a forked child of a process that has
+used it: such a child gets an error.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ _Addresses = Callable[[str], str]
 
 _MOST_KEPT = 16_384
 _MOST_TOKENS = 64
-# What stores answer to a signature that has expired, or was made with keys that have.
+# Statuses for a signature that has expired, or was made with expired keys.
 _REFUSED = frozenset({400, 401, 403})
-# What they answer to a token that has expired.
+# Status for an expired token.
 _EXPIRED = frozenset({401})
 _HINTS = {
     400: "check the credentials",
@@ -82,19 +82,19 @@ _HINTS = {
 }
 LIFETIME = 3600.0
 """Seconds for which an address is signed."""
-# What is left then is enough for the longest request.
+# The remaining half is enough for the longest request.
 _USED_FOR = LIFETIME / 2
-# What did not answer is not waited for again at once.
+# For this long, a signer that did not answer is not tried again.
 _STUCK_FOR = 60.0
 
-# What a request by a signed address would lack: keys of customers, sessions, the way and the trust
+# Settings that a request by signed URL would ignore: customer-provided keys, sessions, and options
 # of the store's own client.
 _OWN_REQUESTS = ("sse_customer_key_base64", "encryption_key", "s3_express", *OWN_CLIENT)
 # Without this header, Azure answers anonymous requests as it did in 2009.
 _HEADERS = {"az": (("x-ms-version", "2023-11-03"),)}
-# A client that reaches nothing: what it signs was signed without the network.
+# A client without network access: whatever it signs needed no request.
 _OFFLINE = {"proxy_url": "http://127.0.0.1:0"}
-# Signed with these, an address is only taken for what stands before its query.
+# Dummy keys, to sign a URL of which only the part before the query is used.
 _NOBODY = {
     "s3": {"access_key_id": "nobody", "secret_access_key": "nobody"},
     "az": {"account_key": "bm9ib2R5", "credential_type": "access_key"},
@@ -104,7 +104,7 @@ _GOOGLE = "https://storage.googleapis.com"
 
 
 class CloudTransport(Transport):
-    """Makes one request at a time to the store of the locations below one."""
+    """Makes one request at a time to an object store."""
 
     def __init__(self, config: StorageConfig) -> None:
         self.config = config
@@ -125,7 +125,7 @@ class CloudTransport(Transport):
             return self._get(ask)
 
     def stat(self, ask: Ask) -> ObjectInfo:
-        """What an object is, or that objects have this prefix."""
+        """Size and version of an object, or a folder if only objects with this prefix exist."""
         location = ask.location
         if location.path:
             try:
@@ -153,7 +153,7 @@ class CloudTransport(Transport):
             reply = self._unless_refused(ask, held)
             if reply is not None:
                 return reply
-        # Keys may have changed, and addresses expire: signed anew, once.
+        # Keys may have changed and signed URLs expire: sign again, once.
         signer = signer_of(ask.location, self.config)
         address = signer.address(ask.location, held)
         if address is None:
@@ -161,13 +161,13 @@ class CloudTransport(Transport):
         if address.token:
             reply = self._unless_refused(ask, address, _EXPIRED)
             if reply is None:
-                # It was asked for when another object was read, or its clock stood still while
-                # this machine slept.
+                # The token is from an earlier read, or the clock stood still while this machine
+                # slept.
                 address = signer.address(ask.location, address) or address
                 reply = self._by_http(ask, address)
         elif signer.by_clock and not forked():
-            # Azure takes no signature of a clock that is ahead of its own; obstore's way of
-            # asking leaves it a quarter of an hour.
+            # Azure refuses signatures of a clock that is ahead of its own; obstore's own requests
+            # tolerate a quarter of an hour.
             reply = self._unless_refused(ask, address)
             if reply is None:
                 return self._by_store(ask)
@@ -186,7 +186,7 @@ class CloudTransport(Transport):
         self._addresses[address.href] = address
 
     def _transport(self, address: Address) -> HttpTransport:
-        """HTTP with the headers of a store; the caller's own for HTTP are not its business."""
+        """HTTP with the headers of a store, without the caller's HTTP headers."""
         transport = self._http.get(address.headers)
         if transport is None:
             if len(self._http) >= _MOST_TOKENS:
@@ -209,7 +209,7 @@ class CloudTransport(Transport):
     def _by_http(self, ask: Ask, address: Address) -> Reply:
         http = self._transport(address)
         if ask.location.scheme == "az" and isinstance(ask.want, Tail) and ask.want.size:
-            # Azure does not count from the end, and would send the whole object.
+            # Azure does not support ranges from the end, and would send the whole object.
             info = ask.known or http.get(Ask(address, Head(0), None)).info
             return replace(ask, location=address).answered(info, self.config.max_request, http.get)
         try:
@@ -217,11 +217,11 @@ class CloudTransport(Transport):
         except StorageError as error:
             if error.fields.get("status") != 416 or ask.known is not None:
                 raise
-        # No range of an empty object can be answered, and some stores do not tell its size.
+        # An empty object has no ranges, and some stores do not send its size.
         return self._by_store(ask)
 
     def _by_store(self, ask: Ask) -> Reply:
-        """What obstore reads by itself."""
+        """Read with obstore itself."""
         store = networked_store(ask.location, self.config)
         most = self.config.max_request
         return retrying(self.config, ask.location, ask.size(most), lambda _: read(store, ask, most))
@@ -229,7 +229,7 @@ class CloudTransport(Transport):
 
 @contextmanager
 def _no_secrets(location: Location, config: StorageConfig) -> Iterator[None]:
-    """Let errors out with a hint, and without those below them, which know the address."""
+    """Raise errors with a hint and without their causes, which may show the signed URL."""
     if config.withheld:
         raise no_secrets(location.label)
     try:
@@ -258,18 +258,18 @@ def _list(store: ObjectStore, location: Location) -> Any:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Address(Location):
-    """Where an object is asked for over HTTP, under the name that the caller has for it.
+    """The HTTP URL of an object, with the caller's name for the object.
 
-    Its query is a secret: messages, pins and pickles only know the caller's name.
+    Its query is a secret: messages, pins and pickles show only the caller's name.
     """
 
     named: Location = field(kw_only=True)
     token: str = field(kw_only=True, default="")
     """The bearer token to send with a request."""
     headers: tuple[tuple[str, str], ...] = field(kw_only=True, default=())
-    """What to send with a request, the token included."""
+    """Headers to send with a request, including the token."""
     until: float = field(kw_only=True, default=0.0)
-    """For how long to use it, by `time.monotonic`."""
+    """When to stop using it, by `time.monotonic`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "href", self.named.href)  # ``s3://bucket/key``
@@ -277,12 +277,12 @@ class Address(Location):
 
     @property
     def url(self) -> str:
-        """The address itself."""
+        """The URL with its query."""
         return f"{self.scheme}://{self.root}{self.path}?{self.query}".removesuffix("?")
 
     @property
     def variant(self) -> str:
-        """Nothing: the query says who asks, and not for what."""
+        """Empty: the query says who asks, not which object."""
         return ""
 
     def __repr__(self) -> str:
@@ -293,14 +293,14 @@ class Address(Location):
 
 
 class _StuckError(Exception):
-    """What was asked for waits for ever in a forked child."""
+    """A call that waits for ever in a forked child."""
 
 
 _signers: PerProcess[tuple[str, ...], Signer] = PerProcess(inherited=True)
 
 
 def signer_of(location: Location, config: StorageConfig) -> Signer:
-    """The signer of a place, one for each configuration; a forked child goes on with it."""
+    """The signer of a bucket, one per configuration; a forked child keeps using it."""
     options = store_options(location.scheme, config)
     named = location.scheme, location.root, repr(sorted(options.items())), config.key
     return _signers.get(named, lambda: Signer(location, config))
@@ -322,19 +322,19 @@ class Signer:
 
     @property
     def by_clock(self) -> bool:
-        """Whether its addresses are signed by an account key of Azure, which compares clocks."""
+        """Whether URLs are signed with an Azure account key; Azure compares clocks."""
         return not (self._any_name or self._tokens)
 
     def address(self, location: Location, refused: Address | None = None) -> Address | None:
-        """The address of an object, if it has one, other than one that was refused.
+        """The URL of an object, other than `refused`; None if it has none.
 
-        An error tells of a key that no object can have, and where there are no credentials, or none
-        without the network in a forked process.
+        Raises for an invalid key, for missing credentials, and in a forked process for credentials
+        that need the network.
         """
         addresses = self._addresses
         if addresses is None:
             return None
-        # Tokens are not asked for by obstore: a forked child waits for them as its parent does.
+        # obstore does not fetch tokens: a forked child can wait for them as its parent does.
         token = self._tokens.get(refused.token if refused else "") if self._tokens else None
         try:
             return self._in_time(lambda: self._address(location, addresses, token))
@@ -362,14 +362,14 @@ class Signer:
                 hint="if that is meant, say so by the option allow_http",
             )
         if "%" in parts.path and not self._any_name:
-            # Azure compares the signature with that of the plain name, obstore signs its encoding.
+            # Azure expects a signature of the plain name, obstore signs the encoded one.
             return None
         where = parts.scheme, parts.netloc, parts.path, parts.query
         value = token.value if token else ""
         return Address(*where, named=location, token=value, headers=headers, until=until)
 
     def _in_time(self, call: Callable[[], T]) -> T:
-        """Call what may wait for the network, which never answers in a forked child."""
+        """Call a function that may wait for the network, which never answers in a forked child."""
         if not forked():
             return call()
         if time.monotonic() < self._stuck_until:
@@ -402,14 +402,14 @@ class Signer:
             return self._signed(location)
         static = known.get("bearer_token") or (location.scheme == "az" and known.get("token"))
         if self._config.credential_provider is not None or static:
-            # A signature would be by another identity than the token.
+            # A signature would have another identity than the token.
             return self._by_tokens(location, known, str(static))
         return self._local(location, known)
 
     def _by_tokens(
         self, location: Location, known: dict[str, Any], static: str
     ) -> _Addresses | None:
-        """Plain addresses, to be asked with a token; None where keys are given instead."""
+        """Plain URLs, to be requested with a token; None if keys are given instead."""
         provider = self._config.credential_provider
         if provider is None:
             if "credential_type" in known:
@@ -423,12 +423,12 @@ class Signer:
             return _google(location, known)
         with suppress(InvalidInputError):
             return self._public(location)
-        # The account is the provider's secret.
+        # Only the provider knows the account.
         return None
 
     def _signed(self, location: Location, **client: Any) -> _Addresses:
         sign = _signing(opened_store(location, self._options, self._config, **client))
-        # obstore puts keys into Google's addresses as they are, '#' and '?' among them.
+        # obstore does not encode keys in Google's URLs, not even '#' and '?'.
         return (lambda key: sign(quote(key))) if location.scheme == "gs" else sign
 
     def _public(self, location: Location, query: str = "") -> _Addresses:
@@ -473,7 +473,7 @@ def _google(location: Location, known: dict[str, Any]) -> _Addresses | None:
 
 
 _Provider = Callable[[], Mapping[str, Any]]
-# A token that is about to expire could do so on its way.
+# A token that is about to expire could expire on its way.
 _BEFORE = 60.0
 
 
@@ -486,7 +486,7 @@ class Token:
 
 
 class Tokens:
-    """The token that is good now, asked of a provider when there is none."""
+    """The current token, fetched from a provider when there is none."""
 
     def __init__(self, provider: _Provider, where: str) -> None:
         self._provider = provider
@@ -499,25 +499,25 @@ class Tokens:
         self._pid = os.getpid()
 
     def get(self, refused: str = "") -> Token | None:
-        """A token that has not expired, and is not the one that was refused.
+        """A token that has not expired and is not `refused`.
 
-        None where the provider gives credentials of another kind.
+        None if the provider returns credentials of another kind.
 
         Raises
         ------
         StorageError
             When the provider fails.
         InvalidInputError
-            When what it gives is not a token.
+            When the provider returns an invalid token.
         """
         token = self._good(refused)
         if token is not None:
             return token
         if self._pid != os.getpid():
-            # A thread of the parent, which is not here, may hold the lock.
+            # A thread of the parent that does not exist here may hold the lock.
             self._start()
         with self._lock:
-            # Services for tokens refuse who asks too often: one thread asks, the others wait.
+            # Token services refuse frequent requests: one thread asks, the others wait.
             token = self._good(refused)
             if token is None:
                 token = self._token = self._ask()

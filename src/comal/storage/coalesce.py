@@ -12,11 +12,11 @@ from comal.limits import KIB, MIB
 
 Ints = npt.NDArray[np.int64]
 
-# Of several ranges in one request: Apache answers up to 200 (MaxRanges), and servers commonly
+# Limits of a request for many ranges: Apache answers up to 200 (MaxRanges), and servers commonly
 # refuse header lines of 8 KiB. CloudFront wants them ascending and without overlap.
 _MOST_RANGES = 128
 _MOST_HEADER = 4 * KIB
-# So much is worth a request of its own: smaller ones would only be more.
+# Bytes that are worth a request of their own.
 _SHARE = MIB
 
 
@@ -24,8 +24,8 @@ _SHARE = MIB
 class Merged:
     """Requests that hold all of some ranges.
 
-    Range ``i`` starts in request ``owner[i]``. It lies wholly in it, unless it is longer than the
-    largest request: then the requests after it continue it without a gap.
+    Range ``i`` starts in request ``owner[i]``. It also ends there, unless it is longer than the
+    largest request: then the following requests continue it without a gap.
     """
 
     starts: Ints
@@ -87,12 +87,12 @@ def _take(starts: Ints, ends: Ints, largest: int) -> tuple[int, int]:
 
 
 def neighbours(offsets: Ints, sizes: Ints, gap: int, longest: int) -> list[tuple[int, int]]:
-    """Which ranges one read of a file brings: first of each run and the one behind its last.
+    """Runs of ranges to read at once: index of the first range and end index of each run.
 
-    Neighbours are taken in the order in which they stand, with up to `gap` unwanted bytes between
-    two. A run of several hardly exceeds `longest` bytes; a range of half as many stands alone.
-    Unlike `coalesce` this neither sorts nor cuts, so that what was read can be dealt out and
-    dropped run by run: a copy within the processor's caches costs less than a call each.
+    Ranges keep their order, with up to `gap` unwanted bytes between two. A run of several hardly
+    exceeds `longest` bytes; a range of more than half of that is a run of its own. Unlike
+    `coalesce` this neither sorts nor cuts, so that each run can be split and dropped after its
+    read: a copy within the processor's caches costs less than a call per range.
     """
     ends = offsets + sizes
     between = offsets[1:] - ends[:-1]
@@ -106,11 +106,11 @@ def neighbours(offsets: Ints, sizes: Ints, gap: int, longest: int) -> list[tuple
 
 
 def bundled(spans: Sequence[tuple[int, int]], lanes: int, largest: int) -> list[list[int]]:
-    """Which ranges of one object, ascending, may share a request that names them all.
+    """Group ascending ranges of one object, by index, into requests for many ranges.
 
-    The bytes are dealt to all `lanes`, requests in flight at once, as far as that leaves each a
-    worthwhile share: one answer after the other on a single connection would be slower than many
-    side by side. The ranges of one request do not exceed `largest` bytes together.
+    The bytes are spread over all `lanes` (requests in flight at once) as long as each gets a
+    worthwhile share: one response after the other on a single connection would be slower than many
+    in parallel. The ranges of one request do not exceed `largest` bytes together.
     """
     most = min(largest, max(_SHARE, sum(size for _, size in spans) // lanes))
     found: list[list[int]] = []

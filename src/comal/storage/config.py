@@ -1,4 +1,4 @@
-"""How storage is spoken to: one frozen value that travels with a source into other processes."""
+"""Storage settings: one frozen value that travels with a source into other processes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from comal.limits import KIB, MIB
 from comal.storage.location import Location, Sealed, parse_href, told
 
 LINKED_ORIGINS = "COMAL_LINKED_ORIGINS"
-"""The variable of the environment with what `StorageConfig.linked_origins` is by default."""
+"""Environment variable with the default of `StorageConfig.linked_origins`."""
 
 LINK_LOCAL, LOOPBACK, PRIVATE, PUBLIC = range(4)
-"""How public an address is; link-local is where clouds keep the credentials of machines."""
+"""How public an address is; at link-local ones, clouds serve the credentials of machines."""
 ANY = LINK_LOCAL
 
 _SECRETS = ("http_headers", "s3", "gcs", "azure", "credential_provider")
@@ -32,22 +32,22 @@ def _from_environment() -> Linked:
 class StorageConfig:
     """Settings of remote reading. Times are seconds, sizes bytes.
 
-    Headers, options of stores and the provider are the credentials of the origin (scheme, host and
-    port, or bucket) that is named together with them, and of no other that an archive or a
-    redirect leads to. They are not shown. What `multiprocessing` sends to a process of its own
-    carries them; another pickle does so only where ``COMAL_PICKLE_SECRETS=1`` is set.
+    Headers, store options and the provider are credentials of the origin (scheme, host and port,
+    or bucket) that they are given with. No other origin that an archive or a redirect leads to gets
+    them. They are not shown. `multiprocessing` passes them to its own processes; other pickles
+    carry them only if ``COMAL_PICKLE_SECRETS=1`` is set.
     """
 
     concurrency: int = 64
     """Requests in flight at once, in one process."""
     coalesce_gap: int = 64 * KIB
-    """Two ranges that are at most this far apart are asked for in one request."""
+    """Ranges that are at most this far apart are fetched in one request."""
     max_request: int = 8 * MIB
     """Ranges are not merged beyond this, and a longer one is fetched in parts of this size."""
     multi_range: bool = True
-    """Ask for many ranges of one object in one HTTP request, where a server has shown that it
-    answers them: when more requests than `concurrency` would be needed, the first of an origin is
-    a trial. Off, every range is a request of its own. Object stores know single ranges only."""
+    """Fetch many ranges of one object in one HTTP request, if more than `concurrency` requests are
+    needed and the server supports it; the first such request to an origin is a trial. If False,
+    every range is a request of its own. Object stores support single ranges only."""
     whole_answer: int = 8 * MIB
     """Up to this size, a whole object is accepted from a server that ignores Range."""
     tries: int = 4
@@ -63,26 +63,26 @@ class StorageConfig:
     idle_timeout: float = 15.0
     """Longest wait for the next byte."""
     total_timeout: float = 60.0
-    """Longest time for one request with all its tries, beside what its size adds."""
+    """Longest time for one request with all its tries, plus the time for its size."""
     slowest: int = 64 * KIB
-    """Bytes a second that a large request may take over `total_timeout`."""
+    """Bytes per second: a request for more bytes gets more time, at this rate."""
     max_redirects: int = 5
     """Redirects that are followed for one request."""
     follow_symlinks: bool = False
     """Whether names below a local folder may lead out of it through symbolic links."""
     linked_origins: Linked = field(default_factory=_from_environment)
-    """Origins that what is read may lead to by absolute references and redirects.
+    """Origins to which absolute references and redirects may lead.
 
-    ``https://host[:port]``, ``s3://bucket`` or ``file://``; several, or one text with commas
-    between. A mapping gives the configuration, and so the credentials, for each. The environment
-    variable ``COMAL_LINKED_ORIGINS`` is the default. What is not named: a remote archive may not
-    lead to another origin at all; a local one may, without credentials, but not to link-local
-    addresses; a redirect may lead to other origins, but not to addresses that are less public than
-    the one that it comes from.
+    ``https://host[:port]``, ``s3://bucket`` or ``file://``; several, or one text separated by
+    commas. A mapping gives the configuration, and so the credentials, for each. The default is the
+    environment variable ``COMAL_LINKED_ORIGINS``. For origins that are not named: a remote archive
+    may not refer to them at all; a local one may, without credentials, but not to link-local
+    addresses; a redirect may lead to them, but not to addresses that are less public than the one
+    it comes from.
     """
     untrusted: bool = False
-    """Whether local archives, too, come from strangers: what they refer to then has to be public.
-    The server reads so."""
+    """Whether local archives are untrusted, too: then they may refer to public addresses only.
+    The server sets this."""
     http_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers sent with each HTTP request to the origin that was named, such as a token."""
     s3: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -92,9 +92,9 @@ class StorageConfig:
     azure: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Options of obstore's ``AzureStore``: ``account_name``, ``sas_token``, ..."""
     credential_provider: Any = field(default=None, repr=False)
-    """An obstore credential provider for the stores that are opened with this; no coroutine."""
+    """An obstore credential provider for the stores opened with this; not a coroutine."""
     withheld: bool = field(default=False, repr=False)
-    """Whether a pickle has left out the credentials; then nothing is asked of the network."""
+    """Whether a pickle has left out the credentials; then network requests raise an error."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "linked_origins", _origins(self.linked_origins))
@@ -117,7 +117,7 @@ class StorageConfig:
 
     @property
     def key(self) -> str:
-        """What tells configurations apart, beside options of stores and headers."""
+        """Identity of a configuration, except for store options and headers."""
         return f"{self!r} {self.credential_provider!r}"
 
     def public(self) -> StorageConfig:
@@ -125,7 +125,7 @@ class StorageConfig:
         return replace(self, http_headers={}, s3={}, gcs={}, azure={}, credential_provider=None)
 
     def linked(self, location: Location) -> StorageConfig | None:
-        """How to speak to a place that is only referred to, where `linked_origins` names it."""
+        """The configuration for a linked location; None if `linked_origins` lacks its origin."""
         named = self.linked_origins
         assert isinstance(named, Mapping)
         if location.origin not in named:
@@ -175,6 +175,6 @@ def _by_environment(named: str) -> StorageConfig:
 
 
 def default_config() -> StorageConfig:
-    """What holds where no configuration is given."""
+    """The configuration to use when none is given."""
     named = os.environ.get(LINKED_ORIGINS)
     return _by_environment(named) if named else DEFAULT_CONFIG

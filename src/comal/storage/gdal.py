@@ -18,8 +18,8 @@ def vsi_path(location: Location) -> str:
     Raises
     ------
     InvalidInputError
-        For what GDAL has no path to: objects in memory, and local paths that GDAL would take for
-        one of its own file systems.
+        For locations without a GDAL path: objects in memory, and local paths that GDAL would take
+        for one of its own file systems.
     """
     if location.is_local:
         # GDAL would read '/vsizip/...' inside an archive, never as a folder of that name.
@@ -39,7 +39,7 @@ _SUBFILE = re.compile(r"/vsisubfile/(\d+)_(\d+),(.*)", re.DOTALL)
 
 
 def subfile_one(vsi_path: str, offset: int, size: int) -> str:
-    """The GDAL path of ``size`` bytes from ``offset`` on of the file `vsi_path`.
+    """The GDAL path of `size` bytes at `offset` in the file `vsi_path`.
 
     A `vsi_path` that is a span itself is resolved, because GDAL does not nest them.
 
@@ -48,7 +48,7 @@ def subfile_one(vsi_path: str, offset: int, size: int) -> str:
     InvalidInputError
         When `vsi_path` is a relative path, whose meaning would change with the folder.
     InvalidMetadataError
-        When the span does not lie in the file.
+        When the span exceeds the file.
     """
     path, start, limit = _resolved(vsi_path)
     if offset < 0 or size < 0 or (limit is not None and offset + size > limit):

@@ -1,8 +1,8 @@
-"""HTTP(S) by urllib3: ranges that are checked, versions that are pinned, redirects in bounds.
+"""HTTP(S) by urllib3: checked ranges, pinned versions, bounded redirects.
 
-Servers need not know many ranges in one request (RFC 9110, 14.2). nginx, Apache and Caddy answer
-each; others answer with the whole object, the first range only, or an error. So the first such
-request to an origin is a trial, and what it shows is remembered as long as the process lives.
+Servers need not support many ranges in one request (RFC 9110, 14.2). nginx, Apache and Caddy
+answer all of them; others send the whole object, the first range only, or an error. So the first
+such request to an origin is a trial, and its result is remembered for the life of the process.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import urllib3
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# What a remembered target of a redirect may answer; anything else is asked of the origin again.
+# Statuses that confirm a remembered redirect target; after any other, the origin is asked again.
 _SETTLED = frozenset({200, 206, 412, 416})
 _MOVED_FOR = 300.0
 _MOST_MOVED = 4096
@@ -59,8 +59,8 @@ _DRAIN = 64 * KIB
 _TRIAL_TRIES = 2
 _MOST_ORIGINS = 4096
 
-# Whether an origin answers many ranges, once it is shown; a thread that tries it holds the place
-# with an object of its own. No lock, which a fork could leave held: `setdefault` is one step.
+# Whether an origin answers many ranges, once known; a thread that is trying it stores an object of
+# its own. No lock, which a fork could leave held: `setdefault` is atomic.
 _shown: dict[str, object] = {}
 
 
@@ -70,10 +70,10 @@ def forget() -> None:
 
 
 def takes_many(at: Location) -> bool | None:
-    """Whether a server answers many ranges at once; None when a trial may tell.
+    """Whether a server answers many ranges at once; None if a trial may find out.
 
-    A query may be a signature. Signed addresses lead to object stores, which know single ranges
-    only: there nothing is tried, but what the origin has shown without a signature counts.
+    A query may be a signature, and signed URLs lead to object stores, which support single ranges
+    only: URLs with a query are not tried, but use what the origin has shown without one.
     """
     shown = _shown.get(at.origin)
     if shown is None and not at.query and len(_shown) < _MOST_ORIGINS:
@@ -83,7 +83,7 @@ def takes_many(at: Location) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """Where to ask for an object: at its own address, or where a redirect has led."""
+    """Where to request an object: its own URL, or the target of a redirect."""
 
     at: Location
     least: int
@@ -92,9 +92,9 @@ class _Way:
 
 
 class HttpTransport(Transport):
-    """Makes one checked request at a time, trying again what may pass.
+    """Makes one checked request at a time, and retries transient failures.
 
-    `least` is how public the address of the origin itself must be: of one that only an archive
+    `least` is how public the address of the origin must be, such as of one that only an archive
     names.
     """
 
@@ -112,15 +112,15 @@ class HttpTransport(Transport):
         return retrying(self.config, ask.location, size, lambda deadline: self._get(ask, deadline))
 
     def takes_many(self, location: Location) -> bool | None:
-        """Whether `get_many` is of use for an object; None when its first call will tell."""
+        """Whether `get_many` works for an object; None if its first call will find out."""
         return takes_many(self._settled(location).at)
 
     def get_many(self, asks: Sequence[Ask]) -> list[Reply] | None:
-        """Ask for ranges of one known object in one request; None where each is to be asked alone.
+        """Request ranges of one known object at once; None if each must be requested alone.
 
-        Trouble that passes is tried again as for any request. What else goes wrong is not judged
-        here where a server has not answered such requests before: single ranges, which every server
-        knows, will succeed or say what is the matter.
+        Transient failures are retried as for any request. Other failures are not raised if the
+        server has not answered such requests before: requests for single ranges, which every server
+        supports, will succeed or raise the error.
         """
         way, known = self._settled(asks[0].location), asks[0].known
         assert known is not None
@@ -128,7 +128,7 @@ class HttpTransport(Transport):
         trial = may is None and _shown.setdefault(origin, mine) is mine
         if not (may or trial):
             return None
-        # A server may also fail, hang up or fall silent at many ranges.
+        # Some servers fail, hang up or stop answering at many ranges.
         most = min(self.config.tries, _TRIAL_TRIES) if trial else self.config.tries
         config = replace(self.config, tries=most)
         spans = [ask.span(known.size, config.max_request) for ask in asks]
@@ -147,7 +147,7 @@ class HttpTransport(Transport):
                 raise
             _shown[origin], replies = False, None
         finally:
-            # Whatever else ended a trial has shown nothing.
+            # A trial that ended in any other way has no result.
             if _shown.get(origin) is mine:
                 del _shown[origin]
         return replies
@@ -177,7 +177,7 @@ class HttpTransport(Transport):
     def _get_many(
         self, ask: Ask, spans: list[Span], way: _Way, deadline: float
     ) -> list[Reply] | None:
-        """The answers to ranges of the object of `ask`; None where another address may answer."""
+        """The replies for ranges of the object of `ask`; None if another URL may answer."""
         location, at, known = ask.location, way.at, ask.known
         assert known is not None
         headers = _asking(ask, answers.ranges_header(spans))
@@ -195,7 +195,7 @@ class HttpTransport(Transport):
             # Not even a 200 is read: it would be the whole object.
             _drain(response)
             if status in _REDIRECTS or (at is not location and status not in _SETTLED):
-                # Single ranges find out who answers now.
+                # A request for a single range finds the new target.
                 self._moved.pop(location.href, None)
                 return None
             raise NotFittingError(f"status {status}")
@@ -232,7 +232,7 @@ class HttpTransport(Transport):
         return Reply(body[offset : offset + wanted], offset, info)
 
     def _acceptable(self, want: Wanted, size: int | None, location: Location) -> int:
-        """How long the body of a 200 may be, which sends everything though a range was asked."""
+        """How long the body of a 200 may be, which is the whole object instead of a range."""
         limit = self.config.whole_answer
         if isinstance(want, Whole):
             limit = want.limit
@@ -251,7 +251,7 @@ class HttpTransport(Transport):
         total = answers.unsatisfied_total(response.headers)
         _drain(response)
         if ask.known is not None:
-            # The range was inside the object that was opened: this is another one.
+            # The range was inside the opened object: this is another one.
             raise changed(ask.location, ask.known, None)
         if total is None:
             raise answers.refusal(416, ask.location)
@@ -261,7 +261,7 @@ class HttpTransport(Transport):
             return Reply(b"", offset, info)
         if ask.want == ByteRange(offset, size):
             raise answers.refusal(416, ask.location)
-        # Some stores refuse to count from the end: now the end is known.
+        # Some stores refuse ranges from the end: now the size is known.
         return self._get(Ask(ask.location, ByteRange(offset, size), None), deadline)
 
     def _failure(self, ask: Ask, response: urllib3.BaseHTTPResponse) -> Exception:
@@ -277,10 +277,10 @@ class HttpTransport(Transport):
     def _follow(
         self, location: Location, headers: dict[str, str], deadline: float
     ) -> urllib3.BaseHTTPResponse:
-        """The answer of the object's own address, or of where redirects lead from it.
+        """The response of the object's own URL, or of the target of its redirects.
 
-        Hosts of large files redirect each request to a signed address; asking them each time
-        would double the requests. So an address that answered is asked first while that is new.
+        Hosts of large files redirect each request to a signed URL, and following each redirect
+        would double the requests. So a target that has answered is used first for some minutes.
         """
         way = self._settled(location)
         if way.at is not location:
@@ -317,7 +317,7 @@ class HttpTransport(Transport):
         return _Way(at, max(way.least, kind, self.least, PRIVATE))
 
     def _settled(self, location: Location) -> _Way:
-        """The address that answered last, which a redirect may have led to."""
+        """The URL that answered last, maybe the target of a redirect."""
         way = self._moved.get(location.href)
         if way is not None and time.monotonic() < way.until:
             return way
@@ -326,7 +326,7 @@ class HttpTransport(Transport):
     def _send(
         self, way: _Way, location: Location, headers: dict[str, str], deadline: float
     ) -> urllib3.BaseHTTPResponse:
-        """The answer of one server; only the origin that was named is told secrets."""
+        """The response of one server; only the named origin gets credentials."""
         if self.config.withheld:
             raise no_secrets(location.label)
         if way.at.origin == location.origin:
@@ -339,7 +339,7 @@ class HttpTransport(Transport):
 
 
 def _asking(ask: Ask, ranges: str) -> dict[str, str]:
-    """The headers that ask for ranges of one version."""
+    """The headers that request ranges of one version."""
     headers = {"Accept-Encoding": "identity", "Range": ranges}
     if ask.known is not None and ask.known.etag is not None:
         headers["If-Match"] = ask.known.etag
@@ -367,7 +367,7 @@ def _redirected(at: Location, target: str | None, origin: Location) -> Location:
         raise StorageError(
             "a redirect to no URL", where=where, found=shown(url.partition("?")[0], 120)
         ) from error
-    # A signed query stays, user and password of a stranger do not.
+    # Keep a signed query, but not the user and password in a redirect.
     return Location(followed.scheme, followed.root, followed.path, followed.query)
 
 
@@ -384,7 +384,7 @@ def _body(response: urllib3.BaseHTTPResponse, size: int, *, exact: bool) -> byte
     if exact and left:
         raise TransientError(f"{size - left} of {size} bytes", status=response.status, short=True)
     body = parts[0] if len(parts) == 1 else b"".join(parts)
-    # Reading once more tells the connection that its answer is over.
+    # One more read tells the connection that the response is complete.
     response.read1(1)
     return body
 
@@ -397,19 +397,19 @@ def _closing(
         with _network_errors(location):
             yield response
     finally:
-        # What was read to its end has given its connection back; any other is of no use.
+        # A response read to its end has released its connection; any other cannot be reused.
         response.close()
         response.release_conn()
 
 
 def _dismiss(response: urllib3.BaseHTTPResponse, location: Location) -> None:
-    """Discard an answer."""
+    """Discard a response."""
     with _closing(response, location):
         _drain(response)
 
 
 def _drain(response: urllib3.BaseHTTPResponse) -> None:
-    """Read what is left of a small answer, so that its connection can be used again."""
+    """Read the rest of a small response, so that its connection can be used again."""
     length = answers.content_length(response.headers)
     if length is not None and length <= _DRAIN:
         response.read(_DRAIN)
@@ -428,7 +428,7 @@ def _network_errors(location: Location) -> Iterator[None]:
     except LocationValueError as error:
         raise StorageError("not a URL", where=location.label, found=shown(str(error))) from error
     except NewConnectionError as error:
-        # Before the timeouts: urllib3 counts it among them. Its text begins with the object.
+        # Before the timeouts: urllib3 derives it from one. Its text begins with the object.
         reason = str(error).partition(": ")[2] or str(error)
         raise TransientError(f"no connection: {reason}") from error
     except PoolTimeoutError as error:

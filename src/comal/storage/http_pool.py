@@ -1,4 +1,4 @@
-"""HTTP connections of this process, kept by origin, with deadlines that a slow server cannot move.
+"""HTTP connections of this process, kept by origin, with deadlines a slow server cannot extend.
 
 A read timeout bounds the wait for the next byte only: a server that sends one byte every few
 seconds would hold a reader for ever. Here each read of headers or body also ends at the deadline
@@ -45,11 +45,11 @@ _request = threading.local()
 def send(
     location: Location, config: StorageConfig, least: int, headers: dict[str, str], deadline: float
 ) -> urllib3.BaseHTTPResponse:
-    """Ask for a location, straight or by the proxy of the environment.
+    """Request a location, directly or through the proxy of the environment.
 
-    The answer ends at the deadline, by `time.monotonic`, and where it falls silent. `least` is how
-    public an address must be. A proxy resolves names by its own rules: only a number in the URL can
-    be looked at then, and a name is an `AccessDeniedError`.
+    The response ends at the deadline, by `time.monotonic`, or when no byte comes for too long.
+    `least` is how public an address must be. A proxy resolves names by its own rules: then only a
+    numerical address in the URL can be checked, and a name raises `AccessDeniedError`.
     """
     left = deadline - time.monotonic()
     if left <= 0:
@@ -63,7 +63,7 @@ def send(
         url, mark, query = location.url, "", ""
     _request.deadline, _request.idle = deadline, config.idle_timeout
     _request.least, _request.query = least, mark + query
-    # Connections whose addresses were looked at are kept apart from those where nobody did.
+    # Connections with checked addresses are kept apart from unchecked ones.
     key = config.concurrency, proxy, least
     timeout = urllib3.Timeout(
         connect=min(left, config.connect_timeout), read=min(left, config.idle_timeout)
@@ -145,11 +145,11 @@ class _DeadlineResponse(http.client.HTTPResponse):
 
 
 class _Connection(HTTPConnection):
-    """A connection to an address that was looked at, which keeps queries out of urllib3's hands.
+    """A connection to a checked address, which sends queries past urllib3.
 
-    urllib3 looks at each character of a query several times, which takes longer than the request
-    where the query is a signature with a token of a session. What is not encoded as it should be,
-    it encodes.
+    urllib3 scans each character of a query several times, which takes longer than the request if
+    the query is a signature with a session token. Only queries that are not properly encoded are
+    left to urllib3.
     """
 
     response_class = _DeadlineResponse
@@ -212,18 +212,18 @@ def _without_query(record: logging.LogRecord) -> bool:
     return True
 
 
-# A record is made in the thread of its request, so that those of others stay as they are.
+# A record is made in the thread of its request, so records of other requests stay unchanged.
 logging.getLogger(urllib3.connectionpool.__name__).addFilter(_without_query)
 
 
 # -- addresses -------------------------------------------------------------------------------------
-# What only this machine or its network sees is not for strangers. A name is resolved once, and the
-# connection goes to an address that was looked at, so that a second answer of the name server
-# changes nothing.
+# Untrusted content must not reach addresses that only this machine or its network sees. A name is
+# resolved once and the connection goes to a checked address, so that a second answer of the name
+# server changes nothing.
 
 
 _NAMES = ("link-local", "loopback", "private", "public")
-# The service of AWS that gives out credentials of machines, by IPv6.
+# The AWS service for credentials of machines, by IPv6.
 _METADATA = ipaddress.ip_address("fd00:ec2::254")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
@@ -236,7 +236,7 @@ def kind_of(address: str) -> int:
 
 
 def kind_of_host(host: str) -> int | None:
-    """The same for a host that a proxy resolves; None for a name, which tells nothing here."""
+    """As `kind_of`, for a host that a proxy resolves; None for a name."""
     host = host.strip("[]").rstrip(".").lower()
     if host == "localhost" or host.endswith(".localhost"):
         return LOOPBACK
@@ -250,7 +250,7 @@ def kind_of_host(host: str) -> int | None:
 
 
 def allowed(host: str, port: int, least: int) -> list[str]:
-    """The numerical addresses of a host that are at least as public as `least`; never none."""
+    """The numerical addresses of a host that are at least as public as `least`; never empty."""
     found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     addresses = dict.fromkeys(str(one[4][0]) for one in found)
     fitting = [address for address in addresses if kind_of(address) >= least]
@@ -260,7 +260,7 @@ def allowed(host: str, port: int, least: int) -> list[str]:
 
 
 def _check_by_proxy(location: Location, least: int) -> None:
-    """Refuse a place to ask a proxy for whose address is not known to be public enough."""
+    """Refuse to ask a proxy for a location whose address is not known to be public enough."""
     if least == ANY:
         return
     kind = kind_of_host(urlsplit(location.href).hostname or "")
@@ -287,7 +287,7 @@ def refused(where: str, kind: int, least: int) -> AccessDeniedError:
 
 
 def _all_forms(address: _Address) -> list[_Address]:
-    """An address, and those of IPv4 that it stands for."""
+    """An address, and the IPv4 addresses that it embeds."""
     forms: list[_Address] = [address]
     if isinstance(address, ipaddress.IPv6Address):
         forms += [one for one in (address.ipv4_mapped, address.sixtofour) if one is not None]

@@ -1,4 +1,4 @@
-"""What HTTP answers say of object and ranges, believed only where it is consistent; no I/O."""
+"""Parsing and checking HTTP responses for objects and ranges; no I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNSATISFIED = re.compile(r"bytes\s+\*/(\d{1,19})", re.ASCII | re.IGNORECASE)
 
 _PAGES = (b"<!doctype", b"<html", b"<?xml")
 PAGE = "a page or an XML document"
-"""What a server sends that lists a folder, or that asks to log in first."""
+"""What a server sends for a listing of a folder or a login page."""
 PAGE_HINT = "see whether the URL leads to the file itself; that of a folder ends with /"
 
 Headers = Mapping[str, str]
@@ -28,12 +28,12 @@ Span = tuple[int, int]
 
 
 def is_page(head: bytes) -> bool:
-    """Whether an object begins as a page does."""
+    """Whether an object begins like a page."""
     return head.lstrip().lower().startswith(_PAGES)
 
 
 def range_header(want: Wanted, size: int) -> str:
-    """The ``Range`` header for `want`, of which `size` bytes are asked for; at least one."""
+    """The ``Range`` header for `want`; except for a `ByteRange`, `size` bytes or at least one."""
     if isinstance(want, ByteRange):
         return f"bytes={want.offset}-{want.end - 1}"
     size = max(1, size)
@@ -43,9 +43,9 @@ def range_header(want: Wanted, size: int) -> str:
 def object_info(
     headers: Headers, size: int, location: Location, known: ObjectInfo | None
 ) -> ObjectInfo:
-    """The version of an object as an answer tells it, which is the one that is known, if any.
+    """Size and version of an object from response headers, compared with the known version.
 
-    A weak entity tag tells nothing. Another version is an `ObjectChangedError`.
+    A weak entity tag is ignored. Raises `ObjectChangedError` for another version.
     """
     etag = headers.get("ETag", "").strip()
     strong = etag if etag.startswith('"') and etag.endswith('"') and len(etag) > 2 else None
@@ -62,7 +62,7 @@ def _modified(headers: Headers) -> int | None:
 
 
 def check_version(known: ObjectInfo | None, info: ObjectInfo, location: Location) -> None:
-    """Raise `ObjectChangedError` when an answer is of another version than the one known."""
+    """Raise `ObjectChangedError` when a response has another version than the known one."""
     if known is not None and not same_version(known, info):
         raise changed(location, known, info)
 
@@ -85,7 +85,7 @@ def content_range(headers: Headers, location: Location) -> tuple[int, int, int]:
 
 
 def parse_content_range(value: str) -> tuple[int, int, int] | None:
-    """First byte, number of bytes and total as ``Content-Range`` says, not compared yet."""
+    """First byte, number of bytes and total of a ``Content-Range`` value, not checked yet."""
     match = _CONTENT_RANGE.fullmatch(value.strip())
     if match is None or match[3] == "*":
         return None
@@ -94,7 +94,7 @@ def parse_content_range(value: str) -> tuple[int, int, int] | None:
 
 
 def wrong_range(found: str, expected: object, location: Location) -> StorageError:
-    """The error for a server that answers another range than the one asked for."""
+    """The error for a server that returns another range than the requested one."""
     return StorageError(
         "the server answers another range than the one asked for",
         where=location.label,
@@ -104,13 +104,13 @@ def wrong_range(found: str, expected: object, location: Location) -> StorageErro
 
 
 def unsatisfied_total(headers: Headers) -> int | None:
-    """Size of the object as a 416 answer tells it."""
+    """Size of the object from a 416 response."""
     match = _UNSATISFIED.fullmatch(headers.get("Content-Range", "").strip())
     return int(match[1]) if match else None
 
 
 def content_length(headers: Headers) -> int | None:
-    """Length of the body, if the answer tells it."""
+    """Length of the body, if the headers give it."""
     value = headers.get("Content-Length", "").strip()
     return int(value) if value.isascii() and value.isdigit() and len(value) < 20 else None
 
@@ -129,7 +129,7 @@ def check_encoding(headers: Headers, location: Location) -> None:
 
 
 def ignores_range(size: int | None, limit: int, location: Location) -> StorageError:
-    """The error for a server that sends the whole of a large object instead of a range."""
+    """The error for a server that sends all of a large object instead of a range."""
     return StorageError(
         "the server ignores byte ranges",
         where=location.label,
@@ -140,7 +140,7 @@ def ignores_range(size: int | None, limit: int, location: Location) -> StorageEr
 
 
 def refusal(status: int, location: Location) -> ComalError:
-    """The error for a status that no further try will change."""
+    """The error for a status that no retry will change."""
     if status in (404, 410):
         return ObjectNotFoundError("no such object", where=location.label, status=status)
     if status in (401, 403, 407):
@@ -168,7 +168,7 @@ _BOUNDARY = re.compile(
 
 
 class NotFittingError(Exception):
-    """An answer that cannot be what was asked for. It never leaves `comal.storage`."""
+    """A response that does not match its request. It never leaves `comal.storage`."""
 
 
 def ranges_header(spans: Sequence[Span]) -> str:
@@ -177,19 +177,19 @@ def ranges_header(spans: Sequence[Span]) -> str:
 
 
 def most_bytes(spans: Sequence[Span]) -> int:
-    """How long an answer to ranges may be, with what holds its parts together."""
+    """How long a multipart response to ranges may be, with headers and boundaries."""
     return sum(size for _, size in spans) + len(spans) * _HEADERS + _SLACK
 
 
 def check_parts(headers: Headers, spans: Sequence[Span]) -> bytes:
-    """The boundary between the parts of an answer; `NotFittingError` by what its headers say."""
+    """The boundary of a multipart response; `NotFittingError` if its headers do not fit."""
     length = content_length(headers)
     if length is not None and length > most_bytes(spans):
         raise NotFittingError("an answer that is too long")
     if headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
         raise NotFittingError("an encoded answer")
     if "Content-Range" in headers:
-        # What has parts has no range of its own (RFC 9110, 15.3.7.2).
+        # A multipart response has no range of its own (RFC 9110, 15.3.7.2).
         raise NotFittingError("one range")
     kind = headers.get("Content-Type", "").strip()
     named = _BOUNDARY.fullmatch(kind)
@@ -199,11 +199,11 @@ def check_parts(headers: Headers, spans: Sequence[Span]) -> bytes:
 
 
 def read_parts(body: bytes, boundary: bytes, spans: Sequence[Span], total: int) -> list[bytes]:
-    """The bytes of each of `spans`, ascending and apart, of an object of `total` bytes.
+    """The bytes of each of `spans`, ascending and disjoint, of an object of `total` bytes.
 
-    A multipart answer is taken as servers in use write it: a part for each range, in their order,
-    lines that end with CRLF, and nothing before, between or in the lines of a boundary. For any
-    other a `NotFittingError` tells that each range is to be asked for by itself.
+    A multipart response must be as common servers write it: one part per range, in order, CRLF
+    line endings, and nothing before, between or in the boundary lines. Anything else raises
+    `NotFittingError`; then each range must be requested alone.
     """
     # The end of line before a delimiter belongs to it (RFC 2046, 5.1.1); the first may lack it.
     delimiter = b"\r\n--" + boundary
@@ -225,7 +225,7 @@ def read_parts(body: bytes, boundary: bytes, spans: Sequence[Span], total: int) 
 
 
 def _part_range(head: bytes, total: int) -> Span:
-    """Offset and size of a part as its header fields tell them."""
+    """Offset and size of a part from its header fields."""
     found: tuple[int, int, int] | None = None
     for line in head.decode("latin-1").split("\r\n"):
         name, colon, value = line.partition(":")

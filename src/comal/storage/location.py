@@ -1,4 +1,4 @@
-"""Where an object is: hrefs taken apart, put together and joined without leaving their place.
+"""Locations of objects: parsing, building and safely joining hrefs.
 
 The part of a location that names the object is kept in the spelling of its scheme: a plain path
 for files, the percent-encoded path for HTTP, the plain key for object stores. An ``hf://`` href is
@@ -34,10 +34,10 @@ _HREF = re.compile(
 
 
 def _hub_url(rest: str) -> str:
-    """The URL of what stands behind ``hf://``: ``datasets/owner/name[@revision]/path``.
+    """The URL for the part of an href after ``hf://``: ``datasets/owner/name[@revision]/path``.
 
-    Without ``datasets/`` it is a repository of models, without a revision ``main``. The environment
-    variable ``HF_ENDPOINT`` names another Hub.
+    Without ``datasets/`` it is a model repository; the default revision is ``main``. The variable
+    ``HF_ENDPOINT`` of the environment names another Hub.
     """
     match = _HREF.fullmatch(rest)
     parts = unquote(match["path"]).split("/") if match is not None else []
@@ -60,7 +60,7 @@ STORE_SCHEMES = ("s3", "gs", "az", "memory")
 _ALIASES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "azure": "az"}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-# What may stand unencoded in an HTTP path (RFC 3986, 3.3), and '%', which is encoding already.
+# Characters allowed in an HTTP path (RFC 3986, 3.3), and '%', which is encoding already.
 _HTTP_SAFE = "/%:@!$&'()*+,;=~-._"
 
 
@@ -79,7 +79,7 @@ class Location:
     userinfo: str = field(default="", repr=False)
     """``user:password`` of an HTTP URL."""
     withheld: bool = field(default=False, repr=False)
-    """Whether a pickle has left out `query` and `userinfo`; then nothing can be asked for."""
+    """Whether a pickle has left out `query` and `userinfo`; then requests raise an error."""
     href: str = field(init=False, repr=False, compare=False)
     """The normalised URL without user, password and query, or the absolute path of a file."""
     is_local: bool = field(init=False, repr=False, compare=False)
@@ -114,7 +114,7 @@ class Location:
 
     @property
     def url(self) -> str:
-        """The URL to ask over HTTP, with its query; the one text with a secret in it.
+        """The URL for HTTP requests, with its query; the only text that may hold a secret.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class Location:
 
     @property
     def variant(self) -> str:
-        """What tells apart objects whose URLs differ in their query alone."""
+        """Distinguishes objects whose URLs differ only in their query."""
         if not self.query:
             return ""
         from hashlib import blake2b  # noqa: PLC0415 - few URLs have a query
@@ -179,9 +179,9 @@ def _located(scheme: str, root: str, path: str, secrets: Sealed) -> Location:
 
 
 def relative_parts(relative: str, where: object) -> list[str]:
-    """The parts of a relative href, or `UnsafeContentError` when it is not a safe one.
+    """The parts of a relative href; `UnsafeContentError` if it is not safe.
 
-    Empty parts and ``.`` mean nothing and are dropped.
+    Empty parts and ``.`` are dropped.
     """
     if "\x00" in relative or "\\" in relative:
         raise _unsafe("a relative href with NUL or backslash", relative, where)
@@ -198,7 +198,7 @@ def _unsafe(what: str, relative: str, where: object) -> UnsafeContentError:
 
 
 def href_text(href: str | os.PathLike[str]) -> str:
-    """A path or URL of the caller as text; nothing of it is looked at but its kind.
+    """A path or URL of the caller as text; it is not parsed.
 
     Raises
     ------
@@ -231,12 +231,12 @@ def local_path(
     path
         A path, or a ``file://`` URL.
     what, hint
-        What it is of, and what to do when it is not local, for the message.
+        What the path is of, and what to do if it is not local, for the error message.
 
     Raises
     ------
     InvalidInputError
-        It is a URL of something else, or no path.
+        It is a URL of something else, or not a path.
     """
     location = parse_href(path)
     if location.scheme != FILE:
@@ -245,7 +245,7 @@ def local_path(
 
 
 def parse_href(href: str | os.PathLike[str]) -> Location:
-    """Take a path or URL of the caller apart.
+    """Parse a path or URL of the caller.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ def parse_href(href: str | os.PathLike[str]) -> Location:
 
 
 def _no_url(path: str) -> str:
-    """A path, unless it holds a URL with a secret, which errors of the system would show."""
+    """Return a path; refuse one that holds a URL with a secret, which system errors would show."""
     # Secrets stand before an '@' or behind a '?'; few paths have either.
     if ("@" in path or "?" in path) and without_secrets(path) != path:
         raise InvalidInputError(
@@ -294,7 +294,7 @@ def _no_url(path: str) -> str:
 
 
 def _absolute(path: str) -> str:
-    # Collapsing '..' by text would take another way than the system where a link is before it.
+    # Removing '..' from the text would differ from the system if a link precedes it.
     if ".." in path.split("/"):
         return os.path.realpath(path)
     return os.path.abspath(path)  # noqa: PTH100 - hrefs are strings throughout
