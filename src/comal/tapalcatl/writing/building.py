@@ -1,9 +1,9 @@
-"""A tileset from any source of tiles: dealt out to archives, which are written side by side.
+"""Builds a tileset from any source of tiles: archives are written in parallel.
 
-A task is a handful of groups of neighbouring archives, written from the squares of their tiles, so
-memory is that of a few squares however large the pyramid is. The metadata come last. Whoever goes
-on with a build that was broken off compares the checksums of every archive that is there, so that a
-half one is written again.
+A task is a few groups of neighbouring archives, written from the squares of their tiles, so memory
+is that of a few squares for a pyramid of any size. The metadata are written last. Resuming an
+interrupted build verifies the checksums of every existing archive, so incomplete ones are written
+again.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ from comal.ziparchive.write import write_pieces
 
 TEMPLATE: Final = "{z}/{x}/{y}.zip"
 _TASK: Final = 16
-"""Squares of a task, about: enough to make its overhead small, few enough to share out."""
+"""Approximate squares per task: enough for a small overhead, few enough to balance."""
 _PROBES: Final = 5
 _SHAPE: Final = 5
-"""Version of what archives of a build look like; archives of another one are not gone on with."""
+"""Version of the form of archives; a build with another one is not resumed."""
 Location = str | os.PathLike[str]
 
 
@@ -90,7 +90,7 @@ class Built:
     size: int
     """Bytes of all archives."""
     kept: int
-    """Archives that were there already, from a build that was broken off."""
+    """Archives that an interrupted build had written already."""
     min_zoom: int
     max_zoom: int
     bounds: Bounds
@@ -121,28 +121,28 @@ def build(
     Parameters
     ----------
     source
-        Path or URL of an MBTiles or PMTiles file, of a folder of tiles or of a tileset, an opened
+        Path or URL of an MBTiles or PMTiles file, of a folder of tiles or of a tileset, an open
         source, or an iterable of ``(z, x, y, data)`` or `NewTile`.
     out
         A local folder, which appears when it is complete. A name that ends in ``.zip`` makes one
-        archive that holds all tiles and describes itself: its root zoom is the first zoom, its
-        metatile the smallest that takes in all tiles. What has no room in its comment of 65 535
-        bytes is left out with a warning, the longest keys first.
+        archive that holds all tiles and its metadata: its root zoom is the first zoom, its
+        metatile the smallest that holds all tiles. Metadata that do not fit into its comment of
+        65 535 bytes are left out with a warning, the longest keys first.
     options
-        What the tileset is to be.
+        Options of the tileset.
     executor
         Where archives are written: any `concurrent.futures.Executor`; threads if None.
     resume
-        Go on with the archives of the same build of the same source that was broken off. They
-        are kept beside `out` after an error, and their checksums are compared. Nothing is kept of
-        a single archive.
+        Reuse the archives of an interrupted build of the same source with the same options. They
+        are kept beside `out` after an error, and their checksums are verified. A single archive
+        cannot be resumed.
     overwrite
         Replace `out`, which must be a tileset and hold no other file.
     durable
-        Whether all bytes are on the disk before `out` appears. Without it a kill still loses
+        Whether to flush all bytes to the disk before `out` appears. Without it a kill still loses
         nothing, but a power cut may.
     progress
-        Told the archives done.
+        Called with the number of archives done.
     **changes
         Fields of `BuildOptions`, such as ``metatile=2, name="Cloudless"``.
 
@@ -153,10 +153,10 @@ def build(
     Raises
     ------
     InvalidInputError
-        Options that cannot be, such as a layout of several archives for a single one, or a source
+        Invalid options, such as a layout of several archives for a single one, or a source
         without tiles.
     ConflictError
-        `out` exists, or somebody else is writing it.
+        `out` exists, or another process is writing it.
     ObjectChangedError
         The source changed meanwhile.
     """
@@ -207,7 +207,7 @@ def build(
 
 @dataclass(frozen=True)
 class _Job:
-    """A build of which it is known which archives there will be."""
+    """A build whose archives are known."""
 
     source: TileSource
     arrangement: ArchiveLayout
@@ -251,7 +251,7 @@ class _Job:
         )
 
     def _probed(self) -> dict[str, Headers]:
-        """Headers of the extensions, from tiles here and there."""
+        """Headers of the extensions, from a few sample tiles."""
         formats: dict[str, Headers] = dict(self.source.metadata.formats)
         formats.update(self.rules.formats)
         last = self.plan.groups - 1
@@ -259,7 +259,7 @@ class _Job:
             square = self.plan.squares_of(group)[-1]
             tiles = self.source.read(square)
             if len(tiles):
-                # One tile is enough: the others of a square are mostly like it.
+                # One tile is enough: most tiles of a square are alike.
                 one = tiles.take(np.zeros(1, np.int64))
                 formats.update(new_entries(one, one.keys, self.rules, formats).formats)
         return formats
@@ -275,7 +275,7 @@ class _Job:
         return results(executor or own, writer.write, self._tasks(), ahead)
 
     def _tasks(self) -> Iterator[list[GroupTask]]:
-        """Groups in handfuls."""
+        """Batches of groups."""
         tasks: list[GroupTask] = []
         squares = 0
         for group in range(self.plan.groups):
@@ -291,7 +291,7 @@ class _Job:
             yield tasks
 
     def _left(self, rows: range) -> tuple[frozenset[int], Written]:
-        """`order_of` the archives that are not there yet, and what became of the others."""
+        """`order_of` values of the archives still to write, and the summary of the kept ones."""
         left, kept = set(), Written()
         owners = self.plan.archives[rows.start : rows.stop]
         if not self.place.going_on:
@@ -310,13 +310,13 @@ class _Job:
         if not isinstance(self.arrangement, TreeLayout):
             return self.plan.described(TileSetMetadata(formats=formats, materialized_zooms=()))
         metadata = replace(self.arrangement.metadata, formats=formats)
-        # What the comments of archives say was settled before, and no document says less.
+        # Comments were made from this metadata, so the document must not cover less.
         return scaled(metadata, done.suffixes)
 
 
 def _said(own: TileSetMetadata, variant: str | None, wanted: BuildOptions) -> TileSetMetadata:
-    """What the source says, with what the caller says instead."""
-    # Tiles of one variant are read, and written below another one or none.
+    """The source's metadata with the caller's overrides."""
+    # Only tiles of one variant are read, and written to another one or to none.
     extra = {key: value for key, value in own.extra.items() if key != VARIANTS}
     extra = {**with_variant(extra, variant), **(wanted.metadata or {})}
     if wanted.attribution is not None:
@@ -338,7 +338,7 @@ def _second(
     *,
     alone: bool,
 ) -> TreeLayout:
-    """The layout as it is wanted; of a single archive it has one root for all tiles."""
+    """The requested layout; for a single archive it has one root for all tiles."""
     zooms = tiles.zooms()
     if zooms is None:
         raise no_tiles(tiles)
@@ -379,7 +379,7 @@ def _second(
 def _fingerprint(
     source: TileSource, arrangement: ArchiveLayout, rules: EntryRules, plan: Survey
 ) -> bytes:
-    """The same bytes for the same build of the same source; empty where nobody can tell."""
+    """The same bytes for the same build of the same source; empty if that has no identity."""
     if not source.identity:
         return b""
     values = [
@@ -394,27 +394,27 @@ def _fingerprint(
 
 
 HELD = 64 << 20
-"""Bytes of tiles that are held for a group; larger ones are written archive by archive."""
+"""Bytes of tiles in memory for a group; larger groups are written archive by archive."""
 _BLOCK: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of some archives."""
+    """Summary of some written archives."""
 
     archives: int = 0
     entries: int = 0
     size: int = 0
     """Bytes of their files."""
     kept: int = 0
-    """Those of them that were there already."""
+    """The archives among them that existed already."""
     formats: Mapping[str, Headers] | None = None
     suffixes: frozenset[str] = frozenset()
     cut: tuple[str, ...] = ()
-    """Metadata that had no room in comments."""
+    """Keys of metadata that did not fit into comments."""
 
     def plus(self, other: Written) -> Written:
-        """Both together."""
+        """The sum of both."""
         return Written(
             self.archives + other.archives,
             self.entries + other.entries,
@@ -427,21 +427,21 @@ class Written:
 
 
 class GroupTask(NamedTuple):
-    """Neighbouring archives to be written."""
+    """Neighbouring archives to write."""
 
     squares: Sequence[Square]
     archives: frozenset[int]
-    """`order_of` those that are not there yet."""
+    """`order_of` values of the archives still to write."""
     kept: Written
-    """The others."""
+    """Summary of the others."""
 
 
 @dataclass(frozen=True)
 class ArchiveWriter:
-    """What writes the archives of a build; it goes to the workers.
+    """Writes the archives of a build; it is sent to the workers.
 
-    An archive has its name before it is complete: whoever goes on with a build looks at every byte
-    first (`is_whole`), and the tree is not seen before it is finished.
+    An archive has its final name before it is complete: resuming a build verifies every byte first
+    (`is_whole`), and the tree is hidden until it is finished.
     """
 
     source: TileSource
@@ -474,7 +474,7 @@ class ArchiveWriter:
         return self._packed(concatenated(parts), task, folders)
 
     def _packed(self, tiles: Tiles, task: GroupTask, folders: set[str]) -> Written:
-        """All archives of a group at once."""
+        """Write all archives of a group at once."""
         owners = order_of(*self.arrangement.archives(tiles.keys))
         if (owners != owners[0]).any():
             order = np.argsort(owners, kind="stable")
@@ -499,7 +499,7 @@ class ArchiveWriter:
         return Written(done, count, size, 0, entries.formats, suffixes, cut)
 
     def _streamed(self, task: GroupTask) -> Written:
-        """Large archives one by one; of each only a block is in memory."""
+        """Write large archives one by one, with one block in memory at a time."""
         done = Written()
         for owner in sorted(task.archives):
             done = done.plus(self._one(owner, task.squares))
@@ -545,12 +545,12 @@ class ArchiveWriter:
 
 
 def archives_at(owners: Int64s) -> list[Tile]:
-    """Archives by `order_of`."""
+    """The archives with these `order_of` values."""
     return list(zip(*(column.tolist() for column in tiles_in(owners)), strict=True))
 
 
 def _write_file(path: str, pieces: list[Any], folders: set[str]) -> int:
-    """Write a small archive; `folders` are those that are there."""
+    """Write a small archive; `folders` are those known to exist."""
     try:
         folder = path[: path.rindex("/")]
         if folder not in folders:
@@ -567,7 +567,7 @@ def _write_file(path: str, pieces: list[Any], folders: set[str]) -> int:
 
 
 def is_whole(path: Path, entries: int) -> bool:
-    """Whether a file is an archive of so many entries, all of which have their checksums."""
+    """Whether a file is an archive with this many entries, all with correct checksums."""
     if not path.is_file():
         return False
     try:
@@ -577,5 +577,5 @@ def is_whole(path: Path, entries: int) -> bool:
                 return False
             return not run(check_plan(directory, content=True), source.fetch)
     except ComalError:
-        # Whatever is wrong with it, it is written again.
+        # An archive with any fault is written again.
         return False

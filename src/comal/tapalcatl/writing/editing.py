@@ -1,4 +1,4 @@
-"""Tilesets and archives that are changed: locked, looked at, replaced; and their metadata."""
+"""Locks, inspects and replaces tilesets and archives to change, and edits their metadata."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from comal.ziparchive.write import write_all
 
 
 class ArchiveEdit:
-    """An archive that is open for changes, one or several behind each other."""
+    """An archive that is open for one or several successive changes."""
 
     def __init__(self, path: Path, version: NextVersion) -> None:
         self.path = path
@@ -72,7 +72,7 @@ class ArchiveEdit:
 
     @property
     def stored(self) -> StoredDirectory:
-        """The directory as it is now."""
+        """The current directory."""
         if self._stored is None:
             with system_errors("cannot read", self.path):
                 self._stored = run(stored_directory_plan(), self._fetch)
@@ -107,7 +107,7 @@ class ArchiveEdit:
         self._stored = None
 
     def commit_comment(self, comment: bytes) -> None:
-        """Give the archive another comment."""
+        """Replace the comment of the archive."""
         end, file = self.stored.end, self._version.file()
         with system_errors("cannot write", self.path):
             os.ftruncate(file.fileno(), end.stop)
@@ -129,7 +129,7 @@ class ArchiveEdit:
 
 
 def _read_all(descriptor: int, size: int, at: int) -> bytes:
-    """Read where a system call may give less than it is asked for."""
+    """Read exactly `size` bytes, as one system call may return fewer."""
     data = os.pread(descriptor, size, at)
     while len(data) < size:
         more = os.pread(descriptor, size - len(data), at + len(data))
@@ -141,7 +141,7 @@ def _read_all(descriptor: int, size: int, at: int) -> bytes:
 
 @dataclass(frozen=True)
 class Target:
-    """Archives that may be changed, and how tiles are dealt out to them."""
+    """Archives to change, and how tiles are assigned to them."""
 
     arrangement: TreeLayout | MetatileLayout
     tree: Path
@@ -150,25 +150,25 @@ class Target:
     single: Path | None = None
     """The archive; None for a tileset."""
     root: Tile | None = None
-    """The only archive that a single one can be, where that is known."""
+    """The root tile of a single archive, if known."""
     comment: bytes = b""
-    """That of a single archive when it was looked at."""
+    """Comment of a single archive when it was read."""
     said: ArchiveMetadata | None = None
-    """What it says."""
+    """Metadata in that comment."""
     change: Change | None = None
-    """What is being changed; None where it is only looked at."""
+    """The change in progress; None if the target is only read."""
     edit: ArchiveEdit | None = None
     """A single archive that is open for changes."""
 
     @property
     def metadata(self) -> TileSetMetadata:
-        """What the tileset says; nothing for Tapalcatl 1."""
+        """Metadata of the tileset; empty for Tapalcatl 1."""
         if isinstance(self.arrangement, TreeLayout):
             return self.arrangement.metadata
         return TileSetMetadata()
 
     def path(self, archive: Tile) -> Path:
-        """Where an archive stands."""
+        """The path of an archive."""
         return self.single or self.tree / self.arrangement.path(archive)
 
     @contextmanager
@@ -182,18 +182,18 @@ class Target:
             yield ArchiveEdit(path, version)
 
     def owners(self, keys: Keys) -> Int64s:
-        """`order_of` the archives in which some tiles may be, -1 where there is none."""
+        """`order_of` values of the archives that may hold some tiles, -1 if there is none."""
         if self.single is None:
             return self.arrangement.owners(keys)
         own = order_of(*(np.array([number]) for number in self.root or (0, 0, 0)))
         if isinstance(self.arrangement, TreeLayout):
-            # Names are absolute: whatever else stands in there is found, too.
+            # Names are absolute: tiles of other archives in this one are found, too.
             return np.repeat(own, len(keys[0]))
         found = self.arrangement.owners(keys)
         return np.where(found == own, found, -1)
 
     def archives(self) -> list[Tile]:
-        """The archives of a tileset that are there."""
+        """The existing archives of a tileset."""
         if isinstance(self.arrangement, MetatileLayout):
             return list(ArchiveFiles(open_source(self.tree), [self.arrangement]).listed())
         assert self.meta is not None
@@ -201,15 +201,15 @@ class Target:
             return list(tileset.archive_tiles())
 
     def existing(self) -> list[Path]:
-        """All archives that are there."""
+        """Paths of all existing archives."""
         return [self.single] if self.single else [self.path(one) for one in self.archives()]
 
 
 def target_at(path: Location, generation1: Generation1 | None = None) -> Target:
     """A local tileset by its folder or document, or one archive.
 
-    A tileset of Tapalcatl 1 is the folder that keys are relative to; nothing in it tells how it is
-    laid out.
+    A tileset of Tapalcatl 1 is the folder that keys are relative to; its layout cannot be
+    detected.
     """
     place = _place(path, generation1)
     if place.is_dir():
@@ -217,7 +217,7 @@ def target_at(path: Location, generation1: Generation1 | None = None) -> Target:
     if place.suffix == ".json":
         return _tileset(place)
     with open_source(place) as source:
-        # The end record alone tells; the directory is read when the archive is locked.
+        # The end record is enough; the directory is read when the archive is locked.
         end, _ = run(find_end("", TAIL, [], shown(place.name)), source.fetch)
     return _single(place, end.comment, generation1)
 
@@ -226,9 +226,9 @@ def target_at(path: Location, generation1: Generation1 | None = None) -> Target:
 def locked_target(
     path: Location, generation1: Generation1 | None = None, *, durable: bool = True
 ) -> Iterator[Target]:
-    """As `target_at`, to be changed: locked before it is looked at, and replaced at the end.
+    """As `target_at`, for changes: locked before it is read, and replaced at the end.
 
-    What a killed writer has left of a change is finished or undone first.
+    A change that a killed writer left behind is finished or undone first.
     """
     place = _place(path, generation1)
     if journal := journal_of(place):
@@ -245,7 +245,7 @@ def locked_target(
 
 @contextmanager
 def compacting(path: Location, generation1: Generation1 | None = None) -> Iterator[Target]:
-    """As `locked_target`; archives are replaced one by one, by whoever holds the tileset."""
+    """As `locked_target`, but the holder of the tileset replaces archives one by one."""
     place = _place(path, generation1)
     journal = journal_of(place)
     with ExitStack() as scope:
@@ -261,12 +261,12 @@ def journal_of(place: Path) -> Path | None:
 
 
 def recovery(folder: Path) -> str:
-    """The command that finishes or undoes what was left of a change."""
+    """The command that finishes or undoes an interrupted change."""
     return f"comal tapalcatl recover {shlex.quote(str(folder))}"
 
 
 def refuse_unfinished(archive: Path) -> None:
-    """Refuse to write an archive of a tileset that somebody else is changing, or did not finish."""
+    """Raise `ConflictError` if a change of the archive's tileset is running or unfinished."""
     for folder in archive.parents:
         state = state_of(folder / CHANGE)
         if state:
@@ -303,7 +303,7 @@ def _single(place: Path, comment: bytes, generation1: Generation1 | None) -> Tar
         _refuse_first(place)
     said = own or ArchiveMetadata()
     root = said.root or (0, 0, 0)
-    # Where the comment names the zooms at which archives begin, the next one ends this archive.
+    # If the comment lists the zooms at which archives begin, the next one ends this archive.
     zooms = said.materialized_zooms if root[0] in said.materialized_zooms else (root[0],)
     whole = TileSetMetadata(**{**shared(said), "materialized_zooms": zooms})
     arrangement = TreeLayout(Layout(zooms, said.metatile), Template("{z}/{x}/{y}.zip"), whole)
@@ -311,7 +311,7 @@ def _single(place: Path, comment: bytes, generation1: Generation1 | None) -> Tar
 
 
 def _refuse_first(place: Path) -> None:
-    """Refuse an archive of Tapalcatl 1: its names are relative, and new ones would be absolute."""
+    """Refuse an archive of Tapalcatl 1: its names are relative, new ones would be absolute."""
     with open_tileset(place) as archive:
         if archive.version == 1:
             raise InvalidInputError(
@@ -334,7 +334,7 @@ def _first_tree(place: Path, generation1: Generation1 | None) -> Target:
 
 
 def _first_archive(place: Path, generation1: Generation1) -> Target:
-    """An archive of Tapalcatl 1, which is a metatile by its place alone."""
+    """An archive of Tapalcatl 1, whose metatile is only known from its path."""
     z, x, y = (*place.parts[-3:-1], place.stem)
     root = (int(z), int(x), int(y)) if all(map(_is_number, (z, x, y))) else None
     if root is None or not place.as_posix().endswith(generation1.key(root)):
@@ -364,7 +364,7 @@ def _tileset(meta: Path) -> Target:
             )
         first = next(tileset.archive_tiles(), None) if tileset.layout.template.hashed else None
         if first is not None:
-            # Opening one of the archives tells which definition of the hash they follow.
+            # Opening one of the archives determines their definition of the hash.
             tileset.archives.get(first)
         arrangement = tileset.files.layouts[0]
         assert isinstance(arrangement, TreeLayout)
@@ -372,7 +372,7 @@ def _tileset(meta: Path) -> Target:
 
 
 def write_document(place: Target, metadata: TileSetMetadata) -> None:
-    """Put another document in the place of a tileset's, as a part of its change."""
+    """Replace a tileset's document as a part of its change."""
     assert place.meta is not None
     assert place.change is not None
     with place.change.write(place.meta) as file:
@@ -382,19 +382,19 @@ def write_document(place: Target, metadata: TileSetMetadata) -> None:
 Location = str | os.PathLike[str]
 Said = TypeVar("Said", TileSetMetadata, ArchiveMetadata)
 LAYOUT: Final = ("tapalcatl", "metatile", "materializedZooms", "source", "root")
-"""What archives are like; changing it would hide tiles."""
+"""Keys of the layout; changing them would hide tiles."""
 _REACH: Final = frozenset({"bounds", "minzoom", "maxzoom"})
-"""Keys outside of which readers answer that there is no tile."""
+"""Keys that limit where readers look for tiles."""
 _EVERYWHERE: Final = frozenset({"name", "description", "formats", "minscale", "maxscale"})
-"""Keys that archives repeat."""
+"""Keys that the comments of archives repeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """What a change of metadata came to."""
+    """Result of a change of metadata."""
 
     document: dict[str, Any]
-    """The metadata as they are now."""
+    """The new metadata."""
     archives: int = 0
     """Archives whose comment was changed."""
 
@@ -420,27 +420,27 @@ def edit_metadata(
 ) -> Labelled:
     """Change metadata of an archive or a tileset.
 
-    Archives whose comment changes are replaced as by `put`, and the document at the end.
+    Archives whose comment changes are replaced as by `put`, the document last.
 
     Parameters
     ----------
     target
         A local archive, or a tileset by its folder or document.
     changes
-        Keys of the document and their new values; None removes a key. Zooms
-        and bounds are widened where they would hide tiles.
+        Keys of the document and their new values; None removes a key. Zooms and bounds are
+        widened so that they hide no tiles.
     archives
-        Whether comments of a tileset's archives follow, which repeat some of it.
+        Whether to update the comments of a tileset's archives, which repeat some keys.
     progress
-        Told the archives done.
+        Called with the number of archives done.
 
     Raises
     ------
     InvalidInputError
-        A key that says how archives are laid out, or a value that its key cannot have; of a
-        single archive more than its comment holds.
+        A key of the layout, an invalid value or, for a single archive, more than its comment
+        can hold.
     InvalidMetadataError
-        What is there already is broken.
+        The existing metadata are broken.
     """
     for key in changes:
         if key in LAYOUT:
@@ -472,7 +472,7 @@ def _edit_tileset(
     tiles = place.archives() if archives and shared else []
     done = 0
     for number, tile in enumerate(tiles):
-        # What the document says of an archive, should its comment be torn or of somebody else.
+        # The comment by the document, in case the archive's own is broken or foreign.
         own, _ = place.arrangement.comment(tile, place.metadata.formats)
         done += _edit_archive(place, place.path(tile), shared, own).archives
         progress(number + 1, len(tiles), "editing archives")
@@ -481,10 +481,10 @@ def _edit_tileset(
 
 
 def _holding(said: ArchiveMetadata, before: ArchiveMetadata, tiles: TileNames) -> ArchiveMetadata:
-    """What an archive is to say of itself, with zooms and bounds that hide none of its tiles.
+    """New metadata of an archive, with zooms and bounds widened to include all of its tiles.
 
-    What it does not say hides nothing. One of several archives has the box of its root tiles, and
-    keeps it; one that stands alone has that of its tiles.
+    Absent fields stay absent. One of several archives keeps the box of its root tiles; a single
+    archive has the box of its tiles.
     """
     if not len(tiles):
         return said
@@ -505,7 +505,7 @@ def _holding(said: ArchiveMetadata, before: ArchiveMetadata, tiles: TileNames) -
 def _edit_archive(
     place: Target, path: Path, changes: Mapping[str, Any], instead: bytes = b""
 ) -> Labelled:
-    """Change a comment; `instead` is what counts where there is none that can be read."""
+    """Change a comment; `instead` replaces a missing or unreadable one."""
     with place.editing(path) as edit:
         old = edit.comment
         if instead and read_comment(old, path.name)[0] is None:
@@ -533,7 +533,7 @@ def _edit_archive(
 
 
 def _changed(parse: Callable[[bytes, str], Said], document: Mapping[str, Any], where: str) -> Said:
-    """A document with what the caller wants said, whose values are arguments and no content."""
+    """Parse a changed document; faults of its values are errors of the caller's arguments."""
     try:
         return parse(ascii_line(document), where)
     except (InvalidMetadataError, UnsupportedVersionError) as error:

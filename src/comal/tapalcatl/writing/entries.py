@@ -1,4 +1,4 @@
-"""From tiles to entries of an archive: options, names, payloads, times and comments."""
+"""Makes entries of archives from tiles: options, names, payloads, times and comments."""
 
 from __future__ import annotations
 
@@ -52,27 +52,27 @@ class EntryOptions:
     Raises
     ------
     InvalidInputError
-        A value that is not of its kind, or that cannot be.
+        A value of the wrong type, or an invalid value.
     """
 
     ext: str | None = None
-    """Extension of tiles whose source does not name any; by their first bytes if None."""
+    """Extension of tiles whose source does not give one; detected from their bytes if None."""
     scale: float = 1
-    """Scale of such tiles, 2 for tiles of 512 pixels that are shown at 256."""
+    """Scale of these tiles, 2 for tiles of 512 pixels that are shown at 256."""
     compression: str = "auto"
     """``auto``: DEFLATE unless the tile is compressed already; ``store``; ``deflate``."""
     level: int = 6
-    """Of DEFLATE, 1 to 12."""
+    """Level of DEFLATE, 1 to 12."""
     times: str | int | dt.datetime = FIXED
     """``fixed`` for 1980-01-01, ``source``, or one time for all entries."""
     exact_times: bool = False
-    """Whether exact times go into an extra field beside those of MS-DOS, which count by two
-    seconds; odd seconds of a source always do."""
+    """Whether to write exact times to an extra field next to those of MS-DOS, which have a
+    resolution of two seconds; odd seconds of a source are always written."""
     entry_headers: Mapping[Tile, Headers] | None = None
     """Headers of single tiles, by (z, x, y)."""
     variant: str | None = None
-    """Prefix of the names of all tiles: they are only read when it is asked for
-    (``open(..., variant=...)``), and `put` adds others beside them. Documents name it."""
+    """Prefix of the names of all tiles: they are only read with ``open(..., variant=...)``, and
+    `put` adds further variants. Documents list it."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -87,33 +87,33 @@ class EntryOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions(EntryOptions):
-    """What a tileset is to be: how its tiles become entries, how it is laid out, what it says."""
+    """Options of a new tileset: its entries, its layout and its metadata."""
 
     metatile: int | None = None
-    """Root tiles of an archive per side."""
+    """Root tiles per side of an archive."""
     materialized_zooms: Sequence[int] | None = None
-    """Zooms at which archives begin. What is not given of these two is chosen so that a directory
-    comes with a reader's first request of 64 KiB: every four zooms under two by two root tiles, as
-    `choose_layout` says."""
+    """Zooms at which archives begin. If either of these two is not given, it is chosen so that a
+    directory fits into a reader's first request of 64 KiB: every four zooms under two by two root
+    tiles, see `choose_layout`."""
     version: int = 2
-    """2, or 1 for archives of metatiles with relative names and nothing described inside."""
+    """2, or 1 for archives of metatiles with relative names and no metadata inside."""
     generation1: Generation1 | None = None
     """For version 1: metatile size, tile size and layout of keys."""
     hash_in_path: bool = False
-    """Whether keys begin with five hex digits of the MD5 of ``z/x/y``, as some stores like it."""
+    """Whether keys begin with five hex digits of the MD5 of ``z/x/y``, as some stores prefer."""
     formats: Mapping[str, Any] | None = None
-    """Content type of extensions, or a list of pairs of header and value; guessed if absent."""
+    """Content type by extension, or a list of (header, value) pairs; guessed if absent."""
     name: str | None = None
-    """Instead of what the source says, as the four that follow."""
+    """Overrides the source's metadata, as do the next four fields."""
     description: str | None = None
     attribution: str | None = None
     bounds: Bounds | None = None
-    """West, south, east, north; widened where they miss a tile."""
+    """West, south, east, north; widened to include all tiles."""
     metadata: Mapping[str, Any] | None = None
     """Other keys of TileJSON; None removes one."""
 
     def __post_init__(self) -> None:
-        # Of a class with slots `super()` is that of the class without them.
+        # With slots=True the class is recreated, so `super()` refers to the wrong one.
         EntryOptions.__post_init__(self)
         if self.version not in {1, 2}:
             raise InvalidInputError(
@@ -123,20 +123,20 @@ class BuildOptions(EntryOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryRules(EntryOptions):
-    """How tiles become entries: what was asked for, and what the source says."""
+    """How tiles become entries: the caller's options and the source's properties."""
 
     hint: str | None = None
-    """Extension of tiles whose names have none and whose bytes do not tell."""
+    """Extension of tiles whose names have none and whose bytes do not determine it."""
     encoding: str | None = None
-    """Content encoding of all tiles, where the source says one that bytes do not show."""
+    """Content encoding of all tiles, if the source declares one that bytes do not show."""
     formats: Mapping[str, Headers] = field(default_factory=dict)
-    """Headers of extensions that are given."""
+    """Headers by extension, as given by the caller."""
     modified: int | None = None
-    """Time of the source, for tiles without one of their own."""
+    """Modification time of the source, for tiles without their own."""
 
 
 def rules_of(tiles: TileSource, options: EntryOptions) -> EntryRules:
-    """Rules for the entries of a source's tiles; one time for all is in seconds since 1970 UTC."""
+    """Rules for the entries of a source's tiles; a common time becomes seconds since 1970 UTC."""
     given = options.formats if isinstance(options, BuildOptions) else None
     times, own = options.times, options.entry_headers or {}
     if times not in {FIXED, SOURCE} and not isinstance(times, int):
@@ -165,16 +165,16 @@ _IDENTITY: Final = "identity"
 
 @dataclass(frozen=True, slots=True)
 class NewEntries:
-    """Entries that are ready to be written; columns of n rows."""
+    """Entries that are ready to write; columns of n rows."""
 
     names: Any
-    """An Arrow string array, or a list of a few."""
+    """An Arrow string array, or a list if there are few."""
     payloads: list[bytes]
     details: Details
     suffixes: tuple[str, ...]
-    """What follows the row in the names, such as ``@2x.png``."""
+    """The text after the row in the names, such as ``@2x.png``."""
     formats: Mapping[str, Headers]
-    """Headers of every extension that occurs, and of those that were settled before."""
+    """Headers of every extension that occurs, and of those known before."""
 
 
 def new_entries(
@@ -182,8 +182,8 @@ def new_entries(
 ) -> NewEntries:
     """Entries for some tiles, in their order; `inside` are the numbers in their names.
 
-    `formats` are headers of extensions that are settled. Tiles whose content encoding is another
-    one say so in the comment of their entry.
+    `formats` are headers of known extensions. Tiles with a different content encoding declare it
+    in the comment of their entry.
     """
     kinds = kinds_of(tiles.payloads)
     stored = None if tiles.methods is None else tiles.methods == STORE
@@ -196,13 +196,13 @@ def new_entries(
     details = replace(details, comments=tiles.comments, stamps=stamps, extras=extras)
     names = _names_of(tiles, inside, rules.variant)
     assert tiles.suffix is not None
-    # A part of many tiles has their table, and not all of the suffixes in it.
+    # A subset of tiles shares the suffix table, but may not use all of it.
     suffixes = tuple(tiles.suffixes[code] for code in np.unique(tiles.suffix).tolist())
     return NewEntries(names, payloads, details, suffixes, settled)
 
 
 def _names_of(tiles: Tiles, inside: Keys, variant: str | None) -> Any:
-    """Names of entries; those of a handful are a list, which costs less."""
+    """Names of entries; a list if there are few, which is cheaper."""
     if len(tiles) <= FEW:
         assert tiles.suffix is not None
         rows = zip(*(column.tolist() for column in (*inside, tiles.suffix)), strict=True)
@@ -226,9 +226,9 @@ def _described(
     rules: EntryRules,
     settled: dict[str, Headers],
 ) -> Tiles:
-    """Settle the headers of new extensions; tiles that differ from them get headers of their own.
+    """Determine the headers of new extensions; tiles that differ get headers of their own.
 
-    What lies compressed in another archive is not looked at: its formats came with it.
+    Payloads compressed by another archive are not inspected: their formats came with it.
     """
     assert tiles.suffix is not None
     zipped = gzipped(kinds)
@@ -282,7 +282,7 @@ def _with_headers(tiles: Tiles, own: Mapping[int, Headers], given: Mapping[int, 
         if row in given:
             comments[row] = entry_comment((*own.get(row, ()), *given[row]))
         elif not comments[row]:
-            # Tiles that bring headers of their own know best.
+            # Headers that a tile brings along take precedence.
             comments[row] = entry_comment(own[row])
     return replace(tiles, comments=binary(comments))
 
@@ -293,7 +293,7 @@ def _stored(
     stored: npt.NDArray[np.bool_] | None,
     rules: EntryRules,
 ) -> tuple[list[bytes], Details]:
-    """Payloads as they will be stored. What is compressed in its archive already stays so."""
+    """Payloads as they will be stored; payloads compressed by their archive are kept."""
     plain = np.ones(len(tiles), np.bool_) if stored is None else stored
     if rules.compression == "store":
         wanted = np.zeros(len(tiles), np.bool_)
@@ -318,14 +318,14 @@ def _stored(
 
 
 def _times(tiles: Tiles, rules: EntryRules) -> tuple[npt.NDArray[np.uint16] | None, Any]:
-    """DOS times, and extra fields with exact ones."""
+    """DOS times, and extra fields with exact times."""
     seconds = _seconds(tiles, rules)
     if seconds is None:
         return None, None
     distinct, which = np.unique(seconds, return_inverse=True)
     pairs = [dos_of(second)[::-1] if second >= 0 else (0, 0x21) for second in distinct.tolist()]
     stamps = np.array(pairs, np.uint16)[which]
-    # DOS times count every other second, from 1980 on.
+    # DOS times have a resolution of two seconds and begin in 1980.
     exact = (distinct >= 0) & (rules.exact_times | (distinct % 2 == 1))
     if not exact.any():
         return stamps, None

@@ -1,4 +1,4 @@
-"""Tilesets joined, cut and laid out anew; payloads go over as they are stored."""
+"""Merges, extracts and re-lays out tilesets; payloads are copied as stored."""
 
 from __future__ import annotations
 
@@ -29,27 +29,26 @@ _LAYOUT = frozenset({"metatile", "materialized_zooms", "version"})
 def merge(
     sources: Sequence[Any], out: Location, *, conflict: str = "last", **options: Any
 ) -> Built:
-    """Write one tileset of several sources.
+    """Merge several sources into one tileset.
 
     Parameters
     ----------
     sources
-        Anything that `build` takes, several of them.
+        A list of anything that `build` takes.
     out
         A local folder, or a name that ends in ``.zip`` for a single archive.
     conflict
-        Which tile counts where several sources have one: that of the ``first`` or the ``last``
-        of them.
+        Which tile wins if several sources have one: that of the ``first`` or the ``last`` source.
     **options
-        As for `build`; times are those of the sources unless given. Without `metatile` and
+        As for `build`; times are those of the sources by default. Without `metatile` and
         `materialized_zooms` the layout is that of the first source whose archives would hold all
-        tiles with directories of at most 64 KiB, or chosen as `build` does where there is none.
-        What is returned tells which it is.
+        tiles with directories of at most 64 KiB; if there is none, `build` chooses it. The result
+        contains the layout.
 
     Raises
     ------
     InvalidInputError
-        No source.
+        There is no source.
     """
     with ExitStack() as scope:
         parts = [opened(source, scope) for source in several(sources, "sources of tiles")]
@@ -69,7 +68,7 @@ def remetatile(source: Any, out: Location, **options: Any) -> Built:
     out
         A local folder, or a name that ends in ``.zip`` for a single archive.
     **options
-        As for `build`; times are those of the source unless given.
+        As for `build`; times are those of the source by default.
     """
     with ExitStack() as scope:
         return build(opened(source, scope), out, **{"times": SOURCE, **options})
@@ -87,39 +86,39 @@ def extract(
     progress: Progress | None = None,
     **options: Any,
 ) -> Built:
-    """Copy a part of a tileset; tiles keep their bytes, headers and times.
+    """Copy an area of a tileset; tiles keep their bytes, headers and times.
 
-    Only the directories of archives that the part touches are read, and of these only the tiles of
-    the part, neighbours in one request.
+    Reads only the directories of archives that overlap the area and the tiles of the area,
+    neighbouring tiles in one request.
 
     Parameters
     ----------
     source
-        As `comal.tapalcatl.open` takes it, or a tileset that is open.
+        As for `comal.tapalcatl.open`, or an open tileset.
     out
-        The folder to write, or a single archive, whose name ends in ``.zip``.
+        The folder to write, or a name that ends in ``.zip`` for a single archive.
     bbox
-        West, south, east, north in degrees; west > east crosses the antimeridian. Tiles that it
-        overlaps are taken.
+        West, south, east, north in degrees; west > east crosses the antimeridian. Copies the tiles
+        that it overlaps.
     geometry
-        GeoJSON as a mapping, as text or in a file, or a shapely geometry: instead of a box.
+        GeoJSON as a mapping, text or file, or a shapely geometry; instead of `bbox`.
     min_zoom, max_zoom
-        Zooms to take, both included.
+        Zooms to copy, both inclusive.
     overview_zoom
-        Tiles down to this zoom are taken wherever they are, so that a map has a background
-        outside of the area.
+        Tiles down to this zoom are copied everywhere, so that a map has a background outside of
+        the area.
     metatile, materialized_zooms
-        The layout of the extract; that of the source unless given, or of one root for a single
+        The layout of the extract; by default that of the source, or a single root for a single
         archive.
     executor, overwrite, progress
         As for `comal.tapalcatl.build`.
     **options
-        How the source is opened, such as the settings of Tapalcatl 1.
+        Options for opening the source, such as the settings of Tapalcatl 1.
 
     Raises
     ------
     InvalidInputError
-        Both a box and a geometry, zooms that are none, or a part without any tile.
+        Both a box and a geometry, invalid zooms, or an area without tiles.
     ConflictError
         `out` exists.
     """
@@ -155,7 +154,7 @@ def extract(
 
 
 def _layout_of(parts: Sequence[TileSource]) -> dict[str, Any]:
-    """The layout of the first source whose archives can hold the tiles of all."""
+    """The layout of the first source whose archives can hold the tiles of all sources."""
     ends = outermost(part.zooms() for part in parts)
     if ends is None:
         return {}
@@ -170,7 +169,7 @@ def _layout_of(parts: Sequence[TileSource]) -> dict[str, Any]:
 
 
 def _holds(layout: Layout, min_zoom: int, max_zoom: int) -> bool:
-    """Whether archives of a layout hold all zooms, and their directories come with one request."""
+    """Whether archives of a layout hold all zooms, and their directories fit into one request."""
     if layout.materialized_zooms[0] > min_zoom:
         return False
     roots = (zoom for zoom in layout.materialized_zooms if zoom <= max_zoom)

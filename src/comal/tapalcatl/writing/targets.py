@@ -1,4 +1,4 @@
-"""Where tilesets are written: hidden until they are whole; and what an earlier one is told by."""
+"""Targets of new tilesets, hidden until complete, and how existing ones are recognised."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HEADER, _LENGTH = 30, 26
 
 
 def _template(text: str) -> re.Pattern[str]:
-    """What paths of archives look like."""
+    """A pattern that matches paths of archives."""
     fields = {"z": _DIGITS, "x": _DIGITS, "y": _DIGITS, "h": _HASH, "hash": _HASH}
     parts = _FIELD.split("/".join(part for part in text.split("/") if part not in ("", ".")))
     pieces = [fields.get(part, "") if at % 2 else re.escape(part) for at, part in enumerate(parts)]
@@ -38,7 +38,7 @@ def _template(text: str) -> re.Pattern[str]:
 
 
 def _claim_tree(path: Path) -> Owns | None:
-    """``meta.json``, and archives where its template has them."""
+    """Claims ``meta.json``, and archives that match its template."""
     if not (path / META).is_file() or DOCUMENT.claim(path / META) is None:
         return None
     source = json.loads((path / META).read_bytes()).get("source")
@@ -49,13 +49,13 @@ def _claim_tree(path: Path) -> Owns | None:
 
 
 def _is_document(file: BinaryIO) -> bool:
-    # Documents of 2018 have no version; the template of the archives tells them.
+    # Documents of 2018 have no version; they are recognised by the archive template.
     document = json.load(file)
     return isinstance(document, dict) and ("tapalcatl" in document or "source" in document)
 
 
 def first_generation(layout: Generation1) -> Kind:
-    """Trees of Tapalcatl 1 that are laid out like this one."""
+    """The kind of Tapalcatl 1 trees with this layout."""
     fits = _template(layout.template).fullmatch
 
     def owns(name: str) -> bool:
@@ -92,14 +92,14 @@ Location = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Where a tree is being built."""
+    """The folder in which a tree is built."""
 
     tree: Path
     target: Path
     going_on: bool
-    """Whether there may be finished archives of the same build."""
+    """Whether finished archives of the same build may exist."""
     name: str = ""
-    """Of the only archive in `tree`, where the target is one."""
+    """Name of the only archive in `tree`, if the target is an archive."""
 
 
 @contextmanager
@@ -112,10 +112,10 @@ def workplace(
     overwrite: bool,
     durable: bool = True,
 ) -> Iterator[Workplace]:
-    """Build a tree; it is published when the block ends without an error.
+    """Build a tree; it is published if the block ends without an error.
 
-    The fingerprint tells what this build is: finished archives of another one are not kept. Without
-    any nothing is kept after an error, either.
+    The fingerprint identifies this build: finished archives of another one are removed. Without a
+    fingerprint nothing is kept after an error.
     """
     target = target_of(path)
     with locked(target, keep=(BUILD,)):
@@ -127,7 +127,7 @@ def workplace(
             with system_errors("cannot write", target):
                 if durable:
                     flush_file_system(folder)
-                # From here on the old tree may stand in there, which no build goes on with.
+                # From here on the folder may hold the old tree, which must not be resumed.
                 (folder / _BUILD).unlink(missing_ok=True)
                 check_target(target, kind, folder=True, overwrite=overwrite, sources=sources)
                 publish_folder(folder, target, owns)
@@ -142,7 +142,7 @@ def workplace(
 
 
 def _is_kept(error: BaseException) -> bool:
-    """Whether to try again is likely: not when the disk is full or somebody quit."""
+    """Whether a retry is likely: not if the disk is full or the user interrupted."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -185,12 +185,12 @@ def _remove(folder: Path) -> None:
 
 
 def is_archive(out: Location) -> bool:
-    """Whether a target is one archive by its name; with a slash at its end it is a folder."""
+    """Whether a target's name means a single archive; with a trailing slash it is a folder."""
     return href_text(out).lower().endswith(".zip")
 
 
 def check_one(plan: Survey, out: Location) -> None:
-    """Refuse a layout that takes more than one archive."""
+    """Raise `InvalidInputError` for a layout that takes more than one archive."""
     if len(plan.archives) > 1:
         raise InvalidInputError(
             "the layout takes several archives, and the target is a single one",
@@ -202,8 +202,8 @@ def check_one(plan: Survey, out: Location) -> None:
 
 @contextmanager
 def place_of_one(out: Location, *, overwrite: bool, source: Any) -> Iterator[Workplace]:
-    """Where a single archive is written: a file beside its target, published when it is whole."""
+    """Write a single archive: a hidden file beside its target, published when complete."""
     with new_file(out, overwrite, ARCHIVE, source) as file:
-        # The archive is written by its path, and made durable by that.
+        # The archive is written, and made durable, by its path.
         file.close()
         yield Workplace(Path(file.path.parent), file.target, going_on=False, name=file.path.name)

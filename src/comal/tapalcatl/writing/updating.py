@@ -1,4 +1,4 @@
-"""Tiles put into archives that are there and taken out of them, and what that leaves behind."""
+"""Puts tiles into existing archives, deletes them, and compacts the bytes left behind."""
 
 from __future__ import annotations
 
@@ -71,26 +71,26 @@ from comal.ziparchive.local import read_payloads
 
 Location = str | os.PathLike[str]
 _FEW: Final = 256
-"""Tiles of an iterable that are put without looking over them first."""
+"""Iterables of up to this many tiles are put without a survey."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a change came to."""
+    """Result of a change."""
 
     archives: int = 0
-    """Archives that were changed or made."""
+    """Archives that were changed or created."""
     created: int = 0
-    """Those of them that were not there before."""
+    """Archives among them that did not exist before."""
     added: int = 0
-    """Tiles that were not there before."""
+    """Tiles that did not exist before."""
     replaced: int = 0
     deleted: int = 0
     absent: int = 0
-    """Tiles that should be deleted and were not there."""
+    """Tiles to delete that did not exist."""
 
     def plus(self, other: Changed) -> Changed:
-        """Both together."""
+        """The sum of both."""
         return Changed(*map(add, astuple(self), astuple(other)))
 
     def to_dict(self) -> dict[str, int]:
@@ -111,12 +111,12 @@ def put(
 ) -> Changed:
     """Add tiles to an archive or a tileset, or replace them.
 
-    New entries and a whole new directory are appended to a copy of each archive concerned, which
-    then takes its place: a reader sees the old archive or the new one. Old bytes stay in it, until
-    `compact` frees those that nothing leads to. Archives that are missing are made. All that
-    changes is made ready before any of it takes its place, the document last: its zooms and bounds
-    grow with the tiles. That takes room for a copy of each archive concerned, if only for as long
-    as it lasts, where the file system cannot share blocks.
+    New entries and a complete new directory are appended to a copy of each affected archive, which
+    then replaces it: readers see the old archive or the new one. Replaced tiles stay in it as dead
+    bytes until `compact` frees them. Missing archives are created. All new files are prepared
+    before the first one is renamed, the document last: its zooms and bounds grow with the tiles.
+    If the file system cannot share blocks, this temporarily takes disk space for a copy of each
+    affected archive.
 
     Parameters
     ----------
@@ -125,28 +125,28 @@ def put(
     tiles
         Anything that `build` takes.
     options
-        How tiles become entries. Without `ext` a tile whose bytes do not tell gets the tileset's
-        only one.
+        How tiles become entries. Without `ext`, a tile whose bytes do not determine its extension
+        gets that of the tileset, if it has only one.
     generation1
-        How a tileset of Tapalcatl 1 is laid out, which nothing in it tells: metatile and tile size,
-        layout of keys, prefix and layer as whoever wrote it had them. `target` is then the folder
-        that keys are relative to, or an archive by its key.
+        The layout of a Tapalcatl 1 tileset, which cannot be detected: metatile and tile size,
+        layout of keys, prefix and layer as its writer used them. `target` is then the folder that
+        keys are relative to, or an archive by its key.
     durable
-        Whether new bytes are on the disk before they take the place of old ones. Without it a kill
+        Whether to flush new bytes to the disk before they replace old ones. Without it a kill
         loses nothing, but a power cut may.
     progress
-        Told the archives done.
+        Called with the number of archives done.
     **changes
         Fields of `EntryOptions`, such as ``ext="png"``.
 
     Raises
     ------
     InvalidInputError
-        A tile that does not belong to the archive, by its root and the materialized zooms that its
-        comment names, lies above the first materialized zoom, or, of Tapalcatl 1, outside of the
-        zooms of its settings.
+        A tile that does not belong to the archive by the root and the materialized zooms in its
+        comment, that is above the first materialized zoom, or, for Tapalcatl 1, that is outside of
+        the zooms of its settings.
     ConflictError
-        Somebody else is writing the tileset or one of the archives.
+        Another process is writing the tileset or one of its archives.
     """
     wanted = replace(options or EntryOptions(), **changes)
     with ExitStack() as scope:
@@ -170,10 +170,10 @@ def delete(
     durable: bool = True,
     progress: Progress | None = None,
 ) -> Changed:
-    """Take tiles out of an archive or a tileset: a new directory without them is appended.
+    """Delete tiles of an archive or a tileset: appends a new directory without them.
 
     Archives are replaced as by `put`. Bytes of the tiles stay in them until `compact` frees them.
-    Zooms and bounds of the document stay as they are.
+    Zooms and bounds of the document do not change.
 
     Parameters
     ----------
@@ -182,20 +182,20 @@ def delete(
     tiles
         Zooms, columns and rows.
     ext, scale
-        Only entries of this extension, of this scale; all of a tile unless given.
+        Only entries of this extension and scale; by default all entries of a tile.
     variant
-        Entries of this variant; those that are in none unless given.
+        Entries of this variant; by default those without variant.
     generation1, durable
         As for `put`.
     progress
-        Told the archives done.
+        Called with the number of archives done.
 
     Raises
     ------
     InvalidInputError
-        Numbers that no tile can have.
+        A zoom, column or row that no tile can have.
     ConflictError
-        Somebody else is writing the tileset or one of the archives.
+        Another process is writing the tileset or one of its archives.
     """
     wanted = _checked(tiles)
     prefix = variant_prefix(variant)
@@ -289,7 +289,7 @@ def _blocks(source: TileSource, plan: Survey) -> Iterator[Tiles]:
 
 
 def _by_archive(tiles: Tiles, place: Target) -> Iterator[tuple[Tile, Tiles, Int64s]]:
-    """Archives, their tiles, and `order_of` the archive for each."""
+    """Each archive with its tiles, and the archive's `order_of` value for each tile."""
     owners = order_of(*place.arrangement.archives(tiles.keys))
     distinct = np.unique(owners)
     for archive, owner in zip(archives_at(distinct), distinct.tolist(), strict=True):
@@ -324,7 +324,7 @@ def _put(
 
 
 def _check_zooms(settings: Generation1, zooms: Iterable[int]) -> None:
-    """Refuse tiles that readers with these settings never ask for."""
+    """Refuse tiles at zooms that readers with these settings never request."""
     for zoom in zooms:
         if not settings.min_zoom <= zoom <= settings.max_zoom:
             raise InvalidInputError(
@@ -335,7 +335,7 @@ def _check_zooms(settings: Generation1, zooms: Iterable[int]) -> None:
 
 
 def _check_belongs(place: Target, archive: Tile, keys: Keys) -> None:
-    """Refuse tiles that a reader would look for in another archive."""
+    """Refuse tiles that a reader would look up in another archive."""
     assert place.single is not None
     root, first = place.root, tuple(int(column[0]) for column in keys)
     if root is not None and root != archive:
@@ -355,7 +355,7 @@ def _text(tile: tuple[int, ...]) -> str:
 def _comment(
     said: ArchiveMetadata, keys: Keys, entries: NewEntries, variant: str | None
 ) -> bytes | None:
-    """The comment with what new tiles add to it; None when they add nothing."""
+    """The comment extended for new tiles; None if it does not change."""
     exts = [split_suffix(suffix)[1] for suffix in entries.suffixes]
     fresh = {ext: entries.formats[ext] for ext in exts if ext not in said.formats}
     new = replace(
@@ -375,12 +375,12 @@ def _comment(
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a recovery came to."""
+    """Result of a recovery."""
 
     finished: int = 0
-    """Files of a change that were put into their places."""
+    """Files of a change that were renamed to their final names."""
     undone: int = 0
-    """Hidden files of a change that was not decided, which are gone now."""
+    """Hidden files of an undecided change that were removed."""
 
     def to_dict(self) -> dict[str, int]:
         """The summary as plain data."""
@@ -388,10 +388,10 @@ class Recovered:
 
 
 def recover(path: str | os.PathLike[str]) -> Recovered:
-    """Finish or undo what a writer that was killed has left of a change of a tileset.
+    """Finish or undo a change of a tileset that a killed writer left behind.
 
-    A change is finished if it was decided, which it is once all is made ready. An archive by itself
-    is replaced as a whole, and leaves nothing to be recovered.
+    A change is finished if it was decided, which happens once all files are prepared. A single
+    archive is replaced atomically and never needs recovery.
 
     Parameters
     ----------
@@ -401,9 +401,9 @@ def recover(path: str | os.PathLike[str]) -> Recovered:
     Raises
     ------
     InvalidInputError
-        It is neither.
+        It is neither of these.
     ConflictError
-        Somebody else is writing the tileset, or has changed an archive since.
+        Another process is writing the tileset, or has changed an archive since.
     """
     place = local_path(path).resolve()
     journal = journal_of(place)
@@ -416,24 +416,24 @@ def recover(path: str | os.PathLike[str]) -> Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Bytes of archives by what they are for."""
+    """Bytes of archives by purpose."""
 
     archives: int = 0
     entries: int = 0
     size: int = 0
-    """Of the files."""
+    """Bytes of the files."""
     live: int = 0
-    """Of entries that directories lead to, local headers included."""
+    """Bytes of entries in directories, including local headers."""
     directory: int = 0
-    """Of directories, end records and comments."""
+    """Bytes of directories, end records and comments."""
 
     @property
     def dead(self) -> int:
-        """Bytes that nothing leads to."""
+        """Bytes that no entry refers to."""
         return max(0, self.size - self.live - self.directory)
 
     def plus(self, other: Space) -> Space:
-        """Both together."""
+        """The sum of both."""
         return Space(*map(add, astuple(self), astuple(other)))
 
     def to_dict(self) -> dict[str, int]:
@@ -444,18 +444,18 @@ class Space:
 def space(
     target: Location, *, generation1: Generation1 | None = None, progress: Progress | None = None
 ) -> Space:
-    """How much of an archive or a tileset is dead: left behind by updates.
+    """Count the dead bytes that updates left in an archive or a tileset.
 
-    Local headers of every archive are read.
+    Reads the local headers of every archive.
 
     Parameters
     ----------
     target
         A local archive, or a tileset by its folder or document.
     generation1
-        Keys of a tileset of Tapalcatl 1, as for `put`.
+        The layout of a Tapalcatl 1 tileset, as for `put`.
     progress
-        Told the archives done.
+        Called with the number of archives done.
     """
     paths = target_at(target, generation1).existing()
     telling = progress or silent
@@ -475,32 +475,32 @@ def compact(
     generation1: Generation1 | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Free what updates have left, and sort entries by zoom and Morton code.
+    """Free dead bytes left by updates, and sort entries by zoom and Morton code.
 
-    Archives are written anew beside their place, payloads as they are stored, and replaced one
-    after the other: the tiles are the same in between, and room for the largest one is enough.
-    What has no dead bytes and is in order is left alone.
+    Archives are rewritten under hidden names, with payloads as stored, and replaced one after the
+    other: their tiles do not change, so disk space for the largest one is enough. Archives without
+    dead bytes whose entries are in order are skipped.
 
     Parameters
     ----------
     target
         A local archive, or a tileset by its folder or document.
     force
-        Write all archives anew.
+        Rewrite all archives.
     generation1
-        Keys of a tileset of Tapalcatl 1, as for `put`.
+        The layout of a Tapalcatl 1 tileset, as for `put`.
     progress
-        Told the archives done.
+        Called with the number of archives done.
 
     Returns
     -------
     int
-        Bytes that were freed.
+        Number of bytes freed.
 
     Raises
     ------
     ConflictError
-        Somebody else is writing the tileset or one of the archives.
+        Another process is writing the tileset or one of its archives.
     """
     telling = progress or silent
     freed = 0
@@ -519,7 +519,7 @@ def _space(directory: Directory, source: Source) -> Space:
         - directory.header_offset
         + directory.csize
     )
-    # Names on one local header share its bytes.
+    # Several names may share the bytes of one local header.
     _, first = np.unique(directory.header_offset, return_index=True)
     described = (directory.flags[first] & zip_wire.FLAG_DESCRIPTOR) > 0
     live = int(lengths[first].sum()) + 16 * int(described.sum())
@@ -539,7 +539,7 @@ def _compact(path: Path, place: Target, *, force: bool) -> int:
             return 0
         if not len(order) and place.single is None:
             path.unlink()
-            with suppress(OSError):  # there are others in the folder
+            with suppress(OSError):  # the folder holds other archives
                 path.parent.rmdir()
             return directory.total
         with change.write(path) as file:
@@ -552,9 +552,9 @@ def _compact(path: Path, place: Target, *, force: bool) -> int:
 
 
 def order_of_entries(directory: Directory) -> npt.NDArray[np.int64]:
-    """Rows of a directory by zoom, Morton code and suffix; entries that are no tiles come last.
+    """Rows of a directory by zoom, Morton code and suffix; entries that are not tiles come last.
 
-    Of several with one name the last is kept.
+    Of several entries with one name the last is kept.
     """
     names = parse_names(directory.raw_names)
     codes = order_of(names.z, names.x, names.y)
@@ -570,7 +570,7 @@ def order_of_entries(directory: Directory) -> npt.NDArray[np.int64]:
 
 
 def _ranks(names: TileNames) -> npt.NDArray[np.int64]:
-    """Suffixes as their places among sorted ones, so that the order does not depend on history."""
+    """Ranks of suffixes in sorted order, so that the order does not depend on history."""
     by_name = sorted(names.suffixes)
     table = np.array([by_name.index(suffix) for suffix in names.suffixes], np.int64)
     ranks: npt.NDArray[np.int64] = table[names.suffix] if len(table) else np.zeros(0, np.int64)
@@ -578,7 +578,7 @@ def _ranks(names: TileNames) -> npt.NDArray[np.int64]:
 
 
 def _copied(directory: Directory, rows: Any, source: Source) -> tuple[Any, list[bytes], Details]:
-    """Entries exactly as they are stored."""
+    """Entries exactly as stored."""
     payloads = _payloads(directory, rows, source)
     take = pa.array(rows)
     extras = None if directory.extras is None else directory.extras.take(take)
@@ -603,7 +603,7 @@ def _payloads(directory: Directory, rows: Any, source: Source) -> list[bytes]:
     names = directory.raw_names.take(pa.array(rows)).to_pylist()
 
     def check(row: int, data: bytes, at: int) -> None:
-        # Bytes that readers refuse: written anew they would pass for those of the tile.
+        # Readers refuse these bytes; a rewrite would make them pass for the tile's.
         tile = b"/".join(names[row].split(b"/")[-3:])
         headers = partial(getattr, directory, "header_offset")
         check_local_name(data, at, tile, int(starts[row]), headers, where)
@@ -613,7 +613,7 @@ def _payloads(directory: Directory, rows: Any, source: Source) -> list[bytes]:
 
 
 def _without_zip64(extras: Any) -> Any:
-    """Extra fields without the one that is made anew where it is needed."""
+    """Extra fields without ZIP64's, which the writer adds again if needed."""
     if extras is None:
         return None
     mark = zip_wire.ZIP64_ID.to_bytes(2, "little")
