@@ -1,4 +1,4 @@
-"""The ASGI application: checks, turns, answers and what every one of them has."""
+"""The ASGI application: checks of requests, queueing, responses and their common headers."""
 
 from __future__ import annotations
 
@@ -116,12 +116,12 @@ class Application:
                 return
 
     def _begin(self) -> None:
-        """The server has started: leave counts for the other workers from now on."""
+        """Start to publish counts for the other workers."""
         if self.pages.board is not None:
             self._posting = asyncio.get_running_loop().create_task(self._post(self.pages.board))
 
     def _end(self) -> None:
-        """The server stops."""
+        """Stop: readiness fails, and the last counts are published."""
         self.pages.draining = self.plain.closed = True
         if self._posting is not None and self.pages.board is not None:
             self._posting.cancel()
@@ -157,7 +157,7 @@ class Application:
         except (OSError, TimeoutError):
             record.failure = "the client went away"
         except ComalError as error:
-            # The head is out already: the connection ends early, which tells the client.
+            # The head is sent already: the client sees that the connection ends early.
             record.failure = f"{type(error).__name__}: {error}"
         record.seconds = time.perf_counter() - started
         name = record.source if record.source in self.mounts else ""
@@ -167,7 +167,7 @@ class Application:
     async def _sent(
         self, answer: Response, headers: Headers, record: AccessRecord, send: Send
     ) -> int:
-        """Send an answer; a long body waits for its turn, so that their number is bounded."""
+        """Send an answer; long bodies are queued, so that their number is bounded."""
         if answer.blocks is not None and record.method != "HEAD":
             try:
                 async with self.streams:
@@ -196,7 +196,7 @@ class Application:
             raise Refusal(405, "method-not-allowed", None, ((b"allow", _METHODS),))
         request = self._request(scope, headers)
         first = request.segments[0]
-        if first in {"healthz", "readyz", "metrics"}:  # these answer when all else is busy
+        if first in {"healthz", "readyz", "metrics"}:  # answered even when overloaded
             record.route = first
             return await self.pages.answer(request)
         async with self.gate, asyncio.timeout(limits.seconds) as end:
@@ -216,7 +216,7 @@ class Application:
         if self.settings.public_url is not None:
             public = self.settings.public_url.rstrip("/") + self.settings.prefix
         if not path:
-            # Relative, so that no header of the client stands in it.
+            # Relative, so that it contains no header of the client.
             location = (base.rpartition("/")[2] + "/").encode("ascii", "ignore")
             raise Refusal(308, "moved", "the root ends in a slash", ((b"location", location),))
         head = scope["method"] == "HEAD"
@@ -239,7 +239,7 @@ class Application:
         try:
             served = await mount.get()
         except InvalidInputError as error:
-            # What the operator wrote is no fault of whoever asks.
+            # A mistake of the operator is not the client's fault.
             detail = "the source cannot be opened as it is configured"
             raise Refusal(500, "misconfigured", detail) from error
         record.route = served.route_of(rest)
@@ -282,7 +282,7 @@ async def _gone(receive: Receive) -> None:
     """Returns when the client has gone away."""
     await receive()  # the request, which has no body
     while (await receive())["type"] != "http.disconnect":  # noqa: ASYNC110 - it waits
-        await asyncio.sleep(1)  # but for those servers that repeat themselves
+        await asyncio.sleep(1)  # for servers that repeat the event
 
 
 async def _deliver(answer: Response, send: Send, stalled: float, *, head: bool) -> int:
@@ -315,29 +315,29 @@ def app(
     """An ASGI application that serves archives.
 
     It can be run by any ASGI server, and mounted in Starlette and FastAPI; `comal serve` runs it in
-    uvicorn. Sources are opened when they are first asked for. No address that a client sends is
+    uvicorn. Sources are opened at their first request. No URL that a client sends is
     ever fetched.
 
     Parameters
     ----------
     sources
         A mapping of names to paths, URLs or open readers, or a sequence of these, which get names
-        from where they lie: ``dem`` for ``/data/dem.parquet``, ``roads`` for
+        from their location: ``dem`` for ``/data/dem.parquet``, ``roads`` for
         ``s3://bucket/roads/meta.json``.
     prefix
         Path before all routes, such as ``/maps``.
     public_url
         Scheme and host that clients see (``https://maps.example.org``), for documents that other
-        programs read. Without it such links are paths; headers of requests are never believed.
+        programs read. Without it such links are paths; headers of requests are never used for them.
     missing
         Status of a tile that is absent within the zooms and bounds of its set: 404 or 204.
     cache_control
-        ``Cache-Control`` of what is made of archives, unless an archive names its own; None for
-        none.
+        ``Cache-Control`` of responses made from archives, unless an archive sets its own; None
+        for none.
     cors
         True for every origin, None for none, or the origins that may read.
     reload_seconds
-        A source is looked at for changes at most this often; 0 is never.
+        A source is checked for changes at most this often; 0 is never.
     log
         ``all`` requests, ``errors`` or ``none``, to the logger ``comal.server.requests``.
     viewer
@@ -345,11 +345,11 @@ def app(
     metrics
         Whether there is ``/metrics``.
     linked_origins
-        Origins that an archive may lead to beside its own, as `comal.storage.StorageConfig` says:
-        ``https://host[:port]``, ``s3://bucket``. What is not named here is not asked, for the
-        author of an archive is a stranger. By default those of ``COMAL_LINKED_ORIGINS``.
+        Origins besides its own that an archive may refer to, as for `comal.storage.StorageConfig`:
+        ``https://host[:port]``, ``s3://bucket``. Others are never requested, because the author of
+        an archive is a stranger. By default those of ``COMAL_LINKED_ORIGINS``.
     limits
-        Upper bounds on what clients may ask for at once.
+        Upper bounds for requests.
 
     Raises
     ------
@@ -384,11 +384,11 @@ _TYPES = (
     b"text/plain",
     b"image/svg+xml",
 )
-"""Texts of the server's own. Tiles and samples have their own codings and are not touched."""
+"""Types of the server's own texts. Tiles and samples have their own codings and are left alone."""
 
 
 async def compressed(answer: Response, headers: Headers, runtime: Runtime) -> Response:
-    """The answer, compressed where it is a long text and the client takes gzip."""
+    """The answer, compressed if it is a long text and the client takes gzip."""
     given = dict(answer.headers)
     kind = given.get(b"content-type", b"").partition(b";")[0]
     if answer.status != 200 or len(answer.body) < _LEAST or kind not in _TYPES:

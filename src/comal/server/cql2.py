@@ -1,7 +1,7 @@
-"""Filters in the text form of CQL2 (OGC 21-065), from words to the rows of a table.
+"""Filters in the text form of CQL2 (OGC 21-065): parsed and applied to the rows of a table.
 
-The subset: comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL, over columns and literals. What
-is read is applied at once, by Arrow; no filter is ever run as SQL.
+The subset: comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL, over columns and literals. It
+is evaluated by Arrow while it is parsed; no filter is ever run as SQL.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Column:
     values: Any
     """Times as microseconds since 1970 UTC."""
     type: Any
-    """As the table has it."""
+    """The type in the table."""
 
     @property
     def is_time(self) -> bool:
@@ -152,7 +152,7 @@ def matching(text: str, table: Any) -> npt.NDArray[np.bool_]:
 
 
 class _Filter:
-    """Reads a filter from the loosest to the tightest, each method giving the mask of a part."""
+    """Parses from the loosest to the tightest operator; each method returns the mask of a part."""
 
     def __init__(self, tokens: list[Token], table: Any) -> None:
         self._tokens = tokens
@@ -285,7 +285,7 @@ class _Filter:
 
 
 def _instant(text: str) -> Instant:
-    """The instant, or the day, that a text names; a QueryError where it names none."""
+    """Parse an instant or a day; raises QueryError for other texts."""
     try:
         first, last = times.parse_range((text, text))
     except InvalidInputError as error:
@@ -327,14 +327,14 @@ def _compared(op: str, left: Operand, right: Operand) -> Any:
 
 
 def _known(column: Column, mask: Any) -> Any:
-    """NaN stands for a missing value in many tables: no comparison holds for it."""
+    """Remove NaN, which means a missing value in many tables: no comparison holds for it."""
     if not pa.types.is_floating(column.values.type):
         return mask
     return pc.and_kleene(mask, pc.invert(pc.is_nan(column.values)))
 
 
 def _like(column: Column, pattern: str) -> Any:
-    """In a pattern % is any text, _ one character, and a backslash takes away both."""
+    """In a pattern % is any text, _ is one character, and a backslash escapes both."""
     if not column.is_text:
         raise QueryError("LIKE is for texts", found=f"column {shown(column.name)}")
     return pc.match_like(column.values, pattern)
@@ -348,7 +348,7 @@ def _alone(column: Column) -> Any:
 
 
 def _fitting(value: Any, column: Column) -> tuple[Any, Any]:
-    """First and last of what a literal beside a column means; texts beside times are times."""
+    """First and last value that a literal means for a column; for times, texts are times."""
     if column.is_time:
         moment = _instant(value) if isinstance(value, str) else value
         if not isinstance(moment, Instant):

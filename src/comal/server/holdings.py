@@ -54,38 +54,38 @@ OTHER_MEDIA = "application/octet-stream"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a table, and the table that it is in."""
+    """One row of a table, with its table."""
 
     table: Any
     index: int
     path: str
     owner: Any
-    """The frame that the table is of."""
+    """The frame of the table."""
 
     def value(self, name: str) -> Any:
-        """The value of a column, None where there is none."""
+        """The value of a column, None if there is no such column."""
         if name not in self.table.column_names:
             return None
         return self.table.column(name)[self.index].as_py()
 
     @property
     def is_folder(self) -> bool:
-        """Whether it holds others."""
+        """Whether the row contains others."""
         return bool(self.value(TYPE) == FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
 class LeafBytes:
-    """The bytes of a leaf: how many, and a way to them."""
+    """The bytes of a leaf: their number and how to read them."""
 
     size: int
     media: str
     identity: str
-    """What tells these bytes from any others of the archive."""
+    """Identifies these bytes within the archive."""
     file: Any
-    """Called for a seekable file."""
+    """Returns a seekable file."""
     whole: Any
-    """Called for all bytes, compared with their checksum where there is one."""
+    """Returns all bytes, compared with their checksum if there is one."""
 
 
 class Holdings:
@@ -105,7 +105,7 @@ class Holdings:
         """The outermost rows."""
         self._reader = reader
 
-    # -- outermost rows by place and time, by the columns as the file has them --------------------
+    # -- outermost rows by place and time, from the columns as stored ------------------------------
 
     @cached_property
     def _columns(self) -> Any:
@@ -123,10 +123,10 @@ class Holdings:
 
     @cached_property
     def places(self) -> Places:
-        """Where the rows are.
+        """The locations of the rows.
 
-        Boxes of footprints are kept, as all that a filter costs is to transform them. Only rows
-        whose box reaches over a side of the box that is asked for are looked at more closely.
+        Boxes of footprints are cached, because transforming them is all that a filter costs. Only
+        rows whose box crosses a side of the requested box are compared exactly.
         """
         return Places(self._columns, ways_in(self._columns.schema, AUTO, self.top.DIALECT))
 
@@ -136,10 +136,10 @@ class Holdings:
         try:
             return boxes.union_box(*self.places.corners)
         except ComalError:
-            return None  # `comal check` tells
+            return None  # `comal check` reports it
 
     def in_box(self, bbox: Sequence[float]) -> Mask:
-        """Which rows have a point in common with a box, as `filter_bbox` of the format tells it."""
+        """Which rows have a point in common with a box, as by `filter_bbox` of the format."""
         box, places = boxes.validate_bbox(bbox), self.places
         try:
             return places.meet(box)
@@ -147,7 +147,7 @@ class Holdings:
             raise broken_place(error) from error
 
     def in_period(self, period: str) -> Mask:
-        """Which rows lie in a range of time, as `filter_datetime` of the format tells it."""
+        """Which rows lie in a range of time, as by `filter_datetime` of the format."""
         rule = period_filter(period, AUTO, self._columns.schema, self.top.DIALECT)
         return rule.matches(self._columns.column(rule.column))
 
@@ -159,7 +159,7 @@ class Holdings:
         return table if isinstance(frame, TacoDataFrame) else _renamed(table)
 
     def sizes(self, table: Any) -> list[int | None]:
-        """Sizes of the rows in bytes, None where the table does not say."""
+        """Sizes of the rows in bytes, None if the table has none."""
         name = taco_spec.SIZE if self.format == "taco" else tortilla_spec.LENGTH
         if name not in table.column_names:
             return [None] * table.num_rows
@@ -188,9 +188,9 @@ class Holdings:
         )
 
     def levels(self) -> list[tuple[int, Any]]:
-        """Rows and Arrow schema of each level that is known without reading more.
+        """Rows and Arrow schema of each level that is known without further reading.
 
-        A data set of several containers is told by its outermost level.
+        For a data set of several containers only the outermost level.
         """
         reader = self._reader
         containers = reader.home.containers if isinstance(reader, TacoDataset) else ()
@@ -249,7 +249,7 @@ def _heads(path: str) -> Iterator[str]:
 
 
 def _renamed(table: Any) -> Any:
-    """The items of a Tortilla as a TACO has samples."""
+    """The items of a Tortilla with the column names of TACO."""
     formats = table.column(tortilla_spec.FILE_FORMAT)
     nested = pc.fill_null(pc.equal(formats, tortilla_spec.TORTILLA), False)
     kinds = pc.if_else(nested, FOLDER, FILE)
@@ -275,14 +275,14 @@ def media_of(name: str, form: str | None = None) -> str:
 def _seconds(column: Any) -> Any:
     if not pa.types.is_integer(column.type):
         return column
-    wide = column.cast(pa.int64(), safe=False)  # what wraps is beyond these years too
-    # Beyond these years nothing can be shown; they stand for "unknown" in some files.
+    wide = column.cast(pa.int64(), safe=False)  # what wraps is out of range, too
+    # Years out of range cannot be shown; some files use them for "unknown".
     within = pc.and_(pc.greater(wide, -62_000_000_000), pc.less(wide, 253_000_000_000))
     return pc.if_else(within, wide, pa.scalar(None, pa.int64())).cast(pa.timestamp("s"))
 
 
 def _decoded(table: Any) -> Any:
-    """Dictionary columns as plain ones, so that everything behind need not know them."""
+    """Dictionary columns as plain ones, so that later code need not handle them."""
     for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
             plain = table.column(index).cast(field.type.value_type)
@@ -291,7 +291,7 @@ def _decoded(table: Any) -> Any:
 
 
 def visible(table: Any) -> list[str]:
-    """Names of the columns that are shown; of a name that occurs twice, neither is."""
+    """Names of the columns that are shown; columns with the same name are left out."""
     names = table.column_names
     hidden = {tortilla_spec.OFFSET, tortilla_spec.LENGTH}
     return [
@@ -304,7 +304,7 @@ def visible(table: Any) -> list[str]:
 _DIGITS = 7
 """Decimals of a degree, about a centimetre."""
 _STRAIGHT = 1e-3
-"""Part of the size of an outline by which its edge may be beside the raster's."""
+"""Tolerance between the edges of an outline and of its raster, as a fraction of its size."""
 
 
 def rounded(box: Any) -> list[float]:
@@ -313,12 +313,12 @@ def rounded(box: Any) -> list[float]:
 
 
 def geometries(table: Any) -> list[tuple[dict[str, Any] | None, list[float] | None]]:
-    """For each row its geometry in degrees, and its box; the most telling that it has.
+    """The geometry of each row in degrees, and its box, from the most precise column.
 
     A geometry column first, then the outline of the raster, then its centre. What crosses the
     antimeridian is cut there (RFC 7946, 3.1.9), and its box has west > east (5.2).
     """
-    # Broken places are none; the sample itself is shown.
+    # Broken geometries become None; the sample itself is shown.
     places = Places(table, ways_of(table.schema), lenient=True)
     told = np.flatnonzero(places.told_by >= 0)
     found: list[tuple[dict[str, Any] | None, list[float] | None]] = [(None, None)] * table.num_rows

@@ -1,4 +1,4 @@
-"""What the headers of a request say (RFC 9110): conditions, ranges, Accept and Accept-Encoding."""
+"""Headers of requests (RFC 9110): conditions, ranges, Accept and Accept-Encoding."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from email.utils import formatdate, parsedate_to_datetime
 from functools import lru_cache
 
 Headers = dict[bytes, bytes]
-"""Request headers, names in lower case; of a repeated one the last, unless it is a list."""
+"""Request headers, names in lower case; of repeated ones the last value, unless it is a list."""
 
 LISTS = (b"accept", b"accept-encoding", b"if-match", b"if-none-match")
-"""Headers that may come in pieces, which are one list (RFC 9110, 5.3)."""
+"""Headers whose repetitions form one list (RFC 9110, 5.3)."""
 
 _TAG = re.compile(rb'(?:W/)?"([^"]*)"|([^\s,"]+)')
 _STRONG = re.compile(rb'(W/)?("[^"]*")')
@@ -21,7 +21,7 @@ _RANGE = re.compile(rb"(?i:bytes)=(\d{0,19})-(\d{0,19})")
 
 
 def folded(pairs: Sequence[tuple[bytes, bytes]]) -> Headers:
-    """The headers of a request from the lines that it has."""
+    """The headers of a request from its header lines."""
     found = dict(pairs)
     if len(found) != len(pairs):
         for name in LISTS:
@@ -33,13 +33,13 @@ def folded(pairs: Sequence[tuple[bytes, bytes]]) -> Headers:
 
 @lru_cache(maxsize=4096)
 def http_date(seconds: int) -> bytes:
-    """A time in seconds since 1970 as headers show it."""
+    """A time in seconds since 1970 as an HTTP date."""
     return formatdate(seconds, usegmt=True).encode()
 
 
 @lru_cache(maxsize=256)
 def parse_http_date(value: bytes) -> int | None:
-    """Seconds since 1970, or None for what is no date, which RFC 9110 tells to ignore."""
+    """Seconds since 1970, or None if it is no date: RFC 9110 says to ignore it."""
     try:
         return int(parsedate_to_datetime(value.decode("ascii")).timestamp())
     except (ValueError, TypeError, OverflowError, UnicodeDecodeError):
@@ -47,20 +47,20 @@ def parse_http_date(value: bytes) -> int | None:
 
 
 def hash_etag(body: bytes) -> bytes:
-    """A strong tag of bytes that have no checksum."""
+    """A strong entity tag for bytes without a checksum."""
     return b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode()
 
 
 def text_etag(body: bytes) -> bytes:
-    """A weak tag: of a text, in whatever coding it is sent."""
+    """A weak entity tag for a text, independent of its content coding."""
     return b"W/" + hash_etag(body)
 
 
 def crc_etag(crc: int, coding: bytes = b"") -> bytes:
     """The strong entity tag of bytes with this CRC-32.
 
-    Where they are sent in another content coding than they were found in, the tag names that: of
-    bytes that differ only by their coding each has a tag of its own (8.8.3.3).
+    If they are sent in another content coding than they are stored in, the tag contains its name:
+    representations that differ only by their coding need different tags (8.8.3.3).
     """
     return b'"%08x-%b"' % (crc, coding) if coding else b'"%08x"' % crc
 
@@ -68,8 +68,8 @@ def crc_etag(crc: int, coding: bytes = b"") -> bytes:
 def tag_matches(value: bytes, etag: bytes, crc: int | None = None) -> bool:
     """Whether an If-None-Match holds the tag, compared weakly.
 
-    Beside the tag itself its CRC as a decimal number counts, quoted or not, which other servers of
-    the same tiles have sent.
+    The CRC as a decimal number, quoted or not, matches as well: other servers of the same tiles
+    have sent it.
     """
     if value == etag:
         return True
@@ -112,9 +112,9 @@ def is_not_modified(
 def wanted_range(
     headers: Headers, etag: bytes, modified: int | None, total: int
 ) -> tuple[int, int] | None:
-    """First byte and the byte behind the last one that are asked for; None for the whole.
+    """First requested byte and the one after the last; None for the whole.
 
-    One range is served. What is no range, several of them, and a range whose If-Range does not
+    Only one range is served. Malformed ranges, several ranges, and a range whose If-Range does not
     match are ignored, as RFC 9110 allows.
     """
     value = headers.get(b"range")
@@ -147,7 +147,7 @@ def _still_same(headers: Headers, etag: bytes, modified: int | None) -> bool:
 
 
 _LONGEST_KEPT = 300
-"""Values of a usual length are parsed once; long ones each time, so that they fill no cache."""
+"""Shorter values are parsed once; longer ones each time, so that they do not fill the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Encodings:
     gzip: bool
     identity: bool
     named: frozenset[str]
-    """Others that it names, such as ``br``."""
+    """Other codings that it names, such as ``br``."""
 
     def takes(self, coding: str) -> bool:
         """Whether bytes in this coding may be sent."""
@@ -167,7 +167,7 @@ class Encodings:
 
 
 PLAIN = Encodings(gzip=False, identity=True, named=frozenset())
-"""A client that says nothing: bytes without a coding are what it surely understands."""
+"""A client without the header: it surely understands bytes without a coding."""
 
 
 def encodings(value: bytes | None) -> Encodings:
@@ -210,11 +210,11 @@ def _weight(parameters: Sequence[str]) -> float:
 
 
 def best_type(value: bytes | None, offers: Sequence[str]) -> str | None:
-    """The offered media type that an Accept prefers; the first of equals, None when none fits."""
+    """The offered media type that an Accept prefers; the first of equals, None if none fits."""
     weights = dict(_weighted((value or b"*/*").decode("latin-1")))
 
     def weight(offer: str) -> float:
-        """That of the most specific range that holds it."""
+        """The weight of the most specific media range that matches."""
         kind = offer.partition(";")[0].strip().lower()
         ranges = (kind, kind.partition("/")[0] + "/*", "*/*")
         return next((weights[name] for name in ranges if name in weights), 0.0)

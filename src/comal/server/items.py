@@ -1,4 +1,4 @@
-"""Samples as features: which of them a request chooses, and how they are told in GeoJSON."""
+"""Samples as features: selection by a request, and GeoJSON."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ PARAMETERS = (
     "filter-crs",
     "sortby",
 )
-"""All that choose rows; items have no others."""
+"""Parameters that choose rows; items have no others."""
 _LANGUAGES = {"cql2-text", "cql-text"}
 _MOST_OFFSET = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What of a table is asked for."""
+    """The rows of a table that a request selects."""
 
     bbox: tuple[float, ...] | None
     datetime: str | None
@@ -65,7 +65,7 @@ class Selection:
             raise bad_request("filter-lang is cql2-text")
         if (query.text("filter-crs") or "CRS84").rpartition("/")[2] not in {"CRS84", "4326"}:
             raise bad_request("filter-crs is CRS84")
-        # OGC API Features: a larger limit than the server's means as many as it gives.
+        # OGC API Features: a limit above the server's is reduced to the server's.
         limit = min(query.whole("limit", 100, 1, 10**9), most)
         return cls(
             bbox_of(query),
@@ -96,13 +96,13 @@ class Selection:
         return rows[self.offset : self.offset + self.limit]
 
     def next_offset(self, count: int) -> int | None:
-        """Where the next page begins, None behind the last."""
+        """Offset of the next page, None after the last."""
         after = self.offset + self.limit
         return after if after < count else None
 
 
 def bbox_of(query: Query, name: str = "bbox") -> tuple[float, ...] | None:
-    """Four numbers, of six (with heights) the horizontal ones."""
+    """Four numbers; of six (with heights) the horizontal ones."""
     text = query.text(name)
     if text is None:
         return None
@@ -222,7 +222,7 @@ _STAC = "1.1.0"
 _PICTURED = frozenset({"tif", "tiff", "png", "jpg", "jpeg", "webp", "jp2"})
 _TIMES = ("istac:time_start", "stac:time_start")
 _PROJECTION = "https://stac-extensions.github.io/projection/v1.2.0/schema.json"
-"""Of the versions the last one that has proj:epsg, which GDAL before 3.10 needs."""
+"""The last version with proj:epsg, which GDAL before 3.10 needs."""
 _EPSG = re.compile(r"EPSG:(\d{4,6})", re.ASCII)
 _EVER = ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z")
 _STAC_NAMES: dict[str, tuple[type, ...]] = {
@@ -232,7 +232,7 @@ _STAC_NAMES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("license", "providers", "instruments", "keywords", "roles", "bands"), ()),
     **dict.fromkeys(("data_type", "nodata", "statistics", "unit"), ()),
 }
-"""Names of STAC's common metadata, and the types of columns that may stand there."""
+"""Names of STAC's common metadata, and the types that their values may have."""
 _ENDS = ("istac:time_end", "stac:time_end")
 
 
@@ -290,9 +290,9 @@ def _item(
 
 
 def _properties(start: Any, end: Any, columns: dict[str, Any]) -> dict[str, Any]:
-    """Times as STAC wants them, and columns, which keep off the names that STAC gives a meaning."""
-    # STAC 1.1.0, common metadata: datetime is null only beside both ends. Of a sample without a
-    # time these are all of time, as nothing is known of it.
+    """Times as STAC requires them, and columns, renamed if STAC defines their name differently."""
+    # STAC 1.1.0, common metadata: datetime is null only with both ends. For a sample without a
+    # time, of which nothing is known, these are all of time.
     found: dict[str, Any] = {"datetime": start}
     if start and end:
         found |= {"start_datetime": start, "end_datetime": end}
@@ -309,7 +309,7 @@ def _properties(start: Any, end: Any, columns: dict[str, Any]) -> dict[str, Any]
 
 
 def _project(item: dict[str, Any], crs: Any = None, affine: Any = None, shape: Any = None) -> None:
-    """Where the pixels of a raster lie, as readers such as GDAL's STACIT take it."""
+    """The grid of a raster, in the form that readers such as GDAL's STACIT use."""
     code = _EPSG.fullmatch(crs) if isinstance(crs, str) else None
     if code is None or not affine or not shape or None in (*affine, *shape):
         return
@@ -348,7 +348,7 @@ def _assets(
 
 
 def quoted_path(path: str) -> str:
-    """A path of ids as it stands in an address."""
+    """A path of ids as part of a URL."""
     return "/".join(quote(part, safe="") for part in path.split("/"))
 
 
@@ -376,7 +376,7 @@ def kind_of(name: str, kind: Any) -> str:
 
 
 def column_of(field: Any) -> dict[str, str]:
-    """A column as the documents of the server name it."""
+    """A column as the documents of the server describe it."""
     return {
         "name": field.name,
         "type": str(field.type),
@@ -396,7 +396,7 @@ def shown_values(column: Any) -> list[Any]:
 
 
 def shown_time(microseconds: int | None) -> str | None:
-    """An instant as text; None for null and for years that no calendar shows."""
+    """An instant as text; None for null and for years outside of the calendar."""
     if microseconds is None:
         return None
     try:
@@ -406,7 +406,7 @@ def shown_time(microseconds: int | None) -> str | None:
 
 
 def plain(value: Any) -> Any:
-    """A Python value as JSON can say it."""
+    """A Python value as JSON can hold it."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

@@ -1,9 +1,9 @@
-"""Counts of requests, as Prometheus reads them, of one worker and of all; and the access log.
+"""Counts of requests for Prometheus, of one worker and of all workers; and the access log.
 
-What is counted is kept under the names that Prometheus gives it, so that counts of workers are
-added without a thought. Prometheus asks one address and reaches any of the workers, and each has to
-answer for all: so each writes its counts to a file of its own every other second, and reads those
-of the others when it is asked. What a worker has counted stays when it ends.
+Counts have the names of Prometheus' samples, so that those of several workers are simply added.
+Prometheus requests one address and reaches any of the workers, which has to answer for all: each
+worker writes its counts to its own file every other second, and reads the files of the others at a
+request. The counts of a worker remain when it ends.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _ABOUT = {
 
 
 def sample(metric: str, **labels: object) -> str:
-    """The name of a count. Values of labels are of the server's own words and need no quoting."""
+    """The name of a count. Values of labels are chosen by the server and need no quoting."""
     inner = ",".join(f'{name}="{value}"' for name, value in sorted(labels.items()))
     return f"{metric}{{{inner}}}"
 
 
 @lru_cache(maxsize=4096)
 def _of_request(source: str, route: str, status: int) -> tuple[str, str, str]:
-    """What counts requests, bytes and seconds."""
+    """The names of the counts of requests, bytes and seconds."""
     return (
         sample(_REQUESTS, source=source, route=route, status=status),
         sample(_BYTES, source=source),
@@ -56,20 +56,20 @@ def _of_request(source: str, route: str, status: int) -> tuple[str, str, str]:
 
 @dataclass(slots=True)
 class Counts:
-    """What one worker has counted, or several together."""
+    """Counts of one worker, or of several together."""
 
     samples: dict[str, float] = field(default_factory=dict)
     durations: dict[str, list[int]] = field(default_factory=dict)
     """By route: requests in each class of `BOUNDS`, and longer ones."""
     gauges: dict[str, float] = field(default_factory=dict)
-    """What is now, and not since the start."""
+    """Values of the moment, which are not totals since the start."""
 
     def grow(self, name: str, much: float = 1) -> None:
-        """Count something."""
+        """Increase a count."""
         self.samples[name] = self.samples.get(name, 0) + much
 
     def count(self, source: str, route: str, status: int, size: int, seconds: float) -> None:
-        """One request is done."""
+        """Count a finished request."""
         samples, (requests, sent, took) = self.samples, _of_request(source, route, status)
         samples[requests] = samples.get(requests, 0) + 1
         samples[sent] = samples.get(sent, 0) + size
@@ -77,14 +77,14 @@ class Counts:
         self._class(route, bisect_left(BOUNDS, seconds), 1)
 
     def count_ready(self, source: str, count: int, size: int) -> None:
-        """So many tiles were sent at once; they took less than the shortest class."""
+        """Count tiles that were sent from memory, in the shortest class of duration."""
         requests, sent, _ = _of_request(source, "tile", 200)
         self.grow(requests, count)
         self.grow(sent, size)
         self._class("tile", 0, count)
 
     def reloaded(self, source: str, outcome: str) -> None:
-        """A source was opened again: ``ok`` or ``failed``."""
+        """Count that a source was opened again: ``ok`` or ``failed``."""
         self.grow(sample(_RELOADS, source=source, outcome=outcome))
 
     def _class(self, route: str, number: int, much: int) -> None:
@@ -93,7 +93,7 @@ class Counts:
         self.durations[route][number] += much
 
     def add(self, other: Counts) -> None:
-        """Take in what another has counted."""
+        """Add the counts of another worker."""
         for name, much in other.samples.items():
             self.grow(name, much)
         for route, classes in other.durations.items():
@@ -103,7 +103,7 @@ class Counts:
             self.gauges[name] = self.gauges.get(name, 0) + value
 
     def lines(self) -> Iterator[str]:
-        """All of it in the text format of Prometheus, less what each name means."""
+        """All counts in the text format of Prometheus, without HELP and TYPE."""
         yield from (f"{name} {value}" for name, value in (self.samples | self.gauges).items())
         for route, classes in self.durations.items():
             totals = [*accumulate(classes)]
@@ -113,18 +113,18 @@ class Counts:
 
 
 class Metrics:
-    """What one worker measures."""
+    """The measurements of one worker."""
 
     def __init__(self) -> None:
         self.counts = Counts()
         self.count = self.counts.count
         self.ready: Callable[[], dict[str, tuple[int, int]]] = dict
-        """Tiles that were sent without a count of their own, and their bytes, by source."""
+        """Number and bytes of the tiles that were sent from memory, by source."""
         self.watched: dict[str, tuple[str, Callable[[], float]]] = {}
-        """Names, with what they mean and what they are now; those on ``_total`` only grow."""
+        """Help text and current value by name; names that end in ``_total`` only grow."""
 
     def now(self) -> Counts:
-        """A copy of all that was counted, with the gauges of this moment."""
+        """A copy of all counts, with the current gauges."""
         found = Counts()
         found.add(self.counts)
         for source, (count, size) in self.ready().items():
@@ -155,7 +155,7 @@ class Metrics:
 
 
 SECONDS = 2.0
-"""Between two writings."""
+"""Seconds between two writes."""
 
 
 class WorkerCounts:
@@ -166,13 +166,13 @@ class WorkerCounts:
         self._own = f"{os.getpid()}-{os.urandom(4).hex()}.json"
 
     def post(self, counts: Counts) -> None:
-        """Write what this worker has counted, in place of what it wrote before."""
+        """Write the counts of this worker, replacing its earlier ones."""
         part = self.folder / (self._own + ".part")
         part.write_text(json.dumps(asdict(counts)))
         part.replace(self.folder / self._own)
 
     def others(self) -> Iterator[Counts]:
-        """What the other workers have written; of those that have ended without gauges."""
+        """The counts of the other workers; without gauges for those that have ended."""
         for path in sorted(self.folder.glob("*.json")):
             if path.name != self._own:
                 found = Counts(**json.loads(path.read_text()))
@@ -201,7 +201,7 @@ _LONGEST = 300
 
 @dataclass(slots=True)
 class AccessRecord:
-    """What is known of one request; nothing of a client's could forge a line."""
+    """One request for the log; no value from the client can forge a line."""
 
     method: str
     path: str
@@ -212,10 +212,10 @@ class AccessRecord:
     bytes: int = 0
     seconds: float = 0.0
     failure: str | None = None
-    """What happened, for the operator alone."""
+    """The error, for the operator only."""
 
     def document(self) -> dict[str, object]:
-        """What the log says of it."""
+        """The fields of the log entry."""
         document: dict[str, object] = {
             "id": self.id,
             "method": self.method[:16],
@@ -240,7 +240,7 @@ def log_access(record: AccessRecord, which: str) -> None:
 
 
 def log_bug(error: Exception, record: AccessRecord) -> None:
-    """Log what should not have happened, with its traceback."""
+    """Log an unexpected error, with its traceback."""
     LOGGER.error("request %s failed", record.id, exc_info=error)
 
 

@@ -1,7 +1,7 @@
-"""Named sources: opened when they are first asked for, opened again when they change.
+"""Named sources: opened at their first request, and again when they change.
 
-A new version is opened beside the old one and takes its place in one step, so that no request sees
-half of each. When it cannot be opened, the old one stays.
+A new version is opened beside the old one and replaces it in one step, so that no request mixes
+both. If it cannot be opened, the old one stays.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ RESERVED = frozenset(
 _MARKERS = ("meta.json", "COLLECTION.json", ".tacocat/COLLECTION.json", "__TACOCAT__")
 _FIRST_WAIT = 10.0
 _LONGEST_WAIT = 300.0
-"""Seconds after which a source that could not be opened is tried again: twice as long each time."""
+"""Longest delay in seconds between attempts to open a source; it doubles each time."""
 _RETRIED = 2.0
-"""Seconds that who asks waits for such a trial; then the old error is told."""
+"""Seconds that a request waits for such a retry; then it gets the old error."""
 _REMOTE = 15.0
-"""Seconds after which at the earliest a remote source is looked at: each look is a request."""
+"""Least seconds between two checks of a remote source: each check is a request."""
 _BUG = Refusal(500, "internal", "the source cannot be opened")
 _GENERIC = frozenset({"meta", "index", "metadata"})
 
 
 @dataclass(frozen=True, slots=True)
 class SourceConfig:
-    """What an operator named: where it lies, or a reader that is open already."""
+    """A source of the operator: its location, or an open reader."""
 
     href: str | None = field(repr=False)
     reader: Any = None
     options: Mapping[str, Any] | None = None
-    """How to open a tileset that does not say so itself, as `comal.tapalcatl.open` takes it."""
+    """Settings for a tileset that does not store them, as for `comal.tapalcatl.open`."""
 
 
 def places(sources: Any) -> dict[str, SourceConfig]:
-    """Named places from what `comal.server.app` takes."""
+    """Sources by name, from the argument of `comal.server.app`."""
     if isinstance(sources, str | bytes) or not isinstance(sources, Mapping | Iterable):
         sources = [sources]
     if isinstance(sources, Mapping):
@@ -102,7 +102,7 @@ def _place(value: Any) -> SourceConfig:
 
 
 def no_source(value: object, name: str = "sources") -> InvalidInputError:
-    """The error for what is neither a place nor a reader."""
+    """The error for a value that is neither a location nor a reader."""
     return InvalidInputError(
         "this cannot be served",
         where=name,
@@ -120,13 +120,13 @@ def _numbered(found: Sequence[SourceConfig]) -> dict[str, SourceConfig]:
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """The name, with a number behind it where it is taken."""
+    """The name, with a number appended if it is taken."""
     numbered = (f"{name}-{number}" for number in count(2))
     return next(one for one in chain([name], numbered) if one not in taken)
 
 
 def suggested_name(href: str) -> str:
-    """A name for what lies at `href`: its last part without suffixes, or that of its folder."""
+    """A name for `href`: its last segment without suffixes, or that of its folder."""
     parts = [part for part in without_secrets(href).rstrip("/").split("/") if part]
     stem = parts[-1].split(".")[0] if parts else ""
     if stem.lower() in _GENERIC and len(parts) > 1:
@@ -136,8 +136,8 @@ def suggested_name(href: str) -> str:
 
 
 def fingerprint(href: str, config: StorageConfig | None = None) -> str:
-    """What changes when the archive at `href` does; one request."""
-    # A source remembers what it saw, so each look takes a new one.
+    """A text that changes when the archive at `href` changes; one request."""
+    # A `Source` remembers the version that it saw, so each check uses a new one.
     with open_source(href, config=config) as source:
         try:
             info = source.stat()
@@ -163,7 +163,7 @@ class Mount:
         self.place = place
         self.served: ServedSource | None = None
         self.error: ComalError | Refusal | None = None
-        """Why it cannot be opened."""
+        """Why the source cannot be opened."""
         self.next_look = 0.0
         self._runtime = runtime
         self._metrics = metrics
@@ -175,26 +175,26 @@ class Mount:
 
     @property
     def title(self) -> str:
-        """The last part of where it lies; never the whole, which is nobody's business."""
+        """The last segment of its location; the whole is not for clients."""
         href = self.place.href or self.name
         return without_secrets(href).rstrip("/").rpartition("/")[2] or self.name
 
     async def get(self) -> ServedSource:
-        """The source, opened if need be."""
+        """The source; opens it if necessary."""
         if self.served is not None:
             if time.monotonic() >= self.next_look:
                 self.look()
             return self.served
         if self.error is None:
             return await self.changed()
-        error = self.error.with_traceback(None)  # else each time makes it longer
+        error = self.error.with_traceback(None)  # else it grows each time
         if self.retry_seconds > 0:
             raise error
         try:
             async with asyncio.timeout(_RETRIED):
                 return await self.changed()
         except TimeoutError:
-            raise error from None  # the trial goes on
+            raise error from None  # the retry goes on
 
     @property
     def retry_seconds(self) -> float:
@@ -202,7 +202,7 @@ class Mount:
         return max(0.0, self._next_try - time.monotonic())
 
     def look(self) -> None:
-        """See in the background whether the source has changed."""
+        """Check in the background whether the source has changed."""
         self.next_look = time.monotonic() + self._patience()
         if self.next_look == float("inf"):
             return
@@ -210,14 +210,14 @@ class Mount:
             self._looking = asyncio.get_running_loop().create_task(self._look())
 
     def _patience(self) -> float:
-        """Seconds until the source is looked at again."""
+        """Seconds until the next check of the source."""
         seconds = self._runtime.settings.reload_seconds
         if not seconds or self.place.href is None:
             return float("inf")
         return max(seconds, _REMOTE) if "://" in self.place.href else seconds
 
     async def changed(self) -> ServedSource:
-        """The source opened anew, once for all who ask."""
+        """The source, opened again, once for all requests that wait."""
         return await self._runtime.single_flight.run(("open", self.name), self._open, keep=True)
 
     async def _look(self) -> None:
@@ -226,7 +226,7 @@ class Mount:
         try:
             found = await self._runtime.run_apart(fingerprint, self.place.href, storage)
             if found not in {self._version, self._refused}:
-                self._refused = found  # tried once; what cannot be opened waits for a change
+                self._refused = found  # tried once; then it waits for the next change
                 await self.changed()
         except ComalError as error:
             LOGGER.warning("source %s stays as it was: %s", self.name, error)
@@ -236,7 +236,7 @@ class Mount:
         try:
             version, served = await self._runtime.run_apart(self._opened)
         except Exception as error:
-            # Whatever a reader fails with, it is the fault of this source alone.
+            # Any error of a reader concerns only this source.
             if again:
                 self._metrics.counts.reloaded(self.name, "failed")
                 raise
@@ -273,18 +273,18 @@ _MODULES = {
     "raquet": "rasters",
     "tapalcatl": "tilesets",
 }
-"""For each format, and each room of readers, the module with ``serve``."""
+"""The module with ``serve`` for each format and each package of readers."""
 _LOADING = threading.Lock()
-"""Held while modules are loaded, as sources are opened side by side.
+"""Held while modules are loaded, because sources are opened side by side.
 
-Of two threads that load a package and a module of it, Python lets one go on with half a module.
+If two threads import a package and a module of it, Python can give one a half-loaded module.
 """
 
 
 def open_place(
     name: str, title: str, place: SourceConfig, runtime: Runtime, version: str
 ) -> ServedSource:
-    """The source at a place, opened by the reader of its format."""
+    """The source at a location, opened by the reader of its format."""
     if isinstance(place.reader, ServedSource):
         return place.reader
     reader, href, options = place.reader, place.href, place.options
@@ -313,7 +313,7 @@ def format_of(href: str, config: StorageConfig | None = None) -> str:
 
 
 def _opener(kind: str) -> Any:
-    """What opens archives of a format, loaded by being named."""
+    """The function that opens archives of a format; imports its module."""
     if kind == "taco":
         return taco.load
     if kind == "raquet":
@@ -322,7 +322,7 @@ def _opener(kind: str) -> Any:
 
 
 def _room_of(reader: Any, name: str) -> str:
-    """The room that a reader comes from."""
+    """The package that a reader comes from."""
     for kind in type(reader).__mro__:
         package, room, *_ = f"{kind.__module__}.".split(".")
         if package == "comal" and room in _MODULES:

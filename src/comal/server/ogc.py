@@ -117,7 +117,7 @@ def collection(request: Request, source: dict[str, Any]) -> dict[str, Any]:
         "stac_version": "1.1.0",
         "license": source.get("license") or "other",
         "description": source.get("description") or source["title"],
-        # STAC wants both extents: unknown are the whole world and all of time.
+        # STAC requires both extents: unknown ones are the whole world and all of time.
         "extent": {
             "spatial": {"bbox": [source.get("bounds") or _WORLD], "crs": _CRS84},
             "temporal": {"interval": [source.get("time") or [None, None]], "trs": _GREGORIAN},
@@ -136,16 +136,16 @@ def collection(request: Request, source: dict[str, Any]) -> dict[str, Any]:
 
 
 _EDGE = 20_037_508.342789244
-"""Of the world in metres, from its middle."""
+"""Distance of the edges of the world from its middle, in metres."""
 _CELL = 156_543.03392804097
-"""Metres of one of 256 pixels of the world."""
+"""Metres per pixel if the world has 256 pixels."""
 _SCALE = 559_082_264.0287178
-"""The scale of such a pixel on a screen, as OGC counts it."""
+"""The scale denominator of such pixels, as OGC defines it."""
 _DEEPEST = 24
 
 
 def _matrix(z: int, size: int = 256) -> dict[str, Any]:
-    """One zoom of tiles of so many pixels, as both standards name it (OGC 17-083r4, annex D)."""
+    """One zoom of tiles of `size` pixels, in terms of both standards (OGC 17-083r4, annex D)."""
     return {
         "id": str(z),
         "scaleDenominator": _SCALE * 256 / size / 2**z,
@@ -160,7 +160,7 @@ def _matrix(z: int, size: int = 256) -> dict[str, Any]:
 
 
 def matrix_sets(request: Request) -> dict[str, Any]:
-    """The list of tile matrix sets, which is one."""
+    """The list of tile matrix sets, which has one entry."""
     links = [link(request, "self", _MATRIX_PATH, JSON)]
     return {"tileMatrixSets": [{"id": WEB_MERCATOR_QUAD, "uri": _MATRIX_URI, "links": links}]}
 
@@ -270,13 +270,13 @@ _MATRIX = """  <TileMatrix>
     <MatrixHeight>{matrixHeight}</MatrixHeight>
   </TileMatrix>"""
 _UNPRINTABLE = re.compile("[^\\t\\n\\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 has no way to say."""
+"""Characters that XML 1.0 cannot contain."""
 
 
 def wmts(request: Request, sources: Sequence[dict[str, Any]]) -> bytes:
     """Pictures of rasters and tilesets as layers of WMTS 1.0.0 (OGC 07-057r7, RESTful).
 
-    Each layer has a set of matrices of its own: its zooms, of tiles of its size.
+    Each layer has its own set of matrices, with its zooms and tile size.
     """
     layers, sets = [], []
     for one in sources:
@@ -284,7 +284,7 @@ def wmts(request: Request, sources: Sequence[dict[str, Any]]) -> bytes:
         if ext is None:
             continue
         west, south, east, north = one["bounds"]
-        # Clients take the corners as numbers: across the antimeridian it goes around the world.
+        # Clients compare corners as numbers: a box across the antimeridian spans the whole world.
         west, east = (west, east) if west < east else (-180, 180)
         box = {"west": west, "south": south, "east": east, "north": north}
         about = {"title": one["title"], "name": one["name"], "kind": one["media_types"][ext]}
@@ -300,15 +300,15 @@ def wmts(request: Request, sources: Sequence[dict[str, Any]]) -> bytes:
 
 
 def _picture(source: dict[str, Any]) -> str | None:
-    """The extension of tiles that are pictures, None where there are none."""
-    # Some clients take any of several, so there is one; the lossless one where there is a choice.
+    """The extension of tiles that are pictures, None if there are none."""
+    # Some clients take any of several, so only one is offered; a lossless one if there is one.
     kinds = source.get("media_types", {})
     found = [ext for ext, kind in kinds.items() if kind.startswith("image/")]
     return "png" if "png" in found else next(iter(found), None)
 
 
 def _xml(text: str) -> str:
-    """A text as XML has it, between tags and between quotes."""
+    """A text escaped for XML, between tags and between quotes."""
     return escape(_UNPRINTABLE.sub(" ", text), {'"': "&quot;"})
 
 
@@ -368,7 +368,7 @@ _SEGMENTS = {"z": _WHOLE, "x": _WHOLE, "y": _WHOLE, "scale": _WHOLE, "lon": _NUM
 
 
 def openapi(request: Request, routes: Iterable[Route], sources: Iterable[Any]) -> dict[str, Any]:
-    """The OpenAPI document of a server with these routes of its own, and of these sources."""
+    """The OpenAPI document of a server with these routes and sources."""
     names: dict[Route, list[str]] = {route: [] for route in routes if route.is_listed}
     for source in sources:
         for route in source.listed():

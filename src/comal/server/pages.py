@@ -1,4 +1,4 @@
-"""What lies beside the sources: lists, health, metrics, the viewer, what OGC API clients ask."""
+"""Routes besides the sources: lists, health, metrics, the viewer, documents of OGC APIs."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from comal.site.writing import PAGE, viewer_files
 _LISTED = 10.0
 """Seconds that a list waits for sources to be opened."""
 _PROBED = 0.5
-"""Seconds that who asks for readiness waits: probes commonly give up after one."""
+"""Seconds that a readiness probe waits: probes commonly give up after one."""
 _KEPT = (b"cache-control", b"public, max-age=86400")
-"""Of what only another version of the server changes."""
+"""Header for content that only changes with the version of the server."""
 
 
 class Pages:
-    """Answers what is no source."""
+    """Answers requests that concern no source."""
 
     def __init__(self, mounts: Mapping[str, Mount], runtime: Runtime, metrics: Metrics) -> None:
         self.draining = False
-        """Whether the server stops."""
+        """Whether the server is stopping."""
         self.board: WorkerCounts | None = None
-        """Where the other workers leave their counts."""
+        """The counts of the other workers."""
         self._mounts = mounts
         self._runtime = runtime
         self._metrics = metrics
@@ -92,7 +92,7 @@ class Pages:
         problems = {name: one["problem"] for name, one in named.items() if "problem" in one}
         states = dict.fromkeys(named, "ready")
         states |= {name: problem["code"] for name, problem in problems.items()}
-        # One broken archive does not take away the others.
+        # One broken archive does not make the server unready.
         ready = not self.draining and "ready" in states.values()
         status = "not ready" if not ready else "degraded" if problems else "ready"
         document = {"status": status, "sources": states, "problems": problems}
@@ -110,11 +110,11 @@ class Pages:
     # -- lists -------------------------------------------------------------------------------------
 
     async def describe(self, mount: Mount, patience: float = _LISTED) -> dict[str, Any]:
-        """A source as lists show it, also one that cannot be opened within some seconds."""
+        """A source for lists, even if it cannot be opened within `patience` seconds."""
         try:
             async with asyncio.timeout(patience):
                 served = await mount.get()
-        except Exception as error:  # noqa: BLE001 - one source never takes the list away
+        except Exception as error:  # noqa: BLE001 - one source must not break the list
             refusal = refusal_of(error)
             if isinstance(error, TimeoutError):
                 opening = Refusal(503, "opening", "the source is being opened")
@@ -200,14 +200,14 @@ class Pages:
 
 _HANDLERS: Final = handlers(Pages.routes)
 _DEEP: Final = frozenset({"_", "collections", "tileMatrixSets"})
-"""Words whose handlers answer what lies below them, too."""
+"""Words whose handlers answer paths below them, too."""
 
 POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     b"connect-src 'self'; worker-src 'self' blob:; child-src blob:; font-src 'self'; "
     b"manifest-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'self'"
 )
-"""The Content-Security-Policy of pages: nothing from elsewhere, no script or style in the text."""
+"""The Content-Security-Policy of pages: nothing from other hosts, no inline script or style."""
 
 _PAGE = (
     (b"content-security-policy", POLICY),

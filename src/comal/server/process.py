@@ -1,7 +1,7 @@
 """A server process: uvicorn around the application, in one worker or several.
 
-Workers are processes that make the application themselves, from plain data that their parent hands
-to them; so they share nothing, and one that is replaced starts as the first did.
+Workers are processes that create the application themselves, from plain data that their parent
+passes on; so they share nothing, and a replacement starts like the first one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from comal.server.metrics import JsonFormatter, WorkerCounts
 from comal.server.settings import ProcessSettings
 
 _SKIPPED = "VRT,GTI,WMS,WMTS,WCS,HTTP,STACIT,STACTA,DAAS,EEDAI,PLMosaic,NGW,OGCAPI,DERIVED"
-"""Drivers of GDAL that follow references to other files and hosts: no worker has them."""
+"""Drivers of GDAL that follow references to other files and hosts: workers run without them."""
 _FILES = 65_536
-"""Files and connections that are asked for."""
+"""Files and connections that the process requests."""
 _SPARE = 512
-"""MiB of address space that stacks and buffers of threads take and do not fill."""
+"""MiB of address space that stacks and buffers of threads reserve without using it."""
 
 
 def worker_application(settings: ProcessSettings, board: str) -> Application:
@@ -38,14 +38,14 @@ def worker_application(settings: ProcessSettings, board: str) -> Application:
         limit_memory(2 * settings.max_memory + _SPARE)
     application = Application(settings.sources, settings.settings)
     application.pages.board = WorkerCounts(Path(board))
-    # Modules and tables that stay need not be looked at by every collection.
+    # Modules and tables stay: garbage collections need not visit them.
     gc.collect()
     gc.freeze()
     return application
 
 
 def limit_memory(mebibytes: int) -> None:
-    """Let this process have no more memory of its own; what wants more gets a MemoryError."""
+    """Limit the memory of this process; allocations beyond it raise MemoryError."""
     with suppress(ImportError):  # there is none on Windows
         import resource  # noqa: PLC0415
 
@@ -54,7 +54,7 @@ def limit_memory(mebibytes: int) -> None:
 
 
 def log_to_stderr() -> None:
-    """Send the log, and what readers warn of, to standard error, a line of JSON each."""
+    """Send the log and the warnings of readers to standard error, as lines of JSON."""
     logger = logging.getLogger("comal.server")
     if not logger.handlers:
         handler = logging.StreamHandler(sys.stderr)
@@ -67,7 +67,7 @@ def log_to_stderr() -> None:
 
 
 def run(settings: ProcessSettings) -> None:
-    """Serve until the process is told to stop; requests that are under way are finished."""
+    """Serve until the process is told to stop; finishes the requests in progress."""
     check_installed()
     check_address(settings.host, settings.port)
     unhide_modules()
@@ -76,8 +76,8 @@ def run(settings: ProcessSettings) -> None:
     from comal.server import uvicornserver  # noqa: PLC0415 - optional
 
     with tempfile.TemporaryDirectory(prefix="comal-serve-") as board:
-        # What workers are told goes through a pipe: addresses may hold secrets, which everybody
-        # could read in an environment.
+        # Workers get the settings through a pipe: URLs may hold secrets, which everybody could read
+        # in an environment.
         make = partial(worker_application, settings, board)
         config = uvicornserver.configured(make, settings)
         listening = config.bind_socket()
@@ -86,10 +86,10 @@ def run(settings: ProcessSettings) -> None:
 
 
 def drop_stalled_clients(listening: socket.socket, seconds: float) -> None:
-    """Let the system end connections whose client takes nothing of its answer for so long.
+    """Let the system close connections whose client reads nothing of its answer for `seconds`.
 
-    No server has an option for that, but sockets have one, which those that are accepted inherit
-    from the one that listens. Linux only.
+    No server has an option for that, but sockets have one, which accepted connections inherit from
+    the listening socket. Linux only.
     """
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         milliseconds = round(seconds * 1000)
@@ -97,9 +97,9 @@ def drop_stalled_clients(listening: socket.socket, seconds: float) -> None:
 
 
 def unhide_modules() -> None:
-    """Let modules be found again that the command line hides, as no short command needs them.
+    """Make modules importable again that the command line hides because short commands need none.
 
-    Compiled modules that look for a hidden one fail instead of seeing that there is none.
+    Compiled modules that import a hidden one fail instead of noticing that it is missing.
     """
     modules: dict[str, Any] = sys.modules
     for name in [name for name, module in modules.items() if module is None]:
@@ -107,9 +107,9 @@ def unhide_modules() -> None:
 
 
 def allow_files() -> None:
-    """Let this process and its workers hold as many files and connections as the system allows.
+    """Raise the limit of open files and connections to what the system allows, workers included.
 
-    Commonly 1 024 are allowed unless a process asks for more.
+    Commonly it is 1 024 unless a process raises it.
     """
     with suppress(ImportError, OSError, ValueError):  # there is no such limit on Windows
         import resource  # noqa: PLC0415
@@ -121,13 +121,13 @@ def allow_files() -> None:
 
 
 def check_installed() -> None:
-    """Refuse to serve without the server, before anything is told or opened."""
+    """Raise if uvicorn is not installed, before anything is printed or opened."""
     if find_spec("uvicorn") is None:
         raise MissingExtraError.of("uvicorn", "server", "comal serve")
 
 
 def check_address(host: str, port: int) -> None:
-    """Refuse an address that somebody else listens on, before workers start."""
+    """Raise if another process listens on the address, before workers start."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -103,7 +103,7 @@ class RasterSource(ServedSource):
         }
 
     async def details(self) -> dict[str, Any]:
-        """Bands, and what a tile shows when nothing is said."""
+        """Bands, and the default look of tiles."""
         metadata = self.file.metadata
         look = await self.runtime.run(lambda: self.look)
         return {
@@ -143,7 +143,7 @@ class RasterSource(ServedSource):
         }
 
     def tilejson(self, request: Request) -> dict[str, Any]:
-        """TileJSON 3.0; parameters of tiles go into their address."""
+        """TileJSON 3.0; rendering parameters become part of the tile URL."""
         ext = request.query.text("ext") or "png"
         if ext not in EXTENSIONS:
             raise not_found("there is no such format")
@@ -170,7 +170,7 @@ class RasterSource(ServedSource):
 
     @cached_property
     def look(self) -> Look:
-        """What a tile shows when a request says nothing."""
+        """The default look of tiles."""
         bands = self.file.bands
         named = {band.colorinterp: number for number, band in enumerate(bands, 1)}
         if all(colour in named for colour in _RGB):
@@ -202,7 +202,7 @@ class RasterSource(ServedSource):
         return RenderOptions.of(request.query, len(self.file.bands))
 
     def _step(self, text: str | None) -> Any:
-        """The time step that a parameter names; the first when it names none."""
+        """The time step that a parameter names; the first by default."""
         if self.file.times is None:
             if text is not None:
                 raise InvalidInputError("the raster has no time")
@@ -232,7 +232,7 @@ class RasterSource(ServedSource):
         return self._drawn(body, ext, request.headers)
 
     def local_response(self, parts: Sequence[str], headers: Headers) -> Response | None:
-        """The answer for a tile that is kept, drawn as it is when a request says nothing."""
+        """The answer for a cached tile in the default look."""
         try:
             address = parse_address(*parts[1:])
         except Refusal:
@@ -248,7 +248,7 @@ class RasterSource(ServedSource):
 
     @cached_property
     def _usual(self) -> RenderOptions:
-        """What a request without a query says."""
+        """The options of a request without a query."""
         return RenderOptions.of(Query(()), len(self.file.bands))
 
     def _drawn(self, body: bytes, ext: str, headers: Headers) -> Response:
@@ -286,7 +286,7 @@ class RasterSource(ServedSource):
         return render(pixels, params, look, ext, scales=scales)
 
     def _pixels(self, address: Address, bands: tuple[int, ...], params: RenderOptions) -> Any:
-        """Pixels of the tile; at twice the scale those of its four children, or its own twice."""
+        """Pixels of the tile; at scale 2 those of its four children, or its own doubled."""
         file, step = self.file.with_nodata(params.nodata), self._step(params.time)
         z, x, y = address.z, address.x, address.y
         if address.scale == 1:
@@ -294,7 +294,7 @@ class RasterSource(ServedSource):
         if z < file.metadata.max_zoom:
             children = [(z + 1, 2 * x + dx, 2 * y + dy) for dy in (0, 1) for dx in (0, 1)]
             four = file.tiles(children, bands, time=step, masked=True)
-            joined: Any = np.ma.concatenate  # numpy gives it no type
+            joined: Any = np.ma.concatenate  # numpy has no type for it
             upper, lower = (joined(four[n : n + 2], axis=2) for n in (0, 2))
             return joined([upper, lower], axis=1)
         own = file.tile(z, x, y, bands, time=step, masked=True)
@@ -323,7 +323,7 @@ class RasterSource(ServedSource):
         return json_response(document, headers=self.cache_control)
 
     def _asked(self, params: RenderOptions) -> tuple[Expression | None, tuple[int, ...]]:
-        """The formula of a request, and the bands that it needs: all where it names none."""
+        """The formula of a request, and the bands that it needs: all by default."""
         formula = params.formula()
         every = tuple(range(1, len(self.file.bands) + 1))
         return formula, formula.bands if formula else params.bidx or every
@@ -352,7 +352,7 @@ class RasterSource(ServedSource):
         return json_response(document, headers=self.cache_control)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.file.close()
 
     routes: ClassVar[tuple[Route, ...]] = (
@@ -412,7 +412,7 @@ def _lonlat(text: str) -> tuple[float, float]:
 
 
 _MOST_PIXELS = 4_194_304
-"""Pixels of one band that are looked at: 64 tiles of 256 x 256."""
+"""Pixels of one band that are read: 64 tiles of 256 x 256."""
 _MOST_VALUES = 8 * _MOST_PIXELS
 """Pixels of all bands together."""
 _RANGE_PIXELS = 1_048_576
@@ -429,14 +429,14 @@ class Sample:
     """Whether this is the finest zoom."""
     names: tuple[str, ...]
     values: list[npt.NDArray[Any]]
-    """Of each band or formula those that are valid."""
+    """The valid values of each band or formula."""
     pixels: int
-    """How many pixels the box has."""
+    """Number of pixels in the box."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cover:
-    """The tiles of a zoom that are there and lie in a box, and the pixels of the box."""
+    """The existing tiles of a zoom in a box, and the pixels of the box."""
 
     grid: Grid
     span: tuple[int, int, int, int]
@@ -450,7 +450,7 @@ class _Cover:
         column, row, width, height = span = grid.span(box)
         cells, side = file.cells(zoom), 1 << zoom
         top, bottom = row // grid.block_height, (row + height - 1) // grid.block_height
-        # Columns of a box over the antimeridian go on behind the last one of the world.
+        # Columns of a box across the antimeridian continue after the last one of the world.
         first, last = column // grid.block_width, (column + width - 1) // grid.block_width
         if (last - first + 1) * (bottom - top + 1) < len(cells):
             across, down = np.unique(np.arange(first, last + 1) % side), np.arange(top, bottom + 1)
@@ -466,11 +466,11 @@ class _Cover:
 
     @property
     def pixels(self) -> int:
-        """Of all these tiles."""
+        """Number of pixels of all these tiles."""
         return len(self.x) * self.grid.block_width * self.grid.block_height
 
     def parts(self, at: int) -> Iterator[tuple[slice, slice]]:
-        """Rows and columns of a tile that lie in the box."""
+        """Rows and columns of a tile that are in the box."""
         column, row, width, height = self.span
         left, top = (
             int(self.x[at]) * self.grid.block_width,
@@ -484,7 +484,7 @@ class _Cover:
 
 
 def _cover_for(file: RaquetFile, box: Sequence[float], most: int) -> _Cover:
-    """The tiles of the finest zoom at which those that are there have at most `most` pixels.
+    """The tiles of the finest zoom whose existing tiles in the box have at most `most` pixels.
 
     At the coarsest zoom they may have more.
     """
@@ -513,8 +513,8 @@ def sample(
 ) -> Sample:
     """Values of bands, or of formulas over them, within a box.
 
-    Memory is bounded by the tiles that are there, a batch at a time, and by the values that are
-    kept; the size of the box does not matter.
+    Memory is bounded by a batch of existing tiles and by the values that are kept; the size of
+    the box does not matter.
     """
     box = tuple(validate_bbox(bbox))
     names = names_of(file, bands, formula)
@@ -541,7 +541,7 @@ def sample(
 
 
 def names_of(file: RaquetFile, bands: Sequence[int], formula: Expression | None) -> tuple[str, ...]:
-    """What bands, or formulas over them, are called."""
+    """The names of bands, or of formulas over them."""
     if formula is not None:
         return formula.texts
     return tuple(file.bands[number - 1].name for number in bands)
@@ -572,12 +572,12 @@ def _too_large(cover: _Cover, most: int) -> Refusal:
 
 
 def sampled_range(file: RaquetFile, number: int) -> tuple[float, float] | None:
-    """2 and 98 percent of a band, from an overview; None when nothing can be told."""
+    """2 and 98 percent of a band, from an overview; None if there is no range."""
     step = None if file.times is None else 0
     try:
         found = sample(file, [number], file.everything(), step, most=_RANGE_PIXELS, some=True)
     except ComalError:
-        return None  # a broken tile; those that are sound are shown all the same
+        return None  # a broken tile; the intact ones are still shown
     values = found.values[0].astype(np.float64)
     if not len(values):
         return None

@@ -1,14 +1,14 @@
-"""Requests for tiles that are answered from the bytes of a connection, before anything parses them.
+"""Answers requests for tiles from the raw bytes of a connection, before an HTTP server parses them.
 
-A request counts as plain when it is a GET for a path of ordinary characters, whole in one piece,
-and no header of it changes what the answer is. Everything else is left to the HTTP server. What
-clients send after the first line is nearly always the same, so it is looked at once.
+A request is plain if it is a GET for a path of ordinary characters, complete in one piece, without
+headers that change the answer. All other requests are left to the HTTP server. The bytes after the
+request line are nearly always the same for a client, so they are parsed only once.
 
-Responses are kept for the next who asks. One is used only as long as the archive that it came from
-is believed to be the same without asking (`OpenArchive.checked`); after that the next request goes
-the long way once, which looks at the archive and, if it is the same, makes all of its responses
-good again. Bodies that do not fit are left out: where a tile lies uncompressed in its archive, one
-read and its checksum bring it back.
+Responses are kept for the next request. A response is only used while its archive is assumed to be
+unchanged (`OpenArchive.checked`); after that the next request takes the long way once, which checks
+the archive and, if it is unchanged, makes all of its responses valid again. Bodies that do not fit
+are dropped: if a tile is stored uncompressed in its archive, one read with its checksum restores
+it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from comal.server.settings import Settings
 from comal.server.sources import ServedSource
 
 LONGEST = 8_192
-"""A request with more bytes is looked at closely."""
+"""Longer requests are left to the HTTP server."""
 FRESH = 1.0
-"""Seconds for which an archive is believed to be the same."""
+"""Seconds for which an archive is assumed to be unchanged."""
 _OVERHEAD = 1_200
-"""About what an entry takes beside its body."""
+"""Approximate size of an entry without its body."""
 _REPLACED = 8
-"""When there is no room, one of so many throws out others: what is asked for once, little."""
+"""When the cache is full, one of so many new responses evicts others: rare ones do little."""
 _ASKING = (b"accept-encoding", b"if-none-match")
 """Headers of plain requests that the answer depends on."""
 _LINE = re.compile(rb"GET (/[A-Za-z0-9._@/-]+) HTTP/1\.1")
@@ -54,32 +54,32 @@ _DECIDING = frozenset(
 )
 _MOST_KNOWN = 256
 _STATUS = {200: b"200 OK", 304: b"304 Not Modified"}
-"""Answers that are sent from here."""
+"""Status lines of the answers that are sent from here."""
 
 
 @dataclass(slots=True)
 class ReadyResponse:
-    """The response 200 for a path, to requests without conditions and ranges."""
+    """The 200 response for a path, for requests without conditions and ranges."""
 
     mount: Mount
     served: ReferenceType[ServedSource]
-    """The version of the source; a response must not hold it open once another took its place."""
+    """The version of the source; weak, as a response must not keep a replaced one open."""
     gzip: bool | None
-    """For whom it is: those who take gzip, those who do not, or (None) both."""
+    """Whether it is for clients that take gzip or for others; None for both."""
     head: bytes
-    """The headers as they are sent, with the empty line behind them."""
+    """The headers as they are sent, including the empty line."""
     body: bytes | None
     archive: ReferenceType[Any] | None = None
-    """The open archive; it may close while the response is kept, which ends its use."""
+    """The open archive; weak: the response cannot be used after it is closed."""
     place: tuple[int, int, int] | None = None
     """Offset, size and CRC-32 of the body in the file of the archive."""
     count: int = 0
-    """How often it was sent since the last `ReadyResponses.counts`."""
+    """Number of times it was sent since the last `ReadyResponses.counts`."""
     size: int = 0
     """Bytes of the body."""
 
     def is_fresh(self, now: float) -> bool:
-        """Whether the archive is believed to be the one that this came from."""
+        """Whether the archive is assumed to be unchanged."""
         mount = self.mount
         archive = None if self.archive is None else self.archive()
         return (
@@ -90,7 +90,7 @@ class ReadyResponse:
         )
 
     def content(self) -> bytes | None:
-        """The body, read where it is not kept; None where it can no longer be had."""
+        """The body, read again if it was dropped; None if that is impossible."""
         if self.body is not None:
             return self.body
         archive = None if self.archive is None else self.archive()
@@ -105,11 +105,11 @@ class ReadyResponse:
 
 
 class ReadyResponses:
-    """Responses by the first line of a request; the oldest thrown out first."""
+    """Responses by request line; evicts the oldest first."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
-        """Bytes of all together, a quarter of these for all that is not a body; 0 keeps none."""
+        """Bytes of all responses, a quarter of them for everything except bodies; 0 keeps none."""
         self.entries: dict[bytes, ReadyResponse] = {}
         self._most = budget // 4 // _OVERHEAD
         self._room = budget - budget // 4
@@ -124,7 +124,7 @@ class ReadyResponses:
         return self._filled + _OVERHEAD * len(self.entries)
 
     def wants(self, key: bytes, size: int) -> bool:
-        """Whether a response with so long a body should be kept now."""
+        """Whether a response with a body of `size` bytes should be kept now."""
         if self._most == 0 or size > self._room // 16:
             return False
         has_room = len(self.entries) < self._most and self._filled + size <= self._room
@@ -134,7 +134,7 @@ class ReadyResponses:
         return self._turn == 0 or len(self.entries) < self._most
 
     def put(self, key: bytes, response: ReadyResponse) -> None:
-        """Keep a response, in place of the one that was there."""
+        """Keep a response, replacing an older one."""
         body = response.body
         assert body is not None, "a response comes with its body"
         response.size = len(body)
@@ -158,13 +158,13 @@ class ReadyResponses:
             self._add(old)
 
     def counts(self) -> dict[str, tuple[int, int]]:
-        """For each source how many kept responses were sent, and their bytes."""
+        """Number and bytes of the kept responses that were sent, by source."""
         for response in self.entries.values():
             self._add(response)
         return {name: (count, size) for name, (count, size) in self._left.items()}
 
     def _empty(self, key: bytes) -> None:
-        """Forget a body, and all of a response whose body cannot be read again."""
+        """Drop a body, or the whole response if its body cannot be read again."""
         response = self.entries[key]
         if response.place is None:
             self.drop(key)
@@ -182,13 +182,13 @@ class ReadyResponses:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """A request behind its first line, where that is plain."""
+    """A plain request without its request line."""
 
     headers: Headers
-    """Of these only what the answer depends on."""
+    """Only the headers that the answer depends on."""
     gzip: bool
     conditional: bool
-    """Whether there is an If-None-Match; such requests differ, and nothing of them is kept."""
+    """Whether there is an If-None-Match; such requests vary, so nothing of them is cached."""
 
 
 class PlainRequests:
@@ -199,7 +199,7 @@ class PlainRequests:
     ) -> None:
         self.ready = ReadyResponses(settings.limits.tile_bytes)
         self.closed = settings.log == "all" or settings.cors not in {(), ("*",)}
-        """Whether every request is left to the HTTP server."""
+        """Whether all requests are left to the HTTP server."""
         self._mounts = mounts
         self._prefix = settings.prefix
         self._common = common
@@ -209,7 +209,7 @@ class PlainRequests:
         self._date_until = 0.0
 
     def answer(self, data: bytes) -> tuple[bytes, bytes, bytes] | None:
-        """The parts of a whole answer to what a client has sent; None where it is not plain."""
+        """The parts of the complete answer to the bytes of a client; None if they are not plain."""
         if self.closed:
             return None
         end = data.find(b"\r\n")
@@ -251,7 +251,7 @@ class PlainRequests:
         lines = [b"%b: %b\r\n" % pair for pair in (*answer.headers, *self._common)]
         head = b"".join((*lines, b"\r\n"))
         varies = VARY_ENCODING in answer.headers
-        # What was made for one who takes no gzip may not be right for all who take none.
+        # A response to a client without gzip need not be right for all such clients.
         is_kept = not rest.conditional and (rest.gzip or not varies)
         if is_kept and self.ready.wants(line, len(body)):
             place = served.place_of(parts)
@@ -263,7 +263,7 @@ class PlainRequests:
         return b"HTTP/1.1 " + _STATUS[status] + self._date, head, body
 
     def _parts(self, path: str) -> list[str] | None:
-        """Name, z, x and the last segment, when a path looks like a tile of an open source."""
+        """Name, z, x and the last segment, if a path looks like a tile of an open source."""
         if not path.startswith(self._prefix):
             return None
         parts = path[len(self._prefix) + 1 :].split("/")
@@ -308,7 +308,7 @@ def _is_usual(name: bytes, value: bytes) -> bool:
 
 
 def is_whole_head(data: bytes) -> bool:
-    """Whether bytes are one request without a body, from its first byte to its last."""
+    """Whether the bytes are exactly one request without a body."""
     if not data.startswith((b"GET ", b"HEAD ", b"OPTIONS ")):
         return False
     if len(data) > LONGEST or data.find(b"\r\n\r\n") != len(data) - 4:

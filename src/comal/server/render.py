@@ -23,7 +23,7 @@ MEDIA_TYPES = {
     "webp": "image/webp",
     "jpg": "image/jpeg",
     "jpeg": "image/jpeg",
-    "npy": "application/x-npy",  # as tiles of this kind are called where they are stored
+    "npy": "application/x-npy",  # the type of stored tiles of this kind
 }
 ALGORITHMS = {"terrarium": "terrarium", "terrainrgb": "terrainrgb", "mapbox": "terrainrgb"}
 _MOST_BANDS = 64
@@ -31,7 +31,7 @@ _MOST_BANDS = 64
 
 @dataclass(frozen=True, slots=True)
 class RenderOptions:
-    """The look of a tile; equal ones are one key of the cache."""
+    """The look of a tile; part of the key of the cache."""
 
     bidx: tuple[int, ...] = ()
     expression: str | None = None
@@ -45,7 +45,7 @@ class RenderOptions:
 
     @classmethod
     def of(cls, query: Query, band_count: int) -> RenderOptions:
-        """The parameters of a request, each checked."""
+        """The checked parameters of a request."""
         algorithm = query.text("algorithm")
         if algorithm is not None and algorithm not in ALGORITHMS:
             raise InvalidInputError(
@@ -97,7 +97,7 @@ def _check_bands(numbers: tuple[int, ...], count: int) -> None:
 
 
 def _pairs(text: str) -> list[str]:
-    """``0,1`` as it is; ``[[0,1],[0,2]]``, as some clients send it, as its pairs."""
+    """``0,1`` unchanged; the pairs of ``[[0,1],[0,2]]``, which some clients send."""
     bare = text.replace("[", "").replace("]", "")
     numbers = bare.split(",")
     if len(numbers) % 2 or len(numbers) > 2 * _MOST_BANDS:
@@ -140,7 +140,7 @@ def colormap_table(name: str) -> Bytes:
     """RGBA of the 256 values of a colour map, shape (256, 4)."""
     maps = _maps()
     wanted = name.lower()
-    # Names are keys of a list: what a client sends never becomes the name of a file.
+    # Names are looked up in a list: a client's text never becomes the name of a file.
     if wanted not in maps.list():
         raise InvalidInputError("there is no such colour map", found=shown(name))
     table = np.zeros((256, 4), np.uint8)
@@ -196,11 +196,11 @@ class Picture:
     """
 
     valid: Mask | None
-    """Pixels that are seen, shape (rows, columns); None when all are."""
+    """Visible pixels, shape (rows, columns); None if all are visible."""
     channels: Bytes | None = None
     """Shape (1 or 3, rows, columns)."""
     index: Bytes | None = None
-    """Shape (rows, columns), numbers of rows of the palette."""
+    """Shape (rows, columns), indices into the palette."""
     palette: Bytes | None = None
     """RGBA, shape (256, 4)."""
 
@@ -209,7 +209,7 @@ class Picture:
 
 
 def rescaled(band: Pixels, low: float, high: float) -> Bytes:
-    """Values from `low` to `high` as 0 to 255, rounded down; what lies outside is cut.
+    """Values from `low` to `high` as 0 to 255, rounded down; values outside are clipped.
 
     Integers of up to 16 bits go through a table, which gives the same values.
     """
@@ -263,7 +263,7 @@ def encode(picture: Picture, ext: str, *, lossless: bool = False) -> bytes:
         if lossless:
             raise InvalidInputError("terrain needs a format without loss", expected="png or webp")
         planes = _planes(picture, colour=True)
-        if len(planes) == 4:  # what is not seen is black, as in titiler
+        if len(planes) == 4:  # invisible pixels are black, as in titiler
             planes = np.where(planes[3] == 0, np.uint8(0), planes[:3])
         return _saved(planes, "JPEG", quality=_QUALITY["jpeg"])
     if ext == "webp":
@@ -275,7 +275,7 @@ def encode(picture: Picture, ext: str, *, lossless: bool = False) -> bytes:
 
 
 def npy(values: Pixels, valid: Mask | None) -> bytes:
-    """Bands, and behind them the mask as 0 and 255 where there is one, as a file of NumPy."""
+    """Bands, followed by the mask as 0 and 255 if there is one, as an NPY file."""
     native = values.astype(values.dtype.newbyteorder("="), copy=False)
     if valid is not None:
         native = np.concatenate([native, (valid * np.uint8(255))[np.newaxis]])
@@ -304,7 +304,7 @@ def _png(picture: Picture) -> bytes:
 
 
 def _palette_image(picture: Picture) -> bytes | None:
-    """A PNG with a palette; None when no number is free for what is not seen."""
+    """A PNG with a palette; None if no index is free for invisible pixels."""
     index, palette = picture.index, picture.palette
     assert index is not None, "the caller has looked"
     assert palette is not None, "an index has a palette"
@@ -329,9 +329,9 @@ def _palette_image(picture: Picture) -> bytes | None:
 
 
 def _planes(picture: Picture, *, colour: bool = False) -> Bytes:
-    """What is to be encoded, shape (1 to 4, rows, columns): grey or colour, and alpha.
+    """Channels to encode, shape (1 to 4, rows, columns): grey or colour, and alpha.
 
-    There is alpha where not all is seen, and with a palette; grey is three times there in `colour`.
+    There is alpha with a mask and with a palette; with `colour`, grey is repeated three times.
     """
     if picture.index is not None:
         assert picture.palette is not None, "an index has a palette"
@@ -364,13 +364,13 @@ def _written(image: Any, form: str, **options: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a source shows when a request says nothing."""
+    """The default look of a source."""
 
     bidx: tuple[int, ...]
     rescale: tuple[tuple[float, float], ...]
-    """A range per band; empty for what is shown as it is."""
+    """A range per band; empty if values are shown unscaled."""
     table: npt.NDArray[np.uint8] | None = None
-    """RGBA of the values of the only band that is shown."""
+    """RGBA by value, if a single band is shown."""
 
 
 def bands_of(params: RenderOptions, look: Look) -> tuple[int, ...]:
@@ -407,7 +407,7 @@ def render(
 
 
 def _picture(values: Pixels, valid: Mask, params: RenderOptions, look: Look) -> Picture:
-    """The colours of all pixels; a band without a value gives 0."""
+    """The colours of all pixels; missing values become 0."""
     count = len(values)
     if count not in {1, 3}:
         raise InvalidInputError(
@@ -433,7 +433,7 @@ def _picture(values: Pixels, valid: Mask, params: RenderOptions, look: Look) -> 
 
 
 def _own_colours(band: Pixels, table: npt.NDArray[np.uint8]) -> Picture:
-    """In the colours of the band; values that have none are not seen."""
+    """A picture in the band's own colours; values without a colour are invisible."""
     if len(table) == 256 and band.dtype.kind == "u" and band.dtype.itemsize == 1:
         return Picture(None, None, band, table)
     inside = (band >= 0) & (band < len(table))
@@ -446,7 +446,7 @@ def _own_colours(band: Pixels, table: npt.NDArray[np.uint8]) -> Picture:
 def _ranges(
     values: Pixels, params: RenderOptions, look: Look, *, plain: bool
 ) -> list[tuple[float, float]] | None:
-    """A range per band; None for bytes that are shown as they are."""
+    """A range per band; None for bytes that are shown unscaled."""
     count = len(values)
     given = params.rescale or (look.rescale if plain else ())
     if given:
@@ -476,7 +476,7 @@ def _terrain(
         factor, offset = scales[0]
         height = height * factor + offset
     height = np.where(valid, height, params.nodata_height)
-    # Opaque: browsers drop the colours of what is transparent, and with them the height.
+    # Opaque: browsers drop the colours of transparent pixels, and with them the height.
     picture = Picture(None, terrain(height, str(params.algorithm)))
     return encode(picture, ext, lossless=True)
 
@@ -526,7 +526,7 @@ _FUNCTIONS: Mapping[str, tuple[Any, int]] = {
     "max": (np.maximum, 2),
     "where": (np.where, 3),
 }
-"""What each is called, does, and how many values it takes."""
+"""Functions of formulas by name, each with its number of arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -535,13 +535,13 @@ class Expression:
 
     texts: tuple[str, ...]
     bands: tuple[int, ...]
-    """Bands that occur, ascending, counted from 1."""
+    """Bands that are used, ascending, counted from 1."""
     steps: tuple[Step, ...]
 
     def values(self, bands: Mapping[int, npt.NDArray[Any]]) -> Floats:
         """The formulas over bands of one shape (rows, columns); shape (formulas, rows, columns).
 
-        What has no value, such as a division by zero, is NaN or infinite.
+        Undefined results, such as a division by zero, are NaN or infinite.
         """
         some = next(iter(bands.values()))
         wide = {number: band.astype(np.float64) for number, band in bands.items()}
@@ -552,7 +552,7 @@ class Expression:
 
 @lru_cache(maxsize=256)
 def parse_expression(text: str) -> Expression:
-    """The expression that a text means."""
+    """Parse an expression."""
     if len(text) > _LONGEST:
         raise InvalidInputError(
             "the expression is too long", expected=f"at most {_LONGEST} characters"
@@ -568,9 +568,9 @@ def parse_expression(text: str) -> Expression:
 
 
 def evaluated(pixels: Any, formula: Expression | None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Values of bands, or of formulas over them, and which of these have one.
+    """Values of bands, or of formulas over them, and the mask of valid ones.
 
-    A formula has a value where all of its bands have one, and the result is finite.
+    A formula is valid where all of its bands are valid and the result is finite.
     """
     data, valid = np.ma.getdata(pixels), ~np.ma.getmaskarray(pixels)
     if formula is not None:
@@ -591,7 +591,7 @@ def _tree(text: str) -> ast.expr:
 
 
 def _step(node: ast.expr, bands: set[int]) -> Step:
-    """The function that computes a node; bands that occur are added to `bands`."""
+    """The function that computes a node; adds the bands it uses to `bands`."""
     match node:
         case ast.Constant(value=bool() | int() | float()):
             return _constant(node.value)
@@ -616,7 +616,7 @@ def _step(node: ast.expr, bands: set[int]) -> Step:
 
 def _constant(value: object) -> Step:
     try:
-        number = np.float64(value)  # type: ignore[arg-type] # the caller has looked at its type
+        number = np.float64(value)  # type: ignore[arg-type] # checked by the caller
     except OverflowError as error:
         raise InvalidInputError("a number of the expression is too large") from error
     return lambda _: number

@@ -1,7 +1,7 @@
-"""What is asked for: path, query, headers and tile addresses, checked before anything is looked up.
+"""Requests: path, query, headers and tile addresses, checked before anything is looked up.
 
-A path is split into segments before its percent signs are decoded, so that an encoded slash is a
-character of a name and never a border. Names are keys of tables; none is ever a path of a file.
+A path is split into segments before percent-decoding, so that an encoded slash is a character of a
+name and never a separator. Names are keys of tables, never paths of files.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from comal.server.http import Headers
 from comal.server.responses import Refusal, Response, bad_request, not_found
 
 ANY = "*/*"
-"""The media type of what an archive gives."""
+"""The media type of content from archives."""
 _MOST_PARAMETERS = 100
 _MOST_SEGMENTS = 64
 
 
 Handler = Callable[..., Awaitable[Response]]
-"""Answers a request, as a function of the class that has the route.
+"""Answers a request; an unbound method of the class that has the route.
 
-A source that held methods of its own would be in a cycle, and its files would stay open until the
-collector of cycles comes along.
+A source that held bound methods would be in a reference cycle, and its files would stay open
+until the next garbage collection.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """An address that is answered: the one place that says so.
+    """A route: the only place that declares it.
 
-    Requests are matched by it, and the OpenAPI document is made of it.
+    Requests are matched by it, and the OpenAPI document is generated from it.
     """
 
     path: str
-    """With names in braces; those below a source begin with ``/{source}``."""
+    """Path with parameters in braces; paths below a source begin with ``/{source}``."""
     about: str
     handler: Handler | None = None
-    """What answers all that begins with its first word; None where that has been said."""
+    """Answers all paths that begin with its first word; None if another route has it."""
     media: str = "application/json"
     query: tuple[str, ...] = ()
-    """Names of its parameters."""
+    """Names of its query parameters."""
     is_listed: bool = True
-    """Whether the OpenAPI document has it."""
+    """Whether the OpenAPI document lists it."""
 
 
 def handlers(routes: Iterable[Route]) -> dict[str, Handler]:
-    """What answers, by the first word of the path, or the first below the source."""
+    """Handlers by the first word of the path, or the first below the source."""
     return {
         route.path.removeprefix("/{source}").split("/")[1]: route.handler
         for route in routes
@@ -62,15 +62,15 @@ class Request:
     """One GET or HEAD."""
 
     segments: tuple[str, ...]
-    """The path behind the prefix, decoded; ``("",)`` is the root."""
+    """The path after the prefix, decoded; ``("",)`` is the root."""
     query_string: bytes
     headers: Headers
     base: str
     """Path before all routes: where the application is mounted, and its prefix."""
     public: str
-    """As `base`, with the public address of the server before it where the operator named one."""
+    """As `base`, after the public URL of the server if the operator gave one."""
     head: bool = False
-    """Whether only the head of the answer is sent."""
+    """Whether it is a HEAD request."""
 
     @cached_property
     def query(self) -> Query:
@@ -78,13 +78,13 @@ class Request:
         return Query.parse(self.query_string)
 
     def link(self, path: str, parameters: Sequence[tuple[str, str]] = ()) -> str:
-        """The address of a path below the root, for documents that other clients read."""
+        """The URL of a path below the root, for documents."""
         text = "&".join(f"{quote(name)}={quote(value, safe=',/:')}" for name, value in parameters)
         return f"{self.public}/{path}" + ("?" + text if text else "")
 
 
 class Query:
-    """Parameters of a query; of a repeated one the last counts, `all` gives each."""
+    """Parameters of a query; the last of repeated ones counts, `all` returns each."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
         self.pairs = tuple(pairs)
@@ -107,11 +107,11 @@ class Query:
         return cls(pairs)
 
     def all(self, name: str) -> list[str]:
-        """Every value of a parameter, in order; empty ones are left out."""
+        """Every value of a parameter, in order; without empty ones."""
         return [value for key, value in self.pairs if key == name and value != ""]
 
     def text(self, name: str) -> str | None:
-        """The last value of a parameter, None when it is absent or empty."""
+        """The last value of a parameter, None if it is absent or empty."""
         return self._last.get(name) or None
 
     def whole(self, name: str, default: int, least: int, most: int) -> int:
@@ -134,10 +134,10 @@ class Query:
 
 
 def split_root(scope: Mapping[str, Any], prefix: str) -> tuple[str, bytes] | None:
-    """Where the application is mounted, with its prefix, and the raw path behind that.
+    """The base path of the application with its prefix, and the raw path after it.
 
-    None when the path is not below the prefix. Frameworks that mount an application leave the
-    whole path in place and name their part in `root_path`; older ones cut it off.
+    None if the path is not below the prefix. Frameworks that mount an application leave the full
+    path unchanged and put their part in `root_path`; older ones cut it off.
     """
     raw = scope.get("raw_path")
     path = raw.partition(b"?")[0] if raw else quote(scope["path"], safe="/%:@!$&'()*+,;=~").encode()
@@ -166,10 +166,10 @@ def segments_of(path: bytes) -> tuple[str, ...]:
 
 
 def check_head(scope: Mapping[str, Any], url_bytes: int, header_bytes: int) -> None:
-    """Refuse an address or headers over the limits, and more than one Host.
+    """Raise for a URL or headers over the limits, and for more than one Host.
 
-    None is right (RFC 9112, 3.2): servers look at that themselves, and events of other systems have
-    none.
+    A missing Host is accepted (RFC 9112, 3.2): servers check that themselves, and events of other
+    systems have none.
     """
     address = len(scope.get("raw_path") or scope["path"]) + len(scope.get("query_string", b""))
     if address > url_bytes:
@@ -198,7 +198,7 @@ class Address:
     scale: int = 1
     ext: str = ""
     size: int | None = None
-    """Pixels of a side, where the address names them as those of Tapalcatl 1 do."""
+    """Pixels of a side, if the URL names them, as URLs of Tapalcatl 1 do."""
 
 
 def parse_address(z: str, x: str, last: str) -> Address:

@@ -1,7 +1,7 @@
-"""Responses: bytes with a validator, JSON, and problem documents that tell nothing of the inside.
+"""Responses: bytes with a validator, JSON, and problem documents that reveal nothing internal.
 
-A problem document (RFC 9457) has a stable `code` and the `id` of the request, by which the log is
-found. It never has a path, an upstream address or a version.
+A problem document (RFC 9457) has a stable `code`, and the `id` of the request to find it in the
+log. It never has a path, an upstream URL or a version.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Pairs = list[tuple[bytes, bytes]]
 
 NOSNIFF = (b"x-content-type-options", b"nosniff")
 LOOKED_AT = (b"cache-control", b"no-cache")
-"""Of documents that change with their archives."""
+"""For documents that change with their archives."""
 NOT_KEPT = (b"cache-control", b"no-store")
 VARY_ACCEPT = (b"vary", b"accept")
 VARY_ENCODING = (b"vary", b"accept-encoding")
 SANDBOX = (b"content-security-policy", b"default-src 'none'; sandbox")
-"""Of bytes of strangers that a browser may run when they are opened on their own."""
+"""For untrusted content that a browser may execute if it is opened by itself."""
 JSON = b"application/json"
 GEOJSON = b"application/geo+json"
 PROBLEM = b"application/problem+json"
@@ -48,25 +48,25 @@ PROBLEM = b"application/problem+json"
 
 @dataclass(slots=True)
 class Response:
-    """Status, headers and either the bytes or what yields them in blocks."""
+    """Status, headers and either the body or an iterator of its blocks."""
 
     status: int
     headers: Pairs
     body: bytes = b""
     blocks: AsyncIterator[bytes] | None = None
-    """Where set, the bytes; `length` says how many."""
+    """If set, the body; `length` is its size."""
     length: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Bytes that can be asked for conditionally and in part."""
+    """Bytes that support conditional and range requests."""
 
     type: bytes
     etag: bytes
     size: int
     read: Callable[[int, int], AsyncIterator[bytes]] | None = None
-    """Yields the bytes from a first one to the one before a last one, in blocks."""
+    """Yields the bytes from a start up to an exclusive end, in blocks."""
     body: bytes | None = None
     modified: int | None = None
     """Seconds since 1970."""
@@ -75,7 +75,7 @@ class Content:
 
 
 def plain_response(status: int, kind: bytes, body: bytes, headers: Sequence[Any] = ()) -> Response:
-    """An answer with a length and without a validator."""
+    """A response with a length and without a validator."""
     pairs = [
         (b"content-type", kind),
         (b"content-length", b"%d" % len(body)),
@@ -88,17 +88,17 @@ def plain_response(status: int, kind: bytes, body: bytes, headers: Sequence[Any]
 def json_response(
     document: Any, *, status: int = 200, kind: bytes = JSON, headers: Sequence[Any] = ()
 ) -> Response:
-    """A document as JSON. What JSON cannot say (NaN, infinities) is null."""
+    """A document as JSON. NaN and infinities become null."""
     return plain_response(status, kind, json_bytes(document), headers)
 
 
 def json_bytes(document: Any) -> bytes:
-    """A document as JSON in UTF-8; safe to stand in a page, as ``<`` is escaped."""
+    """A document as JSON in UTF-8; safe inside of HTML, as ``<`` is escaped."""
     try:
         text = json.dumps(document, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     except ValueError:
         text = json.dumps(_finite(document), separators=(",", ":"), ensure_ascii=False)
-    # Lone surrogates can come out of names in files; UTF-8 has none.
+    # Names in files can contain lone surrogates, which UTF-8 cannot encode.
     return text.replace("<", "\\u003c").encode("utf-8", "replace")
 
 
@@ -113,7 +113,7 @@ def _finite(value: Any) -> Any:
 
 
 def content_response(content: Content, headers: Headers) -> Response:
-    """The answer to a GET for `content`: whole, in part, or that nothing has changed."""
+    """The answer to a GET for `content`: 200, 206 or 304; raises 412 and 416."""
     common: Pairs = [(b"etag", content.etag), *content.headers]
     is_text = content.etag.startswith(b"W/")
     if is_text:
@@ -125,7 +125,7 @@ def content_response(content: Content, headers: Headers) -> Response:
     if is_not_modified(headers, content.etag, content.modified, content.crc):
         return Response(304, common)
     common += [NOSNIFF, (b"content-type", content.type)]
-    if is_text:  # it is sent whole, and perhaps compressed
+    if is_text:  # sent as a whole, and perhaps compressed
         common.append((b"content-length", b"%d" % content.size))
         return Response(200, common, content.body or b"")
     common.append((b"accept-ranges", b"bytes"))
@@ -155,13 +155,13 @@ DAMAGED: tuple[type[ComalError], ...] = (
     UnsafeContentError,
     UnsupportedVersionError,
 )
-"""Faults of the archive. Behind a server they are no fault of the request, so they are 500."""
+"""Faults of the archive. On a server they are not the fault of the request, so they are 500."""
 
 
-class Refusal(Exception):  # noqa: N818 - it is an answer, raised where the request is understood
+class Refusal(Exception):  # noqa: N818 - it is a response, raised by the parsers of requests
     """A request that is answered with a problem; `code` is stable, `detail` is for people.
 
-    Nothing in it comes from inside the server.
+    It contains nothing internal.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ def bad_request(detail: str) -> Refusal:
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """What an error becomes; one that is not ours is a bug and tells nothing."""
+    """The refusal for an error; a foreign error is a bug and reveals nothing."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, TimeoutError) and not isinstance(error, ComalError):
@@ -209,7 +209,7 @@ def refusal_of(error: Exception) -> Refusal:
 
 
 def _about(error: ComalError) -> str:
-    """What is wrong with the client's own words: those may be told back."""
+    """What is wrong with the client's input, which may be quoted back."""
     parts = [error.what]
     if error.found is not None:
         parts.append(f"found {error.found}")
@@ -219,7 +219,7 @@ def _about(error: ComalError) -> str:
 
 
 def _title(status: int) -> str:
-    # 499 is nginx's for clients that went away; it is for the log and the counts alone.
+    # 499 is nginx's for clients that went away; only for the log and the counts.
     return "client closed request" if status == 499 else HTTPStatus(status).phrase.lower()
 
 

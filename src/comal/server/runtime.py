@@ -1,4 +1,4 @@
-"""What all sources of a worker share: threads, kept results, one flight for equal work, turns."""
+"""Shared by all sources of a worker: threads, cache, deduplication of work, queueing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OPENING = 16
 """Threads that open sources."""
 
 _OVERHEAD = 400
-"""About what a key and an entry take beside their bytes."""
+"""Approximate size of a key and an entry without its bytes."""
 
 _given_up: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar(
     "given_up", default=None
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def check_wanted() -> None:
-    """Leave work in a thread that nobody waits for any more; long work asks now and then."""
+    """Raise in a thread whose result nobody waits for; long work calls it now and then."""
     given_up = _given_up.get()
     if given_up is not None and given_up.is_set():
         raise TimeoutError("nobody waits for this any more")
@@ -45,7 +45,7 @@ class Runtime:
         if settings.linked_origins is not None:
             self.storage = replace(self.storage, linked_origins=settings.linked_origins)
         self.cache: ByteCache[Hashable, bytes] = ByteCache(settings.limits.cache_bytes)
-        """Answers by what was asked."""
+        """Answers by request."""
         self.hits = self.misses = 0
         self.single_flight = SingleFlight()
         self._pools: dict[str, ThreadPoolExecutor] = {}
@@ -57,10 +57,10 @@ class Runtime:
         return await self._run("", count, function, *args, **kwargs)
 
     async def run_apart(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """As `run`, in threads for what opens and looks at sources.
+        """As `run`, in the threads that open and check sources.
 
-        A host that does not answer holds a thread for a minute, and shall keep nobody from reading
-        what is open.
+        A host that does not answer blocks a thread for a minute, which must not delay reads of open
+        sources.
         """
         return await self._run("-opening", _OPENING, function, *args, **kwargs)
 
@@ -79,7 +79,7 @@ class Runtime:
             raise
 
     async def once(self, key: Hashable, work: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Bytes that were kept under this key, or that `work` makes, once for all who wait."""
+        """The cached bytes of `key`, else those of `work`, which runs once for all that wait."""
         kept = self.cache.get(key)
         if kept is not None:
             self.hits += 1
@@ -89,21 +89,21 @@ class Runtime:
         async def made() -> bytes:
             data = await work()
             size = len(data) + _OVERHEAD
-            if size <= self.cache.budget // 8:  # no single one throws out most of them
+            if size <= self.cache.budget // 8:  # a single one must not evict most others
                 self.cache.put(key, data, size)
             return data
 
         return await self.single_flight.run(key, made)
 
     def close(self) -> None:
-        """Let go of the threads; work that has begun is finished."""
+        """Stop the threads; running work is finished."""
         if self._pid == os.getpid():
             for pool in self._pools.values():
                 pool.shutdown(wait=False, cancel_futures=True)
         self._pools = {}
 
     def _threads(self, name: str, count: int) -> ThreadPoolExecutor:
-        # A forked worker has none of the threads that its parent had.
+        # A forked worker has none of its parent's threads.
         if self._pid != os.getpid():
             self._pools, self._pid = {}, os.getpid()
         pool = self._pools.get(name)
@@ -113,11 +113,11 @@ class Runtime:
 
 
 _WATCHED = 0.5
-"""Seconds after which it is watched whether who waits for an answer is there still."""
+"""Seconds after which the server watches whether the client has disconnected."""
 
 
 class ConcurrencyLimit:
-    """Lets `limit` requests in; `queue` more wait in order, the rest is refused."""
+    """Lets `limit` requests in; `queue` more wait in order; raises for others."""
 
     def __init__(self, limit: int, queue: int, patience: float = 60.0) -> None:
         self.queue = queue
@@ -127,7 +127,7 @@ class ConcurrencyLimit:
         self._turns = asyncio.Semaphore(limit)
 
     async def __aenter__(self) -> None:
-        """Come in, after those who came before."""
+        """Enter, after earlier requests."""
         if self._turns.locked():
             await self._wait()
         else:
@@ -157,7 +157,7 @@ def _overloaded() -> Refusal:
 
 
 class SingleFlight:
-    """Equal work that is asked for meanwhile is done once."""
+    """Runs equal work once while it is in progress."""
 
     def __init__(self) -> None:
         self._tasks: dict[Hashable, asyncio.Future[Any]] = {}
@@ -166,9 +166,9 @@ class SingleFlight:
     async def run(
         self, key: Hashable, work: Callable[[], Awaitable[T]], *, keep: bool = False
     ) -> T:
-        """What `work` returns, or what the same work that is under way already returns.
+        """The result of `work`, or of the same work that is already running.
 
-        The work is cancelled when all who wait for it have gone away, unless it is to `keep`.
+        The work is cancelled when all clients that wait for it are gone, unless `keep` is set.
         """
         loop = asyncio.get_running_loop()
         task = self._tasks.get(key)
@@ -184,10 +184,10 @@ class SingleFlight:
             if not self._waiting[task]:
                 del self._waiting[task]
                 if not task.done() and not keep:
-                    self._tasks.pop(key, None)  # who comes now begins anew
+                    self._tasks.pop(key, None)  # the next caller starts it again
                     task.cancel()
-            # An error knows this frame: with the task in it, which has the error, all that the work
-            # held would wait for the collector of cycles.
+            # An error refers to this frame, and the task to the error: with the task in the frame,
+            # the objects of the work would wait for the garbage collector.
             del task
         return result
 
@@ -195,25 +195,25 @@ class SingleFlight:
         if self._tasks.get(key) is task:
             del self._tasks[key]
         if not task.cancelled():
-            task.exception()  # whoever still waits gets it; nobody is no fault
+            task.exception()  # callers that still wait get it; none is fine, too
 
 
 class Client:
-    """Whoever waits for an answer. When it goes away, its work is cancelled."""
+    """The client of a request. When it disconnects, its work is cancelled."""
 
     __slots__ = ("_gone", "_task", "_timer", "left")
 
     def __init__(self, gone: Callable[[], Awaitable[object]]) -> None:
         self.left = False
-        """Whether it has gone away while it was watched."""
+        """Whether it disconnected while it was watched."""
         self._gone = gone
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, end: asyncio.Timeout) -> None:
-        """Let the timeout around the work expire when it goes away.
+        """Let the timeout around the work expire when the client disconnects.
 
-        Most are answered before anybody looks.
+        Most requests are answered before the watch begins.
         """
         loop = asyncio.get_running_loop()
 
@@ -228,7 +228,7 @@ class Client:
         end.reschedule(0)
 
     def rest(self) -> None:
-        """The work is done."""
+        """Stop watching: the work is done."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:

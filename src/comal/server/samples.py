@@ -104,14 +104,14 @@ class SamplesSource(ServedSource):
         super().__init__(name, title, runtime, version)
         self.format = holdings.format
         self.holdings = holdings
-        # Rows are read with the archive, so that a broken table shows when it is opened.
+        # Rows are read at once, so that a broken table fails when the archive is opened.
         self.table = holdings.table
         self._extent = self._extent_of()
 
     # -- documents ---------------------------------------------------------------------------------
 
     def summary(self) -> dict[str, Any]:
-        """Name, extent, how many samples."""
+        """Name, extent, number of samples."""
         collection = self.holdings.collection
         name = self.name
         return {
@@ -142,7 +142,7 @@ class SamplesSource(ServedSource):
         }
 
     async def details(self) -> dict[str, Any]:
-        """Levels, columns, the tree, and what the collection says."""
+        """Levels, columns, the tree, and the collection."""
         collection = self.holdings.collection
         pit = collection.get("taco:pit_schema")
         return {
@@ -173,7 +173,7 @@ class SamplesSource(ServedSource):
                 try:
                     moments = times.timestamps(self.table.column(name), name)
                 except InvalidInputError:
-                    continue  # no times; the samples are shown all the same
+                    continue  # no times; the samples are still shown
                 ends = pc.min_max(moments.cast(pa.int64())).as_py().values()
                 found += [end for end in ends if end is not None]
         return [shown_time(min(found)), shown_time(max(found))] if found else None
@@ -222,7 +222,7 @@ class SamplesSource(ServedSource):
     async def _items(self, request: Request, rest: Sequence[str]) -> Response:
         path = "/".join(rest)
         unknown = {name for name, _ in request.query.pairs} - set(SELECTING)
-        if unknown:  # OGC API Features 1, 7.5: what is not in the API's document is refused
+        if unknown:  # OGC API Features 1, 7.5: parameters not in the API document are refused
             raise InvalidInputError("there is no such parameter", found=shown(min(unknown)))
         if path:
             return await self._document(request, GEOJSON, self._item, request, path)
@@ -266,7 +266,7 @@ class SamplesSource(ServedSource):
         }
 
     def _placed_by(self, selection: Selection, rows: npt.NDArray[np.int64]) -> dict[str, list[str]]:
-        """Whether footprints or centroids decided which rows lie in the box that is asked for."""
+        """Whether footprints or centroids decided which rows are in the requested box."""
         if selection.bbox is None:
             return {}
         return {"comal:placed_by": list(self.holdings.places.decided(rows))}
@@ -384,7 +384,7 @@ class SamplesSource(ServedSource):
     async def _document(
         self, request: Request, kind: bytes, make: Callable[..., Any], *args: Any
     ) -> Response:
-        """JSON that a thread makes, with a tag, so that pages are asked for conditionally."""
+        """JSON made in a thread, with an entity tag, so that requests can be conditional."""
         body = await self.runtime.run(lambda: json_bytes(make(*args)))
         content = Content(kind, text_etag(body), len(body), body=body, headers=(LOOKED_AT,))
         return content_response(content, request.headers)
@@ -402,7 +402,7 @@ class SamplesSource(ServedSource):
         )
         answer = content_response(content, request.headers)
         if answer.status == 200 and leaf.size <= _CHECKED and not request.head:
-            # The checksum is of all bytes, so it is compared when all of them are sent.
+            # The checksum covers all bytes, so it is compared if all of them are sent.
             answer.body, answer.blocks = await self.runtime.run(leaf.whole), None
         return answer
 
@@ -515,7 +515,7 @@ def _band(text: str) -> int:
 
 
 def _license(value: Any) -> str | None:
-    """The only licence, where it is a name as STAC has it (SPDX)."""
+    """The licence, if there is one, and it is a name of SPDX, as STAC requires."""
     names = _list(value)
     if len(names) == 1 and isinstance(names[0], str) and _SPDX.fullmatch(names[0]):
         return str(names[0])
@@ -529,7 +529,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _numbers(value: Any) -> list[float] | None:
-    """Four numbers, also as the first of several boxes."""
+    """Four numbers, or the first of several boxes."""
     if isinstance(value, list) and value and isinstance(value[0], list):
         value = value[0]
     right = isinstance(value, list) and len(value) == 4
@@ -548,8 +548,8 @@ def _period(value: Any) -> list[str | None] | None:
 
 
 def _moment(value: Any) -> str | None:
-    """An instant as RFC 3339 has it, from a text or microseconds."""
+    """An instant in RFC 3339, from text or microseconds."""
     try:
         return shown_time(times.parse_instant(value) if isinstance(value, str) else int(value))
     except (InvalidInputError, TypeError, ValueError):
-        return None  # nothing, or what is no time
+        return None  # None, or not a time

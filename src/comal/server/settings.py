@@ -1,4 +1,4 @@
-"""What an operator can say about a server."""
+"""Settings of a server."""
 
 from __future__ import annotations
 
@@ -14,56 +14,56 @@ MISSING = (204, 404)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """Upper bounds on what clients may ask for at once."""
+    """Upper bounds for requests."""
 
     url_bytes: int = 8 * KIB
     header_bytes: int = 16 * KIB
     in_flight: int = 64
-    """Requests that are worked on at a time, for each worker; quick ones do not count."""
+    """Requests in progress at a time, for each worker; quick ones do not count."""
     queue: int = 256
     """Requests that may wait; those beyond are answered with 503 at once."""
     streams: int = 64
-    """Long bodies that are sent at a time, beside those; as many as `queue` may wait. They have
-    places of their own, so that downloads over slow lines keep nobody from tiles."""
+    """Long bodies that are sent at a time, counted separately; as many as `queue` may wait. So
+    downloads over slow lines do not block requests for tiles."""
     seconds: float = 60.0
-    """How long one request may take, and how long it may wait before."""
+    """How long a request may take, and how long it may wait before it starts."""
     stalled: float = 30.0
-    """Seconds after which a client that takes nothing of its answer is sent away."""
+    """Seconds after which a client that reads nothing of its answer is disconnected."""
     cache_bytes: int = 128 * MIB
-    """Rendered tiles and previews that are kept, for each worker."""
+    """Size of the cache of rendered tiles and previews, for each worker."""
     tile_bytes: int = 128 * MIB
-    """Answers for tiles of local archives that are kept ready, for each worker."""
+    """Size of the cache of responses for tiles of local archives, for each worker."""
     raster_bytes: int = 256 * MIB
     """A sample above this size has no preview."""
     items: int = 1_000
     """Most items of one page."""
     threads: int = 0
-    """Threads that read and render; 0 is twice the number of processors and four."""
+    """Threads that read and render; 0 means twice the number of processors plus four."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What is the same for all sources of a server."""
+    """Settings for all sources of a server."""
 
     prefix: str = ""
     """Path before all routes: empty, or ``/maps``."""
     public_url: str | None = None
-    """What clients see before the prefix; without it, links are paths. Host headers are ignored."""
+    """URL for clients before the prefix; without it, links are paths. Host headers are ignored."""
     missing: int = 404
     """Status for a tile that is absent within the zooms and bounds: 204 or 404."""
     cache_control: str | None = "public, max-age=3600"
-    """Of tiles and other data whose archive says nothing itself."""
+    """For tiles and other data whose archive sets none."""
     cors: tuple[str, ...] = ("*",)
     """Origins that may read answers; empty for none."""
     reload_seconds: float = 2.0
-    """How often at most a source is looked at for changes; 0 is never."""
+    """A source is checked for changes at most this often; 0 is never."""
     log: str = "errors"
     """Which requests are logged: ``all``, ``errors`` (status from 500 on) or ``none``."""
     viewer: bool = True
     """Whether ``/`` is the viewer."""
     metrics: bool = True
     linked_origins: tuple[str, ...] | None = None
-    """Origins that sources may lead to (`StorageConfig.linked_origins`); None for the default."""
+    """Origins that sources may refer to (`StorageConfig.linked_origins`); None for the default."""
     limits: RequestLimits = RequestLimits()
 
     def __post_init__(self) -> None:
@@ -78,19 +78,19 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """What a server process does."""
+    """Settings of a server process."""
 
     sources: Mapping[str, Any] = field(repr=False)
-    """What `comal.server.app` takes, by name."""
+    """Sources by name, as for `comal.server.app`."""
     settings: Settings = field(default_factory=Settings)
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
     idle_seconds: float = 5.0
-    """How long a client may take to send its headers, and a connection may lie idle."""
+    """How long a client may take to send its headers, and how long a connection may be idle."""
     max_memory: int | None = None
-    """MiB above which a worker is replaced, once it has finished what it does; at twice that, work
-    that wants more is refused. None is never. Linux only."""
+    """MiB above which a worker is replaced, after finishing its requests; allocations beyond twice
+    that fail. None is never. Linux only."""
 
 
 def _is_header(value: str | None) -> bool:

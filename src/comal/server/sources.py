@@ -1,4 +1,4 @@
-"""What the server knows of a source, whichever format it has."""
+"""A source of the server, independent of its format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from comal.server.runtime import Runtime
 
 _MOST_TEXT = 2_000
 _PLAIN, _SIZED, _OGC = 3, 4, 5
-"""Segments of tiles: z/x/y, the same below a size in pixels, and as OGC API Tiles has it."""
+"""Segments of tile paths: z/x/y, the same after a size in pixels, and those of OGC API Tiles."""
 
 
 class ServedSource(ABC):
@@ -36,7 +36,7 @@ class ServedSource(ABC):
     """``raster``, ``tiles`` or ``samples``."""
     format: str
     routes: ClassVar[tuple[Route, ...]] = ()
-    """Its addresses; handlers also get the segments behind the first word."""
+    """Its routes; handlers also get the segments after the first word."""
     handlers: ClassVar[Mapping[str, Handler]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -48,21 +48,21 @@ class ServedSource(ABC):
         self.title = title
         self.runtime = runtime
         self.version = version
-        """Changes when the archive does; a part of every key and tag made of it."""
+        """Changes with the archive; part of all cache keys and entity tags."""
 
     @property
     def cache_control(self) -> tuple[tuple[bytes, bytes], ...]:
-        """The header for what is made of the archive."""
+        """The header for content made from the archive."""
         value = self.runtime.settings.cache_control
         return () if value is None else ((b"cache-control", value.encode()),)
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
-        """What a list of sources says of it: plain data for JSON."""
+        """Its entry in a list of sources: plain data for JSON."""
 
     @abstractmethod
     async def details(self) -> dict[str, Any]:
-        """What its own document says beside the summary."""
+        """The fields of its own document besides the summary."""
 
     async def tile(self, request: Request, address: Address) -> Response:
         """One tile."""
@@ -70,7 +70,7 @@ class ServedSource(ABC):
         raise not_found("this source has no tiles")
 
     def local_response(self, parts: Sequence[str], headers: Headers) -> Response | None:
-        """The answer for a tile that can be had without waiting; None where it cannot.
+        """The answer for a tile that needs no waiting; None if it does.
 
         `parts` are the name of the source, z, x and the last segment.
         """
@@ -78,10 +78,10 @@ class ServedSource(ABC):
         return None
 
     def place_of(self, parts: Sequence[str]) -> tuple[Any, tuple[int, int, int] | None] | None:
-        """What says how fresh such a tile is, and where its bytes lie in that; or None.
+        """What the freshness of such a tile depends on, and where its bytes are; or None.
 
-        The first is an object with the time `checked` and a `file` to read from; the second are
-        offset, size and CRC-32, None where the bytes do not lie there as they are sent.
+        The first is an object with the time `checked` and a `file` to read from; the second is
+        offset, size and CRC-32, None if the file does not hold the bytes as they are sent.
         """
         del parts
         return None
@@ -92,7 +92,7 @@ class ServedSource(ABC):
         raise not_found("this source has no tiles")
 
     def route_of(self, rest: Sequence[str]) -> str:
-        """What kind of route a request below the source's name takes: one of few words."""
+        """The kind of route of a request below the source's name, for counts: one of few words."""
         if not rest or rest == ("",):
             return "document"
         if rest[0] == "tiles" and len(rest) == _OGC:
@@ -118,7 +118,7 @@ class ServedSource(ABC):
         return await self.preferred(request, parse_address(*rest))
 
     async def preferred(self, request: Request, address: Address) -> Response:
-        """One tile; of an address without an extension, in the format that Accept prefers."""
+        """One tile; without an extension in the format that Accept prefers."""
         kinds: Mapping[str, str] = {} if address.ext else self.summary().get("media_types", {})
         if not kinds or "" in kinds:
             return await self.tile(request, address)
@@ -132,14 +132,14 @@ class ServedSource(ABC):
         return answer
 
     async def tilesets(self, request: Request, rest: Sequence[str]) -> Response:
-        """As OGC API Tiles has them: the list of the one tile set, the tile set, its tiles."""
+        """OGC API Tiles: the list of tile sets, which has one, the tile set, and its tiles."""
         match rest:
             case []:
                 document = ogc.tilesets(request, self.summary())
             case [ogc.WEB_MERCATOR_QUAD]:
                 document = ogc.tileset(request, self.summary())
             case [ogc.WEB_MERCATOR_QUAD, z, row, last]:
-                # Row before column; what stands behind the column (@2x, .png) is the last word's.
+                # Row before column; the suffix of the last segment (@2x, .png) applies to the tile.
                 column = last.partition(".")[0].partition("@")[0]
                 address = parse_address(z, column, row + last[len(column) :])
                 return await self.preferred(request, address)
@@ -148,11 +148,11 @@ class ServedSource(ABC):
         return json_response(document, headers=(LOOKED_AT,))
 
     def listed(self) -> Iterator[Route]:
-        """What its part of the OpenAPI document names."""
+        """The routes that the OpenAPI document lists for it."""
         yield from (route for route in (*_EVERY, *self.routes) if route.is_listed)
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Let go of what the source holds."""
+        """Close the files of the source."""
 
 
 _EVERY = (
@@ -163,7 +163,7 @@ LOOK: Final = (
     "bidx", "expression", "rescale", "colormap_name", "nodata", "return_mask", "algorithm",
     "nodata_height", "time",
 )  # fmt: skip
-"""How a raster is drawn."""
+"""Query parameters for the look of a raster."""
 TILES: Final = (
     Route("/{source}.json", "TileJSON 3.0", query=("ext", *LOOK)),
     Route("/{source}/{z}/{x}/{y}.{ext}", "A tile", media=ANY, query=LOOK),
@@ -177,21 +177,21 @@ TILES: Final = (
         query=LOOK,
     ),
 )
-"""Addresses of every source of tiles."""
+"""Routes of every source of tiles."""
 
 
 def short_text(value: Any) -> str | None:
-    """The beginning of what an archive says of itself; None for no text and an empty one."""
+    """The beginning of a text from an archive; None for an empty text and other types."""
     return value[:_MOST_TEXT] if isinstance(value, str) and value else None
 
 
 def file_name(href: str) -> str:
-    """The last part of an address."""
+    """The last segment of a URL."""
     return href.rpartition("/")[2]
 
 
 def only(rest: Sequence[str], count: int) -> Sequence[str]:
-    """The segments, when there are exactly so many."""
+    """The segments, if there are exactly `count`; else raises 404."""
     if len(rest) != count:
         raise not_found()
     return rest
@@ -204,13 +204,13 @@ def tile_meets(z: int, x: int, y: int, bounds: Sequence[float]) -> bool:
 
 
 def middle_tile(bounds: Sequence[float], z: int) -> tuple[int, int, int]:
-    """The tile in the middle of a box, or of its western part where it crosses the antimeridian."""
+    """The tile in the middle of a box, or of its western part if it crosses the antimeridian."""
     left, top, right, bottom = _windows(bounds, z)[0]
     return z, (left + right) // 2, (top + bottom) // 2
 
 
 def _windows(bounds: Sequence[float], z: int) -> list[list[int]]:
-    """Windows of tiles of a box; what an archive says of itself may be beyond the world."""
+    """Windows of tiles of a box; the bounds of an archive may exceed the world."""
     world = np.array([180.0, np.nextafter(LATITUDE_LIMIT, 0)] * 2)  # so that some tile is there
     inside = np.clip(bounds, -world, world).tolist()
     windows: list[list[int]] = cover.bbox_windows(inside, z).tolist()

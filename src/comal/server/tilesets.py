@@ -1,10 +1,10 @@
-"""Tapalcatl 1 and 2: tiles out of archives, as they are stored wherever that is possible.
+"""Tapalcatl 1 and 2: tiles from archives, sent as they are stored if possible.
 
-A ZIP entry of method 8 is raw DEFLATE. Ten bytes before it and eight behind it make it gzip, so a
-tile goes out compressed without having been compressed again.
+A ZIP entry of method 8 is raw DEFLATE. With ten bytes before it and eight after it, it is gzip, so
+a compressed tile is sent without compressing it again.
 
-An archive is a stranger's: it may name the type of its tiles and describe them, but not steer the
-connection, the cache of the answer's length, cookies, or what pages of this origin may do.
+Archives are not trusted: one may name the type of its tiles and describe them, but not control the
+connection, the length of the answer, cookies, or the permissions of pages of this origin.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from comal.tapalcatl.spec import Headers as TileHeaders
 from comal.ziparchive.wire import LOCAL_SIZE
 
 _AT_ONCE = 256 * KIB
-"""Larger tiles are inflated in a thread, so that others do not wait for them."""
+"""Larger tiles are inflated in a thread, so that other requests need not wait."""
 _MOST_VERIFIED = 50_000
 _VECTOR = ("mvt", "pbf", "mlt", "geojson", "topojson", "json")
 _DEEPEST = 24
@@ -79,17 +79,17 @@ class TilesetSource(ServedSource):
     ) -> None:
         super().__init__(name, title, runtime, version)
         self.tiles = tiles
-        with suppress(ComalError):  # a damaged archive is answered for when it is asked for
+        with suppress(ComalError):  # the request for a damaged archive reports it
             tiles.learn_formats()
         self._cache_control = runtime.settings.cache_control
         self._is_local = parse_href(tiles.source.href).scheme == "file" and _is_local(tiles)
         self._verified: set[tuple[Any, ...]] = set()
         self._opened: dict[str, TilesetSource] = {}
-        """Variants that were asked for."""
+        """Variants that were requested."""
 
     @property
     def _formats(self) -> Collection[str]:
-        """Extensions; those of Tapalcatl 1 may become more with each archive that is opened."""
+        """Extensions; for Tapalcatl 1, each archive that is opened may add some."""
         return self.tiles.metadata.formats
 
     # -- documents ---------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class TilesetSource(ServedSource):
 
     @property
     def _scales(self) -> list[tuple[int, str]]:
-        """Whole scales, each with what stands for it in an address."""
+        """Integer scales, each with its suffix in a URL."""
         low, high = self.tiles.metadata.min_scale, self.tiles.metadata.max_scale
         whole = [scale for scale in range(1, 10) if low <= scale <= high] or [1]
         return [(scale, "" if scale == 1 else f"@{scale}x") for scale in whole]
@@ -198,16 +198,16 @@ class TilesetSource(ServedSource):
         return "/" in self.name
 
     def _listed(self, request: Request) -> dict[str, dict[str, str]]:
-        """Each variant with the address of its TileJSON, its tiles' among it."""
+        """Each variant with the URLs of its TileJSON and tiles."""
         home = self.name.partition("/")[0]
         links = {one: f"{home}/variants/{one}/tilejson.json" for one in self.tiles.variants}
         return {one: {"tilejson": request.link(link)} for one, link in links.items()}
 
     async def _variants(self, request: Request, rest: Sequence[str]) -> Response:
-        """The list of variants; below the name of one what there is below a source."""
+        """The list of variants; below the name of a variant, the same routes as below a source."""
         if not rest:
             return json_response({"variants": self._listed(request)}, headers=(LOOKED_AT,))
-        # Names may have slashes, and one may begin with another.
+        # Names may contain slashes, and one may be a prefix of another.
         for name in () if self._is_variant else sorted(self.tiles.variants, key=len, reverse=True):
             parts = name.split("/")
             if list(rest[: len(parts)]) == parts:
@@ -223,7 +223,7 @@ class TilesetSource(ServedSource):
     # -- tiles -------------------------------------------------------------------------------------
 
     async def answer(self, request: Request, rest: Sequence[str]) -> Response:
-        """Also the addresses of Tilezen: ``{pixels}/{z}/{x}/{y}.{ext}``."""
+        """Also answers the URLs of Tilezen: ``{pixels}/{z}/{x}/{y}.{ext}``."""
         if len(rest) == 4 and rest[0] not in self.handlers:
             size = number(rest[0])
             if self.tiles.version != 1 or size == 0 or size % 256:
@@ -248,7 +248,7 @@ class TilesetSource(ServedSource):
         return tile_response(stored, request.headers, self._cache_control)
 
     def _missing(self, address: Address) -> Refusal:
-        """Absent within zooms and bounds: as the operator says. Elsewhere: 404."""
+        """404, or the status that the operator chose within zooms and bounds."""
         tiles = self.tiles
         inside = tiles.min_zoom <= address.z <= tiles.max_zoom and tile_meets(
             address.z, address.x, address.y, tiles.bounds
@@ -275,11 +275,11 @@ class TilesetSource(ServedSource):
             stored = self.tiles.stored_tile(z, x, row, scale=factor, ext=ext)
             if stored is None or (stored.method != 0 and stored.size > _AT_ONCE):
                 return None
-            # Deflated bits go out as they are; they were inflated and compared once.
+            # Deflated bytes are sent as stored; they were inflated and compared once.
             key = (*parts, stored.crc, len(stored.payload))
             verified = stored.method != 0 and key in self._verified
             answer = tile_response(stored, headers, self._cache_control, verified=verified)
-        except Exception:  # noqa: BLE001 - the long way does it again and answers with the error
+        except Exception:  # noqa: BLE001 - the regular way tries again and answers with the error
             return None
         if stored.method != 0 and not verified:
             if len(self._verified) >= _MOST_VERIFIED:
@@ -288,7 +288,7 @@ class TilesetSource(ServedSource):
         return answer
 
     def place_of(self, parts: Sequence[str]) -> tuple[Any, tuple[int, int, int] | None] | None:
-        """The open archive of a tile, and where in it the tile lies uncompressed."""
+        """The open archive of a tile, and offset, size and CRC-32 in it if it is uncompressed."""
         y = parts[3].partition(".")[0].partition("@")[0]
         spot = self.tiles.layout.find(number(parts[1]), number(parts[2]), number(y))
         archive = None if spot is None else self.tiles.archives.get(spot[0])
@@ -298,13 +298,13 @@ class TilesetSource(ServedSource):
         if record is None or archive.file is None:
             return archive, None
         offset, span, csize, size, crc, _, method, name_size = record[0]
-        # Where nothing but the name fits between the local header and the bytes (APPNOTE 4.3.7).
+        # Only if the name alone separates local header and data (APPNOTE 4.3.7).
         if method != 0 or csize != size or span - csize != LOCAL_SIZE + name_size:
             return archive, None
         return archive, (offset + span - csize, csize, crc)
 
     def close(self) -> None:
-        """Forget the archives."""
+        """Close the archives."""
         for variant in self._opened.values():
             variant.tiles.archives.clear()
         self.tiles.close()
@@ -321,7 +321,7 @@ class TilesetSource(ServedSource):
     )
 
     def listed(self) -> Iterator[Route]:
-        """Variants only where there are any."""
+        """Lists variants only if there are any."""
         of_variants = self.tiles.variants
         found = super().listed()
         return (route for route in found if of_variants or "/variants" not in route.path)
@@ -344,7 +344,7 @@ _NO_TIME = 315_532_800
 def tile_response(
     tile: StoredTile, headers: Headers, cache_control: str | None, *, verified: bool = False
 ) -> Response:
-    """The answer to a GET for a tile; of `verified` bytes the checksum was compared before."""
+    """The answer to a GET for a tile; the checksum of `verified` bytes was already compared."""
     plan = archive_headers(tile.headers, cache_control)
     if tile.method == _STORED and not plan.coding and b"range" not in headers:
         return _plain(tile, plan, headers)
@@ -354,7 +354,7 @@ def tile_response(
     if is_gzip and client.identity:
         asked = headers.get(b"if-none-match")
         other = _etag(tile, plan, gzip=False)
-        # Who has the plain bytes and would take them need not fetch them as gzip.
+        # A client that has the plain bytes, and takes them, need not fetch them as gzip.
         if asked is not None and not tag_matches(asked, etag) and tag_matches(asked, other):
             etag, is_gzip = other, False
     extra = list(plan.pairs[1:])
@@ -377,9 +377,9 @@ def tile_response(
 
 
 def _etag(tile: StoredTile, plan: ArchiveHeaders, *, gzip: bool) -> bytes:
-    """The tag of a tile that is sent as gzip or as it is without that.
+    """The entity tag of a tile that is sent with or without gzip.
 
-    Of the bytes that the archive holds it is their checksum, whatever ZIP has made of them.
+    For the bytes that the archive holds it is their checksum, whatever their ZIP compression.
     """
     if gzip:
         return crc_etag(tile.crc, b"" if plan.coding == "gzip" else b"gzip")
@@ -387,16 +387,16 @@ def _etag(tile: StoredTile, plan: ArchiveHeaders, *, gzip: bool) -> bytes:
 
 
 def moment_of(tile: StoredTile) -> int | None:
-    """When a tile was last changed, as far as its archive says.
+    """When a tile was last changed, according to its archive.
 
-    The first moment that ZIP can write stands in archives that are the same whenever they are
-    written. Told as Last-Modified it would make old copies of a tile good for ever.
+    The earliest time that ZIP can store is in archives whose bytes must be reproducible. As
+    Last-Modified it would keep old copies of a tile valid forever.
     """
     return None if tile.modified == _NO_TIME else tile.modified
 
 
 def _plain(tile: StoredTile, plan: ArchiveHeaders, headers: Headers) -> Response:
-    """The same for the usual tile: stored as it is sent."""
+    """As `tile_response`, for the usual tile: stored as it is sent."""
     payload = tile.payload
     if len(payload) != tile.size or crc32(payload) != tile.crc:
         raise InvalidMetadataError("a tile's bytes do not have its checksum")
@@ -417,7 +417,7 @@ def _coded(
     tile: StoredTile,
     plan: ArchiveHeaders,
     client: Encodings,
-    verified: bool,  # noqa: FBT001 - passed on as it came
+    verified: bool,  # noqa: FBT001 - passed on
 ) -> tuple[bytes, bool, bool]:
     """The bytes to send, whether they are gzip, and whether that depends on the client."""
     if plan.coding == "" and client.gzip and (packed := tile.as_gzip()) is not None:
@@ -436,23 +436,23 @@ def _coded(
 
 _DENIED = frozenset(
     {
-        # about the connection, and the length and part that are sent
+        # about the connection, and the length and range of the body
         *("connection", "content-length", "content-range", "keep-alive", "te", "trailer"),
         *("trailers", "transfer-encoding", "upgrade", "expect", "accept-ranges"),
-        # said by the server itself
+        # set by the server itself
         *("etag", "last-modified", "date", "server", "age", "via", "vary", "status"),
         *("x-request-id", "x-content-type-options"),
-        # users and where they go
+        # credentials, cookies and redirects
         *("set-cookie", "set-cookie2", "www-authenticate", "authorization", "host"),
         *("location", "refresh", "clear-site-data", "alt-svc", "link", "no-vary-search"),
-        # what pages may do
+        # permissions of pages
         *("service-worker-allowed", "public-key-pins", "strict-transport-security"),
         *("content-security-policy", "content-security-policy-report-only"),
         *("cross-origin-embedder-policy", "cross-origin-opener-policy"),
         *("cross-origin-resource-policy", "x-frame-options", "x-xss-protection"),
         *("permissions-policy", "report-to", "reporting-endpoints", "nel"),
         *("origin-agent-cluster", "speculation-rules"),
-        # orders to a proxy before the server
+        # commands to a proxy in front of the server
         *("x-accel-redirect", "x-accel-buffering", "x-sendfile", "x-lighttpd-send-file"),
     }
 )
@@ -463,24 +463,24 @@ _MOST = 64
 
 _TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,80}(\s*;[\x20-\x7e]{0,120})?", re.ASCII)
 _ACTIVE = re.compile(r"html|xml|script|svg|pdf|multipart|x-mixed", re.IGNORECASE)
-"""Types that a browser may run when such a tile is opened on its own."""
+"""Types that a browser may execute if such a tile is opened by itself."""
 _UNKNOWN = b"application/octet-stream"
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveHeaders:
-    """What all tiles with the same headers in the archive have in common."""
+    """Prepared response headers of all tiles with the same headers in the archive."""
 
     type: bytes
     coding: str
-    """Content coding of the bytes inside the archive's own compression; empty for none."""
+    """Content coding of the bytes inside of the ZIP compression; empty for none."""
     pairs: tuple[tuple[bytes, bytes], ...]
     """Content-Type, Cache-Control and the archive's own, in lower case."""
 
 
 @lru_cache(maxsize=4096)
 def archive_headers(headers: TileHeaders, cache_control: str | None) -> ArchiveHeaders:
-    """The plan for a tile with these headers; of a repeated name the later wins."""
+    """The plan for a tile with these headers; the last of repeated names wins."""
     found: dict[str, str] = {}
     for name, value in headers[:_MOST]:
         lower = name.lower()

@@ -1,6 +1,6 @@
-"""uvicorn with what it lacks: a protocol that answers plain requests for tiles, and a supervisor.
+"""Extends uvicorn by a protocol that answers plain requests for tiles, and by a supervisor.
 
-Imported only where uvicorn runs.
+Imported only if uvicorn runs.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _LOG: dict[str, Any] = {
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
     "loggers": {"uvicorn": {"handlers": ["stderr"], "level": "WARNING", "propagate": False}},
 }
-"""What uvicorn says has the form of our own log."""
+"""The log of uvicorn in the form of ours."""
 
 
 def configured(make: Callable[[], Application], settings: ProcessSettings) -> uvicorn.Config:
-    """How uvicorn serves the application that `make` gives in each worker."""
+    """The configuration of uvicorn; each worker calls `make` for its application."""
     limits = settings.settings.limits
     return uvicorn.Config(
         make,
@@ -43,7 +43,7 @@ def configured(make: Callable[[], Application], settings: ProcessSettings) -> uv
         host=settings.host,
         port=settings.port,
         workers=settings.workers,
-        # Its warnings are about bytes that are no requests, one for each.
+        # It warns of each invalid request.
         log_level="error",
         log_config=_LOG,
         access_log=False,
@@ -57,7 +57,7 @@ def configured(make: Callable[[], Application], settings: ProcessSettings) -> uv
 
 
 class Supervisor(Multiprocess):
-    """Starts workers, and others in place of those that end or take too much memory.
+    """Starts workers, and replaces those that end or use too much memory.
 
     A successor serves before the worker above `max_memory` MiB is told to stop.
     """
@@ -91,20 +91,20 @@ class Supervisor(Multiprocess):
             new.join()
 
     def terminate_all(self) -> None:
-        """Tell all workers to stop; nobody is let in any more."""
+        """Tell all workers to stop; accepts no more connections."""
         for one in self.sockets:
             one.close()
         super().terminate_all()
 
     def join_all(self) -> None:
-        """Wait for all workers, those that were replaced too."""
+        """Wait for all workers, including replaced ones."""
         super().join_all()
         for old in self._retired:
             old.join()
 
 
 def resident_memory(pid: int) -> float:
-    """MiB of memory that a process holds, 0 where the system does not tell."""
+    """Resident memory of a process in MiB, 0 if the system does not report it."""
     try:
         words = Path(f"/proc/{pid}/statm").read_text("ascii").split()
     except OSError:
@@ -115,8 +115,8 @@ def resident_memory(pid: int) -> float:
 class TileProtocol(H11Protocol):
     """A connection. Its parameters are those of uvicorn.
 
-    Plain requests for tiles are answered where their bytes arrive; and headers must come in time,
-    not only the first byte of them.
+    Plain requests for tiles are answered as soon as their bytes arrive. The timeout is for complete
+    headers, not only for their first byte.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -125,19 +125,19 @@ class TileProtocol(H11Protocol):
         app: Any = self.app
         if isinstance(app, Application):
             self._plain = app.plain
-        # Whether all that uvicorn was given are whole requests, so that the next byte begins one.
+        # Whether uvicorn has got complete requests only, so that the next byte begins a request.
         self._at_border = True
-        # When the last answer was complete, or the connection was made.
+        # When the last answer was completed, or the connection was made.
         self._done = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has come; its first request must be here in time."""
+        """Start the timer: the first request must arrive in time."""
         super().connection_made(transport)
         self._done = monotonic()
         self._wait(self.timeout_keep_alive)
 
     def data_received(self, data: bytes) -> None:
-        """Response a plain request; leave anything else to uvicorn."""
+        """Answer a plain request; leave anything else to uvicorn."""
         if self._at_border and self._plain is not None and len(data) <= LONGEST and self._is_idle():
             answer = self._plain.answer(data)
             if answer is not None:
@@ -150,15 +150,15 @@ class TileProtocol(H11Protocol):
             self._wait(self._left())
 
     def on_response_complete(self) -> None:
-        """The answer that uvicorn has sent is whole."""
+        """Note when uvicorn has sent an answer completely."""
         self._done = monotonic()
         super().on_response_complete()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Send the client away, unless something was answered since the timer was set."""
+        """Disconnect the client, unless something was answered since the timer was set."""
         left = self._left()
         if self.transport.get_write_buffer_size():
-            # It takes its answer slowly; how slowly it may is looked after by the socket.
+            # The client reads its answer slowly; the socket option limits how slowly.
             left = self.timeout_keep_alive
         if left > 0:
             self._wait(left)
@@ -166,7 +166,7 @@ class TileProtocol(H11Protocol):
             self.transport.close()
 
     def _is_answered(self) -> bool:
-        # None until the first request, whatever uvicorn's annotation says.
+        # None until the first request, despite uvicorn's annotation.
         cycle: Any = self.cycle
         return cycle is None or bool(cycle.response_complete)
 
