@@ -334,7 +334,7 @@ def _http_url(scheme: str, text: str) -> Location:
 
 
 def _broken(text: str) -> str:
-    """A URL that cannot be taken apart, without what may be its user and password."""
+    """A URL that cannot be parsed, without a possible user and password."""
     scheme, _, rest = text.partition("://")
     return shown(f"{scheme}://{rest.rpartition('@')[2]}")
 
@@ -349,13 +349,13 @@ def _store_url(scheme: str, rest: str, text: str) -> Location:
 
 
 # -- credentials and pickles -----------------------------------------------------------------------
-# A pickle that could be kept or sent elsewhere holds none. What `multiprocessing` sends to its own
-# processes goes through a pipe, and carries them. Any other pickle holds a number, by which this
-# process and its forks know them.
+# A pickle that could be stored or sent elsewhere holds no credentials. `multiprocessing` sends them
+# to its own processes through a pipe. Any other pickle holds a number, by which this process and
+# its forks find them.
 
 
 PICKLE_SECRETS = "COMAL_PICKLE_SECRETS"
-"""Set to 1, every pickle carries credentials, such as those for the workers of a cluster."""
+"""Set to 1, every pickle carries credentials, such as pickles for cluster workers."""
 
 _MOST_KNOWN = 16_384
 _known: dict[str, Any] = {}
@@ -363,9 +363,9 @@ _numbers: dict[str, str] = {}
 
 
 class Sealed:
-    """A value that is not shown, and that stays behind where its pickle leaves this process.
+    """A secret that is not shown, and is left out if its pickle leaves this process.
 
-    None is one that was left out of a pickle before.
+    None is a secret that was left out of a pickle before.
     """
 
     __slots__ = ("value",)
@@ -384,15 +384,15 @@ class Sealed:
 
 
 def told() -> None:
-    """Tell `multiprocessing` how secrets go to its processes: before it pickles the first one."""
-    # Who has no secrets does not need it.
+    """Register how `multiprocessing` pickles secrets, before it pickles the first one."""
+    # Not needed without secrets.
     from multiprocessing.reduction import ForkingPickler  # noqa: PLC0415
 
     ForkingPickler.register(Sealed, _carried)
 
 
 def no_secrets(where: str) -> AccessDeniedError:
-    """The error for who would ask the network with what came out of a pickle without secrets."""
+    """The error for network access after unpickling without secrets."""
     return AccessDeniedError(
         "the credentials were left out of the pickle that this came from",
         where=where,
@@ -405,7 +405,7 @@ def _carried(value: Sealed) -> tuple[Any, ...]:
 
 
 def _number(value: Sealed) -> str:
-    # One number for equal secrets; it says nothing of them.
+    # One random number for equal secrets.
     if value.value is None:
         return ""
     number = _numbers.setdefault(repr(value.value), os.urandom(8).hex())

@@ -1,8 +1,8 @@
-"""Many local files, read close to the speed of the system calls that it takes.
+"""Many local files, read at nearly the speed of the system calls needed.
 
-A thread opens and reads files into large buffers, each payload behind the room that its reader
-wants in front of it, while the caller writes the buffer before. One thread and no more: what
-small files cost are short system calls, and threads that make these wait for each other.
+A thread opens and reads files into large buffers, each payload behind the gap that the caller wants
+before it, while the caller writes the previous buffer. One thread only: small files cost short
+system calls, and threads that make these wait for each other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Bytes = npt.NDArray[np.uint8]
 _BUFFER = 2 << 20
 _BUFFERS = 3
 _SMALL = 64 << 10
-"""What is read of a regular file before it is measured."""
+"""Bytes that are read of a regular file before its size is determined."""
 _ROWS = 16_384
 # O_NONBLOCK: opening a pipe must not wait for a writer. It has no effect on regular files.
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -36,11 +36,11 @@ _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 @dataclass(frozen=True, slots=True)
 class Block(Generic[T]):
-    """Files ``first .. first + n`` in one buffer, valid until the next piece is asked for."""
+    """Files ``first .. first + n`` in one buffer, valid until the next piece is requested."""
 
     first: int
     array: Bytes
-    """Room and payload of each file in turn, shape (bytes,). What is in the rooms is undefined."""
+    """Gap and payload of each file in turn, shape (bytes,). The bytes in gaps are undefined."""
     starts: Ints
     """Where in `array` each payload begins, shape (n,)."""
     sizes: Ints
@@ -51,18 +51,18 @@ class Block(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some bytes of one file that fills a buffer alone, valid as a `Block` is."""
+    """Some bytes of a file that does not fit in a buffer, valid like a `Block`."""
 
     row: int
     size: int
-    """Of the whole file."""
+    """Size of the whole file."""
     start: int
-    """Offset of these bytes in it. The next parts bring the rest."""
+    """Offset of these bytes in the file; the next parts continue it."""
     view: memoryview
 
 
 Work = Callable[[memoryview, list[int], list[int]], T]
-"""From a buffer, and starts and sizes of the payloads in it, to anything; runs in the thread."""
+"""Takes a buffer, and starts and sizes of its payloads; the result is `Block.made`."""
 
 
 def read_ahead(
@@ -73,19 +73,19 @@ def read_ahead(
     *,
     regular: bool = False,
 ) -> Iterator[Block[T] | Part]:
-    """Read regular files in their order, some before they are asked for; links are followed.
+    """Read regular files in order, ahead of the caller; links are followed.
 
     Parameters
     ----------
     gaps
         Bytes to be left free in front of each payload, shape (n,); at most 128 KiB.
     work
-        Looks at the payloads of a buffer while they are fresh.
+        Looks at the payloads of a buffer while they are fresh; runs in the thread.
     expected
-        What each file was said to hold, if that is known; another size is an `InvalidInputError`.
+        Size of each file, if known before; another size raises `InvalidInputError`.
     regular
-        The listing of their folder has said that all are regular files: each is asked for its
-        length alone.
+        All are known to be regular files from a listing of their folder, so only their sizes
+        are read.
     """
     sizes = None if expected is None else expected.tolist()
     reader = _Reader(paths, gaps.tolist(), work, sizes, regular=regular)
@@ -114,7 +114,7 @@ class _Reader(Generic[T]):
     ) -> None:
         self.full: SimpleQueue[tuple[Block[T] | Part, Bytes] | None] = SimpleQueue()
         self.free: SimpleQueue[Bytes | None] = SimpleQueue()
-        """None: nobody wants any more."""
+        """None: the caller has stopped."""
         self._paths, self._gaps, self._work, self._expected = paths, gaps, work, expected
         self._regular = regular
         for _ in range(_BUFFERS):  # memory that is never used costs nothing
@@ -136,20 +136,20 @@ class _Reader(Generic[T]):
             self.full.put(None)
 
     def _fill(self, first: int, array: Bytes) -> Block[T] | int:
-        """As many files from `first` on as fit; the size of the first where it does not."""
+        """Read as many files from `first` on as fit; the size of the first if it does not fit."""
         view = array.data
         starts: list[int] = []
         sizes: list[int] = []
         used = 0
         whole = self._regular and self._expected is None
-        # This loop is what small files cost beside their system calls.
+        # Beside system calls, this loop is the cost of small files.
         for row in range(first, min(first + _ROWS, len(self._paths))):
             path = self._paths[row]
             start = used + self._gaps[row]
             descriptor = _open(path)
             try:
                 if whole and start < _BUFFER:
-                    # A file that ends before the room does need not be measured.
+                    # A file that ends within `room` needs no size.
                     room = view[start : start + _SMALL]
                     size = read_to_end(descriptor, room, path)
                     if size < len(room):
@@ -163,7 +163,7 @@ class _Reader(Generic[T]):
                 used = start + size
                 if used >= _BUFFER:
                     break
-                # One byte more than it has is asked for: it shows a file that has grown.
+                # One byte more than its size is requested, to detect a file that has grown.
                 read_exactly(descriptor, view[start : used + 1], size, path)
             finally:
                 os.close(descriptor)
@@ -209,17 +209,17 @@ class _Reader(Generic[T]):
 
 
 def read_to_end(descriptor: int, view: memoryview, path: str) -> int:
-    """Read a regular file into `view` as far as it goes; how many bytes that are."""
+    """Read a regular file into `view`; returns the number of bytes."""
     try:
-        # By offset, which a pipe in the place of a file refuses. A regular file gives less than
-        # was asked for at its end only.
+        # By offset, which fails on a pipe. A regular file returns less than requested only at
+        # its end.
         return os.preadv(descriptor, (view,), 0)
     except OSError as error:
         raise _unusable(error, "source cannot be read", path) from error
 
 
 def read_exactly(descriptor: int, view: memoryview, size: int, path: str) -> None:
-    """Read `size` bytes into `view`; where `view` is longer, the file must end there."""
+    """Read `size` bytes into `view`; if `view` is longer, the file must end there."""
     done = 0
     while done < len(view):
         left = len(view) - done
@@ -228,7 +228,7 @@ def read_exactly(descriptor: int, view: memoryview, size: int, path: str) -> Non
         except OSError as error:
             raise _unusable(error, "source cannot be read", path) from error
         done += count
-        # A regular file gives less than was asked for at its end only: no second read finds more.
+        # A regular file returns less than requested only at its end: no second read finds more.
         if not count or done > size or (done == size and count < left):
             break
     if done != size:
@@ -237,7 +237,7 @@ def read_exactly(descriptor: int, view: memoryview, size: int, path: str) -> Non
 
 
 def file_sizes(paths: Sequence[str | None]) -> Ints:
-    """Sizes of regular files in bytes now, int64, shape (n,); 0 where there is no path."""
+    """Current sizes of regular files in bytes, int64, shape (n,); 0 where there is no path."""
     sizes = np.zeros(len(paths), np.int64)
     for row, path in enumerate(paths):
         if path is None:
@@ -268,7 +268,7 @@ def opened(path: str) -> Iterator[tuple[int, int]]:
 
 
 def _unusable(error: OSError | ValueError, what: str, path: str) -> ComalError:
-    """The error of ours for a local source that cannot be used."""
+    """Our error for a local source that cannot be used."""
     where = shown(path, 200)
     if isinstance(error, OSError):
         return of_system(error, what, where)
@@ -284,7 +284,7 @@ def _regular_size(status: os.stat_result, path: str) -> int:
 
 
 def changed_size(path: str, found: str, expected: int) -> InvalidInputError:
-    """The error for a source that is no longer as long as it was when it was measured."""
+    """The error for a source whose size has changed since it was determined."""
     return InvalidInputError(
         "source changed its size while it was copied",
         where=shown(path, 200),

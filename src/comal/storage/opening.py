@@ -17,7 +17,7 @@ from comal.storage.wrappers import SourceWrapper
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/")
 
 _SINGLE = (str, bytes, bytearray, os.PathLike, Mapping)
-"""What can be iterated over, or looks like it, and is not a list of members."""
+"""Types that look iterable but are not lists of members."""
 
 
 def open_source(
@@ -32,7 +32,7 @@ def open_source(
         ``gs://bucket/key``, ``az://container/key``, ``hf://datasets/owner/name/path`` or
         ``memory://name/key``.
     config
-        How to speak to it.
+        Settings and credentials.
 
     Raises
     ------
@@ -59,29 +59,28 @@ def _opened(location: Location, config: StorageConfig | None, least: int = ANY) 
 
 
 def open_linked(source: Source, reference: str) -> Source:
-    """The source of what an archive refers to: the one door for references in content.
+    """The source of a reference in an archive; every reference in content is opened here.
 
-    Credentials are those of `source` at its own origin, and nowhere else: another origin is spoken
-    to as `StorageConfig.linked_origins` says, or else without any. What is found has the wrappers
-    of `source`.
+    Credentials of `source` are used at its own origin only: another origin gets those of
+    `StorageConfig.linked_origins`, or none. The result has the wrappers of `source`.
 
     Parameters
     ----------
     source
-        What the reference stands in.
+        The source that holds the reference.
     reference
         A name relative to the folder of `source`, an absolute path, or a URL.
 
     Raises
     ------
     AccessDeniedError
-        From a remote source: another origin, or a local file, that is not named in
-        `linked_origins`. From a local one this is allowed, but reading then refuses link-local
-        addresses, or all that are not public where `StorageConfig.untrusted` says so.
+        From a remote source: another origin, or a local file, that `linked_origins` does not
+        name. A local source may refer to them, but reading then refuses link-local addresses, or
+        with `StorageConfig.untrusted` all that are not public.
     UnsafeContentError
         A relative name that leaves its folder.
     InvalidInputError
-        No path and no URL.
+        Neither a path nor a URL.
     """
     if not _ABSOLUTE.match(reference):
         return source.sibling(reference)
@@ -89,14 +88,13 @@ def open_linked(source: Source, reference: str) -> Source:
 
 
 def open_beside(source: Source, place: str | os.PathLike[str] | Source) -> Source:
-    """Another place that the caller, and no archive, names together with `source`.
+    """The source of another path or URL that the caller, not an archive, gives with `source`.
 
     Parameters
     ----------
     place
-        A path or a URL. At the origin of `source` it is spoken to alike; another origin gets no
-        credentials but those of `StorageConfig.linked_origins`. Or an open source, which is taken
-        as it is.
+        A path or URL: the origin of `source` gets its credentials, another origin only those of
+        `StorageConfig.linked_origins`. Or an open source, which is returned as it is.
 
     Raises
     ------
@@ -117,7 +115,7 @@ def _led_to(source: Source, link: Location, *, by_caller: bool) -> Source:
     linked = config.linked(link)
     if linked is not None or by_caller:
         return _wrapped(source, _opened(link, linked or config.public()))
-    # The environment's keys are for every bucket: no stranger chooses which one is read by them.
+    # The environment's keys work for every bucket: untrusted content must not choose one.
     if own.is_local and not (config.untrusted and link.scheme in STORE_SCHEMES):
         least = PUBLIC if config.untrusted else LOOPBACK
         return _wrapped(source, _opened(link, config.public(), least))
@@ -131,19 +129,19 @@ def _led_to(source: Source, link: Location, *, by_caller: bool) -> Source:
 
 
 def _wrapped(source: Source, other: Source) -> Source:
-    """Another source in all wrappers of one."""
+    """The source `other` in all wrappers of `source`."""
     if isinstance(source, SourceWrapper):
         return source.over(_wrapped(source.source, other))
     return other
 
 
 def open_again(source: Source) -> Source:
-    """The same source without what it remembers of its objects, wrapped the same way."""
+    """The same source with the same wrappers, but without remembered versions."""
     return source.at(source.location, fresh=True)
 
 
 def as_source(place: Any, *, config: StorageConfig | None = None) -> Source:
-    """What a caller names: a path or URL, which is opened, or a `Source`, which is taken as it is.
+    """The source for a path or URL, which is opened, or for a `Source`, which is returned.
 
     Raises
     ------
@@ -162,19 +160,19 @@ def as_source(place: Any, *, config: StorageConfig | None = None) -> Source:
 
 
 def several(given: Any, what: str) -> list[Any]:
-    """The members of what a caller gives as a list, such as paths; at least one.
+    """The members of a list that the caller gives, such as paths; at least one.
 
     Parameters
     ----------
     given
-        A list, or anything else to iterate over once.
+        A list or another iterable, which is read once.
     what
         What the members are, for the message: ``paths or URLs``.
 
     Raises
     ------
     InvalidInputError
-        It is not a list, or an empty one. One text is not a list of its letters.
+        It is not a list, or an empty one. A text is not a list of its characters.
     """
     check_several(given, what)
     found = list(given)
@@ -184,7 +182,7 @@ def several(given: Any, what: str) -> list[Any]:
 
 
 def check_several(given: Any, what: str) -> None:
-    """As `several`, where nothing at all is fine, or too much is given to be held."""
+    """Check as `several` does, but allow iterables that are empty or too large to hold."""
     if isinstance(given, _SINGLE) or not isinstance(given, Iterable):
         raise InvalidInputError(
             "not a list", found=type(given).__name__, expected=f"a list of {what}"
@@ -195,21 +193,20 @@ T = TypeVar("T")
 
 
 def reload_once(opening: Callable[[], T]) -> T:
-    """What `opening` returns, tried a second time where an object changed under the first.
+    """What `opening` returns; it is called again if an object changed during the first call.
 
-    Nothing has been handed out by then, so that starting anew mixes no versions. Later changes are
+    Nothing has been returned by then, so starting again mixes no versions. Later changes are
     errors: what was opened is one version.
 
     Parameters
     ----------
     opening
-        Opens its sources itself, by `open_source`: a source that is open already remembers the
-        version that it has seen.
+        Opens its sources itself, by `open_source`: an open source already remembers a version.
 
     Raises
     ------
     ObjectChangedError
-        The object changed again, or a source is not opened anew.
+        The object changed again, or a source is not opened again.
     """
     try:
         return opening()

@@ -1,8 +1,7 @@
 """Reading over a network: one engine for every transport.
 
-It resolves what is wanted, merges it into requests, keeps a bounded number of them in flight and
-deals the bytes out again. A transport makes one request, and tries it again where its trouble may
-pass.
+It resolves wanted ranges, merges them into requests, keeps a bounded number of them in flight and
+splits the bytes again. A transport makes one request, and retries transient failures.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer: bytes, where they start, and the object that they are of."""
+    """One response: bytes, their offset, and the object that they belong to."""
 
     data: bytes
     offset: int
@@ -42,7 +41,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request. ``Head(0)`` only asks what the object is."""
+    """One request. ``Head(0)`` only asks for size and version of the object."""
 
     location: Location
     want: Wanted
@@ -50,20 +49,20 @@ class Ask:
 
     @property
     def is_question(self) -> bool:
-        """Whether only the object's version is asked for, and no bytes."""
+        """Whether only the object's version is requested, and no bytes."""
         return isinstance(self.want, Head | Tail) and self.want.size == 0
 
     def size(self, most: int) -> int:
-        """Bytes of the answer at most; a `Whole` may be answered by its first `most`."""
+        """Most bytes of the response; a `Whole` may be answered by its first `most`."""
         return min(self.want.limit, most) if isinstance(self.want, Whole) else self.want.size
 
     def span(self, total: int, most: int) -> tuple[int, int]:
-        """Offset and size that the answer must have, in an object of `total` bytes."""
+        """Offset and size that the response must have, in an object of `total` bytes."""
         offset, size = span_of(self.want, total, self.location)
         return offset, min(size, most) if isinstance(self.want, Whole) else size
 
     def answered(self, info: ObjectInfo, most: int, get: Callable[[Ask], Reply]) -> Reply:
-        """What is wanted of an object that is known by now, by a request for exactly that."""
+        """The wanted bytes of an object whose size is known by now, by one more request."""
         offset, size = self.span(info.size, most)
         if size == 0:
             return Reply(b"", offset, info)
@@ -71,14 +70,14 @@ class Ask:
 
 
 class Transport(ABC):
-    """What the engine needs of a protocol. It is picklable and tries again by itself."""
+    """A protocol, for the engine. It is picklable and retries by itself."""
 
     @abstractmethod
     def get(self, ask: Ask) -> Reply:
         """Make one request; a `Whole` may be answered by its first `max_request` bytes."""
 
     def stat(self, ask: Ask) -> ObjectInfo:
-        """What an object is."""
+        """Size and version of an object."""
         return self.get(ask).info
 
     @abstractmethod
@@ -86,11 +85,11 @@ class Transport(ABC):
         """Names directly below a prefix; prefixes end in ``/``."""
 
     def takes_many(self, location: Location) -> bool | None:  # noqa: ARG002 - for who does
-        """Whether `get_many` is of use for an object; None when its first call will tell."""
+        """Whether `get_many` works for an object; None if its first call will find out."""
         return False
 
     def get_many(self, asks: Sequence[Ask]) -> list[Reply] | None:  # noqa: ARG002 - as above
-        """Ask for ranges of one known object, ascending; None where each is to be asked alone."""
+        """Request ascending ranges of one known object; None if each must be requested alone."""
         return None
 
 
@@ -108,7 +107,7 @@ class RemoteSource(Source):
         self.transport = transport
 
     def at(self, location: Location, *, fresh: bool = False) -> Self:
-        """The source of another place of this origin, spoken to alike."""
+        """The source of another location of this origin, with the same settings."""
         if fresh:
             return type(self)(location, self.config, copy(self.transport))
         return type(self)(location, self.config, self.transport, self.pins)
@@ -126,7 +125,7 @@ class RemoteSource(Source):
         found: dict[int, Piece] = {}
         for group in groups:
             found |= group.pieces([next(replies) for _ in group.asks])
-        # What is missing of large objects that were wanted whole before their size was known.
+        # The rest of large objects that were wanted whole before their size was known.
         rest = {
             index: ByteRange(piece.end, piece.total - piece.end, wanted[index].href)
             for index, piece in found.items()
@@ -154,7 +153,7 @@ class RemoteSource(Source):
         return self.transport.names(location)
 
     def _asked(self, asks: Sequence[Ask]) -> list[Reply] | None:
-        """The answers to ranges that go together; None where each is to be asked alone."""
+        """The replies to ranges of one request; None if each must be requested alone."""
         want, location = asks[0].want, asks[0].location
         size = sum(ask.size(self.config.max_request) for ask in asks)
         offset = want.offset if isinstance(want, ByteRange) else 0
@@ -173,11 +172,11 @@ class RemoteSource(Source):
         return [found[index] for index in range(len(asks))]
 
     def _jobs(self, asks: list[Ask], found: dict[int, Reply]) -> list[list[int]]:
-        """Which of `asks` go together in a request; the answer to a trial is put into `found`.
+        """Group `asks` into requests; the reply to a trial is put into `found`.
 
-        As long as all fit into the connections at once, single ranges take one round trip, and
-        all servers know them. Beyond that each further wave of them waits once more, and asking
-        for many ranges at once pays, also for a trial, which has one wait to itself.
+        Up to `concurrency` single ranges take one round trip, and all servers support them. Beyond
+        that, each further batch costs another round trip, and requests for many ranges pay off,
+        even with a trial, which costs a round trip of its own.
         """
         transport, config = self.transport, self.config
         if len(asks) <= config.concurrency or not config.multi_range:
@@ -197,7 +196,7 @@ class RemoteSource(Source):
     def _side_by_side(
         self, asks: list[Ask], jobs: list[list[int]], found: dict[int, Reply]
     ) -> None:
-        """Make the requests of `jobs` at once, and put their answers into `found`."""
+        """Make the requests of `jobs` at once, and put their replies into `found`."""
         calls = [partial(self._asked, [asks[index] for index in job]) for job in jobs]
         pool = shared_threads("requests", self.config.concurrency)
         for job, replies in zip(jobs, side_by_side(calls, pool), strict=True):
@@ -206,7 +205,7 @@ class RemoteSource(Source):
 
 
 class _Group:
-    """Which requests the wanted ranges of one object become, and which pieces their answers."""
+    """The requests for the wanted ranges of one object, and the pieces from their replies."""
 
     def __init__(
         self,
@@ -237,12 +236,12 @@ class _Group:
         self.asks += [Ask(location, ByteRange(start, size), known) for start, size in merged]
 
     def pieces(self, replies: list[Reply]) -> dict[int, Piece]:
-        """The answer to each of the wanted ranges, by its number."""
+        """The piece for each of the wanted ranges, by its index."""
         found: dict[int, Piece] = {}
         for (index, want), reply in zip(self._single.items(), replies, strict=False):
             offset = reply.offset
             if not reply.data:
-                # Of an object that was not known only now the place of an empty range is known.
+                # In an object of unknown size, the offset of an empty range is known only now.
                 offset, _ = span_of(want, reply.info.size, reply.info.href)
             found[index] = Piece(reply.data, offset, reply.info.size)
         answers = replies[len(found) :]
@@ -255,7 +254,7 @@ class _Group:
 
 
 def _bundles(asks: list[Ask], config: StorageConfig) -> Iterator[list[list[int]]]:
-    """For each object which of its ranges may go together; what is not a range is alone."""
+    """Groups of ranges that may share a request, by object; anything else is alone."""
     by_href: dict[str, list[int]] = {}
     spans: dict[int, tuple[int, int]] = {}
     for index, ask in enumerate(asks):
@@ -280,13 +279,13 @@ _PASSING = frozenset({408, 429})
 
 
 def passes(status: int) -> bool:
-    """Whether an HTTP status tells of trouble that may pass: 408, 429 and all of 5xx."""
+    """Whether an HTTP status is a transient failure: 408, 429 and all of 5xx."""
     return status in _PASSING or 500 <= status <= 599
 
 
 @dataclass(eq=False)
 class TransientError(Exception):
-    """Trouble that may pass. It never leaves `comal.storage`."""
+    """A failure that may pass. It never leaves `comal.storage`."""
 
     reason: str
     _: KW_ONLY
@@ -294,14 +293,14 @@ class TransientError(Exception):
     retry_after: float | None = None
     """Seconds that the server asks to wait."""
     short: bool = False
-    """Whether an answer ended early."""
+    """Whether a response ended early."""
 
 
 def retrying(config: StorageConfig, where: object, size: int, operation: Callable[[float], T]) -> T:
     """Call `operation` with its deadline until it does not raise `TransientError`.
 
-    The deadline, by `time.monotonic`, is that of a request for `size` bytes. A `StorageError` tells
-    when no try, no time, or nobody who waits is left.
+    The deadline, by `time.monotonic`, is that of a request for `size` bytes. Raises `StorageError`
+    when tries or time are used up, or nobody waits any more.
     """
     deadline = time.monotonic() + config.deadline(size)
     longest = config.backoff_first

@@ -1,12 +1,12 @@
-"""New versions of files that take the place of the old ones, of one file or of several together.
+"""Atomic replacement of files by new versions, of one file or of several together.
 
-The next version of a file is made under a hidden name beside it. It begins as a copy, which shares
-blocks where the file system can, and is renamed when it is complete and on the disk. Whoever opens
-the name gets the old version or the new one, whole; who has the old one open keeps it.
+The next version of a file is written under a hidden name beside it. It starts as a copy, which
+shares blocks if the file system can, and is renamed when it is complete and on disk. Readers get
+the old version or the new one, never a mix; a reader that has the old one open keeps it.
 
-Several files are made ready first. A journal names them; when its last line is on the disk the
-change is decided. Until then it is undone by whoever comes next, from then on it is finished: what
-is not renamed yet is renamed then. The journal is also the lock of the change.
+Several files are prepared first. A journal lists them; once its last line is on disk, the change is
+decided. The next writer undoes a change that is not decided, and finishes the renames of one that
+is. The journal is also the lock of the change.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _HIDDEN: Final = re.compile(rf"\..+{NEXT}", re.DOTALL)
 _DECIDED: Final = "decided"
 _LINE: Final = 64 * KIB
 _FEW: Final = 16
-"""Up to so many files or folders are made durable one by one, more with their file system."""
+"""Up to this many files or folders are synced one by one, more by syncing their file system."""
 _NO_RANGES: Final = (errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
 
 
 @dataclass(slots=True, eq=False)
 class NextVersion:
-    """A file that is there, and what is to take its place once something is written."""
+    """An existing file, and its replacement once something is written."""
 
     path: Path
     """Where the newest bytes are."""
@@ -65,11 +65,11 @@ class NextVersion:
     _begin: Callable[[], tuple[Path, io.FileIO]] | None
 
     def fileno(self) -> int:
-        """A descriptor of the newest bytes: of the file that is there until `file` is called."""
+        """A descriptor of the newest bytes: of the existing file until `file` is called."""
         return self._newest.fileno()
 
     def file(self) -> io.FileIO:
-        """The next version, unbuffered and at its end; it is made when it is first asked for."""
+        """The next version, unbuffered and positioned at its end; the first call creates it."""
         if self._begin is not None:
             self.path, self._newest = self._begin()
             self._begin = None
@@ -78,17 +78,17 @@ class NextVersion:
 
 
 class _Staged(NamedTuple):
-    """A file that is made ready under its hidden name."""
+    """A new file under its hidden name."""
 
     path: Path
     target: Path
     was: list[int] | None
-    """Size and time of the file that it replaces; None where there is none."""
+    """Size and time of the file that it replaces; None if there is none."""
     alone: bool
     """Whether its folder was made for it."""
 
     def waits(self) -> bool:
-        """Whether it is still to be renamed; `ConflictError` where somebody wrote the target."""
+        """Whether it is still to be renamed; `ConflictError` if somebody wrote the target."""
         if not os.path.lexists(self.path):
             return False
         if _version_at(self.target) != self.was:
@@ -106,19 +106,19 @@ class Change:
     def __init__(self, journal: _Journal | None, *, durable: bool, left: bool = False) -> None:
         self._journal, self._durable = journal, durable
         self._left = left
-        """Whether a writer was killed that may have left a next version."""
+        """Whether a killed writer may have left a next version."""
         self._staged: dict[Path, _Staged] = {}
 
     def has(self, target: Path) -> bool:
-        """Whether a file is there, or will be."""
+        """Whether a file exists, or will."""
         return target in self._staged or target.is_file()
 
     @contextmanager
     def edit(self, target: Path) -> Iterator[NextVersion]:
-        """A file that is there, to be changed by writing behind its end or over it.
+        """An existing file, to be appended to or overwritten.
 
-        A `ConflictError` tells that somebody else is writing it, a `NotThisFormatError` that it is
-        no regular file.
+        Raises `ConflictError` if somebody else is writing it, `NotThisFormatError` if it is not a
+        regular file.
         """
         with ExitStack() as scope:
             staged = self._staged.get(target)
@@ -138,7 +138,7 @@ class Change:
 
     @contextmanager
     def write(self, target: Path) -> Iterator[io.FileIO]:
-        """A file that is written from its beginning, whether it is there or not; unbuffered."""
+        """A new or existing file, to be written from its beginning; unbuffered."""
         with ExitStack() as scope:
             with system_errors("cannot write", target):
                 alone = not target.parent.is_dir()
@@ -149,8 +149,8 @@ class Change:
             yield file
 
     def _lock(self, target: Path, scope: ExitStack) -> None:
-        # `changing_file` has locked its only file. Several are locked while they are made ready;
-        # after that the journal keeps out who writes one of them.
+        # `changing_file` has locked its only file. Several are locked while they are prepared;
+        # after that the journal keeps other writers out.
         if self._journal is not None:
             scope.enter_context(locked(target))
 
@@ -172,7 +172,7 @@ class Change:
         return file
 
     def decide(self) -> None:
-        """Make what was written durable and the change irrevocable; one file is in place then."""
+        """Make the new files durable and the change irrevocable; a single file is also renamed."""
         staged = list(self._staged.values())
         if not staged:
             return
@@ -192,13 +192,13 @@ class Change:
                 _rename(staged, durable=self._durable)
 
     def finish(self) -> None:
-        """Put several files into their places."""
+        """Rename several files to their targets."""
         if self._journal is not None and len(self._staged) > 1:
             _rename(list(self._staged.values()), durable=self._durable)
             self._journal.needed = False
 
     def undo(self) -> None:
-        """Remove what was made in vain."""
+        """Remove the new files."""
         _remove(list(self._staged.values()))
 
 
@@ -206,9 +206,9 @@ class Change:
 def changing_file(target: Path, *, durable: bool = True) -> Iterator[Change]:
     """Change one file, which is locked; it is replaced when the block ends without an error.
 
-    Symbolic links in its path are resolved already. When it is `durable`, new bytes are on the disk
-    before they count, and the name when the block ends. A `ConflictError` tells that somebody else
-    is writing it.
+    Symbolic links in its path must be resolved already. If `durable`, new bytes are on disk before
+    the rename, and the name is when the block ends. Raises `ConflictError` if somebody else is
+    writing it.
     """
     with (
         locked(target) as left,
@@ -219,10 +219,10 @@ def changing_file(target: Path, *, durable: bool = True) -> Iterator[Change]:
 
 @contextmanager
 def changing_files(journal: Path, mend: str, *, durable: bool = True) -> Iterator[Change]:
-    """Change several files, all or none; what a killed writer has left is settled first.
+    """Change several files, all or none; the change of a killed writer is settled first.
 
-    `journal` is where the journal is while the change lasts, `mend` the command that finishes a
-    change, for the error that tells of one. All else as for `changing_file`.
+    `journal` is the path of the journal during the change, `mend` the command that finishes a
+    change, for the error message. All else as for `changing_file`.
     """
     with _held(journal) as book:
         book.settle()
@@ -240,10 +240,10 @@ def changing_files(journal: Path, mend: str, *, durable: bool = True) -> Iterato
 
 
 def settle(journal: Path) -> tuple[int, int]:
-    """Finish or undo what a killed writer has left.
+    """Finish or undo the change of a killed writer.
 
-    How many files were put into their places, and how many hidden ones removed. A `ConflictError`
-    tells that the writer is still at it, or that a file was changed by somebody else since.
+    Returns how many files were renamed to their targets, and how many hidden ones removed. Raises
+    `ConflictError` if the writer is still running, or somebody else has changed a file since.
     """
     if not os.path.lexists(journal):
         return 0, 0
@@ -252,7 +252,7 @@ def settle(journal: Path) -> tuple[int, int]:
 
 
 def state_of(journal: Path) -> State:
-    """What a journal tells: of no change, or one that runs, was only begun, or is decided."""
+    """The state in a journal: no change, or one that is running, only begun, or decided."""
     try:
         descriptor = os.open(journal, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -277,15 +277,15 @@ class _Journal:
     path: Path
     _file: io.FileIO
     needed: bool = False
-    """Whether something is left that only the journal knows."""
+    """Whether the journal is needed to finish the change."""
 
     def add(self, staged: _Staged) -> None:
-        """Note a file before it is made."""
+        """Note a file before it is created."""
         paths = (os.path.relpath(path, self.path.parent) for path in staged[:2])
         self._write([*paths, *staged[2:]])
 
     def decide(self, count: int, *, durable: bool) -> None:
-        """Write the line from which on the change is made."""
+        """Write the line that decides the change."""
         before = self._file.tell()
         try:
             self._write([_DECIDED, count])
@@ -299,7 +299,7 @@ class _Journal:
         self.needed = True
 
     def settle(self) -> tuple[int, int]:
-        """Finish or undo what is noted; how many files were renamed, and how many removed."""
+        """Finish or undo the change; returns how many files were renamed, and how many removed."""
         with system_errors("cannot finish a change", self.path.parent):
             staged, decided = _read(self._file.fileno(), self.path)
             left = sum(os.path.lexists(one.path) for one in staged)
@@ -322,7 +322,7 @@ class _Journal:
 
 @contextmanager
 def _held(path: Path) -> Iterator[_Journal]:
-    """The journal, locked and made where there is none; it stays only if it is still needed."""
+    """The journal, locked, and created if missing; removed afterwards unless it is needed."""
     with system_errors("cannot write", path.parent):
         descriptor, _ = acquire(path, path.parent)
     with io.FileIO(descriptor, "r+b") as file:
@@ -330,7 +330,7 @@ def _held(path: Path) -> Iterator[_Journal]:
         try:
             yield journal
         finally:
-            # Removed while it is held: who opened it before sees that it is no longer there.
+            # Removed while locked: whoever opened it before sees that it is gone.
             with suppress(OSError):
                 if not journal.needed:
                     path.unlink()
@@ -349,8 +349,8 @@ def _deciding(change: Change) -> Iterator[Change]:
 def _read(descriptor: int, path: Path) -> tuple[list[_Staged], bool]:
     """The files that a journal names, and whether the change is decided.
 
-    A line that is cut short, or that nobody here has written, is the end of it. Hidden names have
-    sixty-four random bits: a stranger's journal cannot name anything but its own files.
+    Reading stops at a line that is incomplete or not from this module. Hidden names have sixty-four
+    random bits: a stranger's journal cannot name anything but its own files.
     """
     staged: list[_Staged] = []
     with os.fdopen(os.dup(descriptor), "rb") as file:
@@ -426,7 +426,7 @@ def _follow(status: os.stat_result, descriptor: int) -> None:
 
 
 def _clone(source: int, target: int) -> None:
-    """Copy a whole file; where the file system can, both share their blocks."""
+    """Copy a file; both share their blocks if the file system can."""
     done, size = 0, os.fstat(source).st_size
     copy_range: Any = getattr(os, "copy_file_range", None)
     try:

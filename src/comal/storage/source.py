@@ -1,12 +1,12 @@
-"""What the rest of comal knows of storage: versions of objects, sources, and the local one.
+"""Versions of objects, the `Source` interface, and local files.
 
-Which version of an object was seen first is remembered: versions are never mixed.
+The first version of an object that is seen is remembered: versions are never mixed.
 
-A `LocalSource` opens a file for each fetch and closes it after it, which costs some microseconds
-and leaves no descriptor to leak, to inherit or to pickle. For readers of thousands of small ranges
-a `HeldFile` stays open. Who holds a file sees the version that was opened, also when another one
-takes its name; `HeldFile.current` tells whether that has happened. Nothing is mapped, so that a
-shrinking file is an error and no signal.
+A `LocalSource` opens and closes a file for each fetch, which costs some microseconds and leaves no
+descriptor to leak, inherit or pickle. For readers of thousands of small ranges, a `HeldFile` stays
+open. It keeps the version that was opened, even if another file takes its name;
+`HeldFile.current` checks that. Files are not memory-mapped, so a shrinking file raises an error
+and no signal.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MOST_PINS = 16_384
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 # One pread returns at most this much on Linux (0x7ffff000 bytes); anything below will do.
 _MOST = 1 << 30
-# Of many spans, neighbours are read together: so many bytes, of which as few may lie between two.
+# Neighbouring spans are read together: bytes of one read, and largest gap between two spans.
 _RUN = 256 * KIB
 _GAP = 4 * KIB
 _FEW = 8
@@ -63,7 +63,7 @@ _FEW = 8
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What is known of one object; two versions of it differ in size, `etag` or `modified`."""
+    """Size and version of one object; versions differ in size, `etag` or `modified`."""
 
     href: str
     """Normalised URL, without user, password and query, or absolute path."""
@@ -74,13 +74,13 @@ class ObjectInfo:
     modified: int | None = None
     """Time of the last change in nanoseconds since 1970, UTC."""
     is_dir: bool = False
-    """Whether this is a folder, or a prefix that objects have."""
+    """Whether this is a folder, or a prefix of objects."""
     variant: str = field(default="", repr=False)
-    """Tells apart objects whose URLs differ in their query alone."""
+    """Distinguishes objects whose URLs differ only in their query."""
 
 
 class Pins:
-    """First answers by href, shared by a source and the sources made from it."""
+    """The first versions seen, by href, shared by a source and the sources made from it."""
 
     def __init__(self) -> None:
         self._seen: dict[str, ObjectInfo] = {}
@@ -88,18 +88,18 @@ class Pins:
         """A file whose version is that of the whole folder; see `bind`."""
 
     def get(self, href: str) -> ObjectInfo | None:
-        """What was seen first of an object."""
+        """The version of an object that was seen first."""
         return self._seen.get(href)
 
     def check(self, info: ObjectInfo, where: object) -> ObjectInfo:
-        """Remember a first answer, or compare a later one with it.
+        """Remember a first version, or compare a later one with it.
 
         Raises
         ------
         ObjectChangedError
-            When the object is another version than the one that is remembered.
+            When the version differs from the remembered one.
         """
-        # No lock, which a fork could leave held: `setdefault` is one step.
+        # No lock, which a fork could leave held: `setdefault` is atomic.
         first = self._seen.get(info.href)
         if first is None:
             first = self._seen.setdefault(info.href, info) if len(self._seen) < _MOST_PINS else info
@@ -112,10 +112,10 @@ class Pins:
 
 
 def same_version(first: ObjectInfo, second: ObjectInfo) -> bool:
-    """Whether two answers are of one version, as far as they tell.
+    """Whether two infos are of one version, as far as they show.
 
-    A strong entity tag decides; without one on both sides the time of change does, to the second,
-    which is all that HTTP knows. The size always counts.
+    Strong entity tags decide; unless both have one, the modification time does, to the second,
+    which is the resolution of HTTP. The size always counts.
     """
     if first.size != second.size or first.is_dir != second.is_dir:
         return False
@@ -143,8 +143,8 @@ def _version_text(info: ObjectInfo) -> str:
 
 
 # -- observers ------------------------------------------------------------------------------------
-# They are context variables, so that a count goes through any wrappers between, across threads, and
-# to nobody else's reads.
+# Observers are context variables, so that a count works through wrappers and across threads, and
+# excludes everybody else's reads.
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +156,11 @@ class Request:
     offset: int
     """First byte; negative for the last bytes of an object of unknown size."""
     size: int
-    """Number of bytes that were asked for."""
+    """Number of requested bytes."""
     kind: str = "get"
     """``get``, ``stat`` or ``list``."""
     ranges: int = 1
-    """Ranges that it asks for together; `offset` is where the first begins, `size` their sum."""
+    """Number of ranges; `offset` is that of the first, `size` the sum of all."""
 
 
 Observer = Callable[[Request], None]
@@ -179,7 +179,7 @@ def observed(observer: Observer) -> Iterator[None]:
 
 
 def report(href: str, offset: int, size: int, kind: str = "get", ranges: int = 1) -> None:
-    """Tell the observers of this context of one request."""
+    """Report one request to the observers of this context."""
     observers = _observers.get()
     if observers:
         request = Request(href, offset, size, kind, ranges)
@@ -191,11 +191,11 @@ def report(href: str, offset: int, size: int, kind: str = "get", ranges: int = 1
 
 
 class Closing(ABC):
-    """Closes itself when its block ends, whether well or not."""
+    """Closes itself when its ``with`` block ends, even by an error."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release all resources."""
 
     def __enter__(self) -> Self:
         return self
@@ -212,12 +212,12 @@ class Closing(ABC):
 class Source(Closing):
     """A pinned view of one location and of the objects below it.
 
-    The empty `href` is the location itself, any other is a relative path below it. What an object
-    is (entity tag, version, or size and time) is remembered at its first answer, and bytes of
-    another version are never returned. Sources may be used from several threads, survive a fork
-    and can be pickled; the copy keeps what it remembers.
+    The empty `href` is the location itself, any other is a relative path below it. The version of
+    an object (entity tag, version, or size and time) is remembered at its first response, and bytes
+    of another version are never returned. Sources may be used from several threads, survive a fork
+    and can be pickled together with the versions they remember.
 
-    A kind of source has `fetch`, `stat`, `names` and `at`; all else follows from these. Every
+    Subclasses implement `fetch`, `stat`, `names` and `at`; all else follows from these. Every
     method raises `UnsafeContentError` for an `href` that is not a relative path below the
     location, `ObjectNotFoundError` for a missing object, `AccessDeniedError`, `StorageError` when
     the storage fails and `ObjectChangedError` when the object is no longer the same.
@@ -272,12 +272,12 @@ class Source(Closing):
 
     @abstractmethod
     def at(self, location: Location, *, fresh: bool = False) -> Self:
-        """The source of another place of this origin, spoken to alike.
+        """The source of another location of this origin, with the same settings.
 
         Parameters
         ----------
         fresh
-            Whether it remembers nothing of objects that were read before.
+            Whether to forget the versions that were seen before.
         """
 
     def resolve(self, href: str) -> Location:
@@ -293,7 +293,7 @@ class Source(Closing):
         return self.at(self.location.parent().join(name))
 
     def vsi(self, href: str = "") -> str:
-        """The path by which GDAL opens an object."""
+        """The GDAL path of an object."""
         return vsi_path(self.resolve(href))
 
     def file(self, href: str = "", offset: int = 0, size: int | None = None) -> RangeFile:
@@ -310,7 +310,7 @@ class Source(Closing):
 
 
 def check_wanted(want: Wanted, where: object) -> None:
-    """Refuse a negative or overflowing offset or size, which only broken content asks for."""
+    """Refuse a negative or overflowing offset or size, which only broken content has."""
     size = want.limit if isinstance(want, Whole) else want.size
     offset = want.offset if isinstance(want, ByteRange) else 0
     if size < 0 or offset < 0 or offset > _LARGEST - size:
@@ -382,7 +382,7 @@ class LocalSource(Source):
         self._real_root: str | None = None
 
     def at(self, location: Location, *, fresh: bool = False) -> LocalSource:
-        """The source of another file or folder; what lies below the same root stays in it."""
+        """The source of another file or folder; paths below the same root must stay in it."""
         within = location.path == self.root or location.path.startswith(_folder(self.root))
         pins, root = None if fresh else self.pins, self.root if within else None
         return LocalSource(location, self.config, pins, root)
@@ -437,13 +437,13 @@ class LocalSource(Source):
             finally:
                 os.close(descriptor)
         if (listed.st_dev, listed.st_ino) != (there.st_dev, there.st_ino):
-            # What was listed is on its way out, and some of it may be gone already.
+            # The listed folder is being removed, and some entries may be gone already.
             raise _replaced(location, "the folder was replaced while it was listed")
         return found
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """What is read meanwhile is of the version of the folder that was opened."""
+        """Check that reads in the block are of the version of the folder that was opened."""
         try:
             yield
         except (ObjectNotFoundError, UnsafeContentError):
@@ -464,7 +464,7 @@ class LocalSource(Source):
             descriptor, info = self.opened(location)
             try:
                 yield descriptor, info
-                # Only what is still the same after the reads was the same during them.
+                # The file must be unchanged after the reads.
                 after = _info(location, os.fstat(descriptor))
                 if after != info:
                     raise changed(location, info, after)
@@ -472,8 +472,8 @@ class LocalSource(Source):
                 os.close(descriptor)
 
     def opened(self, location: Location) -> tuple[int, ObjectInfo]:
-        """A descriptor, which the caller closes, and what was opened; errors of the system pass."""
-        # Asked before opening, because opening alone can wake a device.
+        """A descriptor, which the caller closes, and its version; system errors pass."""
+        # Checked before opening, because opening alone can wake a device.
         status = os.stat(location.path)  # noqa: PTH116
         _check_regular(status, location)
         descriptor = os.open(location.path, _FLAGS)
@@ -496,7 +496,7 @@ class LocalSource(Source):
             self._real_root = _folder(os.path.realpath(self.root))
         if not real.startswith(self._real_root):
             if os.path.realpath(location.path).startswith(self._real_root):
-                # The name leads into the folder: what was opened was moved out of it since.
+                # The name is inside the folder: the opened file has been moved out of it since.
                 raise _replaced(location, "the folder was replaced while it was read")
             raise UnsafeContentError(
                 "a symbolic link that leads out of the folder",
@@ -507,10 +507,10 @@ class LocalSource(Source):
 
 
 def bind(source: Source, name: str) -> None:
-    """Take the version of one file for that of the whole folder, where that is local.
+    """Use the version of one file as that of the whole folder, if the folder is local.
 
-    A folder is replaced as a whole while somebody reads one file of it after the other. Once
-    another `name` is there, reads raise `ObjectChangedError` instead of mixing two versions.
+    A folder may be replaced while its files are read one after the other. Once `name` is another
+    version, reads raise `ObjectChangedError` instead of mixing two versions.
     """
     if source.location.is_local:
         source.pins.whole = source.resolve(name)
@@ -535,7 +535,7 @@ def _replaced(location: Location, what: str) -> ObjectChangedError:
 
 
 def _real_path(path: str, name: str) -> str:
-    # Of an open file the system tells which path it was; a link may be exchanged in the meantime.
+    # The system knows the path of an open file; a link may have been exchanged in the meantime.
     if path is not name:
         with suppress(OSError):
             return os.readlink(path)  # noqa: PTH115 - paths are strings throughout
@@ -543,7 +543,7 @@ def _real_path(path: str, name: str) -> str:
 
 
 def _folder(path: str) -> str:
-    """What the paths of all that lies in a folder begin with."""
+    """The prefix of all paths below a folder."""
     return path.rstrip("/") + "/"
 
 
@@ -567,7 +567,7 @@ def _pieces(
 ) -> list[Piece]:
     pieces = []
     for want in wanted:
-        # What reads ten thousand samples at once mostly comes by here.
+        # The fast path, such as for ten thousand samples at once.
         if type(want) is ByteRange and want.offset >= 0 and 0 <= want.size <= _MOST:
             offset, size = want.offset, want.size
             if offset + size <= info.size and not heard:
@@ -636,14 +636,14 @@ class HeldFile:
         Raises
         ------
         ShortReadError
-            The file ends before; it was cut while it was open.
+            The file ends before that; it was truncated while open.
         StorageError
             The disk fails.
         """
         try:
             data = os.pread(self._descriptor, size, offset)
         except OSError:
-            pass  # it is told below, where it costs nothing while all is well
+            pass  # raised below, at no cost if all is well
         else:
             if len(data) == size:
                 return data
@@ -651,10 +651,10 @@ class HeldFile:
             return _pread(self._descriptor, offset, size, self._source.location)
 
     def check_unchanged(self) -> None:
-        """Raise `ObjectChangedError` when the opened file itself was written to since.
+        """Raise `ObjectChangedError` if the opened file itself was written to since.
 
-        One that has lost its name to another file is still what it was. Asking costs little
-        enough for every read.
+        A file that has lost its name to another is unchanged. The check is cheap enough for every
+        read.
         """
         status = os.fstat(self._descriptor)
         if status.st_mtime_ns != self.info.modified or status.st_size != self.info.size:
@@ -667,7 +667,7 @@ class HeldFile:
             try:
                 data, status = os.pread(descriptor, size, offset), os.fstat(descriptor)
             except OSError:
-                pass  # it is told below, where it costs nothing while all is well
+                pass  # raised below, at no cost if all is well
             else:
                 same = status.st_mtime_ns == info.modified and status.st_size == info.size
                 if same and len(data) == size:

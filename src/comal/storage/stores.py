@@ -1,4 +1,4 @@
-"""Stores of obstore: how they are opened, what their errors mean, what they read themselves."""
+"""obstore stores: opening, translating errors, and reading."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ _BROKEN = ("error sending request", "HTTP error", "error decoding", "timed out",
 # Where the store looks for credentials when none are named.
 _METADATA_SERVICE = "169.254.169.254"
 _PREFIXES = {"s3": ("AWS_",), "gs": ("GOOGLE_",), "az": ("AZURE_STORAGE_", "AZURE_")}
-# Variables that are of the storage only with the longer prefix; AZURE_TOKEN is nobody's.
+# Variables that count with the longer prefix only; AZURE_TOKEN is not one of the storage.
 _OF_STORAGE = frozenset({"token", "bearer_token", "sas_key", "sas_token"})
 _ENDPOINTS = {
     "s3": ("endpoint_url_s3", "endpoint_url", "endpoint"),
     "gs": ("base_url",),
     "az": ("endpoint",),
 }
-# Hosts of the clouds themselves, which redirect to hosts of their own alone.
+# Hosts of the clouds, which redirect to their own hosts only.
 _CLOUDS = {
     "s3": (".amazonaws.com", ".amazonaws.com.cn", ".api.aws"),
     "gs": (".googleapis.com",),
     "az": (".core.windows.net", ".core.usgovcloudapi.net", ".core.chinacloudapi.cn"),
 }
-# obstore follows redirects by itself. It keeps Authorization back then, but neither other headers
-# nor the query, which it repeats as Referer.
+# obstore follows redirects by itself. It drops Authorization then, but not other headers, and
+# repeats the query as Referer.
 _FOLLOWING = {
     "s3": ("sse_customer_key_base64", "session_token", "token", "default_headers"),
     "gs": ("default_headers",),
@@ -75,7 +75,7 @@ OWN_CLIENT = (
     "proxy_excludes",
     "proxy_url",
 )
-"""Settings of the store's own client, by whose way and trust it also asks for tokens."""
+"""Settings of the store's own HTTP client, which it also uses to fetch tokens."""
 _UNSIGNED = {
     "s3": "AWS_NO_SIGN_REQUEST=YES",
     "gs": "GOOGLE_SKIP_SIGNATURE=true",
@@ -84,7 +84,7 @@ _UNSIGNED = {
 _OFF = frozenset({"", "false", "no", "off", "0", "none"})
 
 _memory: dict[str, MemoryStore] = {}
-# What needs no network a store can do in a forked child, too, with the credentials that it has.
+# In a forked child, a store still works without the network, with the credentials it has.
 _opened: PerProcess[tuple[str, ...], ObjectStore] = PerProcess(inherited=True)
 _first_user: list[int] = []
 
@@ -101,8 +101,8 @@ def memory_store(name: str) -> MemoryStore:
 def forked() -> bool:
     """Whether a parent of this process was the first to use obstore.
 
-    obstore's threads are not in a forked child: it would wait for the network for ever. What
-    needs no network works there.
+    obstore's threads do not exist in a forked child: network calls would wait for ever. Calls
+    without network work.
     """
     if not _first_user:
         _first_user.append(os.getpid())
@@ -112,8 +112,8 @@ def forked() -> bool:
 def networked_store(location: Location, config: StorageConfig) -> ObjectStore:
     """The store of a location, to be used over the network, or in memory.
 
-    An error tells of a forked child of a process that has used obstore, and of secrets that a
-    redirect of the endpoint would take along.
+    Raises in a forked child of a process that has used obstore, and for secrets that a redirect of
+    the endpoint would carry to another server.
     """
     left_behind = forked()
     if location.scheme == "memory":
@@ -126,7 +126,7 @@ def networked_store(location: Location, config: StorageConfig) -> ObjectStore:
 
 
 def _check_following(location: Location, options: Mapping[str, Any], config: StorageConfig) -> None:
-    """Refuse requests of obstore's own whose secrets a redirect would take to another origin."""
+    """Refuse requests by obstore whose secrets a redirect would carry to another origin."""
     scheme, known = location.scheme, settings(location.scheme, options)
     endpoint = next((str(known[name]) for name in _ENDPOINTS[scheme] if known.get(name)), "")
     host = urlsplit(endpoint).hostname or ""
@@ -136,7 +136,7 @@ def _check_following(location: Location, options: Mapping[str, Any], config: Sto
     if switched_on(known.get("skip_signature")):
         carried = [name for name in carried if name not in _OF_SIGNATURES]
     elif scheme == "s3" and (config.credential_provider or not known.get("access_key_id")):
-        # Keys of machines and roles come with a token of their session.
+        # Keys of machines and roles come with a session token.
         carried.append("session_token")
     if carried:
         raise AccessDeniedError(
@@ -160,18 +160,18 @@ def no_network_here(location: Location) -> StorageError:
 
 
 def store_options(scheme: str, config: StorageConfig) -> dict[str, Any]:
-    """What the configuration says of a kind of store."""
+    """The configured options of a kind of store."""
     options = dict({"s3": config.s3, "gs": config.gcs, "az": config.azure}[scheme])
     if scheme == "s3" and switched_on(os.environ.get("AWS_NO_SIGN_REQUEST", "")):
-        # The name that GDAL and its users have for what obstore calls skip_signature.
+        # GDAL's name for what obstore calls skip_signature.
         options.setdefault("skip_signature", True)
     return options
 
 
 def settings(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options, and below them variables of the environment, by their short names in lower case.
+    """Options, with environment variables as defaults, by their short names in lower case.
 
-    obstore tells only the options that it was given, and not even those in every case.
+    obstore reports only the options that were passed to it, and not even all of those.
     """
     prefixes = _PREFIXES[scheme]
     found: dict[str, Any] = {}
@@ -192,20 +192,20 @@ def _short(name: str, prefixes: tuple[str, ...]) -> str:
 
 
 def without(scheme: str, options: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
-    """The options but for some, whichever way their names are written."""
+    """The options except `names`, in any spelling."""
     prefixes = _PREFIXES[scheme]
     return {key: value for key, value in options.items() if _short(key, prefixes) not in names}
 
 
 def switched_on(value: object) -> bool:
-    """Whether a setting is there and says yes."""
+    """Whether a setting is present and not switched off."""
     return value is not None and str(value).lower() not in _OFF
 
 
 def opened_store(
     location: Location, options: Mapping[str, Any], config: StorageConfig, **client: Any
 ) -> ObjectStore:
-    """The store of a location; one for each configuration, which a forked child has, too.
+    """The store of a location, one per configuration, shared with forked children.
 
     `client` are further options of its HTTP client.
     """
@@ -249,9 +249,9 @@ def _open(
 
 @contextmanager
 def store_errors(ask: Ask, *, last: bool = False) -> Iterator[None]:
-    """Turn what obstore raises into errors of comal, or into one that asks for another try.
+    """Translate errors of obstore into errors of comal, or into one that causes a retry.
 
-    `last` says that there is no other way to ask left.
+    `last` says that there is no other way left to make the request.
     """
     try:
         yield
@@ -285,7 +285,7 @@ def _generic(error: Exception, ask: Ask, *, last: bool) -> Exception:
     status = int(match[1]) if match else None
     if status == 416 or "Invalid range" in text:
         if ask.known is not None:
-            # The range was inside the object that was opened: this is another one.
+            # The range was inside the opened object: this is another one.
             return changed(ask.location, ask.known, None)
         if not last:
             return OtherWayError()
@@ -305,22 +305,22 @@ def _generic(error: Exception, ask: Ask, *, last: bool) -> Exception:
 
 
 def _first_line(error: Exception) -> str:
-    # obstore appends its own innards, which may hold signed URLs.
+    # obstore appends debugging details, which may hold signed URLs.
     return shown(str(error).partition("\n")[0], 200)[1:-1]
 
 
 def read(store: ObjectStore, ask: Ask, most: int) -> Reply:
     """Make one request; a `Whole` may be answered by its first `most` bytes.
 
-    A `TransientError` tells of trouble that may pass; trying again is the caller's.
+    Raises `TransientError` for failures that may pass; the caller retries.
     """
     if ask.is_question:
         return Reply(b"", 0, _head(store, ask))
     try:
         return _ranged(store, ask, most)
     except OtherWayError:
-        # An empty object has no ranges, and Azure does not count from the end. Where ranges are
-        # ignored altogether, the second attempt says so.
+        # An empty object has no ranges, and Azure does not support ranges from the end. If
+        # ranges are ignored altogether, the second attempt raises an error for that.
         second = partial(_ranged, store, most=most, last=True)
         return ask.answered(_head(store, ask), most, second)
 

@@ -1,13 +1,13 @@
-"""One writer per target: its lock, its hidden names, and the atomic steps by which it appears.
+"""One writer per target: its lock, its hidden names, and the atomic steps that publish it.
 
-All that a writer has beside its target has a name made from the target's, such as
-``.out.zip.comal-part``. Whoever gets the lock next thus knows that a file of this name was left by
-a writer that was killed, tells of it, and removes it. The lock is advisory; the system takes it
-back when its holder dies.
+Everything that a writer puts beside its target has a name derived from the target's, such as
+``.out.zip.comal-part``. So the next holder of the lock knows that a file of this name was left by a
+killed writer, warns, and removes it. The lock is advisory; the system releases it when its holder
+dies.
 
-Linux can rename without replacing and can exchange two names; where the C library or the file
-system cannot, the nearest portable step is taken. Several names are given one after the other: a
-journal beside them says which, and from then on the change is made, by whoever comes next.
+Linux can rename without replacing and can exchange two names; if the C library or the file system
+cannot, the nearest portable step is taken. Several names are given one after the other: a journal
+lists them, by which the next writer undoes an interrupted set.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _NAME_BYTES = 200
 
 PART, BUILD, LOCK = "part", "build", "lock"
 STALE = (PART, BUILD)
-"""What a killed writer may leave: a folder with what is new, with files that are needed meanwhile,
-and a build that can be resumed. An empty lock file says nothing."""
+"""What a killed writer may leave: a folder with new and temporary files, and a build that can be
+resumed. An empty lock file does not count."""
 CHANGE = ".meta.json.change"
 """The journal of a change of several files, in the folder of these (`comal.storage.replacing`)."""
 JOURNAL = "comal-journal.json"
-"""In a folder of new files: which of them take whose place, while they get their names."""
+"""In a folder of new files, while they are published: their names, and those to remove."""
 DONE = "comal-done.json"
-"""The same, once they have them: folders beside it are old ones, on their way out."""
+"""The same journal when all are published: folders beside it are old ones, to be removed."""
 NEXT = r"\.[0-9a-f]{16}\.next"
 _MADE = re.compile(rf"\.(.+)(?:\.comal-(?:{'|'.join((*STALE, LOCK))})|{NEXT})", re.DOTALL)
 
@@ -65,15 +65,15 @@ _COUNTED = 1000
 
 
 class LeftoverWarning(UserWarning):
-    """A writer that was killed had left something, which is removed now."""
+    """The leftovers of a killed writer were removed."""
 
 
 class KeptWarning(UserWarning):
-    """A writer that was killed had left an old folder, into which others may have written."""
+    """A killed writer left an old folder, into which others may have written; it is kept."""
 
 
 def hidden(target: Path, what: str) -> Path:
-    """Where a writer of `target` has one of `STALE`, or its lock."""
+    """The path of one of `STALE`, or of the lock, for writers of `target`."""
     return target.with_name(f".{_stem(target.name)}.comal-{what}")
 
 
@@ -83,7 +83,7 @@ def next_name(name: str) -> str:
 
 
 def next_versions(target: Path) -> list[Path]:
-    """Next versions of a target that are begun, or were left by a writer that was killed."""
+    """Next versions of a target that are being written, or were left by a killed writer."""
     fits = re.compile(re.escape(f".{_stem(target.name)}") + NEXT).fullmatch
     with suppress(OSError), os.scandir(target.parent) as entries:
         return [target.with_name(entry.name) for entry in entries if fits(entry.name)]
@@ -91,12 +91,12 @@ def next_versions(target: Path) -> list[Path]:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file name is one that only writers give, and only until they are done."""
+    """Whether a file name is a temporary name of writers."""
     return name == CHANGE or _MADE.fullmatch(name) is not None
 
 
 def owner_of(path: Path) -> Path:
-    """The target that a hidden file is named after, which has the lock; unless it was shortened."""
+    """The target that a hidden file is named after, unless the name was shortened."""
     made = _MADE.fullmatch(path.name)
     return path if made is None else path.with_name(made[1])
 
@@ -111,10 +111,10 @@ def _stem(name: str) -> str:
 
 @contextmanager
 def locked(target: Path, keep: Collection[str] = ()) -> Iterator[bool]:
-    """Hold the lock of a target; yields whether a writer that was killed had left it.
+    """Hold the lock of a target; yields whether a killed writer had left it.
 
-    What such a writer has left beside it is removed with a warning, but for those of `STALE` that
-    are to be kept. A `ConflictError` tells that somebody else holds it, in this process or another.
+    Leftovers of such a writer are removed with a warning, except those of `STALE` in `keep`. Raises
+    `ConflictError` if somebody else holds the lock, in this process or another.
     """
     path = hidden(target, LOCK)
     with system_errors("cannot write", target):
@@ -125,7 +125,7 @@ def locked(target: Path, keep: Collection[str] = ()) -> Iterator[bool]:
             _clear(target, keep)
         yield held and left
     finally:
-        # Removed while it is held: who opened it before sees that it is no longer the file there.
+        # Removed while locked: whoever opened it before sees that it is no longer at this path.
         with suppress(OSError):
             path.unlink()
         os.close(descriptor)
@@ -134,7 +134,7 @@ def locked(target: Path, keep: Collection[str] = ()) -> Iterator[bool]:
 def acquire(path: Path, target: Path) -> tuple[int, bool]:
     """A descriptor of the lock file at `path`, and whether its file system has locks at all.
 
-    A `ConflictError` tells that somebody else holds it.
+    Raises `ConflictError` if somebody else holds it.
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -178,12 +178,12 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def leftovers(target: Path) -> list[Path]:
-    """What writers of a target have beside it now; of a target that nobody writes it is stale."""
+    """Hidden files of a target's writers; they are stale if nobody is writing it."""
     return [path for what in STALE if os.path.lexists(path := hidden(target, what))]
 
 
 def is_free(target: Path) -> bool:
-    """Whether nobody writes the target, as far as its lock tells."""
+    """Whether nobody is writing the target, judged by its lock."""
     try:
         descriptor = os.open(hidden(target, LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -205,7 +205,7 @@ def _clear(target: Path, keep: Collection[str]) -> None:
 
 
 def remove_left(path: Path, target: Path) -> None:
-    """Remove what a killed writer of a target has left, and tell of it."""
+    """Remove the leftovers of a killed writer of a target, with a warning."""
     with system_errors("cannot remove what a killed writer has left", path):
         undone = take_back(path)
         for folder, owner in _old_folders(path):
@@ -221,9 +221,9 @@ def remove_left(path: Path, target: Path) -> None:
 
 
 def _old_folders(path: Path) -> list[tuple[Path, Path]]:
-    """Replaced folders in what a killed writer has left, each with the name that it had.
+    """Replaced folders among the leftovers of a killed writer, each with its former path.
 
-    They are not removed: nobody knows any more what in them is not of the archive.
+    They are kept: it is no longer known which of their files are not of the archive.
     """
     if not (path / DONE).exists():
         return []
@@ -235,7 +235,7 @@ def _old_folders(path: Path) -> list[tuple[Path, Path]]:
 
 
 def set_aside(folder: Path, target: Path) -> Path:
-    """Give what is left of an old folder a name that nobody overlooks: one that is not hidden."""
+    """Rename what is left of an old folder to a visible name, so that nobody overlooks it."""
     names = (target.with_name(f"{target.name}.old{number or ''}") for number in range(1000))
     kept = next(name for name in names if not os.path.lexists(name))
     return folder.rename(kept)
@@ -255,12 +255,12 @@ def strangers(folder: Path, owns: Owns) -> Iterator[str]:
 
 
 def own_files(folder: Path, owns: Owns) -> Owns:
-    """What a folder owns as it is now, by name: to be asked when it stands elsewhere."""
+    """The current own files of a folder, as a test by name for when it has been moved."""
     return {name for name in _files(folder) if owns(name)}.__contains__
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """Files and links below a folder, but those with names that only writers give."""
+    """Files and links below a folder, except those with temporary names of writers."""
     left = [""]
     while left:
         prefix = left.pop()
@@ -294,7 +294,7 @@ def rename_new(old: Path, new: Path) -> None:
     if _renameat2(old, new, _NOREPLACE):
         return
     if old.is_dir():
-        # A folder can only take the place of an empty one, in which nothing is lost.
+        # A folder can only replace an empty one, so nothing is lost.
         _rename_folder(old, new)
     else:
         os.link(old, new, follow_symlinks=False)
@@ -302,7 +302,7 @@ def rename_new(old: Path, new: Path) -> None:
 
 
 def exchange(new: Path, old: Path, aside: Path) -> None:
-    """Let two files or two folders exchange their names, maybe by one that is free for a moment."""
+    """Exchange two files or two folders; if the system cannot, `old` is missing for a moment."""
     if _renameat2(new, old, _EXCHANGE):
         return
     old.rename(aside)
@@ -319,11 +319,11 @@ def exchange(new: Path, old: Path, aside: Path) -> None:
 
 
 def publish_set(part: Path, names: Sequence[str], gone: Sequence[str]) -> None:
-    """Give all files and folders in `part` their names beside it, and take the names of others.
+    """Move all of `names` out of `part` to beside it, and move `gone` into `part`.
 
-    They are complete and on the disk, and appear in the order of `names`; those of `gone` go in the
-    end. What was there before is in `part` afterwards. Any failure takes back what was done; after
-    a kill `take_back` does that.
+    The files and folders are complete and on disk, and appear in the order of `names`; `gone` are
+    moved last. Replaced ones are in `part` afterwards. Any failure undoes the moves; after a kill
+    `take_back` does.
     """
     home = part.parent
     journal = {"new": {name: _inode(part / name) for name in names}, "gone": list(gone)}
@@ -349,7 +349,7 @@ def publish_set(part: Path, names: Sequence[str], gone: Sequence[str]) -> None:
 
 
 def take_back(part: Path) -> bool:
-    """Take back what `publish_set` was ended in; whether there was anything."""
+    """Undo an interrupted `publish_set`; returns whether there was one."""
     new, gone = _journal(part)
     home = part.parent
     for name in gone:
@@ -373,13 +373,13 @@ def take_back(part: Path) -> bool:
 
 
 def set_names(part: Path) -> list[str]:
-    """The names that an unfinished `publish_set` is about; none where there is none."""
+    """The names in an unfinished `publish_set`; empty if there is none."""
     new, gone = _journal(part)
     return [*new, *gone]
 
 
 def _journal(part: Path) -> tuple[dict[str, int], list[str]]:
-    """New names with their inodes, and those that go; nothing where there is no whole journal."""
+    """New names with their inodes, and names to remove; empty without a complete journal."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         journal = json.loads((part / JOURNAL).read_bytes())
         new, gone = dict(journal["new"]), list(journal["gone"])
@@ -409,7 +409,7 @@ def discard(path: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write a new file, which is on the disk with its name afterwards."""
+    """Write a new file, and sync it and its folder."""
     with path.open("xb") as file:
         file.write(data)
         file.flush()
@@ -455,7 +455,7 @@ def _rename_folder(old: Path, new: Path) -> None:
 
 
 def _renameat2(old: Path, new: Path, flags: int) -> bool:
-    """Whether the system could do it; its other errors are raised."""
+    """Rename by the system call; False if it is not supported, its other errors are raised."""
     function = getattr(_library(), "renameat2", None)
     if function is None:
         return False

@@ -1,14 +1,12 @@
-"""Writing a file, a folder or several files so that no name shows anything but a finished one.
+"""Atomic writing of a file, a folder or several files: target names only show finished ones.
 
-The work is done under a hidden name in the same folder, made durable and published by one step
-that does not replace what is there, or that replaces it as a whole when that was asked for. Any
-failure, Ctrl-C and SIGTERM leave the target as it was and nothing beside it. What SIGKILL leaves
-has a name made from the target's, and the next writer of the target removes it
-(`comal.storage.targetlock`).
+Output is written under a hidden name in the same folder, made durable and published by one step
+that replaces nothing, or, with `overwrite`, the old target as a whole. Any failure, Ctrl-C and
+SIGTERM leave the target as it was and nothing beside it. What SIGKILL leaves has a name derived
+from the target's, and the next writer of the target removes it (`comal.storage.targetlock`).
 
-Replaced is an archive of the writer's own `Kind` alone, and of a folder only the archive's files.
-Everything else that stands in the place of a target is somebody's, stays, and is named in a
-`ConflictError`.
+Only an archive of the writer's own `Kind` is replaced, and of a folder only the archive's files.
+Anything else at the target is kept, and named in a `ConflictError`.
 """
 
 from __future__ import annotations
@@ -78,13 +76,13 @@ _BUFFER = MIB
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a writer makes, and how an earlier one is told from what is somebody's."""
+    """A kind of archive that a writer makes, and how to recognise one that may be replaced."""
 
     name: str
-    """Of one, with its article: ``a RaQuet file``."""
+    """Name with its article: ``a RaQuet file``."""
     claim: Callable[[Path], Owns | None]
-    """Which files below a folder are the archive's own, or None where it is not an archive of this
-    kind. Of a file only the second counts. Errors of comal mean the same as None."""
+    """Which files below a folder are the archive's own, or None if it is not an archive of this
+    kind. For a file only the latter matters. Errors of comal mean the same as None."""
 
 
 def file_kind(name: str, test: Callable[[BinaryIO], bool]) -> Kind:
@@ -108,9 +106,9 @@ def _everything(_: str) -> bool:
 
 
 NOTHING = Kind("nothing", lambda _: None)
-"""Of a writer that replaces nothing but what is empty."""
+"""For a writer that replaces only empty files and folders."""
 ITSELF = Kind("the file that was read", lambda _: _everything)
-"""Of a writer that writes anew what it has just read."""
+"""For a writer that rewrites the file that it has read."""
 
 TIFF = magic_kind("a TIFF file", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
@@ -118,26 +116,26 @@ _HEAD = 512
 
 
 def _signature(head: bytes) -> bytes:
-    """What files of one kind have in common: how they begin, or that they are text."""
+    """The common mark of files of one kind: their first bytes, or that they are text."""
     return head[:3] if b"\0" in head else b"text"
 
 
 def like(head: bytes) -> Kind:
-    """The kind of bytes that come from somewhere else, by their beginning."""
+    """The kind of files that begin like `head`."""
     wanted = _signature(head[:_HEAD])
     return file_kind("a file of the same kind", lambda file: _signature(file.read(_HEAD)) == wanted)
 
 
-# -- what stands there -----------------------------------------------------------------------------
+# -- checks of targets -----------------------------------------------------------------------------
 
 
 def check_target(
     target: Path, kind: Kind, *, folder: bool, overwrite: bool, sources: Any = ()
 ) -> Owns:
-    """Refuse a target that may not be replaced; which of the files below it may go.
+    """Refuse a target that may not be replaced; returns which of the files below it may go.
 
-    A `ConflictError` tells that it is a link, no archive of this kind, holds files of somebody, is
-    a source or holds one, or that `overwrite` is False; an `AccessDeniedError` that it is
+    Raises `ConflictError` if it is a link, not an archive of this kind, holds files that are not
+    the archive's, is or holds a source, or exists without `overwrite`; `AccessDeniedError` if it is
     read-only.
     """
     refuse_sources(target, sources)
@@ -189,8 +187,8 @@ def existing(target: Path) -> ConflictError:
 def refuse_sources(target: Path, sources: Any, *, inside: bool = False) -> None:
     """Refuse to write over what is read, over a folder that holds it, or into it.
 
-    Sources are a path or URL, what has one as its `href`, or a list of such; anything else passes.
-    The target may lie `inside` of a folder that is read where whoever reads it leaves it out.
+    Sources are a path or URL, an object with one as its `href`, or a list of such; others pass.
+    With `inside`, the target may be in a source folder, if the reader skips it.
     """
     real = os.path.realpath(target)
     for path in _local(sources):
@@ -221,7 +219,7 @@ def _local(source: Any) -> Iterator[str]:
     if isinstance(source, str | os.PathLike):
         text = os.fsdecode(source).removeprefix("file://")
         if text and "://" not in text:
-            # What cannot be a path, such as with a NUL, is refused where it is read.
+            # An invalid path, such as one with NUL, is refused by its reader.
             with suppress(ValueError):
                 yield os.path.realpath(text)
 
@@ -291,13 +289,13 @@ _ELSEWHERE: Final = re.compile(
     r"\.(?:csv|geojson|jp2|jpe?g|json|mbtiles|nc|parquet|pmtiles|png|taco|tacozip|tiff?|tortilla"
     r"|vrt|webp|zip)"
 )
-"""Endings that say a format."""
+"""File name extensions of formats."""
 
 
 def check_ending(target: str | os.PathLike[str], *own: str) -> None:
-    """Refuse a target that is called like another format; other names are the caller's business.
+    """Refuse a target with the extension of another format; unknown extensions are fine.
 
-    `own` is what the name may end in, such as ``.tif``; nothing for a folder.
+    `own` are the extensions of this format, such as ``.tif``; none for a folder.
     """
     path = target if isinstance(target, Path) else local_path(target)
     ending = path.suffix.lower()
@@ -326,7 +324,7 @@ class TargetFile(io.BufferedRandom):
         self._scope = scope
 
     def folder(self) -> Path:
-        """A new folder for files that are only needed meanwhile; gone when the block ends."""
+        """A new folder for temporary files; removed when the block ends."""
         with system_errors("cannot make a temporary folder", self.target):
             work = Path(tempfile.mkdtemp(dir=self.path.parent))
         self._scope.callback(_discard_quietly, work)
@@ -353,8 +351,8 @@ def new_file(
 ) -> Iterator[TargetFile]:
     """Write a local file that appears complete or not at all; buffered, readable and seekable too.
 
-    With `overwrite` an existing file of this `kind` is replaced, at the end and as a whole. None of
-    `sources` is: a path or URL, what has one as its `href`, or a list of such.
+    With `overwrite` an existing file of this `kind` is replaced at the end, as a whole. `sources`
+    are never replaced: a path or URL, an object with one as its `href`, or a list of such.
 
     Raises
     ------
@@ -367,7 +365,7 @@ def new_file(
     ObjectNotFoundError
         When the target's folder does not exist.
     StorageError
-        When the disk is full or fails, from the write that meets it.
+        When the disk is full or fails, raised by the write that fails.
     """
     with new_set(path, overwrite, sources) as made:
         with made.file(made.target.name, kind) as file:
@@ -382,7 +380,7 @@ def new_folder(
     kind: Kind = NOTHING,
     sources: Any = (),
 ) -> Iterator[Path]:
-    """Write a folder that appears complete or not at all: an empty hidden one, to be filled.
+    """Write a folder that appears complete or not at all; yields an empty hidden one to fill.
 
     With `overwrite` an existing folder is replaced at the end. It must be an archive of this
     `kind`, or empty, and hold no file that is not the archive's. All else, and errors, as for
@@ -397,10 +395,10 @@ def new_folder(
 
 
 def publish_folder(part: Path, target: Path, owns: Owns) -> None:
-    """Give the finished folder in `part` that has its name the target's place.
+    """Move the finished folder with the target's name from `part` to the target.
 
-    Of an old one only what it `owns` is removed; a `StorageError` tells where the new one is in
-    place, and of the old one something is left.
+    Only files that it `owns` are removed of an old one. Raises `StorageError` if the new folder is
+    in place, but something of the old one is left.
     """
     if os.path.lexists(target):
         _replace(part, {target.name: owns}, [])
@@ -409,7 +407,7 @@ def publish_folder(part: Path, target: Path, owns: Owns) -> None:
 
 
 def _replace(part: Path, owns: Mapping[str, Owns], gone: Sequence[str]) -> None:
-    """Publish what `part` has of these names as a set, and remove what old folders own."""
+    """Publish these names from `part` as a set, and remove the own files of old folders."""
     home = part.parent
     old = {name: own_files(home / name, owns[name]) for name in owns if (home / name).is_dir()}
     publish_set(part, list(owns), gone)
@@ -418,7 +416,7 @@ def _replace(part: Path, owns: Mapping[str, Owns], gone: Sequence[str]) -> None:
 
 
 def _remove_old(old: Path, target: Path, owns: Owns) -> None:
-    """Remove an old folder's own files; what came into it meanwhile is kept and named."""
+    """Remove an old folder's own files; files added meanwhile are kept and named."""
     for _ in range(2):  # what hinders once may be gone then
         remove_own(old, owns)
         if not os.path.lexists(old):
@@ -438,7 +436,7 @@ class TargetSet:
 
     def __init__(self, folder: Path, target: Path, *, overwrite: bool, sources: Any) -> None:
         self.folder = folder
-        """Where they are until then, under the names that they will have."""
+        """Where they are until then, under their final names."""
         self.target = target
         self._overwrite, self._sources = overwrite, sources
         self._kinds: dict[str, Kind] = {}
@@ -446,7 +444,7 @@ class TargetSet:
         self._gone: list[str] = []
 
     def add(self, name: str, kind: Kind, *, folder: bool = False) -> Path:
-        """Announce a file or folder; where it is to be written. Errors as for `new_file`."""
+        """Announce a file or folder; returns the path to write. Errors as for `new_file`."""
         self.check(name, kind, folder=folder)
         self._kinds[name] = kind
         if folder:
@@ -468,7 +466,7 @@ class TargetSet:
                 _finish(file)
 
     def rename(self, file: TargetFile, name: str) -> None:
-        """Give a file that is written another name than it was announced with."""
+        """Rename a written file that was announced under another name."""
         old = file.target.name
         self.check(name, self._kinds[old])
         self._kinds = {name if one == old else one: kind for one, kind in self._kinds.items()}
@@ -477,14 +475,14 @@ class TargetSet:
         file.target = file.target.with_name(name)
 
     def remove(self, name: str, kind: Kind) -> None:
-        """Let a file of the old set go with it, unless it gets replaced."""
+        """Remove a file of the old set on publishing, unless it is replaced."""
         self.check(name, kind)
         self._gone.append(name)
 
     def publish(self) -> list[Path]:
-        """Give all of them their names, in the order in which they were announced.
+        """Publish all of them, in the order in which they were announced.
 
-        A `StorageError` tells when that failed, and so did taking it back.
+        Raises `StorageError` if that failed and could not be undone.
         """
         owns = {
             name: self.check(name, kind, folder=name in self._folders)
@@ -519,7 +517,7 @@ class TargetSet:
             _replace(self.folder, owns, gone)
 
     def check(self, name: str, kind: Kind, *, folder: bool = False) -> Owns:
-        """Refuse what stands at a name, if it may not be replaced; see `check_target`."""
+        """Refuse a name whose file or folder may not be replaced; see `check_target`."""
         return check_target(
             self.folder.parent / name,
             kind,
@@ -537,8 +535,8 @@ def new_set(
 ) -> Iterator[TargetSet]:
     """Write several files and folders side by side that appear together or not at all.
 
-    They are named after a path, whose lock is that of the set, and appear by `TargetSet.publish`;
-    without that, all is thrown away. `overwrite` and `sources` as for `new_file`.
+    The lock of `path` is that of the set. They appear by `TargetSet.publish`; without it, all is
+    discarded. `overwrite` and `sources` as for `new_file`.
     """
     target = target_of(path)
     with locked(target), ExitStack() as scope:
@@ -547,7 +545,7 @@ def new_set(
             try:
                 part.mkdir()
             except FileExistsError as error:
-                # The lock is ours, so that this is a file system without locks.
+                # We hold the lock, so this is a file system without locks.
                 raise ConflictError(
                     "somebody else is writing the target, or was killed while writing it",
                     where=shown_path(target),
@@ -564,7 +562,7 @@ def _discard_set(part: Path) -> None:
 
 
 def left_beside(path: str | os.PathLike[str]) -> list[Path]:
-    """What killed writers have left of a local target: beside it, in it, or of a set it is in."""
+    """Leftovers of killed writers of a local target: beside it, in it, or of a set it is in."""
     target = Path(path).absolute()
     if not is_free(target) or any(state_of(at) == "running" for at in _journals(target)):
         return []
@@ -572,7 +570,7 @@ def left_beside(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def _journals(target: Path) -> list[Path]:
-    """Where journals of changes of the target are: in it, or in a folder that holds it."""
+    """Where journals of changes of the target may be: in it, or in a folder that holds it."""
     return [place / CHANGE for place in (target, *target.parents)]
 
 
@@ -591,9 +589,9 @@ def _left(target: Path) -> list[Path]:
 
 
 def clean(path: str | os.PathLike[str]) -> list[Path]:
-    """Take back and remove what killed writers have left; the hidden paths that are gone.
+    """Undo and remove what killed writers have left; returns the hidden paths that are gone.
 
-    A change of several files that was decided is finished instead. A `ConflictError` tells that
+    A change of several files that was decided is finished instead. Raises `ConflictError` if
     somebody is writing the target.
     """
     target = target_of(path)
@@ -617,11 +615,11 @@ local_path = partial(
     what="the target",
     hint="write it here and copy it to the store when it is complete",
 )
-"""The path of a target as the caller wrote it; `InvalidInputError` where it is not local."""
+"""The path of a target as the caller wrote it; `InvalidInputError` if it is not local."""
 
 
 def target_of(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a target, which has a name, and whose folder exists."""
+    """The absolute path of a target; it must have a name, and its folder must exist."""
     target = Path(parse_href(local_path(path)).path)
     if not target.name:
         raise InvalidInputError("the target must have a name", where=shown_path(target))
@@ -635,7 +633,7 @@ def target_of(path: str | os.PathLike[str]) -> Path:
 
 
 def _publish_file(part: Path, target: Path) -> None:
-    """Give a finished file its name, which nothing has or what may be replaced."""
+    """Rename a finished file to its target, which is free or may be replaced."""
     if os.path.lexists(target):
         part.replace(target)
         sync(target.parent)
@@ -644,7 +642,7 @@ def _publish_file(part: Path, target: Path) -> None:
 
 
 def _publish_new(part: Path, target: Path) -> None:
-    """Give `part` a name that nothing has."""
+    """Rename `part` to a free name."""
     try:
         rename_new(part, target)
     except FileExistsError as error:
@@ -652,7 +650,7 @@ def _publish_new(part: Path, target: Path) -> None:
     try:
         sync(target.parent)
     except OSError:
-        # The caller is told that it failed, so that the name must not stay.
+        # The caller gets an error, so the name must not stay.
         target.rename(part)
         raise
 
@@ -678,7 +676,7 @@ class _WatchedFile(io.FileIO):
 
 
 def _finish(file: TargetFile) -> None:
-    """Make the bytes durable, also of a file that its user has closed."""
+    """Make the bytes durable, even if the user has closed the file."""
     if not file.closed:
         file.flush()
         os.fsync(file.fileno())

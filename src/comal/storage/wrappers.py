@@ -1,4 +1,4 @@
-"""What stands over sources: files, a cache of blocks within a budget, a count of requests."""
+"""Wrappers of sources: files, a block cache with a budget, a counter of requests."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class RangeFile(io.RawIOBase):
     offset, size
         The span of the object that is the file; to its end when `size` is None.
     read_ahead
-        Reads shorter than this fetch so many bytes and keep them for the next read. 0 turns it
+        Reads shorter than this fetch this many bytes and keep them for the next read. 0 turns it
         off.
 
     Notes
     -----
-    `zipfile`, `pyarrow` and `rasterio` take it as it is. Reads are as long as was asked for,
+    `zipfile`, `pyarrow` and `rasterio` accept it as it is. Reads return the requested length,
     except at the end of the file. One file has one position: use a file per thread.
     """
 
@@ -161,12 +161,12 @@ class RangeFile(io.RawIOBase):
 
     def _check_open(self) -> None:
         if self.closed:
-            # What the io protocol asks for, and what its callers catch.
+            # The error of the io protocol, which its callers catch.
             raise ValueError("I/O operation on closed file")
 
 
 class SourceWrapper(Source):
-    """Passes everything on to `source`, except the reading, which its subclasses do."""
+    """Passes everything on to `source`, except reading, which subclasses implement."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source.location, source.config, source.pins)
@@ -180,7 +180,7 @@ class SourceWrapper(Source):
         """The same wrapper around another source."""
 
     def at(self, location: Location, *, fresh: bool = False) -> Self:
-        """The source of another place of this origin, wrapped too."""
+        """The source of another location of this origin, wrapped too."""
         return self.over(self.source.at(location, fresh=fresh))
 
     def stat(self, href: str = "") -> ObjectInfo:
@@ -204,7 +204,7 @@ class BlockCache:
     Parameters
     ----------
     budget
-        Bytes that are kept at most.
+        Largest total size of the kept blocks in bytes.
     block_size
         Size of a block in bytes.
     """
@@ -227,13 +227,13 @@ class BlockCache:
 
     @property
     def size(self) -> int:
-        """Bytes that are kept."""
+        """Total size of the kept blocks in bytes."""
         return self._kept.size
 
     def blocks(self, info: ObjectInfo, numbers: Sequence[int], load: Load) -> dict[int, bytes]:
-        """Blocks of an object by number; those that nobody has or fetches come from `load`."""
+        """Blocks of an object by number; those not cached or in flight come from `load`."""
         if self._pid != os.getpid():
-            # The lock of the parent may be held by one of its threads, which is not here.
+            # A thread of the parent that does not exist here may hold the lock.
             self._start()
         found: dict[int, bytes] = {}
         waiting: dict[int, Future[bytes]] = {}
@@ -254,7 +254,7 @@ class BlockCache:
         return found
 
     def put(self, info: ObjectInfo, piece: Piece) -> None:
-        """Keep the blocks that lie wholly in a piece."""
+        """Keep the complete blocks of a piece."""
         size = self.block_size
         first = -(-piece.offset // size)
         stop = -(-info.size // size) if piece.end >= info.size else piece.end // size
@@ -298,8 +298,8 @@ class BlockCache:
 class CachedSource(SourceWrapper):
     """Reads through a `BlockCache`.
 
-    The first read of an object passes as it is, because only its answer tells size and version;
-    from then on whole blocks are fetched. A pickled copy starts with an empty cache.
+    The first read of an object is passed through, because only its response shows size and version;
+    later reads fetch whole blocks. A pickled copy starts with an empty cache.
     """
 
     def __init__(self, source: Source, cache: BlockCache) -> None:
@@ -383,7 +383,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, bool]] = []
-        """Of each call the ranges that were wanted, and whether it had to wait for the storage."""
+        """For each call the number of wanted ranges, and whether it waited for the storage."""
         self.log: list[Request] = []
 
     @contextmanager
@@ -398,10 +398,10 @@ class Counts:
 
 
 class CountingSource(SourceWrapper):
-    """Counts what goes through it, and what of that reaches the storage.
+    """Counts reads through it, and the requests that reach the storage.
 
-    Sources and files made from it count into the same numbers. A copy in another process starts
-    with the numbers of this one and goes on by itself.
+    Sources and files made from it share its numbers. A copy in another process starts with these
+    numbers and continues on its own.
     """
 
     def __init__(self, source: Source, counts: Counts | None = None) -> None:
@@ -410,12 +410,12 @@ class CountingSource(SourceWrapper):
 
     @property
     def wanted(self) -> int:
-        """Ranges that were asked for through this source, before coalescing."""
+        """Ranges requested through this source, before coalescing."""
         return sum(wanted for wanted, _ in self.counts.calls)
 
     @property
     def requests(self) -> int:
-        """Requests that reached the storage, after coalescing and caching, tries included."""
+        """Requests that reached the storage, after coalescing and caching, retries included."""
         return len(self.counts.log)
 
     @property
@@ -425,7 +425,7 @@ class CountingSource(SourceWrapper):
 
     @property
     def bytes(self) -> int:
-        """Bytes that were asked of the storage."""
+        """Bytes requested from the storage."""
         return sum(request.size for request in self.counts.log)
 
     @property
