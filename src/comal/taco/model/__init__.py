@@ -1,1 +1,1 @@
-"""Samples, tortillas and datasets as columns: what is written before it is bytes (TACO 2.0, 5)."""
+"""Samples, tortillas and datasets as columns, before they are written (TACO 2.0, 5)."""

@@ -1,9 +1,9 @@
-"""TACO: a tortilla and what describes it as a dataset (TACO 2.0, 5.4, 5.6 and 7.1.1).
+"""TACO: a tortilla and its description as a dataset (TACO 2.0, 5.4, 5.6 and 7.1.1).
 
-Where and when a dataset is, is computed from the metadata of its samples: the first level that
-tells a place gives the spatial extent, the first that tells a time the temporal one. Boxes are
-those of the footprints and lie on the circle of longitudes: west is greater than east where the
-dataset crosses the antimeridian.
+The extent of a dataset is computed from the metadata of its samples: the first level with
+locations gives the spatial extent, the first with times the temporal one. Boxes are those of the
+footprints, on the circle of longitudes: west is greater than east if the dataset crosses the
+antimeridian.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Boxes = tuple[Any, Any, Any, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionFields:
-    """Fields of a collection that a caller may give; see `Taco`. None is what was not given."""
+    """Fields of a collection that a caller may pass; see `Taco`. None means not given."""
 
     id: str | None = None
     dataset_version: str | None = None
@@ -54,7 +54,7 @@ class CollectionFields:
 
     @classmethod
     def split(cls, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The arguments of a caller: fields that are not None, and all that is no field."""
+        """Split a caller's arguments into fields that are not None, and other arguments."""
         known = cls.__dataclass_fields__
         fields = {
             name: value for name, value in given.items() if name in known and value is not None
@@ -73,27 +73,27 @@ class Taco:
     id
         Lower-case letters, digits, ``_`` and ``-``.
     dataset_version, description
-        Texts.
+        Strings.
     licenses, tasks
-        At least one text each; SPDX names are recommended for licences.
+        At least one string each; SPDX names are recommended for licences.
     providers, curators
-        Objects with a name or an organization, and email, role, roles, url, links as they are
-        known; mappings or pydantic models. At least one provider.
+        Mappings or pydantic models with a name or an organization, and optionally email, role,
+        roles, url, links. At least one provider.
     taco_version
         Version of the specification.
     title
         At most 250 characters.
     keywords
-        Texts.
+        Strings.
     extent
         ``{"spatial": [west, south, east, north], "temporal": [start, end] or None}`` in WGS84
-        degrees and ISO 8601. Kept when given; else computed from STAC or ISTAC fields, the whole
-        world where there are none. West > east crosses the antimeridian.
+        degrees and ISO 8601. None computes it from STAC or ISTAC fields, or gives the whole world
+        if there are none. West > east crosses the antimeridian.
 
     Raises
     ------
     InvalidInputError
-        Fields that the specification does not allow, all of them in `problems`; samples that
+        Fields that the specification does not allow, all listed in `problems`; samples that
         differ in structure (PIT-1) or in their fields (PIT-2).
     """
 
@@ -161,14 +161,14 @@ class Taco:
         return f"Taco({self.id!r}, version {self.dataset_version!r}, {self.tortilla!r})"
 
     def fields(self) -> dict[str, Any]:
-        """The core fields in the order in which COLLECTION.json has them."""
+        """The core fields in the order of COLLECTION.json."""
         return {key: getattr(self, key) for key in spec.CORE_FIELDS}
 
     def export_metadata(self) -> dict[str, Any]:
-        """COLLECTION.json as far as it does not depend on the container.
+        """The part of COLLECTION.json that does not depend on the container.
 
-        Core fields, then those of extensions. ``taco:pit_schema`` and ``taco:field_schema`` come
-        with writing.
+        Core fields, then those of extensions. ``taco:pit_schema`` and ``taco:field_schema`` are
+        added on writing.
         """
         return {**self.fields(), **self.extra}
 
@@ -189,7 +189,7 @@ class Taco:
         Raises
         ------
         InvalidInputError
-            A field with a bad name, one that is there already, or a value that JSON cannot hold.
+            A field with an invalid name, one that exists already, or a value that JSON cannot hold.
         """
         for key, value, _ in fields_of(extension, self, "dataset"):
             check_key(key)
@@ -202,7 +202,7 @@ class Taco:
 
 
 def json_value(value: Any, key: str) -> Any:
-    """A value as JSON can hold it: times as ISO text, arrays as lists; NaN is refused."""
+    """A value for JSON: times become ISO text, arrays lists; NaN is refused."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if value is None or isinstance(value, str | bool | int):
@@ -223,7 +223,7 @@ def json_value(value: Any, key: str) -> Any:
 
 
 def _plain(values: Any) -> Any:
-    """Lists of texts or contacts as JSON has them; what is wrong is left to the check."""
+    """Lists of strings or contacts for JSON; anything invalid is left to the check."""
     if isinstance(values, tuple):
         values = list(values)
     if not isinstance(values, list):
@@ -243,13 +243,13 @@ def _extent(extent: Any) -> dict[str, Any] | None:
 
 
 def _unwritable(version: object, extent: object) -> Iterator[Problem]:
-    """What may stand in a collection of others but not in a new one."""
+    """Problems of values that are accepted when read but must not be written."""
     if not (isinstance(version, str) and spec.READABLE_VERSIONS.match(version)):
         text = f"must be a version 2.x.y, found {version!r}"
         yield Problem("taco-collection-field", "Taco: taco_version", text)
     temporal = extent.get("temporal") if isinstance(extent, Mapping) else None
     if not isinstance(temporal, list | tuple) or len(temporal) != 2:
-        return  # nothing is known, or the type is wrong: told elsewhere
+        return  # absent, or of a wrong type, which is reported elsewhere
     try:
         start, end = map(times.parse_instant, temporal)
     except InvalidInputError as error:
@@ -260,19 +260,19 @@ def _unwritable(version: object, extent: object) -> Iterator[Problem]:
         yield Problem("taco-extent", "Taco: extent.temporal", text)
 
 
-# -- where and when a dataset is -------------------------------------------------------------------
+# -- extent ----------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Coverage:
-    """What a growing number of rows covers; rows may come in batches."""
+    """Accumulates the extent of rows that come in batches."""
 
     boxes: list[Boxes] = field(default_factory=list)
     start: int | None = None
     end: int | None = None
 
     def add(self, table: Any) -> None:
-        """Take in the rows of one table."""
+        """Add the rows of one table."""
         found = boxes(table)
         if found is not None:
             self.boxes.append(found)
@@ -284,14 +284,14 @@ class Coverage:
             self.end = span[1] if self.end is None else max(self.end, span[1])
 
     def spatial(self) -> list[float] | None:
-        """The smallest box around everything, or None when no row had a place."""
+        """The smallest box around all rows, or None if no row has a location."""
         if not self.boxes:
             return None
         box = geo_boxes.union_box(*merged(self.boxes))
         return None if box is None else [float(value) for value in box]
 
     def temporal(self) -> list[str] | None:
-        """The first start and the last end, or None when no row had a time."""
+        """The first start and the last end, or None if no row has a time."""
         if self.start is None or self.end is None:
             return None
         return [times.isoformat(self.start), times.isoformat(self.end)]
@@ -300,8 +300,8 @@ class Coverage:
 def extent_of(tables: Iterable[Any], known: Any = None) -> dict[str, Any]:
     """The extent of a dataset: ``{"spatial": [...], "temporal": [...] or None}``.
 
-    `tables` have the metadata of its levels. What no column tells is that of `known`, an extent
-    around it; without any place it is the whole world.
+    `tables` hold the metadata of its levels. `known`, an extent around it, fills in what no column
+    gives; without any location the spatial extent is the whole world.
     """
     spatial: list[float] | None = None
     temporal: list[str] | None = None
@@ -319,12 +319,12 @@ def extent_of(tables: Iterable[Any], known: Any = None) -> dict[str, Any]:
 
 
 def finished(spatial: list[float] | None, temporal: list[str] | None) -> dict[str, Any]:
-    """An extent object; the world where no place is known."""
+    """An extent object; the whole world if no location is known."""
     return {"spatial": spatial or list(spec.GLOBAL_BBOX), "temporal": temporal}
 
 
 def united(extents: Sequence[Any]) -> dict[str, Any]:
-    """One extent around several; those that say nothing are left out."""
+    """One extent around several; unknown ones are ignored."""
     given = [extent for extent in extents if isinstance(extent, Mapping)]
     places = [extent.get("spatial") for extent in given]
     known = [box for box in places if isinstance(box, list) and len(box) == 4]
@@ -338,7 +338,7 @@ def united(extents: Sequence[Any]) -> dict[str, Any]:
 
 
 def _span_of(extent: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The times of an extent in microseconds; None where it says none that can be read."""
+    """The times of an extent in microseconds; None if they are missing or cannot be parsed."""
     pair = extent.get("temporal")
     if not isinstance(pair, list) or len(pair) != 2:
         return None
@@ -349,9 +349,9 @@ def _span_of(extent: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def boxes(table: Any) -> Boxes | None:
-    """Box of each row that tells where it is: west, south, east, north arrays; or None.
+    """Boxes of the rows with a location as west, south, east, north arrays; None without any.
 
-    Of footprints where they are there, else of centroids.
+    Boxes of footprints, or of centroids for rows without a footprint.
     """
     ways = ways_of(table.schema)
     places = Places(table, ways)
@@ -366,7 +366,7 @@ def boxes(table: Any) -> Boxes | None:
 def merged(parts: Sequence[Boxes]) -> Boxes:
     """Fewer boxes that cover the same longitudes and reach as far south and north.
 
-    Overlapping arcs become one, so that what is kept does not grow with the number of rows.
+    Overlapping arcs become one, so that their number does not grow with the number of rows.
     """
     west, south, east, north = (np.concatenate(side) for side in zip(*parts, strict=True))
     west, east = geo_boxes.wrap_arcs(west, east)
@@ -385,7 +385,7 @@ def merged(parts: Sequence[Boxes]) -> Boxes:
 def time_range(table: Any) -> tuple[int, int] | None:
     """First start and last end of the rows in microseconds since 1970 UTC, or None.
 
-    None, too, where one is beyond the years 1 to 9999, which no document can say.
+    Also None if one is outside of the years 1 to 9999, which no document can express.
     """
     names = table.column_names
     for namespace in _NAMESPACES:
@@ -408,6 +408,6 @@ def _micros(value: Any) -> int:
 
 
 def warn_without_crs(ways: Iterable[Way]) -> None:
-    """Say that geometries without a CRS are taken to be in degrees."""
+    """Warn that geometries without a CRS are taken to be in degrees."""
     if any(way.columns == (GEOMETRY,) for way in ways):
         warn(f"{GEOMETRY} without istac:crs is taken to be in EPSG:4326", TacoWarning)

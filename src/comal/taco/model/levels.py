@@ -1,12 +1,11 @@
 """A dataset as columns: one table, one parent array and one payload column per level.
 
-Everything that writes a container starts from `Levels`, whether the rows came as `Sample`
-objects, as tables, or out of another container. Ints of a level stand in the order of their
-parents and, among siblings, in the order of the children.
+All writers of containers start from `Levels`, whether the rows came from `Sample` objects, tables
+or another container. Rows of a level are sorted by parent; siblings keep their order.
 
-PIT-1 asks that all level 0 samples have the same structure. In columns this means that every
+PIT-1 requires the same structure below all level 0 samples. In columns this means that every
 level, cut into as many equal pieces as there are level 0 samples, repeats itself: same ids, same
-types, same place of the parent. That is checked for all levels and all rows at once.
+types, same position of the parent. That is checked for all levels and all rows at once.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Level:
 
     @property
     def rows(self) -> int:
-        """How many samples, padding included."""
+        """Number of samples, padding included."""
         return len(self.parent)
 
     @property
@@ -65,7 +64,7 @@ def flat(column: Any) -> Any:
         return column.chunk(0)
     try:
         return one_array(column)
-    except pa.ArrowInvalid as error:  # nothing else can be wrong with chunks of one column
+    except pa.ArrowInvalid as error:  # chunks of one column cannot fail otherwise
         raise LimitExceededError(
             "a column of one level is too long",
             found=f"{column.nbytes:,} bytes",
@@ -75,7 +74,7 @@ def flat(column: Any) -> Any:
 
 
 def relative_paths(levels: Levels) -> list[Any]:
-    """Path of each row below DATA/, per level; a FOLDER ends in a slash."""
+    """Path of each row below DATA/, per level; that of a FOLDER ends in a slash."""
     paths: list[Any] = []
     for depth, level in enumerate(levels):
         path = level.ids
@@ -107,9 +106,9 @@ def is_padding(ids: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 def with_padding(ids: Any, parents: Ints, empty: Any) -> Any:
-    """The ids, of which those of `empty` rows become padding, numbered within each parent.
+    """The ids, with those of `empty` rows replaced by padding ids, numbered within each parent.
 
-    `parents` ascend.
+    `parents` must ascend.
     """
     if not empty.any():
         return ids
@@ -122,8 +121,8 @@ def with_padding(ids: Any, parents: Ints, empty: Any) -> Any:
 def check_levels(levels: Levels) -> None:
     """Refuse levels that no container can hold.
 
-    These are more than six (TACO 2.0, 6.3), or some with a bad or repeated id, a FOLDER without
-    children or a FILE with some.
+    Raises for more than six levels (TACO 2.0, 6.3), an invalid or repeated id, a FOLDER without
+    children or a FILE with children.
     """
     check_depth(len(levels))
     for depth, level in enumerate(levels):
@@ -150,7 +149,7 @@ def check_ids(ids: Any, parents: Ints | None = None, *, depth: int = 0) -> None:
 
 
 def check_names(ids: Any, *, depth: int = 0) -> None:
-    """Refuse ids that break a rule by themselves."""
+    """Refuse ids that break a rule, regardless of other ids."""
     for bad in names.bad_names(ids, tier=2):
         raise bad_id(bad.name, bad.reason, f"level {depth}, row {bad.row}")
 
@@ -158,7 +157,7 @@ def check_names(ids: Any, *, depth: int = 0) -> None:
 def check_twins(ids: Any, parents: Ints | None = None, *, depth: int = 0) -> None:
     """Refuse ids that appear twice among siblings."""
     twins = names.twins(ids, parents)
-    # Equal names are equal where case is ignored as well, so that most often one look is enough.
+    # The first look, which ignores case, finds equal names too and is usually enough.
     for first, second in names.twins(ids, parents, fold=False)[:1] if twins else ():
         raise InvalidInputError(
             f"id {shown(ids[first].as_py())} appears twice among siblings",
@@ -184,7 +183,7 @@ def bad_id(name: str, reason: str, where: str | None = None) -> InvalidInputErro
 
 
 def check_children(levels: Levels, depth: int) -> None:
-    """Refuse a FOLDER of one level without children, and a FILE with some."""
+    """Refuse a FOLDER of one level without children, and a FILE with children."""
     below = levels[depth + 1] if depth + 1 < len(levels) else None
     folders, counts = levels[depth].folders, children(levels[depth], below)
     for row in np.flatnonzero(folders & (counts == 0))[:1].tolist():
@@ -198,12 +197,12 @@ def check_children(levels: Levels, depth: int) -> None:
 
 
 def children(level: Level, below: Level | None) -> Ints:
-    """How many children each row of `level` has."""
+    """Number of children of each row of `level`."""
     return child_counts(level.rows, None if below is None else below.parent)
 
 
 def child_counts(rows: int, parents: Ints | None) -> Ints:
-    """How often each of `rows` rows is one of the `parents` in the level below, if there is one."""
+    """Number of children of each of `rows` rows; `parents` are those of the level below, if any."""
     if parents is None:
         return np.zeros(rows, np.int64)
     return np.bincount(parents[parents >= 0], minlength=rows).astype(np.int64)
@@ -221,7 +220,7 @@ class Leaves:
 
 
 def leaves(levels: Levels, paths: Sequence[Any]) -> Leaves:
-    """The FILE rows of all levels in the order in which a walk of the tree meets them."""
+    """The FILE rows of all levels in the order of a depth-first walk."""
     if len(levels) == 1:
         (root,) = levels
         return Leaves(np.zeros(root.rows, np.int8), np.arange(root.rows), root.payloads, paths[0])
@@ -248,7 +247,7 @@ def leaves(levels: Levels, paths: Sequence[Any]) -> Leaves:
 
 
 def select(levels: Levels, roots: Ints) -> Levels:
-    """The dataset of the level 0 rows `roots` (ascending) and all that is below them."""
+    """The dataset of the level 0 rows `roots` (ascending) and their descendants."""
     chosen = np.asarray(roots, np.int64)
     kept: list[Level] = []
     for depth, level in enumerate(levels):
@@ -269,25 +268,25 @@ def select(levels: Levels, roots: Ints) -> Levels:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Rows of one level that are not as the first one at their position (PIT-1)."""
+    """Rows of one level that differ from the first row at their position (PIT-1)."""
 
     depth: int
     what: str
     """``type``, ``id`` or ``number of children``."""
     rows: Ints
     first: Ints
-    """For every row of the level the one that it is compared with."""
+    """For every row of the level the row that it is compared with."""
 
 
 class Tree:
     """The rules of PIT for rows of all levels, of which some may have no parent.
 
-    Rows that stand at the same place below their roots share a position: that of the parent first,
-    then the place among siblings. A padding sample stands for any FILE at its position: it takes
-    the place of one that is missing (TACO 2.0, 5.5).
+    A position is the position of the parent and the rank among siblings, so corresponding rows
+    below different roots share one. A padding sample stands for any FILE at its position: it
+    replaces a missing one (TACO 2.0, 5.5).
 
-    Per level there are ids (Arrow strings), which rows are FOLDERs, and the row of each parent in
-    the level above, -1 where there is none; of level 0 nobody asks.
+    Arguments per level: ids (Arrow strings), the mask of FOLDERs, and the row of each parent in
+    the level above (-1 if there is none; ignored for level 0).
     """
 
     def __init__(self, ids: Sequence[Any], folders: Sequence[Any], parents: Sequence[Any]) -> None:
@@ -295,14 +294,14 @@ class Tree:
         self.counts = [
             child_counts(len(own), below) for own, below in zip_longest(folders, parents[1:])
         ]
-        """How many children each row of a level has."""
+        """Number of children of each row, per level."""
         self._positions = [np.zeros(len(found), np.int64) for found in folders[:1]]
         for own in parents[1:]:
             self._positions.append(_positions(own, self._positions[-1]))
         self._parents = parents
 
     def differences(self) -> Iterator[Difference]:
-        """All that is irregular, from the roots downwards."""
+        """All irregularities, from the roots downwards."""
         for depth, folders in enumerate(self._folders):
             position, counts = self._positions[depth], self.counts[depth]
             valid = position >= 0
@@ -312,7 +311,7 @@ class Tree:
             first = _first_rows(position, valid)[place]
             kinds = valid & (folders != folders[first])
             yield Difference(depth, "type", np.flatnonzero(kinds), first)
-            if depth:  # ids of level 0 are what tells samples apart
+            if depth:  # ids of level 0 differ, as they identify the samples
                 ids = self._ids[depth]
                 codes = pc.dictionary_encode(ids).indices.to_numpy(zero_copy_only=False)
                 real = self._references(depth)[place]
@@ -322,7 +321,7 @@ class Tree:
             yield Difference(depth, "number of children", np.flatnonzero(wrong), first)
 
     def patterns(self, depth: int) -> tuple[spec.PITPattern, ...]:
-        """The pattern below each FOLDER position of the level above, by the first rows of each."""
+        """The pattern below each FOLDER position of the level above, from its first rows."""
         position, parents = self._positions[depth], self._parents[depth]
         rows = self._references(depth)
         if not len(rows):
@@ -339,7 +338,7 @@ class Tree:
         )
 
     def _references(self, depth: int) -> Ints:
-        """For each position its first row that is no padding; its first one where all are."""
+        """For each position its first row that is not padding, or its first row if all are."""
         position = self._positions[depth]
         first = _first_rows(position, position >= 0)
         real = _first_rows(position, (position >= 0) & ~is_padding(self._ids[depth]))
@@ -347,7 +346,7 @@ class Tree:
 
 
 def _positions(parents: Ints, above: Ints) -> Ints:
-    """Numbers of positions, which ascend; -1 for a row without a parent."""
+    """Ascending numbers of positions; -1 for a row without a parent."""
     order = np.argsort(parents, kind="stable")
     ordered = parents[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=-2))
@@ -359,7 +358,7 @@ def _positions(parents: Ints, above: Ints) -> Ints:
     places = above[parents[found]] * width + rank[found]
     positions = np.full(len(parents), -1, np.int64)
     most = int(places.max(initial=-1)) + 1
-    if most <= 2 * len(parents):  # as in every regular tree, where no sort is needed
+    if most <= 2 * len(parents):  # true for every regular tree, and avoids a sort
         used = np.zeros(most, np.bool_)
         used[places] = True
         positions[found] = (np.cumsum(used) - 1)[places]
@@ -369,7 +368,7 @@ def _positions(parents: Ints, above: Ints) -> Ints:
 
 
 def _first_rows(position: Ints, mask: Any) -> Ints:
-    """For each position the first row of it that `mask` allows, -1 where there is none."""
+    """For each position its first row within `mask`, or -1."""
     result = np.full(int(position.max(initial=-1)) + 1, -1, np.int64)
     rows = np.flatnonzero(mask)[::-1]
     result[position[rows]] = rows
@@ -377,7 +376,7 @@ def _first_rows(position: Ints, mask: Any) -> Ints:
 
 
 def check_pit(levels: Levels) -> Tree:
-    """Refuse a dataset whose level 0 samples differ in structure (PIT-1), with two that do."""
+    """Refuse a dataset whose level 0 samples differ in structure (PIT-1), naming two of them."""
     tree = Tree(*zip(*((one.ids, one.folders, one.parent) for one in levels), strict=True))
     for found in tree.differences():
         for row in found.rows[:1].tolist():
@@ -408,7 +407,7 @@ def _differ(
 
 
 def pit_schema(levels: Levels) -> spec.PITSchema:
-    """``taco:pit_schema`` of a dataset; one that `check_pit` refuses has none."""
+    """``taco:pit_schema`` of a dataset; raises as `check_pit`."""
     tree, roots = check_pit(levels), levels[0].rows
     hierarchy = {depth: tree.patterns(depth) for depth in range(1, len(levels))}
     shape = (roots, *(int(counts.max()) for counts in tree.counts[:-1]))

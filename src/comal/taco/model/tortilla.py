@@ -1,7 +1,7 @@
 """TORTILLA: a set of samples with one metadata schema (TACO 2.0, 5.3 and 7.1.1).
 
-A level is made in bulk from all its samples, whichever tortilla they stand in, so that many small
-tortillas cost little more than one large one.
+A level is built in bulk from all its samples, across tortillas, so that many small tortillas cost
+little more than one large one.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Tortilla:
     Raises
     ------
     InvalidInputError
-        No sample, two samples of one id (also when case is ignored), or fields that do not agree.
+        No samples, two equal ids (ignoring case), or fields that do not agree.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Tortilla:
             check_fields(self._samples)
         self._samples += [Sample(name, b"") for name in _padding(len(self._samples), pad_to)]
 
-    # -- other ways in ----------------------------------------------------------------------
+    # -- alternative constructors -----------------------------------------------------------
 
     @classmethod
     def _empty(cls, *, strict_schema: bool) -> Self:
@@ -121,7 +121,7 @@ class Tortilla:
         base: str | None = None,
         pad_to: int | None = None,
     ) -> Self:
-        """FILE samples as a table: one row each, and no object per sample.
+        """FILE samples from a table: one row each, and no object per sample.
 
         Parameters
         ----------
@@ -131,14 +131,14 @@ class Tortilla:
             Names of the columns. Paths are text (local files) or binary (the payloads
             themselves). Without `type` all are FILE. Every other column is a metadata field.
         base
-            Folder for relative paths; the working folder when None.
+            Folder for relative paths; None is the working folder.
         pad_to
             As for the class.
 
         Raises
         ------
         InvalidInputError
-            A bad id, a column that is missing or cannot be stored.
+            An invalid id, or a column that is missing or cannot be stored.
         """
         return cls.from_tables([table], id=id, path=path, type=type, base=base, pad_to=pad_to)
 
@@ -155,7 +155,7 @@ class Tortilla:
         pad_to: int | None = None,
         strict_schema: bool = True,
     ) -> Self:
-        """Nested samples as one table per level, level 0 first.
+        """Nested samples from one table per level, level 0 first.
 
         Rows without a path are FOLDER samples. From level 1 on the column `parent` names the
         FOLDER that a row belongs to: by its row number in the table above, or by its id path
@@ -185,16 +185,16 @@ class Tortilla:
         path: str = spec.PATH,
         base: str | None = None,
     ) -> Self:
-        """FILE samples that come in batches and are written as they come.
+        """FILE samples from batches, written as they arrive.
 
         `create` writes them to a ZIP, a FOLDER or, with `split_size` and `group_by`, several ZIPs;
-        of at most a hundred groups, as the archive of each is open until the last batch.
+        at most a hundred groups, as each has an archive open until the last batch.
 
         Parameters
         ----------
         batches
-            Iterator of record batches or tables, or a function that returns one; only with a
-            function can the tortilla be written more than once.
+            Iterator of record batches or tables, or a function that returns one; the tortilla can
+            be written more than once only with a function.
         schema
             Arrow schema of the batches, with the columns `id` and `path`.
         id, path, base
@@ -204,21 +204,21 @@ class Tortilla:
         self._stream = stream_of(batches, schema, Names(id, path, "", base=base_folder(base)))
         return self
 
-    # -- what it is ---------------------------------------------------------------------------
+    # -- content ------------------------------------------------------------------------------
 
     @property
     def own_samples(self) -> list[Sample] | None:
-        """The samples where they were given as objects, else None."""
+        """The samples if they were given as objects, else None."""
         return self._samples
 
     @property
     def stream(self) -> Batches | None:
-        """The batches, when the samples come as such."""
+        """The batches if the samples come in batches, else None."""
         return self._stream
 
     @property
     def samples(self) -> list[Sample]:
-        """The samples, padding included; only where they were given as `Sample` objects."""
+        """The samples, padding included; raises unless they were given as `Sample` objects."""
         if self._samples is None:
             raise InvalidInputError(
                 "tortilla was made of tables, it has no Sample objects",
@@ -237,12 +237,12 @@ class Tortilla:
         return f"Tortilla({counted(len(self), 'sample')})"
 
     def levels(self) -> Levels:
-        """The samples and all that is below them, as columns (made once, then kept).
+        """The samples and all their descendants as columns (built once, then cached).
 
         Raises
         ------
         InvalidInputError
-            Fields that do not agree within a level.
+            The fields within a level do not agree.
         LimitExceededError
             More than six levels.
         """
@@ -253,7 +253,7 @@ class Tortilla:
         return self._levels
 
     def to_arrow(self) -> Any:
-        """The samples as an Arrow table: id, type and the metadata fields, a row each."""
+        """The samples as an Arrow table, one row each: id, type and the metadata fields."""
         if self._samples is not None and self._levels is None:
             return sample_table(self._samples, strict=self.strict_schema)
         return self.levels()[0].table
@@ -261,7 +261,7 @@ class Tortilla:
     def export_metadata(self, deep: int = 0) -> Any:
         """The metadata of the samples `deep` levels below as an Arrow table.
 
-        From 1 on with the columns ``internal:current_id`` and ``internal:parent_id``.
+        From 1 on, it has the columns ``internal:current_id`` and ``internal:parent_id`` too.
         """
         levels = self.levels()
         if not 0 <= deep < len(levels):
@@ -281,7 +281,7 @@ class Tortilla:
         ----------
         extension
             A `TortillaExtension`, a table with one row per sample, or a `SampleExtension`, which
-            is then applied to every sample, all at once where it can.
+            is then applied to every sample, vectorised if possible.
 
         Returns
         -------
@@ -291,7 +291,7 @@ class Tortilla:
         Raises
         ------
         InvalidInputError
-            A field that is there already, or another number of rows.
+            A field exists already, or the number of rows differs.
         """
         table = self._extension_table(extension)
         known = self.to_arrow().column_names
@@ -316,7 +316,7 @@ class Tortilla:
         return self
 
     def _with_root(self, table: Any) -> None:
-        """Give level 0 other fields."""
+        """Replace the table of level 0."""
         first, *rest = self.levels()
         self._levels = (replace(first, table=table), *rest)
 
@@ -335,7 +335,7 @@ class Tortilla:
         return table
 
     def _rows_with_paths(self) -> Any:
-        """The samples as `to_arrow` has them, and where their data is: paths, bytes or null."""
+        """The table of `to_arrow` with a column for the data: paths, bytes or null."""
         table = self.to_arrow()
         payloads = self.levels()[0].payloads
         if isinstance(payloads, Files):
@@ -374,7 +374,7 @@ def _padding(count: int, pad_to: Any) -> list[str]:
 
 
 def base_folder(base: str | os.PathLike[str] | None) -> str:
-    """The folder for relative paths: what was given, or the working folder now."""
+    """The folder for relative paths: `base`, or the current working folder."""
     return str(Path(base or ".").absolute())
 
 
@@ -382,16 +382,16 @@ def base_folder(base: str | os.PathLike[str] | None) -> str:
 
 
 def check_siblings(samples: Sequence[Sample]) -> None:
-    """Refuse ids that appear twice, or that are one name where case is ignored."""
+    """Refuse ids that are equal, or that differ only in case."""
     ids = [sample.id for sample in samples]
-    # Lower case is folding enough for ASCII; the rest is left to the rules of names.
+    # Lower case folds ASCII; other ids go through the rules of names.
     if len({name.lower() for name in ids}) == len(ids) and all(map(str.isascii, ids)):
         return
     check_twins(pa.array(ids, pa.string()))
 
 
 def check_fields(samples: Sequence[Sample]) -> None:
-    """Refuse samples whose fields, or the types of these, differ (PIT-2); padding has none."""
+    """Refuse samples whose fields or types differ (PIT-2); padding, which has none, is ignored."""
     real = [sample for sample in samples if not sample.id.startswith(spec.PAD_PREFIX)]
     if not real:
         return
@@ -408,7 +408,7 @@ def check_fields(samples: Sequence[Sample]) -> None:
 
 
 def sample_table(samples: Sequence[Sample], *, strict: bool) -> Any:
-    """Samples as a table; padding, and in a lenient one what lacks a field, has null there."""
+    """Samples as a table; missing fields of padding or, unless `strict`, of any sample are null."""
     real = next((one for one in samples if not one.id.startswith(spec.PAD_PREFIX)), samples[0])
     keys = dict.fromkeys(chain.from_iterable(s.metadata for s in ([real] if strict else samples)))
     columns = [
@@ -428,7 +428,7 @@ def sample_table(samples: Sequence[Sample], *, strict: bool) -> Any:
 
 
 def _declared(samples: Sequence[Sample], key: str, *, strict: bool) -> Any:
-    """The Arrow field that extensions gave `key`; all that give one must agree."""
+    """The Arrow field that extensions declared for `key`, or None; declarations must agree."""
     known: tuple[Any, Who] | None = None
     for sample in samples:
         found = sample.declared(key)
@@ -443,17 +443,17 @@ def _id_of(sample: Sample, _row: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What some rows of the level above have below them: rows in the order of their parents."""
+    """Children of some rows of the level above, in the order of their parents."""
 
     level: Level
     samples: Sequence[Sample] = ()
     """The rows as objects."""
     deeper: Levels = ()
-    """What lies below rows that are columns already."""
+    """Levels below, for rows that are columns already."""
 
 
 def build(root: Tortilla) -> Levels:
-    """All levels of a tortilla, from the top; samples are taken in bulk, whoever holds them."""
+    """All levels of a tortilla, from the top; each is built in bulk across tortillas."""
     levels: list[Level] = []
     parts = _below([(root, 0)], strict=root.strict_schema)
     while parts:
@@ -473,9 +473,9 @@ def build(root: Tortilla) -> Levels:
 
 
 def _below(holders: Sequence[tuple[Tortilla, int]], *, strict: bool) -> list[_Part]:
-    """The first level of some tortillas, each with the row that it hangs on.
+    """The first level of some tortillas, each given with its parent row.
 
-    They may differ in their fields where the root, or one of them, is lenient.
+    Their fields may differ if the root, or one of them, is lenient.
     """
     parts = []
     plain = [(one, row) for one, row in holders if one.own_samples is not None]
@@ -485,7 +485,7 @@ def _below(holders: Sequence[tuple[Tortilla, int]], *, strict: bool) -> list[_Pa
         strict = strict and all(one.strict_schema for one, _ in plain)
         if strict and len(plain) > 1:
             check_fields(samples)
-        # FOLDER rows are null: their bytes are made while writing.
+        # FOLDER rows are null: their bytes are built during writing.
         paths = [
             sample.path if isinstance(sample.path, str | bytes) else None for sample in samples
         ]
@@ -502,7 +502,7 @@ def _below(holders: Sequence[tuple[Tortilla, int]], *, strict: bool) -> list[_Pa
 def _joined(
     parts: Sequence[_Part], above: Sequence[Level], *, strict: bool
 ) -> tuple[Level, list[tuple[_Part, Ints]]]:
-    """One level of all parts, and where the rows of each part are in it."""
+    """One level of all parts, and the rows of each part in it."""
     level = parts[0].level
     rows = [np.arange(len(level.parent))]
     if len(parts) > 1:
@@ -516,7 +516,7 @@ def _joined(
             concat([one.payloads for one in every]).take(order),
         )
         rows = np.split(np.argsort(order), np.cumsum([one.rows for one in every])[:-1])
-    if not above:  # a level of one part, whose rows are their own parents
+    if not above:  # level 0 is one part, and its rows are their own parents
         level = replace(level, parent=rows[0])
     return level, list(zip(parts, rows, strict=True))
 
@@ -548,7 +548,7 @@ def read_table(data: Any, what: str = "table") -> Any:
 def split_table(table: Any, names: Names, *, bottom: bool = True) -> tuple[Any, Payloads]:
     """A table as the metadata table of a level and its payloads.
 
-    `bottom` tells that no level follows, so that every row must be a FILE.
+    `bottom` means that no level follows, so that every row must be a FILE.
     """
     if names.id not in table.column_names:
         raise no_column(table, names.id, "table", hint="name it by id=")
@@ -601,10 +601,10 @@ def _types(
 
 
 def levels_from_tables(tables: Sequence[Any], names: Names) -> Levels:
-    """Tables of levels 0, 1, ... whose rows name their parents, as levels.
+    """Levels from tables of levels 0, 1, ... whose rows name their parents.
 
     The parent is a row number of the table above, or the id path of the parent (``scene/imagery``).
-    Ints are put into the order of their parents; siblings keep their order.
+    Rows are sorted by parent; siblings keep their order.
     """
     if not tables:
         raise InvalidInputError("not a table", expected="one table per level")
@@ -631,7 +631,7 @@ def _parents(table: Any, names: Names, above: Levels, order: Ints | None, depth:
     paths = pc.utf8_rtrim(relative_paths(above)[-1], "/")
     parents = parents_in(table, names, flat(paths), f"table of level {depth}")
     if order is not None and pa.types.is_integer(table.schema.field(names.parent).type):
-        # The level above was sorted; the caller means the rows as he gave them.
+        # The level above was sorted; the caller's numbers refer to the original order.
         moved = np.empty(len(order), np.int64)
         moved[order] = np.arange(len(order))
         parents = moved[parents]
@@ -640,7 +640,7 @@ def _parents(table: Any, names: Names, above: Levels, order: Ints | None, depth:
 
 @dataclass(slots=True)
 class Batches:
-    """A level 0 of FILE samples that comes in batches and is never held as a whole."""
+    """A level 0 of FILE samples in batches, never entirely in memory."""
 
     source: Iterable[Any] | Callable[[], Iterable[Any]]
     names: Names
@@ -649,7 +649,7 @@ class Batches:
     _used: bool = False
 
     def __iter__(self) -> Iterator[tuple[Any, Payloads]]:
-        """Metadata table and payloads of one batch after the other."""
+        """Metadata table and payloads of each batch."""
         if callable(self.source):
             batches = _iterable(self.source())
         elif self._used and iter(self.source) is self.source:
@@ -670,7 +670,7 @@ class Batches:
 def stream_of(
     source: Iterable[Any] | Callable[[], Iterable[Any]], schema: Any, names: Names
 ) -> Batches:
-    """A stream of batches whose schema is known before the first one is read."""
+    """A stream of batches whose schema is known in advance."""
     if not isinstance(schema, pa.Schema):
         raise InvalidInputError("schema of the batches is missing", expected="a pyarrow.Schema")
     if names.path not in schema.names:
