@@ -1,7 +1,7 @@
-"""An open container: where its metadata lies, its levels, and where the bytes of a sample are.
+"""An open container: its metadata, its levels, and the objects that hold the bytes of samples.
 
 A container is one of the four forms of TACO 2.0, 6: a ZIP, a folder, or an index over ZIPs as one
-file or as a folder. It is opened by its bytes and reads nothing more until it is asked to.
+file or as a folder. The bytes tell which; more is read only on demand.
 """
 
 from __future__ import annotations
@@ -44,14 +44,13 @@ INDEX_KINDS = frozenset({"tacocat", "tacocat-folder"})
 
 
 class Origin:
-    """Where a container lies and how its bytes are reached, without the tables of its levels.
+    """The location of a container and access to its bytes, without the tables of its levels.
 
-    A level holds this, and the container holds its levels: were it the container itself, the two
-    would hold each other, and the columns of a dataset that nobody uses any more would stay in
-    memory until Python looks for such cycles.
+    A level refers to this instead of its container, which refers to its levels: a reference cycle
+    would keep the columns of an unused dataset in memory until the next garbage collection.
 
-    `opened` is what the opening plan returned; `base` is the folder with the ZIPs of an index, None
-    where they are beside it.
+    `opened` is the result of the opening plan; `base` is the folder with the ZIPs of an index, None
+    if they are beside it.
     """
 
     def __init__(
@@ -88,9 +87,9 @@ class Origin:
         return run(plan, self.source.fetch)
 
     def vsi(self) -> str | None:
-        """The GDAL path of the ZIP, or of the folder of an index's ZIPs with a slash at its end.
+        """The GDAL path of the ZIP, or of the folder of an index's ZIPs with a trailing slash.
 
-        It is None where GDAL cannot open anything there.
+        None if GDAL cannot open it.
         """
         try:
             if not self.is_index:
@@ -102,13 +101,13 @@ class Origin:
             return None
 
     def close(self) -> None:
-        """Let go of what the sources hold."""
+        """Release the resources of the sources."""
         for source in (self.source, *self._parts.values(), *([self.base] if self.base else [])):
             source.close()
 
 
 def beside(source: Source, base: Source | None, name: str) -> Source:
-    """The ZIP `name` of the index `source`, whose ZIPs may lie in the folder `base`."""
+    """The ZIP `name` of the index `source`, in the folder `base` or beside the index."""
     return source.sibling(name) if base is None else base.child(name)
 
 
@@ -121,12 +120,10 @@ def _refuse_illegal(name: str, what: str, where: str) -> None:
 
 
 class Container:
-    """One container, opened.
+    """An open container; the arguments are those of `Origin`.
 
     It holds no connection and no lock: it may be used from several threads, survives a fork, and
-    its pickle reopens nothing.
-
-    The arguments are those of `Origin`.
+    unpickling it reopens nothing.
     """
 
     def __init__(
@@ -154,7 +151,7 @@ class Container:
             levels.append(Level(origin, table, levels[-1] if levels else None))
         self.levels = tuple(levels)
         self.masks: dict[Filter, npt.NDArray[np.bool_]] = {}
-        """What filters over deeper levels matched; kept here for all views of the container."""
+        """Masks of filters over deeper levels, cached for all views of the container."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         made = partial(Container, base=self.base, limits=self.limits)
@@ -162,11 +159,11 @@ class Container:
 
     @property
     def source_codes(self) -> dict[str, int]:
-        """A number for each ZIP of an index, in the order in which level 0 names them."""
+        """A number for each ZIP of an index, in the order of level 0."""
         return self.levels[0].source_codes
 
     def read_hrefs(self) -> list[str]:
-        """What is read: the container, and of an index the ZIPs that its rows name."""
+        """The hrefs of the container and, for an index, of the ZIPs that its rows name."""
         parts = self.source_codes if self.is_index else ()
         return [self.source.href, *(self.part(name).href for name in parts)]
 
@@ -181,12 +178,12 @@ def open_container(
     tail: int = wire.DEFAULT_TAIL,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Container:
-    """Open whatever container lies at `source`; its bytes decide, names do not.
+    """Open the container at `source`, in any of its forms.
 
-    A file is a ZIP or a ``__TACOCAT__``; a folder is an index when it is named ``.tacocat`` or
-    holds one, else a dataset in FOLDER form.
+    A file is a ZIP or a ``__TACOCAT__``, by its bytes; a folder is an index if it is named
+    ``.tacocat`` or holds one, else a dataset in FOLDER form.
 
-    Where something else is there, the error names it if comal knows it.
+    For something else the error names its format if comal knows it.
     """
 
     def file(at: Source, base: Source | None) -> Container:
@@ -195,7 +192,7 @@ def open_container(
         except NotThisFormatError as error:
             named = _named(at, error)
             if named is error:
-                raise  # an error that is its own cause cannot be pickled by every library
+                raise  # some libraries cannot pickle an error that is its own cause
             raise named from error
         return Container(at, opened, base=base, limits=limits)
 
@@ -217,11 +214,11 @@ def at_door(
     file: Callable[[Source, Source | None], Opened],
     folder: Callable[[Source, wire.Container, Source | None], Opened],
 ) -> Opened:
-    """What `file` or `folder` opens of the container at `source`, whichever of its forms it has.
+    """The result of `file` or `folder` for the container at `source`, depending on its form.
 
-    A folder on disk is listed. A prefix in an object store is not an object, and HTTP cannot say
-    what it is: there, what each form must hold is asked for, and `folder` raises
-    `ObjectNotFoundError` where there is no COLLECTION.json.
+    A folder on disk is listed. A prefix in an object store is not an object, and HTTP does not
+    know folders: there, the required files of each form are tried, and `folder` raises
+    `ObjectNotFoundError` if there is no COLLECTION.json.
     """
     if source.href.rstrip("/").rpartition("/")[2] == spec.TACOCAT_FOLDER:
         try:
@@ -270,7 +267,7 @@ def _at_local_door(
 
 
 def _no_folder(source: Source, expected: str, missing: ObjectNotFoundError) -> ObjectNotFoundError:
-    """The error that names the folder which the caller gave, not a file that it should hold."""
+    """The error that names the caller's folder, not a file missing in it."""
     return ObjectNotFoundError(
         "no dataset in this folder",
         where=source.href,
@@ -288,7 +285,7 @@ _OTHERS = {
 
 
 def _named(source: Source, error: NotThisFormatError) -> NotThisFormatError:
-    """The error, with what the file is where its first bytes tell."""
+    """The error, with the format of the file if its first bytes show it."""
     if isinstance(error, UnsupportedVersionError):
         return error
     (head,) = source.fetch([Head(_HEAD)])
@@ -334,16 +331,16 @@ class Collected:
     base: Source | None
 
     def part(self, name: str) -> Source:
-        """The dataset of this name, beside the document or in the folder that was named."""
+        """The dataset of this name, in the folder `base` or beside the document."""
         return beside(self.source, self.base, name)
 
 
 def read_collected(
     source: Source, base: Source | None = None, limits: Limits = DEFAULT_LIMITS
 ) -> Collected | None:
-    """The document at `source`; None where no JSON is.
+    """The TACOLLECTION document at `source`; None if it is not JSON.
 
-    JSON that names no datasets, such as the COLLECTION.json of one, is refused.
+    Raises for JSON that names no datasets, such as the COLLECTION.json of a dataset.
     """
     (head,) = source.fetch([Head(_HEAD)])
     if not head.data.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):

@@ -1,4 +1,4 @@
-"""Datasets: opened (7.2.1), not read until rows are asked for (7.2.2), several as one (7.2.4)."""
+"""Datasets: opened (7.2.1), read lazily (7.2.2), concatenated (7.2.4)."""
 
 from __future__ import annotations
 
@@ -63,41 +63,40 @@ def load(
 ) -> TacoDataset:
     """Open a dataset, or several as one.
 
-    Only headers, COLLECTION.json and the footers of the level tables are read: of a ZIP in one
-    round trip of two requests, where the last `tail` bytes hold them.
+    Only headers, COLLECTION.json and the footers of the level tables are read: for a ZIP in one
+    round trip of two requests, if the last `tail` bytes hold them.
 
     Parameters
     ----------
     path
         Path or URL of a ZIP, a folder, a ``__TACOCAT__`` file or a ``.tacocat`` folder (or the
-        folder that holds one), told apart by their bytes; or a list, whose datasets become one by
-        `concat`, as those do that a ``TACOLLECTION.json`` names. An open `Source` is taken as it
-        is.
+        folder that holds one), told apart by their bytes. The datasets of a list, or those that a
+        ``TACOLLECTION.json`` names, are joined by `concat`. An open `Source` is used as it is.
     base_path
-        Folder with the parts of a TACOCAT or a TACOLLECTION, where they are not beside it.
-        Credentials of `config` belong to `path`; a folder at another origin that needs some is
-        given as an open source.
+        Folder with the parts of a TACOCAT or a TACOLLECTION, if they are not beside it.
+        Credentials of `config` belong to `path`; pass a folder at another origin that needs its
+        own as an open source.
     limits
-        Caps on what a file may make us hold.
+        Limits on memory and sizes that a file may demand.
     config
-        How to speak to remote storage.
+        Settings for remote storage.
     tail
-        Bytes at the end of a file that are read at once.
+        Bytes to read at the end of a file in the first request.
     column_mode
         For a list or a TACOLLECTION: see `concat`.
 
     Raises
     ------
     ObjectNotFoundError, AccessDeniedError, StorageError
-        Nothing is there, or it cannot be read.
+        The object does not exist, or cannot be read.
     ObjectChangedError
-        It was replaced while it was opened, and again when that was tried once more.
+        It was replaced during opening, and again during the second attempt.
     NotThisFormatError, UnsupportedVersionError
-        Something else is there.
+        It is something else.
     InvalidMetadataError, UnsafeContentError, LimitExceededError
         The content is broken, hostile, or too large.
     InvalidInputError
-        An empty list, or datasets that do not go together.
+        The list is empty, or its datasets cannot be concatenated.
     """
     if isinstance(path, Sequence) and not isinstance(path, str):
         if not path:
@@ -129,11 +128,11 @@ def load(
 
 @guarded_class
 class TacoDataset(Closing):
-    """What a container says about itself, and a lazy view of its rows.
+    """The collection fields of a container, and a lazy view of its rows.
 
-    Every method returns a new dataset; nothing is read before `data`, `flatten` or a frame asks
-    for it. A dataset can be pickled, survives a fork, and may be used from several threads at once.
-    Made by `load` and `concat`.
+    Every method returns a new dataset; nothing is read before `data`, `flatten` or a frame needs
+    it. A dataset can be pickled, survives a fork, and may be used from several threads at once.
+    `load` and `concat` return one.
     """
 
     def __init__(
@@ -149,11 +148,11 @@ class TacoDataset(Closing):
     def _then(self, stage: Stage) -> TacoDataset:
         return TacoDataset(Staged(self._view, stage), self._collection, home=self._home)
 
-    # -- what it says about itself -----------------------------------------------------------------
+    # -- collection --------------------------------------------------------------------------------
 
     @property
     def collection(self) -> dict[str, Any]:
-        """The whole of COLLECTION.json; a copy."""
+        """A copy of COLLECTION.json."""
         return copy.deepcopy(dict(self._collection))
 
     @property
@@ -168,7 +167,7 @@ class TacoDataset(Closing):
 
     @property
     def version(self) -> str | None:
-        """The same as `dataset_version`, by the name of 7.2.2."""
+        """Alias of `dataset_version`, as named in 7.2.2."""
         return self.dataset_version
 
     @property
@@ -178,7 +177,7 @@ class TacoDataset(Closing):
 
     @property
     def description(self) -> str | None:
-        """What the dataset is."""
+        """Description of the dataset."""
         return self._text("description")
 
     @property
@@ -188,7 +187,7 @@ class TacoDataset(Closing):
 
     @property
     def tasks(self) -> list[str]:
-        """Machine learning tasks that it supports."""
+        """Machine learning tasks that the dataset supports."""
         return self._list("tasks")
 
     @property
@@ -203,12 +202,12 @@ class TacoDataset(Closing):
 
     @property
     def providers(self) -> list[dict[str, Any]]:
-        """Who made the data."""
+        """Producers of the data."""
         return self._list("providers")
 
     @property
     def curators(self) -> list[dict[str, Any]]:
-        """Who brought it into this format."""
+        """People who converted the data to this format."""
         return self._list("curators")
 
     @property
@@ -238,17 +237,17 @@ class TacoDataset(Closing):
 
     @property
     def location(self) -> str:
-        """Where it was loaded from; several places are joined by commas."""
+        """The href that it was loaded from; several are joined by commas."""
         return ", ".join(container.source.href for container in self._home.containers)
 
     @property
     def home(self) -> Home:
-        """The containers, for tools that work on them."""
+        """The containers, for tools that need them."""
         return self._home
 
     @property
     def view(self) -> View:
-        """How the rows come about, for tools that work on it."""
+        """The tree of stages that gives the rows, for tools that need it."""
         return self._view
 
     # -- lazy stages -------------------------------------------------------------------------------
@@ -271,24 +270,24 @@ class TacoDataset(Closing):
         *,
         isolated: bool | queries.Budget = False,
     ) -> TacoDataset:
-        """A view of what one SELECT makes of this one; it runs when the rows are asked for.
+        """A view of the result of one SELECT over this one; it runs when rows are needed.
 
         Parameters
         ----------
         query
             One SELECT in DuckDB's dialect. ``data`` (also ``level0``) is the current view,
             ``level1`` .. ``level5`` are its descendants, and ``l0`` .. ``l5`` are a level joined
-            with all above it, its columns prefixed (``"l1:id"``).
+            with all levels above, with prefixed columns (``"l1:id"``).
         params
             Values of ``$name`` by name, or of ``?`` and ``$1`` in order.
         isolated
-            Run in a process with hard limits, parsing included: for queries of strangers. A
-            `comal.query.Budget` says which.
+            Parse and run in a process with hard limits, for untrusted queries. A
+            `comal.query.Budget` sets the limits.
 
         Raises
         ------
         QueryError
-            Not one SELECT; what only shows when it runs is raised then.
+            The query is not one SELECT; other faults are raised when it runs.
         """
         if not isolated:
             queries.engine().parse(query)
@@ -318,13 +317,13 @@ class TacoDataset(Closing):
             West, south, east, north in degrees; west > east is a box across the antimeridian.
         geometry_col
             Column of WKB, or of points as text. ``"auto"`` compares footprints: ``istac:geometry``
-            (brought to degrees by ``istac:crs``), then the outline that ``stac:crs``,
-            ``stac:geotransform`` and ``stac:tensor_shape`` give; and of samples without one the
-            centroid, ``stac:centroid`` or ``istac:centroid``. `placed_by` says which decided.
+            (transformed to degrees by ``istac:crs``), then the outline from ``stac:crs``,
+            ``stac:geotransform`` and ``stac:tensor_shape``; samples without a footprint are
+            compared by ``stac:centroid`` or ``istac:centroid``. `placed_by` says which was used.
         level
-            0 for the samples' own place; deeper for samples with a descendant there that matches.
+            0 for the samples' own location; deeper for samples with a matching descendant there.
             Each sample comes once, with all of its children. By default the outermost level that
-            has such a column; that a deeper one has it, too, is said in a `TacoWarning`.
+            has such a column; a `TacoWarning` names deeper levels that have one too.
         """
         level = self._level_with(level, lambda schema: has_place(schema, geometry_col), "place")
         schema = self._schema_of_level(level)
@@ -335,9 +334,9 @@ class TacoDataset(Closing):
 
     @property
     def placed_by(self) -> tuple[str, ...]:
-        """What decided in the last `filter_bbox`: ``footprint``, ``centroid``, or both in order.
+        """What located samples in the last `filter_bbox`: ``footprint``, ``centroid``, or both.
 
-        With both, centroids told of the samples that have no footprint. Empty without a box.
+        With both, centroids are used for samples without a footprint. Empty without a box.
         """
         found: tuple[str, ...] = ()
         for stage in stages(self._view):
@@ -366,7 +365,7 @@ class TacoDataset(Closing):
         return self._then(period_filter(datetime_range, time_col, schema, DIALECT, level))
 
     def _level_with(self, level: int | None, tells: Callable[[Any], bool], what: str) -> int:
-        """The level that is asked for, or the outermost one that tells a place or a time."""
+        """The given level, or the outermost one with a location or a time."""
         if level is not None:
             return level
         every = range(self._home.depth + 1)
@@ -380,7 +379,7 @@ class TacoDataset(Closing):
         return found[0] if found else 0
 
     def sort(self, by: str, *, descending: bool = False) -> TacoDataset:
-        """The samples ordered by a column, nulls last; equal ones stay in their order."""
+        """The samples sorted by a column, nulls last; the sort is stable."""
         name = by.removeprefix("l0:") if by not in self.columns else by
         if name not in self.columns:
             raise InvalidInputError(
@@ -427,33 +426,33 @@ class TacoDataset(Closing):
     def flatten(self, level: int | None = None) -> TacoDataFrame:
         """All FILE rows of a level, deepest by default, with the columns of all levels above.
 
-        Each column has its level before its name (``l0:id``, ``l2:id``); behind them stand
-        ``gdal_vsi`` and the FILE rows' own protected columns, so that the frame reads bytes. Rows
-        follow the order of the current view.
+        Column names are prefixed with their level (``l0:id``, ``l2:id``); ``gdal_vsi`` and the
+        FILE rows' own protected columns follow, so that the frame can read bytes. Rows follow the
+        order of the current view.
         """
         deepest = self._home.depth if level is None else level
         self._check_level(deepest)
         return self._frame(views.flattened(self._view, deepest))
 
     def read(self, key: Key) -> Any:
-        """What one row leads to: see `TacoDataFrame.read`."""
+        """The sample of one row: see `TacoDataFrame.read`."""
         return self.data.read(key)
 
     def _frame(self, table: Any) -> TacoDataFrame:
         queried = may_change(self._view)
         first, *others = self._home.containers
         if not queried and not others and first.kind == "zip":
-            # One pass over all spans, before anybody takes a GDAL path from the rows.
+            # One pass over all spans, before a GDAL path of any row is used.
             check_spans(table, first)
         frame = TacoDataFrame(table, self._home, queried=queried)
         if queried:
             frame.check_paths()
         return frame
 
-    # -- life --------------------------------------------------------------------------------------
+    # -- closing and display -----------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of what the containers hold. Reading goes on to work and opens it again."""
+        """Release the resources of the containers; a later read opens them again."""
         for container in self._home.containers:
             container.close()
 
@@ -486,10 +485,10 @@ def _is_count(value: object) -> bool:
 def concat(
     datasets: Sequence[TacoDataset], column_mode: ColumnMode = "intersection"
 ) -> TacoDataset:
-    """One lazy dataset with the rows of all, in their order. The inputs stay as they are.
+    """One lazy dataset with the rows of all, in order. The inputs are not changed.
 
-    ``internal:source_file`` names the dataset that a row came from, and every join between levels
-    compares it too, so that rows of one never answer for another.
+    ``internal:source_file`` names the dataset of a row, and every join between levels compares it
+    too, so that rows of different datasets are never joined.
 
     Parameters
     ----------
@@ -497,14 +496,14 @@ def concat(
         At least one.
     column_mode
         ``"intersection"`` keeps the columns that all have and warns about the others,
-        ``"fill_missing"`` keeps all and fills them with null, with a warning, ``"strict"`` refuses
+        ``"fill_missing"`` keeps all and fills gaps with null, with a warning, ``"strict"`` refuses
         datasets whose columns differ.
 
     Raises
     ------
     InvalidInputError
-        No dataset, something else than datasets, an unknown mode, columns that differ in strict
-        mode, a column whose types do not fit, or root types that differ.
+        The list is empty or holds something else; the mode is unknown; columns differ in strict
+        mode; the types of a column, or the root types, are incompatible.
     """
     datasets = _listed(datasets)
     if not datasets:
@@ -573,7 +572,7 @@ def _columns(datasets: Sequence[TacoDataset], mode: ColumnMode) -> list[str]:
     kept = [
         name
         for name in names
-        # Navigation needs these whatever the mode; where there is none they are null.
+        # Navigation needs these in every mode; missing ones are null.
         if name not in missing or mode == "fill_missing" or name in spec.PROTECTED_COLUMNS
     ]
     ordered = [name for name in kept if name not in {spec.SOURCE_FILE, spec.GDAL_VSI}]

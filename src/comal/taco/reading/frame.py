@@ -1,4 +1,4 @@
-"""Rows in memory with the way to their bytes and children (7.2.3)."""
+"""Rows in memory with access to their bytes and children (7.2.3)."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from comal.taco.reading.view import Home
 DIALECT = Dialect(TIMES, seconds=False, aliases={}, elsewhere=", or another level=")
 
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*", re.ASCII).fullmatch
-"""Paths of which `names.illegal` need not be asked, part by part and character by character."""
+"""Matches paths that are certainly legal, which spares calling `names.illegal` for each part."""
 
 
 @guarded_class
 class TacoDataFrame(Frame):
     """Rows of a dataset as an Arrow table that can be navigated.
 
-    A FILE row leads to a GDAL path or its bytes, a FOLDER row to a frame of its children, which
-    comes from the level tables without touching the folder's own metadata. Columns that this needs
-    (``id``, ``type`` and ``internal:*``) stay when others are selected.
+    A FILE row gives a GDAL path or its bytes, a FOLDER row a frame of its children, which is read
+    from the level tables, not from the folder's own metadata. Columns that this needs (``id``,
+    ``type`` and ``internal:*``) stay when others are selected.
 
     The frame never changes; every method returns a new one. It can be pickled and used from
     several threads.
@@ -51,7 +51,7 @@ class TacoDataFrame(Frame):
         self._table = table
         self._home = home
         self._queried = queried
-        """Whether a query may have changed columns: then navigation goes by those of the levels."""
+        """Whether a query may have changed columns: navigation then uses those of the levels."""
         if spec.ID in table.column_names and pa.types.is_string(table.schema.field(spec.ID).type):
             check_ids(table.column(spec.ID), "data")
 
@@ -64,7 +64,7 @@ class TacoDataFrame(Frame):
         return partial(TacoDataFrame, queried=self._queried), (self._table, self._home)
 
     def check_paths(self) -> None:
-        """Refuse GDAL paths that a query has made up."""
+        """Refuse GDAL paths that a query has invented."""
         names = self._table.column_names
         if spec.GDAL_VSI not in names or not len(self):
             return
@@ -76,7 +76,7 @@ class TacoDataFrame(Frame):
     # -- navigation --------------------------------------------------------------------------------
 
     def read(self, key: Key) -> Any:
-        """What one row leads to.
+        """The GDAL path or the children of one row.
 
         Parameters
         ----------
@@ -102,12 +102,12 @@ class TacoDataFrame(Frame):
             return frame._children(row)  # noqa: SLF001
         leaf = frame._leaf(row)  # noqa: SLF001
         if leaf.size < 0 and "://" not in leaf.source.href:
-            # Follows no symbolic link out of the dataset, and says now what is missing.
+            # Refuses symbolic links out of the dataset, and raises now if the file is missing.
             leaf.source.stat(leaf.entry)
         return leaf.vsi()
 
     def _at(self, key: Key) -> tuple[TacoDataFrame, int]:
-        """The frame and the row that a key, or a path of ids, leads to."""
+        """The frame and the row of a key, or of a path of ids."""
         if not isinstance(key, str) or "/" not in key:
             return self, self._row(key)
         *folders, last = key.strip("/").split("/")
@@ -140,7 +140,7 @@ class TacoDataFrame(Frame):
                 yield name, below
 
     def leaf(self, key: Key) -> Leaf:
-        """Where the bytes of one FILE row lie."""
+        """The location of the bytes of one FILE row."""
         frame, row = self._at(key)
         if frame._is_folder(row):  # noqa: SLF001 - same class, as below
             raise InvalidInputError(
@@ -158,7 +158,7 @@ class TacoDataFrame(Frame):
 
     @cached_property
     def _own(self) -> Any:
-        """The columns that lead to bytes and children."""
+        """The columns for navigation to bytes and children."""
         return self._home.own_rows(self._table) if self._queried else self._table
 
     @cached_property
@@ -203,7 +203,7 @@ class TacoDataFrame(Frame):
         return self._text(spec.SOURCE_FILE, row) if self._home.is_labelled else None
 
     def _path(self, row: int) -> str:
-        """The row's path below DATA/, each part of it a possible id."""
+        """The row's path below DATA/; raises if a part cannot be an id."""
         name = self._text(spec.ID, row)
         path = name
         column = self._by_name.get(spec.RELATIVE_PATH)

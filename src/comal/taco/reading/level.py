@@ -1,10 +1,10 @@
-"""One level of a container: its consolidated table, and what navigation derives from it.
+"""One level of a container: its consolidated table, and the arrays that navigation derives from it.
 
-The table says of each row who its parent is and where its bytes lie (6.2, 6.3). Both can be
-missing or wrong in files of older writers: they leave ``internal:current_id`` out, exports of
-theirs wrote ``internal:parent_id`` wrong, and in an index over several ZIPs both count within each
-ZIP. So ids, parents and spans are derived once, as arrays, when something first needs them; parents
-become plain row numbers of the level above.
+The table gives the parent and the span of each row (6.2, 6.3). Both can be missing or wrong in
+files of older writers: they omit ``internal:current_id``, their exports have a wrong
+``internal:parent_id``, and in an index over several ZIPs both count within each ZIP. So ids,
+parents and spans are derived once, as arrays, on first use; parents become row numbers of the
+level above.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Bools = npt.NDArray[np.bool_]
 
 _CACHED_GROUPS = 4
 _CHUNK = 4_096
-"""Rows of a chunk on average under which the chunks of a column are joined."""
+"""Chunks of a column with fewer rows on average are joined."""
 _HELD_BYTES = 320 << 20
-"""What a local level keeps of its columns between queries."""
+"""Maximum size of the columns that a local level keeps between queries."""
 _CODE_SHIFT = 32
 _MOST_IDS = 1 << _CODE_SHIFT
 _DERIVED = {
@@ -46,16 +46,15 @@ _DERIVED = {
     spec.RELATIVE_PATH: pa.string(),
     spec.GDAL_VSI: pa.string(),
 }
-"""Columns that are made where they are not stored."""
+"""Columns that are computed if they are not stored."""
 _LEADS_OUT = r"(^|/)\.{0,2}(/|$)|[\\:\p{Cc}]"
 
 
 class Level:
-    """A level of a container; nothing is read before it is needed.
+    """A level of a container, read lazily.
 
-    Rows are numbered by their place in the table, padding included.
-
-    `above` is the level of the parents; None for level 0.
+    Rows are numbered as in the table, padding included. `above` is the level of the parents; None
+    for level 0.
     """
 
     def __init__(self, container: Origin, table: ParquetTable, above: Level | None) -> None:
@@ -73,10 +72,10 @@ class Level:
         self._check_columns(names)
         ignored = {spec.GDAL_VSI}
         if container.kind == "folder":
-            # Exports of old writers keep spans of the ZIP they came from.
+            # Exports of old writers keep the spans of their source ZIP.
             ignored |= {spec.OFFSET, spec.SIZE, spec.SOURCE_FILE}
         self.stored = tuple(name for name in names if name not in ignored)
-        # Older writers leave it out.
+        # Older writers omit the column.
         self.has_ids = spec.CURRENT_ID in self.stored
 
     @property
@@ -118,9 +117,9 @@ class Level:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Columns as they are shown: those stored, the row's identity, the computed GDAL path.
+        """Public columns: those stored, the identity of the row, the computed GDAL path.
 
-        A path that a file claims for itself (``internal:gdal_vsi``) is never shown.
+        A stored ``internal:gdal_vsi`` is never shown.
         """
         names = list(self.stored)
         if not self.has_ids:
@@ -142,14 +141,14 @@ class Level:
         )
 
     def column(self, name: str) -> Any:
-        """One stored column, whole."""
+        """One stored column, all rows."""
         return self.table.read([name]).column(name)
 
-    # -- who is who --------------------------------------------------------------------------------
+    # -- identity of rows --------------------------------------------------------------------------
 
     @cached_property
     def source_codes(self) -> dict[str, int]:
-        """A number for each ZIP of an index, in the order in which level 0 names them."""
+        """A number for each ZIP of an index, in the order of level 0."""
         if self._above is not None:
             return self._above.source_codes
         if not self.container.is_index:
@@ -165,7 +164,7 @@ class Level:
 
     @cached_property
     def codes(self) -> Int64s | None:
-        """For each row the number of its ZIP in an index; None for other containers."""
+        """For each row of an index the number of its ZIP; None for other containers."""
         if not self.container.is_index:
             return None
         known = pa.array(list(self.source_codes), pa.string())
@@ -177,9 +176,9 @@ class Level:
 
     @cached_property
     def ids(self) -> Int64s | None:
-        """``internal:current_id`` of each row, made from the row order where it is absent.
+        """``internal:current_id`` of each row, from the row order if it is absent.
 
-        None when ids are the row numbers, as they are in every sound ZIP and folder.
+        None if ids are the row numbers, as in every sound ZIP and folder.
         """
         if not self.has_ids:
             return None if self.codes is None else count_within(self.codes)
@@ -194,9 +193,9 @@ class Level:
 
     @cached_property
     def _index(self) -> tuple[Int64s, Int64s] | None:
-        """Keys in order, and the row of each; None where ids are the row numbers.
+        """Sorted keys, and the row of each; None if ids are the row numbers.
 
-        In an index a key has the number of the ZIP in its upper half.
+        In an index the upper half of a key is the number of the ZIP.
         """
         ids, codes = self.ids, self.codes
         if ids is None and codes is None:
@@ -208,7 +207,7 @@ class Level:
         return keys, order
 
     def _rows_of(self, ids: Int64s, codes: Any) -> Int64s:
-        """The rows with these ids (of the ZIPs of these numbers); -1 where there is none."""
+        """The rows with these ids (and ZIP numbers in an index); -1 for no such row."""
         index = self._index
         if index is None:
             return np.where((ids >= 0) & (ids < self.num_rows), ids, -1)
@@ -220,7 +219,7 @@ class Level:
         return self._rows_of(ids, codes if self.container.is_index else None)
 
     def row(self, current_id: int, source_file: str | None) -> int:
-        """The row of one id; an error where there is none."""
+        """The row of one id; raises if there is none."""
         found = int(self.find(np.array([current_id], np.int64), source_file)[0])
         if found < 0:
             raise InvalidMetadataError(
@@ -251,7 +250,7 @@ class Level:
         return np.asarray(pc.equal(column, spec.FOLDER), np.bool_)
 
     def paths(self) -> Any:
-        """The path of each row below DATA/ as an Arrow array, without a slash at the end."""
+        """The path of each row below DATA/ as an Arrow array, without a trailing slash."""
         if self.index == 0:
             return one_array(self.column(spec.ID))
         if spec.RELATIVE_PATH in self.stored:
@@ -262,14 +261,14 @@ class Level:
         parents = self.above.paths().take(pa.array(self.parents))
         return pc.binary_join_element_wise(parents, one_array(self.column(spec.ID)), "/")
 
-    # -- whose child -------------------------------------------------------------------------------
+    # -- parents and children ----------------------------------------------------------------------
 
     @cached_property
     def parents(self) -> Int64s:
         """For each row the row of its parent in the level above.
 
-        Where ids and paths disagree the path is right: exports of old writers renumbered their
-        rows wrongly.
+        If ids and paths disagree, the path is right: exports of old writers renumbered rows
+        wrongly.
         """
         self.check_names()
         found = self._parents_by_id
@@ -297,7 +296,7 @@ class Level:
 
     @cached_property
     def _parents_by_id(self) -> Int64s | None:
-        """Rows of the parents as ``internal:parent_id`` says; -1 where that is not a FOLDER."""
+        """Rows of the parents by ``internal:parent_id``; -1 if that is not a FOLDER."""
         if spec.PARENT_ID not in self.stored:
             return None
         above = self.above
@@ -308,15 +307,15 @@ class Level:
 
     @cached_property
     def _parents_repaired(self) -> bool:
-        """Whether `parents` says something else than the stored column, or that is absent."""
+        """Whether `parents` differs from the stored column, or that is absent."""
         found = self._parents_by_id
         return found is None or not np.array_equal(found, self.parents)
 
     @cached_property
     def _in_order(self) -> tuple[Int64s, Int64s | None]:
-        """Parents in ascending order, and the rows that have them; None where these are all."""
+        """Parents in ascending order, and the row of each; None if rows are in that order."""
         parents = self.parents
-        # Rows stand in the order of their parents in everything that the writers made.
+        # True for the output of all known writers.
         if not (parents[1:] < parents[:-1]).any():
             return parents, None
         order = np.argsort(parents, kind="stable").astype(np.int64)
@@ -332,11 +331,11 @@ class Level:
 
     @cached_property
     def spans(self) -> Spans | None:
-        """Spans where they differ from those stored, or None when the stored ones are right."""
+        """Corrected spans of all rows, or None if the stored ones are right."""
         return verified_spans(self)
 
     def take(self, rows: Int64s) -> Any:
-        """Some rows, in ascending order, as a table with the columns of `columns`; no padding."""
+        """Some rows, in ascending order, as a table with `columns`, without padding."""
         self.check_names()
         if len(rows) == 0:
             return self.schema.empty_table()
@@ -376,12 +375,12 @@ class Level:
         return self._complete(held if whole else held.take(pa.array(rows)), rows, names)
 
     def whole(self) -> Any:
-        """All rows with the columns of `columns`, padding included."""
+        """All rows with `columns`, padding included."""
         self.check_names()
         return self._complete(self.held(self.stored), np.arange(self.num_rows, dtype=np.int64))
 
     def _complete(self, part: Any, rows: Int64s, stored: Sequence[str] | None = None) -> Any:
-        """Stored columns of some rows with right and computed ones in their place."""
+        """Stored columns of some rows, with corrected and computed columns in place."""
         columns = dict(zip(part.column_names, part.columns, strict=True))
         if not self.has_ids:
             columns[spec.CURRENT_ID] = pa.array(rows if self.ids is None else self.ids[rows])
@@ -398,12 +397,12 @@ class Level:
         table = pa.table([columns[name] for name in names], names)
         return table.append_column(spec.GDAL_VSI, self._vsi(table))
 
-    # -- what queries read -------------------------------------------------------------------------
+    # -- tables for queries ------------------------------------------------------------------------
 
     def relation(self, *, spans: bool) -> Any:
-        """What a query reads: a mended table, or None when the stored columns can be read lazily.
+        """A corrected table for queries, or None if the stored columns can be read lazily.
 
-        `spans` tells that the query may look at spans, so that they must be right.
+        `spans` means that the query may use spans, so that they must be right.
         """
         self.check_names()
         wrong = self.index > 0 and (
@@ -411,7 +410,7 @@ class Level:
             or self._parents_repaired
             or (spans and self.spans is not None)
         )
-        # Ids within each ZIP of an index cannot be told by a query from the row order.
+        # A query cannot derive ids within each ZIP of an index from the row order.
         return self._mended if wrong or (self.container.is_index and not self.has_ids) else None
 
     @cached_property
@@ -420,17 +419,17 @@ class Level:
 
     @cached_property
     def keeps_columns(self) -> bool:
-        """Whether queries keep the columns that they read: of local levels of moderate size.
+        """Whether queries keep the columns that they read: for local levels of moderate size.
 
-        Levels behind a network are read again each time, for there a query fetches no more than
-        the row groups that it needs.
+        Remote levels are read again each time, as queries then fetch only the row groups that
+        they need.
         """
-        # A text counts as two numbers here; `held` looks again.
+        # An estimate, with a string counted as two numbers; `held` compares real sizes.
         is_small = 16 * self.num_rows * len(self.stored) <= _HELD_BYTES
         return is_small and self.container.source.location.is_local
 
     def held(self, names: Sequence[str]) -> Any:
-        """Stored columns as a table, in memory from then on where `keeps_columns`."""
+        """Stored columns as a table, kept in memory if `keeps_columns`."""
         if not self.keeps_columns:
             return self.table.read(list(names))
         missing = [name for name in names if name not in self._columns]
@@ -441,7 +440,7 @@ class Level:
             if sum(column.nbytes for column in found.values()) <= _HELD_BYTES:
                 for place, name in enumerate(missing):
                     if len(columns[place]) < _CHUNK * columns[place].num_chunks:
-                        # Many small chunks cost every query more than joining them costs once.
+                        # Many small chunks cost every query more than joining them once.
                         columns[place] = found[name] = one_array(columns[place])
                 self._columns |= zip(missing, columns, strict=True)
         return pa.table([found[name] for name in names], names=list(names))
@@ -449,10 +448,10 @@ class Level:
     # -- paths for GDAL ----------------------------------------------------------------------------
 
     def vsi_parts(self) -> list[tuple[str, str, dict[str, str]]]:
-        """What ``internal:gdal_vsi`` is made of, for it is never taken from a file (7.2.3).
+        """The parts of ``internal:gdal_vsi``, which is never taken from a file (7.2.3).
 
-        Each part is a text, a column whose value follows, and values that are spelled otherwise.
-        There are none where GDAL has no way to the container, such as to one in memory.
+        Each part is a string, the column whose value follows it, and replacements of its values.
+        Empty if GDAL cannot open the container, such as one in memory.
         """
         container, root = self.container, self.container.vsi()
         if root is None:
@@ -467,7 +466,7 @@ class Level:
         if not container.is_index:
             return [*parts, ("," + root, "", {})]
         odd = {}
-        if "://" in container.source.href:  # GDAL knows names by another spelling, such as ``%20``
+        if "://" in container.source.href:  # GDAL needs escaped names, such as ``%20``
             paths = {name: str(container.part(name).vsi()) for name in self.source_codes}
             odd = {n: vsi.removeprefix(root) for n, vsi in paths.items() if vsi != root + n}
         return [*parts, ("," + root, spec.SOURCE_FILE, odd)]
@@ -488,7 +487,7 @@ class Level:
     # -- safety ------------------------------------------------------------------------------------
 
     def check_names(self) -> None:
-        """Refuse ids and paths of a folder that would lead out of it, before they become paths."""
+        """Refuse ids and paths of a folder that would lead out of it."""
         if self.container.kind == "folder":
             _ = self._names_are_safe
 
@@ -509,14 +508,14 @@ class Level:
 
 
 def in_order(ids: Int64s, codes: Int64s | None) -> tuple[Int64s, Int64s]:
-    """Keys of rows in order, and the row of each; the number of a ZIP is their upper half."""
+    """Sorted keys of rows (upper half: number of the ZIP), and the row of each."""
     keys = ids if codes is None else (codes << _CODE_SHIFT) | ids
     order = np.argsort(keys, kind="stable").astype(np.int64)
     return keys[order], order
 
 
 def rows_of(ids: Int64s, codes: Any, ordered: Int64s, order: Int64s) -> Int64s:
-    """The rows with these ids, of the ZIPs of these numbers, by `in_order`; -1 for no such row."""
+    """The rows with these ids and ZIP numbers, from `in_order`; -1 for no such row."""
     if not len(ordered):
         return np.full(len(ids), -1, np.int64)
     possible = (ids >= 0) & (ids < _MOST_IDS)
@@ -531,9 +530,9 @@ def rows_of(ids: Int64s, codes: Any, ordered: Int64s, order: Int64s) -> Int64s:
 def parents_by_path(
     paths: Any, codes: Int64s | None, above: Any, codes_above: Int64s | None
 ) -> Int64s:
-    """The rows of the level above, with paths `above`, that paths lie below; -1 for no such row.
+    """For each of `paths` the row of its parent among the paths `above`; -1 for no such row.
 
-    In an index both have the numbers of their ZIPs.
+    In an index `codes` and `codes_above` are the numbers of the ZIPs.
     """
     wanted = _parent_paths(paths)
     if codes is not None and codes_above is not None:
@@ -562,13 +561,13 @@ def _first_null(column: Any) -> int:
 
 
 def unpadded(table: Any) -> Any:
-    """The rows of a table that are no padding (5.5)."""
+    """The rows of a table without padding (5.5)."""
     padding = pc.fill_null(pc.starts_with(table.column(spec.ID), spec.PAD_PREFIX), False)
     return table.filter(pc.invert(padding)) if pc.any(padding, min_count=0).as_py() else table
 
 
 def check_ids(column: Any, where: str) -> None:
-    """Refuse ids that could be taken for a path, or that hide."""
+    """Refuse ids that could be taken for a path, or that are hidden names."""
     for bad in bad_names(column, tier=1):
         raise UnsafeContentError(
             f"an id that {bad.reason}", where=f"{where}, row {bad.row}", found=shown(bad.name)

@@ -1,14 +1,13 @@
-"""Where the bytes of samples lie, and reading them, each compared with what the ZIP says of it.
+"""Spans of samples, and reading their bytes, verified by the directory and headers of the ZIP.
 
-Existing writers glued spans to rows by position after sorting folders by name, so that nested ZIPs
-whose folder ids are not in lexicographic order carry spans of *other* samples in their level
-tables. The central directory is right in all of them, and lies behind the metadata in the bytes
-that opening has fetched anyway. So nothing of level 1 and deeper is handed out before the two have
-been compared; on disagreement the directory wins.
+Existing writers assigned spans to rows by position after sorting folders by name, so that the level
+tables of nested ZIPs whose folder ids are not in lexicographic order hold spans of *other* samples.
+The central directory is right in all of them, and follows the metadata in the bytes that opening
+has fetched anyway. So spans of level 1 and deeper are compared with it before they are used; if
+they disagree, the directory wins.
 
-The local header of an entry stands right before its bytes, so it comes along in the same request:
-name, size and checksum show a wrong span, an index that is older than its ZIP and rot of the
-storage, without any request more.
+The local header of an entry is right before its bytes, so it is fetched in the same request: its
+name, size and checksum reveal a wrong span, an index that is older than its ZIP, and bit rot.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _LOCAL_SIZE = 30
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Right spans of all rows of a level; -1 where the container has no such entry."""
+    """Right spans of all rows of a level; -1 if the container has no such entry."""
 
     offsets: Int64s
     sizes: Int64s
@@ -67,7 +66,7 @@ def stored_spans(level: Level) -> tuple[Int64s, Int64s]:
 
 
 def checked_spans(offsets: Any, sizes: Any, total: int | None, where: str) -> tuple[Int64s, Int64s]:
-    """Two Arrow columns as arrays, after one pass that compares them with `total` bytes."""
+    """Two Arrow columns as arrays; raises unless all spans are within `total` bytes."""
     starts = spec.int64s(offsets)
     lengths = spec.int64s(sizes)
     limit = np.iinfo(np.int64).max if total is None else total
@@ -97,7 +96,7 @@ def check_spans(table: Any, container: Container) -> None:
 
 
 def verified_spans(level: Level) -> Spans | None:
-    """Spans of a level of a ZIP or an index that differ from the stored ones, else None."""
+    """Right spans of a level of a ZIP or index; None if the stored ones are right."""
     if level.container.kind == "folder" or level.index == 0 or level.num_rows == 0:
         return None
     offsets, sizes = stored_spans(level)
@@ -113,8 +112,8 @@ def verified_spans(level: Level) -> Spans | None:
 def _ascend(level: Level, offsets: Int64s) -> Bools:
     """Per ZIP, whether the offsets of its FILE rows ascend in row order.
 
-    They do in every sound archive of the writers that can be wrong, and in none where spans were
-    swapped, which spares fetching a large directory or those of many ZIPs.
+    Of the writers with this fault, they ascend in every sound archive and in none with swapped
+    spans, which spares fetching a large directory or those of many ZIPs.
     """
     files = ~level.folders
     codes = np.zeros(level.num_rows, np.int64) if level.codes is None else level.codes
@@ -128,7 +127,7 @@ def _ascend(level: Level, offsets: Int64s) -> Bools:
 
 
 def _directory_is_far(level: Level) -> bool:
-    """Whether the directory is large, remote and not among the bytes that opening fetched."""
+    """Whether the directory is large, remote and not yet fetched by opening."""
     container = level.container
     header = container.opened.header
     if header is None or "://" not in container.source.href:
@@ -147,7 +146,7 @@ def _verified_parts(level: Level, offsets: Int64s, sizes: Int64s, ascending: Boo
         try:
             mended = _mended(level, offsets, sizes, rows, names[code])
         except ObjectNotFoundError:
-            # An index can be queried without its ZIPs; reading a sample will say what is missing.
+            # An index can be queried without its ZIPs; reading a sample then raises.
             continue
         if mended is not None:
             if not changed:
@@ -159,7 +158,7 @@ def _verified_parts(level: Level, offsets: Int64s, sizes: Int64s, ascending: Boo
 def _mended(
     level: Level, offsets: Int64s, sizes: Int64s, rows: Int64s, source_file: str | None
 ) -> tuple[Int64s, Int64s] | None:
-    """Right spans of some rows of one ZIP, or None when all stored ones are right."""
+    """Right spans of some rows of one ZIP; None if all stored ones are right."""
     directory = level.container.directory(source_file)
     names = entry_names(level.paths(), level.folders).take(pa.array(rows))
     places = directory.find_many(names)
@@ -187,16 +186,16 @@ def _mended(
 
 
 def entry_names(paths: Any, folders: Bools) -> Any:
-    """The names of ZIP entries for paths below DATA/; of a FOLDER, its ``__meta__`` (6.2)."""
+    """The names of ZIP entries for paths below DATA/; for a FOLDER its ``__meta__`` (6.2)."""
     tails = pc.if_else(pa.array(folders), "/" + spec.META, "")
     return pc.binary_join_element_wise(spec.DATA, paths, tails, "")
 
 
 def entry_spans(directory: Any) -> tuple[Int64s, Int64s]:
-    """Per entry where its payload begins at the earliest, and how many bytes later at the latest.
+    """Per entry the earliest start of its payload, and by how many bytes it may start later.
 
-    A local header may hold an extra field that the directory does not tell of, such as one that
-    aligns the payload; what lies between the entry and the next one bounds it.
+    A local header may hold an extra field that the directory lacks, such as one that aligns the
+    payload; the gap before the next entry limits its size.
     """
     starts = np.asarray(directory.payload_offsets, np.int64)
     heads = np.sort(np.append(np.asarray(directory.header_offset, np.int64), directory.start))
@@ -216,7 +215,7 @@ def _agree(
 
 
 def payloads_plan(directory: Any, places: Int64s, starts: Int64s, slack: Int64s) -> Plan[Int64s]:
-    """Where payloads begin; the length of a local header is fetched where it is in doubt."""
+    """Offsets of payloads; lengths in local headers are fetched if they are in doubt."""
     found = np.where(places < 0, -1, starts[np.maximum(places, 0)])
     doubtful = np.flatnonzero((places >= 0) & (slack[np.maximum(places, 0)] > 0))
     if not len(doubtful):
@@ -233,20 +232,20 @@ def payloads_plan(directory: Any, places: Int64s, starts: Int64s, slack: Int64s)
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One sample's bytes."""
+    """The location of one sample's bytes."""
 
     container: Container
     source_file: str | None
-    """The ZIP of an index that holds it."""
+    """The ZIP with the sample, if the container is an index."""
     path: str
     """Path below DATA/."""
     offset: int = 0
     size: int = -1
-    """-1 in a folder, where the file itself says how long it is."""
+    """-1 in a folder, where the size is that of the file."""
 
     @property
     def entry(self) -> str:
-        """The name of the ZIP entry, or of the file relative to the container."""
+        """The name of the ZIP entry, or the path of the file in the folder."""
         return spec.DATA + self.path
 
     @property
@@ -256,12 +255,12 @@ class Leaf:
 
     @property
     def where(self) -> str:
-        """The leaf as messages call it."""
+        """The name and span of the leaf, for messages."""
         span = "" if self.size < 0 else f" (bytes {self.offset}+{self.size})"
         return f"sample {shown(self.path)} in {self.source.href}{span}"
 
     def vsi(self) -> str:
-        """The path by which GDAL opens it."""
+        """The GDAL path of the leaf."""
         if self.size < 0:
             return self.source.vsi(self.entry)
         return f"/vsisubfile/{self.offset}_{self.size},{self.source.vsi()}"
@@ -275,13 +274,13 @@ class Leaf:
         return ByteRange(before.offset, before.size + self.size)
 
     def file(self) -> RangeFile:
-        """A seekable binary file over the bytes, as `checked` found them to lie."""
+        """A seekable binary file over the bytes; call it on the result of `checked`."""
         if self.size < 0:
             return self.source.file(self.entry)
         return self.source.file("", self.offset, self.size)
 
     def checked(self) -> Leaf:
-        """The leaf with a right span: its local header is read and compared."""
+        """The leaf with a right span, verified by its local header."""
         return self if self.size < 0 else run(_checked_plan(self), self.source.fetch)
 
     def before(self) -> ByteRange:
@@ -291,10 +290,9 @@ class Leaf:
 
 
 def read_leaves(leaves: Sequence[Leaf], *, verify: bool = True) -> list[bytes]:
-    """The bytes of leaves, in order; neighbours come in one request.
+    """The bytes of leaves, in order; adjacent ones share one request.
 
-    A span that is not that of its sample is looked up in the directory; `verify` compares
-    checksums.
+    Wrong spans are replaced by those of the directory; `verify` compares checksums.
     """
     groups: dict[tuple[int, str | None], list[int]] = {}
     for row, leaf in enumerate(leaves):
@@ -328,7 +326,7 @@ def leaves_plan(leaves: Sequence[Leaf], *, verify: bool = True) -> Plan[list[byt
 
 
 def _payload(leaf: Leaf, piece: Piece, *, verify: bool) -> bytes | None:
-    """The leaf's bytes, or None when what stands before them is not its local header."""
+    """The leaf's bytes, or None if they do not follow its local header."""
     if leaf.size < 0:
         return piece.data
     before = leaf.offset - piece.offset
@@ -355,7 +353,7 @@ def _header(leaf: Leaf, before: bytes) -> ziparchive.LocalHeader | None:
 
 
 def _relocated(leaves: Sequence[Leaf]) -> Plan[list[Leaf]]:
-    """The leaves with the spans that the central directory gives them."""
+    """The leaves with spans from the central directory."""
     container, source_file = leaves[0].container, leaves[0].source_file
     if source_file is None:
         directory = container.directory()

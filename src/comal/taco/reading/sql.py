@@ -1,14 +1,13 @@
-"""From a view to one SELECT, and from its answer to rows.
+"""Compile a view to one SELECT, and run it.
 
-Nested common table expressions are one scope for each stage. Each stage reads the one before it
-under the name ``data``, so that queries chain in any letter case and nothing of a caller's text is
-ever replaced:
+Nested common table expressions give each stage a scope. Each stage reads the previous one under
+the name ``data``, so that queries chain in any letter case and the caller's text is never edited:
 
     WITH data AS NOT MATERIALIZED (the view so far) SELECT * FROM (the caller's query)
 
-Beside ``data``, also called ``level0``, a query may use ``level1`` .. ``level5``, the descendants
-of what ``data`` holds, and ``l0`` .. ``l5``, the same joined with all levels above, where each
-column has its level before its name (``l0:id``). Names are quoted, values are parameters.
+Besides ``data``, also called ``level0``, a query may use ``level1`` .. ``level5``, the descendants
+of the rows of ``data``, and ``l0`` .. ``l5``, the same joined with all levels above, with the level
+as prefix of each column name (``l0:id``). Names are quoted, values are parameters.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ def quoted(name: str) -> str:
 class Compiler:
     """Builds the text of one query over a view, and collects its tables, functions and values.
 
-    `padding` shows rows that only pad (5.5); without `spans`, those of deeper levels need not be
-    right, as when only a schema is asked for.
+    `padding` includes padding rows (5.5); without `spans`, the spans of deeper levels need not be
+    right, as for a schema.
     """
 
     def __init__(self, home: Home, *, padding: bool = False, spans: bool = True) -> None:
@@ -65,7 +64,7 @@ class Compiler:
         self.failures: list[ComalError] = []
 
     def run(self, text: str, about: str) -> Any:
-        """Run the finished text; `about` is what messages call it."""
+        """Run the finished text; `about` names it in messages."""
         try:
             return query.engine().select(
                 text,
@@ -80,13 +79,13 @@ class Compiler:
             raise
 
     def value(self, value: Any) -> str:
-        """A parameter that stands for `value`."""
+        """Add a parameter for `value`; returns its placeholder."""
         name = f"comal_v{len(self.params)}"
         self.params[name] = value
         return f"${name}"
 
     def function(self, call: Callable[..., Any], *arguments: str) -> str:
-        """A function for this query; returns its name."""
+        """Add a function to this query; returns its name."""
         name = f"comal_f{len(self.functions)}"
         self.functions[name] = Function(call, arguments)
         return name
@@ -104,7 +103,7 @@ class Compiler:
         if isinstance(self.tables[name], pa.Table) or level.has_ids:
             source = table
         else:
-            # Rows come in the order of the file, and this numbers them in that order.
+            # Rows come in the order of the file, so this is their row number.
             source = f'(SELECT *, row_number() OVER () - 1 AS "{spec.CURRENT_ID}" FROM {table})'
         known = set(level.columns)
         chosen = [self._column(column, number, index, known) for column in columns]
@@ -114,7 +113,7 @@ class Compiler:
         return f"{text} WHERE starts_with({spec.ID}, '{spec.PAD_PREFIX}') IS NOT TRUE"
 
     def _relation(self, container: Container, index: int) -> Any:
-        # pyarrow.dataset brings pandas where it is installed: 45 MB that only queries need.
+        # pyarrow.dataset imports pandas if installed: 45 MB that only queries need.
         from comal.table.scan import Scan  # noqa: PLC0415 - see above
 
         level = container.levels[index]
@@ -138,7 +137,7 @@ class Compiler:
         return quoted(name) if name in known else f"NULL AS {quoted(name)}"
 
     def _vsi(self, level: Level) -> str:
-        """What `Level.vsi_parts` says, in SQL."""
+        """The GDAL path from `Level.vsi_parts`, in SQL."""
         parts, tests = [], []
         for text, name, odd in level.vsi_parts():
             parts.append(self.value(text))
@@ -152,7 +151,7 @@ class Compiler:
                 parts.append(f"CASE {column}{cases} ELSE {column} END" if cases else column)
         if not parts:
             return "NULL::VARCHAR"
-        # Half the time of a chain of ||, but it takes a NULL for nothing.
+        # Takes half the time of a chain of ||, but treats NULL as an empty string.
         return f"CASE WHEN {' AND '.join(tests)} THEN concat({', '.join(parts)}) END"
 
     # -- conditions -------------------------------------------------------------------------------
@@ -161,7 +160,7 @@ class Compiler:
         """The condition that a column of type `kind` lies in a range of time."""
         column = quoted(rule.column)
         if pa.types.is_timestamp(kind) and kind.tz is None:
-            # Compared as it is stored, so that statistics of row groups can rule them out.
+            # Compared as stored, so that statistics can exclude row groups.
             ends = [
                 f"make_timestamp({self.value(end)})"
                 for end in (rule.start, rule.end)
@@ -178,8 +177,8 @@ class Compiler:
         return " AND ".join(tests or [f"{column} IS NOT NULL"])
 
     def kept(self, rule: Filter, columns: Sequence[str]) -> str:
-        """The condition that rows of level 0 have a match of a filter at or below them."""
-        # Not by `self`, which holds the function: both would stay for one another.
+        """The condition that rows of level 0 match a filter, or have a descendant that does."""
+        # The functions must not refer to `self`, which refers to them: that would be a cycle.
         home = self.home
         check_identity(columns, home)
         if self.spans:
@@ -195,7 +194,7 @@ class Compiler:
     # -- schemas -----------------------------------------------------------------------------------
 
     def schema(self, view: View) -> Any:
-        """The Arrow schema of a view; only a caller's query has to be asked of the engine."""
+        """The Arrow schema of a view; the engine runs only if there is a caller's query."""
         match view:
             case Scan(container):
                 return scan_schema(container, self.home)
@@ -215,7 +214,7 @@ class Compiler:
     # -- views -------------------------------------------------------------------------------------
 
     def view(self, view: View) -> str:
-        """The text whose rows are those of `view`."""
+        """The SQL text of `view`."""
         match view:
             case Scan(container):
                 return self._scan(container)
@@ -295,7 +294,7 @@ class Compiler:
         return _tables(tables)
 
     def level_columns(self, view: View, index: int) -> list[str]:
-        """The columns of a level: of all containers that have it, as the union's mode says."""
+        """The columns of a level over all containers that have it, by the union's mode."""
         lists = [
             list(container.levels[index].columns)
             for container in self.home.containers
@@ -310,11 +309,11 @@ class Compiler:
         ]
         if self.home.is_labelled and spec.SOURCE_FILE not in names:
             names.append(spec.SOURCE_FILE)
-        # The computed path stays last, whichever container came first.
+        # The computed path stays last, regardless of the order of containers.
         return [*(name for name in names if name != spec.GDAL_VSI), spec.GDAL_VSI]
 
     def _descendants(self, below: View, index: int) -> str:
-        """Level `index` as far as it lies below ``data`` (which is level 0 of this scope)."""
+        """The rows of level `index` below ``data`` (which is level 0 of this scope)."""
         columns = self.level_columns(below, index)
         texts = [
             self.rows(number, index, columns)
@@ -333,7 +332,7 @@ class Compiler:
         )
 
     def _keys(self, below: View, index: int) -> tuple[str, str]:
-        """Columns that name a row of the level above, and those of this level that refer to it."""
+        """Columns that identify a row of the level above, and those that refer to it."""
         keys, references = [spec.CURRENT_ID], [spec.PARENT_ID]
         if self.home.is_labelled:
             keys.append(spec.SOURCE_FILE)
@@ -343,13 +342,13 @@ class Compiler:
         return ", ".join(map(quoted, keys)), ", ".join(map(quoted, references))
 
     def _joined(self, below: View, index: int) -> str:
-        """The flat view of a level: its own columns and those of all levels above, prefixed."""
+        """The flat view of a level: prefixed columns of it and of all levels above."""
         names = [
             (level, name)
             for level, name in self._flat_columns(below, index)
             if name not in _JOIN_COLUMNS
         ]
-        # A join may turn the order of its rows around.
+        # A join may change the order of rows.
         numbered = f"(SELECT *, row_number() OVER () AS comal_row FROM level{index})"
         chain = self._chain(index, numbered)
         return f"SELECT {_prefixed(names)} FROM {chain} ORDER BY t{index}.comal_row"
@@ -362,7 +361,7 @@ class Compiler:
         ]
 
     def _chain(self, index: int, rows: str | None = None) -> str:
-        """A level, or `rows` of it, joined with all above it, under the names t5 .. t0."""
+        """A level, or `rows` of it, joined with all levels above, under the names t5 .. t0."""
         joins = [f"{rows or f'level{index}'} AS t{index}"]
         columns = (spec.CURRENT_ID, spec.PARENT_ID)
         for level in range(index - 1, -1, -1):
@@ -374,7 +373,7 @@ class Compiler:
     # -- flatten -----------------------------------------------------------------------------------
 
     def flat(self, view: View, level: int) -> str:
-        """FILE rows of a level with all columns above them, in the order of the view's rows."""
+        """FILE rows of a level with the columns of all levels above, in the order of the view."""
         rows = self.view(view)
         tables = {
             "data": f"SELECT *, row_number() OVER () AS comal_row FROM (\n{rows}\n) AS q",
@@ -395,7 +394,7 @@ class Compiler:
 
 
 def check_identity(columns: Sequence[str], home: Home) -> None:
-    """Refuse a view whose rows no longer say which samples they are."""
+    """Refuse a view without the columns that identify samples."""
     needed = {spec.CURRENT_ID} | ({spec.SOURCE_FILE} if home.is_labelled else set())
     if not needed <= set(columns):
         raise QueryError(
@@ -416,7 +415,7 @@ def _sql_type(kind: Any) -> str:
 
 
 def sql_type_of_place(kind: Any) -> str:
-    """The SQL type of a column that tells a place."""
+    """The SQL type of a location column."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return "VARCHAR"
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
@@ -439,13 +438,13 @@ def _has_query(view: View) -> bool:
 
 
 def about(view: View) -> str:
-    """What messages call a view: its last query, as the caller wrote it."""
+    """The name of a view in messages: its last query, as the caller wrote it."""
     texts = [stage.text for stage in stages(view) if isinstance(stage, Sql)]
     return texts[-1] if texts else "the view"
 
 
 def scan_schema(container: Container, home: Home) -> Any:
-    """The columns of level 0 of a container, with the name of the container where rows need it."""
+    """The schema of level 0 of a container, with ``internal:source_file`` if rows need it."""
     schema = container.levels[0].schema
     if home.is_labelled and spec.SOURCE_FILE not in schema.names:
         field = pa.field(spec.SOURCE_FILE, pa.string())

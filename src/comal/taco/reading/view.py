@@ -1,9 +1,9 @@
-"""What a lazy dataset is made of, and the containers below it.
+"""Views of lazy datasets, and the containers below them.
 
-A view is a tree of plain values that says how rows come about: `Scan` reads level 0 of a container,
-`Union` puts views one behind the other, `Staged` does one more thing to a view. The tree holds no
-result and no connection, so it can be pickled and shared. `Home` knows the containers of a view,
-and how a row says which of them holds it.
+A view is a tree of plain values that describes rows: `Scan` reads level 0 of a container, `Union`
+concatenates views, `Staged` applies one more stage to a view. The tree holds no result and no
+connection, so it can be pickled and shared. `Home` knows the containers of a view, and finds the
+container of a row.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Union:
-    """Several views, one behind the other, with these columns."""
+    """Several views concatenated, with these columns."""
 
     parts: tuple[View, ...]
     columns: tuple[str, ...]
@@ -70,9 +70,9 @@ class Sql:
 
     @property
     def only_chooses(self) -> bool:
-        """Whether its rows are surely rows of the view below, with nothing changed in them.
+        """Whether its rows are certainly unchanged rows of the view below.
 
-        So it is for ``SELECT * FROM data WHERE ...``, which is most queries; others may be, too.
+        True for ``SELECT * FROM data WHERE ...``, as are most queries; may be False for others.
         """
         text = self.text
         return not self.isolated and bool(_CHOOSING.match(text)) and not _JOINING.search(text)
@@ -80,7 +80,7 @@ class Sql:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """Rows in the order of a column, otherwise as they were."""
+    """A stable sort by one column."""
 
     column: str
     descending: bool
@@ -108,7 +108,7 @@ View = Scan | Union | Staged
 
 
 def walk(view: View) -> Iterator[View]:
-    """A view and all that it is made of; what is below comes first."""
+    """A view and all views below it, bottom up."""
     match view:
         case Union(parts):
             for part in parts:
@@ -119,12 +119,12 @@ def walk(view: View) -> Iterator[View]:
 
 
 def stages(view: View) -> list[Stage]:
-    """All stages of a view and of what it is made of, the first one first."""
+    """All stages of a view and of the views below it, bottom up."""
     return [one.stage for one in walk(view) if isinstance(one, Staged)]
 
 
 def outer_union(view: View) -> Union | None:
-    """The union of all that a view is made of; None where it has one container."""
+    """The outermost union of a view; None if there is none."""
     found = None
     for one in walk(view):
         found = one if isinstance(one, Union) else found
@@ -132,7 +132,7 @@ def outer_union(view: View) -> Union | None:
 
 
 def may_change(view: View) -> bool:
-    """Whether a query of the view may have put anything else into the columns of rows."""
+    """Whether a query of the view may have changed the values of rows."""
     return any(isinstance(stage, Sql) and not stage.only_chooses for stage in stages(view))
 
 
@@ -149,9 +149,9 @@ _KEEP = (
 class Home:
     """The containers below a view.
 
-    A dataset over one ZIP or folder has no ``internal:source_file``. An index has that of its
-    ZIPs. In a concatenation it is the name of each container, or its whole location where two have
-    one name; rows of an index in a concatenation have that name, a slash and the ZIP's.
+    A dataset over one ZIP or folder has no ``internal:source_file``. In an index it names the ZIP.
+    In a concatenation it is the name of each container, or its href if two share a name; for an
+    index in a concatenation, the name of the ZIP follows after a slash.
     """
 
     def __init__(self, view: View) -> None:
@@ -161,7 +161,7 @@ class Home:
                 known.setdefault(_key(one.container), one.container)
         self.containers = tuple(known.values())
         self.labels = _labels(self.containers)
-        # Views of one file that were put together say where they come from as others do.
+        # Also labelled: a concatenation of views of a single container.
         self.is_labelled = self.containers[0].is_index or outer_union(view) is not None
         self.depth = max(len(container.levels) for container in self.containers) - 1
         """Index of the deepest level."""
@@ -169,15 +169,15 @@ class Home:
         self._by_key = {key: number for number, key in enumerate(known)}
 
     def number(self, container: Container) -> int:
-        """The place of a container, or of another one that is the same."""
+        """The index of a container, or of an equal one."""
         return self._by_key[_key(container)]
 
     def prefix(self, number: int) -> str:
-        """What stands before the names of the ZIPs of an index."""
+        """The prefix of the names of the ZIPs of an index."""
         return f"{self.labels[number]}/" if len(self.containers) > 1 else ""
 
     def resolve(self, source_file: str | None) -> tuple[Container, str | None]:
-        """The container of a row, and the ZIP of it where it is an index."""
+        """The container of a row, and the name of its ZIP if that is an index."""
         if len(self.containers) == 1:
             only = self.containers[0]
             return only, source_file if only.is_index else None
@@ -197,7 +197,7 @@ class Home:
     # -- children ----------------------------------------------------------------------------------
 
     def children(self, source_file: str | None, index: int, current_id: int) -> Any:
-        """The children, at level `index`, of the row that the other two name."""
+        """The children, at level `index`, of the row with this source file and id."""
         container, inner = self.resolve(source_file)
         if index >= len(container.levels):
             raise InvalidMetadataError(
@@ -215,18 +215,18 @@ class Home:
     # -- rows of a query ---------------------------------------------------------------------------
 
     def identifies(self, columns: Sequence[str]) -> bool:
-        """Whether columns say of every row, of whatever level, which one of the data set it is."""
+        """Whether columns identify every row, at any level of the dataset."""
         needed = {spec.CURRENT_ID}
         needed |= {spec.SOURCE_FILE} if self.is_labelled else set()
         needed |= {spec.RELATIVE_PATH} if self.depth else set()
         return needed <= set(columns)
 
     def own_rows(self, table: Any) -> Any:
-        """The protected columns of the rows of a query, as the levels have them.
+        """The protected columns of the rows of a query, read from the levels.
 
-        What leads to bytes comes from the levels alone: a query names rows, by id or by path.
-        There are as many rows; those that name nothing, as a join leaves them, are null. A query
-        that says something else of a row, or names one that is not there, is refused.
+        A query only identifies rows, by id or by path; spans and paths come from the levels. Rows
+        without an id or path, as from an outer join, become null. Raises if the query changed a
+        protected value, or names a row that does not exist.
         """
         containers, depths, rows = self.locate(table)
         sources = table.column(spec.SOURCE_FILE) if self.is_labelled else None
@@ -250,7 +250,7 @@ class Home:
         return own
 
     def locate(self, table: Any) -> tuple[Int64s, Int64s, Int64s]:
-        """For each row of a query its container, level and row there; -1 for one without a name."""
+        """For each row of a query its container, level and row there; -1 without id or path."""
         paths = _paths(table, labelled=self.is_labelled)
         keys = table.column(spec.CURRENT_ID) if spec.CURRENT_ID in table.column_names else paths
         named = np.asarray(keys.is_valid())
@@ -291,7 +291,7 @@ class Home:
     # -- filters over descendants ------------------------------------------------------------------
 
     def _mask(self, container: Container, rule: Filter) -> Bools:
-        """The rows of level 0 of a container at or above a match."""
+        """The mask of level 0 rows of a container at or above a match."""
         found = container.masks.get(rule)
         if found is None:
             found = _matching(container, rule)
@@ -301,14 +301,14 @@ class Home:
         return found
 
     def prepare(self, rule: Filter) -> None:
-        """Find out what a filter matches, so that a running query need not read anything."""
+        """Compute the masks of a filter, so that a running query need not read anything."""
         for container in self.containers:
             self._mask(container, rule)
 
     def keep(self, rule: Filter, sources: Any, ids: Any) -> Any:
         """Which rows of level 0 a filter keeps, as an Arrow array.
 
-        `sources` (None for a dataset without) and `ids` are their ``internal:`` columns.
+        `sources` (None without labels) and `ids` are their ``internal:`` columns.
         """
         result = np.ones(len(ids), np.bool_)
         numbers = spec.int64s(ids)
@@ -320,7 +320,7 @@ class Home:
 
 
 def _named(container: Container, inner: str | None, depth: int, keys: Any) -> Int64s:
-    """The rows of a level that ids or paths name; -1 for no such row."""
+    """The rows of a level with these ids or paths; -1 for no such row."""
     if depth < len(container.levels):
         level = container.levels[depth]
         if spec.is_text(keys.type):
@@ -343,7 +343,7 @@ def _by_source(sources: Any, count: int) -> list[tuple[str | None, Int64s]]:
 
 
 def _paths(table: Any, *, labelled: bool) -> Any:
-    """For each row of a query its path below DATA/, or its id where there is no other."""
+    """For each row of a query its path below DATA/, or its id if there is no path."""
     columns = table.column_names
     needed = [] if spec.CURRENT_ID in columns else [spec.ID]
     for name in [*needed, *([spec.SOURCE_FILE] if labelled else [])]:
@@ -361,7 +361,7 @@ def _paths(table: Any, *, labelled: bool) -> Any:
 
 
 def _compare(table: Any, own: Any, known: Bools) -> None:
-    """Refuse a query that says something else than the levels do."""
+    """Refuse a query whose protected columns differ from those of the levels."""
     for name in own.column_names:
         if name not in table.column_names:
             continue
@@ -392,7 +392,7 @@ def _changed(name: str, row: int, found: object, expected: str) -> QueryError:
 
 
 def _matching(container: Container, rule: Filter) -> Bools:
-    """Rows of level 0 that match, or have a descendant at the filter's level that does."""
+    """Mask of level 0 rows that match, or have a matching descendant at the filter's level."""
     if rule.level >= len(container.levels):
         return np.zeros(container.levels[0].num_rows, np.bool_)
     target = container.levels[rule.level]
@@ -412,7 +412,7 @@ def _matching(container: Container, rule: Filter) -> Bools:
 
 
 def _labelled(table: Any, labels: Any) -> Any:
-    """Rows with the names by which the dataset knows the ZIPs that hold them."""
+    """Rows with `labels` as their ``internal:source_file``."""
     if spec.SOURCE_FILE in table.column_names:
         table = table.drop_columns([spec.SOURCE_FILE])
     return table.add_column(table.num_columns - 1, spec.SOURCE_FILE, labels)
@@ -430,7 +430,7 @@ def _labels(containers: Sequence[Container]) -> tuple[str, ...]:
         container.source.href if named[name] > 1 else name
         for name, container in zip(names, containers, strict=True)
     ]
-    # One index at two bases is two containers of one location.
+    # An index opened with two bases gives two containers with the same location.
     held = Counter(whole)
     return tuple(f"{name}#{n}" if held[name] > 1 else name for n, name in enumerate(whole))
 
