@@ -38,8 +38,8 @@ def open(href: str | os.PathLike[str]) -> Any:  # noqa: A001 - the name users ex
     Parameters
     ----------
     href
-        A path, or a URL: ``https://``, ``s3://``, ``gs://``, ``az://``. The bytes decide what it
-        is, not the name.
+        A path, or a URL: ``https://``, ``s3://``, ``gs://``, ``az://``. The format is found by the
+        bytes, not by the name.
 
     Returns
     -------
@@ -55,17 +55,17 @@ def open(href: str | os.PathLike[str]) -> Any:  # noqa: A001 - the name users ex
     Raises
     ------
     NotThisFormatError
-        It is not a format that comal knows.
+        The file is of no format that comal knows.
     UnsupportedVersionError
         The format is known and cannot be read.
     ObjectNotFoundError
-        There is nothing.
+        The file does not exist.
     """
     return import_module("comal.formats").open_any(href)
 
 
 def __getattr__(name: str) -> Any:
-    # Nothing heavy is imported before somebody asks for the room that needs it.
+    # Nothing heavy is imported before a package that needs it is used.
     if name in _ROOMS:
         return import_module(f"comal.{name}")
     home = _HOMES.get(name)

@@ -1,7 +1,7 @@
-"""Checks of every format: rules, what was found, and the report.
+"""Checks of every format: rules, findings and the report.
 
-A rule is a row of a format's table (`rules`), a function that looks for it, and a test. Functions
-tell what they find to a `Check`, which also says how thorough to be; all problems are counted, the
+A rule is an entry in a format's table (`rules`), a function that looks for it, and a test.
+Functions report findings to a `Check`, which also defines the level; all problems are counted, the
 first thousand are kept.
 """
 
@@ -35,10 +35,10 @@ LEVELS = ("structure", "sample", "full")
 """How thorough a check can be: metadata alone, also some of the payloads, or every byte."""
 
 _ONE_OF = {"structure": 0, "sample": 20, "full": 1}
-"""Of so many payloads one is read; 0 for none."""
+"""One of this many payloads is read; 0 for none."""
 
 Codes = Mapping[str, tuple[str, str]]
-"""For each code its severity (``error`` or ``warning``) and what it means."""
+"""Severity (``error`` or ``warning``) and meaning of each code."""
 
 OF_CONTENT = (
     InvalidMetadataError,
@@ -47,11 +47,11 @@ OF_CONTENT = (
     UnsafeContentError,
     ShortReadError,
 )
-"""Errors that say something about the content; all others are about the storage or about us."""
+"""Errors that say something about the content; all others are about the storage or comal itself."""
 
 
 def rules(errors: Mapping[str, str], warnings: Mapping[str, str]) -> Codes:
-    """A table of rules from what each code means."""
+    """A table of rules from the meaning of each code."""
     return {
         **{code: ("error", text) for code, text in errors.items()},
         **{code: ("warning", text) for code, text in warnings.items()},
@@ -60,16 +60,16 @@ def rules(errors: Mapping[str, str], warnings: Mapping[str, str]) -> Codes:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a check found."""
+    """The result of a check."""
 
     where: str
     """The archive, or the first of several."""
     container: str | None
-    """Which kind of archive, such as ``zip`` or ``tortilla``; None when it cannot be told."""
+    """Kind of archive, such as ``zip`` or ``tortilla``; None if it is unknown."""
     level: str
     """How thorough the check was: ``structure``, ``sample`` or ``full``."""
     problems: tuple[Problem, ...]
-    """The first thousand problems, errors before warnings, else as they were met."""
+    """The first thousand problems, errors before warnings, else in the order of discovery."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """How often each code was found, listed or not."""
     errors: int = 0
@@ -106,7 +106,7 @@ class Report:
 
 
 class Check:
-    """A check while it runs: what was found, and how to go on.
+    """A running check: its findings and its settings.
 
     Parameters
     ----------
@@ -115,14 +115,14 @@ class Check:
     level
         One of `LEVELS`.
     limits
-        Caps on what an archive may make us hold.
+        Upper bounds for memory and sizes.
     progress
-        Told how far the check is.
+        Called with the progress.
     milder
-        For codes that the format has as errors, those that stand for them when somebody else
-        found them to be warnings.
+        Codes that replace others when another package found them to be warnings, but the format
+        has them as errors.
     of_limits
-        For names of `comal.limits.Limits`, the codes that stand for going over them.
+        Codes for exceeded limits, by name in `comal.limits.Limits`.
 
     Raises
     ------
@@ -150,34 +150,34 @@ class Check:
         self._listed: dict[str, list[Problem]] = {"error": [], "warning": []}
         self._counts: Counter[str] = Counter()
         self.place = ""
-        """What stands before the places of problems."""
+        """Prefix of the places of problems."""
 
     @property
     def one_of(self) -> int:
-        """Of so many payloads one is read: 1 for every one, 0 for none."""
+        """One of this many payloads is read: 1 for every one, 0 for none."""
         return _ONE_OF[self.level]
 
     def part(self) -> Self:
-        """A check of the same kind that has found nothing yet."""
+        """A check with the same settings and no findings."""
         part = copy.copy(self)
         part._listed, part._counts = {"error": [], "warning": []}, Counter()  # noqa: SLF001
         return part
 
     def at(self, place: str) -> Self:
-        """The same check, told of a part: its name stands before each place."""
+        """The same check with `place` as a further prefix of places."""
         part = copy.copy(self)
         part.place = self._placed(place)
         return part
 
     def add(self, code: str, place: str, message: str) -> None:
-        """One problem."""
+        """Add one problem."""
         self._counts[code] += 1
         self._list(code, self._placed(place), message)
 
     def add_rows(
         self, code: str, rows: Iterable[int] | np.ndarray[Any, Any], tell: Callable[[int], Any]
     ) -> None:
-        """One problem for each row; `tell` makes ``(place, message)`` of those that are listed."""
+        """Add a problem for each row; `tell` returns ``(place, message)`` of listed ones."""
         found = np.asarray(rows, np.int64)
         self._counts[code] += len(found)
         room = MAX_LISTED - len(self._listed[self.severity(code)])
@@ -186,7 +186,7 @@ class Check:
             self._list(code, self._placed(place), message)
 
     def take(self, problems: Iterable[Problem]) -> None:
-        """Problems that another room found; severities are those of the codes here."""
+        """Add problems that another package found, with the severities of the codes here."""
         for problem in problems:
             code = problem.code
             if problem.severity == "warning":
@@ -194,13 +194,13 @@ class Check:
             self.add(code, problem.place, problem.message)
 
     def take_all(self, other: Check, place: str) -> None:
-        """All that another check found in something that is part of this."""
+        """Add all findings of another check, of something inside of this archive."""
         self._counts.update(other._counts)
         for problem in (*other._listed["error"], *other._listed["warning"]):
             self._list(problem.code, f"{place}: {problem.place}", problem.message)
 
     def take_error(self, error: ComalError, code: str, place: str) -> None:
-        """An error about the content as a problem; the problems that it carries as well."""
+        """Add an error about the content as a problem, or the problems that it carries."""
         if isinstance(error, InvalidMetadataError) and error.problems:
             self.take(error.problems)
             return
@@ -213,7 +213,7 @@ class Check:
         return Guard(self, code, place)
 
     def severity(self, code: str) -> str:
-        """Severity of a code; one that another room has made up is an error."""
+        """Severity of a code; an unknown code is an error."""
         return self._codes.get(code, ("error", ""))[0]
 
     def count(self, code: str) -> int:
@@ -227,7 +227,7 @@ class Check:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The first thousand problems, errors before warnings, else as they were met."""
+        """The first thousand problems, errors before warnings, else in the order of discovery."""
         return (*self._listed["error"], *self._listed["warning"])[:MAX_LISTED]
 
     @property

@@ -1,9 +1,9 @@
-"""The one error tree.
+"""The hierarchy of errors.
 
-Every error that leaves comal is a `ComalError`. Leaves are grouped by what a caller would do
-about them, and each is also the built-in exception that the caller may already handle. An error
-carries fields besides its text, so that the command line, a server and a test can all tell what
-happened without parsing a sentence.
+Every error that leaves comal is a `ComalError`. Its subclasses are grouped by what a caller would
+do about them, and each is also the built-in exception that the caller may already handle. An error
+has fields besides its text, so that the command line, a server and a test can all handle it
+without parsing a sentence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 _NAME_WIDTH = 60
 _PATH_WIDTH = 90
-# As many problems stand in the text of an error; all of them are in its fields.
+# Problems in the text of an error; `problems` has all of them.
 _SHOWN = 20
 
 
@@ -34,13 +34,13 @@ def shown_path(path: object) -> str:
     return text if len(text) <= _PATH_WIDTH else f"{text[:30]}...{text[33 - _PATH_WIDTH :]}"
 
 
-# RFC 3986, 3: scheme, user and password, host and path, query. Also of URLs inside GDAL paths.
+# RFC 3986, 3: scheme, user and password, host and path, query. Also for URLs inside of GDAL paths.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/+)(?:[^\s/?#]*@)?([^\s?#'\"]*)(?:\?[^\s'\"]*)?")
 _VSI = re.compile(r"(/vsi\w+)\?[^\s'\"]*")
 
 
 def without_secrets(text: str) -> str:
-    """A text whose URLs have neither user and password nor a query."""
+    """The text with user, password and query removed from its URLs."""
     if "/vsi" in text:
         text = _VSI.sub(r"\1", text)
     return _URL.sub(r"\1\2", text) if ":/" in text else text
@@ -51,12 +51,12 @@ def _plain(value: Any) -> Any:
 
 
 def counted(number: int, what: str, several: str | None = None) -> str:
-    """A number of things in words; `several` where the plural is not `what` with an s."""
+    """A number of things in words; `several` is the plural if it is not `what` with an s."""
     return f"{number:,} {what if number == 1 else several or what + 's'}"
 
 
 def _printable(text: str) -> str:
-    """The words of a library, which may hold bytes of the file, made safe to print."""
+    """A message of a library, which may contain bytes of the file, made safe to print."""
     if text.isprintable():
         return text
     lines = " ".join(text.splitlines())
@@ -73,11 +73,11 @@ class ComalError(Exception):
     where
         The object and the place in it: ``data.tacozip (bytes 26981+769)``, ``row 12``, a field.
     found, expected
-        What is there and what was expected.
+        The value found and the value expected.
     hint
-        How to mend it.
+        How to fix it.
     problems
-        Every `Problem` that was found, where it is not only one.
+        Every `Problem` that was found, if there are several.
     **fields
         Anything else that a program may want, kept in `fields`.
     """
@@ -97,7 +97,7 @@ class ComalError(Exception):
         problems: Sequence[Problem] | None = None,
         **fields: Any,
     ) -> None:
-        # Whoever says something of an address may have it from elsewhere, with all that is in it.
+        # Texts about URLs may come from other libraries and contain secrets.
         what, where, hint = _plain(what), _plain(where), _plain(hint)
         super().__init__(what)
         self.what: str = what
@@ -152,7 +152,7 @@ def _rebuild(kind: type[ComalError], what: str, named: dict[str, Any]) -> ComalE
 
 
 class ObjectNotFoundError(ComalError, FileNotFoundError):
-    """The named object does not exist. Only this error means absent."""
+    """The named object does not exist. Only this error means that it is absent."""
 
     code = "object-not-found"
     exit_code = 3
@@ -160,7 +160,7 @@ class ObjectNotFoundError(ComalError, FileNotFoundError):
 
 
 class NotInContainerError(ComalError, KeyError):
-    """The container is there, but holds no such key."""
+    """The container exists, but has no such key."""
 
     code = "not-in-container"
     exit_code = 3
@@ -178,7 +178,7 @@ class AccessDeniedError(ComalError, PermissionError):
 
 
 class NotThisFormatError(ComalError, ValueError):
-    """The bytes are not the format that was asked for, or no format that comal knows."""
+    """The bytes are not of the expected format, or of no format that comal knows."""
 
     code = "not-this-format"
     exit_code = 5
@@ -216,7 +216,7 @@ class Problem:
 
 
 class InvalidMetadataError(ComalError, ValueError):
-    """Content that is broken, or that contradicts what describes it."""
+    """Content is broken, or contradicts its description."""
 
     code = "invalid-metadata"
     exit_code = 6
@@ -232,7 +232,7 @@ class StorageError(ComalError, OSError):
 
 
 class ShortReadError(StorageError):
-    """Fewer bytes came than the object is known to hold."""
+    """Fewer bytes arrived than the object is known to have."""
 
     code = "short-read"
     http_status = 504
@@ -247,7 +247,7 @@ class ObjectChangedError(ComalError, OSError):
 
 
 class ConflictError(ComalError, FileExistsError):
-    """The target exists already, or somebody else is writing it."""
+    """The target exists already, or another process is writing it."""
 
     code = "conflict"
     exit_code = 10
@@ -303,9 +303,9 @@ class MissingExtraError(ComalError, ImportError):
 
 
 def reason_of(error: BaseException) -> str:
-    """What a foreign exception says, made safe to print; its name where it says nothing."""
+    """The message of a foreign exception, made safe to print; its name if it has none."""
     if isinstance(error, OSError) and error.strerror:
-        return _printable(error.strerror)  # the number says nothing, and the path is said already
+        return _printable(error.strerror)  # number and path are of no use here
     line = traceback.format_exception_only(error)[-1].strip()
     return _printable(line.partition(": ")[2] or line)
 
@@ -322,7 +322,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 def of_system(error: OSError, what: str, where: str | None, *, writing: bool = False) -> ComalError:
     """An error of the operating system as ours, with what to do about a full disk.
 
-    What fails while one is `writing` says nothing of what the caller has named.
+    Errors while `writing` are not about the object that the caller named.
     """
     if isinstance(error, ComalError):
         return error
@@ -335,7 +335,7 @@ def of_system(error: OSError, what: str, where: str | None, *, writing: bool = F
 
 @contextmanager
 def system_errors(what: str, where: object, *, writing: bool = True) -> Iterator[None]:
-    """Make errors of the operating system ours; `where` is a path."""
+    """Turn errors of the operating system into ours; `where` is a path."""
     try:
         yield
     except ComalError:

@@ -1,9 +1,9 @@
-"""Libraries that are loaded when the first of their functions is called.
+"""Libraries that are imported when one of their functions is first used.
 
-The import of `pyarrow.compute` takes 9 MB and longer than a small archive takes to write or to
-open, that of shapely 40 ms. Modules import them from here, ``from comal.lazy import pc, shapely``,
-where most of their work needs neither. Methods of arrays such as `take`, `cast`, `filter` and
-`is_valid` load `pyarrow.compute` too.
+The import of `pyarrow.compute` takes 9 MB and longer than writing or opening a small archive, that
+of shapely 40 ms. Modules import them from here, ``from comal.lazy import pc, shapely``, if most of
+their work needs neither. Methods of arrays such as `take`, `cast`, `filter` and `is_valid` load
+`pyarrow.compute` too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class _Library:
-    """Has the names of a library, each looked up once."""
+    """Proxy for a library; each name is looked up once."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name

@@ -1,4 +1,4 @@
-"""Caps on what a file may make us hold. Every default can be raised by passing another `Limits`."""
+"""Upper bounds for memory and sizes. To raise a default, pass another `Limits`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GIB = 1024 * MIB
 class Limits:
     """Upper bounds that are checked before memory is taken.
 
-    Sizes are bytes. Streaming paths hold nothing that grows with the data set and need no cap.
+    Sizes are bytes. Streaming code holds nothing that grows with the data set and needs no limit.
     """
 
     json_bytes: int = 16 * MIB
@@ -38,7 +38,7 @@ class Limits:
     def check(self, name: str, value: int, where: str, column: str | None = None) -> None:
         """Raise `LimitExceededError` when `value` is over the limit called `name`.
 
-        `where` is safe to print; the name of a `column` may hold anything.
+        `where` must be safe to print; the name of a `column` may contain anything.
         """
         limit = getattr(self, name)
         if value > limit:
@@ -66,7 +66,7 @@ def parse_size(size: int | str, what: str = "no size") -> int:
     Raises
     ------
     InvalidInputError
-        `what`: something else, or nothing above 0.
+        With the text `what`: not a size, or not above 0.
     """
     match = _SIZE.fullmatch(size) if isinstance(size, str) else None
     if match is not None:

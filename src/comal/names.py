@@ -1,13 +1,13 @@
-"""Which names may be ids, told for whole columns at once.
+"""Which names may be ids, checked for whole columns at once.
 
-Three tiers, by what a bad name can do:
+Three tiers, by the harm that a bad name can do:
 
-1. *illegal*: it could leave its folder, hide, or be cut short. Never written; refused on reading
-   where the format forbids it.
-2. *risky*: some file system or shell cannot hold it, or two names fall on one file. Never written
-   for new data, a warning for data that came from elsewhere.
-3. *twice*: the same name among siblings. Never written; on reading such a row can be reached by
-   its position only.
+1. *illegal*: it could leave its folder, hide, or be cut short. Never written; raises on reading
+   if the format forbids it.
+2. *risky*: some file system or shell cannot hold it, or two names map to one file. Never written
+   for new data, a warning for existing data.
+3. *twice*: the same name among siblings. Never written; when reading, such a row can only be
+   reached by its position.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ MAX_BYTES = 255
 
 _DEVICES = r"(?i:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])"
 _FEW = 1 << 14
-"""Names that Python compares in less time and memory than the import of Arrow's functions takes."""
+"""Number of names that Python compares faster than it imports Arrow's functions."""
 _PART = 1 << 16
 """Names that are compared with each other at once."""
 _HASHED = 12
-"""Bytes at the end of a name that decide about its part."""
+"""Bytes at the end of a name that are hashed to choose its group."""
 _POOL = pa.system_memory_pool()
-"""For arrays that live shortly: the default pool takes megabytes for the first of each size."""
+"""For short-lived arrays: the default pool takes megabytes for the first of each size."""
 
 
 def _bytes_among(wanted: bytes) -> npt.NDArray[np.bool_]:
@@ -47,7 +47,7 @@ def _bytes_among(wanted: bytes) -> npt.NDArray[np.bool_]:
     return found
 
 
-# Bytes that may make a name illegal or risky: what follows them in UTF-8 is looked at as text.
+# Bytes that may make a name illegal or risky: names with other bytes are checked as text.
 _ODD = _bytes_among(bytes(range(32)) + b'/\\:<>"|?*,%' + bytes(range(127, 256)))
 _ODD_FIRST = _bytes_among(b"-~")
 _ODD_LAST = _bytes_among(b". ")
@@ -102,8 +102,8 @@ def risky(name: str) -> str | None:
 def bad_names(names: Any, *, tier: int = 2) -> Iterator[BadName]:
     """The names of an Arrow string column that break a rule of `tier` or a lower one.
 
-    The column is searched as a whole, by its bytes; only rows that may break a rule become
-    Python objects. Nulls are reported as empty.
+    The column is searched as a whole, by its bytes; only rows that may break a rule become Python
+    objects. Nulls are reported as empty.
     """
     column = _without_nulls(_flat(names))
     rows = _suspects(column)
@@ -124,11 +124,11 @@ def bad_names(names: Any, *, tier: int = 2) -> Iterator[BadName]:
 
 
 def _suspects(column: Any) -> npt.NDArray[np.int64]:
-    """Rows that may break a rule, ascending; all that do are among them."""
+    """Rows that may break a rule, ascending; includes all that do."""
     if not len(column):
         return np.zeros(0, np.int64)
     data, starts, ends = _spans(column)
-    # Zeros at the end stand in for what the last name has not.
+    # Padding, because the last names may be shorter than three bytes.
     data = np.concatenate([data, np.zeros(3, np.uint8)])
     sizes = ends - starts
     first, second, third = (data[starts + place] for place in range(3))
@@ -147,8 +147,8 @@ def twins(
 ) -> list[tuple[int, int]]:
     """Pairs of rows whose names are equal among siblings: the first row with each later one.
 
-    `parents` has for each row a number that siblings share; None when all rows are siblings. `fold`
-    compares as a file system that ignores case and compatibility forms does.
+    `parents` is a number per row that siblings share; None when all rows are siblings. `fold`
+    compares like a file system that ignores case and compatibility forms.
     """
     column = _without_nulls(_flat(names))
     keys = folded(column) if fold else column
@@ -168,7 +168,7 @@ def twins(
 
 
 def all_distinct(keys: Any) -> bool:
-    """Whether no two texts or byte strings are equal, in far less memory than a table of all.
+    """Whether no two texts or byte strings are equal, in far less memory than a hash table of all.
 
     The Arrow array has no nulls.
     """
@@ -181,7 +181,7 @@ def all_distinct(keys: Any) -> bool:
     ends: Any = np.frombuffer(keys.buffers()[1], np.int64 if wide else np.int32)
     ends = ends[keys.offset : keys.offset + len(keys) + 1]
     data = np.frombuffer(keys.buffers()[2] or b"\0", np.uint8)
-    # The bytes at the end differ most; whatever they are, equal keys fall into one part.
+    # The bytes at the end differ most; in any case equal keys get into the same part.
     code = np.zeros(len(keys), np.uint32)
     for back in range(1, _HASHED + 1):
         at = ends[1:] - back
@@ -195,7 +195,7 @@ def all_distinct(keys: Any) -> bool:
 
 
 def folded(names: Any) -> Any:
-    """The column as a file system without case and compatibility forms sees it."""
+    """The column folded like in a file system that ignores case and compatibility forms."""
     column = _flat(names)
     data, _, ends = _spans(column)
     lowered = _ascii_lower(column, data, ends)
@@ -229,7 +229,7 @@ def _flat(names: Any) -> Any:
 
 
 def _spans(column: Any) -> tuple[Bytes, Ints, Ints]:
-    """The bytes of all names of a string array, and where in them each begins and ends."""
+    """The bytes of all names of a string array, and the offsets where each begins and ends."""
     offsets = np.zeros(1, np.int32)
     if len(column):
         offsets = np.frombuffer(column.buffers()[1], np.int32)

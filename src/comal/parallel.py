@@ -1,7 +1,7 @@
-"""Work side by side: results in order, jobs in threads, waiting beside an event loop.
+"""Concurrent work: results in order, jobs in threads, waiting beside an event loop.
 
-What the process shares (connections, threads) a forked child must not touch: `PerProcess` keeps it.
-`ByteCache` keeps what threads share within a budget.
+Objects that a process shares (connections, threads) must not be used by a forked child:
+`PerProcess` prevents it. `ByteCache` is a cache for several threads within a budget.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _REMOTE = 8
-"""Workers that an executor is taken to have that does not tell, such as one of a cluster."""
+"""Assumed workers of an executor that does not tell their number, such as one of a cluster."""
 _STEP = 0.05
-"""Seconds after which a pause looks whether anybody still waits."""
+"""Seconds after which a pause checks whether anybody still waits."""
 _WAITING = 64
 """Threads that wait for blocking calls beside an event loop."""
 
 
 class PerProcess(Generic[K, V]):
-    """A table of shared things that starts empty again in a forked child.
+    """A table of shared objects that is empty again in a forked child.
 
-    Where it is `inherited`, a child goes on with what its parent has made instead.
+    If it is `inherited`, a child keeps the objects of its parent.
     """
 
     def __init__(self, *, inherited: bool = False) -> None:
@@ -50,10 +50,10 @@ class PerProcess(Generic[K, V]):
         self._pid = os.getpid()
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """The thing called `key`, made at its first use in this process."""
+        """The object for `key`, made at its first use in this process."""
         if self._pid != os.getpid():
-            # The parent's things are kept and never used: letting go of them here could close
-            # what the parent still reads from. Its lock may be held by a thread that is not here.
+            # The parent's objects are kept but never used: freeing them here could close files
+            # that the parent still reads. Its lock may be held by a thread that is not here.
             self._inherited.append(self._values)
             self._start()
             if self._goes_on:
@@ -65,7 +65,7 @@ class PerProcess(Generic[K, V]):
 
 
 class ByteCache(Generic[K, V]):
-    """Values by key within a budget of bytes, the least recently used thrown out first.
+    """Values by key within a budget of bytes; evicts the least recently used first.
 
     With `keep_newest` the newest value is kept even when it alone is over the budget.
     """
@@ -89,7 +89,7 @@ class ByteCache(Generic[K, V]):
     def get(self, key: K) -> V | None:
         """The value of `key`, or None."""
         if self._pid != os.getpid():
-            # The lock of the parent may be held by one of its threads, which is not here.
+            # The parent's lock may be held by one of its threads, which do not exist here.
             self._start()
         with self._lock:
             found = self._values.get(key)
@@ -120,13 +120,13 @@ class ByteCache(Generic[K, V]):
                 self._size -= gone
 
     def drop(self, unwanted: Callable[[K], bool]) -> None:
-        """Forget the values of some keys."""
+        """Drop the values of some keys."""
         with self._lock:
             for key in [key for key in self._values if unwanted(key)]:
                 self._size -= self._values.pop(key)[1]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all values."""
         self._start()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -143,7 +143,7 @@ def shared_threads(name: str, count: int) -> ThreadPoolExecutor:
 
 
 def width(executor: Executor) -> int:
-    """How many tasks an executor works at, as far as it tells."""
+    """How many tasks an executor runs at once, as far as it is known."""
     workers = getattr(executor, "_max_workers", None)
     return workers if isinstance(workers, int) else _REMOTE
 
@@ -151,14 +151,14 @@ def width(executor: Executor) -> int:
 def results(
     executor: Executor | int, function: Callable[[T], R], items: Iterable[T], ahead: int
 ) -> Iterator[R]:
-    """What a function makes of each item, in the order of the items.
+    """The results of a function for each item, in the order of the items.
 
     Parameters
     ----------
     executor
-        Any `concurrent.futures.Executor`, or how many threads to make for this.
+        Any `concurrent.futures.Executor`, or the number of threads to start.
     ahead
-        How many tasks may be in flight. After an error none begins, and what runs is waited for.
+        Tasks that may be in flight. After an error no task begins, and running ones are awaited.
 
     Raises
     ------
@@ -189,9 +189,9 @@ def results(
 
 
 def side_by_side(jobs: Sequence[Callable[[], R]], threads: int | ThreadPoolExecutor) -> list[R]:
-    """What each job returns, or the error of the first that has one; the others pause no more.
+    """The results of all jobs, or the error of the first that fails; then the others stop pausing.
 
-    `threads` are threads that are there, or how many to make for this.
+    `threads` is an existing pool, or the number of threads to start.
     """
     if len(jobs) < 2:
         return [job() for job in jobs]
@@ -201,9 +201,9 @@ def side_by_side(jobs: Sequence[Callable[[], R]], threads: int | ThreadPoolExecu
     stop = threading.Event()
     futures: list[Future[R]] = []
     try:
-        # A copy of the context each, so that observers hear of requests in other threads.
+        # Each gets a copy of the context, so that observers see requests in other threads.
         futures += [threads.submit(copy_context().run, _stoppable, stop, job) for job in jobs]
-        # In the order of the jobs, so that the same error is raised whoever is faster.
+        # In the order of the jobs, so that the error does not depend on timing.
         return [future.result() for future in futures]
     except BaseException:  # also on Ctrl-C: nobody waits for the others any more
         stop.set()
@@ -213,11 +213,11 @@ def side_by_side(jobs: Sequence[Callable[[], R]], threads: int | ThreadPoolExecu
 
 
 async def in_thread(function: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:
-    """Call what blocks, without blocking the event loop; when cancelled, its requests end.
+    """Call a blocking function without blocking the event loop; cancelling ends its requests.
 
-    The threads are others than those of requests: who waits for requests takes none of them.
+    It uses other threads than requests do, so that waiting calls cannot starve requests.
     """
-    import asyncio  # noqa: PLC0415 - 2 MB, which are loaded already where this is called
+    import asyncio  # noqa: PLC0415 - 2 MB, already loaded by callers
 
     stop = threading.Event()
     call: Callable[[], R] = partial(function, *args, **named)
@@ -225,7 +225,7 @@ async def in_thread(function: Callable[P, R], *args: P.args, **named: P.kwargs) 
         waiting = shared_threads("waiting", _WAITING)
         return await asyncio.wrap_future(waiting.submit(copy_context().run, _stoppable, stop, call))
     finally:
-        # Where the caller was cancelled, nobody waits for the answer any more.
+        # If the caller was cancelled, nobody waits for the result any more.
         stop.set()
 
 
@@ -235,12 +235,12 @@ def _stoppable(stop: threading.Event, job: Callable[[], Any]) -> Any:
 
 
 def stopped() -> bool:
-    """Whether nobody waits any more for what this context does."""
+    """Whether nobody waits any more for the work of this context."""
     return any(stop.is_set() for stop in _stops.get())
 
 
 def pause(seconds: float) -> None:
-    """Sleep, less long when nobody waits any more."""
+    """Sleep; ends early if nobody waits any more."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0 and not stopped():
         time.sleep(min(left, _STEP))

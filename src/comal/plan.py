@@ -1,8 +1,8 @@
-"""Plans: format logic that says which bytes it wants and lets someone else fetch them.
+"""Plans: format logic that yields the byte ranges it needs and leaves the fetching to others.
 
-A plan is a generator. It yields the ranges that it needs, all that it can name at once, and is
-sent one `Piece` for each in the same order; what it returns is the result. `run` fetches for it, so
-that format logic does no I/O and a test can count the round trips.
+A plan is a generator. It yields all ranges that it can name at once, and is sent one `Piece` for
+each in the same order; its return value is the result. `run` fetches for it, so that format logic
+does no I/O and a test can count the round trips.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class ByteRange:
     """Exactly `size` bytes from `offset` on.
 
-    `href` is relative to what the plan is run against; the empty string is that object itself.
+    `href` is relative to the object that the plan is run for; empty for that object itself.
     An object that ends earlier is an error.
     """
 
@@ -33,7 +33,7 @@ class ByteRange:
 
     @property
     def end(self) -> int:
-        """Offset of the first byte behind the range."""
+        """Offset of the first byte after the range."""
         return self.offset + self.size
 
 
@@ -55,7 +55,7 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A whole object, refused with `LimitExceededError` when it is larger than `limit` bytes."""
+    """A whole object; raises `LimitExceededError` if it is larger than `limit` bytes."""
 
     limit: int
     href: str = ""
@@ -71,21 +71,21 @@ class Piece:
     data: bytes
     """The bytes."""
     offset: int
-    """Where in the object they start."""
+    """Offset of the first byte in the object."""
     total: int
     """Size of the whole object in bytes."""
 
     @property
     def end(self) -> int:
-        """Offset of the first byte behind the piece."""
+        """Offset of the first byte after the piece."""
         return self.offset + len(self.data)
 
     def holds(self, offset: int, size: int) -> bool:
-        """Whether the object's bytes ``offset .. offset + size`` lie in this piece."""
+        """Whether the object's bytes ``offset .. offset + size`` are in this piece."""
         return self.offset <= offset and offset + size <= self.end
 
     def slice(self, offset: int, size: int) -> bytes:
-        """The object's bytes ``offset .. offset + size``, which must lie in this piece."""
+        """The object's bytes ``offset .. offset + size``, which must be in this piece."""
         start = offset - self.offset
         return self.data[start : start + size]
 
@@ -118,7 +118,7 @@ S = TypeVar("S")
 def awaiting(
     method: Callable[Concatenate[S, P], T],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """The twin of a method that blocks, called in a thread that waits for it."""
+    """The async twin of a blocking method, which it calls in a thread."""
 
     @wraps(method)
     async def twin(self: S, *args: P.args, **named: P.kwargs) -> T:
@@ -134,7 +134,7 @@ def awaiting(
 
 
 def cut(known: Sequence[Piece], offset: int, size: int) -> Piece | None:
-    """A span out of the piece that holds it; None where none does."""
+    """The bytes of a span from the piece that contains it; None if none does."""
     for piece in known:
         start = offset - piece.offset
         if start >= 0 and start + size <= len(piece.data):
@@ -143,7 +143,7 @@ def cut(known: Sequence[Piece], offset: int, size: int) -> Piece | None:
 
 
 def read_span(known: Sequence[Piece], offset: int, size: int, href: str = "") -> Plan[bytes]:
-    """The bytes of a span, from a piece that is here already or by one more request."""
+    """The bytes of a span, from a known piece or by one more request."""
     found = cut(known, offset, size)
     if found is None:
         (found,) = yield [ByteRange(offset, size, href)]

@@ -1,4 +1,4 @@
-"""How long work tells how far it is, without knowing who listens."""
+"""Progress reports of long work, independent of who listens."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Called now and then while something long is going on, from one thread at a time."""
+    """Called now and then during long work, from one thread at a time."""
 
     def __call__(self, done: int, total: int | None, what: str) -> None:
-        """`done` of `total` (None while it is not known) units of the step named `what`."""
+        """`done` of `total` (None while unknown) units of the step named `what`."""
         ...
 
 
@@ -22,7 +22,7 @@ def silent(done: int, total: int | None, what: str) -> None:
 
 @contextmanager
 def telling(progress: Progress | None, *, quiet: bool) -> Iterator[Progress]:
-    """What a long job tells its progress to: `progress`, a bar on a terminal, or nobody."""
+    """The receiver of progress: `progress`, a bar on a terminal, or nothing."""
     if progress is not None:
         yield progress
     elif quiet or not sys.stderr.isatty():

@@ -1,9 +1,9 @@
-"""What users reach: names that are imported when they are first used, and arguments that fit.
+"""The public interface: lazy imports of names, and checks of arguments.
 
-A package lists its public names once, with the module that each comes from (`exports`). Nothing
-that is called through these names lets an exception of Python or of a library out because of an
-argument of the wrong kind: the call runs unhindered, and only when it fails with a foreign
-exception are its arguments compared with their annotations (`guarded`).
+A package lists its public names once, with the module of each (`exports`). Calls through these
+names raise no exceptions of Python or of a library for an argument of the wrong kind: only if a
+call fails with a foreign exception, its arguments are compared with their annotations (`guarded`),
+so that successful calls cost nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 from comal.errors import ComalError, InvalidInputError, of_system, reason_of, shown
 
 _LOOKED_AT = 1000
-"""How many items of a list or a mapping are looked at to tell which argument does not fit."""
+"""How many items of a list or a mapping are checked to find the argument that does not fit."""
 
 _EXPORT = re.compile(r"^    from (\S+) import (\w+) as \2\b", re.MULTILINE)
 """One name that a package exports, and the module that it comes from."""
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
-    """Warn whoever called comal: the warning is of the line that entered it."""
+    """Warn the caller of comal: the warning gets the line that called it."""
     level = entered = 1
     frame = inspect.currentframe()
     while frame is not None:
@@ -53,11 +53,11 @@ def exports(
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """``__all__``, ``__getattr__`` and ``__dir__`` of a package that imports names at first use.
 
-    Functions are `guarded`, unless only other rooms of comal call them.
+    Functions are `guarded`; `guard` is False if only other packages of comal call them.
 
-    The names and their modules are those that the package imports for type checkers alone, below
-    ``if TYPE_CHECKING:``, each on a line of its own: ``from module import name as name``. No module
-    of the package may have the name of a function: importing it would hide the function.
+    The names and their modules are those that the package imports only for type checkers, below
+    ``if TYPE_CHECKING:``, one per line: ``from module import name as name``. No module of the
+    package may have the name of a function: importing it would hide the function.
     """
     text = inspect.getsource(sys.modules[package])
     homes = {name: home for home, name in _EXPORT.findall(text)}
@@ -79,19 +79,19 @@ def exports(
 
 
 def _exported(function: Any, package: str) -> Any:
-    """One guarded function for all packages that export it."""
+    """The same guarded function for all packages that export it."""
     if not hasattr(function, "_exported"):
         function._exported = guarded(function)  # noqa: SLF001 - a mark of this module
-        # By this name it is found again when it is pickled.
+        # Pickle finds it by this name.
         function._exported.__module__ = package  # noqa: SLF001
     return function._exported  # noqa: SLF001
 
 
 def guarded(function: Callable[..., Any]) -> Any:
-    """`function`, whose foreign exceptions name the argument that is to blame.
+    """The function, with foreign exceptions turned into errors that name the argument at fault.
 
-    The error names the first argument that does not fit its annotation. A foreign exception with
-    arguments that all fit is a bug, and passes as it is.
+    The error names the first argument that does not fit its annotation. A foreign exception
+    although all arguments fit is a bug, and passes unchanged.
     """
     if inspect.iscoroutinefunction(function):
 
@@ -128,9 +128,9 @@ def guarded(function: Callable[..., Any]) -> Any:
 
 
 def guarded_class(cls: type[T]) -> type[T]:
-    """A class whose public methods, and the making of its objects, are `guarded`.
+    """The class with `guarded` constructor and public methods.
 
-    Methods without arguments are not: there is none to blame.
+    Methods without arguments are not guarded.
     """
     for name, value in list(vars(cls).items()):
         if not inspect.isfunction(value) or len(inspect.signature(value).parameters) < 2:
@@ -151,12 +151,12 @@ def takes(options: type) -> Callable[[T], T]:
 
 
 def options_of(options: type[T], given: Mapping[str, Any]) -> T:
-    """The options that a caller has given, as a value.
+    """The options of a caller as a dataclass.
 
     Raises
     ------
     InvalidInputError
-        A name that is none of its fields.
+        A name is not one of its fields.
     """
     known = options.__dataclass_fields__  # type: ignore[attr-defined]
     for name in given:
@@ -180,13 +180,13 @@ _FOREIGN = (
     TypeError,
     ValueError,
 )
-"""Errors of comal are among them, as each is a builtin too; they pass."""
+"""They include errors of comal, which are built-in exceptions too; those pass."""
 
 
 def _blame(
     function: Callable[..., Any], args: Any, named: Mapping[str, Any], error: Exception
 ) -> None:
-    """Raise `InvalidInputError` for the first argument that does not fit; else return."""
+    """Raise `InvalidInputError` for the first argument that does not fit, if any."""
     if isinstance(error, ComalError):
         return
     if isinstance(error, OSError) and error.errno is not None:
@@ -199,7 +199,7 @@ def _blame(
     try:
         bound = inspect.signature(function).bind(*args, **named).arguments
     except TypeError:
-        return  # a call that Python itself refuses, with a message that names the argument
+        return  # Python itself rejects the call, and names the argument
     hints = hints_of(function)
     texts = {**_fields(function), **function.__annotations__}
     for name, value in {**named, **bound}.items():
@@ -218,14 +218,14 @@ def _misfit(taker: Any, name: str, value: Any, annotation: Any) -> InvalidInputE
 
 
 def _fields(function: Callable[..., Any]) -> dict[str, Any]:
-    """Annotations of the options that `takes` has named."""
+    """Annotations of the options that `takes` declared."""
     options = getattr(function, "takes", None)
     known = {} if options is None else options.__dataclass_fields__
     return {name: one.type for name, one in known.items()}
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Annotations as types, of the parameters of which they can be told."""
+    """Annotations of parameters as types, without variadic parameters."""
     hints = {}
     for name, text in function.__annotations__.items():
         parameter = inspect.signature(function).parameters.get(name)
@@ -242,7 +242,7 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _type_of(text: Any, names: dict[str, Any]) -> Any:
-    """An annotation as a type; a `_Named` where it is imported for type checkers alone."""
+    """An annotation as a type; a `_Named` if it is only imported for type checkers."""
     if not isinstance(text, str):
         return text
     try:
@@ -255,12 +255,12 @@ def _type_of(text: Any, names: dict[str, Any]) -> Any:
 
 
 def check_fields(options: Any) -> None:
-    """Refuse a value of a dataclass that is not what the annotation of its field says.
+    """Raise if a value of a dataclass does not fit the annotation of its field.
 
     Raises
     ------
     InvalidInputError
-        There is one.
+        A value does not fit.
     """
     cls = type(options)
     for one in fields(cls):
@@ -271,17 +271,17 @@ def check_fields(options: Any) -> None:
 
 
 class _Named(str):
-    """The name of a class that is not imported, as nobody has made an object of it yet."""
+    """The name of a class that is not imported."""
 
     __slots__ = ()
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is what an annotation says, as far as one can tell without using it."""
+    """Whether a value fits an annotation, as far as can be checked without consuming it."""
     if isinstance(hint, TypeVar):
         hint = hint.__bound__ or Any
     if hint is Any:
-        return type(value) is not object  # which is made to be nothing else
+        return type(value) is not object  # a sentinel
     if isinstance(hint, _Named):
         return any(hint == cls.__name__ for cls in type(value).__mro__)
     origin = typing.get_origin(hint)

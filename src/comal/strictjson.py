@@ -1,7 +1,7 @@
-"""JSON from strangers: parsed with limits, refused by place where a parser would guess.
+"""Untrusted JSON: parsed with limits, and rejected where parsers differ.
 
-Python's parser takes duplicate keys, NaN and numbers of any length. A document that means one
-thing to us and another to the next reader is refused here, before any format looks at it.
+Python's parser accepts duplicate keys, NaN and numbers of any length. A document that means one
+thing to us and another to the next reader is rejected here, before any format reads it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from comal.limits import DEFAULT_LIMITS, Limits
 _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-"""The escape of a surrogate, which may have its other half beside it."""
+"""The escape of a surrogate, which may be half of a pair."""
 _PLAIN = bytes(
     0x30 if 0x30 <= byte <= 0x39 else 0x65 if byte in b"eE" else byte for byte in range(256)
 )
-"""All digits to ``0`` and both letters of an exponent to ``e``: what is left to look for are
-plain strings, many times faster than a pattern."""
+"""All digits become ``0`` and both letters of an exponent ``e``: then plain strings are searched,
+many times faster than a pattern."""
 _LARGE = (b"0e00", b"0e+00", b"0" * 300)
-"""In a number that may be beyond a float of 64 bits; Python reads such a one as infinity."""
+"""Parts of numbers that may exceed a 64-bit float; Python reads those as infinity."""
 
 
 def loads(
@@ -43,18 +43,18 @@ def loads(
     data
         The document.
     where
-        What an error calls it.
+        Its name in errors.
     limits
-        Caps on size, depth and digits.
+        Limits for size, depth and digits.
     constant
-        What stands for ``NaN``, ``Infinity`` and ``-Infinity``, which are no JSON but are found
-        in files, and for numbers beyond a float of 64 bits; refused when None.
+        Replaces ``NaN``, ``Infinity`` and ``-Infinity``, which are not JSON but are found in
+        files, and numbers beyond a 64-bit float; they raise when None.
 
     Raises
     ------
     InvalidMetadataError
-        Not UTF-8, not JSON, no object at the root, a key that appears twice, NaN or infinity, a
-        number that no float holds.
+        Not UTF-8, not JSON, no object at the root, a duplicate key, NaN or infinity, or a number
+        that exceeds a float.
     LimitExceededError
         Larger, deeper, or with longer integers than `limits` allows; checked before parsing.
     """
@@ -92,7 +92,7 @@ def loads(
 
 
 def dumps(document: dict[str, Any], *, indent: int | None = 4, ascii_only: bool = False) -> bytes:
-    """The document as UTF-8 JSON with its keys in their order; NaN is refused."""
+    """The document as UTF-8 JSON with its keys in their order; raises for NaN."""
     text = json.dumps(document, indent=indent, ensure_ascii=ascii_only, allow_nan=False)
     return text.encode("utf-8")
 
@@ -113,12 +113,12 @@ def _brackets(data: bytes) -> Iterable[int]:
     if b"\\" in data:
         firsts = (data[match.start()] for match in _STRING_OR_BRACKET.finditer(data))
         return (first for first in firsts if first != 0x22)
-    # Without escapes every other part between quotes is outside of strings.
+    # Without escapes, every other piece between quotes is outside of strings.
     return b"".join(data.split(b'"')[::2]).translate(None, _NO_BRACKETS)
 
 
 def _refuse_halves(document: dict[str, Any], where: str) -> None:
-    """Refuse text that is not text: the escape of half a pair stands for no character."""
+    """Raise for half of a surrogate pair, which is not a character."""
     try:
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""A static folder that shows archives on a map, with no server but one for files."""
+"""A static folder that shows archives on a map, with any server for files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TYPES: Final = {
 }
 PAGE: Final = "assets/viewer/index.html"
 """The page, which a server and a static site share."""
-# A service worker reaches only what is below its own address, so that it stands at the root.
+# A service worker controls only paths below its own, so it is at the root.
 _WORKER: Final = "assets/sw.js"
 
 
@@ -50,19 +50,19 @@ class Asset(NamedTuple):
 
 
 def viewer_files() -> Mapping[str, Asset]:
-    """What a server's viewer is made of, by path below the page.
+    """The files of a server's viewer, by path below the page.
 
     Returns
     -------
     Mapping
-        Modules and styles under ``assets/``, libraries of others under ``vendor/``. The service
-        worker, which only a static site has, is not among them.
+        Modules and styles under ``assets/``, third-party libraries under ``vendor/``; without the
+        service worker, which only a static site has.
     """
     return {name: asset for name, asset in _found() if name != _WORKER}
 
 
 def site_files() -> Mapping[str, Asset]:
-    """What a static site is made of, by path below its folder; `site.json` is not among them."""
+    """The files of a static site, by path below its folder, without `site.json`."""
     roots = {PAGE: "index.html", _WORKER: "sw.js"}
     return {roots.get(name, name): asset for name, asset in _found()}
 
@@ -78,10 +78,10 @@ TAPALCATL: Final = "tapalcatl"
 RAQUET: Final = "raquet"
 _META: Final = "meta.json"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-# Documents below ``tiles/`` that are of no source.
+# Documents below ``tiles/`` that belong to no source.
 _TAKEN: Final = frozenset({"sources", "colormaps"})
 _ORIGIN = re.compile(r"([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\])(:\d+)?")
-# What signed addresses of S3, Google, Azure and CloudFront, and tokens, are called in a query.
+# Query parameters of signed URLs (S3, Google, Azure, CloudFront) and of tokens.
 _SIGNED = re.compile(
     r"(?:^|&)(?:x-(?:amz|goog)-|sig=|signature=|token=|key-pair-id=)", re.IGNORECASE
 )
@@ -99,14 +99,14 @@ class SiteSource:
         A tileset's folder or ``meta.json``, one archive (``.zip``), or a RaQuet file; a local
         path or an ``http(s)://`` URL.
     name
-        What it is called in addresses: lower-case letters, digits, ``-`` and ``_``; made of
-        `href` if absent.
+        Its name in URLs: lower-case letters, digits, ``-`` and ``_``; derived from `href` if
+        absent.
     title
-        What people read; the name in its metadata if absent.
+        Its title for people; the name in its metadata if absent.
     attribution
-        Whom to thank, as plain text; that of its metadata if absent.
+        Attribution as plain text; that of its metadata if absent.
     kind
-        ``"tapalcatl"`` or ``"raquet"``; told by the ending or the first bytes if absent.
+        ``"tapalcatl"`` or ``"raquet"``; found by the suffix or the first bytes if absent.
     absent
         Statuses of the store, besides 404 and 410, that mean that an archive does not exist. Some
         stores answer 403 for that.
@@ -128,14 +128,14 @@ class Placed:
     kind: str
     name: str
     url: str | None = None
-    """Its address, when it is remote."""
+    """Its URL, if it is remote."""
     path: Path | None = None
-    """The file that opens it, when it is local."""
+    """The file to open, if it is local."""
     files: tuple[Path, ...] = field(default=(), repr=False)
     """Everything that belongs to it, below the folder of `path`."""
 
     def entry(self, href: str) -> dict[str, Any]:
-        """How ``site.json`` names it."""
+        """Its entry in ``site.json``."""
         given = self.source
         optional = {"title": given.title, "attribution": given.attribution}
         entry: dict[str, Any] = {"name": self.name, "kind": self.kind, "href": href}
@@ -146,7 +146,7 @@ class Placed:
 
 
 def placed(sources: Iterable[str | os.PathLike[str] | SiteSource]) -> list[Placed]:
-    """Find out what each source is and which files it has; no two have one name."""
+    """Find the kind, the files and a unique name of each source."""
     check_several(sources, "paths, URLs or SiteSource")
     found: list[Placed] = []
     for given in sources:
@@ -196,7 +196,7 @@ def _local(source: SiteSource, given: Path) -> Placed:
 
 
 def _archives(meta: Path) -> Iterator[Path]:
-    """The archives of a tileset that are beside its document; none when they are elsewhere."""
+    """The archives of a tileset below the folder of its document; none if they are remote."""
     where = shown_path(meta)
     template = strictjson.loads(meta.read_bytes(), where).get("source")
     if not isinstance(template, str) or not all(part in template for part in ("{z}", "{x}", "{y}")):
@@ -226,7 +226,7 @@ def _archives(meta: Path) -> Iterator[Path]:
 
 
 def _kind_of(source: SiteSource, path: Path, head: bytes, where: str) -> str:
-    """The kind that is said, else the one that ending or first bytes tell."""
+    """The given kind, else the one of the suffix or the first bytes."""
     kind = source.kind or _SUFFIXES.get(path.suffix.lower()) or _MAGIC.get(head)
     if kind is None:
         raise InvalidInputError(
@@ -273,7 +273,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
     "connect-src 'self'{origins}; worker-src 'self'; base-uri 'none'; form-action 'none'"
 )
-"""The Content-Security-Policy of the page; its own host and those of remote sources answer it."""
+"""The Content-Security-Policy of the page; allows its own host and those of remote sources."""
 
 
 def write(
@@ -288,7 +288,7 @@ def write(
     """Write a folder with a page that reads Tapalcatl 2 and RaQuet by range requests.
 
     Any static host or bucket that answers byte ranges can serve it. The page's service worker
-    cuts tiles out of the archives, so that any map library may ask it for
+    cuts tiles out of the archives, so that any map library can request
     ``tiles/{source}/{z}/{x}/{y}.{ext}``.
 
     Parameters
@@ -301,12 +301,12 @@ def write(
     title
         Heading of the page.
     link
-        Name local sources by their place relative to `out`, instead of copying them into it. The
-        web server must then serve both.
+        Refer to local sources by their path relative to `out` instead of copying them. The web
+        server must then serve both.
     overwrite
         Replace an older site, which must hold no other file.
     progress
-        Told how many of the files are written.
+        Called with the number of files that are written.
 
     Returns
     -------
@@ -316,9 +316,9 @@ def write(
     Raises
     ------
     ConflictError
-        `out` exists, or is no site that can be replaced.
+        `out` exists, or is not a site that can be replaced.
     InvalidInputError, ObjectNotFoundError, UnsafeContentError
-        A source that a browser cannot read, or that is not there.
+        A source that a browser cannot read, or that does not exist.
     StorageError
         The disk is full or fails.
     """
@@ -392,7 +392,7 @@ def _write_config(folder: Path, title: str, entries: list[dict[str, Any]]) -> No
 
 
 def _make_page(page: Path, entries: list[dict[str, Any]]) -> None:
-    """Make the server's page that of a site, which may reach its remote sources and no others."""
+    """Turn the server's page into that of a site, which may only request its own remote sources."""
     remote = [urlsplit(entry["href"]) for entry in entries if "://" in entry["href"]]
     origins = sorted({f" {part.scheme}://{part.netloc}" for part in remote})
     policy = _POLICY.format(origins="".join(origins))

@@ -1,4 +1,4 @@
-"""Where rows come from: the files of a set, the tables nested in them, and the bytes of items."""
+"""Access to the files of a set, the tables nested in them, and the bytes of items."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _CACHE = 64 * MIB
-"""What is kept of nested files that were opened."""
+"""Size of the cache of opened nested files, in bytes."""
 _AT_ONCE = 1_024
-"""Nested files that are opened in one round trip; bounds what is held while they are decoded."""
+"""Nested files that are opened in one round trip; bounds the memory while they are decoded."""
 _THREADS = 16
 _BLOCK = 4 * MIB
 
@@ -59,7 +59,7 @@ class Part:
 
 
 class Address(NamedTuple):
-    """Where an item lies."""
+    """The part, offset and size of an item."""
 
     part: int
     offset: int
@@ -68,22 +68,22 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """A nested file that was opened: its items, and its bytes where they came along."""
+    """An opened nested file: its items, and its bytes if it was fetched whole."""
 
     items: Any
     kept: tuple[Piece, ...] = ()
 
     @property
     def nbytes(self) -> int:
-        """About how much memory it takes."""
+        """Approximate size in memory."""
         return int(self.items.nbytes) + sum(len(piece.data) for piece in self.kept)
 
 
 class Home:
     """The files behind a frame and all frames made from it.
 
-    It may be used from several threads, survives a fork, and its pickle leaves out what can be
-    read again.
+    It is safe to use from several threads and after a fork; its pickle leaves out what can be read
+    again.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Home:
         return partial(Home, typed=self.typed), (self.parts, self.limits)
 
     def spans(self, table: Any, rows: Ints) -> Spans:
-        """Where the bytes of some rows lie."""
+        """The spans of some rows."""
         offsets, sizes = (numbers_at(table[name], rows) for name in (spec.OFFSET, spec.LENGTH))
         has_parts = spec.PART in table.column_names
         parts = numbers_at(table[spec.PART], rows) if has_parts else np.zeros(len(rows), np.int64)
@@ -115,11 +115,11 @@ class Home:
     def nested(self, addresses: Sequence[Address], depth: int) -> list[Nested]:
         """Open nested files; those of one object come in one round trip.
 
-        An address may stand several times; `depth` is how many files they are nested in.
+        Addresses may be repeated; `depth` is the number of files around them.
         """
         if addresses:
-            # An item lies inside the data of its file, behind the header, so that each nested file
-            # is smaller than the one around it: nothing can hold itself, but it can be deep.
+            # An item is inside the data of its file, after the header, so each nested file is
+            # smaller than the one around it: no file can contain itself, but nesting can be deep.
             self.limits.check("tortilla_depth", depth, self._name(addresses[0]))
         cached = {one: self._cache.get(one) for one in addresses}
         found = {one: nested for one, nested in cached.items() if nested is not None}
@@ -154,14 +154,14 @@ class Home:
         return nested
 
     def _name(self, address: Address) -> str:
-        """How messages call a nested file."""
+        """The name of a nested file in messages."""
         href = self.parts[address.part].source.href
         return f"{href} (bytes {address.offset}+{address.size})"
 
     # -- bytes -------------------------------------------------------------------------------------
 
     def read(self, spans: Spans, kept: Sequence[Piece] = ()) -> list[bytes]:
-        """The bytes of items, in order; one round trip. `kept` is what is here already."""
+        """The bytes of items, in order; one round trip. `kept` are bytes that were read before."""
         found = [b""] * len(spans)
         if not found:
             return found
@@ -193,14 +193,14 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """Where the bytes of one item lie."""
+    """The bytes of one item."""
 
     source: Source
     offset: int
-    """Where they start in the file."""
+    """Offset of the first byte in the file."""
     size: int
     format: str = ""
-    """What the footer says they are."""
+    """Their format by the footer."""
 
     def file(self) -> RangeFile:
         """A seekable binary file over the bytes."""
@@ -214,7 +214,7 @@ class Leaf:
 
 
 def together(jobs: Sequence[Callable[[], T]], *, remote: bool) -> list[T]:
-    """What each job returns; side by side where they wait for a network."""
+    """What each job returns; runs them side by side if they wait for a network."""
     return side_by_side(jobs, _THREADS) if remote else [job() for job in jobs]
 
 
@@ -222,18 +222,18 @@ def together(jobs: Sequence[Callable[[], T]], *, remote: bool) -> list[T]:
 
 
 def nested_rows(table: Any) -> Ints:
-    """Numbers of the rows that are files of this format themselves."""
+    """Numbers of the rows that are nested files."""
     return np.flatnonzero(rows_equal(table[spec.FILE_FORMAT], spec.TORTILLA))
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Items of one depth: of a frame, or of all files that are nested in the level above."""
+    """Items of one depth: those of a frame, or of all files nested in the level above."""
 
     table: Any
     """Rows grouped by parent, in the order of the parents."""
     parents: Ints
-    """Row of each row's parent in the level above; the row itself at the top."""
+    """Row of each row's parent in the level above; at the top the row itself."""
     folders: Mask
     """Which rows have a level below."""
 
@@ -257,8 +257,8 @@ def levels_below(
 ) -> Iterator[Level]:
     """The levels below some rows that are nested in `depth` files.
 
-    Each file's rows stand once for each row that names it, so that files that share bytes can stand
-    for many more rows than they hold. Of optional columns only `columns` are kept, or all.
+    The rows of a file are repeated for each row that refers to it, so files that share bytes can
+    give many more rows than they store. Optional columns are limited to `columns`; None keeps all.
     """
     level = top
     while level.folders.any():
@@ -292,7 +292,7 @@ def _level_below(above: Level, depth: int, home: Home, columns: Sequence[str] | 
 def flattened(table: Any, depth: int, home: Home, columns: Sequence[str] | None = None) -> Any:
     """All items below some rows that are not nested files, depth first in the order of rows.
 
-    Parameters, and what is raised, are those of `levels_below`.
+    Parameters and errors are those of `levels_below`.
     """
     table = _chosen(table, columns)
     top = Level.of(table)

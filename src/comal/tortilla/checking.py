@@ -1,4 +1,4 @@
-"""Checking files: every problem, with its place, instead of the first."""
+"""Checks files: reports every problem with its place, not only the first."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ _NESTED_AT_ONCE = 256
 """Nested files that are opened together."""
 _BYTES_AT_ONCE = 16 * MIB
 _ITEMS_AT_ONCE = 4_096
-"""What is held of payloads that are looked at."""
+"""Payloads that are checked together."""
 _NEAR = 0.01
-"""Degrees that a centroid may be off: writers leave out rotation and round to six decimals."""
+"""Degrees by which a centroid may be off: writers leave out rotation and round to six decimals."""
 _ROUNDED = 2e-6
 
 
@@ -72,30 +72,30 @@ def check(
     Parameters
     ----------
     href
-        Path or URL of a file. A pattern or a list is taken as whole sets: that parts are there
-        once and together is checked as well. A single part is checked by itself.
+        Path or URL of a file. A pattern or a list is checked as whole sets, including that each
+        part is there exactly once. A single part is checked by itself.
     level
         ``structure``: headers, footers and collections, nested ones too; ``sample``: also one of
-        each twenty payloads; ``full``: every byte.
+        every twenty payloads; ``full``: every byte.
     limits
-        Caps on what a file may make us hold.
+        Upper bounds for memory and sizes.
     config
-        How to speak to remote storage.
+        Settings for remote storage.
     progress
-        Told how far the check is.
+        Called with the progress.
 
     Returns
     -------
     Report
-        All problems. A file that cannot be opened has a report as long as its first bytes tell
-        that it is of this format.
+        All problems. A file that cannot be opened also gets a report if its first bytes are of
+        this format.
 
     Raises
     ------
     NotThisFormatError
-        Something else is there.
+        The file is of another format.
     ObjectNotFoundError, AccessDeniedError, StorageError, ObjectChangedError
-        Nothing is there, or it cannot be read.
+        The file does not exist or cannot be read.
     InvalidInputError
         An unknown level.
     """
@@ -118,27 +118,27 @@ class _File:
 
     source: Source
     label: str
-    """What stands before places; empty for a single file."""
+    """Prefix of places; empty for a single file."""
     opened: Opened | None = None
     table: Any = None
     container: str | None = None
     seen: set[tuple[int, int]] = field(default_factory=set)
-    """Spans of nested files that have been gone through: items may share bytes."""
+    """Spans of nested files that are already checked: items may share bytes."""
     items: int = 0
     """Payloads met so far."""
 
     def place(self, more: str) -> str:
-        """How messages call a place in the file."""
+        """The text for a place in the file."""
         return f"{self.label}: {more}" if self.label else more
 
 
 @dataclass(frozen=True, slots=True)
 class _Usable:
-    """Rows whose bytes can be looked at: their spans are sound."""
+    """Rows whose bytes can be checked, because their spans are valid."""
 
     rows: Ints
     offsets: Ints
-    """From the beginning of the object."""
+    """Offsets from the beginning of the object."""
     lengths: Ints
     formats: list[str]
 
@@ -192,7 +192,7 @@ def _check_file(file: _File, findings: Check) -> None:
 def _check_below(
     file: _File, below: Sequence[tuple[ByteRange, str]], findings: Check
 ) -> list[tuple[ByteRange, str]]:
-    """Check nested files; what is nested in them comes back."""
+    """Check nested files; returns the files nested in them."""
     spans = [span for span, _ in below]
     places = [place for _, place in below]
     try:
@@ -212,7 +212,7 @@ def _check_below(
 def _check_footer(
     file: _File, opened: Opened, place: str, findings: Check
 ) -> tuple[Any, list[tuple[ByteRange, str]]]:
-    """Check a footer and the payloads that it names; the table, and what is nested and new."""
+    """Check a footer and its payloads; returns its table, and its nested files not seen before."""
     try:
         stored = items.stored_table(opened, place or file.source.href, findings.limits)
     except OF_CONTENT as error:
@@ -244,7 +244,7 @@ class _Footer:
         """The optional columns of the specification in its types."""
 
     def check(self) -> _Usable | None:
-        """Check all columns; what comes back is what can be looked at."""
+        """Check all columns; returns the rows whose bytes can be checked."""
         names = self.table.column_names
         for name in names:
             if name.startswith(spec.INTERNAL):
@@ -266,7 +266,7 @@ class _Footer:
         return usable
 
     def row(self, row: int) -> str:
-        """How messages call a row."""
+        """The text for the place of a row."""
         name = ""
         if spec.ID in self.table.column_names:
             column = self.table[spec.ID]
@@ -275,11 +275,11 @@ class _Footer:
         return f"{self.prefix}row {row}{name}"
 
     def tell(self, code: str, name: str, message: str) -> None:
-        """A problem of a whole column."""
+        """Add a problem of a whole column."""
         self.findings.add(code, f"{self.prefix}column {shown(name)}", message)
 
     def rows(self, code: str, wrong: Any, tell: Callable[[int], str]) -> None:
-        """Problems of rows: a mask of them."""
+        """Add a problem for each row in a mask."""
         rows = np.flatnonzero(wrong)
         self.findings.add_rows(code, rows, lambda row: (self.row(row), tell(row)))
 
@@ -303,7 +303,7 @@ class _Footer:
         )
 
     def _texts(self, name: str, null: str) -> Any:
-        """A column of texts without nulls, or None with a problem; `null` is the code of nulls."""
+        """A column of texts, or None after adding a problem; `null` is the code for nulls."""
         column = self.table[name]
         if pa.types.is_null(column.type):
             column = pc.cast(column, pa.string())
@@ -389,7 +389,7 @@ class _Footer:
             ),
         )
         formats = self.table[spec.FILE_FORMAT]
-        if not pa.types.is_string(formats.type):  # which has been reported
+        if not pa.types.is_string(formats.type):  # already reported
             formats = pa.nulls(len(formats), pa.string())
         taken = formats.take(pa.array(rows)).to_pylist()
         return _Usable(rows, offsets[rows] + self.opened.base, lengths[rows], taken)
@@ -416,7 +416,7 @@ class _Footer:
                 self._check_range(name, low, high)
 
     def _take(self, name: str, stored: str) -> None:
-        """Keep a column in the type that it has by the specification; another is a problem."""
+        """Store a column in its type of the specification; another type is a problem."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TortillaWarning)
             column = items.typed_column(name, self.table[stored], self.place)
@@ -495,7 +495,7 @@ def _floats(column: Any) -> Floats:
 
 
 def _centres(columns: dict[str, Any]) -> tuple[Floats, Floats, Floats] | None:
-    """Middles of rasters, and how far a centroid may be off; NaN where columns tell none."""
+    """Centres of rasters, and the tolerance for centroids; NaN if the columns give none."""
     if not {spec.CRS, spec.GEOTRANSFORM, spec.RASTER_SHAPE} <= set(columns):
         return None
     crs, affine, shape = (
@@ -513,7 +513,7 @@ def _centres(columns: dict[str, Any]) -> tuple[Floats, Floats, Floats] | None:
         chosen = crs.take(rows), affine.take(rows), shape.take(rows)
         lon[good], lat[good] = footprints.centroids(*chosen)
         west, south, east, north = footprints.footprints(*chosen)
-        # Within the raster in any case.
+        # Never outside of the raster.
         halves = np.stack([arc_width(west, east), north - south]) / 2 + _ROUNDED
         near[:, good] = np.minimum(halves, _NEAR)
     return lon, lat, near
@@ -548,7 +548,7 @@ def _check_payloads(file: _File, usable: _Usable, before: str, findings: Check) 
 
 
 def _doubtful(kinds: Any, seen: Copied) -> list[int]:
-    """The payloads that have to be looked at one by one."""
+    """The payloads that must be checked one by one."""
     doubtful = seen.empty | (seen.sizes < HEAD)
     for kind in set(kinds.tolist()):
         name = spec.known_format(kind) or kind

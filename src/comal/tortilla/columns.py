@@ -35,7 +35,7 @@ from comal.tortilla import spec
 from comal.tortilla.spec import TortillaWarning
 
 SHORT = {"id": spec.ID, "file_format": spec.FILE_FORMAT, "data_split": spec.DATA_SPLIT}
-"""Names by which tables may call columns of the core."""
+"""Short names for columns of the core in tables."""
 _MADE = (spec.OFFSET, spec.LENGTH)
 _LENGTHS = {spec.GEOTRANSFORM: 6, spec.RASTER_SHAPE: 2}
 _FAULTS = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -43,7 +43,7 @@ Ids = Callable[[int], str]
 
 
 def check_extra(name: object, where: str) -> str:
-    """Refuse a name that a further column cannot have; aliases become the specified name."""
+    """Check the name of an additional column; aliases become the specified name."""
     if not isinstance(name, str) or not name:
         raise InvalidInputError("name of a column is empty or no text", where=where)
     size = len(name.encode("utf-8", "surrogatepass"))
@@ -62,13 +62,13 @@ def check_extra(name: object, where: str) -> str:
 
 
 def column(name: str, values: Sequence[Any], who: Ids) -> Any:
-    """A column from values of single samples, None where one has none; `who` names a sample."""
+    """A column from values of single samples, None if missing; `who` names a sample in errors."""
     if name in (spec.TIME_START, spec.TIME_END):
         return seconds(values, name)
     wanted = spec.TYPES.get(name)
     try:
         if wanted is None or pa.types.is_list(wanted) or pa.types.is_integer(wanted):
-            # A cast checks; a type that is given at once would cut 1.5 to 1.
+            # A cast checks; giving the type to the constructor would truncate 1.5 to 1.
             found = values_column(values)
             return found if wanted is None else pc.cast(found, wanted)
         if set(map(type, values)) <= {str, type(None)} and pa.types.is_string(wanted):
@@ -101,9 +101,9 @@ def _first_bad(values: Sequence[Any], wanted: Any) -> int:
 
 
 def normal(table: Any, where: str) -> Any:
-    """A table of a user as metadata: core names, specified types, nothing of readers.
+    """A table of a user as metadata: core names, specified types, without columns of readers.
 
-    Offset and length are dropped; the index that pandas leaves and ``internal:*`` columns too.
+    Drops offset and length, the index column of pandas, and ``internal:*`` columns.
     """
     names: list[str] = []
     columns: list[Any] = []
@@ -142,7 +142,7 @@ def _typed(name: str, found: Any, where: str) -> Any:
 
 
 def check_values(table: Any, where: str) -> None:
-    """Refuse splits, shapes, geotransforms and times that the specification does not allow."""
+    """Raise for splits, shapes, geotransforms and times that the specification does not allow."""
     present = set(table.column_names)
     if spec.DATA_SPLIT in present:
         wrong = valid_of(table[spec.DATA_SPLIT])
@@ -173,12 +173,12 @@ def _refuse(table: Any, name: str, wrong: Mask, expected: str, where: str) -> No
 def check_ids(
     ids: Any, where: str, parents: Any = None, *, tier: int = 2, keeps: bool = False
 ) -> None:
-    """Refuse ids that no file system could hold, or that appear twice among siblings.
+    """Raise for ids that are not legal, or that appear twice among siblings.
 
-    `parents` is a number that siblings share, None when all are siblings. Tier 2 is for new rows; 1
-    for rows of a file that somebody else made, whose ids may be merely not portable; 0 refuses
-    nothing but what appears twice. With `keeps` the caller has an ``allow_ids`` that was not given,
-    and that lowers the tier by one.
+    `parents` is a number that siblings share, None when all are siblings. Tier 2 is for new rows,
+    1 for rows of existing files, whose ids may be not portable; 0 only checks for duplicates.
+    `keeps` means that the caller has an ``allow_ids`` that was not given, for the hint: it would
+    lower the tier by one.
     """
     flat = one_array(ids)
     if flat.null_count:
@@ -200,7 +200,7 @@ def check_ids(
 
 
 def unified(schemas: Iterable[Any], where: str) -> Any:
-    """One schema for tables that are to stand under one another, in the order of a footer."""
+    """One schema for tables that will be concatenated, in the order of a footer."""
     try:
         schema = pa.unify_schemas(list(schemas), promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
@@ -214,7 +214,7 @@ def unified(schemas: Iterable[Any], where: str) -> Any:
 
 
 def fitted(table: Any, schema: Any) -> Any:
-    """A table with exactly the columns of a schema; what it lacks is null."""
+    """A table with exactly the columns of a schema; missing columns are null."""
     if table.schema.equals(schema):
         return table
     columns = [
@@ -227,7 +227,7 @@ def fitted(table: Any, schema: Any) -> Any:
 
 
 def ordered(names: Sequence[str]) -> list[str]:
-    """Column names in the order of a footer: core, STAC, RAI, then as they came."""
+    """Column names in the order of a footer: core, STAC, RAI, then others in their order."""
     known: Mapping[str, Any] = spec.TYPES
     return [
         *(name for name in known if name in names),
@@ -244,13 +244,13 @@ def with_column(table: Any, name: str, values: Any) -> Any:
 
 
 def with_some(table: Any, name: str, rows: Ints, values: Any, kind: Any) -> Any:
-    """The table with `values` of a column in `rows`; the others keep theirs, or are null."""
+    """The table with `values` of a column in `rows`; other rows keep their value, or are null."""
     count = table.num_rows
     places = np.full(count, -1, np.int64)
     places[rows] = np.arange(len(rows))
     column = pc.cast(one_array(values), kind).take(pa.array(places, mask=places < 0))
     if name in table.column_names:
-        # Rows are chosen, as not every version of Arrow can choose between lists.
+        # By `take`, because not every version of Arrow can choose between lists.
         both = pa.concat_arrays([pc.cast(one_array(table[name]), kind), column])
         own = np.arange(count)
         column = both.take(pa.array(np.where(places < 0, own, own + count)))
@@ -313,7 +313,7 @@ def _from_objects(values: Sequence[Any], name: str) -> Any:
 
 
 def check_times(table: Any, where: str) -> None:
-    """Refuse a start after its end; warn of years and other units where seconds belong."""
+    """Refuse a start after its end; warn of years and other units instead of seconds."""
     present = [name for name in (spec.TIME_START, spec.TIME_END) if name in table.column_names]
     for name in present:
         values = pc.cast(table[name], pa.float64(), safe=False).to_numpy()

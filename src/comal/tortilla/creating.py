@@ -1,4 +1,4 @@
-"""New files and sets: of samples (`create`), and of rows of files that are there (`compile`)."""
+"""New files and sets, from samples (`create`) and from rows of existing files (`compile`)."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ from comal.tortilla.writing import ItemWriter, SetOptions, part_set
 
 Location = str | os.PathLike[str]
 _TIMES = {"time_start": spec.TIME_START, "time_end": spec.TIME_END}
-"""What manifests may call the columns of STAC."""
+"""Names of STAC columns in manifests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """What was written."""
+    """The result of writing a Tortilla."""
 
     paths: tuple[Path, ...]
-    """The files, in the order of their parts; relative where the output was named so."""
+    """The files, in the order of their parts; relative if the output was."""
     rows: int
-    """Items, without what is nested in them."""
+    """Items, without those nested in them."""
     is_stac: bool
-    """Whether it is a ``stac-tortilla``: all required columns, and no null in them."""
+    """Whether it is a ``stac-tortilla``: all required columns, without nulls."""
     is_rai: bool
     """Whether it is a ``rai-tortilla``."""
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes of the specification that it belongs to."""
+        """The classes of the specification that the file belongs to."""
         named = (("stac-tortilla", self.is_stac), ("rai-tortilla", self.is_rai))
         return tuple(name for name, holds in named if holds)
 
     @property
     def path(self) -> Path:
-        """The file; of several the first."""
+        """The file, or the first of several."""
         return self.paths[0]
 
     def __fspath__(self) -> str:
@@ -89,31 +89,31 @@ def create(
     ----------
     samples
         `Samples` or a list of `Sample`; a table (Arrow, or a frame of another library) with a row
-        per item; or an iterator of samples, record batches or tables, which are written as they
-        come.
+        per item; or an iterator of samples, record batches or tables, which are written one after
+        the other.
     output
         The file, by convention ``name.tortilla``. Several are called
         ``name.0001.part.tortilla``, ``name.0002.part.tortilla``, ...
     chunk_size, chunk_rows
-        Cut the set into files of so many bytes of items (a number, or ``"20GB"``), or of so many
-        items. An item is never cut.
+        Cut the set into files of this many bytes of items (a number, or ``"20GB"``), or of this
+        many items. An item is never cut.
     stac
-        Fill the missing ``stac:*`` columns of place from the headers of rasters: always, never,
-        or (None) when any of these columns is given.
+        Fill missing ``stac:*`` columns of place from the headers of rasters: always, never, or
+        (None) if any of these columns is given.
     id, path, base
-        Of tables: the columns of ids and of payloads (paths as text, or bytes), and the folder of
-        relative paths, the working folder when None. Columns ``file_format`` and ``data_split``
-        are those of the specification; every other one is kept under its name.
+        For tables: the columns of ids and of payloads (paths as text, or bytes), and the folder
+        of relative paths, None for the working folder. Columns ``file_format`` and ``data_split``
+        are those of the specification; any other column keeps its name.
     overwrite
         Replace existing files at the end, as a whole.
     allow_ids
-        Keep ids that are not portable, as rows of published files have them.
+        Keep ids that are not portable, as in published files.
     progress
-        Told how many samples are written.
+        Called with the number of samples that are written.
     executor
         Reads the headers of rasters; threads when None.
     **options
-        Those above that have no default here, and settings of the footer: compression,
+        Parameters above that are not in the signature, and settings of the footer: compression,
         compression_level, row_group_size, ...
 
     Returns
@@ -124,7 +124,7 @@ def create(
     Raises
     ------
     InvalidInputError
-        A sample or an argument that cannot be written.
+        A sample cannot be written, or an argument cannot be used.
     ConflictError
         The target exists (and `overwrite` is False), or is one of the sources.
     ObjectNotFoundError, AccessDeniedError, StorageError
@@ -149,9 +149,9 @@ def described(
     allow_ids: bool | None = None,
     executor: Executor | None = None,
 ) -> Prepared:
-    """Items that are checked, and whose formats and places are filled in.
+    """Check items, and fill in their formats and places.
 
-    Parameters are those of `create`; None stands for callers that have no `allow_ids`.
+    Parameters are those of `create`; None is for callers without `allow_ids`.
     """
     check(items, "samples", tier=1 if allow_ids else 2, keeps=allow_ids is False)
     items = mapped(items, with_formats)
@@ -200,7 +200,7 @@ def _write_set(
 
 
 def _lacking(table: Any) -> set[str]:
-    """Columns of the classes of the specification that are not there, or hold nulls."""
+    """Required columns of the classes of the specification that are missing or have nulls."""
     return {
         name
         for name in (*spec.STAC_REQUIRED, *spec.RAI_REQUIRED)
@@ -225,19 +225,18 @@ def pack_folder(
     Parameters
     ----------
     directory
-        The folder. A file becomes an item that has its name as id, a subfolder a nested item.
-        Hidden names are left out.
+        The folder. A file becomes an item with its name as id, a subfolder a nested item. Hidden
+        names are skipped.
     output
         As for `create`.
     manifest
         A CSV or Parquet file with the columns ``id`` (the id path, such as
         ``scene_1/before.tif``), ``path`` (relative to the folder; null for a nested item; the id
         when there is no such column) and any others; ``time_start`` and ``time_end`` are those of
-        STAC. Only its rows are written. Ids and paths in CSV are texts, whatever they look like
-        (``0007``).
+        STAC. Only its rows are written. Ids and paths in CSV are always text (``0007``).
     pattern
-        Names of the files that are taken, as in a shell: ``"*.tif"``, or several. Links to folders
-        are left out with a warning.
+        Names of the files to take, as shell patterns: ``"*.tif"``, or several. Links to folders
+        are skipped with a warning.
     stac, **arguments
         As for `create`.
 
@@ -246,9 +245,9 @@ def pack_folder(
     ObjectNotFoundError
         The folder, the manifest or a file that it names is missing.
     InvalidInputError
-        No file at all, what is not a regular file, or names that cannot be ids.
+        No file was found, one is not a regular file, or a name cannot be an id.
     ConflictError
-        The target is the folder, or holds it.
+        The target is the folder, or contains it.
     """
     _, levels, fields = intake.samples_of(
         directory,
@@ -266,7 +265,7 @@ def pack_folder(
 
 
 def _items_of(levels: Sequence[Level], fields: Any) -> Prepared:
-    """What was found below a folder, with the columns of a manifest."""
+    """The files below a folder as items, with the columns of a manifest."""
     items: Prepared | None = None
     for depth in reversed(range(len(levels))):
         level, where = levels[depth], f"level {depth}"
@@ -288,7 +287,7 @@ def _items_of(levels: Sequence[Level], fields: Any) -> Prepared:
 def read_manifest(path: str | os.PathLike[str]) -> Any:
     """A table in a CSV or Parquet file; short names of times become those of STAC.
 
-    Ids in CSV are texts, whatever they look like (``0007``).
+    Ids in CSV are always text (``0007``).
     """
     place = local_path(path, "the manifest")
     table = intake.read_table(place, texts=(intake.ID, spec.ID, intake.PATH))
@@ -296,7 +295,7 @@ def read_manifest(path: str | os.PathLike[str]) -> Any:
 
 
 def _with_paths(table: Any) -> Any:
-    """The table with the columns `id` and `path`; where no path is named, the id is one."""
+    """The table with the columns `id` and `path`; a missing path is the id."""
     names = table.column_names
     if intake.ID not in names:
         names = [intake.ID if name == spec.ID else name for name in names]
@@ -324,9 +323,9 @@ def compile(  # noqa: A001 - the name that users of published readers know
 ) -> Created:
     """Write a part of a Tortilla, or of several, as a file of its own.
 
-    Items are copied byte for byte, in the order of the rows, from this machine or from a server;
-    the first one that cannot be read ends it, and nothing is written. The columns of the
-    specification get its names and types. A TACO v1 stays one.
+    Items are copied byte for byte, in the order of the rows, from local or remote files; if one
+    cannot be read, nothing is written. Columns of the specification get its names and types. A
+    TACO v1 stays one.
 
     Parameters
     ----------
@@ -337,19 +336,19 @@ def compile(  # noqa: A001 - the name that users of published readers know
     rows, ids
         The rows to take, in this order: positions or a mask, or ids. All when both are None.
     chunk_size, chunk_rows, overwrite, allow_ids, progress
-        As for `create`. Ids that are merely not portable are kept in any case. A nested file is
-        an item like any other: its bytes, and so the names of its columns, stay as they are.
+        As for `create`. Ids that are only not portable are always kept. A nested file is copied
+        as a whole: its bytes, and so the names of its columns, do not change.
     limits, config
         As for `comal.tortilla.open`.
     **options
-        Those above that have no default here, and settings of the footer.
+        Parameters above that are not in the signature, and settings of the footer.
 
     Raises
     ------
     ConflictError
         The target exists, or is one of the sources.
     NotInContainerError
-        No such row.
+        A row does not exist.
     InvalidInputError
         Ids that appear twice or cannot be written.
     ComalError
@@ -369,7 +368,7 @@ def compile(  # noqa: A001 - the name that users of published readers know
         items = items.take(rows_of_ids(items.table[spec.ID], ids))
     tier = 0 if chosen.allow_ids else 1
     check_ids(items.table[spec.ID], "rows", tier=tier, keeps=not chosen.allow_ids)
-    # The collection of a TACO v1 stays where all files behind the frame have the same.
+    # The collection of a TACO v1 is kept if all files behind the frame have the same.
     collections = {part.collection for part in frame.home.parts}
     return _write_set(
         [items],
@@ -383,7 +382,7 @@ def compile(  # noqa: A001 - the name that users of published readers know
 
 
 def stored_items(frame: TortillaFrame) -> Prepared:
-    """The rows of a frame as items whose bytes are where they were."""
+    """The rows of a frame as items that refer to the bytes of its files."""
     table = frame.to_arrow()
     kept = [
         name

@@ -1,6 +1,6 @@
-"""What items say about themselves: their format by their first bytes, their place by their header.
+"""Fills in the format of items by their first bytes, and their place by their header.
 
-Columns that the user gave are never changed; only what is missing is filled in.
+Only missing values are filled in; values from the user are never changed.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from comal.tortilla.wire import OLDEST_HEADER_SIZE
 RASTERS = ("GTiff", "COG", "PNG", "JPEG", "WEBP", "JP2OpenJPEG")
 """Formats whose headers are read for the place of an item."""
 _CLEAR = ("GTiff", "PNG", "JPEG", "JP2OpenJPEG", "HDF5", "GPKG", "FlatGeobuf", "Parquet", "PMTiles")
-"""Formats whose first bytes are theirs alone."""
+"""Formats with unique first bytes."""
 _WEBP = b"RIFF"
 _DECIMALS = 6
 _STEP = 16_384
 """Items whose first bytes are held at once."""
 _FEW = 1_024
-"""Items whose formats are taken as Python has them: a nested file holds a handful."""
+"""Up to this many items formats are handled in Python: nested files hold few."""
 
 
 def with_formats(level: Prepared) -> Prepared:
-    """``tortilla:file_format`` for every item; what is not a known format is ``BYTES``."""
+    """``tortilla:file_format`` for every item; unknown formats are ``BYTES``."""
     nested = np.zeros(len(level), bool)
     nested[level.nested()] = True
     if spec.FILE_FORMAT in level.table.column_names:
@@ -85,14 +85,14 @@ def formats_of(heads: Heads) -> np.ndarray[Any, np.dtype[np.object_]]:
         found[(found == spec.BYTES) & begins(heads, name)] = name
     is_webp = _starts(heads, _WEBP) & _starts(heads[:, 8:], b"WEBP")
     found[is_webp] = "WEBP"
-    # Two letters are too few: a nested file has a footer offset that is no text behind them.
+    # Two letters are not enough: in a nested file, the footer offset after them is not text.
     text = (heads[:, 2:10] >= 0x20).all(axis=1)
     found[(found == spec.TORTILLA) & text] = spec.BYTES
     return found
 
 
 def begins(heads: Heads, name: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Whether items begin as their format does."""
+    """Whether items begin with the signature of their format."""
     signatures = spec.SIGNATURES[name]
     found: np.ndarray[Any, np.dtype[np.bool_]] = np.logical_or.reduce(
         [_starts(heads, signature) for signature in signatures]
@@ -107,14 +107,14 @@ def _starts(heads: Heads, signature: bytes) -> np.ndarray[Any, np.dtype[np.bool_
 
 
 class PayloadWarnings:
-    """Counts items that do not begin as their format does, and items of zeros alone."""
+    """Counts items without the signature of their format, and items that are all zeros."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[int, str]] = {}
-        """How many there are of each kind, and the first."""
+        """Number and first item of each kind."""
 
     def look(self, copied: Copied, table: Any, start: int) -> None:
-        """Look at what was seen of the rows of `table` from `start` on while they were copied."""
+        """Check the copied rows of `table` from `start` on."""
         if copied.empty.any():
             self._note("hold nothing but zeros", copied.empty, table, start)
         formats = table[spec.FILE_FORMAT].slice(start, len(copied.sizes))
@@ -135,7 +135,7 @@ class PayloadWarnings:
         self._found[what] = count + int(wrong.sum()), first
 
     def warn(self, where: str) -> None:
-        """Tell of them, each kind once."""
+        """Warn once for each kind."""
         for what, (count, first) in self._found.items():
             warn(f"{where}: {count} of the items, such as {first}, {what}", TortillaWarning)
 
@@ -144,17 +144,17 @@ class PayloadWarnings:
 
 
 def wants_place(prepared: Prepared) -> bool:
-    """Whether the user began the STAC columns, so that the rest of them is wanted."""
+    """Whether the user gave any STAC column, so that the others are wanted."""
     return any(
         name in spec.STAC for level in prepared.levels() for name in level.table.column_names
     )
 
 
 def with_place(level: Prepared, executor: Executor | None = None) -> Prepared:
-    """The STAC columns of place: read from rasters, and the centroid from the full affine.
+    """Fill the STAC columns of place from rasters, and the centroid from the full affine.
 
-    A nested item takes the place and the times of the first item in it that has a place, as
-    published files do.
+    A nested item gets the place and the times of its first item that has a place, as in
+    published files.
     """
     table = _with_first_child(level)
     names = [spec.CRS, spec.GEOTRANSFORM, spec.RASTER_SHAPE]
@@ -184,7 +184,7 @@ def _with_headers(level: Prepared, table: Any, rows: Ints, executor: Executor | 
         spec.RASTER_SHAPE: _lists(sides, spec.STAC[spec.RASTER_SHAPE]),
     }
     for name, column in values.items():
-        # A shape without a place says nothing about where the item is.
+        # A shape without CRS and geotransform does not locate the item.
         table = _filled(table, name, rows[placed], column.filter(pa.array(placed)))
     return table
 
@@ -197,7 +197,7 @@ def _with_first_child(level: Prepared) -> Any:
         return table
     placed = np.flatnonzero(~_null(below.items.table, spec.CRS))
     first = np.searchsorted(placed, below.starts[nested])
-    # Behind the last item that has a place stands one that no item above holds.
+    # A sentinel after the last item with a place, which belongs to no item above.
     child = np.append(placed, len(below.items))[first]
     found = (child < below.stops[nested]) & _null(table, spec.CRS)[nested]
     rows, child = nested[found], child[found]

@@ -1,7 +1,7 @@
-"""Changes to an existing file: more rows, other columns, other ids, fewer rows, and a fresh copy.
+"""Changes to an existing file: adding and deleting rows, changing columns and ids, and compaction.
 
-A copy of the file gets new items and a new footer, and then takes its name: any reader sees the
-old bytes or the new ones.
+A copy of the file gets new items and a new footer, and then replaces the file: any reader sees
+the old bytes or the new ones.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Location = str | os.PathLike[str]
 
 
 class Edit:
-    """A file that is open for a change: what it says now, and where new bytes go."""
+    """A file that is being changed: its current footer, and the output for new bytes."""
 
     def __init__(self, path: Path, version: NextVersion, frame: TortillaFrame) -> None:
         self.path = path
@@ -79,12 +79,12 @@ class Edit:
 
     @cached_property
     def out(self) -> Appender:
-        """Writes to the end of the next version, which is begun when this is first asked for."""
+        """Writes to the end of the next version, which the first access begins."""
         file: Any = io.BufferedRandom(self._version.file(), MIB)
         return Appender(file, self._part.size)
 
     def commit(self, table: Any) -> None:
-        """Write a footer with these rows, and the header that leads to it."""
+        """Write a footer with these rows, and the header that refers to it."""
         schema = unified([table.schema], shown(self.path.name))
         table, part, how = fitted(table, schema), self._part, settings(table.num_rows, {})
         with system_errors("cannot write", self.path):
@@ -93,14 +93,14 @@ class Edit:
         check_end(self._version.path, header, [table], table.num_rows)
 
     def close(self) -> None:
-        """Let go of the copy; what its buffer still holds then is in vain."""
+        """Close the copy; errors while flushing its buffer are ignored."""
         if "out" in self.__dict__:
             with suppress(OSError, ValueError, StorageError):
                 self.out.file.close()
 
 
 def _changed(path: Location) -> Path:
-    """The local path of a file that is changed in its place."""
+    """The local path of a file that is changed in place."""
     return local_path(
         path,
         "a file that is changed",
@@ -110,7 +110,7 @@ def _changed(path: Location) -> Path:
 
 @contextmanager
 def editing(path: Location) -> Iterator[Edit]:
-    """A file to be changed, locked; what is committed takes its place at the end."""
+    """Lock a file for a change; the committed version replaces it at the end."""
     target = _changed(path)
     with changing_file(target) as change:
         frame = open_frame(target, typed=False)
@@ -142,34 +142,34 @@ def edit(
     stac: bool | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Change a file: rows go, columns go, ids become others, columns are set, rows are added.
+    """Change a file: delete rows, drop columns, rename ids, set columns, add rows.
 
-    All of it is done in this order and becomes visible at once. It is about the file's own rows: a
-    nested file is an item, whose bytes no change of the footer touches. To give it other columns
-    write it as a file of its own (`compile` of the frame that `TortillaFrame.read` gives), change
-    that, and pass it to `create` as the path of a sample.
+    All changes are made in this order and become visible at once. They concern the file's own
+    rows: a nested file is an item, whose bytes do not change. To change its columns, write it as
+    a file of its own (`compile` of the frame that `TortillaFrame.read` returns), change that, and
+    pass it to `create` as the path of a sample.
 
     Parameters
     ----------
     path
-        A local file of the layout of today.
+        A local file of the current layout.
     delete
-        Rows that go: ids, or positions or a mask. Their bytes stay until `compact`.
+        Rows to delete: ids, or positions or a mask. Their bytes stay until `compact`.
     drop
-        Names of columns that go; those of the core that are required stay.
+        Names of columns to drop; required columns of the core cannot be dropped.
     rename
         Old ids and their new ones.
     columns
         A mapping of names to values, or a table: a value per row, in the order of the rows. A
-        column that the file has under the name of a published writer (``rai:ele``) is found by
-        the specification's too, and keeps its own. Where there is a column of ids (``tortilla:id``
-        or ``id``), rows are found by it, and rows that are not named keep their value, or get null.
+        column that the file stores under an alias (``rai:ele``) is also found by its name in the
+        specification, and keeps its own. With a column of ids (``tortilla:id`` or ``id``), values
+        are assigned by id; other rows keep their value, or get null.
     replace
-        Whether columns that are there already may be replaced; offset and length never are.
+        Whether existing columns may be replaced; offset and length never are.
     add
-        Samples, or a table with the columns ``id`` and ``path``, as for `create`; they stand
-        behind the rows that are there. Columns that only the old or only the new rows have are
-        null in the others.
+        Samples, or a table with the columns ``id`` and ``path``, as for `create`, to append after
+        the existing rows. Columns that only the old or only the new rows have are null in the
+        others.
     stac, progress
         As for `create`.
 
@@ -180,14 +180,14 @@ def edit(
     Raises
     ------
     NotInContainerError
-        A row that is not there.
+        A row does not exist.
     InvalidInputError
-        Nothing to do, or a change that cannot be made, such as an id that the file has already;
-        then none is made.
+        Nothing to do, or a change that is not possible, such as an id that the file already has;
+        then nothing is changed.
     ConflictError
-        Somebody else is writing the file.
+        Another process is writing the file.
     UnsupportedVersionError
-        A file of an older generation.
+        The file is of an older generation.
     """
     if not (np.size(delete) or len(drop) or rename or columns is not None or add is not None):
         raise InvalidInputError("no change is named", expected="rows or columns")
@@ -216,14 +216,14 @@ def append(
     stac: bool | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Add samples to a file, behind the rows that it has.
+    """Add samples to a file, after its existing rows.
 
     Columns that only the old or only the new rows have are null in the others.
 
     Parameters
     ----------
     path
-        A local file of the layout of today.
+        A local file of the current layout.
     samples
         Samples, or a table with the columns ``id`` and ``path``.
     stac, progress
@@ -236,11 +236,11 @@ def append(
     Raises
     ------
     InvalidInputError
-        A sample that cannot be written, or an id that the file has already.
+        A sample cannot be written, or the file already has its id.
     ConflictError
-        Somebody else is writing the file.
+        Another process is writing the file.
     UnsupportedVersionError
-        A file of an older generation.
+        The file is of an older generation.
     """
     return edit(path, add=samples, stac=stac, progress=progress)
 
@@ -253,7 +253,7 @@ def delete(path: Location, *, ids: Sequence[str] | None = None, rows: Any = None
     path
         As for `append`.
     ids, rows
-        Which: ids, or positions or a mask.
+        Rows to remove: ids, or positions or a mask.
 
     Returns
     -------
@@ -262,9 +262,9 @@ def delete(path: Location, *, ids: Sequence[str] | None = None, rows: Any = None
     Raises
     ------
     NotInContainerError
-        No such row.
+        A row does not exist.
     InvalidInputError
-        No row would be left, or nothing says which ones.
+        No row would be left, or neither ids nor rows are given.
     """
     if (ids is None) == (rows is None):
         raise InvalidInputError("rows to delete are not named", expected="ids or rows")
@@ -272,7 +272,7 @@ def delete(path: Location, *, ids: Sequence[str] | None = None, rows: Any = None
 
 
 def _with_rows(change: Edit, table: Any, add: Any, writer: ItemWriter, *, stac: bool | None) -> Any:
-    """The table with rows whose bytes are written behind the old ones."""
+    """The table with new rows, after writing their bytes to the end of the file."""
     tables, where = [table], shown(change.path.name)
     for items in batches_of(add, Names()):
         new = described(items, stac=stac)
@@ -365,7 +365,7 @@ def _refuse_known(tables: Sequence[Any], new: Any, where: str) -> None:
 
 
 def _stored_name(name: str, table: Any) -> str:
-    """The name that the file uses for a column of the specification."""
+    """The file's name for a column of the specification."""
     for alias, specified in spec.ALIASES.items():
         if name == specified and alias in table.column_names:
             return alias
@@ -396,20 +396,20 @@ def compact(
     progress: Progress | None = None,
     **parquet: Any,
 ) -> int:
-    """Write a file anew without the bytes that no row leads to, in the order of the rows.
+    """Rewrite a file in the order of its rows, without bytes that no row refers to.
 
-    Rows that share bytes go on sharing them. Columns stay as they are stored.
+    Rows that share bytes still do. Columns stay as they are stored.
 
     Parameters
     ----------
     path
         The file; of any generation when `output` is given.
     output
-        The new file; None takes the place of the old one, at the end and as a whole.
+        The new file; None replaces the old one at the end, as a whole.
     overwrite
         Whether an existing `output` is replaced.
     progress
-        Told how many items are written.
+        Called with the number of items that are written.
     **parquet
         Settings of the footer.
 
@@ -429,7 +429,7 @@ def compact(
     options = SetOptions.of({"parquet": parquet})
     with part_set(target, options, overwrite=overwrite or output is None) as parts:
         new = parts.begin()
-        # The target is locked now: what was opened must not have been changed before that.
+        # The target is locked now: check that the opened file was not changed before that.
         part.source.fetch([Head(1)])
         new.rows.append(_copied_live(frame, new))
         (progress or silent)(len(frame), None, "samples")
@@ -439,7 +439,7 @@ def compact(
 
 
 def _copied_live(frame: TortillaFrame, part: Part) -> Any:
-    """The rows of a file with their new spans, after their bytes were copied, each span once."""
+    """Copy the bytes of a file's rows, each span once; returns the rows with their new spans."""
     items = stored_items(frame)
     spans = frame.home.spans(frame.to_arrow(), np.arange(len(frame)))
     both = np.stack([spans.offsets, spans.lengths], axis=1)

@@ -1,4 +1,4 @@
-"""Items as an Arrow table that leads to their bytes and to what is nested in them."""
+"""Items as an Arrow table, with access to their bytes and to nested items."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from comal.tortilla import spec
 from comal.tortilla.archive import Address, Home, Leaf, flattened, nested_rows
 
 _WALKED = 256
-"""Rows that are walked at once; their nested files are opened together."""
+"""Rows that `walk` handles together; their nested files are opened at once."""
 
 
 @guarded_class
@@ -32,9 +32,9 @@ class TortillaFrame(Frame):
     """Items of a Tortilla or a TACO v1 as an Arrow table that can be navigated.
 
     Columns are those of the footer, with the names and types of the specification; offsets count
-    from the beginning of the file, also in what is nested. The last column, ``internal:subfile``,
-    is the path by which GDAL opens the item; of several files ``internal:part`` says which holds
-    the item.
+    from the beginning of the file, also in nested files. The last column, ``internal:subfile``, is
+    the path of the item for GDAL; with several files ``internal:part`` is the index of the file
+    that contains the item.
 
     The frame never changes; every method returns a new one. It can be pickled and used from
     several threads and processes.
@@ -116,7 +116,7 @@ class TortillaFrame(Frame):
     # -- navigation --------------------------------------------------------------------------------
 
     def read(self, key: Key) -> Any:
-        """What one row leads to.
+        """The content of one row.
 
         Parameters
         ----------
@@ -131,7 +131,7 @@ class TortillaFrame(Frame):
         Raises
         ------
         NotInContainerError
-            No such row.
+            The row does not exist.
         InvalidInputError
             Two rows have this id.
         InvalidMetadataError, LimitExceededError
@@ -165,13 +165,13 @@ class TortillaFrame(Frame):
         Raises
         ------
         InvalidInputError
-            The file lies where GDAL cannot read.
+            The file is in a storage that GDAL cannot read.
         """
         leaf = self.leaf(key)
         return gdal.subfile_one(leaf.source.vsi(), leaf.offset, leaf.size)
 
     def leaf(self, key: Key) -> Leaf:
-        """Where the bytes of one row lie."""
+        """The bytes of one row: source, offset, size and format."""
         frame, row = self._located(key)
         one = frame._address(row)  # noqa: SLF001 - same class
         source = self._home.sources[one.part]
@@ -181,7 +181,7 @@ class TortillaFrame(Frame):
         """All items at and below these rows that are not nested files, depth first.
 
         The nested files of one depth are opened together: a round trip per depth, not per file.
-        ``internal:path`` holds the ids on the way, joined by slashes; `read` takes them.
+        ``internal:path`` has the ids of each path, joined by slashes; `read` accepts it.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class TortillaFrame(Frame):
         return TortillaFrame(table, self._home, depth=self._depth + 1, kept=nested.kept)
 
     def _located(self, key: Key) -> tuple[TortillaFrame, int]:
-        """The frame and the row that a path leads to."""
+        """The frame and the row at a path of ids."""
         frame, rest = self, key
         while isinstance(rest, str) and "/" in rest and not frame._has(rest):
             head = _heads(rest.strip("/"), frame)
@@ -235,11 +235,11 @@ class TortillaFrame(Frame):
         return frame, frame._row(rest)  # noqa: SLF001 - same class
 
     def _rows_at(self, keys: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The rows at some positions, which may be counted from the end."""
+        """The rows at some positions, which may be negative."""
         count = len(self)
         if len(keys) and not (-count <= min(keys) and max(keys) < count):
             for key in keys:
-                self._row(key)  # refuses the first that is none
+                self._row(key)  # raises for the first that does not exist
         rows = np.array(keys, np.int64)
         rows[rows < 0] += count
         return rows
@@ -251,7 +251,7 @@ class TortillaFrame(Frame):
 
     @property
     def _names(self) -> Any:
-        """What a row is called: its path where levels are mixed, else its id."""
+        """The names of rows: their paths if levels are mixed, else their ids."""
         mixed = spec.PATH in self._table.column_names
         return self._table[spec.PATH if mixed else spec.ID]
 
@@ -270,11 +270,11 @@ def _vsi_or_none(source: Any) -> str | None:
     try:
         return str(source.vsi())
     except InvalidInputError:
-        return None  # GDAL has no way to this storage; the bytes can be read all the same
+        return None  # GDAL cannot read this storage; comal still can
 
 
 def _heads(path: str, frame: TortillaFrame) -> str | None:
-    """The shortest beginning of a path that is an id of the frame; ids may hold slashes."""
+    """The shortest prefix of a path that is an id of the frame; ids may contain slashes."""
     place = path.find("/")
     while place >= 0:
         if frame._has(path[:place]):  # noqa: SLF001 - same module

@@ -1,7 +1,7 @@
-"""From a stored footer to the items of a file: checked, absolute, and in the types of today.
+"""From a stored footer to the items of a file: checked, with absolute offsets and current types.
 
-A footer is Parquet, or the JSON of the first writers. Offsets count from the beginning of the file
-that the footer is in, which of a nested file is its first byte ("Nested properties").
+A footer is Parquet, or the JSON of the first writers. Its offsets count from the beginning of its
+file, which for a nested file is its first byte ("Nested properties").
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def is_json(opened: Opened) -> bool:
 def stored_table(
     opened: Opened, where: str, limits: Limits, columns: Sequence[str] | None = None
 ) -> Any:
-    """The footer as it is stored, in plain Arrow types; of optional columns only `columns`, or all.
+    """The footer as it is stored, in plain Arrow types; optional ones only from `columns`, or all.
 
-    Rows, cells and columns are held against the limits before anything is decoded.
+    The numbers of rows, cells and columns are checked against the limits before decoding.
     """
     if is_json(opened):
         return _from_json(opened, f"{where}: footer", limits)
@@ -53,7 +53,7 @@ def stored_table(
 
 
 class _NoSource:
-    """Everything is here already."""
+    """A source of nothing: all bytes are already there."""
 
     def fetch(self, wanted: Sequence[Wanted]) -> NoReturn:
         raise AssertionError(f"the whole footer is known, and yet {wanted} was asked for")
@@ -83,7 +83,7 @@ def _from_json(opened: Opened, where: str, limits: Limits) -> Any:
 
 
 def joined(tables: Sequence[Any], where: str) -> Any:
-    """Tables under one another; a column that one lacks, or has without a type, is null."""
+    """Tables concatenated; a column that one lacks, or has without a type, is null there."""
     if all(table.schema.equals(tables[0].schema) for table in tables[1:]):
         return pa.concat_tables(tables)
     try:
@@ -100,9 +100,9 @@ def joined(tables: Sequence[Any], where: str) -> Any:
 def items_of(stored: Any, opened: Opened, where: str, *, typed: bool = True) -> Any:
     """The items of a file from its stored footer, checked.
 
-    Core columns come first, offsets count from the beginning of the object. Columns that only
-    readers make (``internal:*``) and the index of pandas are left out. `typed` gives the columns of
-    the specification its names and types.
+    Core columns come first, offsets count from the beginning of the object. Columns of readers
+    (``internal:*``) and the index of pandas are left out. `typed` gives the columns of the
+    specification its names and types.
     """
     table = without_foreign(with_format(stored, opened.header))
     check_core(table, where)
@@ -122,7 +122,7 @@ def items_of(stored: Any, opened: Opened, where: str, *, typed: bool = True) -> 
 
 
 def with_format(stored: Any, header: Header) -> Any:
-    """The table with a format for each item; before 0.3 one stood in the header for all."""
+    """The table with a format for each item; before 0.3 the header has one for all items."""
     if header.driver is None or spec.FILE_FORMAT in stored.column_names:
         return stored
     formats = texts_column([header.driver]).take(numbers_column(np.zeros(stored.num_rows, int)))
@@ -130,7 +130,7 @@ def with_format(stored: Any, header: Header) -> Any:
 
 
 def without_foreign(table: Any) -> Any:
-    """Without the index of pandas, and without paths that somebody else's reader has stored."""
+    """The table without the index of pandas and without paths that other readers stored."""
     foreign = [
         name
         for name in table.column_names
@@ -140,7 +140,7 @@ def without_foreign(table: Any) -> Any:
 
 
 def check_core(table: Any, where: str) -> None:
-    """Refuse a footer without the columns that say what an item is and where."""
+    """Raise for a footer without the required columns."""
     for name in spec.REQUIRED:
         if name not in table.column_names:
             raise InvalidMetadataError(
@@ -195,20 +195,20 @@ def _typed(columns: Mapping[str, Any], where: str) -> dict[str, Any]:
     for stored, column in columns.items():
         name = spec.ALIASES.get(stored, stored)
         if name in columns and name != stored:
-            name = stored  # both spellings are there: neither may hide the other
+            name = stored  # both spellings exist: neither may hide the other
         found[name] = typed_column(name, column, where) if name in spec.TYPES else column
     return found
 
 
 def typed_column(name: str, column: Any, where: str) -> Any:
-    """The column as the type that the specification gives it, or as it is, with a warning."""
+    """The column in its type of the specification, or unchanged, with a warning."""
     wanted = spec.TYPES[name]
     if column.type.equals(wanted):
         return column
     try:
         return _RULES.get(name, _cast)(column, wanted)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        # Only Arrow's casts run above: their complaint is about the content.
+        # Only Arrow casts run above: their errors are about the content.
         warn(
             f"{where}: {name} is {column.type} and cannot become {wanted} ({error}); left as it is",
             TortillaWarning,
@@ -223,7 +223,7 @@ def _cast(column: Any, wanted: Any) -> Any:
 
 
 def _seconds(column: Any, wanted: Any) -> Any:
-    """Seconds since 1970 from numbers or timestamps; what is not a number becomes null."""
+    """Seconds since 1970 from numbers or timestamps; NaN becomes null."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         unit = pa.timestamp("s", tz=getattr(kind, "tz", None))
@@ -265,7 +265,7 @@ _TOO_LARGE = np.iinfo(np.int64).max
 
 
 def integers(column: Any, name: str, where: str) -> Ints:
-    """A column of offsets or lengths as int64; what no int64 holds becomes the largest."""
+    """A column of offsets or lengths as int64; larger values become the largest int64."""
     kind = column.type
     if not pa.types.is_integer(kind) and not (pa.types.is_null(kind) and not len(column)):
         raise InvalidMetadataError(
@@ -275,7 +275,7 @@ def integers(column: Any, name: str, where: str) -> Ints:
         row = int(np.argmin(valid_of(column)))
         raise InvalidMetadataError(f"{name} is null", where=f"{where}, row {row}")
     if pa.types.is_uint64(kind):
-        # A value that would wrap is as far outside of the file as one can be.
+        # A value that would wrap is outside of any file anyway.
         column = pc.min_element_wise(column, pa.scalar(_TOO_LARGE, pa.uint64()))
     if not pa.types.is_int64(column.type):
         column = pc.cast(column, pa.int64())
@@ -283,13 +283,13 @@ def integers(column: Any, name: str, where: str) -> Ints:
 
 
 def outside(offsets: Ints, lengths: Ints, header: Header, size: int) -> Mask:
-    """Which spans do not lie in the data of a file of `size` bytes.
+    """Which spans are not in the data of a file of `size` bytes.
 
-    Header, footer and collection are no data; an empty item may lie anywhere behind the header.
-    Gaps are legal, and so is data behind the footer.
+    Header, footer and collection are not data; an empty item may be anywhere after the header.
+    Gaps are legal, and so is data after the footer.
     """
     start = header.size
-    # Written so that nothing can wrap.
+    # In an order in which no sum can wrap.
     wrong: Mask = (offsets < start) | (lengths < 0) | (offsets > size)
     wrong |= lengths > size - np.minimum(offsets, size)
     filled = ~wrong & (lengths > 0)
@@ -302,7 +302,7 @@ def outside(offsets: Ints, lengths: Ints, header: Header, size: int) -> Mask:
 def overlaps(offsets: Ints, lengths: Ints) -> list[tuple[int, int]]:
     """Pairs of rows whose spans share bytes without being the same span.
 
-    Spans must not be `outside`. Each row stands at most once as the later of a pair.
+    Spans must not be `outside`. Each row is at most once the later one of a pair.
     """
     ends = offsets + lengths
     if len(offsets) < 2 or (offsets[1:] >= ends[:-1]).all():
@@ -312,7 +312,7 @@ def overlaps(offsets: Ints, lengths: Ints) -> list[tuple[int, int]]:
     starts, stops = offsets[order], ends[order]
     reach = np.maximum.accumulate(stops)[:-1]
     same = (starts[1:] == starts[:-1]) & (stops[1:] == stops[:-1])
-    # The first of several rows that share a span speaks for all of them.
+    # The first of several rows with the same span represents all of them.
     bad = np.flatnonzero((starts[1:] < reach) & ~same) + 1
     places = np.arange(len(order))
     farthest = np.maximum.accumulate(np.where(stops >= np.maximum.accumulate(stops), places, 0))

@@ -64,31 +64,31 @@ def open(  # noqa: A001 - the name users expect: tortilla.open
 ) -> TortillaFrame:
     """Open a Tortilla or a TACO v1 of any generation, or several as one.
 
-    Header and footer are read: in one round trip of two requests, where the last `tail` bytes hold
-    the footer, else in two. The bytes tell the generation, not the name.
+    Reads header and footer: in one round trip of two requests if the last `tail` bytes contain
+    the footer, else in two. The generation is found by the bytes, not by the name.
 
     Parameters
     ----------
     path
-        Path or URL of a file, a pattern with ``*`` (where the storage can list), or a list. An
-        open `Source` is taken as it is. Rows come in the order of the files; parts of a set in the
-        order of their numbers.
+        Path or URL of a file, a pattern with ``*`` (if the storage can list), or a list. An open
+        `Source` is used as it is. Rows are in the order of the files; parts of a set in the order
+        of their numbers.
     siblings
-        Open the whole set that the named part belongs to. Its size stands in the header; the names
-        count from 0001, as the specification says, or from 0000, as published files do.
+        Open the whole set that the named part belongs to. The header has the number of parts;
+        names count from 0001, as in the specification, or from 0000, as in published files.
     allow_partial
-        Open what there is of a set, with a warning, where a part is missing or broken.
+        Open the rest of a set, with a warning, if a part is missing or broken.
     columns
-        Optional columns to decode; None for all. One that no file has is an error.
+        Optional columns to decode; None for all. A column that no file has is an error.
     typed
         Give columns of the specification its names and types: times are int64 seconds,
         ``rai:ele`` is ``rai:elevation``. False leaves optional columns as they are stored.
     tail
-        Bytes at the end of a file that are read at once.
+        Bytes at the end of a file that are read with the header.
     limits
-        Caps on what a file may make us hold.
+        Upper bounds for memory and sizes.
     config
-        How to speak to remote storage.
+        Settings for remote storage.
 
     Returns
     -------
@@ -97,17 +97,17 @@ def open(  # noqa: A001 - the name users expect: tortilla.open
     Raises
     ------
     ObjectNotFoundError, AccessDeniedError, StorageError
-        Nothing is there, or it cannot be read.
+        The file does not exist or cannot be read.
     NotThisFormatError
-        Something else is there.
+        The file is of another format.
     InvalidInputError
         A name in `columns` that no file has, or a file that is named twice.
     InvalidMetadataError
-        The content is broken, or a set of several files is not whole.
+        The content is broken, or a set of several files is incomplete.
     LimitExceededError
         The content is larger than the limits allow.
     ObjectChangedError
-        A file was replaced while it was opened, and again when that was tried once more.
+        A file was replaced while it was opened, and again during a second attempt.
     """
 
     def opened() -> TortillaFrame:
@@ -132,11 +132,11 @@ async def open_async(path: Location | Sequence[Location], **options: Any) -> Tor
     return await in_thread(open, path, **options)
 
 
-# -- what is named ---------------------------------------------------------------------------------
+# -- named files ---------------------------------------------------------------------------------
 
 
 def sources_of(path: Location | Sequence[Location], config: StorageConfig | None) -> list[Source]:
-    """Every file that is named, patterns expanded; nothing of them is read yet."""
+    """All named files, with patterns expanded; reads none of them."""
     if isinstance(path, Sequence) and not isinstance(path, str | bytes):
         if not path:
             raise InvalidInputError("nothing to open", expected="at least one path")
@@ -214,9 +214,9 @@ def _siblings(result: Result, tail: int, limits: Limits) -> list[Result]:
     if name.number in (0, count):
         known, first = {name.number: result}, int(name.number > 0)
     else:
-        # Either count is possible: only part 0000 can tell.
+        # Numbers may begin at 0 or 1: only part 0000 can tell.
         (zero,) = _open_all([source.sibling(name.numbered(0))], tail, limits)
-        # Stores that may not be listed answer 403 for what is not there.
+        # Stores that may not be listed answer 403 for missing objects.
         first = int(isinstance(zero[1], ObjectNotFoundError | AccessDeniedError))
         known = {name.number: result} if first else {0: zero, name.number: result}
     numbers = [number for number in range(first, first + count) if number not in known]
@@ -226,7 +226,7 @@ def _siblings(result: Result, tail: int, limits: Limits) -> list[Result]:
 
 
 def _of_set(result: Result) -> Result:
-    """A part that nobody has named: why it is asked for, should it not be there."""
+    """The result for a part that the caller did not name: explains the error if it is missing."""
     source, opened = result
     if not isinstance(opened, ObjectNotFoundError):
         return result
@@ -271,7 +271,7 @@ def _frame(
 
 
 def _refuse_unknown(columns: Sequence[str] | None, names: Sequence[str], where: str) -> None:
-    """Refuse names that no file has; aliases are one name."""
+    """Raise for columns that no file has; aliases count as the same name."""
     known = {spec.ALIASES.get(name, name) for name in names}
     for name in columns or ():
         if spec.ALIASES.get(name, name) not in known and not name.startswith(spec.INTERNAL):
@@ -341,7 +341,7 @@ def last_name(href: str) -> str:
 
 
 def part_name(href: str) -> PartName | None:
-    """The name of a part taken apart; None for anything else."""
+    """The parsed name of a part; None for anything else."""
     found = spec.PART_NAME.fullmatch(last_name(href))
     if found is None:
         return None
@@ -350,22 +350,22 @@ def part_name(href: str) -> PartName | None:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One file as far as its set is concerned."""
+    """One file as a member of its set."""
 
     href: str
     parts: int
-    """How many files its set has, as it says itself."""
+    """Number of files in its set, from its header."""
     variant: str = ""
-    """Tells apart files whose URLs differ in their query alone."""
+    """Distinguishes files whose URLs differ only in their query."""
 
     @property
     def name(self) -> PartName | None:
-        """Its name taken apart."""
+        """Its parsed name."""
         return part_name(self.href)
 
     @property
     def group(self) -> tuple[str, str, int]:
-        """What members of one set have in common."""
+        """A key that members of one set have in common."""
         if self.parts <= 1:
             return self.href, self.variant, self.parts
         name = self.name
@@ -387,7 +387,7 @@ def sets_of(members: Sequence[Member]) -> list[list[int]]:
 
 
 def set_problems(members: Sequence[Member]) -> list[Problem]:
-    """What is wrong with files that are taken as whole sets."""
+    """The problems of files as complete sets."""
     problems: list[Problem] = []
     seen: set[tuple[str, str]] = set()
     for member in members:

@@ -1,4 +1,4 @@
-"""Samples, tables and batches as columns: what every way of writing starts from."""
+"""Samples, tables and batches as columns: the input of all writers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from comal.tortilla.columns import check_extra, check_ids, check_values, column,
 class STAC:
     """Place and time of a sample that is a raster.
 
-    What is None is read from the raster when the sample is written, all but the times.
+    Fields that are None, except the times, are read from the raster when the sample is written.
 
     Parameters
     ----------
@@ -55,9 +55,9 @@ class STAC:
 
 @dataclass(frozen=True, slots=True)
 class RAI:
-    """Values of responsible AI, as they are.
+    """Values of responsible AI, stored unchanged.
 
-    Elevation is in metres; `cisi`, `hdi` and `gmi` lie between 0 and 1. `ele` is another name of
+    Elevation is in metres; `cisi`, `hdi` and `gmi` are between 0 and 1. `ele` is another name of
     `elevation`.
     """
 
@@ -86,9 +86,9 @@ class Sample:
     Parameters
     ----------
     id
-        Unique among its siblings; no ``/ \ :``, nothing that a file system refuses.
+        Unique among its siblings; without ``/ \ :`` and anything that a file system refuses.
     file_format
-        Name of the GDAL driver, ``BYTES`` or ``TORTILLA``; told from the first bytes when None.
+        Name of the GDAL driver, ``BYTES`` or ``TORTILLA``; found by the first bytes when None.
     path
         The payload: a local path or URL, bytes, or a `Slice` of another file; or samples (a
         `Samples` or a list), which make it a nested Tortilla.
@@ -97,12 +97,12 @@ class Sample:
     stac_data, rai_data
         `STAC` and `RAI`, or mappings with their fields.
     **extra
-        Further columns. Names with a colon are given as ``**{"ml:score": 1.0}``.
+        Further columns. Pass names with a colon as ``**{"ml:score": 1.0}``.
 
     Raises
     ------
     InvalidInputError
-        A payload of the wrong type, or a column that may not be given.
+        A payload has the wrong type, or a column is not allowed.
     """
 
     __slots__ = ("data_split", "file_format", "id", "metadata", "path", "samples")
@@ -176,7 +176,7 @@ class Samples:
     Raises
     ------
     InvalidInputError
-        Something else, or nothing.
+        There is no sample, or something else than samples.
     """
 
     def __init__(self, samples: Iterable[Sample]) -> None:
@@ -201,17 +201,17 @@ class Samples:
 
 _BATCH_ROWS = 4_096
 _BATCH_BYTES = 32 * MIB
-"""What is held of samples that come one by one."""
+"""Bytes of samples from an iterator that are held at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Below:
-    """All items one level down, and which of them each item of the level above holds."""
+    """All items one level down, and the range of them in each item of the level above."""
 
     items: Prepared
     starts: Ints
     stops: Ints
-    """For each item above its rows in `items`; an item without any is not a nested one."""
+    """Item i above has the rows ``starts[i]:stops[i]`` of `items`; if none, it is not nested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class Prepared:
     """n items: their metadata, their bytes, and the items that are nested in them."""
 
     table: Any
-    """Arrow table without offsets; ``tortilla:file_format`` may be null or missing yet."""
+    """Arrow table without offsets; ``tortilla:file_format`` may still be null or missing."""
     payloads: Payloads
     below: Below | None = None
 
@@ -243,7 +243,7 @@ class Prepared:
         return Prepared(table, self.payloads.take(rows), below)
 
     def sizes(self) -> Ints:
-        """Bytes of each item as far as they are known; of nested ones without their footers."""
+        """Known bytes of each item; nested ones without their footers."""
         sizes = np.maximum(self.payloads.sizes(), 0)
         if self.below is None:
             return sizes
@@ -252,7 +252,7 @@ class Prepared:
         return sizes + within
 
     def holding(self, below: Prepared, parents: Ints) -> Prepared:
-        """The same, with items in them: `parents` are the rows that hold those of `below`."""
+        """These items with `below` nested in them; `parents` are the rows of their parents."""
         order = np.argsort(parents, kind="stable")
         rows = np.arange(len(self))
         starts, stops = (
@@ -262,7 +262,7 @@ class Prepared:
         return replace(self, below=Below(below.take(order), starts, stops))
 
     def levels(self) -> Iterator[Prepared]:
-        """These items and what is nested in them, outermost first."""
+        """These items and those nested in them, outermost level first."""
         level: Prepared | None = self
         while level is not None:
             yield level
@@ -270,7 +270,7 @@ class Prepared:
 
 
 def from_samples(samples: Sequence[Sample], where: str = "samples", depth: int = 1) -> Prepared:
-    """Samples as columns; what is nested is gathered over all of them."""
+    """Samples as columns; nested samples are collected over all of them."""
     DEFAULT_LIMITS.check("tortilla_depth", depth, where)
     table = _sample_table(samples)
     payloads = payloads_of([sample.path for sample in samples])
@@ -300,7 +300,7 @@ def _sample_table(samples: Sequence[Sample]) -> Any:
 
 
 def from_table(data: Any, names: Names, where: str = "table") -> Prepared:
-    """A table of items as it is: a row each, and no object per item."""
+    """A table of items, one row each, without an object per item."""
     table = table_of(data, where)
     payloads = payloads_in(table, names, where)
     found = names.id if names.id in table.column_names else spec.ID
@@ -316,7 +316,7 @@ Source = Samples | Iterable[Any] | Any
 
 
 def batches_of(source: Source, names: Names) -> Iterator[Prepared]:
-    """What the user gave, as batches of columns; whole where it is in memory already."""
+    """The user's samples as batches of columns; one batch if they are in memory already."""
     if isinstance(source, Prepared):
         yield source
     elif isinstance(source, Samples) or _begins_with_samples(source):
@@ -336,7 +336,7 @@ def _begins_with_samples(source: Any) -> bool:
 
 
 def _is_frame(source: Any) -> bool:
-    """Whether this is a table of another library, and no reader of batches."""
+    """Whether this is a table of another library, and not a reader of batches."""
     reader = isinstance(source, pa.RecordBatchReader)
     return hasattr(source, "__arrow_c_stream__") and not reader
 
@@ -366,7 +366,7 @@ def _held(sample: Sample) -> int:
 
 
 def check(prepared: Prepared, where: str, *, tier: int = 2, keeps: bool = False) -> None:
-    """Refuse ids and values that may not be, at every level."""
+    """Raise for ids and values that are not allowed, at every level."""
     parents: Ints | None = None
     for depth, level in enumerate(prepared.levels()):
         place = where if depth == 0 else f"{where}, nested {depth} deep"

@@ -1,7 +1,7 @@
 """Tortilla 0.5 and TACO v1 in constants: columns, types, formats, tasks. No I/O here.
 
-Names of columns are those of the specification, "The Footer"; where published writers differ, the
-other spelling is an alias that readers take.
+Column names are those of the specification, "The Footer"; other spellings of published writers are
+aliases that readers accept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from comal.check import rules
 
 SPEC_VERSION = "0.5.0"
 ENDINGS = (".tortilla", ".taco")
-"""What names of files end in."""
+"""Suffixes of file names."""
 
 # -- columns of the footer ------------------------------------------------------------------------
 
@@ -29,7 +29,7 @@ OFFSET = "tortilla:offset"
 LENGTH = "tortilla:length"
 
 REQUIRED = (ID, FILE_FORMAT, OFFSET, LENGTH)
-"""The four mandatory columns; files before 0.3 have the format in their header instead."""
+"""The four mandatory columns; files before 0.3 have the format in the header instead."""
 CORE: Mapping[str, Any] = {
     ID: pa.string(),
     FILE_FORMAT: pa.string(),
@@ -78,7 +78,7 @@ RAI_RANGES: Mapping[str, tuple[float, float]] = {
     "rai:pop": (0.0, 1e11),
     ELEVATION: (-12_000.0, 9_000.0),
 }
-"""What values can be: indices, money and people, metres between the deepest sea and the summit."""
+"""Ranges of values: indices, money, people, and metres from the deepest sea to the summit."""
 
 _DATE = "a date without separators"
 _ODD_TIMES: tuple[tuple[float, float, str], ...] = (
@@ -89,22 +89,22 @@ _ODD_TIMES: tuple[tuple[float, float, str], ...] = (
     (1e14, 4.2e15, "microseconds since 1970"),
     (1e17, 4.2e18, "nanoseconds since 1970"),
 )
-"""Numbers that are another unit far more often than seconds of such a moment."""
+"""Ranges of numbers that are far more often in another unit than seconds since 1970."""
 
 
 def odd_times(values: npt.NDArray[np.float64]) -> Iterator[tuple[npt.NDArray[np.bool_], str]]:
-    """Which numbers are no seconds since 1970 as it seems, and what they look like instead."""
+    """Which numbers are probably not seconds since 1970, and what they look like."""
     for low, high, what in _ODD_TIMES:
         odd = (values >= low) & (values <= high)
         if what is _DATE:
-            # Seconds from August to September 1970 fill this range: only those that are the date
-            # of a day are odd.
+            # Seconds in August and September 1970 are in this range, too: only numbers that are a
+            # date are odd.
             odd[odd] = _are_dates(values[odd].astype(np.int64))
         yield odd, what
 
 
 def _are_dates(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Whether numbers are year, month and day of a calendar's day, such as 20240229."""
+    """Whether numbers are year, month and day of an existing date, such as 20240229."""
     year, month, day = numbers // 10_000, numbers // 100 % 100, numbers % 100
     starts = ((year - 1970) * 12 + month - 1).astype("M8[M]")
     last = ((starts + 1).astype("M8[D]") - starts.astype("M8[D]")).astype(np.int64)
@@ -115,21 +115,21 @@ def _are_dates(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 TYPES: Mapping[str, Any] = {**CORE, **STAC, **RAI}
 """The type of every column that the specification names."""
 ALIASES: Mapping[str, str] = {"rai:ele": ELEVATION}
-"""Names of published writers for columns of the specification."""
+"""Other names of published writers for columns of the specification."""
 
 PREFIXES = ("tortilla:", "stac:", "rai:", "internal:")
 INDEX_COLUMN = re.compile(r"__index_level_\d+__")
-"""What pandas 2 leaves behind."""
+"""The index columns of pandas 2."""
 
-# -- columns that only a reader makes --------------------------------------------------------------
+# -- columns that only readers add ----------------------------------------------------------------
 
 INTERNAL = "internal:"
 SUBFILE = "internal:subfile"
-"""The path by which GDAL opens the item."""
+"""The path of the item for GDAL."""
 PART = "internal:part"
-"""Position of the file that holds the item, where there are several."""
+"""Position of the file that holds the item, if there are several."""
 PATH = "internal:path"
-"""Ids from the outermost item to this one, joined by slashes, where levels are mixed."""
+"""Ids from the outermost item to this one, joined by slashes, if levels are mixed."""
 
 NAVIGATION = (PATH, ID, FILE_FORMAT, OFFSET, LENGTH, PART)
 """Columns that stay when others are selected."""
@@ -157,7 +157,7 @@ SQLite SRP SRTMHGT STACIT STACTA SVG SXF Selafin TGA TIGER TIL TIRIS TSX Terrage
 USGSDEM VDV VFK VICAR VRT WAsP WCS WEBP WFS WMS WMTS XLS XLSX XODR XPM XYZ ZARR ZMap Zarr netCDF
 """
 DRIVERS = frozenset([*_DRIVERS.split(), "ESRI Shapefile", "MapInfo File"])
-"""Names of GDAL's drivers, raster and vector, that a format may have."""
+"""Names of GDAL drivers, raster and vector, that are allowed as formats."""
 FORMAT_ALIASES: Mapping[str, str] = {
     "GeoParquet": "Parquet",
     "NetCDF": "netCDF",
@@ -170,11 +170,11 @@ FORMAT_ALIASES: Mapping[str, str] = {
     "GeoPackage": "GPKG",
     "Shapefile": "ESRI Shapefile",
 }
-"""Names that occur in published files for what GDAL calls otherwise."""
+"""Names in published files for formats that have another name in GDAL."""
 
 
 def known_format(name: str) -> str | None:
-    """The name by which GDAL knows a format, ``BYTES`` or ``TORTILLA``; None for anything else."""
+    """The GDAL name of a format, ``BYTES`` or ``TORTILLA``; None for anything else."""
     name = FORMAT_ALIASES.get(name, name)
     return name if name in DRIVERS or name in (BYTES, TORTILLA) else None
 
@@ -208,7 +208,7 @@ SIGNATURES: Mapping[str, tuple[bytes, ...]] = {
     "NITF": (b"NITF", b"NSIF"),
     TORTILLA: (b"#y", b"WX"),
 }
-"""How the bytes of a format begin, for formats where all files begin so."""
+"""First bytes of formats whose files all begin with them."""
 
 # -- names of parts --------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ _ERRORS = {
     "tortilla-part-missing": "a part of the set is missing",
     "tortilla-part-twice": "a file is named twice",
     "tortilla-part-count": "the number of parts is not what the header says",
-    # What a check could not go on with
+    # Errors that stopped a check
     "limit-exceeded": "the content is larger than the limits allow",
     "unsafe-content": "a name would lead out of the data",
 }
@@ -291,4 +291,4 @@ CODES = rules(_ERRORS, _WARNINGS)
 
 
 class TortillaWarning(UserWarning):
-    """Content that is wrong somewhere, though what is returned is right."""
+    """Some content is wrong, but the returned values are right."""

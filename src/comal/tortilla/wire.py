@@ -43,7 +43,7 @@ _PRINTABLE = re.compile(rb"[\x20-\x7e]+")
 _TEXT = re.compile(rb"[\x20-\x7e\t\r\n]+")
 
 DEFAULT_TAIL = 64 * KIB
-"""How much of a file's end is read at once; holds the footer of a few thousand items."""
+"""Bytes of a file's end that are read with its header: the footer of a few thousand items."""
 CHILD_TAIL = 16 * KIB
 """The same for a nested file: published footers of nested files take 7 to 13 KB."""
 CHILD_WHOLE = MIB
@@ -52,15 +52,15 @@ CHILD_WHOLE = MIB
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Where the parts of a file lie, from its beginning."""
+    """The spans in a file, relative to its beginning."""
 
     footer: ByteRange
     parts: int = 1
-    """DP: of how many files the whole set consists. 0 occurs in broken files."""
+    """DP: number of files in the whole set. 0 occurs in broken files."""
     magic: bytes = TORTILLA_MAGIC
     layout: Layout = "v0.5"
     driver: str | None = None
-    """DF: the GDAL driver of all items, where the header names it."""
+    """DF: the GDAL driver of all items, if the header has one."""
     collection: ByteRange | None = None
     """The JSON that makes it a TACO v1."""
 
@@ -76,7 +76,7 @@ class Header:
 
 
 def pack_header(header: Header) -> bytes:
-    """The 200 bytes of a header of today."""
+    """The 200 bytes of a header of the current layout."""
     footer, collection = header.footer, header.collection or ByteRange(0, 0)
     spans = (footer.offset, footer.size, header.parts, collection.offset, collection.size)
     return _V05.pack(header.magic, *spans).ljust(HEADER_SIZE, b"\0")
@@ -85,7 +85,7 @@ def pack_header(header: Header) -> bytes:
 def parse_header(head: bytes, total: int, where: str) -> Header:
     """The header from the first 200 bytes (or all) of a file of `total` bytes.
 
-    The bytes tell the layouts apart: a count of parts can never look like the name of a driver.
+    The bytes distinguish the layouts: a number of parts never looks like the name of a driver.
     """
     if head[:2] not in MAGICS or _TEXT.fullmatch(head[2:18]):
         raise NotThisFormatError(
@@ -129,7 +129,7 @@ def _driver(field: bytes) -> str:
 
 
 def _span(what: str, offset: int, size: int, start: int, total: int, where: str) -> ByteRange:
-    # Python's integers do not wrap, and nothing is allocated before this holds.
+    # Python integers do not wrap, and nothing is allocated before this check.
     if offset < start or offset + size > total:
         raise InvalidMetadataError(
             f"the {what} lies outside of the file",
@@ -146,28 +146,28 @@ def _span(what: str, offset: int, size: int, start: int, total: int, where: str)
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A file, or a file nested in another, whose header and footer are here."""
+    """A file, or a nested file, whose header and footer are read."""
 
     header: Header
     footer: Piece
     """The bytes of the footer; its offset counts from the beginning of the object."""
     base: int
-    """Where the file begins in its object; 0 unless it is nested."""
+    """Offset of the file in its object; 0 unless it is nested."""
     size: int
     """Bytes of the file."""
     collection: bytes | None = None
     """The JSON of a TACO v1, not parsed yet."""
     kept: tuple[Piece, ...] = ()
-    """A nested file that was fetched whole: its items need no request more."""
+    """The bytes of a nested file that was fetched whole: its items need no further request."""
 
 
 def open_plan(
     where: str, *, tail: int = DEFAULT_TAIL, limits: Limits = DEFAULT_LIMITS
 ) -> Plan[Opened]:
-    """Open the file that is an object of its own.
+    """Open a file that is an object of its own.
 
-    One round trip of two requests when the last `tail` bytes hold footer and collection, else one
-    more for what is missing.
+    One round trip of two requests if the last `tail` bytes contain footer and collection, else
+    another one for the missing bytes.
     """
     head, end = yield [Head(HEADER_SIZE), Tail(tail)]
     file = _File(ByteRange(0, head.total), where, [head, end], limits)
@@ -177,7 +177,7 @@ def open_plan(
 
 
 class _File:
-    """A file whose ends are here: which spans of it are needed, and which are still missing."""
+    """A file whose ends are read: the spans that are needed, and those still missing."""
 
     def __init__(self, span: ByteRange, where: str, known: list[Piece], limits: Limits) -> None:
         self.span, self.known = span, known
@@ -210,10 +210,10 @@ def children_plan(
 ) -> Plan[list[Opened | ComalError]]:
     """Open files that are items of one object, all in one round trip.
 
-    The header says where the footer is and the end of the file is where it nearly always is, so
-    both ends are asked for at once. Of neighbours the end of one touches the beginning of the next,
-    which makes one request of each pair; a single small file comes whole. In place of a file with
-    broken content stands its error.
+    The header gives the span of the footer, which is nearly always at the end of the file, so both
+    ends are requested at once. Neighbours touch, so the end of one and the beginning of the next
+    are one request; a single small file is fetched whole. Files with broken content yield their
+    error.
     """
     single = len(spans) == 1
     wanted = [_ends(span, single=single) for span in spans]
@@ -241,7 +241,7 @@ def _ends(span: ByteRange, *, single: bool) -> list[Wanted]:
 
 
 def _child(span: ByteRange, where: str, known: list[Piece], limits: Limits) -> _File | ComalError:
-    """A nested file; an error of its content spoils no other."""
+    """A nested file, or the error of its content, which must not affect others."""
     try:
         return _File(span, where, known, limits)
     except NotThisFormatError as error:

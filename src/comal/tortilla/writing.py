@@ -1,7 +1,7 @@
 """The files of a set: items back to back, nested files among them, then the footer.
 
 A nested file counts its offsets from its own beginning ("Nested properties"), so it is written
-where it lies: room for its header, its items, its footer, and then the header. Rows are kept in
+in place: room for its header, its items, its footer, and then the header. Rows are kept in
 memory, then on disk, until the footer can be written; files have hidden names until all are
 complete.
 """
@@ -58,12 +58,13 @@ SETTINGS = ParquetSettings(
         (spec.LENGTH, "DELTA_BINARY_PACKED"),
     ),
 )
-"""Neighbours differ little in those columns: a fiftieth of the bytes of a dictionary. Arrow's own
-copy of the schema and statistics of a single row group are more than half of a small footer."""
+"""Neighbours in these columns differ little: the encodings take a fiftieth of the bytes of a
+dictionary. Arrow's copy of the schema and the statistics of a single row group would be more than
+half of a small footer."""
 _SMALL = replace(SETTINGS, level=3, dictionary=False, encodings=())
 
 _HELD = 32 * MIB
-"""What is held of rows before they go to a temporary file."""
+"""Bytes of rows in memory before they go to a temporary file."""
 _DISK: dict[type[BaseException], type[ComalError]] = {
     OSError: StorageError,
     pa.ArrowException: StorageError,
@@ -73,9 +74,9 @@ SPANS = pa.schema([(spec.OFFSET, pa.int64()), (spec.LENGTH, pa.int64())])
 
 
 def settings(rows: int, chosen: Mapping[str, Any]) -> ParquetSettings:
-    """How a footer of so many rows is written; `chosen` are keywords of the caller."""
+    """Settings for a footer of `rows` rows; `chosen` are keywords of the caller."""
     base = _SMALL if rows <= _FEW else SETTINGS
-    # Statistics help where a reader can leave out row groups, and nowhere else.
+    # Statistics only help if a reader can skip row groups.
     base = replace(base, statistics=rows > base.row_group_size)
     if not chosen:
         return base
@@ -94,7 +95,7 @@ def write_end(
     collection: bytes | None,
     parts: int,
 ) -> wire.Header:
-    """Write a footer, the JSON of a TACO v1 behind it, and the header that leads to both."""
+    """Write a footer, the JSON of a TACO v1 after it, and the header that refers to both."""
     start = out.position
     writer = Writer(out.file, schema, how)
     for table in tables:
@@ -111,16 +112,16 @@ def write_end(
 
 
 def nested_footer(table: Any) -> bytes:
-    """The footer of a nested file, of a few rows most times."""
+    """The footer of a nested file, which usually has few rows."""
     sink = io.BytesIO()
     write_table(table, sink, settings(table.num_rows, {}))
     return sink.getvalue()
 
 
 def check_end(path: Path, header: wire.Header, tables: Iterable[Any], rows: int) -> None:
-    """Refuse a file whose header, ids or spans are others than those that were written.
+    """Raise if header, ids or spans of a file differ from those that were written.
 
-    `tables` are all rows, piece by piece; a file that disagrees must not be published.
+    `tables` are all rows, in pieces; a file that differs must not be published.
     """
     with open_source(path) as source:
         (head,) = source.fetch([Head(wire.HEADER_SIZE)])
@@ -158,10 +159,10 @@ def _broken(what: str, found: object, expected: object) -> InvalidMetadataError:
 
 
 class RowStore:
-    """Tables that come one after the other, of schemas that may differ.
+    """Collects tables, whose schemas may differ.
 
-    They go to a file that `spool` makes when they are more than 32 MiB; `where` is what messages
-    call the table.
+    More than 32 MiB go to a file that `spool` creates; `where` is the name of the table in
+    messages.
     """
 
     def __init__(self, spool: Callable[[], BinaryIO], where: str) -> None:
@@ -180,7 +181,7 @@ class RowStore:
         if not any(schema.equals(table.schema) for schema in self._schemas[-4:]):
             self._schemas.append(table.schema)
         self._held.append(table)
-        self._bytes += table.get_total_buffer_size()  # `nbytes` takes memory to tell
+        self._bytes += table.get_total_buffer_size()  # `nbytes` allocates memory
         if self._bytes > _HELD and (self._file is not None or len(self._held) > 1):
             self._write_out()
 
@@ -192,7 +193,7 @@ class RowStore:
         return unified([SPANS, *self._schemas], self._where)
 
     def tables(self, schema: Any) -> Iterator[Any]:
-        """All rows in a schema that holds theirs, piece by piece."""
+        """All rows in pieces, converted to a schema that contains theirs."""
         for start, size in self._spooled:
             assert self._file is not None
             with translated(_DISK, "temporary file cannot be read"):
@@ -219,7 +220,7 @@ class RowStore:
 
 
 def spanned(table: Any, end: int, lengths: Ints) -> Any:
-    """The table with the columns that say where its items lie: one behind the other up to `end`."""
+    """The table with columns for the spans of its items, which are adjacent and end at `end`."""
     offsets = end - int(lengths.sum()) + np.cumsum(lengths) - lengths
     return with_spans(table, offsets, lengths)
 
@@ -232,30 +233,30 @@ def with_spans(table: Any, offsets: Ints, lengths: Ints) -> Any:
 
 
 _STEP = 16_384
-"""Items that are copied between two messages about progress."""
+"""Items that are copied between two calls of progress."""
 
 
 @dataclass(slots=True)
 class ItemWriter:
-    """Copies items behind one another, and tells of it."""
+    """Appends items one after the other, and reports the progress."""
 
     progress: Progress = silent
     warnings: PayloadWarnings = field(default_factory=PayloadWarnings)
     done: int = 0
-    """Items of the outermost level that are written."""
+    """Items of the outermost level written so far."""
 
     def write(self, out: Appender, items: Prepared) -> Any:
-        """Append all items, whose formats are known; their table with spans."""
+        """Append all items, whose formats are known; returns their table with spans."""
         lengths = self._write(out, items, 0, len(items), depth=0)
         return spanned(items.table, out.position, lengths)
 
     def wrote(self, count: int) -> None:
-        """So many items more of the outermost level are written."""
+        """Count `count` more written items of the outermost level."""
         self.done += count
         self.progress(self.done, None, "samples")
 
     def _write(self, out: Appender, items: Prepared, start: int, stop: int, *, depth: int) -> Ints:
-        """Append the items of some rows; their lengths."""
+        """Append the items of some rows; returns their lengths."""
         lengths = np.empty(stop - start, np.int64)
         row = start
         # Runs of plain items, each up to a nested one or the end.
@@ -263,7 +264,7 @@ class ItemWriter:
             while row < edge:
                 last = min(row + _STEP, edge)
                 copied = copy_payloads(items.payloads, row, last, out)
-                if not isinstance(items.payloads, Spans):  # what is copied as it is, is not judged
+                if not isinstance(items.payloads, Spans):  # copied bytes are not checked
                     self.warnings.look(copied, items.table, row)
                 lengths[row - start : last - start] = copied.sizes
                 if depth == 0:
@@ -282,7 +283,7 @@ class ItemWriter:
         begin, start, stop = out.position, int(below.starts[row]), int(below.stops[row])
         out.write(bytes(wire.HEADER_SIZE))
         lengths = self._write(out, below.items, start, stop, depth=depth + 1)
-        # A nested file counts from its own beginning.
+        # Offsets count from the beginning of the nested file.
         table = spanned(below.items.table.slice(start, stop - start), out.position - begin, lengths)
         table = fitted(table, unified([table.schema], "nested samples"))
         footer = nested_footer(table)
@@ -298,7 +299,7 @@ _MOST = 9_999
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetOptions:
-    """Where a set is cut, and how its files are written; see `create`."""
+    """The division of a set into files, and the settings of its footers; see `create`."""
 
     chunk_size: int | str | None = None
     chunk_rows: int | None = None
@@ -308,7 +309,7 @@ class SetOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> SetOptions:
-        """What a caller has given; what is none of these is a setting of the footer."""
+        """The options from a caller's keywords; unknown ones are settings of the footer."""
         own = {name: value for name, value in given.items() if name in cls.__dataclass_fields__}
         rest = {name: value for name, value in given.items() if name not in own}
         made = cls(**{**own, "parquet": {**own.get("parquet", {}), **rest}})
@@ -321,13 +322,13 @@ class SetOptions:
 
 
 class Part:
-    """One file that is being written: its data, and what its footer will say."""
+    """One file that is being written: its data, and the rows of its footer."""
 
     def __init__(self, file: TargetFile) -> None:
         self.file = file
         self.rows = RowStore(file.spool, shown(file.target.name))
         self.bytes = 0
-        """Of its items; what is cut by size counts neither header nor footer."""
+        """Bytes of its items; `chunk_size` counts neither header nor footer."""
         stream: Any = file
         self._out: Appender | None = Appender(stream)
         self._position = 0
@@ -335,7 +336,7 @@ class Part:
 
     @property
     def out(self) -> Appender:
-        """The end of the file, which is opened again where it was closed."""
+        """The end of the file; opens the file again if it was closed."""
         if self._out is None:
             with system_errors("cannot write", self.file.target):
                 stream: Any = self.file.path.open("r+b")
@@ -343,7 +344,7 @@ class Part:
         return self._out
 
     def close(self) -> None:
-        """Let go of descriptor and buffer until more is written."""
+        """Close descriptor and buffer until the next write."""
         if self._out is not None:
             self._position = self._out.position
             with system_errors("cannot write", self.file.target):
@@ -353,7 +354,7 @@ class Part:
     def finish(
         self, schema: Any, options: SetOptions, collection: bytes | None, parts: int
     ) -> None:
-        """Write the footer, what stands behind it, and the header; and read them again."""
+        """Write footer, collection and header; and read them back for a check."""
         how, rows = settings(len(self.rows), options.parquet), self.rows
         header = write_end(self.out, rows.tables(schema), schema, how, collection, parts)
         self.close()
@@ -361,7 +362,7 @@ class Part:
 
 
 class PartSet:
-    """Files of one set; one alone has the plain name, several are numbered."""
+    """Files of one set; a single one has the plain name, several are numbered."""
 
     def __init__(
         self, output: Path, options: SetOptions, made: TargetSet, files: ExitStack
@@ -373,7 +374,7 @@ class PartSet:
         self.parts: list[Part] = []
 
     def begin(self) -> Part:
-        """The next file; the one before it lets go of its descriptor."""
+        """Begin the next file; closes the descriptor of the previous one."""
         number = len(self.parts)
         if number == _MOST:
             raise InvalidInputError("too many parts", expected=f"at most {_MOST}")
@@ -385,10 +386,10 @@ class PartSet:
         return self.parts[-1]
 
     def cut(self, items: Prepared) -> Iterator[tuple[Part, Ints]]:
-        """Runs of rows, each with the file that it is for ("The Data Partition").
+        """Runs of rows, each with its target file ("The Data Partition").
 
-        A file is begun when an item would make the last one larger than `SetOptions` allows; an
-        item that is larger itself has a file of its own.
+        A new file begins when an item would make the current one larger than `SetOptions` allows;
+        an item that is itself larger gets its own file.
         """
         cuts = self._options.chunk_size is not None
         ends = np.cumsum(items.sizes() if cuts else np.zeros(len(items), np.int64))
@@ -405,7 +406,7 @@ class PartSet:
             start = stop
 
     def _room(self, part: Part, ends: Ints) -> int:
-        """How many items that end so far behind one another fit; at least one if it is empty."""
+        """How many of the items that end at `ends` fit into a part; at least one if it is empty."""
         size, rows, fits = self._options.chunk_size, self._options.chunk_rows, len(ends)
         if size is not None:
             fits = int(np.searchsorted(ends, int(size) - part.bytes, side="right"))
@@ -420,10 +421,10 @@ class PartSet:
         return self._output.with_name(spec.part_name(stem, position + 1, extension))
 
     def finish(self, collection: bytes | None = None, of: int | None = None) -> None:
-        """Write footers and headers; every part gets the columns of all.
+        """Write footers and headers; every part gets the columns of all parts.
 
-        The JSON of a TACO v1 stands behind each footer. `of` is how many files the set has to which
-        one belongs that is written anew alone.
+        The JSON of a TACO v1 follows each footer. `of` is the number of files in the set if a
+        single one of its files is rewritten.
         """
         schemas = [part.rows.schema() for part in self.parts]
         if len(schemas) > 1:
@@ -434,7 +435,7 @@ class PartSet:
             part.finish(schema, self._options, collection, of or len(schemas))
 
     def _refuse_strangers(self) -> None:
-        """Refuse a folder in which another set has this name: its parts would mix with ours."""
+        """Raise if another set in the folder has this name: its parts would mix with ours."""
         mine = {part.file.target.name for part in self.parts}
         for path in self.named_alike():
             if path.name not in mine and path != self._output.absolute():
