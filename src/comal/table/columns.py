@@ -1,9 +1,9 @@
-"""Arrow columns out of numpy arrays, texts and bytes, straight from their buffers.
+"""Arrow columns from numpy arrays, texts and bytes, straight from their buffers.
 
-`pyarrow.array`, `pyarrow.scalar` and `Array.to_numpy` look whether what they are given is of
-pandas, and import pandas for that where it is installed: a third of a second of processor time and
-40 MB. What every write and every short command does builds its columns here instead. Values beside
-a column in `pyarrow.compute` cost the same; ``texts_column(["x"])[0]`` is a scalar without it.
+`pyarrow.array`, `pyarrow.scalar` and `Array.to_numpy` check whether their arguments are of pandas,
+and import pandas for that if it is installed: a third of a second of processor time and 40 MB.
+Every write and every short command builds its columns here instead. Plain values as arguments of
+`pyarrow.compute` cost the same; ``texts_column(["x"])[0]`` is a scalar without that cost.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.integer[Any]]
 
 SMALL_POOL = pa.system_memory_pool()
-"""For what is small or lives shortly, given to Arrow call by call. The default pool asks the system
-for huge pages: its first allocation of each size alone takes megabytes."""
+"""For small or short-lived data, passed to Arrow call by call. The default pool asks the system for
+huge pages: its first allocation of each size alone takes megabytes."""
 
 _MOST = (1 << 31) - 1
 
@@ -52,7 +52,7 @@ def texts_column(texts: Sequence[str | None], kind: Any = None) -> Any:
     """Texts as an Arrow array of strings, or of `kind`; None becomes null."""
     joined = "".join(text for text in texts if text)
     data = joined.encode()
-    # Encoding each text beside would hold all of them as objects once more.
+    # Encoding each text separately would hold all of them as objects once more.
     size = len if len(data) == len(joined) else _utf8_size
     sizes = np.fromiter((size(text or "") for text in texts), np.int64, len(texts))
     valid = np.fromiter((text is not None for text in texts), bool, len(texts))
@@ -67,14 +67,14 @@ def blobs_column(blobs: Sequence[bytes | None], kind: Any = None) -> Any:
 
 
 def spans_column(data: Any, sizes: Ints, kind: Any = None, valid: Mask | None = None) -> Any:
-    """Bytes that follow one another as an Arrow array, without a copy.
+    """Consecutive bytes as an Arrow array, without a copy.
 
     Parameters
     ----------
     data
         All values; any buffer.
     sizes
-        Bytes of each value, 0 of a null.
+        Bytes of each value, 0 for a null.
     kind
         Arrow type; by default binary.
     valid
@@ -100,7 +100,7 @@ def spans_column(data: Any, sizes: Ints, kind: Any = None, valid: Mask | None = 
 
 
 def numbers_of(column: Any) -> npt.NDArray[Any]:
-    """The numbers of an Arrow array without nulls as numpy sees them, without a copy."""
+    """The numbers of an Arrow array without nulls as a numpy array, without a copy."""
     dtype = np.dtype(column.type.to_pandas_dtype())
     data = column.buffers()[1]
     if data is None or not len(column):
@@ -133,7 +133,7 @@ def rows_where(mask: Any) -> npt.NDArray[np.int64]:
 
 
 def flags_of(mask: Any) -> Mask:
-    """An Arrow column of booleans, chunked or not, as numpy has it; a null is False."""
+    """An Arrow column of booleans, chunked or not, as a numpy array; a null is False."""
     flags = np.empty(len(mask), bool)
     start = 0
     for chunk in _chunks(mask):
@@ -143,7 +143,7 @@ def flags_of(mask: Any) -> Mask:
 
 
 def rows_equal(column: Any, text: str) -> Mask:
-    """Where a column of texts, chunked or not, holds just this one; a null does not."""
+    """Where a column of texts, chunked or not, equals `text`; a null does not."""
     wanted = text.encode()
     equal = np.zeros(len(column), bool)
     start = 0
@@ -176,7 +176,7 @@ def _chunks(column: Any) -> list[Any]:
 
 
 def _texts_of(array: Any) -> tuple[Ints, Ints, npt.NDArray[np.uint8]]:
-    """Where the texts of an array of strings begin, their bytes each, and the bytes of all."""
+    """Offsets and sizes of the texts of an array of strings, and the bytes of all."""
     _, ends, data = array.buffers()
     if ends is None or not len(array):
         return np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint8)
@@ -190,19 +190,19 @@ def _bits_of(array: Any, buffer: int) -> Mask:
     if data is None or not len(array):
         return np.zeros(len(array), bool)
     first, end = array.offset, array.offset + len(array)
-    # Whole bytes first: an offset need not be one of bytes.
+    # Whole bytes first: the offset need not be a multiple of eight.
     packed = np.frombuffer(data, np.uint8)[first // 8 : (end + 7) // 8]
     bits = np.unpackbits(packed, bitorder="little")[first % 8 :]
     return bits[: len(array)].view(bool)
 
 
 def values_column(values: Sequence[Any]) -> Any:
-    """A list of Python values as `pyarrow.array` makes an array of it, of the type that they have.
+    """A list of Python values as an array of their own type, as `pyarrow.array` makes it.
 
     Raises
     ------
     pyarrow.ArrowException, TypeError, ValueError, OverflowError
-        As `pyarrow.array`: values that do not go together, or that no type holds.
+        As `pyarrow.array`: for mixed values, or values that fit no type.
     """
     kinds = set(map(type, values)) - {type(None)}
     if kinds == {str}:
@@ -274,7 +274,7 @@ def plain_schema(schema: Any) -> Any:
 
 
 def plain_table(table: Any) -> Any:
-    """A table or record batch with plain types; buffers are shared where the bytes are the same."""
+    """A table or record batch with plain types; buffers are shared if the bytes are the same."""
     schema = plain_schema(table.schema)
     if table.schema.equals(schema, check_metadata=True):
         return table
@@ -282,7 +282,7 @@ def plain_table(table: Any) -> Any:
 
 
 def spread_bytes(batch: Any) -> int:
-    """Bytes that the dictionary columns of a record batch take once they are spread out."""
+    """Bytes of the dictionary columns of a record batch after decoding."""
     total = 0
     for column in batch.columns:
         if pa.types.is_dictionary(column.type) and column.dictionary.type in _LENGTHS:

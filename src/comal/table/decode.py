@@ -1,8 +1,8 @@
-"""Decoding of column chunks that are here already, in memory that is known beforehand.
+"""Decoding of fetched column chunks, in memory whose size is known beforehand.
 
-A few bytes can promise gigabytes: through a codec, a dictionary, or shared prefixes. The headers
-of the pages bound the first; dictionaries are decoded as such, so that their size is known before
-they are spread out; columns with shared prefixes are decoded a few rows at a time.
+A few bytes can promise gigabytes: through a codec, a dictionary, or shared prefixes. Page headers
+bound the first; dictionaries are decoded as such, so that their size is known before they are
+expanded; columns with shared prefixes are decoded a few rows at a time.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from comal.table.pages import Expansion, expansion
 
 BATCH = 65_536
 _SHARE = 4
-"""What columns of unknown size may take while they are decoded, as a part of `leaf_bytes`."""
+"""Share of `leaf_bytes` that columns of unknown size may take while they are decoded."""
 
 _CHUNK = BATCH // 2
-"""Rows of a batch on average under which batches are joined to one: that costs a copy."""
+"""Average rows of a batch below which batches are joined to one, at the cost of a copy."""
 
 _PARALLEL = 100_000
-"""Rows from which on a table is decoded in parts, side by side."""
+"""Rows from which a table is decoded in parts, in parallel."""
 _PART = 1 << 17
-"""Rows of a part, where row groups are not larger."""
+"""Rows of a part, unless row groups are larger."""
 _THREADS = 2
 
 _POOLED = 4 * MIB
-"""Stored bytes from which on Arrow's own pool, which gives memory back late, is four times as fast
-as the system's, of which every page is new."""
+"""Stored bytes from which Arrow's own pool, which frees memory late, is four times as fast as the
+system's, where every page is new."""
 
 _HEAD = 64
-"""Bytes of a chunk, its first page header among them, that are compared with those of others."""
+"""First bytes of a chunk, with its first page header, that are compared with other chunks."""
 
 
 class Ranges(Protocol):
-    """What a table needs of a source."""
+    """The part of a source that a table needs."""
 
     def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
         """One piece for each range."""
@@ -60,7 +60,7 @@ class Ranges(Protocol):
 class SpanFile(io.RawIOBase):
     """Read-only file over a span of an object.
 
-    Bytes that lie in `pieces` are served from there, others by one request for each read.
+    Bytes inside `pieces` are served from there, others by one request for each read.
     """
 
     def __init__(self, source: Ranges, span: ByteRange, pieces: Sequence[Piece]) -> None:
@@ -94,7 +94,7 @@ class SpanFile(io.RawIOBase):
         return bytes(self._next(-1 if size is None else size))
 
     def read_buffer(self, size: int) -> Any:
-        """As `read`, an Arrow buffer of the bytes where they are: Arrow prefers it to `read`."""
+        """As `read`, but an Arrow buffer without a copy: Arrow prefers it to `read`."""
         return pa.py_buffer(self._next(size))
 
     def _next(self, size: int) -> memoryview:
@@ -121,19 +121,19 @@ class _Ways:
     whole: list[str] = field(default_factory=list)
     """At once: its pages bound its size."""
     dictionaries: list[str] = field(default_factory=list)
-    """At once, as a dictionary that is measured before it is spread out."""
+    """At once, as a dictionary that is measured before it is expanded."""
     lookups: list[str] = field(default_factory=list)
-    """As a dictionary though pages bound their size: of many rows that takes half the time."""
+    """As a dictionary although pages bound their size: for many rows this takes half the time."""
     slow: list[str] = field(default_factory=list)
     """A few rows at a time."""
     widest: int = 1
-    """Bytes that a row of the slow columns can take."""
+    """Largest size of a row of the slow columns in bytes."""
 
 
 class Decoder:
-    """Columns of some row groups, out of `pieces`: the column chunks of each group together.
+    """Columns of some row groups, from `pieces`: the column chunks of each group together.
 
-    A sound file needs nothing more of the source.
+    A valid file needs no further requests.
 
     Raises
     ------
@@ -168,7 +168,7 @@ class Decoder:
         self._taken = 0
 
     def table(self) -> Any:
-        """All rows as one table, in plain types, checked whole."""
+        """All rows as one table, in plain types, fully validated."""
         parts = self._decoded()
         with translated(BROKEN, "Parquet file is broken", where=self._where):
             if not self._names:
@@ -189,13 +189,13 @@ class Decoder:
 
     @property
     def _is_large(self) -> bool:
-        """Whether threads pay; each takes memory of its own, whatever it decodes."""
+        """Whether threads pay off; each takes memory of its own, whatever it decodes."""
         return self._rows >= _PARALLEL
 
     # -- twins -------------------------------------------------------------------------------------
 
     def _find_twins(self) -> dict[str, str]:
-        """Columns with the stored bytes of another one before them, which are decoded once.
+        """Columns with the same stored bytes as an earlier one, which is decoded once.
 
         At level 0 of a TACO the path is the id, and the parent is the row.
         """
@@ -217,14 +217,14 @@ class Decoder:
                 tuple(layout.values[groups, leaf].tolist()),
                 tuple((len(data), data[:_HEAD]) for data in stored),
             )
-            # Compared with one other column at most, however many begin alike.
+            # Each is compared with at most one other column, however many begin alike.
             first, data = alike.setdefault(key, (name, stored))
             if first != name and data == stored:
                 twins[name] = first
         return twins
 
     def _with_twins(self, rows: Any) -> Any:
-        """A table or batch of `_distinct` with all columns in their order."""
+        """A table or batch of `_distinct` with all columns in order."""
         if not self._twins:
             return rows
         places = {name: place for place, name in enumerate(self._distinct)}
@@ -269,17 +269,17 @@ class Decoder:
         return ways
 
     def _expansions(self, place: int, leaves: int) -> Iterator[Expansion]:
-        """Of the chunks of one leaf column in all row groups."""
+        """The expansions of the chunks of one leaf column in all row groups."""
         for piece in self._pieces[place::leaves]:
             yield expansion(piece.data, self._where)
 
     def _is_flat_text(self, name: str) -> bool:
-        # Arrow takes a dot in a name for a path.
+        # Arrow takes a name with a dot for a path.
         kind = self._footer.schema.field(name).type
         return bool(pa.types.is_string(kind) or pa.types.is_binary(kind)) and "." not in name
 
     def _few(self, rows: int) -> int:
-        """Rows of a batch whose slow columns stay within their share, in all threads together."""
+        """Rows of a batch whose slow columns stay within their share, over all threads."""
         threads = _THREADS if self._is_large else 1
         return max(1, min(rows, self._limits.leaf_bytes // _SHARE // self._ways.widest // threads))
 
@@ -291,7 +291,7 @@ class Decoder:
         file = SpanFile(self._source, self._footer.span, [self._footer.tail, *pieces])
         stored = sum(len(piece.data) for piece in pieces)
         pool = None if self._is_large or stored >= _POOLED else SMALL_POOL
-        # Not by `ParquetFile`, which takes no pool, and makes objects of all columns first.
+        # Not by `ParquetFile`, which accepts no pool, and makes objects of all columns first.
         reader = pq.ParquetReader(pool)
         reader.open(
             pa.PythonFile(file, mode="r"),
@@ -324,7 +324,7 @@ class Decoder:
             ]
 
     def _parts(self) -> Iterator[range]:
-        """Places in `_groups` that are decoded together: a few of a large table, else all."""
+        """Ranges of `_groups` that are decoded together: several for a large table, else one."""
         start = rows = 0
         for place, group in enumerate(self._groups):
             rows += int(self._footer.layout.rows[group])
@@ -340,7 +340,7 @@ class Decoder:
         return side_by_side(jobs, _THREADS)
 
     def _at_once(self, names: Sequence[str], part: range, *, alone: bool) -> Any:
-        """Columns of some row groups whose size is known; `alone` in parallel by themselves."""
+        """Columns of known size of some row groups; if `alone`, they are decoded in parallel."""
         ways = self._ways
         with translated(BROKEN, "Parquet file is broken", where=self._where):
             reader = self._reader(part, [*ways.dictionaries, *ways.lookups])
@@ -362,12 +362,12 @@ class Decoder:
         with translated(BROKEN, "Parquet file is broken", where=self._where):
             table = pa.Table.from_batches(batches, None if batches else self._schema_of([name]))
             if table.num_rows < _CHUNK * len(batches):
-                # A column stays in several chunks where one array cannot hold it.
+                # A column stays in several chunks if one array cannot hold it.
                 table = table.combine_chunks()
             return self._plain(table)
 
     def _take(self, size: int) -> None:
-        """Take note of decoded bytes, of all columns together."""
+        """Count decoded bytes, of all columns together."""
         with self._lock:
             self._taken += size
             self._limits.check("leaf_bytes", self._taken, self._where)
@@ -410,8 +410,8 @@ class Decoder:
         return pa.schema([self._footer.schema.field(name) for name in names])
 
     def _plain(self, rows: Any) -> Any:
-        """A table or batch in the plain types of the schema, every value checked."""
-        # Of dictionaries that is less than of what they are spread out to.
+        """A table or batch in the plain types of the schema, with every value checked."""
+        # For dictionaries this is less work than after expanding them.
         rows.validate(full=True)
         schema = self._schema_of(rows.schema.names)
         plain = plain_table(rows)
@@ -422,6 +422,6 @@ class Decoder:
 
 
 def _beside(tables: Sequence[Any]) -> Any:
-    """Tables of the same rows as one."""
+    """Tables of the same rows joined to one."""
     columns = {name: table.column(name) for table in tables for name in table.column_names}
     return pa.table(list(columns.values()), names=list(columns))

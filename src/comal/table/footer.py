@@ -40,8 +40,8 @@ TAIL = 65_536
 _MAGIC = b"PAR1"
 _ENCRYPTED = b"PARE"
 
-# What pyarrow raises for bytes that are not what they claim to be. Nothing but pyarrow runs where
-# this is used, so these kinds cannot hide a mistake of ours.
+# Errors of pyarrow for invalid bytes. Only pyarrow runs where this is used, so these types cannot
+# hide a bug of ours.
 BROKEN: dict[type[BaseException], type[ComalError]] = {
     pa.ArrowMemoryError: LimitExceededError,
     pa.ArrowException: InvalidMetadataError,
@@ -58,14 +58,14 @@ BROKEN: dict[type[BaseException], type[ComalError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a Parquet file says about itself."""
+    """The contents of a Parquet footer."""
 
     metadata: Any
     """`pyarrow.parquet.FileMetaData`."""
     schema: Any
     """Arrow schema in plain types; see `columns.plain_schema`."""
     layout: Layout
-    """Row groups and column chunks, inside of the file."""
+    """Row groups and column chunks, by offsets in the file."""
     span: ByteRange
     """The whole file as a span of its object."""
     tail: Piece
@@ -73,7 +73,7 @@ class Footer:
 
 
 def where_of(span: ByteRange) -> str:
-    """How messages call a table."""
+    """The name of a table in messages."""
     return f"{span.href or 'table'} (bytes {span.offset}+{span.size})"
 
 
@@ -82,7 +82,7 @@ def footer_plan(
 ) -> Plan[Footer]:
     """Fetch and check the footer of the Parquet file that fills `span`.
 
-    No request when `known` holds the footer, else one; a second for a footer over 64 KiB.
+    Makes no request if `known` holds the footer, else one; a second for a footer over 64 KiB.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def footer_plan(
         end = cut(pieces, span.end - 8, 8)
         assert end is not None, "a piece answers its request"
     size = _footer_size(end.data, span, limits, where)
-    # pyarrow reads the last 64 KiB of any file: kept where they are here, they cost no request.
+    # pyarrow reads the last 64 KiB of any file: if they are kept here, they cost no request.
     kept = max(size, min(TAIL, span.size))
     tail = cut(pieces, span.end - kept, kept) or cut(pieces, span.end - size, size)
     if tail is None:
@@ -117,15 +117,14 @@ def _parsed(tail: Piece, size: int, span: ByteRange, limits: Limits, where: str)
     footer = tail.data[-size:]
     layout = read_layout(footer[:-8], span.size - size, where)
     with translated(BROKEN, "Parquet footer is broken", where=where):
-        # Only what is safe on hostile bytes is asked of this object; see `thrift`.
+        # Only methods that are safe on hostile bytes are called on this object; see `thrift`.
         metadata = pq.read_metadata(pa.BufferReader(_MAGIC + footer))
         limits.check("table_columns", metadata.num_columns, where)
         schema = metadata.schema.to_arrow_schema()
         check_schema(schema, limits, where)
         if list(layout.leaves) != schema.names or metadata.num_row_groups != len(layout.rows):
             raise InvalidMetadataError("Parquet schema is broken", where=where)
-        # Refuses some fields that the schema of a damaged footer may hold, such as null types
-        # that are required.
+        # Refuses some fields that a damaged schema may hold, such as required null types.
         return Footer(metadata, plain_schema(schema), layout, span, tail)
 
 
@@ -180,20 +179,20 @@ class Layout:
     column_index: npt.NDArray[np.int64]
     """Offset and size of the column index of each chunk, shape (.., 2); 0 where there is none."""
     required: npt.NDArray[np.bool_]
-    """Whether a leaf column is one that holds no NULL and no list, shape (leaf columns,)."""
+    """Whether a leaf column is a required top-level column, shape (leaf columns,)."""
     flat: npt.NDArray[np.bool_]
-    """Whether a leaf column is a column of its own, and no list, shape (leaf columns,)."""
+    """Whether a leaf column is a top-level column and no list, shape (leaf columns,)."""
 
 
 def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
-    """Read and check the layout, out of the file's metadata in the Thrift compact protocol.
+    """Read and check the layout, from the file's metadata in the Thrift compact protocol.
 
-    `data_size` are the bytes of the file in front of the footer.
+    `data_size` is the number of bytes in the file before the footer.
 
     Raises
     ------
     InvalidMetadataError
-        A broken footer, rows that do not add up, or a chunk that reaches out of the file.
+        A broken footer, row counts that do not add up, or a chunk outside of the file.
     """
     try:
         rows, leaves, groups = _file(CompactReader(footer), where)
@@ -258,7 +257,7 @@ _MOST_ENCODINGS = 62
 @dataclass(frozen=True, slots=True)
 class _Leaf:
     alone: bool
-    """Whether it is a column, not part of one."""
+    """Whether it is a top-level column, not part of one."""
     width: int
     repetition: int
 
@@ -304,11 +303,11 @@ def _element(fields: dict[int, Any], where: str) -> _Element:
 
 
 _FOR_SHAPES = 20
-"""Row groups that take as long, field by field, as it takes to see what they have in common."""
+"""Row groups whose field-by-field reading takes as long as finding their common shape."""
 _MOST_SHAPES = 4
-"""That are seen in one file."""
+"""Shapes to look for in one file."""
 _MOST_REMEMBERED = 16
-"""Of all files together."""
+"""Kinds to remember for all files together."""
 _ROWS: Path = (3,)
 _CODEC, _ENCODINGS = (3, 4), (3, 2)
 _DATA, _DICTIONARY, _SIZE, _VALUES = (3, 9), (3, 11), (3, 7), (3, 5)
@@ -318,14 +317,14 @@ _NUMBERS: tuple[Path, ...] = (_DATA, _DICTIONARY, _SIZE, _VALUES, (4,), (5,), (6
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What row groups that are alike have in common."""
+    """The common shape of similar row groups."""
 
     shape: Shape
     rows: int
-    """Where their number of rows stands among what a match captures."""
+    """Index of their number of rows among the captures of a match."""
     chunks: npt.NDArray[np.int64]
-    """And where `_NUMBERS` of each chunk, shape (leaf columns, 8); -1 for those that are not
-    there."""
+    """Indices of `_NUMBERS` of each chunk among them, shape (leaf columns, 8); -1 for missing
+    numbers."""
     same: npt.NDArray[np.int64]
     """Codec and encodings of each chunk, shape (leaf columns, 2)."""
 
@@ -345,10 +344,10 @@ class _Kind:
 
 
 class _Remembered:
-    """Kinds of the files that were read last: those of one writer look alike.
+    """Kinds of row groups in the files that were read last: those of one writer look alike.
 
-    That bytes match is all that a kind claims of them, so that it may be of any file. Assignments
-    are single steps, and a thread that comes too late only learns once more.
+    A kind only claims that bytes match, so it is valid for any file. Assignments are atomic, and a
+    thread that comes too late only learns a kind again.
     """
 
     def __init__(self) -> None:
@@ -357,7 +356,7 @@ class _Remembered:
         """Row groups that were read field by field since a kind was learned."""
 
     def use(self, kinds: Sequence[_Kind]) -> None:
-        """Put some kinds in front of the others, and forget those that were not used for long."""
+        """Move some kinds to the front, and forget those that were not used for long."""
         used = set(map(id, kinds))
         others = [kind for kind in self.kinds if id(kind) not in used]
         self.kinds = tuple([*kinds, *others][:_MOST_REMEMBERED])
@@ -368,15 +367,15 @@ _remembered = _Remembered()
 
 @dataclass(slots=True)
 class _Alike:
-    """Row groups of a file that are of one kind."""
+    """Row groups of a file that have the same kind."""
 
     kind: _Kind
     numbers: list[int] = field(default_factory=list)
     tokens: list[bytes] = field(default_factory=list)
-    """What was captured of them."""
+    """The captures of their matches."""
 
     def takes(self, reader: CompactReader, number: int) -> bool:
-        """Take up the row group that comes next, if it is of this kind."""
+        """Read the next row group, if it is of this kind."""
         match = self.kind.shape.pattern.match(reader.data, reader.at)
         if match is None:
             return False
@@ -386,7 +385,7 @@ class _Alike:
         return True
 
     def groups(self, where: str) -> list[_Group]:
-        """Those that were taken."""
+        """The row groups that were read."""
         values = integers(self.tokens)
         assert values is not None, "the pattern takes no longer ones"
         count = len(self.numbers)
@@ -407,7 +406,7 @@ class _Alike:
 
 
 def _groups(reader: CompactReader, where: str) -> list[_Group]:
-    """The list of row groups: those that are alike are read by what they have in common."""
+    """The list of row groups; similar ones are read by their common shape."""
     count = reader.count()
     groups: list[_Group] = []
     found = [_Alike(kind) for kind in _remembered.kinds]
@@ -456,7 +455,7 @@ def _group(reader: CompactReader, where: str) -> _Group:
 
 
 def _chunk(fields: dict[int, Any], encodings: dict[bytes, int], where: str) -> _Chunk:
-    """A column chunk; `encodings` are those that were met in its row group, by their bytes."""
+    """A column chunk; `encodings` are those seen in its row group, by their bytes."""
     if fields.get(1):
         raise InvalidMetadataError("column chunk lies in another file", where=where)
     metadata = fields.get(3)
@@ -480,10 +479,10 @@ def _chunk(fields: dict[int, Any], encodings: dict[bytes, int], where: str) -> _
 
 
 def _encodings(listed: bytes, where: str) -> int:
-    """The encodings of a list as bits, as in `Layout`."""
+    """A list of encodings as bits, as in `Layout`."""
     found = 0
     for number in CompactReader(listed).numbers():
-        # Those that do not exist yet are told from the others, no more.
+        # Numbers from 62 on, which do not exist yet, share one bit.
         found |= 1 << min(_bounded(number, where), _MOST_ENCODINGS)
     return found
 
@@ -497,7 +496,7 @@ def _bounded(value: int, where: str) -> int:
 
 
 def _tree(schema: list[_Element], where: str) -> tuple[dict[str, range], list[_Leaf]]:
-    """The leaves below each child of the root; elements stand depth-first."""
+    """The leaves below each child of the root; elements are in depth-first order."""
     names: dict[str, range] = {}
     leaves: list[_Leaf] = []
     position = 1
@@ -531,7 +530,7 @@ def _check(layout: Layout, rows: int, data_size: int, where: str) -> None:
         raise InvalidMetadataError(
             "Parquet row groups do not add up", where=where, found=f"{total} rows", expected=rows
         )
-    # Written so that nothing can wrap.
+    # Written so that nothing can overflow.
     outside = (layout.start > data_size) | (layout.size > data_size - layout.start)
     if outside.any():
         group, leaf = (int(index[0]) for index in np.nonzero(outside))

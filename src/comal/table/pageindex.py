@@ -1,4 +1,4 @@
-"""The page index: where each page of a column lies, and what bounds its values.
+"""The page index: the offset of each page of a column, and the bounds of its values.
 
 Struct and field numbers are those of ``parquet.thrift``. A file of a hundred thousand pages is
 parsed by arrays: in the compact protocol every byte below 128 ends a token, and a page location
@@ -23,12 +23,12 @@ Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
 
 _TOKENS = 7
-"""Of a page location: head and value of three fields, and the end of the struct."""
+"""Tokens of a page location: header and value of three fields, and the end of the struct."""
 _HEADS = (0x16, 0x15, 0x16)  # field 1 i64 offset, field 2 i32 size, field 3 i64 first row
 _GAP = 1 << 20
-"""Bytes between two parts of an index that are fetched to save a request."""
+"""Bytes between two parts of an index that are fetched rather than making another request."""
 _AS_THEY_LIE = 256 * KIB
-"""Bytes of parts of an index that are taken with what lies between them, if they are here."""
+"""Bytes of index parts that are used together with the gaps between them, if already fetched."""
 _AT_ONCE = 1 << 16
 """Pages whose locations are read together."""
 _BROKEN: dict[type[BaseException], type[ComalError]] = {IndexError: InvalidMetadataError}
@@ -39,27 +39,27 @@ class Pages:
     """The data pages of a leaf column in all row groups, in the order of the file."""
 
     offset: Ints
-    """Where each page starts with its header, as an offset in the object."""
+    """Offset of each page, with its header, in the object."""
     size: Ints
-    """Its bytes, header included."""
+    """Size of each page in bytes, including its header."""
     first_row: Ints
-    """Its first row, counted through the file."""
+    """First row of each page, counted from the start of the file."""
 
     @property
     def one_row_each(self) -> bool:
-        """Whether every page holds exactly the row whose number it has."""
+        """Whether each page holds exactly the row with its number."""
         rows = self.first_row
         return bool((rows == np.arange(len(rows))).all())
 
 
 @dataclass(frozen=True, slots=True)
 class PageIndex:
-    """What was read of the page index of a file."""
+    """The contents of the page index of a file."""
 
     pages: dict[int, Pages]
     """By leaf column."""
     keys: Ints | None
-    """The values of the key column, one for each row, where its index tells them."""
+    """The values of the key column, one per row, if its index holds them."""
 
 
 def page_index_plan(
@@ -67,25 +67,25 @@ def page_index_plan(
 ) -> Plan[PageIndex]:
     """Read the offset indexes of `leaves`, and the values of the column `key` from its index.
 
-    No request where the pieces that are known hold everything, else one, unless the parts lie
-    more than 1 MiB apart.
+    Makes no request if the known pieces hold everything, else one, or more if the parts are more
+    than 1 MiB apart.
 
     Parameters
     ----------
     footer
-        Of the file.
+        The footer of the file.
     leaves
         Leaf columns; those without an index in every row group are left out of the result.
     key
-        Leaf column of 64-bit integers whose values are wanted: they stand in its column index
-        when every page holds one row.
+        Leaf column of 64-bit integers whose values are wanted: its column index holds them if
+        every page is one row.
     known
-        Pieces of the object that are here already.
+        Pieces of the object that are fetched already.
 
     Raises
     ------
     InvalidMetadataError
-        An index that reaches out of the file, or pages out of their column chunk or out of order.
+        An index outside of the file, or pages outside of their column chunk or out of order.
     """
     layout, where = footer.layout, where_of(footer.span)
     offsets = [leaf for leaf in leaves if _is_whole(layout.offset_index[:, leaf])]
@@ -128,7 +128,7 @@ def _check_spans(spans: Ints, footer: Footer, where: str) -> None:
 
 
 def _missing(spans: Ints, pieces: Sequence[Piece], href: str) -> list[ByteRange]:
-    """Ranges that hold all spans which no piece holds, few of them."""
+    """A few ranges that cover all spans which no piece holds."""
     starts, ends = spans[:, 0], spans[:, 0] + spans[:, 1]
     held = np.zeros(len(spans), np.bool_)
     for piece in pieces:
@@ -147,14 +147,14 @@ def _missing(spans: Ints, pieces: Sequence[Piece], href: str) -> list[ByteRange]
 
 
 class _Held:
-    """Bytes of spans, out of pieces."""
+    """Bytes of spans, from pieces."""
 
     def __init__(self, pieces: Sequence[Piece], base: int) -> None:
         self._pieces = list(reversed(pieces))
         self._base = base
 
     def together(self, spans: Ints) -> tuple[bytes, Ints]:
-        """Bytes that hold all spans, and where each starts among them."""
+        """Bytes that hold all spans, and the position of each in them."""
         starts, sizes = spans[:, 0], spans[:, 1]
         first = int(starts.min())
         whole = int((starts + sizes).max()) - first
@@ -179,7 +179,7 @@ class _Held:
 def _pages(footer: Footer, leaves: Sequence[int], held: _Held, where: str) -> dict[int, Pages]:
     """OffsetIndex: 1 page_locations, each 1 offset, 2 compressed_page_size, 3 first_row_index.
 
-    Of several leaf columns at once, as each array operation costs as much as a hundred pages.
+    Several leaf columns are read at once, as each array operation costs as much as a hundred pages.
     """
     rows = footer.layout.rows
     most = max(1, _AT_ONCE // max(1, int(rows.sum())))
@@ -197,7 +197,7 @@ def _pages(footer: Footer, leaves: Sequence[int], held: _Held, where: str) -> di
         ends = np.cumsum(counts.sum(axis=1)).tolist()
         for leaf, begin, end in zip(some, [0, *ends], ends, strict=False):
             mine = slice(begin, end)
-            # Copies of their own, in one piece each, so that a lookup in them is one.
+            # Contiguous copies, so that each lookup reads one array.
             found[leaf] = Pages(
                 offset[mine] + footer.span.offset, size[mine].copy(), first_row[mine]
             )
@@ -205,7 +205,7 @@ def _pages(footer: Footer, leaves: Sequence[int], held: _Held, where: str) -> di
 
 
 def _located(footer: Footer, leaves: Sequence[int], held: _Held, where: str) -> tuple[Ints, Ints]:
-    """Page locations of some leaf columns, shape (pages, 3), and how many there are.
+    """Page locations of some leaf columns, shape (pages, 3), and their counts.
 
     The counts have shape (leaf columns, row groups).
     """
@@ -213,9 +213,9 @@ def _located(footer: Footer, leaves: Sequence[int], held: _Held, where: str) -> 
     spans = layout.offset_index[:, leaves].swapaxes(0, 1).reshape(-1, 2)
     data, begins = held.together(spans)
     octets, ends = np.frombuffer(data, np.uint8), begins + spans[:, 1]
-    counts = np.tile(layout.rows, len(leaves))  # as it is where every page holds a row
+    counts = np.tile(layout.rows, len(leaves))  # the usual case: every page holds a row
     bodies = begins + _head_sizes(counts)
-    # What row groups and heads claim takes memory only where there are bytes for it.
+    # The counts in row groups and list heads take memory only if there are bytes for them.
     fits = bool((counts <= (ends - bodies) // _TOKENS).all())
     if not (fits and _are_heads(octets, begins, counts, np.full(len(counts), STRUCT))):
         with translated(_BROKEN, "page index is broken", where=where):
@@ -234,7 +234,7 @@ def _located(footer: Footer, leaves: Sequence[int], held: _Held, where: str) -> 
 
 
 def _list_head(data: bytes, at: int, kind: int, where: str) -> tuple[int, int]:
-    """Where the elements of the list in field 1 start, and how many there are."""
+    """Position of the first element of the list in field 1, and the number of elements."""
     if data[at] != 0x10 | LIST:
         raise InvalidMetadataError("page index is broken", where=where, found="no list")
     head = data[at + 1]
@@ -249,16 +249,16 @@ def _list_head(data: bytes, at: int, kind: int, where: str) -> tuple[int, int]:
 
 
 def _head_sizes(counts: Ints) -> Ints:
-    """Bytes of the heads of lists of so many elements, with that of the field in front."""
-    # Up to 14 stand in the head itself, more in a varint behind it.
+    """Bytes of the heads of lists with this many elements, including the field header."""
+    # Up to 14 fit in the head itself, more in a varint behind it.
     found: Ints = np.searchsorted(_SIZES, counts, side="right") + 2
     return found
 
 
 def _are_heads(octets: Octets, begins: Ints, counts: Ints, kinds: Ints) -> bool:
-    """Whether lists of such lengths and kinds begin there, each in the field after the last.
+    """Whether lists of these lengths and kinds begin there, each in the field after the last.
 
-    Says no where the bytes end as well; `_list_head` tells of each list what it is.
+    False also if the bytes end too early; `_list_head` finds the error of each list.
     """
     sizes = _head_sizes(counts)
     if not len(begins) or int(begins.min()) < 0 or int((begins + sizes).max()) > len(octets):
@@ -277,11 +277,11 @@ def _are_heads(octets: Octets, begins: Ints, counts: Ints, kinds: Ints) -> bool:
 
 _IN_HEAD = 15
 _SIZES = np.array([_IN_HEAD, 1 << 7, 1 << 14, 1 << 21, 1 << 28], np.int64)
-"""Numbers of elements from which on a head takes one byte more."""
+"""Numbers of elements from which a head takes one more byte."""
 
 
 def _locations(octets: Octets, bodies: Ints, counts: Ints) -> Ints | None:
-    """All page locations by arrays, shape (pages, 3); None where the tokens are others."""
+    """All page locations by arrays, shape (pages, 3); None if the tokens differ."""
     total = int(counts.sum())
     if total == 0:
         return np.empty((0, 3), np.int64)
@@ -306,13 +306,13 @@ def _locations(octets: Octets, bodies: Ints, counts: Ints) -> Ints | None:
 
 
 _SMALL = np.int32
-"""Of places among the octets of an index, which is far smaller than 2 GiB: less to move."""
+"""For positions in an index, which is far smaller than 2 GiB: less memory to move."""
 
 
 def _locations_one_by_one(
     data: bytes, bodies: Sequence[int], counts: Sequence[int], where: str
 ) -> Ints:
-    """As `_locations`, for fields in another order or that do not exist yet."""
+    """As `_locations`, for fields in another order or unknown fields."""
     located: list[tuple[int, int, int]] = []
     for body, count in zip(bodies, counts, strict=True):
         reader = CompactReader(data, body)
@@ -330,9 +330,9 @@ def _locations_one_by_one(
 
 
 def _check_pages(footer: Footer, leaf: Ints, group: Ints, located: Ints, where: str) -> None:
-    """Pages lie in their chunk one behind the other, and share out the rows of their group.
+    """Check that pages follow one another in their chunk, and divide the rows of their group.
 
-    `leaf` and `group` tell of each page which chunk it belongs to; those of one stand together.
+    `leaf` and `group` give the chunk of each page; pages of one chunk are consecutive.
     """
     layout = footer.layout
     offset, size, row = located[:, 0], located[:, 1], located[:, 2]
@@ -359,7 +359,7 @@ def _check_pages(footer: Footer, leaf: Ints, group: Ints, located: Ints, where: 
 
 
 def _keys(footer: Footer, leaf: int, held: _Held) -> Ints | None:
-    """ColumnIndex: 1 null_pages, 2 min_values, 3 max_values. None unless a page is a row."""
+    """ColumnIndex: 1 null_pages, 2 min_values, 3 max_values. None unless each page is one row."""
     spans = footer.layout.column_index[:, leaf]
     data, begins = held.together(spans)
     octets = np.frombuffer(data, np.uint8)
@@ -367,20 +367,20 @@ def _keys(footer: Footer, leaf: int, held: _Held) -> Ints | None:
 
 
 _STRIDE = 9
-"""Of an 8-byte value in a list: its length, then the value."""
+"""Bytes of an 8-byte value in a list: its length, then the value."""
 
 
 def _keys_at_once(octets: Octets, begins: Ints, ends: Ints, rows: Ints) -> Ints | None:
-    """The keys of all groups; None where a list is not as long as the group has rows."""
+    """The keys of all groups; None if a list is not as long as its group has rows."""
     if (rows < 1).any() or (rows > ends - begins).any():
-        return None  # nothing below can wrap, and each list has a byte for each row
+        return None  # nothing below can overflow, and each list has a byte for each row
     head = _head_sizes(rows)
     low = begins + head + rows
     high = low + head + rows * _STRIDE
     if (high + head + rows * _STRIDE > ends).any():
         return None
     kinds = np.repeat(np.array([0, BINARY, BINARY], np.int64), len(rows))
-    kinds[: len(rows)] = octets[begins + 1] & 0x0F  # either word for a boolean
+    kinds[: len(rows)] = octets[begins + 1] & 0x0F  # either code for a boolean
     lists = np.concatenate((begins, low, high))
     if not _are_heads(octets, lists, np.concatenate((rows, rows, rows)), kinds):
         return None
@@ -393,7 +393,7 @@ def _keys_at_once(octets: Octets, begins: Ints, ends: Ints, rows: Ints) -> Ints 
 
 
 def _strides(octets: Octets, begins: Ints, counts: Ints) -> Octets:
-    """Values of `_STRIDE` bytes one behind the other, shape (values, `_STRIDE`)."""
+    """Consecutive values of `_STRIDE` bytes, shape (values, `_STRIDE`)."""
     before = np.cumsum(counts) - counts
     total = int(counts.sum())
     starts = np.arange(total) * _STRIDE + np.repeat(begins - before * _STRIDE, counts)

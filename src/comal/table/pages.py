@@ -1,4 +1,4 @@
-"""Pages of column chunks: how large they can become, and the value of those that hold one."""
+"""Pages of column chunks: how large they can become, and the value of one-value pages."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _DICTIONARY = frozenset({2, 8})
 _DELTA_BYTE_ARRAY = 7
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
 _V1_FIELD, _DICTIONARY_FIELD, _V2_FIELD = 5, 7, 8
-"""The types of pages in a PageHeader, and the fields that such pages have."""
+"""The page types of a PageHeader, and the fields with their headers."""
 _ENCODING = {_V1_FIELD: 2, _V2_FIELD: 4}
-"""Where DataPageHeader and DataPageHeaderV2 say their encoding."""
+"""The fields of DataPageHeader and DataPageHeaderV2 with the encoding."""
 
 
 class _Fields(NamedTuple):
-    """A page header as it stands there. A field may appear twice, and readers take one or other."""
+    """A page header as written. A field may appear twice, and readers differ in which they use."""
 
     numbers: list[tuple[int, int]]
     structs: list[tuple[int, dict[int, int]]]
@@ -54,10 +54,10 @@ def _numbers(reader: CompactReader) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """What bounds the decoded size of a chunk of byte arrays.
+    """Bounds of the decoded size of a chunk of byte arrays.
 
-    A decompressor gives exactly what a page header states, or fails, so no value is longer than
-    the largest page. Only a dictionary or shared prefixes make more bytes than the pages hold.
+    A decompressor returns exactly as many bytes as a page header states, or fails, so no value is
+    longer than the largest page. Only a dictionary or shared prefixes give more bytes than pages.
     """
 
     largest: int
@@ -65,17 +65,17 @@ class Expansion:
     total: int
     """Bytes of all pages."""
     dictionary: int
-    """Bytes of the dictionary in which values are looked up, 0 where there is none."""
+    """Bytes of the dictionary in which values are looked up, 0 without one."""
     prefixes: bool
-    """Whether values share their beginnings (DELTA_BYTE_ARRAY)."""
+    """Whether values share prefixes (DELTA_BYTE_ARRAY)."""
     lookups: bool
-    """Whether every value is looked up in a dictionary, so that as one it is decoded soonest."""
+    """Whether every value is looked up in a dictionary, so that decoding as one is fastest."""
     values: int
-    """Values of all data pages, nulls included; what a footer says of them may be wrong."""
+    """Values of all data pages, nulls included; the count in the footer may be wrong."""
 
 
 def expansion(chunk: bytes, where: str) -> Expansion:
-    """Walk over the page headers of a column chunk, believing whatever makes it larger."""
+    """Read the page headers of a column chunk, believing whatever makes it larger."""
     sizes = [0]
     encodings: set[int] = set()
     values = dictionary = 0
@@ -85,7 +85,7 @@ def expansion(chunk: bytes, where: str) -> Expansion:
             fields = _fields(reader)
             numbers = dict(fields.numbers)
             stored = numbers.get(3, 0)
-            # Without a codec a page is what is stored, whatever else its header says.
+            # Without a codec the size of a page is its stored size, whatever else its header says.
             size = max(numbers.get(2, 0), stored)
             data = [(one, _ENCODING[n]) for n, one in fields.structs if n in _ENCODING]
             counts = [one.get(1, 0) for one, _ in data]
@@ -113,13 +113,13 @@ def expansion(chunk: bytes, where: str) -> Expansion:
 
 _PLAIN = 0
 _LEVEL_OF_VALUE = b"\x02\x00\x00\x00\x02\x01"
-"""Definition levels of one value that is there: four bytes of size, a run of one, level 1."""
+"""Definition levels of one value that is not null: four bytes of size, a run of one, level 1."""
 _LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class PageHeader:
-    """What the header of a data page says."""
+    """The contents of the header of a data page."""
 
     size: int
     """Bytes of the header itself."""
@@ -141,7 +141,7 @@ def read_page_header(data: bytes, where: str) -> PageHeader:
     Raises
     ------
     InvalidMetadataError
-        Broken, or no data page.
+        A broken header, or not a data page.
     """
     reader = CompactReader(data)
     with translated({IndexError: InvalidMetadataError}, "page header is broken", where=where):
@@ -172,7 +172,7 @@ def read_page_header(data: bytes, where: str) -> PageHeader:
 def one_value(
     page: bytes, where: str, *, required: bool = False, verify: bool = True
 ) -> bytes | None:
-    """The value of a page that holds one row, header and body and no more; None for NULL.
+    """The value of a page, header and body, that holds exactly one row; None for NULL.
 
     A `required` column has no NULLs, and so no levels. Without `verify` the checksum is not
     compared.
@@ -212,7 +212,7 @@ def one_value(
 
 
 def check_crc(page: bytes, start: int, expected: int, where: str) -> None:
-    """Compare the checksum of the body of a page, which starts at `start`."""
+    """Check the checksum of the body of a page, which starts at `start`."""
     found = isal_zlib.crc32(memoryview(page)[start:])
     if found != expected:
         raise InvalidMetadataError(
@@ -224,7 +224,7 @@ def check_crc(page: bytes, start: int, expected: int, where: str) -> None:
 
 
 def _levels(page: bytes, header: PageHeader, where: str, *, required: bool) -> tuple[int, bool]:
-    """Where the value starts, and whether there is one."""
+    """The position of the value, and whether there is one."""
     at = header.size
     if header.version == 2:
         repetition, size = header.levels
@@ -244,7 +244,7 @@ def _levels(page: bytes, header: PageHeader, where: str, *, required: bool) -> t
 
 
 def _first_level(levels: bytes, where: str) -> bool:
-    """The first level of a run of one bit each (RLE, or bits packed in eights)."""
+    """The first level of a run of one-bit levels (RLE, or bit-packed in eights)."""
     with translated({IndexError: InvalidMetadataError}, "levels are broken", where=where):
         reader = CompactReader(levels)
         head = reader.varint()
@@ -260,21 +260,21 @@ _DATA_HEADER = b"\x15\x02\x15\0\x15\x06\x15\x06\0\0"
 
 
 def _start_of(levels: bytes) -> re.Pattern[bytes]:
-    """How a page of one value starts: captured are its size, its checksum, and its length."""
+    """Pattern of the start of a page of one value; captures its size, checksum and length."""
     sizes = rb"\x15\x00\x15(" + _VARINT + rb")\x15\1"
     checksum = rb"(?:\x15(" + _VARINT + rb")\x1c|\x2c)"
     return re.compile(sizes + checksum + re.escape(_DATA_HEADER + levels) + rb"(.{4})", re.DOTALL)
 
 
 _STARTS = {True: _start_of(b""), False: _start_of(_LEVEL_OF_VALUE)}
-"""By whether a column is required."""
+"""By whether the column is required."""
 
 
 class OneValueReader:
     """`one_value` for many pages of one column.
 
-    What the pages of most writers start with is a pattern, so that it takes one match to read
-    them; a page that starts otherwise is read in full.
+    The start of a page of most writers matches a pattern, so that one match reads it; pages with
+    any other start are read in full.
     """
 
     __slots__ = ("_behind", "_required", "_start", "head")
@@ -284,7 +284,7 @@ class OneValueReader:
         self._start = _STARTS[required]
         self._behind = 4 if required else 4 + len(_LEVEL_OF_VALUE)
         self.head = 0
-        """Bytes in front of the value in the page that was read last; see `is_value`."""
+        """Bytes before the value in the page that was read last; see `is_value`."""
 
     def value(self, page: bytes, where: str, *, verify: bool = True) -> bytes | None:
         """As `one_value`."""
@@ -297,11 +297,10 @@ class OneValueReader:
         return page[self.head :]
 
     def is_value(self, start: bytes, value: bytes, *, verify: bool = True) -> bool:
-        """Whether a page of the usual kind was read in two, so that `value` needs no copy.
+        """Whether a separately read start and value are a usual page: then no copy is needed.
 
-        The start has `head` bytes. What is no such page, or has another checksum, may still be
-        one that `value` reads, or tells what is wrong with. Without `verify` the checksum is not
-        compared.
+        The start has `head` bytes. If this returns False, `value` may still read the page, or
+        raises an error that says what is wrong. Without `verify` the checksum is not compared.
         """
         match = self._start.fullmatch(start)
         if match is None or not self._fits(match, len(value)):
@@ -312,7 +311,7 @@ class OneValueReader:
         return bool(found == _checksum(match[2]))
 
     def _fits(self, match: re.Match[bytes], size: int) -> bool:
-        """Whether a start is that of a value of `size` bytes; sizes are stored twice as large."""
+        """Whether a start is that of a value of `size` bytes; sizes are stored doubled."""
         length = int.from_bytes(match[3], "little")
         return length == size and _unsigned(match[1]) == 2 * (length + self._behind)
 

@@ -1,4 +1,4 @@
-"""A Parquet table over byte ranges: only the columns and row groups that are asked for."""
+"""A Parquet table over byte ranges: reads only the requested columns and row groups."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class ParquetTable:
     footer
         From `footer_plan`.
     known
-        Pieces of the object that are here already and need no request.
+        Pieces of the object that are fetched already and need no request.
     limits
-        Cap what one `read` may decode.
+        Bounds on what one `read` may decode.
 
     Notes
     -----
@@ -49,7 +49,7 @@ class ParquetTable:
         self.limits = limits
         self._known = [*known, footer.tail]
         self.where = where_of(footer.span)
-        """How messages call the table."""
+        """The name of the table in messages."""
 
     @property
     def schema(self) -> Any:
@@ -89,12 +89,12 @@ class ParquetTable:
         Returns
         -------
         pyarrow.Table
-            In plain types, checked whole.
+            In plain types, fully validated.
 
         Raises
         ------
         InvalidInputError
-            A column or row group that is not there.
+            A column or row group that does not exist.
         InvalidMetadataError
             Bytes that do not decode, or whose checksum is wrong.
         LimitExceededError
@@ -154,14 +154,14 @@ class ParquetTable:
     ) -> Iterator[Any]:
         """Record batches of at most `rows` rows, in order; memory does not grow with the table.
 
-        Row groups are fetched together until about 8 MiB are to be read.
+        Row groups are fetched together, about 8 MiB at a time.
         """
         names = self._names(columns)
         for groups in self.runs(names):
             yield from self._decoder(names, groups).batches(rows)
 
     def fragment(self) -> Any:
-        """A `pyarrow.dataset.ParquetFileFragment`, to ask what statistics rule out."""
+        """A `pyarrow.dataset.ParquetFileFragment`, to find what its statistics rule out."""
         import pyarrow.dataset as ds  # noqa: PLC0415 - pandas comes with it
 
         with translated(BROKEN, "Parquet file is broken", where=self.where):
@@ -192,7 +192,7 @@ class ParquetTable:
                 found=groups[:10],
                 expected=f"0 to {count - 1}",
             )
-        # What a footer says of the chunks of a group without rows leads nowhere.
+        # The footer's chunks of a group without rows are not usable.
         rows = self.footer.layout.rows
         return [group for group in groups if rows[group]]
 
@@ -224,7 +224,7 @@ class ParquetTable:
         ]
 
     def _fetched(self, names: Sequence[str], groups: Sequence[int]) -> list[Piece]:
-        """One piece for each column chunk; what is not known comes by one fetch."""
+        """One piece for each column chunk; all unknown ones come from one fetch."""
         chunks = self._chunks(names, groups)
         self.limits.check("table_bytes", sum(chunk.size for chunk in chunks), self.where)
         pieces = [cut(self._known, chunk.offset, chunk.size) for chunk in chunks]
@@ -244,7 +244,7 @@ class ParquetTable:
         stored: int = _STREAM_BYTES,
         cells: int | None = None,
     ) -> Iterator[list[int]]:
-        """Row groups, gathered until `stored` bytes or `cells` cells are to be read."""
+        """Runs of row groups, each of at most `stored` bytes and `cells` cells or of one group."""
         layout = self.footer.layout
         sizes = layout.size[:, self._leaves(names)].sum(axis=1).tolist()
         run: list[int] = []

@@ -1,8 +1,8 @@
 """A Parquet table as a `pyarrow.dataset.Dataset` whose scans are checked like every other read.
 
 Arrow's own scan of a file would decode whatever its bytes promise, and would read ahead in threads
-that call back into Python after the query is over. Here an engine's scan becomes reads of a
-`ParquetTable`, one behind the other, each of which is done when it returns.
+that call back into Python after the query is over. Here an engine's scan becomes consecutive reads
+of a `ParquetTable`, each of which is done when it returns.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from comal.table.read import ParquetTable
 
 _RUN_BYTES = 32 << 20
 _RUN_CELLS = 4_000_000
-"""What one read of a scan takes at once: stored bytes, and rows times columns."""
+"""Stored bytes, and rows times columns, of one read of a scan."""
 _BATCH = 1 << 16
-"""Rows of a batch at most: an engine takes in one while the matches of the next are gathered."""
+"""Largest number of rows of a batch: an engine takes one in while the next is being filtered."""
 _PASSED = 8
-"""Bytes that a scan may decode and drop by its filter, as a multiple of `leaf_bytes`."""
+"""Bytes that a scan may decode and filter out, as a multiple of `leaf_bytes`."""
 
 
 class Scan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
@@ -39,11 +39,11 @@ class Scan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
     Parameters
     ----------
     table
-        What is scanned.
+        The table to scan.
     failures
-        Takes the error that ended a scan, of which an engine would pass on the text alone.
+        Receives the error that ended a scan, of which an engine would only pass on the text.
     whole
-        Gives columns of all row groups, such as from memory, instead of reading them.
+        Returns columns of all row groups, such as from memory, instead of reading them.
     """
 
     def __init__(
@@ -66,15 +66,15 @@ class Scan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
         filter: Any = None,  # noqa: A002 - the name that engines use
         **_: Any,
     ) -> Scanned:
-        """What reads `columns` of the rows that `filter` (an Arrow expression) keeps."""
+        """A scan of `columns` of the rows that `filter` (an Arrow expression) keeps."""
         names = self._table.column_names if columns is None else list(columns)
         return Scanned(self._table, self._failures, self._whole, names, filter)
 
 
 class Batches(ABC):
-    """What engines use of a `pyarrow.dataset.Scanner`: rows that are read when they are asked for.
+    """The methods of `pyarrow.dataset.Scanner` that engines use: rows are read on demand.
 
-    `failures` takes the error that ended the scan.
+    `failures` receives the error that ended the scan.
     """
 
     def __init__(self, schema: Any, failures: list[ComalError]) -> None:
@@ -82,7 +82,7 @@ class Batches(ABC):
         self._failures = failures
 
     def to_reader(self) -> Any:
-        """A `pyarrow.RecordBatchReader`, which reads when it is asked for more."""
+        """A `pyarrow.RecordBatchReader`, which reads on demand."""
         return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches())
 
     def to_table(self) -> Any:
@@ -106,7 +106,7 @@ class Batches(ABC):
 
 
 def columns_of(condition: Any, schema: Any, without: Sequence[str] = ()) -> list[str]:
-    """The columns that a filter names, but for those of `without`."""
+    """The columns that a filter names, except those of `without`."""
     if condition is None:
         return []
     others = [name for name in schema.names if name not in without]
@@ -114,7 +114,7 @@ def columns_of(condition: Any, schema: Any, without: Sequence[str] = ()) -> list
 
 
 def _binds_without(condition: Any, schema: Any, name: str) -> bool:
-    # An expression does not tell which columns it names, but does not bind without them.
+    # An expression does not list the columns that it names, but does not bind without them.
     rest = schema.remove(schema.get_field_index(name)).empty_table()
     try:
         ds.InMemoryDataset(rest).scanner(filter=condition, columns=[])
@@ -152,7 +152,7 @@ class Scanned(Batches):
                     "a query reads more than it may", where=where, limit="leaf_bytes"
                 )
             for batch in self._matching(rows):
-                # A slice counts as what it shows, whatever it shares with others.
+                # A slice counts as the bytes it shows, whatever it shares with others.
                 kept += batch.nbytes
                 limits.check("leaf_bytes", kept, where)
                 yield batch
@@ -172,7 +172,7 @@ class Scanned(Batches):
             return
         with translated(BROKEN, "rows cannot be filtered", where=self._table.where):
             # Arrow's scanner would filter column by column, which takes three times as long; it
-            # is only asked which rows match.
+            # only computes which rows match.
             memory = ds.InMemoryDataset(rows.select(self._filtered_by or self._names[:1]))
             mask = memory.scanner(columns={"matches": self._condition}).to_table().column(0)
             matches = one_array(mask)

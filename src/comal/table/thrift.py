@@ -1,7 +1,7 @@
 """The Thrift compact protocol, as far as Parquet uses it.
 
-pyarrow decodes footers well, but its Python view of a column chunk ends the process where a
-hostile footer makes the C++ side throw. What comal itself needs of a footer is read here.
+pyarrow decodes footers well, but its Python view of a column chunk ends the process if a hostile
+footer makes the C++ side throw. The fields that comal itself needs are read here.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from comal.errors import InvalidMetadataError
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 
 Want = int | dict[int, Any] | tuple[dict[int, Any]]
-"""What is wanted of a field: `I64` for an integer of any width, `BINARY`, `LIST` for the bytes of
-a list as they stand, fields of a struct, or those of all structs of a list, in a tuple."""
+"""What to read of a field: `I64` for an integer of any width, `BINARY`, `LIST` for the encoded
+bytes of a list, fields of a struct, or in a tuple those of all structs of a list."""
 Wanted = dict[int, Want]
-"""Numbers of fields, and a `Want` of each."""
+"""Field numbers, and a `Want` of each."""
 
 _MAX_DEPTH = 32
 
 
 class CompactReader:
-    """Values from the front to the back of `data`.
+    """Reads values of `data` in order.
 
     Raises
     ------
@@ -99,9 +99,9 @@ class CompactReader:
             yield number, head & 0x0F
 
     def struct(self, wanted: Wanted) -> dict[int, Any]:
-        """The wanted fields of a struct; of one that appears twice the last, as others read it.
+        """The wanted fields of a struct; the last one if a field appears twice, as others read it.
 
-        Those that are not there, or of another type, are missing.
+        Fields that are absent or of another type are missing.
         """
         data, at, number = self.data, self.at, 0
         found: dict[int, Any] = {}
@@ -163,12 +163,12 @@ class CompactReader:
         return self.data[start : self.at] if want == kind == LIST else None
 
     def skip(self, kind: int) -> None:
-        """Pass over a value that stands in a field."""
+        """Skip the value of a field."""
         self.at = _BEHIND[kind](self.data, self.at, 0)
 
 
-# Most of a footer is passed over. These give the first byte behind a value, and call nothing for
-# the numbers that most of it is.
+# Most of a footer is skipped. These functions return the position after a value, and call nothing
+# for numbers, which are most of it.
 
 
 def _behind_flag(_data: bytes, at: int, _depth: int) -> int:
@@ -208,7 +208,7 @@ def _behind_struct(data: bytes, at: int, depth: int) -> int:
         if not head:
             return at
         if head < 0x10:
-            at = _behind_varint(data, at, 0)  # the number of the field, where it is far
+            at = _behind_varint(data, at, 0)  # the field number, if the delta is large
         kind = head & 0x0F
         if kind in _VARINTS:
             while data[at] & 0x80:
@@ -229,7 +229,7 @@ def _behind_list(data: bytes, at: int, depth: int) -> int:
     if size > len(data) - at:
         raise IndexError("list is longer than the data")
     if kind in {TRUE, FALSE} or (kind in _VARINTS and data[at : at + size].isascii()):
-        return at + size  # inside of a list a boolean takes a byte, and so does a small number
+        return at + size  # in a list a boolean takes a byte, and so does a small number
     behind = _BEHIND[kind]
     for _ in range(size):
         at = behind(data, at, depth + 1)
@@ -244,7 +244,7 @@ def _behind_map(data: bytes, at: int, depth: int) -> int:
         return at
     kinds = data[at] >> 4, data[at] & 0x0F
     at += 1
-    for _ in range(size):  # every element takes a byte at least, so the data ends this
+    for _ in range(size):  # every element takes at least a byte, so the end of data stops this
         for kind in kinds:
             at = at + 1 if kind in {TRUE, FALSE} else _BEHIND[kind](data, at, depth + 1)
         if at > len(data):
@@ -288,10 +288,10 @@ _BEHIND: tuple[Callable[[bytes, int, int], int], ...] = (
 Ints = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int64] | npt.NDArray[np.int32]
 Path = tuple[int, ...]
-"""Numbers of fields, and of elements of lists, from the outside to the inside."""
+"""Field numbers, and indices of list elements, from the outermost to the innermost."""
 
 LONGEST = 9
-"""Bytes of a varint, so that no value is beyond 63 bits; longer ones match nothing."""
+"""Bytes of the longest varint, so that no value exceeds 63 bits; longer ones match nothing."""
 _NUMBERS = frozenset({I16, I32, I64})
 _VARINT = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
 _MOST_PARTS = 1500
@@ -299,20 +299,20 @@ _MOST_PARTS = 1500
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What structs that are alike have in common."""
+    """The common pattern of similar structs."""
 
     pattern: re.Pattern[bytes]
     paths: tuple[Path, ...]
-    """Of the numbers that a match captures, in its order."""
+    """Of the numbers that a match captures, in order."""
 
 
 def shape_of(
     data: bytes, at: int, wanted: Callable[[Path], bool], same: Callable[[Path], bool]
 ) -> Shape | None:
-    """The shape of a struct that starts at `at` and was read without an error before.
+    """The shape of a struct that starts at `at` and has been read without an error before.
 
-    `wanted` says which numbers a match captures, `same` which must be the same in all structs of
-    the shape. None for structs that hold a map, or are too large for this to be of use.
+    `wanted` selects the numbers to capture, `same` those that must be the same in all structs of
+    the shape. None for structs that hold a map, or are too large for this to be useful.
     """
     walk = _Walk(data, wanted, same)
     if walk.value(STRUCT, at, ()) < 0:
@@ -332,7 +332,7 @@ class _Walk:
         self.paths: list[Path] = []
 
     def value(self, kind: int, at: int, path: Path) -> int:
-        """Take up a value; the first byte behind it, or -1 where there is no shape."""
+        """Add a value; returns the position after it, or -1 if there is no shape."""
         if len(self.parts) > _MOST_PARTS:
             return -1
         if kind == STRUCT:
@@ -402,7 +402,7 @@ class _Walk:
 
 
 def integers(tokens: Sequence[bytes]) -> Ints | None:
-    """Signed integers out of varints; None where one is longer than `LONGEST` bytes."""
+    """Signed integers from varints; None if one is longer than `LONGEST` bytes."""
     octets = np.frombuffer(b"".join(tokens), np.uint8)
     stop = np.flatnonzero(octets < 0x80)
     start = np.concatenate([np.zeros(min(1, len(stop)), np.int64), stop[:-1] + 1])
@@ -410,14 +410,14 @@ def integers(tokens: Sequence[bytes]) -> Ints | None:
 
 
 def varints(octets: npt.NDArray[np.uint8], start: Places, stop: Places) -> Ints | None:
-    """Signed integers between `start` and `stop`, each end included; None as for `integers`."""
+    """Signed integers from `start` to `stop`, both included; None as for `integers`."""
     if not start.size:
         return np.zeros(start.shape, np.int64)
     length = stop - start + 1
     longest = int(length.max())
     if longest > LONGEST:
         return None
-    # Eight bytes from each start on, of which what lies behind the end is masked.
+    # Eight bytes from each start; those behind the end are masked.
     padded = np.zeros(len(octets) + _WORD, np.uint8)
     padded[: len(octets)] = octets
     value = windows(padded, _WORD)[start].view("<u8")[..., 0]
@@ -438,8 +438,8 @@ def varints(octets: npt.NDArray[np.uint8], start: Places, stop: Places) -> Ints 
 
 
 def windows(octets: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
-    """The bytes from each place on, shape (places, size), without a copy."""
-    # As numpy's sliding_window_view, which takes longer for this than most of what is done here.
+    """The bytes from each position on, shape (positions, size), without a copy."""
+    # As numpy's sliding_window_view, which takes longer than most of the work here.
     return np.ndarray((len(octets) - size + 1, size), np.uint8, octets, 0, (1, 1))
 
 

@@ -17,7 +17,7 @@ _LEVELS: Mapping[str, tuple[int, int]] = {"zstd": (1, 22), "gzip": (1, 9), "brot
 _WITHOUT_LEVEL = frozenset({"snappy", "lz4", "none"})
 _MOST_CHUNK_BYTES = 1 << 30
 _MOST_REPEATED = 1_024
-"""More different values than these are no dictionary worth keeping whole."""
+"""With more distinct values than this, a dictionary is not worth keeping."""
 _TIMES_REPEATED = 8
 _WRITING: dict[type[BaseException], type[ComalError]] = {
     pa.ArrowException: InvalidInputError,
@@ -44,19 +44,19 @@ class ParquetSettings:
     content_defined_chunking: bool = True
     """Cut pages by content, so that a changed row changes few bytes (TACO 2.0, 6.4)."""
     chunk_bytes: tuple[int, int] | None = None
-    """Least and most bytes between such cuts, before encoding; None for pyarrow's own."""
+    """Least and most bytes between such cuts, before encoding; None for pyarrow's defaults."""
     page_checksum: bool = True
     statistics: bool = True
     dictionary: bool | None = True
     """None: only for columns whose values repeat in the first row group. A dictionary page of many
-    different values changes as a whole with every row that comes or goes."""
+    distinct values changes entirely with every row that is added or removed."""
     arrow_schema: bool = True
-    """Store the Arrow schema too; without it small tables shrink by half and plain types stay."""
+    """Store the Arrow schema too; without it small tables shrink by half and keep plain types."""
     page_index: bool = False
     data_page_size: int | None = None
     """Target bytes of a page before compression."""
     encodings: tuple[tuple[str, str], ...] = ()
-    """Columns, as far as the table has them, and their encoding instead of a dictionary."""
+    """Columns with their encoding instead of a dictionary; names not in the table are ignored."""
 
     def __post_init__(self) -> None:
         codec = self.compression.lower()
@@ -92,8 +92,8 @@ class ParquetSettings:
     def from_kwargs(cls, **kwargs: Any) -> ParquetSettings:
         """Settings from the keyword arguments of the specification's functions.
 
-        Besides the fields of this class, ``compression_level`` stands for `level`, which without
-        it is 13 for zstd and the codec's own for others (TACO 2.0, 7.1).
+        Besides the fields of this class, ``compression_level`` is an alias of `level`; its default
+        is 13 for zstd and the codec's own for others (TACO 2.0, 7.1).
 
         Raises
         ------
@@ -128,8 +128,8 @@ class ParquetSettings:
     def writer_arguments(self, schema: Any = (), first: Any = None) -> dict[str, Any]:
         """Keyword arguments of `pyarrow.parquet.ParquetWriter` for a table of this schema.
 
-        `first` are the rows by which is told which columns get a dictionary, where the settings
-        leave that open.
+        `first` are the rows that decide which columns get a dictionary, if the settings leave that
+        open.
         """
         codec = self.compression.lower()
         present = {column.name for column in schema}
@@ -167,9 +167,9 @@ def _is_range(pair: tuple[Any, ...]) -> bool:
 
 
 def _repeats(column: Any) -> bool:
-    """Whether the values of a column are few and each stands there often.
+    """Whether a column has few distinct values, each of them often.
 
-    Lists and structures count as columns that do not repeat: their values cannot be counted.
+    Lists and structs count as columns that do not repeat: their values cannot be counted.
     """
     if pa.types.is_nested(column.type) or not len(column):
         return False
@@ -202,7 +202,7 @@ def _fits(value: object, kind: str) -> bool:
 
 
 class Writer:
-    """Write a table of any length batch by batch; row groups are full but for the last.
+    """Write a table of any length batch by batch; row groups are full except the last.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ class Writer:
                 self._write_full_groups()
 
     def close(self, key_values: Mapping[str, str] | None = None) -> None:
-        """Write what is left and the footer, with `key_values` as metadata of the file."""
+        """Write the remaining rows and the footer, with `key_values` as metadata of the file."""
         with translated(_WRITING, "table cannot be written"):
             table = pa.concat_tables(self._pending or [self.schema.empty_table()])
             writer = self._writer(table)
@@ -257,13 +257,13 @@ class Writer:
         self._rows -= full
 
     def _writer(self, table: Any) -> Any:
-        """The writer below; its settings hang on the first rows, whatever batches they came in."""
+        """The pyarrow writer; its settings depend on the first rows, however they are batched."""
         if self._opened is None:
             first = table.slice(0, self._settings.row_group_size)
             self._opened = pq.ParquetWriter(
                 self._file,
                 self.schema,
-                memory_pool=SMALL_POOL,  # pages and a row group at most
+                memory_pool=SMALL_POOL,  # holds at most pages and a row group
                 **self._settings.writer_arguments(self.schema, first),
             )
         return self._opened
