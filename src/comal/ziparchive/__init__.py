@@ -1,8 +1,8 @@
 """ZIP archives over byte ranges: written front to back, read by their directory.
 
 `ZipWriter` appends entries to a file; `directory_plan` fetches and parses a central directory;
-`local_before` compares a payload's own header with what led to it; `check_plan`
-lists everything that is wrong.
+`local_before` compares a payload's local header with its index entry; `check_plan` lists
+every error.
 """
 
 from comal.ziparchive.check import check_plan, content_plan, dead_bytes, local_plan, problems

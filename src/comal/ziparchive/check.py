@@ -1,7 +1,7 @@
 """Everything that is wrong with an archive, by entry.
 
-`problems` looks at the directory alone, `local_plan` reads the local headers and what lies between
-the entries, `content_plan` every byte. `check_plan` does all of them.
+`problems` checks only the directory, `local_plan` the local headers and the gaps between entries,
+`content_plan` every byte. `check_plan` does all of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ZIP_RULES: Final[Mapping[str, str]] = {
     "zip-content": "a compressed entry does not inflate to what it should",
     "zip-crc": "the bytes of an entry do not match its checksum",
 }
-"""What each code means that is an error in an archive of any format, if it can be found there."""
+"""Meaning of each code that is an error in archives of any format, if it can occur there."""
 _UNSAFE = r"^/|^[A-Za-z]:|\\|(^|/)\.\.?(/|$)|[\x00-\x1f\x7f]|^$"
 _UNIX = 3
 _SYMLINK = 0o120000
@@ -65,7 +65,7 @@ def check_plan(
 
 
 def problems(directory: Directory, *, stored_only: bool = False) -> list[Problem]:
-    """What the directory alone shows; no request."""
+    """The problems that the directory alone shows; makes no request."""
     names, flags, method = directory.names, directory.flags, directory.method
     encrypted = (flags & (wire.FLAG_ENCRYPTED | wire.FLAG_STRONG_ENCRYPTION | wire.FLAG_MASKED)) > 0
     mode = (directory.external >> 16) & 0o170000
@@ -100,7 +100,7 @@ def problems(directory: Directory, *, stored_only: bool = False) -> list[Problem
 
 
 def local_plan(directory: Directory, *, href: str = "") -> Plan[tuple[wire.Int64s, list[Problem]]]:
-    """Read all local headers, compare them to the directory, and look between the entries.
+    """Read all local headers, compare them with the directory, and check gaps between entries.
 
     Neighbouring headers are read together.
     """
@@ -124,7 +124,7 @@ def local_plan(directory: Directory, *, href: str = "") -> Plan[tuple[wire.Int64
 
 
 def _fast(directory: Directory, run: Run, data: bytes, offsets: wire.Int64s) -> wire.Int64s:
-    """Compare the plain headers of a run at once; returns the rows that need a closer look."""
+    """Compare the plain headers of a run at once; returns the rows that need a full check."""
     at = directory.header_offset[run.rows] - run.start
     rows = run.rows
     every = np.ndarray((len(data) - wire.LOCAL_SIZE + 1,), wire.LOCAL, data, strides=(1,))
@@ -153,7 +153,7 @@ def _fast(directory: Directory, run: Run, data: bytes, offsets: wire.Int64s) -> 
 
 
 def _apart(at: wire.Int64s, name_sizes: Any, size: int) -> Any:
-    """Which names lie in the data and begin behind all names before; equal starts may repeat."""
+    """Which names are inside the data and start behind all earlier names; starts may repeat."""
     ends = at + wire.LOCAL_SIZE + name_sizes
     reach = np.maximum.accumulate(ends)
     distinct = np.flatnonzero(np.r_[True, np.diff(at) > 0])
@@ -163,7 +163,7 @@ def _apart(at: wire.Int64s, name_sizes: Any, size: int) -> Any:
 
 
 def dead_bytes(directory: Directory, offsets: wire.Int64s) -> int:
-    """Bytes that belong to no entry, to no directory and to no end record."""
+    """Bytes that belong to no entry, directory or end record."""
     order = np.argsort(directory.header_offset, kind="stable")
     _, gaps, holes = _gaps(directory, offsets, order[offsets[order] >= 0])
     return int(gaps[holes].sum())
@@ -172,7 +172,7 @@ def dead_bytes(directory: Directory, offsets: wire.Int64s) -> int:
 def _gaps(
     directory: Directory, offsets: wire.Int64s, known: wire.Int64s
 ) -> tuple[wire.Int64s, wire.Int64s, wire.Int64s]:
-    """Where entries end and how far it is to the next, and which of these gaps are holes."""
+    """Where each entry ends, the gap to the next, and which of these gaps are holes."""
     stops = np.maximum.accumulate(offsets[known] + directory.csize[known])
     begins = np.r_[directory.shift, stops]
     gaps = np.r_[directory.header_offset[known], directory.start] - begins
@@ -209,7 +209,7 @@ def _slow(
 def _between(
     directory: Directory, offsets: wire.Int64s, order: wire.Int64s, href: str
 ) -> Plan[list[Problem]]:
-    """Overlaps and holes, and what begins in a hole: an entry that the directory hides."""
+    """Overlaps and holes, and the beginnings of holes that hold an unlisted entry."""
     known = order[offsets[order] >= 0]
     starts = directory.header_offset[known]
     begins, gaps, holes = _gaps(directory, offsets, known)
@@ -218,7 +218,7 @@ def _between(
     found = _each(directory, "zip-span", outside, "reaches outside of the archive")
     found += _each(directory, "zip-overlap", known[inside], "begins inside another entry")
     if len(known) < len(order):
-        return found  # a hole next to an entry without header says nothing new
+        return found  # a hole next to an entry without header is no news
     holes = holes[:MAX_PROBLEMS]
     wanted = [
         ByteRange(int(begins[hole]), int(min(gaps[hole], _HOLE_PREFIX)), href) for hole in holes
@@ -242,7 +242,7 @@ def _hole(start: int, size: int, data: bytes) -> Problem:
 def content_plan(
     directory: Directory, offsets: wire.Int64s, *, href: str = ""
 ) -> Plan[list[Problem]]:
-    """Read every payload and compare size and checksum; memory does not grow with the archive."""
+    """Read every payload and check size and checksum; memory does not grow with the archive."""
     readable = (offsets >= 0) & ((directory.flags & wire.FLAG_ENCRYPTED) == 0)
     readable &= (directory.method == wire.STORE) | (directory.method == wire.DEFLATE)
     readable &= offsets + directory.csize <= directory.start
@@ -273,7 +273,7 @@ def _large(directory: Directory, row: int, run: Run, href: str) -> Plan[list[Pro
 
 
 class _Content:
-    """Size and checksum of one entry's content as its stored bytes come in."""
+    """Size and checksum of the content of one entry, fed with its stored bytes."""
 
     def __init__(self, directory: Directory, row: int) -> None:
         self._directory, self._row = directory, row

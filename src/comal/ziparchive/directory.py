@@ -1,9 +1,9 @@
 """The central directory of an archive: columns of its entries, and the plan that fetches it.
 
-Header starts form a chain, since each header tells where the next one begins. All places that
-hold the signature are candidates; when each candidate ends where the next begins, from the first
-byte to the last, the candidates are the chain. Only where a name or comment holds the signature
-too is the chain walked entry by entry.
+Headers form a chain, since each gives the start of the next. All positions with the signature are
+candidates; if each candidate ends where the next begins, from the first byte to the last, the
+candidates are the chain. Only if a name or comment also holds the signature is the chain followed
+entry by entry.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MARK = wire.CENTRAL_SIGNATURE.to_bytes(4, "little")
 def headers(
     data: bytes, where: str, known: npt.NDArray[Any] | None = None
 ) -> tuple[wire.Int64s, wire.Records]:
-    """All headers of a central directory; `known` is where they begin, if `chain` has told it."""
+    """All headers of a central directory; `known` are their starts, if `chain` has found them."""
     if known is not None:
         starts: wire.Int64s = known.astype(np.int64)
         return starts, records_at(data, starts)
@@ -52,9 +52,9 @@ def headers(
 
 
 def chain(data: bytes) -> tuple[wire.Int64s, wire.Records, int] | None:
-    """All headers of which the fixed parts are there, and where the last one ends.
+    """All headers whose fixed parts are complete, and where the last one ends.
 
-    None where their signature stands elsewhere too.
+    None if their signature also occurs elsewhere.
     """
     starts = _candidates(data)
     starts = starts[starts + wire.CENTRAL_SIZE <= len(data)]
@@ -66,7 +66,7 @@ def chain(data: bytes) -> tuple[wire.Int64s, wire.Records, int] | None:
 
 
 def whole_size(data: bytes, where: str) -> int:
-    """How many bytes the whole headers take that a part of a directory begins with."""
+    """Size of the complete headers at the beginning of a part of a directory."""
     found = chain(data)
     if found is not None:
         starts, _, end = found
@@ -102,7 +102,7 @@ def _lengths(records: wire.Records) -> wire.Int64s:
 
 
 def _walk(data: bytes) -> tuple[wire.Int64s, int]:
-    """Where headers that are there whole begin, one by one, and where the last of them ends."""
+    """Starts of complete headers, found one by one, and the end of the last one."""
     starts = []
     position = 0
     sizes = struct.Struct("<I24xHHH")
@@ -117,10 +117,10 @@ def _walk(data: bytes) -> tuple[wire.Int64s, int]:
 
 
 def records_at(data: bytes, starts: wire.Int64s) -> wire.Records:
-    """The fixed parts of the headers at `starts`, which must lie in `data` whole."""
+    """The fixed parts of the headers at `starts`, which must be completely inside `data`."""
     if len(starts) == 0:
         return np.zeros(0, wire.CENTRAL)
-    # As plain bytes, which are copied whole; of a record type every field is copied by itself.
+    # As plain bytes, which are copied at once; of a record type, each field is copied separately.
     plain = np.dtype((np.void, wire.CENTRAL_SIZE))
     every = np.ndarray((len(data) - wire.CENTRAL_SIZE + 1,), plain, data, strides=(1,))
     records: wire.Records = every[starts].view(wire.CENTRAL)
@@ -131,7 +131,7 @@ def slices(data: bytes, starts: wire.Int64s, sizes: npt.NDArray[Any]) -> Any:
     """An Arrow array of the byte strings at ascending `starts` that do not overlap."""
     if len(starts) == 0:
         return pa.array([], pa.binary())
-    # Names and the gaps between them are taken as one array, of which every other value is kept.
+    # Names and the gaps between them form one array, of which every other value is kept.
     wide = len(data) >= 2**31
     bounds = np.empty(2 * len(starts), np.int64 if wide else np.int32)
     bounds[0::2] = starts
@@ -148,8 +148,8 @@ def slices(data: bytes, starts: wire.Int64s, sizes: npt.NDArray[Any]) -> Any:
 def text_names(names: Any, flags: npt.NDArray[np.uint16]) -> tuple[Any, list[Problem]]:
     """Names as Arrow strings.
 
-    Bytes that are valid UTF-8 are taken as such whether the flag says so or not, as existing
-    writers forget it; other names are CP437 (APPNOTE, appendix D).
+    Bytes that are valid UTF-8 are decoded as such even without the flag, as existing writers forget
+    it; other names are CP437 (APPNOTE, appendix D).
     """
     try:
         return names.cast(pa.large_string() if _is_wide(names) else pa.string()), []
@@ -179,9 +179,9 @@ def apply_zip64(
     where: str,
     problems: list[Problem] | None = None,
 ) -> tuple[wire.Int64s, wire.Int64s, wire.Int64s]:
-    """Sizes and offsets with those of ZIP64 extra fields in place.
+    """Sizes and offsets, with the values of ZIP64 extra fields.
 
-    With a list of `problems`, a broken field is added there and its entry gets the offset -1;
+    With a list of `problems`, a broken field is added to it and its entry gets the offset -1;
     without one it raises `InvalidMetadataError`.
     """
     csize = records["csize"].astype(np.int64)
@@ -193,7 +193,7 @@ def apply_zip64(
         field = extra_field(data[start : start + int(records["extra_size"][row])], wire.ZIP64_ID)
         wanted = [column for column in (size, csize, offset) if column[row] == wire.U32]
         if field is None:
-            continue  # 4 294 967 295 itself, checked against the archive like any other value
+            continue  # 4 294 967 295 itself, checked against the archive like other values
         try:
             values = _zip64_values(field, len(wanted), f"{where}, entry {row}")
         except InvalidMetadataError as error:
@@ -237,7 +237,7 @@ def extra_field(extra: bytes, wanted: int) -> bytes | None:
 
 
 def label(names: Any, row: int) -> str:
-    """How a message calls an entry."""
+    """The name of an entry in messages."""
     return f"entry {row} ({shown(names[row].as_py())})"
 
 
@@ -248,8 +248,8 @@ TAIL = 65_536
 class Directory:
     """The entries of an archive, one row each, in the order of the central directory.
 
-    Arrays have shape (n,). Offsets count from the first byte of the object, also where something
-    stands before the archive.
+    Arrays have shape (n,). Offsets count from the first byte of the object, even if other bytes
+    precede the archive.
     """
 
     names: Any
@@ -264,53 +264,53 @@ class Directory:
     size: wire.Int64s
     """Bytes of each entry when extracted."""
     header_offset: wire.Int64s
-    """Where each local header begins."""
+    """Offset of each local header."""
     name_size: npt.NDArray[np.uint16]
     """Bytes of each name as stored."""
     made_by: npt.NDArray[np.uint16]
     external: npt.NDArray[np.uint32]
     """External attributes; Unix modes in the upper half."""
     time: npt.NDArray[np.uint16]
-    """Times of the last change as MS-DOS has them."""
+    """Times of the last change in MS-DOS format."""
     date: npt.NDArray[np.uint16]
-    """Dates of the last change as MS-DOS has them; 0 where there is none."""
+    """Dates of the last change in MS-DOS format; 0 if there is none."""
     extras: Any
-    """Arrow binary array of extra fields, or None where no entry has one."""
+    """Arrow binary array of extra fields, or None if no entry has one."""
     comments: Any
-    """Arrow binary array of entry comments, or None where no entry has one."""
+    """Arrow binary array of entry comments, or None if no entry has one."""
     start: int
     """Offset of the directory."""
     end_offset: int
-    """Offset of the end record (the ZIP64 one where there is one)."""
+    """Offset of the first end record (the ZIP64 one if there is one)."""
     comment: bytes
     """Comment of the archive."""
     total: int
     """Bytes of the object."""
     shift: int
-    """Bytes that stand before the archive and that its own offsets do not count."""
+    """Bytes before the archive that its own offsets do not count."""
     problems: tuple[Problem, ...]
-    """What was odd, without doubt about the answer."""
+    """Oddities that leave no doubt about the result."""
     bad: npt.NDArray[np.bool_] | None = None
-    """Entries that cannot be where they are said to be; only of a lenient reader, else None."""
+    """Entries that cannot be at their stated offset; only if read leniently, else None."""
     where: str = "archive"
-    """What errors and warnings call the archive."""
+    """The name of the archive in errors and warnings."""
 
     def __len__(self) -> int:
         return len(self.method)
 
     @cached_property
     def unique(self) -> bool:
-        """Whether no name stands twice."""
+        """Whether no name appears twice."""
         return bool(pc.count_distinct(self.names).as_py() == len(self))
 
     def find(self, name: str) -> int:
-        """The row of an entry, or -1; of several with one name the last, as other readers do."""
+        """The row of an entry, or -1; the last of several with one name, as in other readers."""
         names = self.names if self.unique else self.names[::-1]
         row: int = pc.index(names, pa.scalar(name, names.type)).as_py()
         return row if self.unique or row < 0 else len(self) - 1 - row
 
     def find_many(self, names: Any) -> wire.Int64s:
-        """Rows of many entries."""
+        """The rows of many entries, or -1."""
         known = self.names if self.unique else self.names[::-1]
         found = pc.index_in(names.cast(known.type), value_set=known)
         if isinstance(found, pa.ChunkedArray):
@@ -321,7 +321,7 @@ class Directory:
         return rows
 
     def warn_of_twins(self, rows: wire.Int64s, category: type[Warning]) -> None:
-        """Warn where the name of one of these entries stands more than once.
+        """Warn if the name of one of these entries appears more than once.
 
         Readers differ about which entry counts: most take the last, as `find` does, streaming ones
         the first.
@@ -340,9 +340,9 @@ class Directory:
 
     @cached_property
     def payload_offsets(self) -> wire.Int64s:
-        """Where payloads begin when local headers hold no extra field but ZIP64's.
+        """Offsets of payloads if local headers have no extra fields except ZIP64's.
 
-        True of every archive without alignment; `local_header_plan` reads the real ones.
+        True of every archive without alignment; `check.local_plan` reads the real offsets.
         """
         zip64 = (self.size >= wire.U32) | (self.csize >= wire.U32)
         offsets: wire.Int64s = (
@@ -363,27 +363,27 @@ def directory_plan(
 ) -> Plan[Directory]:
     """Fetch and parse the central directory of an archive.
 
-    One request for the last `tail` bytes, another only where the directory does not lie in them.
+    Makes one request for the last `tail` bytes, and another only if they lack the directory.
 
     Parameters
     ----------
     href
         The archive, relative to what the plan is run against.
     tail
-        Bytes to ask for at first.
+        Bytes of the first request.
     limits
         `table_bytes` and `table_rows` cap the directory.
     known
-        Pieces of the object that are here already; a tail among them saves the first request.
+        Pieces of the object that are fetched already; a tail among them saves the first request.
     where
-        What errors call the archive.
+        The name of the archive in errors.
     lenient
-        Whether entries that reach outside of the archive are marked as `Directory.bad` and
-        reported, as those that overlap are, instead of failing the archive with all that is
-        sound in it. Whoever reads then compares checksums.
+        Whether entries outside of the archive are marked in `Directory.bad` and reported, and
+        overlapping ones reported, instead of failing the whole archive. The caller must then
+        compare checksums.
     same_names
-        Whether local headers must have room for the names of the directory; else theirs may be
-        shorter, and entries are sound that do not overlap with an empty name.
+        Whether local headers must have room for the names of the directory; if False, their names
+        may be shorter, and entries are valid that do not overlap with an empty name.
 
     Raises
     ------
@@ -407,7 +407,7 @@ def directory_bytes_plan(
     *,
     where: str,
 ) -> Plan[tuple[bytes, End]]:
-    """As `directory_plan`, without the parsing: the directory as it stands, and the end's words."""
+    """As `directory_plan`, without parsing: the bytes of the directory, and the end record."""
     end, pieces = yield from find_end(href, tail, known, where)
     limits.check("table_rows", end.count, where)
     limits.check("table_bytes", end.size, where)
@@ -428,7 +428,7 @@ def parse_directory(
 ) -> Directory:
     """The columns of a central directory whose bytes are `data`; see `directory_plan`.
 
-    Where its headers begin may be `known`, as `RegularDirectory.starts` says it.
+    The starts of its headers may be `known`, as in `RegularDirectory.starts`.
     """
     starts, records = headers(data, where, known)
     if len(starts) != end.count:
@@ -483,7 +483,7 @@ def _other_count(end: End, found: int, where: str, *, lenient: bool) -> End:
 
 
 def _filled(data: bytes, starts: wire.Int64s, sizes: npt.NDArray[Any]) -> Any:
-    """As `slices`; None where all are empty."""
+    """As `slices`; None if all are empty."""
     return slices(data, starts, sizes) if sizes.any() else None
 
 
@@ -518,7 +518,7 @@ def _check_spans(directory: Directory, where: str, *, same_names: bool) -> None:
 def _outside(directory: Directory, name_sizes: wire.Int64s | int) -> npt.NDArray[np.bool_]:
     starts = directory.header_offset
     room = directory.start - wire.LOCAL_SIZE - name_sizes
-    # Written so that nothing can wrap: csize may be anything below 2 ** 63.
+    # Written so that nothing can overflow: csize may be anything below 2 ** 63.
     found: npt.NDArray[np.bool_] = (
         (starts < 0) | (starts > room) | (directory.csize > room - starts)
     )
@@ -526,9 +526,9 @@ def _outside(directory: Directory, name_sizes: wire.Int64s | int) -> npt.NDArray
 
 
 def _with_bad_marked(directory: Directory) -> Directory:
-    """The same with entries marked that reach outside.
+    """The same directory with entries outside of the archive marked.
 
-    Of two that overlap one is wrong, but which one only their bytes can tell: they are reported.
+    Of two overlapping entries one is wrong, but only their bytes can show which: they are reported.
     """
     bad = _outside(directory, 0)  # a local header may have a shorter name
     reported = _outside_problems(directory, bad)
@@ -549,7 +549,7 @@ def _outside_problems(directory: Directory, outside: npt.NDArray[np.bool_]) -> l
 
 
 def _least_stops(directory: Directory) -> wire.Int64s:
-    """Where entries end at the earliest, as their local headers may have other names."""
+    """The earliest ends of entries, as their local headers may have other names."""
     stops: wire.Int64s = (
         directory.header_offset + wire.LOCAL_SIZE + np.minimum(directory.csize, directory.total)
     )
@@ -559,7 +559,7 @@ def _least_stops(directory: Directory) -> wire.Int64s:
 def _overlaps(
     directory: Directory, rows: wire.Int64s, stops: wire.Int64s
 ) -> tuple[wire.Int64s, wire.Int64s]:
-    """Neighbours of which the first ends behind the beginning of the second."""
+    """Neighbours of which the first ends behind the start of the second."""
     starts = directory.header_offset
     ordered = starts[rows]
     order = rows if (np.diff(ordered) >= 0).all() else rows[np.argsort(ordered, kind="stable")]
@@ -571,7 +571,7 @@ def _overlaps(
 
 _BLOCK = 4 << 20
 _TAIL = 65_536 + 98
-"""The longest comment and the end records in front of it."""
+"""The longest comment and the end records before it."""
 _HEADER = 46 + 3 * 65_535
 """The longest header."""
 
@@ -579,7 +579,7 @@ _HEADER = 46 + 3 * 65_535
 def entry_blocks(
     fetch: Callable[[Sequence[Any]], list[Piece]], where: str = "archive", block: int = _BLOCK
 ) -> Iterator[Directory]:
-    """The entries of an archive in the order of its directory, some of them at a time."""
+    """The entries of an archive in the order of its directory, some at a time."""
     end, _ = run(find_end("", _TAIL, (), where), fetch)
     position, stop, count, left = end.start, end.start + end.size, 0, b""
     while position < stop:

@@ -1,4 +1,4 @@
-"""The end of an archive: which end record counts, and where the central directory is."""
+"""The end of an archive: which end record is valid, and where the central directory is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from comal.plan import ByteRange, Piece, Plan, Tail, read_span
 from comal.ziparchive import wire
 
 SEARCH: Final = wire.END_SIZE + wire.MAX_COMMENT
-"""An end record begins at most so far from the end of the archive."""
+"""Largest distance from the start of an end record to the end of the archive."""
 _MAX_CANDIDATES = 16
 _CENTRAL = wire.CENTRAL_SIGNATURE.to_bytes(4, "little")
 _END_MARK = wire.END_SIGNATURE.to_bytes(4, "little")
@@ -21,14 +21,14 @@ _LOCATOR64_MARK = wire.LOCATOR64_SIGNATURE.to_bytes(4, "little")
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What the end records say, and where the directory really is."""
+    """The values of the end records, and the real position of the directory."""
 
     count: int
     start: int
     """Offset of the central directory in the object."""
     size: int
     position: int
-    """Offset of the first end record, the ZIP64 one where there is one."""
+    """Offset of the first end record, the ZIP64 one if there is one."""
     comment: bytes
     total: int
     shift: int = 0
@@ -41,17 +41,17 @@ class End:
         return self.start + self.size
 
     def but(self, problem: Problem) -> End:
-        """The same with one more problem."""
+        """A copy with one more problem."""
         return replace(self, problems=(*self.problems, problem))
 
 
 def find_end(
     href: str, tail: int, known: Sequence[Piece], where: str
 ) -> Plan[tuple[End, list[Piece]]]:
-    """Find the end record that counts: the last whose comment reaches the end of the object.
+    """Find the valid end record: the last whose comment reaches the end of the object.
 
-    Records that only look like one, in a comment or left by an earlier update, are told apart by
-    that and by the signature that their directory must begin with.
+    Other records, in a comment or left by an earlier update, are excluded by that and by the
+    signature with which their directory must begin.
     """
     pieces = list(known)
     last = next((piece for piece in pieces if piece.end == piece.total), None)
@@ -77,9 +77,9 @@ def find_end(
 
 
 def _records(tail: Piece) -> tuple[list[int], list[int]]:
-    """Offsets in the object of end records, the last first.
+    """Offsets of end records in the object, the last first.
 
-    Those whose comment ends with the object, and those that bytes follow.
+    First those whose comment ends with the object, then those followed by other bytes.
     """
     whole: list[int] = []
     followed: list[int] = []
@@ -111,8 +111,8 @@ def _first_valid(
             valid.append(end)
     if not valid:
         raise reasons[0]
-    # A record without entries is believed only when nothing else is there: an archive with an
-    # end record in its comment would otherwise open empty.
+    # A record without entries is used only if there is no other: an archive with an end record in
+    # its comment would otherwise open empty.
     end = next((end for end in valid if end.count), valid[0])
     if len(valid) > 1:
         places = ", ".join(str(other.position) for other in valid)
@@ -121,7 +121,7 @@ def _first_valid(
 
 
 def _record(position: int, tail: Piece, pieces: list[Piece], href: str, where: str) -> Plan[End]:
-    """The end record at `position`, with the values of its ZIP64 pair; places not yet checked."""
+    """The end record at `position`, with the values of its ZIP64 pair; offsets not checked yet."""
     _, *disks, here, count, size, offset, comment_size = wire.END.unpack(
         tail.slice(position, wire.END_SIZE)
     )
@@ -146,7 +146,7 @@ def _record(position: int, tail: Piece, pieces: list[Piece], href: str, where: s
 
 
 def _with_zip64(end: End, locator: bytes, pieces: list[Piece], href: str, where: str) -> Plan[End]:
-    """Fields that are too small in the end record, from the ZIP64 one (APPNOTE 4.3.14)."""
+    """Values that do not fit in the end record, from the ZIP64 one (APPNOTE 4.3.14)."""
     _, _, stated, _ = wire.LOCATOR64.unpack(locator)
     adjacent = end.position - wire.LOCATOR64_SIZE - wire.END64_SIZE
     found: tuple[int, bytes] | None = None
@@ -186,7 +186,7 @@ def _with_zip64(end: End, locator: bytes, pieces: list[Piece], href: str, where:
 
 
 def _placed(end: End, pieces: list[Piece], href: str, where: str, *, sure: bool) -> Plan[End]:
-    """Check the directory's numbers and find where it is; `sure` asks for its signature too."""
+    """Check the directory's numbers and find its offset; with `sure`, check its signature too."""
     place = f"{where}, byte {end.position}"
     limit = end.position
     if end.size > limit or end.count * wire.CENTRAL_SIZE > end.size:
@@ -201,7 +201,7 @@ def _placed(end: End, pieces: list[Piece], href: str, where: str, *, sure: bool)
         return replace(end, start=min(end.start, limit))
     if end.start == adjacent and not sure:
         return end
-    # An offset that is too large would mean bytes missing in front: nothing in there is sure.
+    # An offset that is too large means bytes missing before it: then nothing there is reliable.
     for start in dict.fromkeys((end.start, adjacent)) if end.start <= adjacent else ():
         signature = yield from read_span(pieces, start, 4, href)
         if signature == _CENTRAL:

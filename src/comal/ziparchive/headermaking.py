@@ -1,4 +1,4 @@
-"""Entries that are being written: what a writer remembers, and their headers."""
+"""Entries to be written: what a writer keeps of them, and their headers."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from comal.ziparchive import wire
 _ENTRY = struct.Struct("<qqqIHHH")
 _LOCAL = struct.Struct("<IHHHHHIIIHH")
 _CRC_AT = 14
-"""Where a local header has its checksum."""
+"""Offset of the checksum in a local header."""
 _BLOCK = 65_536
 FEW = 8
-"""So many entries are packed one by one, as arrays cost more than they save."""
+"""Up to this many entries are packed one by one, as arrays cost more than they save."""
 
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What may be said of many entries besides their names and payloads; arrays of one length."""
+    """Optional details of many entries besides names and payloads; arrays of one length."""
 
     methods: npt.NDArray[np.uint16] | None = None
-    """How each payload is compressed already; all stored if None."""
+    """Compression method already applied to each payload; all stored if None."""
     sizes: wire.Int64s | None = None
     """Bytes of each entry when extracted; those of its payload if None."""
     crcs: npt.NDArray[np.uint32] | None = None
@@ -61,13 +61,13 @@ class Details:
                 )
 
     def times(self, dos_time: int, dos_date: int) -> tuple[npt.ArrayLike, npt.ArrayLike]:
-        """DOS time and date of each entry, or the ones that hold where none are given."""
+        """DOS time and date of each entry; if none are given, these defaults."""
         if self.stamps is None:
             return dos_time, dos_date
         return self.stamps[:, 0], self.stamps[:, 1]
 
     def slice(self, start: int, stop: int) -> Details:
-        """The rows from `start` to before `stop`."""
+        """The rows ``start .. stop``."""
         return Details(
             *(
                 None if column is None else column[start:stop]
@@ -77,7 +77,7 @@ class Details:
 
     @property
     def plain(self) -> bool:
-        """Whether nothing is said."""
+        """Whether no details are given."""
         return all(getattr(self, name) is None for name in self.__slots__)
 
 
@@ -87,7 +87,7 @@ NO_DETAILS = Details()
 class Entries:
     """Append-only columns of `wire.ENTRY` records and names.
 
-    Extra fields and comments of single entries are rare and kept beside, by row.
+    Extra fields and comments of single entries are rare and kept separately, by row.
     """
 
     __slots__ = ("_dos", "_names", "_records", "_stamps", "_tails")
@@ -115,7 +115,7 @@ class Entries:
         comment: bytes = b"",
         stamp: npt.NDArray[np.uint16] | None = None,
     ) -> bytes:
-        """Add one entry and return its local header; a name that cannot be written is refused."""
+        """Add one entry and return its local header; an invalid name is refused."""
         checked_name(name)
         row, flags = len(self), 0 if name.isascii() else wire.FLAG_UTF8
         self._records += _ENTRY.pack(offset, csize, size, crc, flags, method, len(name))
@@ -152,7 +152,7 @@ class Entries:
             self._stamps.append((first, details.stamps))
 
     def set_crc(self, row: int, crc: int) -> int:
-        """Set the checksum of an entry that was added without; where its local header has it."""
+        """Set the checksum of an entry that was added without one; returns its archive offset."""
         record = self.records[row]
         record["crc"] = crc
         return int(record["offset"]) + _CRC_AT
@@ -260,7 +260,7 @@ def _headers(
     time: npt.ArrayLike,
     date: npt.ArrayLike,
 ) -> wire.Records:
-    """What local and central headers have alike; times and dates are one for all, or many."""
+    """The common fields of local and central headers; one time and date for all, or many."""
     headers = np.zeros(len(entries), kind)
     headers["signature"] = signature
     stored = entries["method"] == wire.STORE
@@ -273,7 +273,7 @@ def _headers(
 
 
 def end_records(*, count: int, size: int, offset: int, comment: bytes = b"") -> bytes:
-    """The end of central directory record, after the ZIP64 pair where a field is too small."""
+    """The end of central directory record, after the ZIP64 pair if a field is too small."""
     records = b""
     if count > wire.U16 or size >= wire.U32 or offset >= wire.U32:
         sizes = wire.END64_SIZE - 12, wire.MADE_BY, wire.VERSION_ZIP64
@@ -286,7 +286,7 @@ def end_records(*, count: int, size: int, offset: int, comment: bytes = b"") -> 
 
 
 def binary_array(sizes: npt.NDArray[Any], data: Any) -> Any:
-    """An Arrow array of binary values of these `sizes` that follow each other in `data`."""
+    """An Arrow array of consecutive binary values of these `sizes` in `data`."""
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     if offsets[-1] < 2**31:
@@ -322,7 +322,7 @@ _BYTES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
 def checked_name(encoded: bytes) -> bytes:
-    """The bytes of an entry name; refused when they cannot stand in an archive."""
+    """The bytes of an entry name; refused if it is invalid in an archive."""
     if not 0 < len(encoded) <= wire.MAX_NAME or b"\0" in encoded:
         raise InvalidInputError(
             "entry name cannot be written",
@@ -381,7 +381,7 @@ def flags_of(names: Any) -> npt.NDArray[np.uint16]:
 
 
 def block_bounds(sizes: wire.Int64s) -> Iterator[tuple[int, int]]:
-    """Row ranges whose payloads make up about one block each."""
+    """Row ranges with payloads of about one block each."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):
@@ -393,7 +393,7 @@ def block_bounds(sizes: wire.Int64s) -> Iterator[tuple[int, int]]:
 
 
 def value_offsets(values: Any) -> npt.NDArray[Any]:
-    """Where each value of a binary array starts in its data buffer, and the end of the last."""
+    """Offset of each value of a binary array in its data buffer, and the end of the last."""
     if len(values) == 0:
         return np.zeros(1, np.int32)
     wide = pa.types.is_large_binary(values.type) or pa.types.is_large_string(values.type)
@@ -402,7 +402,7 @@ def value_offsets(values: Any) -> npt.NDArray[Any]:
 
 
 def value_bytes(values: Any) -> memoryview:
-    """All values of a binary array, joined, without a copy."""
+    """All values of a binary array, concatenated, without a copy."""
     offsets = value_offsets(values)
     return memoryview(values.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])]
 
@@ -416,7 +416,7 @@ def payload_sizes(payloads: Any) -> wire.Int64s:
 
 
 def interleaved(heads: Any, payloads: list[bytes]) -> list[Any]:
-    """What stands before each payload, a binary array, and the payloads in turns."""
+    """The bytes before each payload, a binary array, and the payloads, in turns."""
     bounds = value_offsets(heads).tolist()
     data = memoryview(heads.buffers()[2])
     parts: list[Any] = [None] * (2 * len(payloads))
@@ -445,9 +445,9 @@ def entry_records(
     csizes: wire.Int64s | None = None,
     methods: npt.ArrayLike = wire.STORE,
 ) -> wire.Records:
-    """What a writer remembers of entries, as an array of `wire.ENTRY`.
+    """What a writer keeps of entries, as an array of `wire.ENTRY`.
 
-    Without `csizes` payloads are as long as their content.
+    Without `csizes`, payloads are as long as their content.
     """
     records = np.zeros(len(starts), wire.ENTRY)
     records["offset"] = starts
@@ -461,18 +461,18 @@ def entry_records(
 
 
 class Heads(NamedTuple):
-    """What stands before the payloads of a block of entries."""
+    """The bytes before the payloads of a block of entries."""
 
     columns: list[Any]
     """Local headers, names and extra fields, binary arrays."""
     sizes: wire.Int64s
-    """Bytes of all of it, for each entry."""
+    """Total size of these bytes for each entry."""
     records: wire.Records
-    """What a writer remembers, as an array of `wire.ENTRY`; offsets count from the block on."""
+    """What a writer keeps, as an array of `wire.ENTRY`; offsets count from the block's start."""
 
 
 def heads_of(names: Any, payloads: Any, details: Details, dos_time: int, dos_date: int) -> Heads:
-    """Local headers of a block; `names` are a binary array, times hold where none is given."""
+    """Local headers of a block; `names` is a binary array, times are defaults."""
     name_sizes = payload_sizes(names)
     extra_sizes = _sizes(details.extras, len(names))
     csizes = payload_sizes(payloads)
@@ -504,7 +504,7 @@ def packed_archives(
     dos_date: int = wire.DOS_DATE_1980,
     dos_time: int = wire.DOS_TIME_MIDNIGHT,
 ) -> Iterator[list[Any]]:
-    """The bytes of several archives, each as a list of pieces that follow one another."""
+    """The bytes of several archives, each as a list of consecutive pieces."""
     names = checked_names(flat(names, "names"))
     details.check(len(names))
     if len(payloads) != len(names) or sum(map(len, payloads)) > _LARGEST:

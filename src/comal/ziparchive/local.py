@@ -1,7 +1,7 @@
-"""Local headers: the second word on every entry, read along with its payload.
+"""Local headers: the second record of every entry, read along with its payload.
 
-The header stands right before the payload, so one range brings both. Comparing them shows swapped
-spans, stale indexes and overlaps at no extra request.
+The header directly precedes the payload, so one range covers both. Comparing them reveals swapped
+spans, stale indexes and overlaps without another request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from comal.ziparchive import wire
 from comal.ziparchive.directory import Directory, extra_field
 
 SLACK = 128
-"""Room for extra fields between name and payload: 20 bytes for ZIP64, 67 of who aligns by 64."""
+"""Room for extra fields between name and payload: 20 bytes for ZIP64, 67 for alignment by 64."""
 
 _LOCAL = struct.Struct("<6xHH4xIIIH")
 _MARK = wire.LOCAL_SIGNATURE.to_bytes(4, "little")
@@ -42,11 +42,11 @@ class LocalHeader:
     size: int
     name: bytes
     length: int
-    """Bytes of the header with name and extra fields: the payload begins there."""
+    """Bytes of the header with name and extra fields; the payload starts there."""
 
     @property
     def deferred(self) -> bool:
-        """Whether sizes and checksum may stand in a data descriptor behind the payload instead."""
+        """Whether sizes and checksum may be in a data descriptor behind the payload instead."""
         return bool(self.flags & wire.FLAG_DESCRIPTOR)
 
 
@@ -64,7 +64,7 @@ def parse_local(data: bytes, where: str) -> LocalHeader:
     name = data[wire.LOCAL_SIZE : wire.LOCAL_SIZE + name_size]
     if wire.U32 in (csize, size):
         extra = data[wire.LOCAL_SIZE + name_size : length]
-        # APPNOTE 4.5.3: in a local header both sizes stand in the field.
+        # APPNOTE 4.5.3: in a local header the field holds both sizes.
         field = extra_field(extra, wire.ZIP64_ID)
         if field is not None and len(field) >= 16:
             size, csize = struct.unpack_from("<QQ", field)
@@ -72,7 +72,7 @@ def parse_local(data: bytes, where: str) -> LocalHeader:
 
 
 def local_size(data: bytes, where: str) -> int:
-    """Bytes of the local header that `data` begins with, which may hold its fixed part only."""
+    """Size of the local header at the start of `data`, which may hold only its fixed part."""
     if len(data) < wire.LOCAL_SIZE or not data.startswith(_MARK):
         raise InvalidMetadataError(
             "no local header", where=where, found=data[:4].hex(), expected=_MARK.hex()
@@ -82,7 +82,7 @@ def local_size(data: bytes, where: str) -> int:
 
 
 def differences(header: LocalHeader, directory: Directory, row: int) -> list[str]:
-    """In words, what a local header says otherwise than the directory."""
+    """Descriptions of the differences between a local header and the directory."""
     name = directory.raw_names[row].as_py()
     wrong = []
     if header.name != name:
@@ -104,14 +104,14 @@ def differences(header: LocalHeader, directory: Directory, row: int) -> list[str
 
 
 def prefix_size(name_bytes: int) -> int:
-    """How many bytes before a payload to read so that they hold its local header."""
+    """Bytes to read before a payload so that they include its local header."""
     return wire.LOCAL_SIZE + name_bytes + SLACK
 
 
 def local_before(prefix: bytes, name: str, size: int, *, where: str) -> LocalHeader:
-    """The local header that ends where `prefix` ends, of a stored entry with this name and size.
+    """The local header that ends with `prefix`, of a stored entry with this name and size.
 
-    For readers that know an entry's span from elsewhere and not from the directory.
+    For readers that know an entry's span from elsewhere than the directory.
     """
     encoded = name.encode()
     place = f"{where}, {shown(name)}"
@@ -136,7 +136,7 @@ def local_before(prefix: bytes, name: str, size: int, *, where: str) -> LocalHea
 
 
 def _ending(prefix: bytes, name_size: int, place: str) -> LocalHeader:
-    """The header whose end is the end of `prefix`; most often one without extra fields."""
+    """The header that ends with `prefix`; usually one without extra fields."""
     candidates = [len(prefix) - wire.LOCAL_SIZE - name_size]
     at = prefix.rfind(_MARK)
     while at >= 0:
@@ -163,7 +163,7 @@ _BROKEN: dict[type[BaseException], type[InvalidMetadataError]] = {
     zlib.error: InvalidMetadataError,
 }
 _LARGE: Final = 1 << 20
-"""From here on content is inflated into the bytes that are handed out, without a copy of them."""
+"""From this size, content is inflated directly into the returned bytes, without a copy."""
 
 
 def extracted(
@@ -192,7 +192,7 @@ def extracted(
     length, found = len(data), None if crc is None else crc32(data)
     if length == size and found == crc:
         return data
-    # Who keeps the error keeps this frame, which must not keep what may be 64 MiB of zeros.
+    # Whoever keeps the error keeps this frame, which must not keep maybe 64 MiB of zeros.
     del data
     if length != size:
         raise InvalidMetadataError(
@@ -207,8 +207,8 @@ def extracted(
 
 
 def _inflated(payload: bytes, size: int, where: str) -> bytes:
-    """At most one byte more than `size`, or an error: no stream takes more memory than it says."""
-    if 0 < size < _LARGE:  # of no room libdeflate says nothing
+    """At most ``size + 1`` bytes, or an error: no stream takes more memory than it states."""
+    if 0 < size < _LARGE:  # without room, libdeflate reports nothing
         return bytes(deflate.deflate_decompress(payload, size))
     stream = isal_zlib.decompressobj(wbits=-15)
     data: bytes = stream.decompress(payload, size + 1)
@@ -234,11 +234,11 @@ class Run:
     start: int
     stop: int
     rows: wire.Int64s
-    """Which spans, in the order of their starts."""
+    """The covered spans, in the order of their starts."""
 
 
 def runs(starts: wire.Int64s, stops: wire.Int64s, order: wire.Int64s) -> Iterator[Run]:
-    """Gather spans whose gaps are at most 64 KiB into reads of about 8 MiB."""
+    """Group spans whose gaps are at most 64 KiB into reads of about 8 MiB."""
     if len(order) == 0:
         return
     ordered = starts[order]
@@ -260,10 +260,10 @@ def read_payloads(
     check: Callable[[int, bytes, int], None],
     where: str,
 ) -> list[bytes]:
-    """Stored bytes of many entries, each cut out behind its local header; neighbours in one read.
+    """Stored bytes of many entries, without their local headers; neighbours share a read.
 
-    `spans` are where local headers begin and until where to read; `check` looks at each header: its
-    row, the data, and where in the data it begins.
+    `spans` are the offsets of local headers and the ends of the reads; `check` is called for each
+    header with its row, the data, and the header's position in the data.
     """
     starts, stops = spans
     covers = list(runs(starts, stops, np.argsort(starts, kind="stable")))
@@ -276,6 +276,6 @@ def read_payloads(
             check(row, piece.data, at)
             if begin + size <= len(piece.data):
                 values[row] = piece.data[begin : begin + size]
-            else:  # the local extra field is longer than the one in the directory
+            else:  # the local extra field is longer than that in the directory
                 values[row] = fetch([ByteRange(run.start + begin, size)])[0].data
     return values

@@ -1,9 +1,9 @@
-"""Directories about which there is nothing to say: entries are found by name, columns unmade.
+"""Regular directories: finding entries by name, without parsing the directory into columns.
 
-Whoever wants one entry of an archive need not take the directory apart. Where the signature of a
-header stands at the beginnings of headers and nowhere else, a name that is found behind one is the
-name of an entry. Everything else goes the long way (`directory.parse_directory`), which knows the
-rules for what is odd; this module only tells that none of them is needed.
+A reader that wants one entry need not parse the directory. If the signature of a header occurs only
+at the starts of headers, a name that is found behind one is the name of an entry. Everything else
+is left to `directory.parse_directory`, which handles irregular archives; this module only detects
+that an archive is regular.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from comal.ziparchive.end import End
 Uint32s = npt.NDArray[np.uint32]
 
 _FEW: Final = 192
-"""Up to so many headers are gone through one by one, which is faster than passes over arrays."""
+"""Up to this many headers are read one by one, which is faster than passes over arrays."""
 _MOST_TRIES: Final = 64
-"""Places that hold a name without being an entry's, until that is given up."""
+"""Occurrences of a name that are not an entry's, before the search is given up."""
 _END_MARK = wire.END_SIGNATURE.to_bytes(4, "little")
 _LOCATOR_MARK = wire.LOCATOR64_SIGNATURE.to_bytes(4, "little")
 _MARK = wire.CENTRAL_SIGNATURE.to_bytes(4, "little")
@@ -48,12 +48,12 @@ _ENCRYPTED = wire.FLAG_ENCRYPTED | wire.FLAG_STRONG_ENCRYPTION | wire.FLAG_MASKE
 
 
 class Found(NamedTuple):
-    """One entry, as its header says."""
+    """One entry, from its header."""
 
     offset: int
-    """Of the local header in the object."""
+    """Offset of the local header in the object."""
     following: int
-    """Where the next local header begins, or the directory."""
+    """Offset of the next local header, or of the directory."""
     csize: int
     size: int
     crc: int
@@ -67,17 +67,17 @@ class Found(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class RegularDirectory:
-    """A directory in one piece whose local headers all lie in front of it."""
+    """A contiguous directory whose local headers all precede it."""
 
     data: bytes
     end: End
     offsets: Sequence[int]
-    """Those of the local headers as they are stated, ascending."""
+    """Stated offsets of the local headers, ascending."""
     starts: Uint32s | None = None
-    """Where each header begins in `data`; None of few, whose beginnings are found at once."""
+    """Start of each header in `data`; None for few headers, which are found quickly."""
 
     def find(self, name: bytes) -> Found | None:
-        """The entry of this name, or None."""
+        """The entry of this name, or None; `LookupError` if this search cannot decide."""
         data, entry = self.data, None
         at = data.find(name)
         for _ in range(_MOST_TRIES):
@@ -95,12 +95,12 @@ class RegularDirectory:
 
     @property
     def first_name(self) -> bytes:
-        """The name of the first entry; empty where there is none."""
+        """The name of the first entry; empty if there is none."""
         size = int.from_bytes(self.data[28:30], "little")
         return self.data[wire.CENTRAL_SIZE : wire.CENTRAL_SIZE + size]
 
     def all_end_with(self, ending: bytes) -> bool:
-        """Whether each name ends with a digit and then this."""
+        """Whether each name ends with a digit followed by `ending`."""
         starts, records = headers(self.data, "", self.starts)
         stops = starts + wire.CENTRAL_SIZE + records["name_size"]
         data = np.frombuffer(self.data, np.uint8)
@@ -135,10 +135,10 @@ class RegularDirectory:
 
 
 def regular_end(tail: Piece) -> End | None:
-    """The end record of an archive, where the tail holds one only and nothing in it is unusual.
+    """The end record of an archive, if the tail holds only one and it is regular.
 
     Everything else is left to `end.find_end`: several records, ZIP64, volumes, bytes before or
-    behind the archive, and no entries at all.
+    behind the archive, and archives without entries.
     """
     data = tail.data
     at = data.rfind(_END_MARK)
@@ -161,12 +161,12 @@ def regular_end(tail: Piece) -> End | None:
 
 
 def regular(data: bytes, end: End) -> RegularDirectory | None:
-    """The directory as it stands; None where anything about its headers is unusual."""
+    """The directory without parsing; None if anything about its headers is irregular."""
     if end.count <= _FEW:
         offsets, starts = _few_offsets(data, end.count), None
     else:
         offsets, starts = _many_offsets(data, end.count)
-    # Sizes and offsets of 4 294 967 295 stand in ZIP64 fields.
+    # Sizes and offsets of 4 294 967 295 are in ZIP64 fields.
     room = min(end.start - end.shift - wire.LOCAL_SIZE, wire.U32 - 1)
     if offsets is None or (len(offsets) and offsets[-1] > room):
         return None
@@ -208,16 +208,16 @@ def _many_offsets(data: bytes, count: int) -> tuple[Sequence[int] | None, Uint32
 
 @dataclass(frozen=True)
 class StoredDirectory:
-    """The directory of an archive as columns, and its bytes to go on with."""
+    """The directory of an archive as columns, and its bytes for appending."""
 
     end: End
-    """The end record that leads to it."""
+    """The end record that points to it."""
     data: bytes
     """Its headers, without the end record."""
     starts: wire.Int64s
-    """Where each header begins in `data`."""
+    """Start of each header in `data`."""
     directory: Directory
-    """The same as columns."""
+    """The headers as columns."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -236,7 +236,7 @@ class StoredDirectory:
         if not len(dropped):
             return self.data
         stops = np.append(self.starts[1:], len(self.data))
-        # What lies between the dropped ones stays in one piece.
+        # Headers between the dropped ones are copied in one piece.
         ends = [*self.starts[dropped].tolist(), len(self.data)]
         begins = [0, *stops[dropped].tolist()]
         return b"".join(
@@ -247,7 +247,7 @@ class StoredDirectory:
 def stored_directory_plan(
     href: str = "", tail: int = TAIL, limits: Limits = DEFAULT_LIMITS
 ) -> Plan[StoredDirectory]:
-    """As `directory_plan`, keeping the bytes."""
+    """As `directory_plan`, also returning the bytes."""
     where = href or "archive"
     data, end = yield from directory_bytes_plan(href, tail, limits, where=where)
     if end.shift:

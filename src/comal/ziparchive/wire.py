@@ -30,7 +30,7 @@ VERSION_STORE = 10
 VERSION_DEFLATE = 20
 VERSION_ZIP64 = 45
 MADE_BY = 0x033F
-"""Unix, specification 6.3: the value that the existing TACO writers put."""
+"""Unix, specification 6.3: the value that the existing TACO writers use."""
 REGULAR_FILE = 0o100644 << 16
 """External attributes of a plain file that its owner may write."""
 
@@ -99,7 +99,7 @@ ENTRY = np.dtype(
         ("name_size", "<u2"),
     ]
 )
-"""What a writer remembers of an entry besides its name; `offset` is that of the local header."""
+"""What a writer keeps of an entry besides its name; `offset` is that of the local header."""
 
 END = struct.Struct("<IHHHHIIH")
 """The end record: signature, disk, first disk, entries here and in all, size, offset, comment."""

@@ -1,9 +1,9 @@
-"""Writing a ZIP file front to back, with every payload's place known as soon as it is written.
+"""Writing a ZIP file front to back; the offset of each payload is known once it is written.
 
-The profile is that of the existing TACO writers (stored, no data descriptors, no extra fields but
-ZIP64) with fixed times, so that the same input gives the same bytes. Of many local files other
-threads fill large buffers, each file behind room for its header; this one makes the headers of a
-full buffer at once and writes it.
+The profile is that of the existing TACO writers (stored, no data descriptors, no extra fields
+except ZIP64) with fixed times, so that the same input gives the same bytes. Many local files are
+read by another thread into large buffers, each file behind room for its header; this thread makes
+the headers of a full buffer at once and writes it.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def _scatter_names(
 
 _LARGEST = 1 << 30
 _JOINED = 2_048
-"""Bytes of a piece, on average, up to which joining pieces costs less than writing each."""
+"""Average bytes of a piece up to which joining pieces costs less than writing each."""
 
 
 def _writing(write: Callable[P, T]) -> Callable[P, T]:
-    """Make an error of the system ours; files of our own raise such already."""
+    """Translate system errors into ours; our own files raise these already."""
 
     @wraps(write)
     def written(*args: P.args, **named: P.kwargs) -> T:
@@ -91,7 +91,7 @@ def _writing(write: Callable[P, T]) -> Callable[P, T]:
 
 
 class Span(NamedTuple):
-    """Where a payload lies: `size` stored bytes from `offset` on."""
+    """Where a payload is: `size` stored bytes from `offset` on."""
 
     offset: int
     size: int
@@ -112,11 +112,11 @@ class ZipWriter:
     Parameters
     ----------
     file
-        Open for writing, at the place where the archive (or the part to be appended) begins. It
+        Open for writing, positioned where the archive (or the part to be appended) begins. It
         must be seekable for `add_stream`, `fill` and large files of `add_paths`. Not closed here.
     base_offset
-        Offset in the archive of the first byte that is written: 0 for a new archive, the old size
-        when entries are appended to one.
+        Offset in the archive of the first written byte: 0 for a new archive, the old size when
+        appending to one.
     dos_date, dos_time
         Modification time of every entry; 1980-01-01 00:00 unless given.
 
@@ -149,7 +149,7 @@ class ZipWriter:
         return len(self._entries)
 
     def add(self, name: str, data: bytes | bytearray | memoryview) -> Span:
-        """Add one stored entry from memory; where its payload lies."""
+        """Add one stored entry from memory; returns the span of its payload."""
         size = memoryview(data).nbytes
         encoded, crc = encoded_name(name), crc32(data)
         header = self._entries.append(
@@ -168,7 +168,7 @@ class ZipWriter:
             Arrow binary array of the same length, or a list of bytes.
         details
             Extra fields, comments and times of the entries; methods, sizes and checksums of
-            payloads that are compressed already. Without it all are stored as they are.
+            already compressed payloads. Without it, all payloads are stored as they are.
 
         Returns
         -------
@@ -216,14 +216,14 @@ class ZipWriter:
         source
             Read to its end; not closed.
         size
-            Bytes that it is known to hold.
+            Expected size in bytes.
         where
-            What an error calls the source.
+            The name of the source in errors.
 
         Raises
         ------
         InvalidInputError
-            The source is shorter or longer; the archive is then not usable any more.
+            The source is shorter or longer; the archive is then unusable.
         """
         encoded = encoded_name(name)
         self._need_seekable("add_stream")
@@ -246,7 +246,7 @@ class ZipWriter:
     ) -> tuple[wire.Int64s, wire.Int64s]:
         """Add many local files as stored entries.
 
-        Files are read ahead into large buffers while the block before is written.
+        Files are read ahead into large buffers while the previous one is written.
 
         Parameters
         ----------
@@ -255,9 +255,9 @@ class ZipWriter:
         paths
             As many paths of regular files; links are followed.
         sizes
-            What each file is expected to hold, if that is known.
+            Expected size of each file, if known.
         regular
-            A listing has said that all are regular files, so that none is asked for its kind.
+            All are known to be regular files from a listing, so that this is not checked again.
 
         Returns
         -------
@@ -269,8 +269,8 @@ class ZipWriter:
         ObjectNotFoundError, AccessDeniedError
             A file is missing or cannot be read.
         InvalidInputError
-            A directory, pipe or device; a file that is not as long as `sizes` says, or that
-            changed its length while it was read.
+            A directory, pipe or device; a file whose size differs from `sizes`, or changed while it
+            was read.
         """
         if not isinstance(names, pa.Array | pa.ChunkedArray):
             names = pa.array(names, pa.string())
@@ -293,7 +293,7 @@ class ZipWriter:
                 offsets[rows], found[rows] = self._position + piece.starts, piece.sizes
                 self._add_files(piece, encoded[rows], name_sizes[rows])
                 continue
-            # Some of a file that fills a buffer alone; its checksum is patched in at its end.
+            # A part of a file larger than a buffer; its checksum is written after its last part.
             if piece.start == 0:
                 if not self._file.seekable():
                     raise InvalidInputError(
@@ -309,10 +309,10 @@ class ZipWriter:
         return offsets, found
 
     def reserve(self, name: str, size: int) -> Reserved:
-        """Add a stored entry of `size` zero bytes whose payload comes later, by `fill`.
+        """Add a stored entry of `size` zero bytes whose payload is written later, by `fill`.
 
-        Readers of TACO expect the payload of the first entry right behind its name (TACO 2.0:
-        byte 41).
+        Readers of TACO expect the payload of the first entry right after its name (TACO 2.0: byte
+        41).
         """
         self._need_seekable("reserve")
         row = self._begin(encoded_name(name), size)
@@ -323,7 +323,7 @@ class ZipWriter:
         return reserved
 
     def fill(self, reserved: Reserved, payload: bytes) -> None:
-        """Put the payload of a reserved entry into its place and set its checksum."""
+        """Write the payload of a reserved entry in its place and set its checksum."""
         if len(payload) != reserved.size:
             raise InvalidInputError(
                 "payload does not fit its reserved entry",
@@ -344,8 +344,8 @@ class ZipWriter:
         comment
             Comment of the archive.
         kept, kept_count
-            Central headers of entries that were in the archive before, copied in front of those
-            of the new ones, and how many they are. No new entry may have the name of one.
+            Central headers of entries that were in the archive before, copied before those of the
+            new ones, and their number. No new entry may have the name of one.
 
         Raises
         ------
@@ -381,7 +381,7 @@ class ZipWriter:
         self._closed = True
 
     def _begin(self, encoded: bytes, size: int) -> int:
-        """Write a local header whose checksum is set later; its row."""
+        """Write a local header whose checksum is set later; returns its row."""
         row, here = len(self._entries), self._position
         self._write(self._entries.append(encoded, offset=here, csize=size, size=size, crc=0))
         return row
@@ -431,7 +431,7 @@ class ZipWriter:
         return offsets
 
     def _add_files(self, block: _Block, names: Any, name_sizes: wire.Int64s) -> None:
-        """Write a buffer of files; headers go to the room that was left for them."""
+        """Write a buffer of files, with headers in the room that was left for them."""
         starts = block.starts - name_sizes - wire.LOCAL_SIZE
         records = entry_records(starts, block.sizes, block.made, flags_of(names), name_sizes)
         headers = local_headers(records, 0, *self._dos)
@@ -451,8 +451,8 @@ class ZipWriter:
 
     @_writing
     def _write_pieces(self, pieces: list[Any], size: int) -> None:
-        """Write a block of so many bytes of payloads, without joining them where they are large."""
-        # A subclass may do more than to write.
+        """Write a block of `size` bytes of payloads, without joining pieces if they are large."""
+        # A subclass may do more than write.
         if type(self._file) is io.FileIO and size >= _JOINED * len(pieces):
             self._position += write_pieces(self._file.fileno(), pieces)
         else:
@@ -470,7 +470,7 @@ class ZipWriter:
 
 
 _VECTOR = 1_024
-"""Pieces that one system call takes, at most."""
+"""Largest number of pieces in one system call."""
 
 
 def encoded_name(name: str) -> bytes:
@@ -512,14 +512,14 @@ def zeros(size: int) -> Iterator[bytes]:
 
 @_writing
 def write_all(file: BinaryIO, data: Any) -> None:
-    """Write all of `data`, also to a file that takes less than it is given."""
+    """Write all of `data`, even to a file that accepts only part of it at a time."""
     left = memoryview(data).cast("B")
     while left:
         left = left[file.write(left) :]
 
 
 def write_pieces(descriptor: int, pieces: list[Any]) -> int:
-    """Write pieces one behind the other without joining them; how many bytes they are."""
+    """Write consecutive pieces without joining them; returns their total size."""
     size = at = 0
     while at < len(pieces):
         block = pieces[at : at + _VECTOR]
@@ -527,7 +527,7 @@ def write_pieces(descriptor: int, pieces: list[Any]) -> int:
         done = os.writev(descriptor, block)
         size += wanted
         at += len(block)
-        if done < wanted:  # a system call may take less than it is given
+        if done < wanted:  # a system call may write less than requested
             left = memoryview(b"".join(block))[done:]
             while left:
                 left = left[os.write(descriptor, left) :]
