@@ -47,7 +47,7 @@ def _bytes_among(wanted: bytes) -> npt.NDArray[np.bool_]:
     return found
 
 
-# Bytes that may make a name illegal or risky: names with other bytes are checked as text.
+# Bytes that may make a name illegal or risky, with all bytes of non-ASCII characters in UTF-8.
 _ODD = _bytes_among(bytes(range(32)) + b'/\\:<>"|?*,%' + bytes(range(127, 256)))
 _ODD_FIRST = _bytes_among(b"-~")
 _ODD_LAST = _bytes_among(b". ")

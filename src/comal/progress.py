@@ -17,7 +17,7 @@ class Progress(Protocol):
 
 
 def silent(done: int, total: int | None, what: str) -> None:
-    """A `Progress` that nobody sees."""
+    """A `Progress` that does nothing."""
 
 
 @contextmanager

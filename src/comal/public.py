@@ -190,7 +190,7 @@ def _blame(
     if isinstance(error, ComalError):
         return
     if isinstance(error, OSError) and error.errno is not None:
-        # What the operating system refuses, such as a name that is too long.
+        # Errors of the operating system, such as for a name that is too long.
         what = "the operating system refuses it"
         where = shown(error.filename) if error.filename is not None else None
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR, errno.ENOTDIR):

@@ -53,7 +53,7 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def ending_by_signal() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, unless somebody handles them already."""
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, unless they are handled already."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

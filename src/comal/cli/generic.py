@@ -125,7 +125,7 @@ def ls(
         ctx.exit(PARTLY)
 
 
-# What JSON has to escape, and what a terminal might not show.
+# Characters that JSON must escape, and those that a terminal might not show.
 _ESCAPED = r'["\\\x00-\x1f\x7f]|[^\x00-\x7f]'
 
 
@@ -156,7 +156,7 @@ def _tab_lines(table: Any) -> bytes:
 
 
 def _aligned_lines(table: Any) -> bytes:
-    """A table of texts and integers as lines whose columns stand below one another."""
+    """A table of texts and integers as lines with aligned columns."""
     parts = []
     for name in table.column_names:
         column = table.column(name)
@@ -188,7 +188,7 @@ def _replaced(text: Any, escape: Any) -> Any:
 
 
 def _joined(parts: Sequence[Any]) -> bytes:
-    """The parts of each row, texts and columns, as one run of bytes."""
+    """The bytes of all rows, each joined from its parts, which are texts and columns."""
     wide = [_wide(part) if isinstance(part, str) else part for part in parts]
     lines = pc.binary_join_element_wise(*wide, _wide(""))
     if len(lines) == 0:

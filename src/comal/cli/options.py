@@ -216,7 +216,7 @@ overwrite = flag("--overwrite", "Replace an older target of the same kind, and n
 
 
 writing = together(overwrite, pass_style)
-"""What every command takes that writes an archive."""
+"""Options of every command that writes an archive."""
 
 
 def listed(_ctx: click.Context, _parameter: click.Parameter, value: tuple[Any, ...]) -> Any:

@@ -65,7 +65,7 @@ _layout_options = together(
     ),
     flag("--hash", "Begin keys with {h}.", to="hash_in_path"),
 )
-"""Where archives begin and how wide they are."""
+"""Options for the zooms of archives and their width."""
 
 
 _entry_options = together(
@@ -86,7 +86,7 @@ _entry_options = together(
     ),
     flag("--exact-times", "Also store exact seconds, in an extra field."),
 )
-"""How tiles become entries."""
+"""Options for the entries of tiles."""
 
 
 _described_options = together(
@@ -95,7 +95,7 @@ _described_options = together(
     option("--attribution", "Attribution; by default the source's."),
     option("--bounds", "Bounds in degrees; widened to hold all tiles.", type=BBOX),
 )
-"""What a tileset says of itself."""
+"""Options for the metadata of a tileset."""
 
 
 def _given(named: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _given(named: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _report(made: tapalcatl.Built, style: Style) -> None:
-    """What was written, in which layout; Tapalcatl 1 has none."""
+    """Print what was written, and in which layout; Tapalcatl 1 has none."""
     kept = f", {made.kept} of them kept" if made.kept else ""
     text = f"{made.output}: {counted(made.tiles, 'tile')} in {counted(made.archives, 'archive')}"
     text += f"{kept}, {human_size(made.size)}"

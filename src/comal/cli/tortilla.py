@@ -43,7 +43,7 @@ _cut_options = together(
     option("--size", "Bytes of items per part: 4GB.", metavar="SIZE", to="chunk_size"),
     whole("--rows", "Items per part.", 1, to="chunk_rows"),
 )
-"""Where a set is cut into parts."""
+"""Options for the division of a set into parts."""
 
 
 def _report(made: tortilla.Created, style: Style, placed_by: Sequence[str] = ()) -> None:

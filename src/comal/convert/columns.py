@@ -154,7 +154,7 @@ def _replaced(column: Any, new: Mapping[int, str]) -> Any:
 
 
 def positions(parents: Rows) -> Any:
-    """Ids that say which child of its parent a row is: ``0000``, ``0001``, ..."""
+    """Ids by the position of a row among its siblings: ``0000``, ``0001``, ..."""
     first = np.searchsorted(parents, parents, side="left")  # rows are grouped by parent
     place = np.arange(len(parents)) - first
     known = [f"{number:04d}" for number in range(int(place.max(initial=-1)) + 1)]

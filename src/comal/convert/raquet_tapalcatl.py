@@ -58,7 +58,7 @@ def draw(
     Raises
     ------
     ConflictError
-        The target is the source, or holds it.
+        The target is the source, or contains it.
     InvalidInputError
         No such bands, or neither one nor three; a stretch without extent.
     """

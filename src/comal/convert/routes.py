@@ -52,7 +52,7 @@ class Conversion:
     """What `convert` wrote, or with ``dry_run`` would write."""
 
     kind: str
-    """What the source is: ``raster``, ``raquet``, ``tiles``, ``rasters``, ``manifest``, a
+    """Kind of the source: ``raster``, ``raquet``, ``tiles``, ``rasters``, ``manifest``, a
     container of TACO 2.0, ``tortilla`` or ``taco-v1``."""
     written: Mapping[str, Any]
     """What the writing format reports."""

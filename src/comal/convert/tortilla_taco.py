@@ -350,9 +350,8 @@ def migrate(
     Parameters
     ----------
     source
-        Path or URL, a pattern, a list, or a `comal.tortilla.TortillaFrame`, of which exactly its
-        rows are migrated. One part of a set stands for the whole set; several files become one
-        dataset.
+        Path or URL, a pattern, a list, or a `comal.tortilla.TortillaFrame`, whose rows are then
+        migrated. One part of a set stands for the whole set; several files become one dataset.
     output
         Target: a file for ZIP, a folder for FOLDER. A dry run needs none.
     output_format
@@ -365,7 +364,7 @@ def migrate(
     extra
         More fields of the collection.
     ids
-        New ids for old ones, a mapping or a function. Two may be given one name where they stand
+        New ids for old ones, a mapping or a function. Two may get the same name if they are
         below different parents.
     children
         ``position`` names nested items by their position, ``0000``, ``0001``, ..., for sets whose
@@ -384,7 +383,7 @@ def migrate(
     limits, config
         As for `comal.tortilla.open`.
     **options
-        Those above that have no default here, and settings of the level tables, as for
+        Parameters above that are not in the signature, and settings of the level tables, as for
         `comal.taco.create`.
 
     Returns

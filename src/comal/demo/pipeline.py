@@ -85,7 +85,7 @@ def run(
     Raises
     ------
     ConflictError
-        `out` is there already, or with `overwrite` it is not a folder of an earlier run.
+        `out` already exists, or with `overwrite` is not the folder of an earlier run.
     InvalidMetadataError
         Pixels read back differ from the source, or the check found an error.
     """

@@ -48,7 +48,7 @@ NO_DATA, WATER, TREES, GRASS, CROPS, BARE, SNOW, BUILT, CLOUD, SHADOW = range(10
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a scene lies and what grows there; fractions of the area between 0 and 1."""
+    """Location and land cover of scenes; fractions of the area are between 0 and 1."""
 
     name: str
     longitude: float

@@ -128,7 +128,7 @@ def columns(footer: bytes) -> dict[str, str]:
                 continue
             count, below = reader.count(), 0
             reader.struct(_ELEMENT)  # the root
-            # Elements stand depth first: those below a column are skipped.
+            # Elements are in depth-first order: those below a column are skipped.
             for _ in range(count - 1):
                 element = reader.struct(_ELEMENT)
                 children = max(0, element.get(5) or 0)

@@ -98,7 +98,7 @@ class Holdings:
     def __init__(self, reader: TacoDataset | TortillaFrame, kind: str) -> None:
         self.format = kind
         self.collection: dict[str, Any] = dict(reader.collection or {})
-        """What the archive says about itself; empty when it says nothing."""
+        """The collection metadata of the archive; empty if there are none."""
         self.top = reader.data if isinstance(reader, TacoDataset) else reader
         """The frame of the outermost rows."""
         self.table = self.table_of(self.top)
@@ -125,7 +125,7 @@ class Holdings:
     def places(self) -> Places:
         """The locations of the rows.
 
-        Boxes of footprints are cached, because transforming them is all that a filter costs. Only
+        Boxes of footprints are cached, because transforming them is most of a filter's cost. Only
         rows whose box crosses a side of the requested box are compared exactly.
         """
         return Places(self._columns, ways_in(self._columns.schema, AUTO, self.top.DIALECT))

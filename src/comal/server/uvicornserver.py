@@ -91,7 +91,7 @@ class Supervisor(Multiprocess):
             new.join()
 
     def terminate_all(self) -> None:
-        """Tell all workers to stop; accepts no more connections."""
+        """Tell all workers to stop, and close the listening sockets."""
         for one in self.sockets:
             one.close()
         super().terminate_all()

@@ -295,7 +295,7 @@ def read_manifest(path: str | os.PathLike[str]) -> Any:
 
 
 def _with_paths(table: Any) -> Any:
-    """The table with the columns `id` and `path`; a missing path is the id."""
+    """The table with the columns `id` and `path`; without `path`, the ids are the paths."""
     names = table.column_names
     if intake.ID not in names:
         names = [intake.ID if name == spec.ID else name for name in names]
