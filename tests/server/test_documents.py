@@ -206,12 +206,6 @@ def test_templates_of_tile_sets_lead_to_tiles(app: Any) -> None:
         assert (reply.status, reply.headers["content-type"]) == (200, link["type"])
 
 
-def test_parameters_that_are_not_in_the_document_are_400(app: Any) -> None:
-    reply = ask(app, "/collections/scenes/items?limits=3")
-    assert (reply.status, reply.json()["code"]) == (400, "invalid-input")
-    assert ask(app, "/collections/scenes/items?limit=3").status == 200
-
-
 @pytest.mark.parametrize("name", ["tiles", "dem", "scenes"])
 def test_the_lines_that_are_shown_open_it(
     archives: dict[str, Path], name: str, monkeypatch: pytest.MonkeyPatch

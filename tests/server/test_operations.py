@@ -132,23 +132,6 @@ def test_the_64_and_the_256(archives: dict[str, Path], monkeypatch: pytest.Monke
     assert (app.gate.active, app.gate.waiting) == (0, 0)
 
 
-def test_a_queue_that_does_not_move_is_left() -> None:
-    from comal.server.responses import Refusal
-    from comal.server.runtime import ConcurrencyLimit
-
-    async def wait() -> int:
-        gate = ConcurrencyLimit(1, 5, patience=0.05)
-        async with gate:
-            with pytest.raises(Refusal) as caught:
-                async with gate:
-                    pytest.fail("there was no room")
-            assert (gate.active, gate.waiting) == (1, 0)
-        assert gate.active == 0
-        return caught.value.status
-
-    assert asyncio.run(wait()) == 503
-
-
 def test_no_memory_is_503() -> None:
     refusal = refusal_of(MemoryError())
     assert (refusal.status, refusal.code) == (503, "overloaded")

@@ -174,6 +174,9 @@ def test_absent_tiles_are_kept_as_long_as_others(archives: dict[str, Path], miss
     reply = ask(app, "/tiles/2/3/3.png")
     assert reply.status == missing
     assert reply.headers["cache-control"] == "max-age=77"
+    assert (reply.body == b"") == (missing == 204)
+    for outside in ("/tiles/5/3/3.png", "/tiles/2/3/3.gif"):  # of the zooms, of the formats
+        assert ask(app, outside).status == 404
     assert "cache-control" not in ask(app, "/tiles/nothing").headers
     assert ask(app, "/tiles/2/0/0.png").headers["cache-control"] == "no-store"
 

@@ -25,16 +25,6 @@ from tests.server.serving import free_port, get, raw, serving, wait_for
 from tests.support import REPOSITORY
 
 
-def test_kept_answers_are_counted(port: int) -> None:
-    for _ in range(5):
-        get(port, "/tiles/1/1/1.png")
-    text = get(port, "/metrics")[2].decode()
-    (line,) = [
-        one for one in text.splitlines() if 'route="tile",source="tiles",status="200"' in one
-    ]
-    assert float(line.rpartition(" ")[2]) >= 5
-
-
 def test_large_body(port: int) -> None:
     whole = get(port, "/big/data/big")[2]
     assert len(whole) == BIG
