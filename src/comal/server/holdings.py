@@ -290,15 +290,16 @@ def _decoded(table: Any) -> Any:
     return table
 
 
+def is_shown(name: str) -> bool:
+    """Whether a column is shown; hidden ones only locate rows and bytes."""
+    hidden = {tortilla_spec.OFFSET, tortilla_spec.LENGTH}
+    return not name.startswith("internal:") and name not in hidden
+
+
 def visible(table: Any) -> list[str]:
     """Names of the columns that are shown; columns with the same name are left out."""
     names = table.column_names
-    hidden = {tortilla_spec.OFFSET, tortilla_spec.LENGTH}
-    return [
-        name
-        for name in names
-        if not name.startswith("internal:") and name not in hidden and names.count(name) == 1
-    ]
+    return [name for name in names if is_shown(name) and names.count(name) == 1]
 
 
 _DIGITS = 7

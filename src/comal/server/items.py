@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, shown
 from comal.geo import times
-from comal.geo.places import CENTROIDS, GEOMETRY, ways_of
+from comal.geo.places import CENTROIDS, GEOMETRY, TIMES, ways_of
 from comal.server.cql2 import matching
 from comal.server.holdings import (
     ID,
@@ -42,6 +42,15 @@ PARAMETERS = (
     "sortby",
 )
 """Parameters that choose rows; items have no others."""
+TIME_ENDS = ("istac:time_end", "stac:time_end")
+"""Columns with the end of a sample's time; `TIMES` have its start."""
+VALUE_SCHEMAS: dict[str, dict[str, str]] = {
+    "number": {"type": "number"},
+    "text": {"type": "string"},
+    "boolean": {"type": "boolean"},
+    "time": {"type": "string", "format": "date-time"},
+}
+"""Kinds of columns that can be filtered and sorted by, with the JSON Schema of their values."""
 _LANGUAGES = {"cql2-text", "cql-text"}
 _MOST_OFFSET = 100_000_000
 
@@ -131,12 +140,7 @@ def _order(text: str | None) -> tuple[tuple[str, str], ...]:
 def _sorted(table: Any, keys: tuple[tuple[str, str], ...]) -> npt.NDArray[np.int64]:
     for name, _ in keys:
         known = table.column_names.count(name) == 1
-        if not known or kind_of(name, table.schema.field(name).type) not in {
-            "number",
-            "text",
-            "boolean",
-            "time",
-        }:
+        if not known or kind_of(name, table.schema.field(name).type) not in VALUE_SCHEMAS:
             raise InvalidInputError(f"rows cannot be sorted by {shown(name)}")
     # Arrow reads some names as paths, so columns get numbers. The position comes last, so that
     # equal rows stay in their order.
@@ -220,7 +224,6 @@ def _values(column: Any) -> dict[str, Any]:
 
 _STAC = "1.1.0"
 _PICTURED = frozenset({"tif", "tiff", "png", "jpg", "jpeg", "webp", "jp2"})
-_TIMES = ("istac:time_start", "stac:time_start")
 _PROJECTION = "https://stac-extensions.github.io/projection/v1.2.0/schema.json"
 """The last version with proj:epsg, which GDAL before 3.10 needs."""
 _EPSG = re.compile(r"EPSG:(\d{4,6})", re.ASCII)
@@ -233,17 +236,11 @@ _STAC_NAMES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("data_type", "nodata", "statistics", "unit"), ()),
 }
 """Names of STAC's common metadata, and the types that their values may have."""
-_ENDS = ("istac:time_end", "stac:time_end")
 
 
 def features(holdings: Holdings, source: str, table: Any, before: str = "") -> list[dict[str, Any]]:
     """Items of all rows of a table."""
-    names = [
-        field.name
-        for field in table.schema
-        if field.name in set(visible(table)) - {ID, TYPE}
-        and kind_of(field.name, field.type) not in {"geometry", "other"}
-    ]
+    names = [name for name in listed_columns(table) if name not in {ID, TYPE}]
     columns = {name: shown_values(table.column(name)) for name in names}
     ids, kinds = table.column(ID).to_pylist(), table.column(TYPE).to_pylist()
     sizes = holdings.sizes(table)
@@ -274,8 +271,8 @@ def feature(holdings: Holdings, source: str, row: Row) -> dict[str, Any]:
 def _item(
     source: str, path: str, name: str, geometry: Any, properties: dict[str, Any]
 ) -> dict[str, Any]:
-    start = next((properties[key] for key in _TIMES if properties.get(key)), None)
-    end = next((properties[key] for key in _ENDS if properties.get(key)), None)
+    start = next((properties[key] for key in TIMES if properties.get(key)), None)
+    end = next((properties[key] for key in TIME_ENDS if properties.get(key)), None)
     return {
         "type": "Feature",
         "stac_version": _STAC,
@@ -373,6 +370,16 @@ def kind_of(name: str, kind: Any) -> str:
         ("list", types.is_nested),
     )
     return next((word for word, test in tests if test(kind)), "other")
+
+
+def listed_columns(table: Any) -> list[str]:
+    """Names of the columns whose values documents list: all but geometries and bytes."""
+    schema = table.schema
+    return [
+        name
+        for name in visible(table)
+        if kind_of(name, schema.field(name).type) not in {"geometry", "other"}
+    ]
 
 
 def column_of(field: Any) -> dict[str, str]:

@@ -20,6 +20,7 @@ from comal.errors import (
     shown,
 )
 from comal.geo import times
+from comal.geo.places import TIMES
 from comal.limits import MIB, Limits
 from comal.server import ogc
 from comal.server.holdings import (
@@ -29,18 +30,22 @@ from comal.server.holdings import (
     TYPE,
     Holdings,
     LeafBytes,
+    is_shown,
     rounded,
     visible,
 )
 from comal.server.http import hash_etag, text_etag
 from comal.server.items import PARAMETERS as SELECTING
 from comal.server.items import (
+    TIME_ENDS,
+    VALUE_SCHEMAS,
     Selection,
     column_of,
     column_stats,
     feature,
     features,
     kind_of,
+    listed_columns,
     quoted_path,
     shown_time,
     shown_values,
@@ -73,8 +78,7 @@ _TOO_LARGE = (
     "limit-exceeded",
     "the raster is too large for a picture without overviews; ask for its bytes below data/",
 )
-_TIME_COLUMNS = ("istac:time_start", "stac:time_start", "istac:time_end", "stac:time_end")
-_GEOJSON = "application/geo+json"
+_GEOJSON = GEOJSON.decode()
 _SCHEMA = "application/schema+json"
 _COUNTED = (*(name for name in SELECTING if name not in {"limit", "offset", "sortby"}), "bins")
 _SPDX = re.compile(r"[A-Za-z0-9.+-]{1,64}")
@@ -168,7 +172,7 @@ class SamplesSource(ServedSource):
 
     def _period(self) -> list[str | None] | None:
         found: list[int] = []
-        for name in _TIME_COLUMNS:
+        for name in (*TIMES, *TIME_ENDS):
             if name in self.table.column_names:
                 try:
                     moments = times.timestamps(self.table.column(name), name)
@@ -180,7 +184,11 @@ class SamplesSource(ServedSource):
 
     def _levels(self) -> list[dict[str, Any]]:
         return [
-            {"level": number, "rows": rows, "columns": _schema_columns(schema)}
+            {
+                "level": number,
+                "rows": rows,
+                "columns": [column_of(one) for one in schema if is_shown(one.name)],
+            }
             for number, (rows, schema) in enumerate(self.holdings.levels())
         ]
 
@@ -198,10 +206,10 @@ class SamplesSource(ServedSource):
     async def _queryables(self, request: Request, rest: Sequence[str]) -> Response:
         only(rest, 0)
         properties = {
-            field.name: _QUERYABLE[kind]
+            field.name: VALUE_SCHEMAS[kind]
             for field in self.table.schema
             if field.name in visible(self.table)
-            and (kind := kind_of(field.name, field.type)) in _QUERYABLE
+            and (kind := kind_of(field.name, field.type)) in VALUE_SCHEMAS
         }
         document = {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -211,7 +219,7 @@ class SamplesSource(ServedSource):
             "properties": properties,
             "additionalProperties": False,
         }
-        return json_response(document, kind=b"application/schema+json", headers=self.cache_control)
+        return json_response(document, kind=_SCHEMA.encode(), headers=self.cache_control)
 
     # -- rows --------------------------------------------------------------------------------------
 
@@ -238,7 +246,7 @@ class SamplesSource(ServedSource):
         for asset in item["assets"].values():
             asset["href"] = f"{request.public}/{asset['href']}"
         item["links"] = [
-            ogc.link(request, "self", f"collections/{self.name}/items/{path}", GEOJSON.decode()),
+            ogc.link(request, "self", f"collections/{self.name}/items/{path}", _GEOJSON),
             *self._above(request),
         ]
 
@@ -275,16 +283,15 @@ class SamplesSource(ServedSource):
         self, request: Request, selection: Selection, count: int
     ) -> list[dict[str, Any]]:
         path = f"collections/{self.name}/items"
-        kind = GEOJSON.decode()
         others = [pair for pair in request.query.pairs if pair[0] != "offset"]
 
         def to_page(rel: str, offset: int) -> dict[str, Any]:
             href = request.link(path, [*others, ("offset", str(offset))])
-            return {"rel": rel, "type": kind, "href": href}
+            return {"rel": rel, "type": _GEOJSON, "href": href}
 
         own = request.link(path, request.query.pairs)
         links = [
-            {"rel": "self", "type": kind, "href": own},
+            {"rel": "self", "type": _GEOJSON, "href": own},
             *self._above(request),
         ]
         after = selection.next_offset(count)
@@ -315,12 +322,7 @@ class SamplesSource(ServedSource):
         }
 
     def _shown_columns(self, wanted: str | None) -> list[str]:
-        schema = self.table.schema
-        listed = [
-            name
-            for name in visible(self.table)
-            if kind_of(name, schema.field(name).type) not in {"geometry", "other"}
-        ]
+        listed = listed_columns(self.table)
         if wanted is not None:
             chosen = [name.strip() for name in wanted.split(",")]
             unknown = [name for name in chosen if name not in listed]
@@ -489,23 +491,6 @@ class SamplesSource(ServedSource):
         ),
         Route("/{source}/data/{path}", "The bytes of a sample", _data, ANY),
     )
-
-
-_QUERYABLE: dict[str, dict[str, str]] = {
-    "number": {"type": "number"},
-    "text": {"type": "string"},
-    "boolean": {"type": "boolean"},
-    "time": {"type": "string", "format": "date-time"},
-}
-
-
-def _schema_columns(schema: Any) -> list[dict[str, str]]:
-    hidden = {"tortilla:offset", "tortilla:length"}
-    return [
-        column_of(field)
-        for field in schema
-        if not field.name.startswith("internal:") and field.name not in hidden
-    ]
 
 
 def _band(text: str) -> int:
