@@ -1,4 +1,4 @@
-"""Arrays of xarray as rasters, known by what they can do: xarray itself is not imported."""
+"""Arrays of xarray as rasters, by duck typing: xarray itself is not imported."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _REGULAR = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class LazyArrays:
-    """Bands as arrays with rows and columns, read when a window of them is asked for."""
+    """Bands as arrays with rows and columns, whose windows are read on request."""
 
     arrays: tuple[Any, ...]
     dtypes: tuple[str, ...]
 
     def read(self, bands: tuple[int, ...], rows: slice, columns: slice) -> npt.NDArray[Any]:
-        """Pixels (bands, rows, columns) of bands counted from 1."""
+        """Pixels (bands, rows, columns); bands are numbered from 1."""
         found = [
             np.asarray(self.arrays[index - 1][rows, columns].values).astype(
                 self.dtypes[index - 1], copy=False
@@ -48,16 +48,16 @@ class LazyArrays:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What is converted: for each step in time the rasters that make it up."""
+    """The rasters to convert, for each time step."""
 
     steps: tuple[tuple[RasterInfo, ...], ...]
     names: tuple[str, ...] | None
-    """Names that the source has for its bands."""
+    """Names of the bands in the source."""
     time: TimeAxis | None
 
     @property
     def first(self) -> RasterInfo:
-        """The raster that decides what the bands are."""
+        """The raster that defines the bands."""
         return self.steps[0][0]
 
     @property
@@ -67,27 +67,27 @@ class Sources:
 
 
 def is_array(source: object) -> bool:
-    """Whether something is a DataArray or a Dataset."""
+    """Whether the source is a DataArray or a Dataset."""
     return hasattr(source, "dims") and hasattr(source, "coords") and hasattr(source, "isel")
 
 
 def _variable_in(source: Any, variable: str | None) -> Any:
-    """The variable of a Dataset that is asked for; the source where none is."""
+    """The requested variable of a Dataset; the source if none is requested."""
     if variable is None:
         return source
     known = source.data_vars if hasattr(source, "data_vars") else {source.name: source}
     if variable not in known:
         raise no_variable("array", variable, [str(name) for name in known])
     found = known[variable]
-    # As a Dataset of one, its band is called what it is called.
+    # In a Dataset of its own, the band takes the name of the variable.
     return found.to_dataset(name=variable) if hasattr(found, "to_dataset") else found
 
 
 def array_series(source: Any, variable: str | None, crs: Any = None) -> Sources:
     """A DataArray or a Dataset, or one `variable` of it, as rasters.
 
-    Each variable of a Dataset that has rows and columns is a band; so is each entry of another
-    dimension than those and time.
+    Each variable of a Dataset that has rows and columns is a band; so is each entry of a dimension
+    other than rows, columns and time.
     """
     source = _variable_in(source, variable)
     variables = _variables(source)
@@ -208,7 +208,7 @@ def _crs(source: Any, first: Any, given: Any, dims: tuple[Any, Any], where: str)
 
 
 def _axis(array: Any, dim: Any, where: str) -> tuple[float, float]:
-    """Outer edge of the first pixel and distance of pixels, from their centres."""
+    """Outer edge of the first pixel, and the pixel size, from pixel centres."""
     if dim not in array.coords:
         raise InvalidInputError("dimension without coordinates", where=f"{where}, {dim}")
     centres = np.asarray(array.coords[dim].values, np.float64)
@@ -243,7 +243,7 @@ def _nodata(array: Any, dtype: str) -> Number | None:
         if value is not None:
             return whole_nodata(np.asarray(value).ravel()[0].item(), dtype)
     if np.dtype(dtype).kind == "f":
-        return float("nan")  # what xarray puts where nothing is
+        return float("nan")  # xarray's value for missing pixels
     value = getattr(getattr(array, "rio", None), "nodata", None)
     return None if value is None else whole_nodata(np.asarray(value).item(), dtype)
 

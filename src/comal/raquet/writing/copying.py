@@ -1,4 +1,4 @@
-"""Files out of open files: a raster in parts, and parts as one file.
+"""Copies of open files: splitting a raster into parts, and merging parts into one file.
 
 Tiles are copied as they are stored, row group by row group.
 """
@@ -38,9 +38,9 @@ Ints = npt.NDArray[np.int64]
 Path_ = str | os.PathLike[str]
 
 TARGET = 128 << 20
-"""Bytes that a part shall have about; engines read files of some 100 MB best."""
+"""Approximate size of a part in bytes; engines read files of some 100 MB best."""
 MOST = 9_999
-"""Parts of one set."""
+"""Most parts of a set."""
 
 
 class StoredTiles:
@@ -55,7 +55,7 @@ class StoredTiles:
             steps = np.searchsorted(self.axis.values, values[rows])
         order = np.lexsort((steps, store.ids[rows]))
         self.rows = rows[order]
-        """Rows of the file, counted through all files of a set."""
+        """Rows of the tiles, numbered across all files of a set."""
         self.cells, self.steps = store.ids[self.rows], steps[order]
         self.zooms = np.asarray(quadbin.zooms(self.cells), np.int64)
 
@@ -63,14 +63,14 @@ class StoredTiles:
         return len(self.rows)
 
     def distinct(self) -> tuple[Ints, int | None]:
-        """Positions of tiles without copies, and of the first of one id with other pixels."""
+        """Positions of the tiles without duplicates, and of the first duplicate that differs."""
         same = (self.cells[1:] == self.cells[:-1]) & (self.steps[1:] == self.steps[:-1])
         copies = np.flatnonzero(same) + 1
         unlike = (at for at in copies.tolist() if any(a != b for a, b in self.blobs([at - 1, at])))
         return np.setdiff1d(np.arange(len(self)), copies), next(unlike, None)
 
     def sizes(self) -> Ints:
-        """Bytes of each tile as it is stored, or of its pixels where that cannot be told."""
+        """Stored size of each tile in bytes, or the size of its pixels if that is unknown."""
         names, found = self.store.columns, []
         for part in self.store.parts:
             if all(name in part.pages for name in names):
@@ -81,7 +81,7 @@ class StoredTiles:
         return np.asarray(np.concatenate(found)[self.rows])
 
     def blobs(self, chosen: Ints | list[int]) -> list[list[bytes | None]]:
-        """For each column the blobs of some tiles, given by their positions here."""
+        """For each column the blobs of the tiles at these positions."""
         rows, names = self.rows[chosen].tolist(), self.store.columns
         keys = [(row, name) for row in rows for name in names]
         found = self.store.blobs_of(keys)
@@ -97,7 +97,7 @@ class StoredTiles:
     def groups(
         self, chosen: Ints, tell: Callable[[int], object] = lambda _: None
     ) -> Iterator[RowGroup]:
-        """Row groups of some tiles, whose positions ascend."""
+        """Row groups of the tiles at these ascending positions."""
         cells, sizes = self.cells[chosen], self.sizes()[chosen]
         for start, stop in row_groups(cells, sizes):
             part = chosen[start:stop]
@@ -108,7 +108,7 @@ class StoredTiles:
 
 
 def settled(metadata: Metadata, cells: Ints) -> Metadata:
-    """The metadata with what tiles tell: the lowest zoom, the number of blocks, the size."""
+    """The metadata with the lowest zoom, the number of blocks and the size set from the tiles."""
     zooms = np.asarray(quadbin.zooms(cells))
     metadata = replace(
         metadata,
@@ -117,13 +117,13 @@ def settled(metadata: Metadata, cells: Ints) -> Metadata:
     )
     window = aligned_window(metadata)
     if window is None:
-        return metadata  # bounds that are not those of whole tiles say nothing of the size
+        return metadata  # the size follows only from bounds on tile edges
     width, height = size_of(metadata, window)
     return replace(metadata, width=width, height=height)
 
 
 def version_for(version: str | None, *, nested: bool) -> str:
-    """The version in which a file is written anew: as asked, else in the form that it has."""
+    """The version in which a file is rewritten: `version`, else one of the form that it has."""
     return version or (spec.WRITTEN[-1] if nested else spec.WRITTEN[0])
 
 
@@ -138,7 +138,7 @@ def _write_copy(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Written:
-    """Write some tiles, with what `metadata` say but for what the tiles tell themselves."""
+    """Write some tiles, with `metadata` updated from these tiles."""
     if not len(chosen) or int(tiles.zooms[chosen].max()) != metadata.max_zoom:
         raise InvalidInputError("no tile at the maximum zoom", where=tiles.store.parts[0].where)
     groups = tiles.groups(chosen, lambda done: progress(done, len(chosen), "copying tiles"))
@@ -164,42 +164,42 @@ def partition(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> tuple[Written, ...]:
-    """Cut a RaQuet file along the cells of a zoom.
+    """Split a RaQuet file along the cells of a zoom.
 
     Parameters
     ----------
     source
         The file, or the parts of a set.
     folder
-        The folder to make; it appears complete or not at all.
+        The folder to create; it appears complete or not at all.
     zoom
         Zoom of the cells that become a part each; chosen from `target_size` by default.
     target_size
-        Bytes that a part shall have about.
+        Approximate size of a part in bytes.
     overviews
         Whether tiles coarser than `zoom` are kept, each in the part that holds the first tile
         below it.
     spec_version
         ``"0.1.0"`` or ``"0.5.0"``; by default the form that the source has.
     overwrite
-        Whether an existing folder is replaced.
+        Whether to replace an existing folder.
     progress
-        Told how many parts are done.
+        Called with the number of parts that are done.
 
     Returns
     -------
-    One summary for each part; parts are called ``z{zoom}_{x}_{y}.parquet``. Metadata are those of
-    the whole, statistics of bands, bounds and zooms included, but for ``num_blocks`` and ``part``
-    in ``processing``, which say what is in it: the tiles at and below ``12/2165/1426``, say.
+    One summary per part; parts are called ``z{zoom}_{x}_{y}.parquet``. Their metadata, including
+    band statistics, bounds and zooms, are those of the source, except ``num_blocks`` and ``part``
+    in ``processing``, which describe the part: the tiles at and below ``12/2165/1426``, say.
 
     Raises
     ------
     InvalidInputError
-        A zoom beyond those of the file, or more than 9 999 parts.
+        The zoom is beyond those of the file, or there would be more than 9 999 parts.
     ConflictError
-        The folder exists and may not be replaced.
+        The folder exists and `overwrite` is false.
     """
-    check_ending(folder, ".parquet")  # as others call such folders, too
+    check_ending(folder, ".parquet")  # other tools name such folders the same way
     with open_raquet(source) as raster:
         tiles = StoredTiles(raster.store)
         cut = _cut_zoom(tiles, zoom, target_size)
@@ -244,7 +244,7 @@ def _cut_zoom(tiles: StoredTiles, zoom: int | None, target: int) -> int:
 
 
 def _owners(tiles: StoredTiles, cut: int, *, overviews: bool) -> Ints:
-    """For each tile the cell whose part it belongs to, -1 for none."""
+    """For each tile the cell of the part that it belongs to, -1 for none."""
     zooms = tiles.zooms
     owners = np.full(len(tiles), -1, np.int64)
     fine = zooms >= cut
@@ -271,9 +271,9 @@ def merge(
 ) -> Written:
     """Write the parts of a partitioned raster as one file.
 
-    Statistics of the parts are kept where they are all the same, as those of one raster are, and
-    left out otherwise; `repair` computes them. Files of different sources are told to cover what
-    these cover together.
+    Statistics are kept if those of all parts are equal, as for the parts of one raster, and
+    dropped otherwise; `repair` computes them. If the files have different sources, the result
+    declares the union of their areas.
 
     Parameters
     ----------
@@ -287,9 +287,9 @@ def merge(
     Raises
     ------
     InvalidMetadataError
-        Parts that do not belong together, such as files of different nodata values.
+        The parts do not belong together, such as files with different nodata values.
     InvalidInputError
-        A tile that stands in two of them with different pixels.
+        Two parts hold the same tile with different pixels.
     """
     with open_raquet(parts) as raster:
         tiles = StoredTiles(raster.store)
@@ -319,7 +319,7 @@ def merge(
 
 
 def _told_by_all(same: Sequence[Band]) -> Band:
-    """A band with the statistics that all files say of it, as those of one raster do."""
+    """The band, with its statistics only if they are the same in all files."""
     first = same[0]
     if all(band.statistics == first.statistics for band in same[1:]):
         return first
@@ -327,10 +327,10 @@ def _told_by_all(same: Sequence[Band]) -> Band:
 
 
 def united_custom(documents: Sequence[Metadata]) -> dict[str, Any]:
-    """The extra keys of a file that holds the tiles of several with the same bands.
+    """The entries of ``custom`` for a file that holds the tiles of several files.
 
-    What all of them say, and in ``comal.source`` what their sources cover together; nothing of it
-    where one does not say so.
+    Entries that are equal in all of them, and in ``comal.source`` the union of the areas of their
+    sources, unless a file does not store its area.
     """
     first = documents[0].custom
     if all(one.custom == first for one in documents):
@@ -347,7 +347,7 @@ def united_custom(documents: Sequence[Metadata]) -> dict[str, Any]:
 
 
 def _united(sources: Sequence[Any], pixel_zoom: int, *, padded: bool) -> Any:
-    """One source that stands for all; None where one does not tell where it lies."""
+    """The union of all sources; None if one of them does not store its area."""
     different = list({repr(one): one for one in sources}.values())
     if len(different) == 1:
         return different[0]
@@ -367,7 +367,7 @@ def _united(sources: Sequence[Any], pixel_zoom: int, *, padded: bool) -> Any:
     bounds = extent(boxes)
     found: dict[str, Any] = {"bounds": list(bounds)}
     if padded:
-        # Nothing else tells readers the pixels at the edge from padding.
+        # Readers need it to distinguish pixels at the edge from padding.
         edge = outline_of(polygons, bounds, pixel_zoom)
         if edge is not None:
             found["footprint"] = edge

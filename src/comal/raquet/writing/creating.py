@@ -96,23 +96,23 @@ class Written:
     size: int
     """Bytes of the file."""
     tiles: int
-    """Rows with pixels, overviews and all steps in time included."""
+    """Number of rows with pixels, including overviews and all time steps."""
     num_blocks: int
-    """Tiles at the maximum zoom."""
+    """Number of tiles at the maximum zoom."""
     min_zoom: int
     max_zoom: int
     width: int
     height: int
     bounds: tuple[float, float, float, float]
-    """Of what the source covers, in degrees; west > east across the antimeridian."""
+    """Bounds of the source in degrees; west > east across the antimeridian."""
     bands: tuple[str, ...]
     steps: int = 1
-    """Steps in time."""
+    """Number of time steps."""
     chosen_nodata: Mapping[str, Number] = field(default_factory=dict)
-    """By band the nodata value that was chosen because tiles needed one, or files had several; no
-    pixel has it. Of floats it is NaN, which is not told here."""
+    """Nodata values by band that were chosen for padding; no pixel has them. NaN of float bands
+    is not listed."""
     added_alpha: str | None = None
-    """Name of the alpha band that was added to tell pixels from what has no value."""
+    """Name of the alpha band that was added to mark pixels without a value."""
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain data."""
@@ -136,17 +136,16 @@ def write(
 ) -> Written:
     """Convert a raster to RaQuet.
 
-    A raster on the pixels of a Web Mercator zoom is copied exactly, whatever its type; any other
-    is warped. Memory does not grow with the raster. The same source and options give the same
-    bytes with any executor and number of workers.
+    A raster on the pixel grid of a Web Mercator zoom is copied exactly, whatever its type; any
+    other is warped. Memory does not grow with the raster. The same source and options give the
+    same bytes with any executor and number of workers.
 
     Parameters
     ----------
     source
-        Path or URL of a raster, several for a mosaic (the first one that has a pixel gives it),
-        a variable of a NetCDF, HDF5 or Zarr file on this machine (``NETCDF:"path":name``, or the
-        file and `variable`), or an xarray DataArray or Dataset, with a time dimension if it has
-        one.
+        Path or URL of a raster, several for a mosaic (the first one that has a pixel wins), a
+        variable of a local NetCDF, HDF5 or Zarr file (``NETCDF:"path":name``, or the file and
+        `variable`), or an xarray DataArray or Dataset, with or without a time dimension.
     path
         The file to write; a local path that ends in ``.parquet``.
     spec_version
@@ -157,26 +156,25 @@ def write(
     zoom_strategy
         ``auto`` takes the nearest zoom, ``lower`` the coarser and ``upper`` the finer one.
     min_zoom
-        Zoom of the coarsest overview; by default the raster is some 128 pixels wide there. As
-        large as `zoom` for no overviews.
+        Zoom of the coarsest overview; by default the raster is some 128 pixels wide there. Equal
+        to `zoom` for no overviews.
     time
-        Instants: one for each source, which then are the steps of a time series and no mosaic.
-        Arrays bring their own.
+        Instants, one for each source; the sources are then the steps of a time series instead of
+        a mosaic. Arrays have their own.
     overwrite
-        Whether an existing file is replaced.
+        Whether to replace an existing file.
     executor
         Any `concurrent.futures.Executor`, such as one of spawned processes or of a Dask cluster,
-        which must reach the same files; threads of its own by default.
+        which must reach the same files; threads by default.
     progress
-        Told how many subtrees of tiles are done.
+        Called with the number of subtrees of tiles that are done.
     **options
-        As `comal.raquet.Options` has them: ``resampling`` (``nearest``), ``overview_resampling``
+        Fields of `comal.raquet.Options`: ``resampling`` (``nearest``), ``overview_resampling``
         (``average``; ``mode`` for colour tables), ``block_size`` (256), ``bands``, ``nodata``
-        (that of the source, else one is chosen if tiles need padding; ``"none"`` to have none
-        chosen), ``crs``, ``variable``, ``config`` (a `comal.storage.StorageConfig` for remote
-        rasters, whose ``linked_origins`` a VRT may lead to), ``compression`` (``gzip``), ``level``,
-        ``quality``, ``layout``, ``tile_statistics``, ``row_group_size``,
-        ``block_dtype``.
+        (that of the source, else one is chosen if tiles need padding; ``"none"`` to choose none),
+        ``crs``, ``variable``, ``config`` (a `comal.storage.StorageConfig` for remote rasters, with
+        the ``linked_origins`` that a VRT may refer to), ``compression`` (``gzip``), ``level``,
+        ``quality``, ``layout``, ``tile_statistics``, ``row_group_size``, ``block_dtype``.
 
     Returns
     -------
@@ -185,12 +183,12 @@ def write(
     Raises
     ------
     InvalidInputError
-        An option that cannot be, a raster without a CRS or a place, rotated beyond use, of complex
-        numbers, or without any pixel that has data.
+        An option is invalid, or a raster has no CRS, no georeference or an unusable rotation, has
+        complex numbers, or has no pixel with data.
     ConflictError
-        The target exists and may not be replaced.
+        The target exists and `overwrite` is false.
     ObjectNotFoundError, NotThisFormatError, InvalidMetadataError, StorageError
-        A source that cannot be read, or a disk that is full. No file is left behind.
+        A source cannot be read, or the disk is full. No file is left behind.
     """
     named = {"zoom": zoom, "zoom_strategy": zoom_strategy, "min_zoom": min_zoom}
     chosen = options_of(Options, {"spec_version": spec_version, **named, **options})
@@ -231,7 +229,7 @@ def write_rows(
     axis: TimeAxis | None,
     block_dtype: str = "uint64",
 ) -> Written:
-    """Write tiles that are ready into a file that is to be `path`, and tell what it has."""
+    """Write finished tiles into a file that will be `path`; returns its summary."""
     tiles = write_parquet(file, metadata, version, groups, block_dtype)
     return Written(
         path=os.fspath(path),
@@ -252,7 +250,7 @@ def write_rows(
 def metadata_of(
     conversion: Conversion, options: Options, totals: Totals, tiles: Spool, padding: Padding
 ) -> Metadata:
-    """The metadata of what was made; no tile at all is an error."""
+    """The metadata of a converted raster; raises an error if there is no tile."""
     job, grid, sources = conversion.job, conversion.grid, conversion.sources
     zooms = np.asarray(quadbin.zooms(tiles.cells), np.int64)
     if job.zoom not in zooms:
@@ -299,13 +297,13 @@ def metadata_of(
 
 
 def _source_document(conversion: Conversion, bands: Sequence[Band]) -> dict[str, Any]:
-    """What the grid does not tell: where the source itself lies."""
+    """The value of ``custom.comal.source``: the area and the grid of the source."""
     sources = conversion.sources
     first = sources.first
     a, b, c, d, e, f = first.transform
     found: dict[str, Any] = {"bounds": list(conversion.grid.extent)}
     if any(stored_nodata(band.nodata, band.dtype) is None for band in bands):
-        # Nothing else tells readers the pixels at the edge from padding.
+        # Readers need it to distinguish pixels at the edge from padding.
         members = (member for step in conversion.job.steps for member in step.members)
         edge = outline(
             (member.footprint for member in members), found["bounds"], conversion.grid.pixel_zoom
@@ -341,16 +339,16 @@ def _processing(conversion: Conversion, options: Options) -> dict[str, Any]:
 # -- statistics ------------------------------------------------------------------------------------
 
 QUANTILES = range(3, 20)
-"""Numbers of parts into which quantiles cut the pixels, each with one value fewer."""
+"""Numbers of equal parts that quantiles divide the pixels into; n parts have n - 1 values."""
 TOP = 100
 BUCKETS = 256
 VERSION = "1"
-"""Version of how these statistics are computed."""
+"""Version of the method that computes these statistics."""
 _MOST = 10**36
 
 
 def finished(sums: BandSums, covered: int | None, *, step: int) -> BandStatistics:
-    """The statistics as the metadata have them."""
+    """The statistics for the metadata."""
     percent = None
     if covered is not None:
         percent = 100.0 * sums.count / covered if covered else 0.0
@@ -382,7 +380,7 @@ def _writable(number: Number) -> Number:
 
 
 def histogram(sums: BandSums) -> dict[str, Any] | None:
-    """Counts of 256 equal ranges between minimum and maximum; both ends belong to it."""
+    """Counts of 256 equal ranges between minimum and maximum, both inclusive."""
     numbers, counts = ordered(sums)
     if not len(numbers) or sums.low is None or sums.high is None:
         return None
@@ -394,7 +392,7 @@ def histogram(sums: BandSums) -> dict[str, Any] | None:
     found = np.bincount(at, weights=counts.astype(np.float64), minlength=BUCKETS)
     whole = found.sum()
     if whole and whole != sums.count:
-        # Of a sample: as many in all as there are pixels.
+        # Counts of a sample are scaled to the number of pixels.
         ends = np.floor(np.cumsum(found) * (sums.count / whole) + 0.5)
         found = np.diff(ends, prepend=0.0)
     return {
@@ -406,7 +404,7 @@ def histogram(sums: BandSums) -> dict[str, Any] | None:
 
 
 def _quantiles(numbers: Array, counts: Array) -> dict[str, tuple[Number, ...]]:
-    """As ``numpy.quantile(..., method="lower")`` finds them: values that occur."""
+    """The same as ``numpy.quantile(..., method="lower")``: values that occur."""
     ends = np.cumsum(counts)
     if not len(ends):
         return {}

@@ -1,7 +1,7 @@
 """The work on one subtree of tiles: read, count, compress, and make the overviews inside.
 
-A job is plain data and a task is a job with the cell at the root of a subtree, so that tasks run in
-threads, processes or on a cluster alike. What a task returns depends on its cell alone.
+A job is plain data, and a task is a job with the cell at the root of a subtree, so that tasks can
+run in threads, processes or on a cluster. The result of a task depends on its cell alone.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from comal.raster.warping import GridReader, GridSource, OutBand, Patch
 Array = npt.NDArray[Any]
 
 STATISTICS = 6
-"""Numbers that a tile's statistics have: count, min, max, sum, mean, stddev."""
+"""Number of tile statistics: count, min, max, sum, mean, stddev."""
 
 LEVEL = 3
-"""Of gzip: within two percent of the size of level 6 at two thirds of its time."""
+"""Default level of gzip: within two percent of the size of level 6 in two thirds of its time."""
 QUALITY = 85
 
 _MOST_SIDE = 2048
-"""Pixels that a subtree has each way at most."""
+"""Largest side of a subtree in pixels."""
 _MOST_BYTES = 8 << 20
-"""Bytes of its pixels."""
+"""Largest size of the pixels of a subtree in bytes."""
 
 _AHEAD = 2
-"""Tasks in flight beyond those that workers work at."""
+"""Tasks in flight beyond those that workers are processing."""
 
 WHOLE = b""
-"""Stands for the mask of a tile that is covered all over."""
+"""Mask of a fully covered tile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that a worker needs to know."""
+    """Everything that a worker needs."""
 
     key: str
-    """Tells jobs apart; files stay open between the tasks of one."""
+    """Identifies the job; files stay open between its tasks."""
     steps: tuple[GridSource, ...]
-    """What is read: one source, or one for each step in time."""
+    """The source to read, or one for each time step."""
     zoom: int
     min_zoom: int
     block: int
@@ -68,20 +68,20 @@ class Job:
     ranges: tuple[TileRange, ...]
     """Tiles at the full resolution."""
     overviews: tuple[str, ...]
-    """For each band how its overviews are made."""
+    """Overview resampling of each band."""
     alpha: int | None
-    """Position of an alpha band."""
+    """Position of the alpha band."""
     compression: str | None
     level: int
     quality: int
     interleaved: bool
     tile_statistics: bool
     sample_step: int
-    """Distance of the pixels from which quantiles of wide types are taken."""
+    """Spacing of the pixels that quantiles of wide types are sampled from."""
     undecided: tuple[int, ...] = ()
-    """Positions of bands that have no nodata value, but get one if tiles turn out to need it.
+    """Positions of bands without a nodata value that get one if tiles turn out to need it.
 
-    Each tile then has a mask of what is covered; see `comal.raquet.writing.layout`.
+    Each tile then has a coverage mask; see `comal.raquet.writing.layout`.
     """
 
     @property
@@ -91,7 +91,7 @@ class Job:
 
     @property
     def bands(self) -> tuple[OutBand, ...]:
-        """The bands to make."""
+        """The bands to write."""
         return self.steps[0].bands
 
     @property
@@ -128,15 +128,15 @@ class Totals:
 
     bands: list[BandSums]
     covered: int = 0
-    """Pixels that the source covers, valid or not."""
+    """Number of pixels that the source covers, valid or not."""
 
     @classmethod
     def of(cls, dtypes: tuple[str, ...]) -> Totals:
-        """Nothing counted yet."""
+        """Empty totals."""
         return cls([BandSums(dtype) for dtype in dtypes])
 
     def add(self, other: Totals) -> None:
-        """Merge the statistics of other pixels."""
+        """Add the statistics of other pixels."""
         self.covered += other.covered
         for mine, theirs in zip(self.bands, other.bands, strict=True):
             mine.add(theirs)
@@ -144,24 +144,24 @@ class Totals:
 
 @dataclass(slots=True)
 class Subtree:
-    """Compressed tiles in the order in which they were made, and what was counted on the way."""
+    """Compressed tiles in the order in which they were made, and their statistics."""
 
     totals: Totals
     cells: list[int] = field(default_factory=list)
     blobs: list[bytes] = field(default_factory=list)
-    """Column after column for each tile."""
+    """Tile by tile, and column by column within a tile."""
     statistics: list[Array] = field(default_factory=list)
-    """For each tile (bands, 6); NaN where nothing is valid."""
+    """Statistics of each tile (bands, 6); NaN for bands without valid pixels."""
     masks: list[bytes] = field(default_factory=list)
-    """For each tile what its source covers, where bands are undecided."""
+    """Coverage mask of each tile, if bands are undecided."""
     reduced: list[tuple[int, Array]] = field(default_factory=list)
-    """Of undecided bands: values that occur in overviews, with the position of the band."""
+    """Position of an undecided band, and values that occur in its overviews."""
     root: Patch | None = None
-    """The pixels of its root, when there are overviews above and it is not empty."""
+    """The pixels of the root, if there are overviews above and it is not empty."""
 
 
 def run_subtree(job: Job, task: tuple[int, int, int]) -> Subtree:
-    """The tiles below a root (step, x, y), itself included where it is not coarser than wanted."""
+    """The tiles below a root (step, x, y), and the root itself unless it is too coarse."""
     step, x, y = task
     made, size = Subtree(Totals.of(job.dtypes)), job.block
     with gdal_rules(job.steps[step].members[0].info.config):
@@ -177,11 +177,11 @@ def run_subtree(job: Job, task: tuple[int, int, int]) -> Subtree:
 
 _local = threading.local()
 _open_readers: dict[str, set[GridReader]] = {}
-"""Of this process, by the key of their job."""
+"""Open readers of this process, by key of their job."""
 
 
 def _reader(job: Job, step: int) -> GridReader:
-    """What reads a step in this thread; its files stay open for the next task of the same one."""
+    """The reader of a step in this thread; its files stay open for the next task of the step."""
     key, known, reader = getattr(_local, "held", ("", -1, None))
     if reader is None or (key, known) != (job.key, step):
         if reader is not None:
@@ -220,7 +220,7 @@ def _overview(job: Job, patch: Patch) -> Patch:
 
 
 def _store(job: Job, patch: Patch, window: Window2D, zoom: int, made: Subtree) -> None:
-    """Compress the tiles of a window that are wanted."""
+    """Compress the tiles of a window that have valid pixels."""
     block = job.block
     rows, columns = np.nonzero(_present(patch, job))
     if not len(rows):
@@ -248,7 +248,7 @@ def _count(job: Job, patch: Patch, window: Window2D, totals: Totals) -> None:
     x, y = window.x * size, window.y * size
     stored = None
     if job.alpha is not None:
-        # Of tiles that are transparent and black, which are left out, no pixel counts.
+        # Pixels of transparent black tiles, which are not written, do not count.
         tiles = np.repeat(_present(patch, job), size, axis=0)
         stored = None if tiles.all() else np.repeat(tiles, size, axis=1)
     masks = valid_masks(patch.bands, job.nodata, patch.covered, job.alpha)
@@ -279,9 +279,9 @@ def _packed(covered: Mask | None) -> bytes:
 
 
 def tile_statistics(bands: Sequence[Array | None], masks: Sequence[Mask | None]) -> Array:
-    """Statistics of one tile from its bands and where these are valid: (bands, 6).
+    """Statistics of one tile from its bands and their valid masks: (bands, 6).
 
-    NaN for a band that is not there, or nowhere valid.
+    NaN for a band that is missing or has no valid pixel.
     """
     found = np.full((len(bands), STATISTICS), np.nan)
     for at, (pixels, valid) in enumerate(zip(bands, masks, strict=True)):
@@ -294,7 +294,7 @@ def tile_statistics(bands: Sequence[Array | None], masks: Sequence[Mask | None])
 
 
 def _clipped(job: Job, x: int, y: int) -> Window2D:
-    """The tiles of a subtree; without overviews above it only those that are wanted."""
+    """The tile window of a subtree, clipped to the tiles of the job."""
     side = 1 << job.depth
     left, top, right, bottom = x * side, y * side, (x + 1) * side, (y + 1) * side
     parts = [
@@ -310,7 +310,7 @@ def _clipped(job: Job, x: int, y: int) -> Window2D:
 
 
 def _widened(patch: Patch, window: Window2D, job: Job) -> tuple[Patch, Window2D]:
-    """A window widened to whole parents; what is added has no data."""
+    """A window extended to complete parent tiles; added pixels have no data."""
     left, top = window.x % 2, window.y % 2
     width, height = left + window.width, top + window.height
     width, height = width + width % 2, height + height % 2
@@ -321,11 +321,11 @@ def _widened(patch: Patch, window: Window2D, job: Job) -> tuple[Patch, Window2D]
 
 
 Part = tuple[int, int, Patch]
-"""Pixels of a larger patch, behind the row and the column of their first tile there."""
+"""Row and column of the first tile in a larger patch, and the pixels."""
 
 
 def _composed(job: Job, rows: int, columns: int, parts: Iterable[Part]) -> Patch:
-    """A patch of as many tiles from smaller ones."""
+    """A patch of `rows` x `columns` tiles, composed of smaller ones."""
     size = job.block
     shape = rows * size, columns * size
     bands = [np.full(shape, band.fill, band.dtype) for band in job.bands]
@@ -352,7 +352,7 @@ def _present(patch: Patch, job: Job) -> Mask:
         if present.all():
             break
     if job.alpha is not None and present.any():
-        # What is transparent and black is what a missing tile shows.
+        # Transparent black tiles look the same as missing ones.
         shown = np.zeros(shape, bool)
         for pixels in patch.bands:
             shown |= _any(pixels != 0, job.block, shape)
@@ -365,7 +365,7 @@ def _any(mask: Mask, block: int, shape: tuple[int, ...]) -> Mask:
 
 
 def depth_of(block: int, zoom: int, pixel_bytes: int) -> int:
-    """How many zooms a subtree spans: few enough that its pixels take some 16 MiB at most."""
+    """Number of zooms below the root of a subtree, limited by its side and bytes of pixels."""
     depth = 0
     while (
         depth < zoom
@@ -380,21 +380,21 @@ def depth_of(block: int, zoom: int, pixel_bytes: int) -> int:
 
 
 class Pyramid:
-    """Makes the overviews of tiles that come in the order of their ids."""
+    """Makes the overviews of tiles that arrive in the order of their ids."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._open: dict[int, tuple[tuple[int, int], list[Part]]] = {}
-        """For each zoom column and row of the tile whose children are still coming, and these."""
+        """By zoom: column and row of the incomplete tile, and its children so far."""
 
     def finish(self, made: Subtree) -> None:
-        """Complete all that is open."""
+        """Complete all open tiles."""
         for zoom in range(self._job.root_zoom - 1, self._job.min_zoom - 1, -1):
             if zoom in self._open:
                 self._complete(zoom, made)
 
     def add(self, zoom: int, x: int, y: int, patch: Patch | None, made: Subtree) -> None:
-        """Take the next tile, None when it is empty; what gets complete goes to `made`."""
+        """Add the next tile, None if it is empty; overviews that become complete go to `made`."""
         if zoom <= self._job.min_zoom:
             return
         above, place = zoom - 1, (x >> 1, y >> 1)
@@ -421,10 +421,10 @@ class Pyramid:
 def run_job(
     job: Job, totals: Totals, executor: Executor | None, progress: Progress
 ) -> Generator[tuple[Subtree, int], None, None]:
-    """Run all subtrees, and add up `totals`; tiles come with the number of their step in time.
+    """Run all subtrees, and add to `totals`; yields tiles with the number of their time step.
 
-    The order of tiles and of additions is that of the ids, whoever does the work, so that the
-    same job gives the same bytes with any executor and any number of workers.
+    Tiles and additions are in the order of ids, whatever the order of the work, so the same job
+    gives the same bytes with any executor and any number of workers.
     """
     places = list(roots(job))
     total, done = len(places) * len(job.steps), 0

@@ -1,7 +1,7 @@
 """From tiles of a job to the Parquet file: the spool, padding, row groups.
 
 The file has the metadata row, then the tiles in the order of their ids, in row groups of one zoom.
-Bands are plain pages of one tile each, so that the page index leads to every tile; all other
+Bands are plain pages of one tile each, so that the page index locates every tile; all other
 columns are compressed.
 """
 
@@ -31,7 +31,7 @@ from comal.raster.values import ALPHA
 from comal.table.columns import blobs_column, numbers_column, spans_column, texts_column
 
 ROWS = 64
-"""Tiles of a row group."""
+"""Default number of tiles in a row group."""
 _MOST_GROUPS = 1000
 _GROUP_BYTES = 32 << 20
 Array = npt.NDArray[Any]
@@ -49,9 +49,9 @@ class RowGroup:
 
     cells: npt.NDArray[np.int64]
     columns: Sequence[Any]
-    """For each column of pixels its blobs, None for NULL: a list or an Arrow array."""
+    """The blobs of each column of pixels, None for NULL: a list or an Arrow array."""
     time_cf: Any = None
-    """Numbers: an array or a list."""
+    """CF numbers: an array or a list."""
     time_ts: Any = None
     """Instants: an array with NaT, or a list of microseconds since 1970 with None."""
     statistics: npt.NDArray[np.float64] | None = None
@@ -82,9 +82,9 @@ def write_parquet(
     groups: Iterable[RowGroup],
     block_dtype: str = "uint64",
 ) -> int:
-    """Write row groups with ascending ids as a whole file, and tell how many tiles it has.
+    """Write row groups with ascending ids as a complete file; returns its number of tiles.
 
-    The document says `metadata` in this version; `file` stays open.
+    The document holds `metadata` in this version; `file` stays open.
     """
     schema, document = schema_of(metadata, block_dtype), metadata_json(metadata, version)
     pixels = set(metadata.columns)
@@ -99,14 +99,14 @@ def write_parquet(
             write_statistics=[*keys, spec.METADATA],
             write_page_index=True,
             write_page_checksum=True,
-            # RaQuet says nothing of pages: one tile in each is what lets a tile be one range.
+            # RaQuet does not define pages: with one tile per page, a tile is one byte range.
             max_rows_per_page=1,
             sorting_columns=[
                 pq.SortingColumn(schema.get_field_index(name), nulls_first=True) for name in keys
             ],
             store_schema=False,
         )
-        # It closes on a failure too, because it would otherwise write when it is collected.
+        # Closed on failure too: otherwise it would write when it is garbage-collected.
         with writer:
             writer.write_table(_metadata_row(schema, document))
             tiles = 0
@@ -120,10 +120,10 @@ def write_parquet(
 
 
 def row_groups(cells: Ints, sizes: Ints, rows: int | None = None) -> Iterator[tuple[int, int]]:
-    """First and last row of each row group, of ascending ids and the bytes of their tiles.
+    """Start and stop of each row group, from ascending ids and the sizes of their tiles.
 
-    A group has `rows` tiles; by default 64, or more so that there are some 1000 groups, but never
-    more than fit into some 32 MiB.
+    A group has `rows` tiles; by default 64, or more to have at most some 1000 groups, but never
+    more than some 32 MiB.
     """
     wanted = rows or max(ROWS, -(-len(cells) // _MOST_GROUPS))
     zooms = np.asarray(quadbin.zooms(cells))
@@ -139,7 +139,7 @@ def row_groups(cells: Ints, sizes: Ints, rows: int | None = None) -> Iterator[tu
 
 
 def lowest_zoom(zooms: Sequence[int]) -> int:
-    """The coarsest zoom, of those that go without a gap up to the finest."""
+    """The coarsest zoom that is connected to the finest one without a gap."""
     present, lowest = set(zooms), max(zooms)
     while lowest - 1 in present:
         lowest -= 1
@@ -190,9 +190,9 @@ def _statistics_columns(metadata: Metadata, statistics: npt.NDArray[np.float64])
 
 
 class Spool:
-    """Tiles of a job as they come, in a temporary file that the caller closes.
+    """Tiles of a job in order of arrival, in a temporary file that the caller closes.
 
-    Once all are there, `sort` puts them in the order of their ids, those of one id in that of time.
+    When all have been added, `sort` orders them by id, then by time.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -200,17 +200,17 @@ class Spool:
         self.cells = self.offsets = np.empty(0, np.int64)
         self.steps = np.empty(0, np.int32)
         self.sizes = np.empty((0, 1), np.int64)
-        """Bytes of each blob: (tiles, columns)."""
+        """Size of each blob in bytes: (tiles, columns)."""
         self.statistics: npt.NDArray[np.float64] | None = None
         self.masks: list[bytes] | None = None
-        """For each tile what is padding; None where no tile has any, or nobody needs to know."""
+        """Coverage mask of each tile; None if no tile has padding, or masks are not needed."""
         self.reduced: dict[int, Array] = {}
-        """Of undecided bands, by position: the values that occur in overviews."""
+        """Values that occur in overviews of undecided bands, by position of the band."""
         self._parts: list[tuple[Any, ...]] = []
         self._masks: list[bytes] = []
 
     def add(self, made: Subtree, step: int) -> None:
-        """Append tiles of a step in time."""
+        """Append tiles of a time step."""
         for at, values in made.reduced:
             self.reduced[at] = np.union1d(self.reduced.get(at, values), values)
         if not made.cells:
@@ -224,7 +224,7 @@ class Spool:
         self._file.write(b"".join(made.blobs))
 
     def sort(self) -> None:
-        """Put all tiles in the order in which they are written."""
+        """Put all tiles in the order in which they will be written."""
         self._file.flush()
         if not self._parts:
             return
@@ -239,7 +239,7 @@ class Spool:
             self.masks = [self._masks[at] for at in order.tolist()]
 
     def blobs(self, start: int, stop: int) -> list[Any]:
-        """For each column the blobs of some rows, as an Arrow array."""
+        """The blobs of some rows, an Arrow array per column."""
         sizes = self.sizes[start:stop]
         data = b"".join(
             self._read(offset, size)
@@ -266,7 +266,7 @@ class Spool:
 
 
 def _runs(offsets: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
-    """Ranges of the file, with those that follow one another as one."""
+    """Ranges of the file; adjacent ones are merged."""
     if not len(offsets):
         return
     first = np.flatnonzero(np.r_[True, offsets[1:] != offsets[:-1] + sizes[:-1]])
@@ -276,30 +276,30 @@ def _runs(offsets: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
 
 # -- padding ---------------------------------------------------------------------------------------
 #
-# What stands where tiles reach beyond their source, when the raster has no nodata value. Which
-# values are free is known when all pixels have been seen. Until then tiles at the edge are padded
-# with the likeliest value, and keep a mask of what their source covers. At the end the value is as
-# it was guessed in most rasters; else only the tiles at the edge are encoded again. A raster that
-# has all values of its type gets the masks as an alpha band.
+# Pixels of tiles outside of their source, if the raster has no nodata value. Which values are free
+# is known only after all pixels have been seen. Until then tiles at the edge are padded with the
+# likeliest value, and keep a mask of the area that their source covers. For most rasters the guess
+# holds; else only the tiles at the edge are encoded again. A raster that uses all values of its
+# type gets the masks as an alpha band.
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """How padding is told from pixels."""
+    """How padding is distinguished from pixels."""
 
     nodata: Mapping[int, int] = field(default_factory=dict)
-    """By position of a band the value that is chosen."""
+    """Chosen nodata value by position of the band."""
     alpha: str | None = None
-    """Type of the alpha band that is added."""
+    """Type of the alpha band to add, if any."""
 
 
 def first_choice(dtype: str) -> int:
-    """What integers are padded with: 0, or the least value of a type that has negative ones."""
+    """The first choice for padding integers: 0, or the minimum of a signed type."""
     return int(np.iinfo(dtype).min) if np.dtype(dtype).kind == "i" else 0
 
 
 def chosen_padding(job: Job, totals: Totals, spool: Spool) -> Padding:
-    """One value for all bands of a type; for the whole raster an alpha band if a type has none."""
+    """One nodata value for all bands of a type, or an alpha band if a type has no free value."""
     if spool.masks is None:
         return Padding()
     dtypes = job.dtypes
@@ -315,7 +315,7 @@ def chosen_padding(job: Job, totals: Totals, spool: Spool) -> Padding:
 
 
 def _used(sums: BandSums, reduced: Array | None) -> list[Array]:
-    """Values of a band; of types wider than 16 bits those at the ends."""
+    """Values of a band; for types wider than 16 bits only the minimum and maximum."""
     found = [] if reduced is None else [reduced]
     if sums.values is not None:
         found.append(sums.values.view(sums.dtype))
@@ -325,10 +325,10 @@ def _used(sums: BandSums, reduced: Array | None) -> list[Array]:
 
 
 def free_value(dtype: str, used: Sequence[Array | None], liked: Sequence[int] = ()) -> int | None:
-    """An integer that no pixel has, if there is one a value that is `liked`; None where none is.
+    """An integer that no pixel has, preferably one of `liked`; None if there is none.
 
-    Of types wider than 16 bits only the least and the greatest of the values that occur are known,
-    and what is free must be beyond them.
+    For types wider than 16 bits only the minimum and maximum of the values are known, and a free
+    value must be outside of them.
     """
     limits = np.iinfo(dtype)
     least, most = int(limits.min), int(limits.max)
@@ -343,7 +343,7 @@ def free_value(dtype: str, used: Sequence[Array | None], liked: Sequence[int] = 
 
 
 def padded_bands(bands: Sequence[Band], padding: Padding) -> tuple[Band, ...]:
-    """The bands with the values that were chosen, and the alpha band if there is one."""
+    """The bands with the chosen nodata values, and the alpha band if there is one."""
     found = [
         replace(band, nodata=padding.nodata.get(at, band.nodata)) for at, band in enumerate(bands)
     ]
@@ -353,7 +353,7 @@ def padded_bands(bands: Sequence[Band], padding: Padding) -> tuple[Band, ...]:
 
 
 def alpha_band(bands: Sequence[Band], dtype: str = "uint8") -> Band:
-    """The band that tells which pixels have a value, to go behind the others."""
+    """The alpha band to append to these bands."""
     names = [band.name for band in bands]
     numbered = [f"band_{at + 1}" for at in range(len(names))]
     # The reference converter reads no other names than these.
@@ -364,7 +364,7 @@ def alpha_band(bands: Sequence[Band], dtype: str = "uint8") -> Band:
 
 
 def alpha_sums(padding: Padding, covered: int) -> list[BandSums]:
-    """Statistics of the alpha band, if there is one: all that the source covers is opaque."""
+    """Statistics of the alpha band, if there is one: all covered pixels are opaque."""
     if padding.alpha is None:
         return []
     top = int(np.iinfo(padding.alpha).max)
@@ -375,7 +375,7 @@ def alpha_sums(padding: Padding, covered: int) -> list[BandSums]:
 
 
 class PaddedTiles:
-    """The tiles of a job as they are written; `pool` encodes again those that padding changes."""
+    """The tiles of a job as written; `pool` encodes those again whose padding changes."""
 
     def __init__(self, tiles: Spool, job: Job, padding: Padding, pool: Executor) -> None:
         self._tiles, self._job, self._padding, self._pool = tiles, job, padding, pool
@@ -387,7 +387,7 @@ class PaddedTiles:
             self._opaque = job.encoded([self._alpha(self._covered(WHOLE))])
 
     def groups(self, axis: TimeAxis | None, rows: int | None) -> Iterator[RowGroup]:
-        """The row groups, of `rows` tiles each where that is given."""
+        """The row groups, with `rows` tiles each if given."""
         tiles = self._tiles
         for start, stop in row_groups(tiles.cells, tiles.sizes.sum(axis=1), rows):
             times = time_columns(axis, tiles.steps[start:stop])
@@ -403,7 +403,7 @@ class PaddedTiles:
         return [list(column) for column in zip(*made, strict=True)]
 
     def _statistics(self, start: int, stop: int) -> npt.NDArray[np.float64] | None:
-        """Tile statistics, those of an alpha band included."""
+        """Tile statistics, including those of an added alpha band."""
         found, masks = self._tiles.statistics, self._tiles.masks
         if found is None:
             return None
@@ -419,7 +419,7 @@ class PaddedTiles:
         return np.concatenate([found, np.array(rows)[:, None]], axis=1)
 
     def _renewed(self, mask: bytes, columns: Sequence[bytes]) -> list[bytes]:
-        """The blobs of a tile, with what padding and alpha turned out to be."""
+        """The blobs of a tile, encoded again with the final padding and alpha."""
         job, with_alpha = self._job, self._padding.alpha is not None
         if mask == WHOLE and not (with_alpha and job.interleaved):
             return [*columns, *self._opaque]
@@ -434,7 +434,7 @@ class PaddedTiles:
         return np.where(covered, kind.type(np.iinfo(kind).max), kind.type(0))
 
     def _covered(self, mask: bytes) -> Array:
-        """What the source covers of a tile."""
+        """Which pixels of a tile the source covers."""
         block = self._job.block
         if mask == WHOLE:
             return np.ones((block, block), bool)

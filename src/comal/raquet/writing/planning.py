@@ -1,4 +1,4 @@
-"""What a caller asks of a writer, and the job it becomes: which bands, which tiles, how made."""
+"""The options of a writer, and the job that they define: bands, tiles, and how they are made."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _MOST_TILES = 1 << 32
 
 
 BLOCKS = tuple(2**power for power in range(4, 13))
-"""Sizes of tiles that are written: powers of two from 16 to 4096."""
+"""Tile sizes that can be written: powers of two from 16 to 4096."""
 
 BandChoice = Sequence[int | str] | Mapping[str, int | str] | None
 NodataChoice = Number | str | Mapping[str, Number | None] | None
 
 NO_NODATA = "none"
-"""Stands for a nodata value where none is to be chosen for bands without one."""
+"""In place of a nodata value: choose none for bands without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class Options:
     block_dtype: str = "uint64"
 
     def check(self) -> None:
-        """Raise `InvalidInputError` for the first value that cannot be."""
+        """Raise `InvalidInputError` for the first invalid value."""
         _one_of("version", self.spec_version, spec.WRITTEN)
         _one_of("zoom strategy", self.zoom_strategy, STRATEGIES)
         _one_of("block size", self.block_size, BLOCKS)
@@ -130,7 +130,7 @@ def _within(what: str, value: object, low: int, high: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A job, and what the metadata say about it."""
+    """A job, and the parts of its metadata that are known in advance."""
 
     job: Job
     grid: Grid
@@ -139,7 +139,7 @@ class Conversion:
 
 
 def sources_of(source: Any, options: Options, time: Any = None) -> Sources:
-    """Describe what is to be converted."""
+    """Describe the rasters to convert."""
     if is_array(source):
         series = array_series(source, options.variable, options.crs)
         axis = series.time if time is None else time_axis(list(time))
@@ -147,7 +147,7 @@ def sources_of(source: Any, options: Options, time: Any = None) -> Sources:
         return replace(series, time=axis)
     crs = None if options.crs is None else str(options.crs)
     if crs is not None:
-        # Also where no raster needs it: what is not a CRS is a mistake that should be seen.
+        # An invalid CRS is reported even if no raster needs it.
         crs_wkt(crs, "crs")
     single = isinstance(source, str | os.PathLike)
     paths = [source] if single else several(source, "rasters: paths or URLs, or one of them")
@@ -200,9 +200,9 @@ def _check_steps(axis: TimeAxis | None, count: int) -> None:
 
 
 def conversion_of(sources: Sources, options: Options) -> Conversion:
-    """How some sources are converted."""
+    """Plan the conversion of some sources."""
     infos, block = sources.every, options.block_size
-    # Steps in time on one grid are measured once.
+    # Time steps on the same grid share a footprint.
     places = {_place(info): info for info in reversed(infos)}
     measured = {place: footprint(info) for place, info in places.items()}
     prints = [measured[_place(info)] for info in infos]
@@ -250,7 +250,7 @@ def conversion_of(sources: Sources, options: Options) -> Conversion:
 
 
 def _fills_tiles(members: Sequence[Member], grid: Grid) -> bool:
-    """Whether a raster is known to end where tiles of all zooms do."""
+    """Whether the raster is known to end on tile edges at all zooms."""
     offset, info = members[0].offset, members[0].info
     if len(members) != 1 or offset is None:
         return False
@@ -281,7 +281,7 @@ def _zooms(prints: Sequence[Footprint], options: Options) -> tuple[int, int]:
 def _bands(
     sources: Sources, options: Options, *, padded: bool
 ) -> tuple[Sources, tuple[Band, ...], tuple[OutBand, ...]]:
-    """The bands as the metadata have them and as they are read, and sources that tell them."""
+    """The sources, and their bands as in the metadata and as they are read."""
     info = sources.first
     chosen = _chosen(info, sources.names, options.bands)
     nodata = _nodata_of(options.nodata, [name for name, _ in chosen])
@@ -329,11 +329,11 @@ def _bands(
 def _needs_alpha(
     sources: Sources, outs: Sequence[OutBand], alpha: int | None, options: Options, *, padded: bool
 ) -> bool:
-    """Whether nothing but a band of its own can tell which pixels have a value."""
+    """Whether an added alpha band is the only way to mark pixels without a value."""
     masked = any(info.masked for info in sources.every)
     if options.compression not in spec.LOSSY_BANDS:
         return masked and any(out.nodata is None for at, out in enumerate(outs) if at != alpha)
-    # Pictures cannot keep a nodata value; of colours WebP has alpha.
+    # Lossy images cannot keep a nodata value; WebP supports alpha with three bands.
     hidden = masked or any(out.nodata is not None for at, out in enumerate(outs) if at != alpha)
     if options.compression == "webp" and len(outs) == 3 and alpha is None:
         return hidden or (padded and options.nodata != NO_NODATA)
@@ -348,7 +348,7 @@ def _needs_alpha(
 
 
 def _with_hidden_alpha(sources: Sources, chosen: Sequence[int]) -> Sources:
-    """An alpha band that is not chosen still says where the others have no value."""
+    """Sources in which an alpha band that is not chosen still masks the other bands."""
 
     def told(info: RasterInfo) -> RasterInfo:
         alpha = info.alpha
@@ -358,7 +358,7 @@ def _with_hidden_alpha(sources: Sources, chosen: Sequence[int]) -> Sources:
 
 
 def _undecided(outs: Sequence[OutBand], options: Options) -> tuple[int, ...]:
-    """Bands for which a nodata value is chosen if their tiles need padding."""
+    """Positions of bands that get a nodata value if their tiles need padding."""
     if options.nodata == NO_NODATA or options.compression in spec.LOSSY_BANDS:
         return ()
     return tuple(at for at, out in enumerate(outs) if out.nodata is None)
@@ -422,10 +422,10 @@ def _declared(
     *,
     beside_alpha: bool,
 ) -> Number | None:
-    """The nodata value of a band: as asked for, else that of the sources, else NaN of floats.
+    """The nodata value of a band: as requested, else that of the sources, else NaN for floats.
 
-    Of sources with different ones it is an integer that none of them uses as a value; `used` reads
-    their values.
+    If the sources have different ones, it is an integer that none of them uses as a value; `used`
+    reads their values.
     """
     if wanted is not None:
         value = whole_nodata(wanted, dtype)
@@ -434,7 +434,7 @@ def _declared(
                 "nodata value that the type cannot hold", found=f"{wanted} in {dtype}"
             )
         return value
-    # NaN is written as text, or no two of them would be alike.
+    # As text, since NaN does not equal NaN.
     known = {repr(fitting_nodata(value, dtype)): value for value in reversed(found)}
     if np.dtype(dtype).kind == "f" and not beside_alpha:
         same = len(known) == 1 and fitting_nodata(found[0], dtype) is not None
@@ -460,7 +460,7 @@ def _values_of(sources: Sources, index: int) -> list[Array]:
 
 
 def _is_nan_of_ours(declared: Number | None, found: Sequence[Number | None]) -> bool:
-    """Whether NaN stands for what has no value though the sources do not say so."""
+    """Whether the nodata value is a NaN that not all sources declare."""
     if declared is None or not math.isnan(declared):
         return False
     return not all(value is not None and math.isnan(value) for value in found)
@@ -493,7 +493,7 @@ def _check_layout(bands: Sequence[Band], options: Options) -> None:
 
 
 def _check_classes(bands: Sequence[Band], options: Options) -> None:
-    """Colour tables give numbers to classes, which cannot be mixed."""
+    """Reject resampling that would mix the classes of a colour table."""
     if not any(_is_classes(band) for band in bands):
         return
     for what, method, allowed in (
