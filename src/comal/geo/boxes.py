@@ -1,7 +1,7 @@
-"""Boxes of longitude and latitude on a sphere, where the antimeridian is no edge.
+"""Boxes of longitude and latitude on a sphere; they may cross the antimeridian.
 
-A box is (west, south, east, north) in degrees of EPSG:4326. West > east says that it crosses the
-antimeridian (RFC 7946, 5.2). NaN in any corner says that there is no geometry.
+A box is (west, south, east, north) in degrees of EPSG:4326. West > east means that it crosses the
+antimeridian (RFC 7946, 5.2). NaN in any corner means that there is no geometry.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from comal.errors import InvalidInputError
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-# Two gaps that differ by less are equal; then the box that does not cross the antimeridian wins.
+# Gaps that differ by less are equal; then the box that does not cross the antimeridian is chosen.
 _SAME_GAP = 1e-9
 
 
@@ -32,12 +32,12 @@ class Box(NamedTuple):
 
     @property
     def crosses_antimeridian(self) -> bool:
-        """Whether the box reaches over longitude 180."""
+        """Whether the box crosses longitude 180."""
         return self.west > self.east
 
 
 def validate_bbox(bbox: Sequence[float], where: str = "bbox") -> Box:
-    """Check a box that a caller gave and bring its longitudes into -180..180.
+    """Check a box of the caller and wrap its longitudes into -180..180.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def validate_bbox(bbox: Sequence[float], where: str = "bbox") -> Box:
         West, south, east, north in degrees. West > east is a box across the antimeridian.
         Longitudes to 360 either way are wrapped; a width of 360 or more is the whole circle.
     where
-        What the box belongs to, for messages.
+        What the box belongs to, for error messages.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def validate_bbox(bbox: Sequence[float], where: str = "bbox") -> Box:
 
 
 def wrap(lon: npt.ArrayLike) -> Floats:
-    """Longitudes brought into -180..180; those that are inside already stay as they are."""
+    """Longitudes wrapped into -180..180; those already inside stay unchanged."""
     values = np.asarray(lon, np.float64)
     with np.errstate(invalid="ignore"):
         outside = np.abs(values) > 180
@@ -93,8 +93,8 @@ def wrap(lon: npt.ArrayLike) -> Floats:
 def wrap_arcs(west: npt.ArrayLike, east: npt.ArrayLike) -> tuple[Floats, Floats]:
     """Arcs of longitude in one form: within -180..180, west > east across the antimeridian.
 
-    An arc of 360 degrees or more becomes -180..180. An end that touches the antimeridian gets the
-    sign of the side on which the arc lies, so that 170..-180 becomes 170..180.
+    An arc of 360 degrees or more becomes -180..180. An end on the antimeridian gets the sign of the
+    side of its arc, so that 170..-180 becomes 170..180.
     """
     west, east = np.asarray(west, np.float64), np.asarray(east, np.float64)
     with np.errstate(invalid="ignore"):
@@ -120,7 +120,7 @@ def boxes_intersect(
         Arrays of n corners in degrees; west > east crosses the antimeridian. For points pass the
         same array twice. NaN matches nothing.
     bbox
-        The box asked for, as `validate_bbox` takes it.
+        The other box, as for `validate_bbox`.
 
     Returns
     -------
@@ -133,7 +133,7 @@ def boxes_intersect(
         crossing = wests > easts
         if box.crosses_antimeridian:
             hit = crossing | (easts >= box.west) | (wests <= box.east)
-            # Longitude -180 and 180 are one meridian, which such a box always holds.
+            # Longitudes -180 and 180 are one meridian, which such a box always contains.
             hit |= (easts == 180) | (wests == -180)
         else:
             right, left = easts >= box.west, wests <= box.east
@@ -143,7 +143,7 @@ def boxes_intersect(
             if box.west == -180:
                 hit |= crossing | (easts == 180)
         hit &= (souths <= box.north) & (norths >= box.south)
-    # A crossing test is true as soon as one side is; NaN on the other side must not slip in.
+    # A crossing test is true if one side is; NaN on the other side must not match.
     known = np.isfinite(wests) & np.isfinite(easts) & np.isfinite(souths) & np.isfinite(norths)
     result: Bools = hit & known
     return result
@@ -154,9 +154,9 @@ def union_box(
 ) -> Box | None:
     """The smallest box that holds all boxes, on the circle of longitudes; None without any.
 
-    Given are arrays of n corners in degrees; boxes with NaN are left out. The smallest arc leaves
-    out the largest gap between the arcs; among equal gaps the result that does not cross the
-    antimeridian is taken. Arcs that leave no gap give -180..180.
+    The parameters are arrays of n corners in degrees; boxes with NaN are ignored. The smallest arc
+    leaves out the largest gap between the arcs; among equal gaps the result that does not cross the
+    antimeridian is chosen. Arcs that leave no gap give -180..180.
     """
     corners = np.stack([np.asarray(v, np.float64).ravel() for v in (west, south, east, north)])
     corners = corners[:, np.isfinite(corners).all(axis=0)]
@@ -175,8 +175,8 @@ def union_box(
     i = _widest_gap(starts, ends)
     if i is None:
         return Box(-180.0, low, 180.0, high)
-    # The end before the gap, as the number that was given: adding and taking off 360 rounds.
-    # It is that of the arc that reaches farthest, maybe one from behind the antimeridian.
+    # The end before the gap, as the original number: adding and subtracting 360 rounds. It is
+    # that of the arc that reaches farthest, maybe one from behind the antimeridian.
     last = int(np.argmax(ends))
     if i and float(ends[:i].max()) >= float(ends[last]) - 360:
         last = int(np.argmax(ends[:i]))
@@ -185,9 +185,9 @@ def union_box(
 
 
 def _widest_gap(starts: Floats, ends: Floats) -> int | None:
-    """Position of the arc behind the widest gap, or None when the arcs close the circle.
+    """Index of the arc behind the widest gap, or None when the arcs close the circle.
 
-    `starts` ascend within -180..180, `ends` may go on to 540.
+    `starts` ascend within -180..180, `ends` are at most 540.
     """
     around = float(ends.max()) - 360  # how far the arcs that pass the antimeridian reach
     covered = np.maximum.accumulate(np.concatenate(([around], ends[:-1])))
@@ -199,7 +199,7 @@ def _widest_gap(starts: Floats, ends: Floats) -> int | None:
 
 
 def arc_width(west: npt.ArrayLike, east: npt.ArrayLike) -> Any:
-    """Width in degrees of arcs of longitude, 0..360; west > east goes over the antimeridian."""
+    """Width in degrees of arcs of longitude, 0..360; west > east crosses the antimeridian."""
     wests, easts = wrap_arcs(west, east)
     return np.where(easts < wests, easts + 360 - wests, easts - wests)
 
@@ -216,7 +216,7 @@ _FLAT = 1e-9  # degrees: a ring this narrow after unwrapping has collapsed
 def continuous(lon: Floats, starts: Rows) -> Floats:
     """Longitudes in degrees of the vertices of rings, ring after ring, without jumps.
 
-    `starts` are positions of the first vertex of each ring, ascending, the first 0.
+    `starts` are indices of the first vertex of each ring, ascending, the first 0.
     """
     steps = np.diff(lon, prepend=lon[:1])
     steps[starts] = 0
@@ -231,9 +231,9 @@ def ring_boxes(lon: Floats, lat: Floats, starts: Rows) -> Corners:
     """Boxes of n closed rings (or lines, or single points) given in degrees.
 
     A step of more than 180 degrees crosses the antimeridian, except in a ring that would collapse
-    to a line by that: then it goes around the whole world, as the ring of a global raster does.
-    Inside a ring that goes around a pole lies that pole. `starts` are those of `continuous`. West >
-    east is a box across the antimeridian.
+    to a line by that: then it goes around the world, as the ring of a global raster does. The box
+    of a ring around a pole includes that pole. `starts` are those of `continuous`. West > east is a
+    box across the antimeridian.
     """
     unrolled = continuous(lon, starts)
     west = np.minimum.reduceat(unrolled, starts)

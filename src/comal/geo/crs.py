@@ -1,7 +1,7 @@
-"""The one door for texts that name a CRS, and coordinates of any CRS to those of EPSG:4326.
+"""CRS names from untrusted content, and transformation of coordinates to EPSG:4326.
 
-Texts come from files of strangers. None that names a file, an address or a program reaches PROJ or
-GDAL, and no object of PROJ is shared between threads: each thread makes its own.
+All texts that name a CRS go through here. None that names a file, a URL or a program reaches PROJ
+or GDAL, and no PROJ object is shared between threads: each thread makes its own.
 """
 
 from __future__ import annotations
@@ -33,48 +33,48 @@ _LONLAT_NAMES = frozenset(
 )
 
 _ARGUMENT = re.compile(r"\b(\w+)\s*=\s*[\"@]*([^\s\"]*)")
-"""An argument of PROJ and its value, in its own notation or inside of WKT 1."""
+"""An argument of PROJ and its value, in PROJ notation or inside WKT 1."""
 _FRACTION = re.compile(r"[\d.eE]+/[\d.eE]+")
 _FILE = re.compile(r"PARAMETERFILE\s*\[([^\]]*)|\"value\"\s*:\s*\"([^\"]*)", re.IGNORECASE)
-"""The value of a parameter of WKT 2 or PROJJSON that is the name of a file."""
+"""The value of a parameter of WKT 2 or PROJJSON that names a file."""
 _INIT = re.compile(r"(?:epsg|esri|ignf):\w+", re.IGNORECASE)
-"""What ``+init=`` may name: files that PROJ no longer reads but looks up in its database."""
+"""Values allowed for ``+init=``: files that PROJ no longer reads but finds in its database."""
 _OGC = re.compile(r"https?://(?:www\.)?opengis\.net/def/crs/(\w+)/[\w.]+/(\w+)/?", re.IGNORECASE)
-"""Names of CRS as OGC writes them, which PROJ resolves without a network."""
+"""OGC names of CRS, which PROJ resolves without a network."""
 _GRID_EXTENSION = re.compile(r"\"PROJ4_GRIDS\"\s*,\s*\"([^\"]*)", re.IGNORECASE)
 _ADDRESS = re.compile(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]*://|[@/\\~]|\.{1,2}[/\\]|[A-Za-z]:[/\\])")
-"""How a text begins that is an address or a path and no CRS."""
+"""The beginning of a text that is a URL or a path and not a CRS."""
 _CODE = re.compile(r"\s*([A-Za-z_][\w-]*)\s*:{1,2}\s*(\w+)\s*")
-"""``EPSG:32718``: an authority and what it calls the CRS."""
+"""``EPSG:32718``: an authority and its code of the CRS."""
 
 _MOST_KNOWN = 256
-"""A file may name as many as it has rows."""
+"""CRS kept per thread; a file may name as many as it has rows."""
 
 _local = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """How coordinates of one CRS become longitude and latitude; any thread may use it."""
+    """Transforms coordinates of one CRS to longitude and latitude; any thread may use it."""
 
     name: str
-    """The text that names it; empty for EPSG:4326 and what is the same but for its axes."""
+    """The text of the CRS; empty for EPSG:4326, in either axis order."""
     is_geographic: bool
-    """Coordinates are degrees of longitude and latitude, of whatever datum."""
+    """Whether coordinates are degrees of longitude and latitude, in any datum."""
     unit: float
     """Length of one unit of the CRS in metres; for degrees, at the equator."""
 
     @property
     def transformer(self) -> Any:
-        """The transformer of this thread; None when coordinates are EPSG:4326 already."""
+        """The transformer of this thread; None if coordinates are EPSG:4326 already."""
         return _known(self.name, "crs")[1] if self.name else None
 
     def to_lonlat(self, x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Floats, Floats]:
-        """Longitudes and latitudes in degrees; NaN where the CRS has no such place."""
+        """Longitudes and latitudes in degrees; NaN outside the domain of the CRS."""
         return self._transformed(x, y, "FORWARD")
 
     def from_lonlat(self, lon: npt.ArrayLike, lat: npt.ArrayLike) -> tuple[Floats, Floats]:
-        """Coordinates in the CRS; NaN where it has none."""
+        """Coordinates in the CRS; NaN outside its domain."""
         return self._transformed(lon, lat, "INVERSE")
 
     def _transformed(
@@ -85,7 +85,7 @@ class Projection:
         if transformer is None:
             return first, second
         if first.size == second.size == 1:
-            # Arrays of one number are taken for numbers by pyproj, of which numpy before 2.4 warns.
+            # pyproj converts arrays of one number to numbers, of which numpy before 2.4 warns.
             pair = transformer.transform(first.item(), second.item(), direction=direction)
             found = tuple(np.full(first.shape, value) for value in pair)
         else:
@@ -101,7 +101,7 @@ _PLAIN = Projection("", is_geographic=True, unit=_DEGREE)
 
 
 def projection(crs: str, where: str = "crs") -> Projection:
-    """What is known of a CRS; what PROJ makes of it is kept for each thread.
+    """The projection of a CRS; PROJ objects are cached for each thread.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def projection(crs: str, where: str = "crs") -> Projection:
         A code of an authority that PROJ knows (``EPSG:32718``, ``ESRI:54009``), WKT, PROJJSON or
         a PROJ string.
     where
-        The field or row that names it, for messages.
+        The field or row that names it, for error messages.
 
     Raises
     ------
@@ -120,9 +120,9 @@ def projection(crs: str, where: str = "crs") -> Projection:
 
 
 def wkt_of(crs: Any, where: str = "crs") -> str:
-    """The WKT of what names a CRS.
+    """The WKT of a CRS.
 
-    A text as for `projection`, a number of EPSG, or an object of another library with ``to_wkt``.
+    `crs` is a text as for `projection`, an EPSG number, or an object with ``to_wkt``.
 
     Raises
     ------
@@ -141,9 +141,9 @@ def wkt_of(crs: Any, where: str = "crs") -> str:
 
 
 def refuse_files(crs: str, where: str) -> None:
-    """Refuse a text that would have PROJ or GDAL open a path or an address.
+    """Refuse a text that would make PROJ or GDAL open a path or a URL.
 
-    Texts of strangers name no files of ours.
+    Untrusted texts must not name local files.
     """
     text = crs
     if crs.lstrip().startswith("{"):
@@ -170,12 +170,12 @@ def refuse_files(crs: str, where: str) -> None:
 
 
 def _of_working_directory(names: str) -> list[str]:
-    """Grids that PROJ would at last take from the directory in which the program runs."""
+    """Grids that PROJ would finally look for in the working directory of the program."""
     return [name for name in re.split(r"[,\"@\s]+", names) if name and os.path.lexists(name)]
 
 
 def _known(crs: str, where: str) -> tuple[Projection, Any]:
-    """What is known of a CRS, and the transformer of this thread."""
+    """The projection of a CRS, and the transformer of this thread."""
     known: dict[str, tuple[Projection, Any]] = _local.__dict__.setdefault("known", {})
     found = known.get(crs)
     if found is None:
@@ -233,10 +233,10 @@ _PROJECTING: list[ThreadPoolExecutor] = []
 
 
 def on_own_thread(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function on a thread of Python's own.
+    """Call a function on a Python thread.
 
-    Objects of PROJ belong to a thread and are kept with it. The threads of a query engine are
-    another one to Python at each call, and PROJ crashes in them.
+    PROJ objects belong to a thread and are kept with it. To Python, the threads of a query engine
+    are new ones at each call, and PROJ crashes in them.
     """
     if not _PROJECTING:
         _PROJECTING.append(ThreadPoolExecutor(1, "comal-projection"))
@@ -247,11 +247,11 @@ os.register_at_fork(after_in_child=_PROJECTING.clear)
 
 
 BLOCK = 65_536
-"""Rows that are transformed at once."""
+"""Rows to transform at once."""
 
 
 def groups(crs: Any, count: int) -> Iterator[tuple[Projection, Rows]]:
-    """Rows of each distinct CRS with what is known of it, a block at a time.
+    """Rows of each distinct CRS with its projection, a block at a time.
 
     `crs` is one text for all `count` rows or an Arrow array of texts; null rows are left out.
     """

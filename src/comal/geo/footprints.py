@@ -37,15 +37,15 @@ Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Objects = npt.NDArray[np.object_]
 
-# The chord of an arc of 2.5 km on the ground is 12 cm off, of 5 km half a metre.
+# The chord of an arc of 2.5 km on the ground is off by 12 cm, of 5 km by half a metre.
 _SMALL = 10_000.0
 _FEW, _MANY = 2, 24
 _TOGETHER = 64
-"""Neighbours whose outlines are looked at as one."""
+"""Neighbours whose common outline is tested."""
 _COARSE = 8
 _SLACK = 0.1
 _POLAR = 80.0
-# Within such an extent a map projection is a polynomial of second degree to a centimetre.
+# Within this extent a map projection is a polynomial of second degree to a centimetre.
 _SMOOTH = 20_000.0
 _LEAST_COSINE = 0.01
 
@@ -64,7 +64,7 @@ def centroids(crs: Any, geotransform: Any, shape: Any) -> tuple[Floats, Floats]:
 
     Returns
     -------
-    lon, lat in degrees, arrays of n; NaN where a part is null or the place is on no earth.
+    lon, lat in degrees, arrays of n; NaN for nulls and for centres outside of the earth.
 
     Raises
     ------
@@ -77,8 +77,8 @@ def centroids(crs: Any, geotransform: Any, shape: Any) -> tuple[Floats, Floats]:
 def footprints(crs: Any, geotransform: Any, shape: Any) -> Corners:
     """Boxes of rasters: west, south, east, north in degrees.
 
-    Edges are densified before they are transformed, so the box holds bulging edges; a raster over
-    the antimeridian has west > east, one over a pole reaches to it and spans all longitudes.
+    Edges are densified before they are transformed, so the box includes curved edges; a raster
+    across the antimeridian has west > east, one over a pole reaches it and spans all longitudes.
     Parameters and errors are those of `centroids`; a row without footprint is NaN.
     """
     affine, size = affine_of(geotransform), size_of(shape)
@@ -93,8 +93,8 @@ def possibly_within(
 ) -> npt.NDArray[np.bool_]:
     """Which rasters may meet a box; the others certainly do not.
 
-    Rasters of one CRS are taken together in cells of some 64 neighbours, whose outlines are
-    transformed in place of theirs. Parameters are those of `centroids`, and the box.
+    Rasters of one CRS are grouped into cells of about 64 neighbours, whose outlines are transformed
+    instead of theirs. Parameters are those of `centroids`, and the box.
     """
     affine, size = affine_of(geotransform), size_of(shape)
     result = np.ones(len(affine), np.bool_)
@@ -126,7 +126,7 @@ def _near(
     wide, tall = arc_width(west, east), north - south
     room, height = wide * _SLACK, tall * _SLACK
     met = boxes_intersect(west - room, south - height, west + wide + room, north + height, bounds)
-    # Nor is anything said where a part is outside of the earth, or a pole is near.
+    # Nothing is excluded if a part is outside of the earth, or near a pole.
     unsure = ~np.isfinite(source.to_lonlat(x, y)[0]).all(axis=1)
     unsure |= (south < -_POLAR) | (north > _POLAR)
     result[known[order]] = np.repeat(met | unsure, np.diff(np.append(starts, len(order))))
@@ -134,7 +134,7 @@ def _near(
 
 
 def _cells(sides: Floats, steps: int) -> npt.NDArray[np.int64]:
-    """Numbers of cells, so many each way, in which the middles of rasters lie."""
+    """Cell numbers, with `steps` cells each way, for the centres of rasters."""
     cells = np.zeros(sides.shape[1], np.int64)
     for first, last in (sides[:2], sides[2:]):
         middle = (first + last) / 2
@@ -163,7 +163,7 @@ def _boxes(source: Projection, affine: Floats, size: Floats) -> Floats:
 
 def _boxes_of_rings(source: Projection, x: Floats, y: Floats) -> Floats:
     if source.transformer is None:
-        # Longitudes are continuous as they are, such as 170..190 or 0..360.
+        # Longitudes are continuous already, such as 170..190 or 0..360.
         west, east = wrap_arcs(x.min(axis=1), x.max(axis=1))
         low, high = y.min(axis=1), y.max(axis=1)
         return np.stack([west, low.clip(-90, 90), east, high.clip(-90, 90)])
@@ -182,7 +182,7 @@ def _boxes_of_rings(source: Projection, x: Floats, y: Floats) -> Floats:
 
 
 def without_poles(lon: Floats, lat: Floats) -> Floats:
-    """A vertex on a pole has every longitude: it takes that of the vertex before it."""
+    """Give each vertex on a pole, which has every longitude, that of the vertex before it."""
     polar = np.abs(lat) > 90 - 1e-9
     if not polar.any():
         return lon
@@ -193,10 +193,10 @@ def without_poles(lon: Floats, lat: Floats) -> Floats:
 
 
 def _partial_box(source: Projection, x: Floats, y: Floats) -> Floats:
-    """Box of a raster of which a part lies outside of the earth, from places within it."""
+    """Box of a raster partly outside of the earth, from points within it."""
     t = np.linspace(0, 1, 33)
     u, v = (part.ravel() for part in np.meshgrid(t, t))
-    corner = np.arange(4) * ((len(x) - 1) // 4)  # the ring starts at 0, 0 and goes by 1, 0
+    corner = np.arange(4) * ((len(x) - 1) // 4)  # the ring starts at 0, 0 and continues to 1, 0
     weights = np.stack([(1 - u) * (1 - v), u * (1 - v), u * v, (1 - u) * v])
     lon, lat = source.to_lonlat(x[corner] @ weights, y[corner] @ weights)
     box = union_box(lon, lat, lon, lat)
@@ -204,10 +204,10 @@ def _partial_box(source: Projection, x: Floats, y: Floats) -> Floats:
 
 
 def places(affine: Floats, size: Floats, u: Floats, v: Floats) -> tuple[Floats, Floats]:
-    """Coordinates x and y (n, m) of places in n rasters, in their CRS.
+    """Coordinates x and y (n, m) of points in n rasters, in their CRS.
 
-    `affine` and `size` are arrays as `affine_of` and `size_of` give them, `u` and `v` m places from
-    0 to 1 along columns and rows.
+    `affine` and `size` are results of `affine_of` and `size_of`, `u` and `v` m fractions from 0 to
+    1 along columns and rows.
     """
     columns, rows = size[:, 1:2] * u, size[:, 0:1] * v
     x = affine[:, 0:1] + columns * affine[:, 1:2] + rows * affine[:, 2:3]
@@ -262,9 +262,9 @@ def _wrong_length(where: str, found: object, expected: str) -> InvalidInputError
 
 
 def outlines(source: Projection, affine: Floats, size: Floats) -> Objects:
-    """Outlines of n rasters of one CRS; None of those that lie in part outside of the earth.
+    """Outlines of n rasters of one CRS; None for those partly outside of the earth.
 
-    `affine` and `size` are arrays as `affine_of` and `size_of` give them.
+    `affine` and `size` are results of `affine_of` and `size_of`.
     """
     lon, lat = source.to_lonlat(*places(affine, size, *edge_points(_MANY).T))
     result = np.full(len(lon), None, object)
@@ -272,7 +272,7 @@ def outlines(source: Projection, affine: Floats, size: Floats) -> Objects:
     if not len(whole):
         return result
     lon, lat = lon[whole], lat[whole].clip(-90, 90)
-    if source.transformer is not None:  # plain longitudes go on behind 180 as they are
+    if source.transformer is not None:  # plain longitudes may exceed 180 already
         if not source.is_geographic:
             lon = without_poles(lon, lat)
         starts = np.arange(len(lon), dtype=np.int64) * lon.shape[1]
@@ -289,16 +289,16 @@ def outlines(source: Projection, affine: Floats, size: Floats) -> Objects:
 
 @dataclass(frozen=True, slots=True)
 class Footprints:
-    """n areas, each a parallelogram in its CRS, cut to a geometry where there is one."""
+    """n areas, each a parallelogram in its CRS, cut to a geometry if there is one."""
 
     crs: Any
-    """Arrow array of n texts; null has no footprint."""
+    """Arrow array of n texts; null for rows without footprint."""
     affine: Floats
     """Geotransforms (n, 6)."""
     size: Floats
-    """Rows and columns (n, 2); zero for a mere place."""
+    """Rows and columns (n, 2); zero for a point."""
     shapes: npt.NDArray[np.object_] | None = None
-    """Shapely geometries in the CRS, None where the whole parallelogram counts."""
+    """Shapely geometries in the CRS, None for the whole parallelogram."""
 
     def __len__(self) -> int:
         return len(self.affine)
@@ -309,7 +309,7 @@ class Footprints:
         return result
 
     def centres(self) -> tuple[Floats, Floats]:
-        """Longitude and latitude of the middles of the parallelograms."""
+        """Longitude and latitude of the centres of the parallelograms."""
         lon, lat = np.full(len(self), np.nan), np.full(len(self), np.nan)
         half = np.full(1, 0.5)
         for source, rows in groups(self.crs, len(self)):
@@ -318,7 +318,7 @@ class Footprints:
         return wrap(lon), lat
 
     def extents(self) -> Floats:
-        """Longer side of each footprint in metres; NaN where there is none."""
+        """Longer side of each footprint in metres; NaN without footprint."""
         result = np.full(len(self), np.nan)
         across = np.hypot(self.affine[:, 1], self.affine[:, 4]) * self.size[:, 1]
         along = np.hypot(self.affine[:, 2], self.affine[:, 5]) * self.size[:, 0]
@@ -335,9 +335,9 @@ class Footprints:
         return Footprints(self.crs.take(pa.array(rows)), self.affine[rows], self.size[rows], shapes)
 
     def places(self, rows: Rows, per_side: int) -> tuple[Floats, Floats, Floats]:
-        """Places spread evenly over footprints: longitude, latitude and weight (rows, per_side^2).
+        """Points spread evenly over footprints: longitude, latitude and weight (rows, per_side^2).
 
-        The weight is the area that a place stands for, up to a factor per row; 0 outside of a
+        The weight is the area that a point represents, up to a factor per row; 0 outside of a
         geometry.
         """
         chosen = self.take(rows)
@@ -359,7 +359,7 @@ class Footprints:
     def spread(
         self, source: Projection, u: Floats, v: Floats, *, interpolate: bool
     ) -> tuple[Floats, Floats, Floats]:
-        """Longitude, latitude and weight of places u, v of footprints that are all in one CRS."""
+        """Longitude, latitude and weight of points u, v of footprints that share one CRS."""
         if source.transformer is None or not interpolate or len(u) <= 9:
             lon, lat = source.to_lonlat(*places(self.affine, self.size, u, v))
         else:
@@ -372,7 +372,7 @@ class Footprints:
         return lon, lat, weight
 
     def _interpolated(self, source: Projection, u: Floats, v: Floats) -> tuple[Floats, Floats]:
-        """Places between nine transformed ones, by quadratic Lagrange polynomials."""
+        """Points between nine transformed ones, by quadratic Lagrange polynomials."""
         nodes = np.array([0.0, 0.5, 1.0])
         node_u, node_v = (part.ravel() for part in np.meshgrid(nodes, nodes))
         lon, lat = source.to_lonlat(*places(self.affine, self.size, node_u, node_v))
@@ -381,7 +381,7 @@ class Footprints:
         return lon @ weights, lat @ weights
 
     def _inside(self, u: Floats, v: Floats) -> Floats:
-        """1 for places in their geometry; the nearest one counts where none is."""
+        """1 for points inside their geometry; if none is, the nearest one counts."""
         assert self.shapes is not None
         result = np.ones((len(self), len(u)))
         cut = np.flatnonzero(~shapely.is_missing(self.shapes))
@@ -400,7 +400,7 @@ class Footprints:
 
 
 def _lagrange(t: Floats) -> Floats:
-    """Weights (3, m) of values at 0, 1/2 and 1 for places t."""
+    """Weights (3, m) of values at 0, 1/2 and 1 for positions t."""
     return np.stack([(2 * t - 1) * (t - 1), 4 * t * (1 - t), t * (2 * t - 1)])
 
 
@@ -426,7 +426,7 @@ def geometry_footprints(geometry: Any, crs: Any = LONLAT) -> Footprints:
 
 
 def point_footprints(points: Any) -> Footprints:
-    """Places given as an Arrow column of WKB points in EPSG:4326."""
+    """Points, given as an Arrow column of WKB in EPSG:4326."""
     lon, lat = wkb.points_xy(points)
     zero = np.zeros(len(lon))
     affine = np.stack([lon, zero, zero, lat, zero, zero], axis=1)
@@ -435,7 +435,7 @@ def point_footprints(points: Any) -> Footprints:
 
 
 def first_known(options: list[Footprints]) -> Footprints:
-    """For each row the first of `options` that has a footprint there."""
+    """For each row the first of `options` that has a footprint in it."""
     count = len(options[0])
     chosen = np.zeros(count, np.int64)
     open_rows = np.ones(count, bool)

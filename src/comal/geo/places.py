@@ -1,7 +1,7 @@
-"""Where the rows of a table are: by a geometry, by the outline of a raster, by a centre.
+"""Locations of the rows of a table: by a geometry, the outline of a raster, or a centre.
 
-The columns have the same names in every format of samples. A row that one of them says nothing of
-is told by the next. Boxes therefore meet footprints, and centres only where there is no footprint.
+The columns have the same names in every sample format. If one of them is empty in a row, the next
+is used. So boxes are compared with footprints, and with centres only if there is no footprint.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ Rows = npt.NDArray[np.int64]
 Objects = npt.NDArray[np.object_]
 
 FOOTPRINT, CENTROID = "footprint", "centroid"
-"""By what a row was found."""
+"""How a row was located."""
 
 GEOMETRY, GEOMETRY_CRS = "istac:geometry", "istac:crs"
 CRS, GEOTRANSFORM = "stac:crs", "stac:geotransform"
 SHAPES = ("stac:tensor_shape", "stac:raster_shape")
 CENTROIDS = ("stac:centroid", "istac:centroid")
 COLUMNS = (GEOMETRY, GEOMETRY_CRS, CRS, GEOTRANSFORM, *SHAPES, *CENTROIDS)
-"""All columns that tell a place."""
+"""All columns with locations."""
 TIMES = ("istac:time_start", "stac:time_start")
-"""Columns that tell a time, the first that is there."""
+"""Columns with times; the first that exists is used."""
 
 _BLOCK = 16_384
 _WIDE = 120
-"""Degrees from which on most rows meet a box anyway."""
+"""Width of a box in degrees from which most rows meet it anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to tell where rows are, and the columns that it takes."""
+    """One way to locate rows, and the columns it uses."""
 
     kind: str
     """``geometry`` (WKB), ``raster``, or ``text`` of points."""
@@ -63,9 +63,9 @@ class Way:
 
 
 def ways_of(schema: Any) -> tuple[Way, ...]:
-    """The ways that the columns of a schema allow, the most telling first.
+    """The ways that the columns of a schema allow, the most precise first.
 
-    A column whose type cannot mean a place is left out: files of strangers hold anything.
+    A column whose type cannot be a location is ignored: untrusted files hold anything.
     """
     kinds = {name: schema.field(name).type for name in COLUMNS if schema.names.count(name) == 1}
     found = []
@@ -81,7 +81,7 @@ def ways_of(schema: Any) -> tuple[Way, ...]:
 
 
 def way_of(schema: Any, name: str) -> Way | None:
-    """The way that one column is: WKB, or text of a point; None for any other type."""
+    """The way of one column: WKB, or text of a point; None for any other type."""
     way = _of_one(name, schema.field(name).type)
     if way is not None and name == GEOMETRY and GEOMETRY_CRS in schema.names:
         return Way(way.kind, (name, GEOMETRY_CRS))
@@ -95,7 +95,7 @@ def _of_one(name: str, kind: Any) -> Way | None:
 
 
 def deciding(ways: Iterable[Way]) -> tuple[str, ...]:
-    """What decides where rows are: `FOOTPRINT`, `CENTROID`, or the second without the first."""
+    """How rows are located by these ways: `FOOTPRINT`, `CENTROID`, or both in order."""
     return tuple(dict.fromkeys(way.by for way in ways))
 
 
@@ -115,11 +115,11 @@ def _is_numbers(kind: Any) -> bool:
 
 
 class Places:
-    """Where the n rows of a table are, by what `ways_of` found in its schema.
+    """Locations of the n rows of a table, by the ways that `ways_of` found in its schema.
 
-    When it is `lenient`, a way that fails (a CRS that PROJ does not know) says nothing instead of
-    raising. Otherwise all that it tells may raise: a CRS that PROJ does not know, lists of wrong
-    length, no WKB.
+    If `lenient`, a way that fails (a CRS that PROJ does not know) is ignored instead of raising.
+    Otherwise all methods may raise: for a CRS that PROJ does not know, lists of wrong length, or
+    invalid WKB.
     """
 
     def __init__(self, table: Any, ways: tuple[Way, ...], *, lenient: bool = False) -> None:
@@ -131,17 +131,17 @@ class Places:
 
     @property
     def corners(self) -> Corners:
-        """Boxes of all rows: west, south, east, north in degrees, NaN where there is none."""
+        """Boxes of all rows: west, south, east, north in degrees, NaN for rows without one."""
         west, south, east, north = self._told[0]
         return west, south, east, north
 
     @property
     def told_by(self) -> npt.NDArray[np.int8]:
-        """Number of the way that tells of each row; -1 of rows that lie nowhere."""
+        """Index of the way that locates each row; -1 for rows without location."""
         return self._told[1]
 
     def decided(self, rows: Any = slice(None)) -> tuple[str, ...]:
-        """By what some rows are found."""
+        """How some rows are located."""
         numbers = np.unique(self.told_by[rows])
         return deciding(self.ways[number] for number in numbers if number >= 0)
 
@@ -149,7 +149,7 @@ class Places:
     def meeting(
         cls, table: Any, ways: tuple[Way, ...], bounds: boxes.Box
     ) -> tuple[Bools, tuple[str, ...]]:
-        """Which rows of a table meet a box, and by what they are found; for one box alone.
+        """Which rows of a table meet a box, and how these are located; for a single box.
 
         Rasters that are far from it are not transformed one by one.
         """
@@ -176,11 +176,11 @@ class Places:
         return found
 
     def _certain(self, bounds: boxes.Box) -> Bools:
-        """Of rows whose boxes meet `bounds`, which certainly do so too.
+        """Which of the rows whose boxes meet `bounds` certainly do so themselves.
 
-        An outline reaches all four sides of its box and is in one piece. So it meets a box that
-        has room for all of its longitudes or all of its latitudes. The parts of a geometry may
-        leave gaps: it does where the box has room for both.
+        An outline reaches all four sides of its box and is connected. So it meets a box that spans
+        all of its longitudes or all of its latitudes. The parts of a geometry may leave gaps: it
+        meets the box for certain if that spans both.
         """
         west, south, east, north = self.corners
         room = boxes.arc_width(bounds.west, bounds.east)
@@ -193,7 +193,7 @@ class Places:
         return np.asarray(np.where(whole, tall & wide, tall | wide), np.bool_)
 
     def shapes(self, rows: Rows) -> Objects:
-        """Shapes of some rows in degrees, with longitudes that go on behind 180."""
+        """Shapes of some rows in degrees, with longitudes that may exceed 180."""
         result = np.full(len(rows), None, object)
         told = self.told_by[rows]
         corners = np.stack(self.corners)[:, rows]
@@ -216,7 +216,7 @@ class Places:
                         source, affine, footprints.size_of(columns[2].take(part))
                     )
                 result[mine[some]] = found
-        # Of what lies in part outside of the earth the box is all that is known.
+        # For what is partly outside of the earth, only the box is known.
         lost = np.flatnonzero(shapely.is_missing(result) & (told >= 0))
         west, south, east, north = corners[:, lost]
         result[lost] = shapely.box(west, south, np.where(east < west, east + 360, east), north)
@@ -256,10 +256,10 @@ def _one(column: Any) -> Any:
 
 
 def _names(columns: list[Any], way: Way) -> Any:
-    """The CRS of each row: a column, or the one of all."""
+    """The CRS of each row: a column, or one for all."""
     if way.kind == "raster":
         return columns[0]
-    # A geometry without one is taken to be in degrees.
+    # A geometry without CRS is assumed to be in degrees.
     return pc.fill_null(columns[1], LONLAT) if len(columns) > 1 else LONLAT
 
 

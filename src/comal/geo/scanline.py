@@ -1,9 +1,9 @@
-"""Areas as runs of pixels: by pixel centre, by touch, or by the share of each pixel they cover.
+"""Areas as runs of pixels: by pixel centre, by touch, or by the covered share of each pixel.
 
-A grid is given by where its rows lie: columns are one unit wide and start at 0, rows may have any
-height, so that rows of Web Mercator can be met by areas whose edges are straight in longitude and
-latitude. All areas are gone through at once: an edge is cut into one piece for each row that it
-crosses, and pieces are sorted, never looped over.
+A grid is given by the positions of its rows: columns are one unit wide and start at 0, rows may
+have any height, so that areas with edges straight in longitude and latitude can be intersected with
+rows of Web Mercator. All areas are processed at once: an edge is cut into one piece for each row
+that it crosses, and pieces are sorted, without loops.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Method = Literal["centre", "all_touched", "fractional"]
 
 METHODS: tuple[Method, ...] = ("centre", "all_touched", "fractional")
 _LEAST = 1e-12
-"""Shares of a pixel below this are rounding."""
+"""Shares of a pixel below this are rounding errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edges:
     """Edges of n areas, ordered by area.
 
-    Rings run so that the inside of an area is always on the same side of its edges.
+    Rings are oriented so that the inside of an area is always on the same side of its edges.
     """
 
     zone: Ints
@@ -39,13 +39,13 @@ class Edges:
     v0: Floats
     u1: Floats
     v1: Floats
-    """Ends of each edge: u to the east, v to the south, in whatever unit."""
+    """Ends of each edge: u to the east, v to the south, in any unit."""
 
     @classmethod
     def of(cls, areas: Any) -> Edges:
-        """Edges of shapely polygons and multipolygons; y is turned, so that v grows to the south.
+        """Edges of shapely polygons and multipolygons; y is negated, so that v grows to the south.
 
-        What is not an area, or an invalid one, is refused.
+        Other and invalid geometries are refused.
         """
         shapes = np.asarray(areas, object)
         kinds = shapely.get_type_id(shapes)
@@ -74,7 +74,7 @@ class Edges:
         return cls(numbers[part][ring[inside]], start[:, 0], -start[:, 1], end[:, 0], -end[:, 1])
 
     def on(self, west: float, width: float) -> Edges:
-        """The same with u in columns of this width, counted from `west` on."""
+        """The same edges with u in columns of `width`, counted from `west`."""
         return Edges(
             self.zone, (self.u0 - west) / width, self.v0, (self.u1 - west) / width, self.v1
         )
@@ -94,15 +94,15 @@ class Spans:
     row: Ints
     start: Ints
     stop: Ints
-    """First column, and the one behind the last."""
+    """First column, and the one after the last."""
     weight: Floats
-    """Share of each pixel of the run that the area covers; 1 but for ``fractional``."""
+    """Share of each pixel of the run that the area covers; 1 except for ``fractional``."""
 
     def __len__(self) -> int:
         return len(self.zone)
 
     def mask(self, height: int, width: int) -> npt.NDArray[np.float64]:
-        """The weights as one picture (height, width), those of several areas summed."""
+        """The weights as one image (height, width), summed over areas."""
         change = np.zeros((height, width + 1))
         np.add.at(change, (self.row, self.start), self.weight)
         np.add.at(change, (self.row, self.stop), -self.weight)
@@ -112,22 +112,22 @@ class Spans:
 def area_spans(
     edges: Edges, borders: Floats, centres: Floats, width: int, method: Method = "centre"
 ) -> Spans:
-    """The pixels of a grid that areas hold.
+    """The pixels of a grid inside areas.
 
     Parameters
     ----------
     edges
-        Of the areas, with u in columns of the grid: 0 is its west border.
+        Edges of the areas, with u in columns of the grid: 0 is its west border.
     borders
         v of the borders of its rows, ascending, one more than there are rows.
     centres
-        v of the middles of its rows.
+        v of the centres of its rows.
     width
         Columns of the grid.
     method
-        ``centre``: pixels whose middle is inside; ``all_touched``: also those that an edge runs
-        through; ``fractional``: all of these, weighted by the share of the pixel that is covered,
-        exactly, for rows as high as they are in v.
+        ``centre``: pixels whose centre is inside; ``all_touched``: also those that an edge
+        crosses; ``fractional``: all of these, weighted by the exact share of the pixel that is
+        covered, for rows as high as they are in v.
     """
     if method not in METHODS:
         raise InvalidInputError("unknown method", found=method, expected=", ".join(METHODS))
@@ -145,7 +145,7 @@ def area_spans(
 
 
 def _inner(edges: Edges, centres: Floats, width: int) -> Spans:
-    """Between an odd crossing of a row's middle line and the next one is inside."""
+    """Pixels between each odd crossing of a row's centre line and the next are inside."""
     first = np.searchsorted(centres, np.minimum(edges.v0, edges.v1), side="left")
     last = np.searchsorted(centres, np.maximum(edges.v0, edges.v1), side="left")
     which, row = _expanded(first, last)
@@ -159,11 +159,11 @@ def _inner(edges: Edges, centres: Floats, width: int) -> Spans:
     return Spans(zone[some], row[some], start[some], stop[some], np.ones(len(some)))
 
 
-# -- all that is touched ---------------------------------------------------------------------------
+# -- touched pixels --------------------------------------------------------------------------------
 
 
 def _touched(edges: Edges, borders: Floats, width: int) -> Spans:
-    """For each edge and row, the columns through which the edge runs."""
+    """For each edge and row, the columns that the edge crosses."""
     piece = _pieces(edges, borders)
     low, high = np.minimum(piece.u0, piece.u1), np.maximum(piece.u0, piece.u1)
     start = np.floor(np.clip(low, -1, width)).astype(np.int64).clip(0, width)
@@ -181,7 +181,7 @@ def _united(one: Spans, other: Spans, rows: int) -> Spans:
         return one
     order = np.lexsort((start, row, zone))
     zone, row, start, stop = zone[order], row[order], start[order], stop[order]
-    # One axis for all rows of all areas, with room between them.
+    # One axis for all rows of all areas, with gaps between them.
     line = (zone * rows + row) * (int(stop.max()) + 2)
     reach = np.maximum.accumulate(line + stop)
     fresh = np.concatenate([[True], line[1:] + start[1:] > reach[:-1]])
@@ -197,8 +197,8 @@ def _united(one: Spans, other: Spans, rows: int) -> Spans:
 def _covered(edges: Edges, borders: Floats, width: int) -> Spans:
     """Shares of pixels, summed from signed areas.
 
-    An edge adds, to every pixel right of it in its row, the height over which it runs; and to the
-    pixels that it runs through, that height times the share of the pixel that is right of it.
+    An edge adds its height in a row to every pixel right of it, and to the pixels that it crosses
+    that height times the share of the pixel that is right of it.
     """
     piece = _pieces(edges, borders)
     height = borders[piece.row + 1] - borders[piece.row]
@@ -220,7 +220,7 @@ def _covered(edges: Edges, borders: Floats, width: int) -> Spans:
     following = np.concatenate([column[1:], [width]]) if len(key) else column
     last = np.concatenate([line[1:] != line[:-1], [True]]) if len(key) else np.empty(0, np.bool_)
     following = np.where(last, width, following)
-    # A run for each pixel with an edge, and one for what lies between it and the next.
+    # A run for each pixel with an edge, and one for the pixels up to the next.
     starts = np.stack([column, column + 1], axis=1).ravel()
     stops = np.stack([column + 1, following], axis=1).ravel()
     weight = np.abs(np.stack([here, after], axis=1).ravel())
@@ -231,13 +231,13 @@ def _covered(edges: Edges, borders: Floats, width: int) -> Spans:
 
 
 def _cells(piece: _Pieces, rise: Floats, width: int) -> tuple[Ints, Ints, Ints, Floats, Floats]:
-    """Pieces cut at column borders: area, row, column, height, and what is right of it."""
+    """Pieces cut at column borders: area, row, column, height, and the share right of it."""
     across = piece.u1 - piece.u0
     steep = np.abs(across) < _LEAST
     slope = np.where(steep, 1.0, across)
     low, high = np.minimum(piece.u0, piece.u1), np.maximum(piece.u0, piece.u1)
     left = np.where(steep, low < 0, (np.minimum(high, 0) - np.minimum(low, 0)) / np.abs(slope))
-    # What runs west of the grid counts as running along its border.
+    # Edges west of the grid count as running along its border.
     outer = np.flatnonzero(left > 0)
     inside = np.flatnonzero((high >= 0) & (low < width) & ~(steep & (low < 0)))
     first = np.floor(np.clip(low[inside], 0, width)).astype(np.int64)
@@ -294,7 +294,7 @@ def _pieces(edges: Edges, borders: Floats) -> _Pieces:
 
 
 def _expanded(first: Any, last: Any) -> tuple[Ints, Ints]:
-    """For each pair the numbers from `first` up to but not `last`, and whose they are."""
+    """For each pair the numbers ``first .. last - 1``, and the index of the pair."""
     count = np.maximum(np.asarray(last, np.int64) - first, 0)
     which = np.repeat(np.arange(len(count)), count)
     before = np.cumsum(count) - count

@@ -1,7 +1,7 @@
 """Geometries in degrees: shapes, boxes and centroids, also over the antimeridian and the poles.
 
-Longitudes of a shape are continuous: one over the antimeridian goes on beyond 180. `cut` brings it
-into -180..180 as GeoJSON wants it (RFC 7946, 3.1.9); `meet` compares it with a box as it is.
+Longitudes of a shape are continuous: across the antimeridian they exceed 180. `cut` wraps them into
+-180..180 as GeoJSON wants it (RFC 7946, 3.1.9); `meet` compares a shape with a box as it is.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Bools = npt.NDArray[np.bool_]
 Bounds = tuple[float, ...]
 
 _SAME = 1e-9  # degrees
-_LONGEST = 2_500.0  # metres: half a metre off at most after the transformation
-_PIECES = 96  # at most so many along the edges of a small geometry, few more along a large one
+_LONGEST = 2_500.0  # metres: at most half a metre of error after the transformation
+_PIECES = 96  # at most this many along the edges of a small geometry, few more along a large one
 
 
 def geometries(source: Projection, column: Any, where: str = "geometry") -> Objects:
-    """WKB in a CRS as shapes in degrees; None for null and for what has no place on the earth."""
+    """WKB in a CRS as shapes in degrees; None for null and for shapes outside of the earth."""
     shapes = wkb.to_shapely(column, where)
     if source.transformer is not None:
         shapes = shapes if source.is_geographic else densified(source, shapes)
@@ -43,9 +43,9 @@ def geometries(source: Projection, column: Any, where: str = "geometry") -> Obje
 
 
 def unrolled(shapes: Objects) -> Objects:
-    """Geometries in degrees with continuous longitudes; a ring around a pole holds that pole.
+    """Geometries in degrees with continuous longitudes; a ring around a pole includes that pole.
 
-    An edge longer than 180 degrees goes over the antimeridian, unless its ring would collapse.
+    An edge longer than 180 degrees crosses the antimeridian, unless its ring would collapse.
     """
     west, _, east, _ = lonlat_boxes(projection(LONLAT), shapes)
     low, _, high, _ = shapely.bounds(shapes).T
@@ -62,7 +62,7 @@ def unrolled(shapes: Objects) -> Objects:
 
 
 def _mended(shape: Any, first: float, last: float) -> Any:
-    """One geometry whose longitudes become continuous, in the arc from `first` to `last`."""
+    """One geometry with continuous longitudes, in the arc from `first` to `last`."""
     parts = shapely.get_parts(shapely.get_parts([shape]))
     polar = [_turns(part) for part in parts]
     if any(polar):
@@ -87,7 +87,7 @@ def _turns(part: Any) -> bool:
 
 
 def _polygon(part: Any) -> Any:
-    """A polygon around a pole, its holes cut out of it."""
+    """A polygon around a pole, with its holes cut out."""
     rings = []
     for ring in (part.exterior, *part.interiors):
         lon, lat = shapely.get_coordinates(ring).T
@@ -101,14 +101,14 @@ def _polygon(part: Any) -> Any:
 
 
 def around_pole(lon: Floats, lat: Floats) -> Any:
-    """What a ring of continuous longitudes around a pole holds, that pole included."""
+    """The area of a ring of continuous longitudes around a pole, including that pole."""
     pole = 90.0 if lat.max() + lat.min() >= 0 else -90.0
     ring = [*zip(lon, lat, strict=True), (lon[-1], pole), (lon[0], pole)]
     return shapely.make_valid(shapely.Polygon(ring), method="structure", keep_collapsed=False)
 
 
 def meet(shapes: Objects, bounds: Bounds) -> Bools:
-    """Which shapes meet a box of west, south, east, north; west > east over the antimeridian."""
+    """Which shapes meet a box of west, south, east, north; west > east crosses the antimeridian."""
     west, south, east, north = bounds
     arcs = [(west, east)] if west <= east else [(west, 180.0), (-180.0, east)]
     result = np.zeros(len(shapes), np.bool_)
@@ -131,7 +131,7 @@ def cut(shapes: Objects) -> Objects:
 
 
 def _turned(shape: Any) -> Iterator[Any]:
-    """The parts of a shape on each copy of the world, brought to the one of -180..180."""
+    """The parts of a shape on each copy of the world, shifted into -180..180."""
     low, _, high, _ = shapely.bounds(shape)
     for turn in range(int(np.floor((low + 180) / 360)), int(np.ceil((high - 180) / 360)) + 1):
         world = shapely.box(-180 + 360 * turn, -90, 180 + 360 * turn, 90)
@@ -146,7 +146,7 @@ def _turned(shape: Any) -> Iterator[Any]:
 def geometry_boxes(geometry: Any, crs: Any = LONLAT) -> Corners:
     """Boxes of geometries: west, south, east, north in degrees.
 
-    An edge longer than 180 degrees in a geographic CRS is one over the antimeridian.
+    An edge longer than 180 degrees in a geographic CRS crosses the antimeridian.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def geometry_boxes(geometry: Any, crs: Any = LONLAT) -> Corners:
     Returns
     -------
     Four arrays of n; NaN for null and empty geometries. West > east crosses the antimeridian;
-    parts on both sides of it give the smallest arc that holds them.
+    parts on both sides of it give the smallest arc that covers them.
 
     Raises
     ------
@@ -174,7 +174,7 @@ def geometry_boxes(geometry: Any, crs: Any = LONLAT) -> Corners:
 
 
 def lonlat_boxes(source: Projection, geometries: Objects) -> Floats:
-    """Boxes (4, n) of shapely geometries in the CRS of `source`; steps over 180 degrees cross."""
+    """Boxes (4, n) of shapely geometries in the CRS of `source`; steps over 180 degrees wrap."""
     result = np.full((4, len(geometries)), np.nan)
     if not source.is_geographic:
         geometries = densified(source, geometries)
@@ -231,17 +231,17 @@ def geometry_centroids(
 ) -> tuple[Floats, Floats]:
     """Longitude and latitude of the centroids of geometries.
 
-    The centroid is taken in the plane of the CRS and then transformed. In a geographic CRS a
-    geometry over the antimeridian is first made continuous, so that its centroid lies within it
-    and not on the other side of the earth; without `check_antimeridian` coordinates in degrees are
-    taken as they stand. Parameters and errors are those of `geometry_boxes`.
+    The centroid is computed in the plane of the CRS and then transformed. In a geographic CRS a
+    geometry across the antimeridian is first made continuous, so that its centroid is inside it and
+    not on the other side of the earth; without `check_antimeridian`, coordinates in degrees are
+    used unchanged. Parameters and errors are those of `geometry_boxes`.
     """
     lon, lat = np.full(len(geometry), np.nan), np.full(len(geometry), np.nan)
     for source, rows in groups(crs, len(geometry)):
         shapes = wkb.to_shapely(geometry.take(pa.array(rows)))
         if source.is_geographic and check_antimeridian:
             shapes = unrolled(shapes)
-        # GEOS refuses all of them for the sake of one.
+        # GEOS refuses all geometries if one has non-finite coordinates.
         coordinates, row = shapely.get_coordinates(shapes, return_index=True)
         shapes[row[~np.isfinite(coordinates).all(axis=1)]] = None
         middle = shapely.centroid(shapes)

@@ -1,7 +1,7 @@
 """Instants and ranges of time as integer microseconds since 1970-01-01 UTC.
 
 TACO stores times as ``timestamp[us]`` without a zone, which are instants of UTC. A naive value is
-taken as UTC, never as the local zone of the machine.
+interpreted as UTC, never as local time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from comal.errors import InvalidInputError, translated
 from comal.lazy import pc
 
 Instant = int | str | dt.datetime | dt.date | np.datetime64
-"""What is taken for a point in time; an integer is microseconds since 1970-01-01 UTC."""
+"""Types accepted as a point in time; an integer is microseconds since 1970-01-01 UTC."""
 
 OPEN = ".."
 """The open end of a range, as in STAC and RFC 3339 intervals."""
@@ -39,12 +39,12 @@ def parse_instant(value: Instant, where: str = "time") -> int:
         Microseconds as an integer, datetime (naive is UTC), date (its first instant), numpy
         datetime64 or ISO 8601 text.
     where
-        The field that holds the value, for messages.
+        The field that holds the value, for error messages.
 
     Raises
     ------
     InvalidInputError
-        The value is no point in time or lies outside of what 64 bits hold.
+        The value is not a point in time, or does not fit in 64 bits.
     """
     return _bounds(value, where)[0]
 
@@ -59,7 +59,7 @@ def parse_range(value: Any, where: str = "datetime range") -> tuple[int | None, 
         pair of them. ``".."``, an empty text or None leaves an end open. A date alone means the
         whole day, at either end; a naive time is UTC.
     where
-        What the range belongs to, for messages.
+        What the range belongs to, for error messages.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def parse_range(value: Any, where: str = "datetime range") -> tuple[int | None, 
     Raises
     ------
     InvalidInputError
-        No range, or one that ends before it starts.
+        Not a range, or one that ends before it starts.
     """
     first, last = _ends(value, where)
     start = None if _is_open(first) else _bounds(first, where)[0]
@@ -126,7 +126,7 @@ def isoformat(microseconds: int) -> str:
 
 
 def _ends(value: Any, where: str) -> tuple[Any, Any]:
-    """First and last value of what stands for a range."""
+    """First and last value of a range."""
     if isinstance(value, str) and "/" in value:
         value = [part.strip() for part in value.split("/")]
     elif isinstance(value, list | tuple | np.ndarray):
@@ -162,7 +162,7 @@ def _bounds(value: Any, where: str) -> tuple[int, int]:
         return _datetime64_bounds(np.datetime64(value, "D"), where)
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         instant = int(value)
-        if not -(2**63) < instant < 2**63:  # the lowest number of 64 bits is NaT
+        if not -(2**63) < instant < 2**63:  # the lowest 64-bit number is NaT
             raise _unusable(value, where)
         return instant, instant
     raise _unusable(value, where)
@@ -197,7 +197,7 @@ def _unusable(value: object, where: str) -> InvalidInputError:
 
 
 def middles(starts: Sequence[int] | npt.NDArray[np.int64], ends: Any) -> npt.NDArray[np.int64]:
-    """floor((start + end) / 2) of microseconds, without overflow of 64 bits."""
+    """floor((start + end) / 2) of microseconds, without 64-bit overflow."""
     first, last = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
     result: npt.NDArray[np.int64] = (first & last) + ((first ^ last) >> 1)
     return result
@@ -206,15 +206,15 @@ def middles(starts: Sequence[int] | npt.NDArray[np.int64], ends: Any) -> npt.NDA
 def within(
     values: Any, start: int | None, end: int | None, where: str, *, seconds: bool = False
 ) -> npt.NDArray[np.bool_]:
-    """Which times of an Arrow column lie in a range, both ends included; None is an open end.
+    """Which times of an Arrow column are in a range, both ends included; None is an open end.
 
-    `start` and `end` are microseconds since 1970 UTC, as `parse_range` gives them. With `seconds`,
-    numbers of the column are seconds since 1970. `where` is the column, for messages.
+    `start` and `end` are microseconds since 1970 UTC, as from `parse_range`. With `seconds`,
+    numbers in the column are seconds since 1970. `where` is the column, for error messages.
     """
     column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if seconds and is_number:
-        # Ends in seconds, for times in microseconds may not fit 64 bits.
+        # Compare in seconds, as times in microseconds may not fit in 64 bits.
         start = None if start is None else -(-start // _PER_SECOND)
         end = None if end is None else end // _PER_SECOND
         if pa.types.is_floating(column.type):

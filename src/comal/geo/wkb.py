@@ -1,7 +1,7 @@
-"""WKB in Arrow binary columns, without a Python object per row where rows are plain points.
+"""WKB in Arrow binary columns, without a Python object per row if rows are plain points.
 
-A point of ISO WKB in little-endian is 21 bytes: ``01``, ``01000000``, x and y as float64. A
-column of those is read and made with numpy on the Arrow buffers. Anything else (big-endian, EWKB
+A point of ISO WKB in little-endian is 21 bytes: ``01``, ``01000000``, x and y as float64. Columns
+of such points are read and written with numpy on the Arrow buffers. Anything else (big-endian, EWKB
 with an SRID, Z and M, other geometries) goes through shapely, a block of rows at a time.
 """
 
@@ -26,7 +26,7 @@ _POINT_SIZE = 21
 _BLOCK = 65_536
 
 _COLLECTIONS = 1_000
-"""More collections in one geometry could be in one another, and GEOS crashes where stacks end."""
+"""More collections in one geometry could be nested, and GEOS crashes by stack overflow."""
 _LEAST = 9
 """Bytes of a collection without its members."""
 _COLLECTION = re.compile(
@@ -34,7 +34,7 @@ _COLLECTION = re.compile(
     rb"|\x00(?:.\x00\x00\x07|\x00\x00\x03\xef|\x00\x00\x07\xd7|\x00\x00\x0b\xbf)",
     re.DOTALL,
 )
-"""How a collection begins: in either byte order, with Z, M and SRID as ISO and EWKB have them."""
+"""The head of a collection: in either byte order, with Z, M and SRID as in ISO and EWKB."""
 
 
 def point(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
@@ -57,10 +57,10 @@ def point(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
 
 
 def points_xy(array: Any, where: str = "geometry") -> tuple[Floats, Floats]:
-    """Coordinates x and y of n points in an Arrow binary column, of whatever kind.
+    """Coordinates x and y of n points in an Arrow binary column, in any WKB.
 
-    NaN for null, for an empty point and for what is not a point. A row that is not WKB is an
-    `InvalidMetadataError`, which names it by `where` and its number.
+    NaN for null, for an empty point and for other geometries. A row that is not WKB raises
+    `InvalidMetadataError`, which names `where` and the row.
     """
     x, y = _told(array, where, _points, 1)
     return x, y
@@ -69,15 +69,15 @@ def points_xy(array: Any, where: str = "geometry") -> tuple[Floats, Floats]:
 def bounds(array: Any, where: str = "geometry") -> tuple[Floats, Floats, Floats, Floats]:
     """Smallest and largest coordinates of n geometries, in the plane of their CRS.
 
-    The column holds WKB or EWKB. What comes back is x min, y min, x max, y max; NaN for null and
-    for empty geometries. A row that is not WKB is an `InvalidMetadataError`, as for `points_xy`.
+    The column holds WKB or EWKB. Returns x min, y min, x max, y max; NaN for null and for empty
+    geometries. A row that is not WKB raises `InvalidMetadataError`, as for `points_xy`.
     """
     west, south, east, north = _told(array, where, lambda shapes: shapely.bounds(shapes).T, 2)
     return west, south, east, north
 
 
 def _told(array: Any, where: str, tell: Callable[[Any], Floats], times: int) -> Floats:
-    """What is told of each row: of a plain point x and y, so many times; of others by `tell`."""
+    """Values of each row: for plain points x and y, repeated `times`; for others from `tell`."""
     array = _binary(array)
     known = present(array)
     plain, xs, ys = _plain_points(array, known)
@@ -101,7 +101,7 @@ def to_shapely(array: Any, where: str = "geometry") -> npt.NDArray[np.object_]:
 
 
 def _points(geometries: Any) -> Floats:
-    """X and y of those that are points (2, n); NaN for all others."""
+    """X and y of points (2, n); NaN for other geometries."""
     found = np.full((2, len(geometries)), np.nan)
     points = (shapely.get_type_id(geometries) == 0) & ~shapely.is_empty(geometries)
     found[:, points] = shapely.get_x(geometries[points]), shapely.get_y(geometries[points])
@@ -109,7 +109,7 @@ def _points(geometries: Any) -> Floats:
 
 
 def crashing(values: Iterable[bytes | str | None]) -> list[int]:
-    """Which texts or blobs no parser of GEOS may get, for it recurses into collections."""
+    """Rows that must not reach a parser of GEOS, as it recurses into collections."""
     return [
         row
         for row, one in enumerate(values)
@@ -139,7 +139,7 @@ def _decoded(array: Any, rows: Rows, where: str) -> Iterator[tuple[Rows, Any]]:
         some = rows[start : start + _BLOCK]
         encoded = np.array(array.take(pa.array(some)).to_pylist(), object)
         try:
-            with np.errstate(invalid="ignore"):  # NaN among the coordinates is no reason to warn
+            with np.errstate(invalid="ignore"):  # NaN coordinates need no warning
                 geometries = shapely.from_wkb(encoded)
         except (shapely.errors.ShapelyError, NotImplementedError):
             for row, one in zip(some.tolist(), encoded, strict=True):
@@ -215,7 +215,7 @@ _POINT_TEXT = rf"^\s*(?i:POINT)\s*\(\s*(?P<x>{_NUMBER})\s+(?P<y>{_NUMBER})\s*\)\
 
 
 def text_points_xy(texts: Any) -> tuple[Floats, Floats]:
-    """Coordinates x and y of points in an Arrow column of texts; NaN for all that is none."""
+    """Coordinates x and y of points in an Arrow column of texts; NaN for all other texts."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     parts = pc.extract_regex(texts, _POINT_TEXT)
@@ -229,13 +229,13 @@ def text_points_xy(texts: Any) -> tuple[Floats, Floats]:
     return x, y
 
 
-# -- whatever stands there -------------------------------------------------------------------------
+# -- lenient reading -------------------------------------------------------------------------------
 
 
 def lenient_points_xy(column: Any) -> tuple[Floats, Floats]:
-    """Coordinates x and y of points, told as WKB or as WKT, among which anything may stand.
+    """Coordinates x and y of points as WKB or as WKT, in a column that may hold anything.
 
-    NaN for null and for all that is not a point.
+    NaN for null and for everything that is not a point.
     """
     known = present(column)
     if pa.types.is_binary(column.type):
@@ -254,12 +254,12 @@ def lenient_points_xy(column: Any) -> tuple[Floats, Floats]:
 
 
 def _readable(read: Callable[..., Any], values: list[Any]) -> Any:
-    """Geometries; None for those that GEOS would crash over, and for broken ones and curves."""
+    """Geometries; None for those that would crash GEOS, for broken ones and for curves."""
     for row in crashing(values):
         values[row] = None
     try:
         return read(np.array(values, object), on_invalid="ignore")
-    except NotImplementedError:  # of curves, whatever is to be done about invalid ones
+    except NotImplementedError:  # raised for curves, regardless of `on_invalid`
         return np.array([_one_readable(read, value) for value in values], object)
 
 
