@@ -1,9 +1,9 @@
 """QUADBIN cells and Web Mercator tiles, vectorised over numpy arrays.
 
-A cell is a tile of the XYZ scheme of EPSG:3857 as one 64-bit number: zoom in front, then the
-Morton code of column and row. `comal.grid.quadbin` converts, `comal.grid.cover` finds the cells of
-boxes and geometries, `comal.grid.mercator` knows the projection. Every function takes numbers,
-sequences or arrays; numbers in give Python numbers out.
+A cell is a tile of the XYZ scheme of EPSG:3857 as one 64-bit number: zoom first, then the Morton
+code of column and row. `comal.grid.quadbin` converts, `comal.grid.cover` finds the cells of boxes
+and geometries, `comal.grid.mercator` implements the projection. All functions take numbers,
+sequences or arrays, and return Python numbers for numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arrays as callers hand them over: integers, coordinates, and shapes that fit."""
+"""Array arguments: integers, coordinates, and shapes that can be broadcast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_ARRAY: dict[type[BaseException], type[InvalidInputError]] = {
     TypeError: InvalidInputError,
     ValueError: InvalidInputError,
 }
-"""What numpy raises for what is not an array of numbers, for `translated`."""
+"""Errors of numpy for arguments that are not arrays of numbers, for `translated`."""
 
 
 def integers(values: npt.ArrayLike, what: str) -> npt.NDArray[np.int64]:
@@ -23,9 +23,9 @@ def integers(values: npt.ArrayLike, what: str) -> npt.NDArray[np.int64]:
     Raises
     ------
     InvalidInputError
-        Anything else than integers of 64 bits with a sign.
+        Anything other than signed 64-bit integers.
     """
-    try:  # and not `translated`, which takes longer than the rest for a single number
+    try:  # not `translated`, which takes longer than the rest for a single number
         given = np.asarray(values)
     except ValueError as error:
         raise InvalidInputError(
@@ -49,7 +49,7 @@ def reals(values: npt.ArrayLike, what: str) -> npt.NDArray[np.float64]:
     Raises
     ------
     InvalidInputError
-        Anything else than numbers. None is none, though numpy takes it for NaN.
+        Anything other than numbers. None is refused, although numpy converts it to NaN.
     """
     try:
         given = np.asarray(values)
@@ -68,7 +68,7 @@ def together(*arrays: npt.NDArray[Any]) -> None:
     Raises
     ------
     InvalidInputError
-        Their shapes do not fit.
+        The shapes cannot be broadcast.
     """
     try:
         np.broadcast(*arrays)

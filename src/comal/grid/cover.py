@@ -1,11 +1,11 @@
 """Cells of boxes and geometries, as few ranges of ids.
 
-All descendants of a cell at one zoom are one range of ids, so what lies in a box or a geometry is
-found by descending from the whole world: cells that are wholly inside become ranges, those at the
-edge are split, all of one zoom at a time.
+All descendants of a cell at one zoom are one range of ids, so the cells of a box or a geometry are
+found by descending from the whole world: cells completely inside become ranges, those at the edge
+are split, one zoom at a time.
 
 A range is a row (first, last) of an int64 array, both ends included. Cells are half-open: a box
-or an area that only touches an edge of a cell does not hold it.
+or an area that only touches an edge of a cell does not overlap it.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def bbox_windows(bbox: Sequence[float], z: int) -> Ints:
     ----------
     bbox
         West, south, east and north in degrees of EPSG:4326; west > east crosses the antimeridian.
-        A box without width or height is a point or a line, and overlaps the tiles that hold it.
+        A box without width or height is a point or a line, and overlaps the tiles it is in.
     z
         Zoom, 0 to 26.
 
     Returns
     -------
-    int64 array (n, 4) of first column, first row, last column, last row, all included. One row, or
-    two for a box over the antimeridian; none for a box beyond the limit of Web Mercator.
+    int64 array (n, 4) of first column, first row, last column, last row, all included. One row,
+    two for a box across the antimeridian, none for a box beyond the limit of Web Mercator.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def bbox_windows(bbox: Sequence[float], z: int) -> Ints:
         y0, y1 = _span(y, zoom)
         windows.append((x0, y0, x1, y1))
     if len(windows) == 2 and windows[0][0] <= windows[1][2]:
-        # Both parts end in one column: at coarse zooms they meet.
+        # Both parts end in one column: at coarse zooms they overlap.
         return np.array([(0, windows[0][1], (1 << zoom) - 1, windows[0][3])], np.int64)
     return np.array(windows, np.int64)
 
@@ -87,7 +87,7 @@ def bbox_ranges(bbox: Sequence[float], z: int, *, most: int | None = 64) -> Ints
     bbox, z
         As for `bbox_windows`.
     most
-        At most so many ranges. Where more are needed, the ranges hold some other cells as well;
+        Largest number of ranges. If more are needed, the ranges also include some other cells;
         None gives exactly the cells of the box.
 
     Returns
@@ -140,15 +140,15 @@ def geometry_ranges(
     ----------
     geometry
         A shapely geometry in degrees of EPSG:4326, with straight edges in longitude and latitude.
-        Longitudes may go on behind 180 and -180.
+        Longitudes may exceed -180..180.
     z
         Zoom, 0 to 26.
     mode
-        ``intersects``: cells that an area overlaps, a line touches, or that hold a point.
-        ``center``: cells whose middle is in an area; points and lines have none.
-        ``contains``: cells that lie within an area.
+        ``intersects``: cells that an area overlaps, a line touches, or that contain a point.
+        ``center``: cells whose centre is in an area; points and lines have none.
+        ``contains``: cells completely inside an area.
     most
-        At most so many ranges, which then hold some other cells as well; None is exact.
+        Largest number of ranges, which may then include other cells; None is exact.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def geometry_ranges(
     Raises
     ------
     InvalidInputError
-        No geometry, an invalid one, an unknown mode, or a zoom out of range.
+        Not a geometry, an invalid one, an unknown mode, or a zoom out of range.
     LimitExceededError
         More than a million cells along the edge.
     """
@@ -190,7 +190,7 @@ def geometry_cells(geometry: Any, z: int, mode: Mode = "intersects") -> Ints:
 
 
 def range_cells(ranges: npt.ArrayLike) -> Ints:
-    """Every cell of ranges, in their order; each range is of one zoom."""
+    """All cells of ranges, in order; each range has one zoom."""
     pairs = _pairs(ranges)
     if not len(pairs):
         return np.empty(0, np.int64)
@@ -203,14 +203,14 @@ def range_cells(ranges: npt.ArrayLike) -> Ints:
 
 
 def merge_ranges(ranges: npt.ArrayLike, *, most: int | None = None) -> Ints:
-    """Ranges sorted, with those that overlap or follow on one another made one.
+    """Ranges in ascending order, with overlapping and adjacent ones merged.
 
     Parameters
     ----------
     ranges
-        Integer array (n, 2) of first and last cells, in any order; each range is of one zoom.
+        Integer array (n, 2) of first and last cells, in any order; each range has one zoom.
     most
-        At most so many ranges: the smallest gaps are closed.
+        Largest number of ranges: the smallest gaps are closed.
     """
     pairs = _pairs(ranges)
     if len(pairs) < 2:
@@ -230,7 +230,7 @@ def merge_ranges(ranges: npt.ArrayLike, *, most: int | None = None) -> Ints:
 
 
 def in_ranges(cell: npt.ArrayLike, ranges: npt.ArrayLike) -> Bools:
-    """Whether ids lie in ranges that ascend and do not overlap, as those of this module."""
+    """Whether ids are in ranges, which must ascend and not overlap, as those of this module."""
     ids, pairs = integers(cell, "cell"), _pairs(ranges)
     if not len(pairs):
         return np.zeros(ids.shape, np.bool_)
@@ -242,13 +242,13 @@ def in_ranges(cell: npt.ArrayLike, ranges: npt.ArrayLike) -> Bools:
 
 
 def _ancestor(zoom: int, x0: int, y0: int, x1: int, y1: int) -> int:
-    """The finest cell that holds two tiles."""
+    """The finest cell that contains two tiles."""
     up = max((x0 ^ x1).bit_length(), (y0 ^ y1).bit_length())
     return cell_ids(zoom - up, x0 >> up, y0 >> up)
 
 
 def _above(geometry: Any, dimension: int, zoom: int) -> int:
-    """A cell that holds all cells of a geometry."""
+    """A cell that contains all cells of a geometry."""
     if dimension < 2:
         return _WORLD  # a line also touches cells beside its box
     west, south, east, north = geometry.bounds
@@ -261,7 +261,7 @@ def _above(geometry: Any, dimension: int, zoom: int) -> int:
 def _descend(zoom: int, split: Any, most: int | None, start: int = _WORLD) -> Ints:
     """Ranges of zoom `zoom` below `start`.
 
-    `split` tells which of some cells are touched and which are inside.
+    `split` returns which of some cells are touched and which are inside.
     """
     found: list[Ints] = []
     cells = np.array([start], np.int64)
@@ -274,7 +274,7 @@ def _descend(zoom: int, split: Any, most: int | None, start: int = _WORLD) -> In
         if not len(edge):
             break
         own = int(zooms(edge[0]))
-        # Far more cells at the edge than ranges are wanted: they are not split any more.
+        # Far more cells at the edge than wanted ranges: they are not split further.
         if own == zoom or (most is not None and len(edge) + kept > 4 * most):
             found.append(_ranges_of(edge, zoom))
             break
@@ -289,7 +289,7 @@ def _ranges_of(cells: Ints, zoom: int) -> Ints:
 
 
 class _Splitter:
-    """Which cells an area or a line touches or holds."""
+    """Which cells an area or a line touches or contains."""
 
     def __init__(self, geometry: Any, mode: Mode, *, zoom: int, area: bool) -> None:
         shapely.prepare(geometry)
@@ -324,7 +324,7 @@ def _of_points(points: Any, zoom: int) -> Ints:
 
 
 def _parts(geometry: Any) -> list[tuple[Any, int]]:
-    """Points, lines and areas of a geometry, each once for each turn around the world."""
+    """Points, lines and areas of a geometry, once for each turn around the world."""
     if not isinstance(geometry, shapely.Geometry):
         raise InvalidInputError(
             "not a geometry", found=type(geometry).__name__, expected="a shapely geometry"
@@ -350,7 +350,7 @@ def _parts(geometry: Any) -> list[tuple[Any, int]]:
     return found
 
 
-# -- little things ---------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------
 
 _NONE = np.empty((0, 2), np.int64)
 
@@ -373,7 +373,7 @@ def _checked(bbox: Sequence[float]) -> tuple[float, float, float, float]:
 def _span(edges: Floats, zoom: int) -> tuple[int, int]:
     """First and last tile between two fractional positions; an edge on a line is not beyond it."""
     last = (1 << zoom) - 1
-    # Positions come from degrees: what is nearer to a line than rounding is on it.
+    # Positions come from degrees: within rounding errors of a line, they are on it.
     near = np.round(edges)
     low, high = np.where(np.abs(edges - near) < _same(zoom), near, edges)
     first = min(int(np.floor(low)), last)
@@ -381,7 +381,7 @@ def _span(edges: Floats, zoom: int) -> tuple[int, int]:
 
 
 def _same(zoom: int) -> float:
-    """Share of a cell's side by which an area must overlap it: more than degrees are rounded."""
+    """Least overlap with a cell as a share of its side: more than the rounding of degrees."""
     return max(1e-9, 1e-15 * 2.0**zoom)
 
 

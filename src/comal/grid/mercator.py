@@ -29,7 +29,7 @@ def lonlat_to_xy(lon: npt.ArrayLike, lat: npt.ArrayLike, z: npt.ArrayLike) -> tu
     ----------
     lon, lat
         Degrees of EPSG:4326. Longitudes beyond 180 degrees are wrapped; 180 itself is the east
-        edge of the square. Latitudes beyond `LATITUDE_LIMIT` are moved to it. NaN stays NaN.
+        edge of the square. Latitudes beyond `LATITUDE_LIMIT` are clipped to it. NaN stays NaN.
     z
         Zooms.
 
@@ -80,5 +80,5 @@ def pixel_size(z: npt.ArrayLike, block: npt.ArrayLike = 256) -> Any:
 
 
 def plain(values: Any) -> Any:
-    """Arrays as they are, and what has no dimensions as the Python number that it is."""
+    """Arrays unchanged, and scalars as Python numbers."""
     return values if np.ndim(values) else np.asarray(values).item()

@@ -1,8 +1,8 @@
 """QUADBIN cell ids: tile (z, x, y) of the XYZ scheme as one positive 64-bit number.
 
 From the top: bit 63 is 0, bit 62 is 1, bits 59 to 61 hold the mode (1, a cell), bits 57 and 58 are
-0, bits 52 to 56 hold the zoom, and bits 0 to 51 hold the Morton code of column and row from the
-left, filled up with ones. The largest id is below 2**63, so ids are int64 here; uint64 is taken.
+0, bits 52 to 56 hold the zoom, and bits 0 to 51 hold the left-aligned Morton code of column and
+row, padded with ones. The largest id is below 2**63, so ids are int64 here; uint64 is accepted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_ZOOM = 26
 _HEADER = 0x4800000000000000
 _BELOW = (1 << 52) - 1
 _ZOOM = 0x1F << 52
-# Bits that every cell has alike: all but the zoom and the Morton code.
+# Bits that are the same in every cell: all but the zoom and the Morton code.
 _FIXED = ~(_ZOOM | _BELOW)
 _MOST = 1 << 24
 
@@ -41,12 +41,12 @@ def cells(z: Any, x: Any, y: Any) -> Any:
     Parameters
     ----------
     z, x, y
-        Zoom, column from the west and row from the north; of one shape or broadcast to one.
+        Zoom, column from the west and row from the north, broadcast to one shape.
 
     Raises
     ------
     InvalidInputError
-        A zoom that is not 0 to 26, a tile outside of the world, or shapes that do not fit.
+        A zoom not in 0 to 26, a tile outside of the world, or shapes that cannot be broadcast.
     """
     zoom, across, down = zooms_of(z), integers(x, "column"), integers(y, "row")
     together(zoom, across, down)
@@ -76,7 +76,7 @@ def zooms(cell: npt.ArrayLike) -> Any:
 
 
 def is_valid(cell: npt.ArrayLike) -> Any:
-    """Whether numbers are cells: mode, zoom, and ones behind the Morton code, every bit of it."""
+    """Whether numbers are cells: mode, zoom, and all ones behind the Morton code are right."""
     given = np.asarray(cell)
     if given.dtype == np.object_:
         # Python numbers too large for 64 bits.
@@ -85,7 +85,7 @@ def is_valid(cell: npt.ArrayLike) -> Any:
         given = np.array(small, np.int64).reshape(given.shape)
     elif given.dtype.kind not in "iu":
         given = integers(given, "cell")
-    # An id of 2**63 or more becomes negative, and is none either.
+    # An id of 2**63 or more becomes negative, and is not a cell either.
     return plain(_valid(given.astype(np.int64, copy=False)))
 
 
@@ -94,7 +94,7 @@ def from_lonlat(lon: float, lat: float, z: Whole) -> int: ...
 @overload
 def from_lonlat(lon: npt.ArrayLike, lat: npt.ArrayLike, z: npt.ArrayLike) -> Ints: ...
 def from_lonlat(lon: Any, lat: Any, z: Any) -> Any:
-    """Cells that hold points.
+    """Cells that contain points.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def from_lonlat(lon: Any, lat: Any, z: Any) -> Any:
     ------
     InvalidInputError
         A coordinate that is not finite, a latitude beyond 90 degrees, a zoom out of range, or
-        shapes that do not fit.
+        shapes that cannot be broadcast.
     """
     zoom = zooms_of(z)
     longitude, latitude = reals(lon, "longitude"), reals(lat, "latitude")
@@ -126,7 +126,7 @@ def from_lonlat(lon: Any, lat: Any, z: Any) -> Any:
 
 
 def centres(cell: npt.ArrayLike) -> tuple[Any, Any]:
-    """Longitude and latitude of the middle of cells, as Web Mercator sees it."""
+    """Longitude and latitude of the centres of cells in Web Mercator."""
     z, x, y = tiles(cell)
     return xy_to_lonlat(x + 0.5, y + 0.5, z)
 
@@ -149,7 +149,7 @@ def parents(cell: Any, z: Any) -> Any:
     Raises
     ------
     InvalidInputError
-        No cell, or a zoom that is out of range or finer.
+        An invalid cell, or a zoom that is out of range or finer.
     """
     ids, zoom = valid(cell), zooms_of(z)
     together(ids, zoom)
@@ -165,13 +165,13 @@ def children(cell: npt.ArrayLike, z: int | None = None) -> Ints:
 
     Returns
     -------
-    int64 array of the shape of `cell` with one more axis, which is as long as there are
-    descendants; cells of different zooms can only be given without `z`.
+    int64 array of the shape of `cell` with one more axis, over the descendants; cells of different
+    zooms can only be given without `z`.
 
     Raises
     ------
     InvalidInputError
-        No cell, a zoom that is not finer, cells that differ in how many descendants they have, or
+        An invalid cell, a zoom that is not finer, cells with different numbers of descendants, or
         more than 16 million in all.
     """
     ids = valid(cell)
@@ -199,7 +199,7 @@ def children(cell: npt.ArrayLike, z: int | None = None) -> Ints:
 
 
 def siblings(cell: npt.ArrayLike) -> Ints:
-    """The four children of the parent of each cell, itself among them, in ascending order.
+    """The four children of the parent of each cell, including the cell, in ascending order.
 
     Returns
     -------
@@ -208,7 +208,7 @@ def siblings(cell: npt.ArrayLike) -> Ints:
     Raises
     ------
     InvalidInputError
-        No cell, or the cell of zoom 0.
+        An invalid cell, or the cell of zoom 0.
     """
     ids = valid(cell)
     zoom = (ids & _ZOOM) >> 52
@@ -218,9 +218,9 @@ def siblings(cell: npt.ArrayLike) -> Ints:
 
 
 def neighbours(cell: npt.ArrayLike, dx: npt.ArrayLike, dy: npt.ArrayLike) -> Any:
-    """Cells `dx` columns to the east and `dy` rows to the south; 0, not a cell, off the map.
+    """Cells `dx` columns to the east and `dy` rows to the south; 0, not a cell, beyond the poles.
 
-    The world is round: columns go on at its other side. Rows end at the poles.
+    Columns continue across the antimeridian.
     """
     z, x, y = (np.asarray(part) for part in tiles(cell))
     east, south = integers(dx, "distance"), integers(dy, "distance")
@@ -234,14 +234,14 @@ def neighbours(cell: npt.ArrayLike, dx: npt.ArrayLike, dy: npt.ArrayLike) -> Any
 
 
 def k_ring(cell: Whole, k: int) -> Ints:
-    """All cells within `k` columns and rows of a cell, itself among them, ascending.
+    """All cells within `k` columns and rows of a cell, including the cell, ascending.
 
-    Over the antimeridian the ring goes on at the other side of the world; at the poles it ends.
+    The ring continues across the antimeridian and ends at the poles.
 
     Raises
     ------
     InvalidInputError
-        No cell, a negative `k`, or a ring of more than 16 million cells.
+        An invalid cell, a negative `k`, or a ring of more than 16 million cells.
     """
     own, distance = valid(cell), integers(k, "distance")
     if own.ndim or distance.ndim:
@@ -257,7 +257,7 @@ def k_ring(cell: Whole, k: int) -> Ints:
 
 
 def descendants(cell: npt.ArrayLike, z: npt.ArrayLike) -> tuple[Any, Any]:
-    """First and last descendant at zoom `z`: ids between them are all descendants, at that zoom.
+    """First and last descendant at zoom `z`: all ids of that zoom between them are descendants.
 
     At a cell's own zoom both are the cell itself. The errors are those of `children`.
     """
@@ -273,7 +273,7 @@ def descendants(cell: npt.ArrayLike, z: npt.ArrayLike) -> tuple[Any, Any]:
 
 
 def valid(cell: npt.ArrayLike) -> Ints:
-    """Cells as an int64 array, all of which are cells."""
+    """Cells as an int64 array; invalid ones are refused."""
     ids = integers(cell, "cell")
     wrong = ~_valid(ids)
     if wrong.any():
@@ -284,7 +284,7 @@ def valid(cell: npt.ArrayLike) -> Ints:
 
 
 def zooms_of(z: npt.ArrayLike) -> Ints:
-    """Zooms as an int64 array, all of which an id can hold."""
+    """Zooms as an int64 array; those that an id cannot hold are refused."""
     zoom = integers(z, "zoom")
     if _any((zoom < 0) | (zoom > MAX_ZOOM)):
         raise InvalidInputError("no such zoom", found=_told(zoom), expected=f"0 to {MAX_ZOOM}")
@@ -353,7 +353,7 @@ def interleave(x: npt.ArrayLike, y: npt.ArrayLike) -> Ints:
     Parameters
     ----------
     x, y
-        Integers from 0 to 2**31 - 1, of one shape or broadcast to one.
+        Integers from 0 to 2**31 - 1, broadcast to one shape.
 
     Returns
     -------
@@ -362,11 +362,11 @@ def interleave(x: npt.ArrayLike, y: npt.ArrayLike) -> Ints:
     Raises
     ------
     InvalidInputError
-        No integers, integers out of range, or shapes that do not fit.
+        Not integers, integers out of range, or shapes that cannot be broadcast.
     """
     across, down = integers(x, "column"), integers(y, "row")
     together(across, down)
-    # A negative number has its highest bit set, so that one comparison sees both ends.
+    # A negative number has its highest bit set, so one comparison checks both bounds.
     if np.any((across | down).view(np.uint64) > _LARGEST):
         raise InvalidInputError("out of range of a Morton code", expected="0 to 2**31 - 1")
     across, down = np.broadcast_arrays(across, down)
@@ -374,13 +374,13 @@ def interleave(x: npt.ArrayLike, y: npt.ArrayLike) -> Ints:
 
 
 def deinterleave(code: npt.ArrayLike) -> tuple[Ints, Ints]:
-    """Columns and rows of Morton codes: the reverse of `interleave`."""
+    """Columns and rows of Morton codes: the inverse of `interleave`."""
     codes = np.asarray(code, np.int64)
     return _compact(codes), _compact(codes >> 1)
 
 
 def z_order(lon: npt.ArrayLike, lat: npt.ArrayLike) -> Ints:
-    """Keys of places along a Z-order curve.
+    """Keys of points along a Z-order curve.
 
     Longitude and latitude are scaled to 0..1, multiplied by 2^21 - 1 and truncated, then
     interleaved.
@@ -388,7 +388,7 @@ def z_order(lon: npt.ArrayLike, lat: npt.ArrayLike) -> Ints:
     Parameters
     ----------
     lon, lat
-        n places in degrees, finite.
+        n points in degrees, finite.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""SQL in an engine that can read what it is given and do nothing else.
+"""SQL in an engine that can only read the data it is given.
 
-`engine` gives the session of this thread; `Session.select` runs one SELECT over named Arrow tables
-and datasets. `run_isolated` runs a whole function, parsing of its query included, in a process
-that cannot outgrow its limits. DuckDB is imported by `comal.query.locked` alone.
+`engine` returns the session of this thread; `Session.select` runs one SELECT over named Arrow
+tables and datasets. `run_isolated` runs a whole function, including the parsing of its query, in a
+process with hard limits. DuckDB is imported by `comal.query.locked` alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The limited process of `run_isolated`: one request on stdin, one answer on stdout."""
+"""The limited process of `run_isolated`: reads a request on stdin, writes an answer to stdout."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 
 
 def main() -> None:
-    """Set the limits, then make the call; nothing heavy is imported before they hold."""
+    """Set the limits, then make the call; nothing heavy is imported before that."""
     with os.fdopen(os.dup(1), "wb") as out:
-        # Whatever a library prints must not reach the answer.
+        # Output of libraries must not get into the answer.
         os.dup2(2, 1)
         data = sys.stdin.buffer.read()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -32,7 +32,7 @@ def _answer(data: bytes, out: BinaryIO) -> bytes:
     from comal.errors import ComalError  # noqa: PLC0415 - after the limits
     from comal.query.isolated import READY, RESULT, packed  # noqa: PLC0415
 
-    # The parent wrote these bytes; they hold no part of the query that is not plain data.
+    # The parent wrote these bytes; the parts from the query are plain data.
     budget, function, args = pickle.loads(data)  # noqa: S301
     resource.setrlimit(resource.RLIMIT_AS, (budget.memory, budget.memory))
     spent = int(time.process_time()) + 1

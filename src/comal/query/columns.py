@@ -16,11 +16,11 @@ from comal.table.columns import one_array
 
 
 def vectorised(call: Callable[..., Any], kind: Any, optional: int = 0) -> Callable[..., Any]:
-    """A function of columns with nulls, which gives null in rows with one.
+    """Make a function of columns with nulls, which returns null in rows with one.
 
-    `call` is given Arrow arrays without nulls, but for the last `optional` ones, which may have
-    some. It returns an Arrow array of this kind, or what one can be made of, with as many rows; of
-    a struct a tuple of its fields.
+    `call` gets Arrow arrays without nulls, except the last `optional` ones, which may have some. It
+    returns an Arrow array of type `kind`, or values for one, of the same length; for a struct, a
+    tuple of its fields.
     """
 
     def function(*columns: Any) -> Any:
@@ -52,7 +52,7 @@ def vectorised(call: Callable[..., Any], kind: Any, optional: int = 0) -> Callab
 
 
 def perhaps_number(column: Any, what: str) -> list[int | float | None]:
-    """Numbers of any type, integers as they are, or None."""
+    """Numbers of any type or None; integers stay integers."""
     found: list[int | float | None] = column.to_pylist()
     if column.null_count == len(column) or pa.types.is_integer(column.type):
         return found
@@ -61,7 +61,7 @@ def perhaps_number(column: Any, what: str) -> list[int | float | None]:
 
 
 def whole(column: Any, what: str) -> Any:
-    """Integers, also where a query writes 5.0."""
+    """Integers, even if a query writes 5.0."""
     if pa.types.is_integer(column.type):
         numbers = column.to_numpy(zero_copy_only=False)
         if column.type == pa.uint64() and (numbers > np.iinfo(np.int64).max).any():
@@ -108,13 +108,13 @@ def blobs(column: Any, what: str) -> list[bytes]:
 
 
 def shapes(column: Any) -> Any:
-    """Geometries: DuckDB's own type, WKB or WKT; a whole number is a QUADBIN cell, its box."""
+    """Geometries: DuckDB's own type, WKB or WKT; an integer is a QUADBIN cell and means its box."""
     unique, rows = unique_shapes(column)
     return unique[rows]
 
 
 def unique_shapes(column: Any) -> tuple[Any, Any]:
-    """As `shapes`: the different ones, and which of them each row has."""
+    """As `shapes`: the distinct geometries, and their index for each row."""
     # Most queries have one geometry for all rows.
     coded = column.dictionary_encode()
     given = coded.dictionary
@@ -144,7 +144,7 @@ def coordinates(column: Any) -> tuple[Any, Any]:
     found = shapes(column)
     if (shapely.get_type_id(found) != shapely.GeometryType.POINT).any():
         raise InvalidInputError("not a point")
-    # An empty point has no coordinates to ask for.
+    # Empty points have no coordinates.
     there = ~shapely.is_empty(found)
     places = np.full((len(found), 2), np.nan)
     places[there] = shapely.get_coordinates(found[there])
@@ -162,7 +162,7 @@ _SQL_TYPES = {
 
 
 def sql_type(kind: Any) -> str:
-    """What SQL calls a type of Arrow."""
+    """The SQL name of an Arrow type."""
     if pa.types.is_list(kind):
         return f"{sql_type(kind.value_type)}[]"
     if pa.types.is_struct(kind):

@@ -1,4 +1,4 @@
-"""Functions for the SQL of every format: ``quadbin_*`` of cells, ``ST_*`` of geometries."""
+"""Functions for the SQL of every format: ``quadbin_*`` for cells, ``ST_*`` for geometries."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Function:
 
 
 def _cell(call: Call) -> Call:
-    """A function of cells alone."""
+    """A function whose only argument is a cell."""
     return lambda cell: call(whole(cell, "cell"))
 
 
@@ -126,7 +126,7 @@ def _polyfill(geometry: Any, z: Any, mode: Any = None) -> Any:
 
 @lru_cache(maxsize=64)
 def _filled(wkb: bytes, zoom: int, mode: Any) -> Any:
-    """Cells of a geometry; a query asks for the same ones several times."""
+    """Cells of a geometry, cached because a query requests the same ones several times."""
     return geometry_cells(shapely.from_wkb(wkb), zoom, mode)
 
 
@@ -147,7 +147,7 @@ _CELLS: dict[str, tuple[Call, Any]] = {
     "quadbin_to_geojson": (_cell(_to_geojson), pa.string()),
     "quadbin_polyfill": (_polyfill, IDS),
 }
-"""Name in SQL, what it calls for rows without nulls, and its type for Arrow."""
+"""SQL name, function to call for rows without nulls, and Arrow type of its result."""
 
 
 # -- geometry --------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ _KINDS = (
     "POINT", "LINESTRING", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING",
     "MULTIPOLYGON", "GEOMETRYCOLLECTION",
 )  # fmt: skip
-"""What ``ST_GeometryType`` says, by shapely's number of the type."""
+"""The result of ``ST_GeometryType``, by shapely's type number."""
 _LINE, _POLYGON = 1, 3
 
 
@@ -176,12 +176,12 @@ def _wkb(geometries: Any) -> Any:
 
 
 def _plain_wkb(column: Any) -> Any:
-    """Any geometry as WKB; what is WKB already is read by whoever gets it."""
+    """Any geometry as WKB; columns of WKB are passed on unread."""
     return column if is_bytes(column) else _wkb(shapes(column))
 
 
 def _unary(name: str) -> Call:
-    """A function of shapely of one geometry."""
+    """A shapely function of one geometry."""
 
     def call(geometry: Any) -> Any:
         return getattr(shapely, name)(shapes(geometry))
@@ -221,17 +221,17 @@ def _relation(name: str) -> Call:
 
 
 def _related(name: str, one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
-    """A relation, row by row, where the side with fewer geometries is the one that is prepared."""
+    """A relation, row by row, which prepares the side with fewer geometries."""
     if len(other[0]) < len(one[0]):
         name, one, other = _TURNED[name], other, one
-    # GEOS 3.14 crashes over a prepared polygon, its edge, and what has an empty part beside that.
+    # GEOS 3.14 crashes for a prepared polygon and its edge together with an empty part.
     if name != "contains" or not _has_empty_parts(other[0]):
         shapely.prepare(one[0])
     return getattr(shapely, name)(one[0][one[1]], other[0][other[1]])
 
 
 def _has_empty_parts(geometries: Any) -> bool:
-    """Whether a multi-geometry may have empty parts; of collections that is not looked at."""
+    """Whether a multi-geometry may have empty parts; collections are assumed to have some."""
     kinds = shapely.get_type_id(geometries)
     if (kinds == shapely.GeometryType.GEOMETRYCOLLECTION).any():
         return True
@@ -240,7 +240,7 @@ def _has_empty_parts(geometries: Any) -> bool:
 
 
 def _related_cells(name: str, geometry: Any, cell: Any) -> Any:
-    """A relation of geometries to boxes of cells, also of those that go on beyond 180 degrees."""
+    """A relation of geometries, which may extend beyond 180 degrees, to boxes of cells."""
     if name == "disjoint":
         return ~_related_cells("intersects", geometry, cell)
     geometries, boxes = unique_shapes(geometry), unique_shapes(cell)
@@ -263,7 +263,7 @@ def _within_distance(one: Any, other: Any, distance: Any) -> Any:
 
 
 def _number(found: Any) -> Any:
-    """Numbers of which those that are none are null."""
+    """Numbers with null for NaN."""
     return pa.array(found, pa.float64(), mask=np.isnan(found))
 
 
@@ -285,7 +285,7 @@ def _length(dimension: int) -> Call:
     def call(geometry: Any) -> Any:
         parts = shapes(geometry)
         total, rows = np.zeros(len(parts)), np.arange(len(parts))
-        # Collections hold collections.
+        # Collections may be nested.
         while len(parts):
             kinds = shapely.get_type_id(parts)
             alone = np.isin(kinds, (_LINE, _LINE + 1) if dimension == 1 else (_POLYGON,))
@@ -314,7 +314,7 @@ def _box(*edges: Any) -> Any:
 
 
 def _envelope(geometry: Any) -> Any:
-    """The box of each geometry as a polygon, also that of a point."""
+    """The box of each geometry as a polygon, even that of a point."""
     bounds = _unary("bounds")(geometry)
     found = shapely.box(*bounds.T)
     found[np.isnan(bounds).any(axis=1)] = shapely.Polygon()
@@ -329,7 +329,7 @@ def _from_geojson(column: Any) -> Any:
 
 
 def _transformed(geometry: Any, source: Any, target: Any, always_xy: Any = None) -> Any:
-    """``ST_Transform(geometry, from, to)``, by way of longitude and latitude of WGS 84."""
+    """``ST_Transform(geometry, from, to)``, through longitude and latitude of WGS 84."""
     if always_xy is not None and not all(always_xy.to_pylist()):
         raise QueryError(
             "coordinates are x before y, longitude before latitude",
@@ -341,7 +341,7 @@ def _transformed(geometry: Any, source: Any, target: Any, always_xy: Any = None)
     result = np.empty(len(given), object)
     for pair in dict.fromkeys(names):
         rows = np.flatnonzero([one == pair for one in names])
-        # Objects of PROJ belong to a thread, and those of DuckDB are no threads of Python.
+        # PROJ objects belong to a Python thread, which DuckDB's threads are not.
         result[rows] = on_own_thread(_projected, given[rows], *pair)
     return result
 
@@ -373,9 +373,9 @@ def _projected(geometries: Any, source: str, target: str) -> Any:
 def _footprint(crs: Any, geotransform: Any, shape: Any) -> Any:
     """``ST_Footprint(crs, geotransform, shape)``: the box of a raster in degrees.
 
-    Across the antimeridian it is two boxes, one at either side; null where it has no place.
+    Across the antimeridian it is two boxes, one on each side; null if it has no coordinates.
     """
-    # Objects of PROJ belong to a thread, as above.
+    # PROJ objects belong to a thread, as above.
     west, south, east, north = on_own_thread(footprints, crs, geotransform, shape)
     split = west > east
     found = shapely.box(west, south, np.where(split, 180, east), north)
@@ -466,25 +466,25 @@ _GEOMETRY: dict[str, tuple[tuple[str, ...], Call, str]] = {
         for name in ("Union", "Intersection", "Difference")
     },
 }  # fmt: skip
-"""Name in SQL: its arguments, what it calls for rows without nulls, and its type."""
+"""SQL name: its arguments, function to call for rows without nulls, and SQL type of its result."""
 
 _FORMS = ("ST_AsText", "ST_AsWKT", "ST_AsWKB", "ST_AsBinary", "ST_AsGeoJSON")
-"""Functions of DuckDB's own for a GEOMETRY, which here take any other form of it, too."""
+"""DuckDB's own functions for a GEOMETRY, which here also accept its other forms."""
 
 _JSON: dict[str, tuple[tuple[str, ...], Call, str]] = {
     "ST_GeomFromGeoJSON": (("json",), _from_geojson, "GEOMETRY"),
     "ST_AsGeoJSON": (("geom",), _unary("to_geojson"), "JSON"),
 }
-"""What DuckDB has itself from 2.0 on."""
+"""Functions that DuckDB has itself from 2.0 on."""
 
 
 _BODIES = {"GEOMETRY": ("BLOB", "ST_GeomFromWKB({})"), "JSON": ("VARCHAR", "{}::JSON")}
-"""What a function of Python gives for a type that it cannot return, and what makes that of it."""
+"""Substitute for a type that Python functions cannot return, and SQL that converts it back."""
 
 
 @cache
 def named(*, json: bool) -> Mapping[str, Function | str]:
-    """Functions and the macros that lead to them, by small name; `json`: DuckDB knows GeoJSON."""
+    """Functions and their macros, by lower-case name; `json`: DuckDB supports GeoJSON."""
     found: dict[str, Function | str] = {
         name: Function(vectorised(call, kind), None, sql_type(kind))
         for name, (call, kind) in _CELLS.items()
@@ -506,7 +506,7 @@ def named(*, json: bool) -> Mapping[str, Function | str]:
 
 
 def _guarded(call: Call, kind: str, *columns: Any) -> Any:
-    """The result as Arrow takes it; what GEOS refuses is an error of ours."""
+    """The result in a form for Arrow; errors of GEOS become ours."""
     try:
         with np.errstate(all="ignore"):
             found = call(*columns)

@@ -1,8 +1,8 @@
-"""A query from a stranger, run in a process of its own that cannot outgrow its limits.
+"""An untrusted query, run in a process of its own with hard limits.
 
-DuckDB's own limits do not bind everywhere: folding of constants took 20 GB under a limit of 512 MB,
-and parsing 7 MB of text took 3.5 GB. So everything, parsing included, runs in a fresh interpreter
-under limits of the operating system, and is killed when its time is over.
+DuckDB's own limits do not always hold: constant folding took 20 GB under a limit of 512 MB, and
+parsing 7 MB of text took 3.5 GB. So everything, including parsing, runs in a fresh interpreter
+under limits of the operating system, and is killed when its time is up.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ RESULT = b"T"
 FAILURE = b"E"
 _MORE = "isolated=comal.query.Budget(memory=, cpu=, wall=) grants more; so does --trusted"
 _START = 60.0
-"""Seconds until a process that has not even started is given up, on a machine under load."""
+"""Seconds to wait for a process to start, on a machine under load."""
 _CPU_OVER = -signal.SIGXCPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What one isolated call may take. It can write no file at all.
+    """The limits of one isolated call. It can write no file at all.
 
     Raises
     ------
     InvalidInputError
-        On creation: a limit that is not a positive number. To the system a negative one is none.
+        On creation: a limit that is not a positive number. A negative one would mean no limit.
     """
 
     memory: int = 2 * GIB
@@ -53,7 +53,7 @@ class Budget:
     cpu: int = 8
     """Seconds of processor time, all threads together."""
     wall: float = 5.0
-    """Seconds until the process is killed, counted from when it has started."""
+    """Seconds after its start when the process is killed."""
 
     def __post_init__(self) -> None:
         for name, kinds in (("memory", int), ("cpu", int), ("wall", (int, float))):
@@ -67,7 +67,7 @@ class Budget:
 
 
 REMOTE = Budget(cpu=30, wall=60.0)
-"""What a call may take that waits for a network, unless it is told otherwise."""
+"""The default limits of a call that waits for a network."""
 
 
 def run_isolated(
@@ -76,26 +76,26 @@ def run_isolated(
     """Call ``function(*args)`` in a limited process and return its Arrow table.
 
     `function` is a plain function of an importable module and `args` can be pickled. With `remote`
-    it gets the variables of the environment by which storage is reached, and time to wait for it.
+    it gets the environment variables for access to storage, and more time.
 
     Raises
     ------
     LimitExceededError
-        It took more than the budget allows.
+        The call exceeded the budget.
     QueryError
         The process ended without an answer.
     ComalError
-        Whatever error of comal the call raised.
+        Any error of comal that the call raised.
     """
     budget = budget or (REMOTE if remote else Budget())
-    # Through a pipe to a child of our own, so that credentials come along.
+    # Through a pipe to our own child, so that credentials are included.
     request = bytes(ForkingPickler.dumps((budget, function, args)))
     with subprocess.Popen(  # noqa: S603 - this interpreter, a module of ours, no shell
         [sys.executable, "-m", _CHILD],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        # What is read here must not be read ahead of `communicate`.
+        # Reading here must not buffer bytes for `communicate`.
         bufsize=0,
         env=_environment(remote=remote),
         close_fds=True,
@@ -108,10 +108,10 @@ def run_isolated(
 
 
 def _exchange(child: subprocess.Popen[bytes], request: bytes, budget: Budget) -> bytes:
-    """Send the request, wait until the child has loaded what it needs, then give it its time."""
+    """Send the request, wait until the child has loaded its modules, then start its time."""
     assert child.stdin is not None
     assert child.stdout is not None
-    # A child that has died already says why by its exit status.
+    # The exit status says why a child has died early.
     with suppress(BrokenPipeError), child.stdin:
         child.stdin.write(request)
     child.stdin = None
@@ -135,7 +135,7 @@ _OF_STORAGE = re.compile(
     r"(AWS|GOOGLE|AZURE|HF|COMAL|IDENTITY|IMDS|MSI)_.*|HOME|SERVICE_ACCOUNT|SSL_CERT_(FILE|DIR)"
     r"|(?i:(HTTPS?|ALL|NO)_PROXY)"
 )
-"""Variables by which storage finds credentials, proxies and certificates."""
+"""Variables for credentials, proxies and certificates of storage."""
 
 
 def _environment(*, remote: bool) -> dict[str, str]:
@@ -147,7 +147,7 @@ def _environment(*, remote: bool) -> dict[str, str]:
     return {
         **kept,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        # Pools that reserve address space ahead of use would spend the limit at once.
+        # Pools that reserve address space in advance would use up the limit at once.
         "ARROW_DEFAULT_MEMORY_POOL": "system",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
@@ -177,7 +177,7 @@ def _answer(answer: bytes, code: int, budget: Budget) -> Any:
 
 
 def _rebuild(document: Mapping[str, Any]) -> ComalError:
-    """The child's error, from plain data: nothing that a broken child sends is unpickled."""
+    """The child's error, from plain data: nothing from a broken child is unpickled."""
     kind = getattr(errors, str(document.get("error")), None)
     if not (isinstance(kind, type) and issubclass(kind, ComalError)):
         kind = QueryError

@@ -1,4 +1,4 @@
-"""A DuckDB that can read what it is given and do nothing else."""
+"""A DuckDB connection that can only read the data it is given."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _CONFIG = {
     "python_enable_replacements": "false",
     "temp_directory": "",
 }
-# Before 2.0 a relation keeps Python's lock while it runs, and threads of DuckDB that ask a table of
-# ours for its next rows wait for that lock for ever. With one thread it asks by itself.
+# Before 2.0 a relation holds Python's lock while it runs, and threads of DuckDB that request rows
+# from our tables wait for that lock for ever. With one thread it reads the rows itself.
 _ONE_THREAD = int(duckdb.__version__.partition(".")[0]) < 2
 _MOST = {"threads": 1 << 16, "memory_limit": 1 << 62}
 # After this no statement can read or write a file, reach the network or change a setting.
@@ -65,14 +65,14 @@ def _settings(threads: int | None, memory_limit: int | None) -> dict[str, Any]:
 
 
 class Parsed(NamedTuple):
-    """One SELECT, ready to stand in parentheses within another query."""
+    """One SELECT, ready to be put in parentheses within another query."""
 
     text: str
-    """Without a final semicolon, and with new names of its parameters."""
+    """The text without a final semicolon, and with renamed parameters."""
     parameters: dict[str, str]
-    """For each new name the one that the caller used."""
+    """The caller's name for each new parameter name."""
     tables: frozenset[str]
-    """Those that it names without defining them itself; where DuckDB cannot tell, all its words."""
+    """Tables that it names but does not define; if DuckDB cannot list them, all its words."""
 
 
 class Session:
@@ -83,25 +83,25 @@ class Session:
     tables
         Arrow tables or datasets by name.
     functions
-        Vectorised functions by name, and macros as what creates them: text of ours alone. They
-        are made when a query first names them, which takes half a millisecond for each.
+        Vectorised functions by name, and macros as their CREATE statements: our own text only.
+        They are created when a query first names them, which takes half a millisecond for each.
     statements
-        What makes views, of ours as well, with nothing from a file in it.
+        Statements that create views, also ours, with nothing from a file in them.
     failures
-        Where datasets leave the error that ended a scan.
+        Receives the error that ended a scan of a dataset.
     hint
-        Which tables there are, for the message about one that there is not.
+        The available tables, for the error about a missing one.
     threads
-        Worker threads of DuckDB; None lets it use every core. Before DuckDB 2.0 always one.
+        Worker threads of DuckDB; None uses every core. Before DuckDB 2.0 always one.
     memory_limit
         Bytes that a query may hold; None leaves DuckDB's own limit.
     limits
-        Caps on the text of a query.
+        Bounds on the text of a query.
 
     Raises
     ------
     InvalidInputError
-        A number of threads or bytes that cannot be.
+        An invalid number of threads or bytes.
     """
 
     def __init__(
@@ -136,16 +136,15 @@ class Session:
         raise TypeError("a session belongs to one thread of one process and cannot be pickled")
 
     def parse(self, sql: str, prefix: str = "") -> Parsed:
-        """Check that `sql` is exactly one SELECT, and make it ready to stand within another query.
+        """Check that `sql` is exactly one SELECT, and prepare it for use within another query.
 
-        `prefix` comes before the names of its parameters, so that queries with parameters of the
-        same names can be nested; ``?`` and ``$1`` become named ones too.
+        `prefix` is put before the names of its parameters, so that queries with the same parameter
+        names can be nested; ``?`` and ``$1`` become named parameters too.
 
         Raises
         ------
         QueryError
-            It holds NUL, cannot be parsed, is something else than one SELECT, or its parameters
-            cannot be told apart.
+            It holds NUL, cannot be parsed, is not one SELECT, or its parameters are ambiguous.
         LimitExceededError
             It is longer than the limit `query_bytes`.
         """
@@ -158,9 +157,9 @@ class Session:
             if set(used) != wanted or found != set(names):
                 place = _place(sql)
                 raise QueryError("the parameters of the query cannot be told apart", where=place)
-        # DuckDB tells the names of tables of statements without parameters only.
+        # DuckDB lists table names only for statements without parameters.
         plain, _ = _replaced(whole, lambda _: "NULL")
-        # It asks for columns of tables that it does not have, such as those of JOIN ... USING.
+        # It looks for columns in tables that it does not have, such as for JOIN ... USING.
         tables = frozenset(_WORD.findall(whole))
         with _ours(sql), suppress(duckdb.BinderException):
             tables = frozenset(self._connection.get_table_names(plain))
@@ -192,7 +191,7 @@ class Session:
         max_rows
             Refuse a result of more rows.
         about
-            What messages call the query, when `sql` was put together around a caller's text.
+            Name of the query in messages, if `sql` was built around a caller's text.
 
         Raises
         ------
@@ -214,14 +213,14 @@ class Session:
             try:
                 return self._run(statement, params, max_rows)
             except duckdb.CatalogException:
-                # What a query names in some other way is not in its text, nor what comes close.
+                # The query may name functions indirectly, and DuckDB suggests only existing ones.
                 if not self._waiting:
                     raise
             self._make(*self._waiting)
             return self._run(self._statement(sql, trusted=True), params, max_rows)
 
     def _run(self, statement: Any, params: Mapping[str, Any] | None, max_rows: int | None) -> Any:
-        """The result of a statement that `_statement` has parsed."""
+        """The result of a statement from `_statement`."""
         with ExitStack() as stack:
             stack.enter_context(self._read_only())
             relation = self._connection.sql(statement, params=dict(params or {}))
@@ -238,7 +237,7 @@ class Session:
         return table
 
     def close(self) -> None:
-        """Close the connection; in a forked child it is left alone, for its threads are gone."""
+        """Close the connection; in a forked child it is kept, as its threads are gone."""
         if self._pid == os.getpid():
             self._connection.close()
         _OPEN.discard(self)
@@ -260,7 +259,7 @@ class Session:
             try:
                 return function.call(*columns)
             except ComalError as error:
-                # DuckDB would pass on its text only.
+                # DuckDB would only pass on its text.
                 failures.append(error)
                 raise
 
@@ -271,7 +270,7 @@ class Session:
                 for n in range(len(function.arguments))
             ]
             call.__signature__ = inspect.Signature(places)  # type: ignore[attr-defined] # as inspect documents
-        # Texts instead of DuckDB's enumerations, whose home differs between its versions.
+        # Texts instead of DuckDB's enumerations, whose module differs between versions.
         define: Any = self._connection.create_function
         define(
             name,
@@ -283,7 +282,7 @@ class Session:
         )
 
     def _make(self, *texts: str) -> None:
-        """Make the functions and macros that texts name, and before each what it is made of."""
+        """Create the functions and macros that texts name, each after those that it uses."""
         words = {word for text in texts for word in _WORD.findall(text.lower())}
         names = list(self._waiting) if words & _LISTS else sorted(words & self._waiting.keys())
         for name in names:
@@ -300,7 +299,7 @@ class Session:
         if not trusted:
             self._limits.check("query_bytes", len(sql.encode("utf-8", "replace")), "query")
         if "\0" in sql:
-            # DuckDB runs what stands behind a NUL, and its logs end there.
+            # DuckDB executes what follows a NUL, but its logs end there.
             raise QueryError("the query holds a NUL character", where=_place(sql))
         with _ours(sql):
             statements = self._connection.extract_statements(sql)
@@ -321,7 +320,7 @@ _PARAMETER = re.compile(r"\$(\w+)|\?")
 
 
 def _replaced(sql: str, new: Callable[[str], str]) -> tuple[str, list[str]]:
-    """The query with other text in place of its parameters, and their names in order."""
+    """The query with its parameters replaced, and their names in order."""
     pieces: list[str] = []
     names: list[str] = []
     end = 0
@@ -335,7 +334,7 @@ def _replaced(sql: str, new: Callable[[str], str]) -> tuple[str, list[str]]:
 
 
 def _operators(text: str, characters: str) -> Iterator[int]:
-    """Where one of `characters` stands in `text` outside of texts, names and comments."""
+    """Positions of `characters` in `text` outside of strings, names and comments."""
     for offset, kind in duckdb.tokenize(text):
         at = _character(text, offset)
         if kind == duckdb.token_type.operator and text[at : at + 1] in characters:
@@ -343,7 +342,7 @@ def _operators(text: str, characters: str) -> Iterator[int]:
 
 
 def _character(text: str, offset: int) -> int:
-    """The index of the character that begins at byte `offset` of the text's UTF-8 form."""
+    """The index of the character that starts at byte `offset` of the text in UTF-8."""
     if text.isascii():
         return offset
     return len(text.encode("utf-8", "replace")[:offset].decode("utf-8", "replace"))
@@ -351,7 +350,7 @@ def _character(text: str, offset: int) -> int:
 
 # -- errors ----------------------------------------------------------------------------------------
 
-# How the versions of DuckDB say that what failed is a table which they were given.
+# Messages of DuckDB versions for failures of registered tables.
 _SCAN = re.compile(r"arrow_scan|reading the stream registered as")
 _EXTENSION = re.compile(r"exists in the \w+ extension")
 _ARROW_MEMORY = re.compile(r"Out of memory: (re|m)alloc of size")
@@ -362,7 +361,7 @@ _TOO_LARGE = (duckdb.OutOfMemoryException, MemoryError, RecursionError)
 def _ours(
     sql: str, failures: list[ComalError] | None = None, tables: str | None = None
 ) -> Iterator[None]:
-    """Turn DuckDB's exceptions into ours; one that a function of ours raised comes back itself."""
+    """Translate DuckDB's exceptions into ours; errors of our functions are raised unchanged."""
     try:
         yield
     except _TOO_LARGE as error:
@@ -387,17 +386,17 @@ def _ours(
 
 
 def _query_error(sql: str, error: Exception, tables: str | None) -> QueryError:
-    # The rest of DuckDB's text repeats the statement as it was assembled here.
+    # The rest of DuckDB's text repeats the statement as it was built here.
     text = str(error).split("\nLINE ")[0].strip()
     first, _, rest = text.partition("\n")
     kind, _, message = first.partition(": ")
     what = f"the query cannot be run ({message or kind})"
     hint = " ".join(rest.split()) or None
     if message.startswith("Table with name "):
-        # DuckDB would name tables of its own, and those that a query is put together from.
+        # DuckDB would suggest its own tables, and those used to build the query.
         hint = tables
     elif _EXTENSION.search(message):
-        # No query here may load what DuckDB proposes.
+        # Queries cannot load the extension that DuckDB suggests.
         what = "the query names a function that is not there"
         hint = "SELECT DISTINCT function_name FROM duckdb_functions() lists what there is"
     return QueryError(what, where=_place(sql), hint=hint)
@@ -409,7 +408,7 @@ def _place(sql: str) -> str:
 
 _WORD = re.compile(r"\w+")
 _LISTS = {"duckdb_functions", "pg_proc"}
-"""What lists all functions that there are."""
+"""Tables and functions that list all functions."""
 
 
 # -- one session per thread and process -----------------------------------------------------------
@@ -419,7 +418,7 @@ _HERE = threading.local()
 
 
 def engine() -> Session:
-    """The session of this thread and process, made when it is first asked for."""
+    """The session of this thread and process, created on first use."""
     own: Session | None = getattr(_HERE, "engine", None)
     if own is None:
         own = _HERE.engine = Session()
@@ -429,8 +428,8 @@ def engine() -> Session:
 def _abandon() -> None:
     """Forget every session in a forked child.
 
-    A connection that was open across a fork has lost its threads: to use or even destroy it
-    crashes the child. One reference too many keeps it until the process ends.
+    A connection that was open across a fork has lost its threads: using or even destroying it
+    crashes the child. An extra reference keeps it until the process ends.
     """
     global _HERE  # noqa: PLW0603 - the child starts with no sessions at all
     for other in list(_OPEN):
