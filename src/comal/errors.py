@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 _NAME_WIDTH = 60
 _PATH_WIDTH = 90
-# Problems in the text of an error; `problems` has all of them.
+# Problems that the text of an error lists at most; `problems` has all of them.
 _SHOWN = 20
 
 

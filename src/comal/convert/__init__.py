@@ -1,6 +1,6 @@
 """From one format to another: a module per pair of formats, and `convert`, which finds the pair.
 
-Formats do not know one another; what knows two of them lives here.
+Formats do not import one another; code that needs two of them is here.
 """
 
 from __future__ import annotations

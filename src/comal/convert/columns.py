@@ -87,7 +87,7 @@ def _mended(originals: Any) -> Any:
 
 
 def mended(name: str) -> str:
-    """The legal id that is closest to `name`."""
+    """A legal id that is as close to `name` as possible."""
     text = "".join("_" if one in _ILLEGAL or not one.isprintable() else one for one in name)
     text = "".join("_" if names.illegal(f"a{one}") else one for one in text)
     if text in {"", ".", ".."}:

@@ -46,8 +46,9 @@ def draw(
     bands
         One or three bands, by name or number from 1; by default those marked red, green and blue,
         else the first. A single band with a colour table is drawn in its colours.
-    Values that become black and white. By default 8-bit colour is kept; for other bands the
-    inner 90 percent of the values are stretched, by the statistics of the file.
+    stretch
+        Values that become black and white. By default 8-bit colour is kept; for other bands the
+        inner 90 percent of the values are stretched, by the statistics of the file.
     options
         As for `comal.tapalcatl.build`.
 

@@ -112,7 +112,7 @@ def run(
 
 
 def _claim(path: Path) -> Owns | None:
-    """Whether this is the folder of an earlier run, by the names in it."""
+    """The names that belong to the folder of an earlier run; None for another folder."""
     if not (path / ARCHIVE).is_file():
         return None
     own = {ARCHIVE, SHEET, RASTER}

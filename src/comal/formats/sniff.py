@@ -202,7 +202,7 @@ Rule = Callable[[Evidence], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format that comal can tell from others."""
+    """One format that comal can recognise."""
 
     name: str
     """As ``comal info --json`` prints it."""

@@ -59,8 +59,8 @@ def text_etag(body: bytes) -> bytes:
 def crc_etag(crc: int, coding: bytes = b"") -> bytes:
     """The strong entity tag of bytes with this CRC-32.
 
-    If they are sent in another content coding than they are stored in, the tag contains its name:
-    representations that differ only by their coding need different tags (8.8.3.3).
+    If they are sent in another content coding than they are stored in, the tag contains the name
+    of the coding: bytes that differ only by their coding need different tags (8.8.3.3).
     """
     return b'"%08x-%b"' % (crc, coding) if coding else b'"%08x"' % crc
 

@@ -50,7 +50,7 @@ _LONGEST_WAIT = 300.0
 _RETRIED = 2.0
 """Seconds that a request waits for such a retry; then it gets the old error."""
 _REMOTE = 15.0
-"""Least seconds between two checks of a remote source: each check is a request."""
+"""Minimum seconds between two checks of a remote source: each check is a request."""
 _BUG = Refusal(500, "internal", "the source cannot be opened")
 _GENERIC = frozenset({"meta", "index", "metadata"})
 

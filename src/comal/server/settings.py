@@ -48,7 +48,7 @@ class Settings:
     prefix: str = ""
     """Path before all routes: empty, or ``/maps``."""
     public_url: str | None = None
-    """URL for clients before the prefix; without it, links are paths. Host headers are ignored."""
+    """Public URL before the prefix; without it, links are paths. Host headers are ignored."""
     missing: int = 404
     """Status for a tile that is absent within the zooms and bounds: 204 or 404."""
     cache_control: str | None = "public, max-age=3600"

@@ -198,7 +198,7 @@ class TilesetSource(ServedSource):
         return "/" in self.name
 
     def _listed(self, request: Request) -> dict[str, dict[str, str]]:
-        """Each variant with the URLs of its TileJSON and tiles."""
+        """Each variant with the URL of its TileJSON, which has that of its tiles."""
         home = self.name.partition("/")[0]
         links = {one: f"{home}/variants/{one}/tilejson.json" for one in self.tiles.variants}
         return {one: {"tilejson": request.link(link)} for one, link in links.items()}

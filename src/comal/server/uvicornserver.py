@@ -125,7 +125,7 @@ class TileProtocol(H11Protocol):
         app: Any = self.app
         if isinstance(app, Application):
             self._plain = app.plain
-        # Whether uvicorn has got complete requests only, so that the next byte begins a request.
+        # Whether uvicorn has received only complete requests, so that the next byte begins one.
         self._at_border = True
         # When the last answer was completed, or the connection was made.
         self._done = 0.0

@@ -1,4 +1,4 @@
-"""Web pages that show archives on a map, and who writes them to a folder.
+"""Web pages that show archives on a map, and `write`, which writes them to a folder.
 
 >>> from comal import site
 >>> site.write("public", ["tiles/", "elevation.parquet"], title="Alps")  # doctest: +SKIP

@@ -346,7 +346,7 @@ def write(
 
 
 def _claim(path: Path) -> Owns | None:
-    """The page's files, its configuration, and the sources that were copied."""
+    """The files of a site: page, configuration and copied sources; None for another folder."""
     if not (path / _CONFIG).is_file() or not (path / "index.html").is_file():
         return None
     own = {_CONFIG, *site_files()}

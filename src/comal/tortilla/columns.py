@@ -176,7 +176,7 @@ def check_ids(
     """Raise for ids that are not legal, or that appear twice among siblings.
 
     `parents` is a number that siblings share, None when all are siblings. Tier 2 is for new rows,
-    1 for rows of existing files, whose ids may be not portable; 0 only checks for duplicates.
+    1 for rows of existing files, whose ids need not be portable; 0 only checks for duplicates.
     `keeps` means that the caller has an ``allow_ids`` that was not given, for the hint: it would
     lower the tier by one.
     """

@@ -336,8 +336,8 @@ def compile(  # noqa: A001 - the name that users of published readers know
     rows, ids
         The rows to take, in this order: positions or a mask, or ids. All when both are None.
     chunk_size, chunk_rows, overwrite, allow_ids, progress
-        As for `create`. Ids that are only not portable are always kept. A nested file is copied
-        as a whole: its bytes, and so the names of its columns, do not change.
+        As for `create`. Ids that are legal but not portable are always kept. A nested file is
+        copied as a whole: its bytes, and so the names of its columns, do not change.
     limits, config
         As for `comal.tortilla.open`.
     **options

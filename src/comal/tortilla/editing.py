@@ -162,8 +162,8 @@ def edit(
     columns
         A mapping of names to values, or a table: a value per row, in the order of the rows. A
         column that the file stores under an alias (``rai:ele``) is also found by its name in the
-        specification, and keeps its own. With a column of ids (``tortilla:id`` or ``id``), values
-        are assigned by id; other rows keep their value, or get null.
+        specification, and keeps its stored name. With a column of ids (``tortilla:id`` or
+        ``id``), values are assigned by id; other rows keep their value, or get null.
     replace
         Whether existing columns may be replaced; offset and length never are.
     add

@@ -34,7 +34,7 @@ def is_json(opened: Opened) -> bool:
 def stored_table(
     opened: Opened, where: str, limits: Limits, columns: Sequence[str] | None = None
 ) -> Any:
-    """The footer as it is stored, in plain Arrow types; optional ones only from `columns`, or all.
+    """The stored footer in plain Arrow types; of optional columns only `columns`, or all.
 
     The numbers of rows, cells and columns are checked against the limits before decoding.
     """
