@@ -247,7 +247,7 @@ def _start(text: str, units: str) -> dt.datetime:
 def instants_of(cf: Sequence[float], units: str, calendar: str) -> list[int | None]:
     """CF numbers as microseconds since 1970.
 
-    None in calendars other than the standard one, and for years out of the range of dates.
+    None in calendars other than `STANDARD`, and for years out of the range of dates.
     Months and years are calendar months and years.
 
     Raises

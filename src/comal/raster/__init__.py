@@ -1,6 +1,6 @@
 """Pixels through GDAL: headers, statistics, previews and means over footprints.
 
-The only room that imports rasterio. Its names are imported when they are first used.
+The only room that imports rasterio. Its names are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Areas on the ground as pixels of tiles, true to Web Mercator.
+"""Areas on the ground as pixels of tiles, exact in Web Mercator.
 
-Edges are straight in the CRS that the areas come in: in longitude and latitude a row of pixels lies
-at the latitude that Web Mercator gives it, not at one interpolated within the tile.
+Edges are straight in the CRS of the areas: in longitude and latitude, a row of pixels has its
+latitude in Web Mercator, not one interpolated within the tile.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Areas:
-    """n areas, ready to be laid over tiles."""
+    """n areas, prepared for the overlay with tiles."""
 
     edges: Edges
     """u to the east and v to the south, in degrees or in metres of EPSG:3857."""
     metric: bool
     """Whether the unit is metres of EPSG:3857."""
     first: Ints
-    """Number of the first edge of each area, and at last the number of all edges."""
+    """Index of the first edge of each area, and at the end the number of edges."""
     boxes: Floats
     """West, south, east, north of each area in degrees, shape (n, 4); NaN for empty ones.
 
-    Areas over the antimeridian have an east beyond 180.
+    Areas across the antimeridian have an east beyond 180.
     """
 
     def __len__(self) -> int:
@@ -47,15 +47,15 @@ class Areas:
 
     @classmethod
     def of(cls, shapes: Any, crs: Any = "EPSG:4326") -> Areas:
-        """Areas from shapely polygons and multipolygons; None and empty ones hold no pixel.
+        """Areas from shapely polygons and multipolygons; None and empty ones contain no pixel.
 
-        `crs` is whatever `comal.raster.zones.crs_text` takes. Anything but EPSG:3857 and geographic
-        CRS is transformed to longitude and latitude, with its edges bent as the CRS bends them.
+        `crs` is whatever `comal.raster.zones.crs_text` takes. Shapes in a CRS other than EPSG:3857
+        and geographic ones are transformed to longitude and latitude, with densified edges.
 
         Raises
         ------
         InvalidInputError
-            Not areas, invalid ones, or an unknown CRS.
+            The shapes are not areas or invalid, or the CRS is unknown.
         """
         found = np.empty(len(shapes), object)
         found[:] = list(shapes)
@@ -79,9 +79,9 @@ class Areas:
         method: Method = "centre",
         chosen: Ints | None = None,
     ) -> Spans:
-        """The pixels of a tile that the areas hold; see `comal.geo.scanline.area_spans`.
+        """The pixels of a tile within the areas; see `comal.geo.scanline.area_spans`.
 
-        `chosen` are the numbers of the areas that may lie on it, ascending; None for all.
+        `chosen` are the numbers of the areas that may touch it, ascending; None for all.
         """
         height, width = shape
         edges = self.edges if chosen is None else self.edges.take(self._rows(chosen))
@@ -98,7 +98,7 @@ class Areas:
         return area_spans(local, lines[::2], lines[1::2], width, method)
 
     def pairs(self, tiles: Ints, zoom: int) -> tuple[Ints, Ints]:
-        """Pairs of tiles, shape (n, 3), and areas whose boxes meet; tiles ascending, then areas."""
+        """Pairs of tiles (n, 3) and areas whose boxes intersect, ordered by tile, then area."""
         columns, rows = self._windows(zoom)
         side = 2.0**zoom
         boxes, areas = [], []
@@ -136,7 +136,7 @@ class Areas:
 
 
 def _placed(shapes: Any, crs: Any) -> tuple[bool, Any]:
-    """The shapes in degrees or in metres of EPSG:3857, and whether it is the latter."""
+    """Whether the shapes are in metres of EPSG:3857, else in degrees, and the shapes."""
     # pyproj is needed for other CRS only.
     if isinstance(crs, str) and crs.upper() in {"EPSG:4326", "OGC:CRS84"}:
         return False, shapes
@@ -159,7 +159,7 @@ def _placed(shapes: Any, crs: Any) -> tuple[bool, Any]:
 
 
 def _turned(edges: Edges) -> list[Edges]:
-    """The edges, and those of areas beyond 180 degrees once more at the other side of the map."""
+    """The edges, and for areas beyond 180 degrees a copy on the other side of the map."""
     found = [edges]
     for turn, beyond in (
         (360.0, np.maximum(edges.u0, edges.u1) > 180),

@@ -1,9 +1,8 @@
 """Statistics of pixels in areas, tile by tile, merged without loss.
 
-Quantiles and frequencies are exact, from sorted counts of values: for each area it is counted how
-often each value occurs. Where there are more different values than memory should hold, values are
-counted by their leading bits at first; tiles are then gone through once more for the few ranges
-that a quantile lies in. Frequencies have no such way out.
+Quantiles and frequencies are exact, from sorted counts of the values in each area. If there are too
+many distinct values for memory, values are first counted by their leading bits; tiles are then read
+again for the few ranges that contain a quantile. Frequencies have no such fallback.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class Moments:
-    """For each of n areas: count, sum, mean, squared deviations, least and largest value.
+    """For each of n areas: count, sum, mean, squared deviations, minimum and maximum.
 
     With weights, `count` is the sum of the weights of valid pixels, in pixels.
     """
@@ -42,7 +41,7 @@ class Moments:
 
     @classmethod
     def empty(cls, n: int) -> Moments:
-        """Of no pixels."""
+        """The moments of no pixels."""
         zero = np.zeros(n)
         return cls(
             zero, zero.copy(), zero.copy(), zero.copy(), np.full(n, np.inf), np.full(n, -np.inf)
@@ -50,12 +49,12 @@ class Moments:
 
     @classmethod
     def stacked(cls, parts: Sequence[Moments]) -> Moments:
-        """The areas of all parts, one behind the other."""
+        """The areas of all parts, concatenated."""
         columns = ([getattr(part, one.name) for part in parts] for one in fields(cls))
         return cls(*(np.concatenate([np.empty(0), *column]) for column in columns))
 
     def merge(self, rows: Any, other: Moments) -> None:
-        """Add what was found for the areas `rows` in other pixels (Chan, Golub and LeVeque)."""
+        """Add the moments of other pixels to the areas `rows` (Chan, Golub and LeVeque)."""
         count = self.count[rows] + other.count
         some = np.maximum(count, np.finfo(np.float64).tiny)
         shift = other.mean - self.mean[rows]
@@ -68,7 +67,7 @@ class Moments:
         self.max[rows] = np.maximum(self.max[rows], other.max)
 
     def column(self, name: str) -> Floats:
-        """One of `STATISTICS` for every area; NaN where no pixel is valid, but 0 for counts."""
+        """One of `STATISTICS` for every area; NaN if no pixel is valid, except 0 for counts."""
         if name == "count":
             return self.count
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -89,18 +88,18 @@ _FORMULAS: dict[str, Any] = {
     ),
 }
 STATISTICS = ("count", *_FORMULAS)
-"""What `Moments.column` can tell; ``stddev`` and ``variance`` are those of the population."""
+"""Statistics of `Moments.column`; ``stddev`` and ``variance`` are those of the population."""
 
 
 def of_tile(values: Any, valid: Bools) -> Moments:
-    """Moments of a whole tile, as those of one area."""
+    """Moments of an entire tile, as a single area."""
     found = Moments.empty(1)
     pixels = values[valid]
     if len(pixels):
         floats = pixels.astype(np.float64)
         mean = floats.mean()
         off = floats - mean
-        # The second term is what rounding of the mean leaves.
+        # The second term corrects for rounding of the mean.
         squares = (off * off).sum() - off.sum() ** 2 / len(off)
         parts = (len(off), _sum(pixels, floats), mean, squares, floats.min(), floats.max())
         found = Moments(*(np.array([float(part)]) for part in parts))
@@ -150,14 +149,14 @@ class _Runs:
         return np.add.reduceat(found, self.first).astype(np.float64)
 
     def extreme(self, pixels: Any, of: Any) -> Floats:
-        """Least or largest pixel of the runs of each area."""
+        """Minimum or maximum pixel of the runs of each area."""
         found = of.reduceat(_padded(pixels), self.ends)[::2]
         result: Floats = of.reduceat(found, self.first)
         return result
 
 
 def _padded(pixels: Any) -> Any:
-    # A run may end behind the last pixel, where `reduceat` wants one.
+    # A run may end after the last pixel, and `reduceat` needs a valid index there.
     return np.concatenate([pixels.ravel(), pixels.ravel()[-1:]])
 
 
@@ -165,18 +164,18 @@ def _padded(pixels: Any) -> Any:
 
 
 FREQUENCIES = ("majority", "minority", "variety")
-"""The most and the least frequent value (of several the lowest), and how many there are."""
+"""The most and the least frequent value (the lowest in a tie), and the number of values."""
 _PERCENT = re.compile(r"p(\d{1,2}(?:\.\d{1,6})?|100)")
 _PAIRS = 1 << 21
-"""Pairs of area and value that are counted at a time; one takes some 24 bytes."""
+"""Most pairs of area and value in memory; one takes some 24 bytes."""
 _STEP = 8
-"""Bits by which values are told apart less at most each time that they are too many."""
+"""Most bits by which keys are shortened at a time if there are too many pairs."""
 _SURE = 1e-12
-"""Part of a sum of weights that is rounding."""
+"""Fraction of a sum of weights that counts as rounding error."""
 
 
 def quantile_of(stat: str) -> float | None:
-    """The quantile that a statistic means: ``median``, or ``p10`` for that of 10 percent."""
+    """The quantile of a statistic: 0.5 for ``median``, 0.1 for ``p10``; else None."""
     if stat == "median":
         return 0.5
     match = _PERCENT.fullmatch(stat)
@@ -184,13 +183,13 @@ def quantile_of(stat: str) -> float | None:
 
 
 def is_ranked(stat: str) -> bool:
-    """Whether a statistic is told by `Ranking`."""
+    """Whether `Ranking` computes a statistic."""
     return stat in FREQUENCIES or quantile_of(stat) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How often values occur: pairs of area and key, ascending, each once, and their weight."""
+    """Frequencies of values: unique pairs of area and key, ascending, and their weight."""
 
     zone: Ints
     key: Keys
@@ -201,7 +200,7 @@ class Counts:
 
     @classmethod
     def of(cls, zone: Ints, key: Keys, weight: Floats) -> Counts:
-        """From pairs in any order."""
+        """Counts from pairs in any order."""
         order = np.lexsort((key, zone))
         zone, key, weight = zone[order], key[order], weight[order]
         first = np.flatnonzero(_fresh(zone, key))
@@ -211,7 +210,7 @@ class Counts:
 
     @classmethod
     def of_pixels(cls, zone: Ints, key: Keys) -> Counts:
-        """From pixels that count as one each, whose areas and keys have at most 32 bits."""
+        """Counts from pixels of weight 1, whose areas and keys have at most 32 bits."""
         both = np.sort(zone.astype(np.uint64) << np.uint64(32) | key)
         first = np.flatnonzero(_fresh(both, both))
         weight = np.diff(np.append(first, len(both))).astype(np.float64)
@@ -221,7 +220,7 @@ class Counts:
 
     @classmethod
     def joined(cls, parts: Sequence[Counts]) -> Counts:
-        """All pairs of several."""
+        """The merged pairs of all parts."""
         return cls.of(
             *(
                 np.concatenate([getattr(part, name) for part in parts])
@@ -230,7 +229,7 @@ class Counts:
         )
 
     def shifted(self, bits: int) -> Counts:
-        """With keys that tell less."""
+        """The same counts with keys that lack the last `bits` bits."""
         return Counts.of(self.zone, self.key >> np.uint64(bits), self.weight)
 
 
@@ -239,38 +238,38 @@ _NONE = Counts(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0))
 
 @dataclass(slots=True)
 class _Targets:
-    """Places in the order of values whose value is wanted, shape (n,)."""
+    """Ranks whose values are wanted, shape (n,)."""
 
     zone: Ints
     rest: Floats
-    """Weight from the start of the range on; see `_find`."""
+    """Rank, or weight, from the start of the range; see `_find`."""
     prefix: Keys | None = None
-    """Leading bits of the range that it lies in; None while that is everything."""
+    """Leading bits of the range that contains it; None while the range is everything."""
     key: Keys | None = None
-    """What was found."""
+    """Keys of the values that were found."""
 
 
 @dataclass(slots=True)
 class Ranking:
     """Quantiles and frequencies of one band in n areas.
 
-    Without weights a quantile is that of `numpy.quantile`: between the two pixels around it, in
-    proportion. With weights it is the least value at which the weights of it and all lower ones
-    reach that part of their sum, as of `numpy.quantile` with ``method="inverted_cdf"``.
+    Without weights a quantile is that of `numpy.quantile`, with linear interpolation. With weights
+    it is the smallest value at which the cumulative weight reaches that fraction of the total, as
+    in `numpy.quantile` with ``method="inverted_cdf"``.
     """
 
     dtype: np.dtype[Any]
     zones: int
     stats: tuple[str, ...]
-    """Those of the statistics that are asked for which `is_ranked`."""
+    """The requested statistics that are ranked (`is_ranked`)."""
     weighted: bool
     name: str = ""
-    """What errors call the band."""
+    """Name of the band in errors."""
     _shift: int = 0
     _limit: int = 0
-    """What the shift may grow to."""
+    """Largest allowed shift."""
     _unknown: int = 0
-    """Trailing bits that are not known of the ranges of the last time."""
+    """Trailing bits of keys that the ranges of the last pass leave undetermined."""
     _counts: Counts = _NONE
     _pending: list[Counts] = field(default_factory=list)
     _targets: _Targets | None = None
@@ -282,11 +281,11 @@ class Ranking:
 
     @property
     def is_open(self) -> bool:
-        """Whether tiles have to be gone through (once more)."""
+        """Whether a (further) pass over the tiles is needed."""
         return bool(self.stats) and (self._targets is None or self._targets.key is None)
 
     def count(self, values: Any, valid: Bools, spans: Spans) -> Counts:
-        """The pixels of a tile; changes nothing, and so may run in a thread of its own."""
+        """Count the pixels of a tile; changes no state, so it can run in a thread."""
         length = spans.stop - spans.start
         which = np.repeat(np.arange(len(spans)), length)
         before = np.cumsum(length) - length
@@ -304,7 +303,7 @@ class Ranking:
         return Counts.of(zone, key, spans.weight[which])
 
     def add(self, counts: Counts) -> None:
-        """Take what `count` found."""
+        """Add a result of `count`."""
         shift = np.uint64(self._shift)
         self._pending.append(
             counts if not self._shift else Counts(counts.zone, counts.key >> shift, counts.weight)
@@ -313,7 +312,7 @@ class Ranking:
             self._settle()
 
     def finish_pass(self) -> None:
-        """All tiles are gone through."""
+        """End a pass over all tiles."""
         self._settle()
         if self._targets is None:
             sums = np.bincount(self._counts.zone, self._counts.weight, self.zones)
@@ -322,11 +321,11 @@ class Ranking:
         self._find(self._targets)
         if self._targets.key is None:
             self._counts = _NONE
-            # Each time at least one bit more of them is known.
+            # Each pass determines at least one more bit.
             self._unknown, self._limit, self._shift = self._shift, self._shift - 1, 0
 
     def column(self, stat: str) -> Floats:
-        """A statistic for every area; NaN where no pixel is valid."""
+        """A statistic for every area; NaN if no pixel is valid."""
         some: Any = np.flatnonzero(self._total > 0)
         result = np.full(self.zones, np.nan)
         if not len(some):
@@ -346,7 +345,7 @@ class Ranking:
     # -- the order ---------------------------------------------------------------------------------
 
     def _places(self, quantile: float, total: Floats) -> tuple[Floats, Floats]:
-        """Where a quantile lies: between which two pixels, counted from 0, or at what weight."""
+        """The ranks on both sides of a quantile, from 0, or the weight at which it is."""
         if self.weighted:
             at = quantile * total * (1 - _SURE)
             return at, at
@@ -365,11 +364,11 @@ class Ranking:
         return _Targets(zone, np.concatenate(places) if places else np.empty(0))
 
     def _find(self, targets: _Targets) -> None:
-        """Keys of the targets, or the ranges that they lie in and what is left to go in these."""
+        """Set the keys of the targets, or the ranges that contain them and the ranks in these."""
         counts, cumulated = self._counts, np.cumsum(self._counts.weight)
         start, stop = self._groups(targets)
         before = np.where(start > 0, cumulated[start - 1] if len(counts) else 0.0, 0.0)
-        # A rank is the number of pixels before; a weight is to be reached.
+        # A rank is the number of pixels before it; a weight has to be reached.
         side: Any = "left" if self.weighted else "right"
         at = np.searchsorted(cumulated, before + targets.rest, side=side)
         at = np.clip(at, start, stop - 1)
@@ -382,7 +381,7 @@ class Ranking:
         targets.prefix = key << np.uint64(self._shift)
 
     def _groups(self, targets: _Targets) -> tuple[Ints, Ints]:
-        """First pair and the one behind the last of the range that each target lies in."""
+        """Start and stop of the pairs of the range that contains each target."""
         counts = self._counts
         if targets.prefix is None:
             return (
@@ -400,7 +399,7 @@ class Ranking:
         return first[number], ends[number]
 
     def _is_wanted(self, zone: Ints, key: Keys) -> Bools:
-        """Which pixels lie in a range with a target."""
+        """Which pixels are in a range with a target."""
         targets = self._targets
         assert targets is not None
         assert targets.prefix is not None
@@ -413,7 +412,7 @@ class Ranking:
         return np.asarray(found, np.bool_)
 
     def _settle(self) -> None:
-        """Join what is pending, with keys that tell less where there are too many."""
+        """Merge pending counts, with shorter keys if there are too many pairs."""
         self._counts = Counts.joined([self._counts, *self._pending])
         self._pending = []
         while len(self._counts) > _PAIRS:
@@ -439,7 +438,7 @@ class Ranking:
             return sizes
         extreme = np.maximum if stat == "majority" else np.minimum
         wanted = np.repeat(extreme.reduceat(counts.weight, first), sizes)
-        # Sums of weights that should be the same differ by rounding.
+        # Equal sums of weights can differ by rounding.
         same = np.abs(counts.weight - wanted) <= _SURE * np.maximum(wanted, 1)
         hits = np.flatnonzero(same)
         lowest = hits[np.flatnonzero(np.diff(counts.zone[hits], prepend=-1))]
@@ -447,7 +446,7 @@ class Ranking:
 
 
 def keys_of(values: Any) -> Keys:
-    """Unsigned numbers in the order of the values; 0.0 and -0.0 are one."""
+    """Unsigned numbers in the order of the values; 0.0 and -0.0 have the same key."""
     kind = values.dtype.kind
     if kind == "u":
         return np.asarray(values, np.uint64)
@@ -462,7 +461,7 @@ def keys_of(values: Any) -> Keys:
 
 
 def values_of(keys: Keys, dtype: np.dtype[Any]) -> Floats:
-    """The values that `keys_of` was given, as float64."""
+    """The values of keys from `keys_of`, as float64."""
     if dtype.kind == "u":
         return keys.astype(np.float64)
     bits = 8 * dtype.itemsize
@@ -477,7 +476,7 @@ def values_of(keys: Keys, dtype: np.dtype[Any]) -> Floats:
 
 
 def check_stat(stat: str, others: Sequence[str]) -> None:
-    """Refuse a statistic that is none of `others` and none that is told here."""
+    """Reject a statistic that is neither in `others` nor ranked."""
     if stat not in others and not is_ranked(stat):
         raise InvalidInputError(
             "unknown statistic",

@@ -1,4 +1,4 @@
-"""What has to be known of a raster before it is put on a grid: place, bands, masks.
+"""Description of a raster before it is put on a grid: georeference, bands, masks.
 
 A description is plain data that can be sent to another process, which opens the raster again.
 """
@@ -50,7 +50,7 @@ from comal.raster.values import alpha_at, stored_nodata, whole_nodata
 from comal.storage.config import StorageConfig, default_config
 from comal.storage.location import Location, parse_href
 
-# Of a remote raster: what is kept, and what is fetched at once.
+# Cache size and block size for remote rasters.
 _KEPT = 32 * MIB
 _BLOCK = 1 * MIB
 _numbers = count()
@@ -59,7 +59,7 @@ Transform = tuple[float, float, float, float, float, float]
 """Affine coefficients a, b, c, d, e, f: x = a column + b row + c, y = d column + e row + f."""
 
 _BY_NAME = {".vrt": "VRT"}
-"""Formats that lead to other files are opened only when the name says so."""
+"""Formats that refer to other files are opened only by the extension of the name."""
 _EPSG = re.compile(r"EPSG:\d{1,9}", re.IGNORECASE)
 _WKT = re.compile(r"\s*\w+\s*\[")
 _OTHERS = (
@@ -82,7 +82,7 @@ _OTHERS = (
     "BMP",
     "GIF",
 )
-"""Drivers of files that stand for themselves, tried for what has none of the known first bytes."""
+"""Drivers of self-contained formats, tried for files with none of the known first bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class BandInfo:
     unit: str | None = None
     scale: float | None = None
     offset: float | None = None
-    """None where they are 1 and 0."""
+    """`scale` and `offset` are None if they are 1 and 0."""
     colorinterp: str | None = None
     colortable: Mapping[int, tuple[int, int, int, int]] | None = None
 
@@ -106,22 +106,22 @@ class FileOrigin:
     """A raster that GDAL opens."""
 
     path: str
-    """Path of a local file; of another one what messages call it."""
+    """Path of a local file; for a remote one, its name in messages."""
     driver: str | tuple[str, ...]
     location: Location | None = None
-    """Where it is, when it is not on this machine."""
+    """Location of a remote file."""
     config: StorageConfig | None = None
-    """How what is remote is spoken to, and where a VRT may lead."""
+    """Settings of remote storage, and of the origins that a VRT may refer to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RasterInfo:
-    """A raster: where it lies and what its bands are."""
+    """A raster: its georeference and its bands."""
 
     origin: Any
     """A `FileOrigin`, or arrays with the method ``read(bands, rows, columns)``."""
     where: str
-    """What it is called in messages."""
+    """Name of the raster in messages."""
     width: int
     height: int
     transform: Transform
@@ -129,25 +129,25 @@ class RasterInfo:
     """WKT."""
     bands: tuple[BandInfo, ...]
     masked: bool = False
-    """Whether it has a mask that is neither a nodata value nor an alpha band that is read."""
+    """Whether it has a mask other than a nodata value or an alpha band that is read."""
     own_crs: bool = True
-    """Whether `crs` is the file's own, and not one that the user gave."""
+    """Whether `crs` is from the file, not given by the user."""
     tags: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def config(self) -> StorageConfig | None:
-        """How GDAL may reach what is remote; the same for all rasters that become one file."""
+        """Settings of remote storage for GDAL; the same for all rasters of a conversion."""
         return self.origin.config if isinstance(self.origin, FileOrigin) else None
 
     @property
     def alpha(self) -> int | None:
-        """Position of the alpha band, counted from 0."""
+        """Position of the alpha band, from 0; None without one."""
         return alpha_at([band.colorinterp for band in self.bands])
 
     def nodata(self, index: int) -> int | float | None:
-        """Which value of a band, counted from 1, is none; None where all are values.
+        """Nodata value of a band, numbered from 1; None without one.
 
-        NaN is none in floats, declared or not.
+        For floats without a declared value it is NaN, unless there is an alpha band.
         """
         band = self.bands[index - 1]
         found = fitting_nodata(band.nodata, band.dtype)
@@ -161,10 +161,10 @@ def origin_of(
     variable: str | None = None,
     config: StorageConfig | None = None,
 ) -> FileOrigin:
-    """How GDAL is to open a path or a URL; the driver is chosen by the first bytes.
+    """How GDAL opens a path or a URL; the driver is chosen by the first bytes.
 
-    A variable of a NetCDF, HDF5 or Zarr file is named by `variable`, or in the source as GDAL does
-    (``NETCDF:"path":name``).
+    A variable of a NetCDF, HDF5 or Zarr file is named by `variable`, or in the source in GDAL's
+    syntax (``NETCDF:"path":name``).
     """
     inner = variable_of(source, variable)
     if inner is not None:
@@ -188,9 +188,9 @@ def origin_of(
 
 
 def _origin_of_variable(inner: Variable) -> FileOrigin:
-    """The first way that opens it; what else the file holds is told where none does."""
+    """The first origin that GDAL can open; else raises an error that lists the variables."""
     if not Path(inner.path).is_dir():
-        head_of(inner.path, inner.path)  # says what is wrong with a file that cannot be read
+        head_of(inner.path, inner.path)  # raises the error of an unreadable file
     for path, driver in inner.openings():
         with (
             suppress(InvalidMetadataError, NotThisFormatError),
@@ -202,14 +202,14 @@ def _origin_of_variable(inner: Variable) -> FileOrigin:
 
 
 class _RemoteFile(storage.RangeFile):
-    """A remote raster, as GDAL reads it through us: it reaches no network by itself."""
+    """A remote raster that GDAL reads through comal: GDAL itself uses no network."""
 
     def __init__(self, source: storage.Source, failures: list[ComalError]) -> None:
         super().__init__(source)
         self._failures = failures
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Up to `size` bytes; none when reading fails, for GDAL passes no error on."""
+        """Up to `size` bytes; none if reading fails, since GDAL does not propagate errors."""
         try:
             return super().read(size)
         except ComalError as error:
@@ -222,7 +222,7 @@ def _open_remote(origin: FileOrigin, failures: list[ComalError], driver: str) ->
     cache = storage.BlockCache(_KEPT, block_size=_BLOCK)
     remote = storage.open_source(origin.location, config=origin.config)
     source = storage.CachedSource(remote, cache)
-    # GDAL knows it by a number, so that nothing of its address is in a log.
+    # GDAL gets a numbered name, so that its URL appears in no log.
     name = f"comal-raster-{next(_numbers)}"
     return rasterio.open(name, opener=lambda *_, **__: _RemoteFile(source, failures), driver=driver)
 
@@ -230,7 +230,7 @@ def _open_remote(origin: FileOrigin, failures: list[ComalError], driver: str) ->
 def open_origin(origin: FileOrigin, where: str, failures: list[ComalError] | None = None) -> Any:
     """A rasterio dataset, which the caller closes.
 
-    `failures` takes what goes wrong when a remote file is read, now or later; see `reading`.
+    `failures` receives errors of reading a remote file, now or later; see `reading`.
     """
     failures = [] if failures is None else failures
     drivers = [origin.driver] if isinstance(origin.driver, str) else list(origin.driver)
@@ -243,7 +243,7 @@ def open_origin(origin: FileOrigin, where: str, failures: list[ComalError] | Non
         try:
             _refuse_container(dataset, where)
             check_blocks(dataset, DEFAULT_LIMITS, where)
-        except BaseException:  # whatever it is, nobody else would close the dataset
+        except BaseException:  # no one else would close the dataset
             dataset.close()
             raise
     return dataset
@@ -251,7 +251,7 @@ def open_origin(origin: FileOrigin, where: str, failures: list[ComalError] | Non
 
 @contextmanager
 def _unknown(where: str) -> Iterator[None]:
-    """What none of the drivers opens is not a raster."""
+    """Translate errors of GDAL: a file that no driver opens is not a raster."""
     with translated(dict.fromkeys(FAULTS, NotThisFormatError), "not a raster", where=where):
         yield
 
@@ -263,11 +263,11 @@ def describe(
     variable: str | None = None,
     config: StorageConfig | None = None,
 ) -> RasterInfo:
-    """What a raster is.
+    """Describe a raster.
 
-    Formats that stand for themselves are opened by their content; a VRT, which leads to other
-    files, only under the name ``*.vrt``. Of a NetCDF, HDF5 or Zarr file one variable is meant,
-    which the source or `variable` names. A `crs` is for a raster that has none.
+    Self-contained formats are recognized by their content; a VRT, which refers to other files, only
+    by the name ``*.vrt``. In a NetCDF, HDF5 or Zarr file, the source or `variable` names one
+    variable. `crs` applies to a raster without a CRS of its own.
     """
     with gdal_rules(config):
         origin = origin_of(source, variable, config)
@@ -279,10 +279,10 @@ def describe(
 
 
 def crs_wkt(crs: Any, where: str) -> str:
-    """The WKT of what names a CRS: ``EPSG:32618``, WKT, or an object of another library.
+    """The WKT of a CRS given as ``EPSG:32618``, WKT, or an object of another library.
 
-    A text is read by `comal.geo.crs`, which lets none through that names a file or an address:
-    GDAL would open the one and fetch the other.
+    `comal.geo.crs` parses texts and rejects those that name a file or a URL, which GDAL would open
+    or fetch.
     """
     text = crs.to_wkt() if isinstance(crs, CRS) else crs
     is_wkt = isinstance(text, str) and _WKT.match(text) is not None
@@ -298,12 +298,12 @@ def crs_wkt(crs: Any, where: str) -> str:
 
 
 def crs_label(wkt: str) -> str:
-    """``EPSG:32618``, or the WKT where no authority knows the CRS."""
+    """``EPSG:32618``, or the WKT if no authority defines the CRS."""
     return crs_name(CRS.from_wkt(wkt)) or wkt
 
 
 def no_crs(where: str) -> InvalidInputError:
-    """The error about a raster without a CRS."""
+    """The error for a raster without a CRS."""
     return InvalidInputError(
         "raster without a coordinate reference system",
         where=where,
@@ -315,7 +315,7 @@ def _described(dataset: Any, origin: FileOrigin, where: str, crs: str | None) ->
     refuse_complex(dataset.dtypes, where)
     own = bool(dataset.crs)
     if dataset.transform.is_identity and (dataset.gcps[0] or dataset.rpcs):
-        # Before the question for its CRS, which such rasters have elsewhere.
+        # Before the check of the CRS, which such rasters store elsewhere.
         gcps = bool(dataset.gcps[0])
         raise InvalidInputError(
             "raster without a place on the ground",
@@ -369,22 +369,22 @@ def _band(dataset: Any, index: int) -> BandInfo:
 
 
 def fitting_nodata(nodata: float | None, dtype: str) -> int | float | None:
-    """A nodata value, or None when the type cannot hold it, so that no pixel has it."""
+    """A nodata value, or None if the type cannot hold it, so that no pixel has it."""
     found = stored_nodata(nodata, dtype)
     return None if found is None else whole_nodata(nodata, dtype)
 
 
 # -- variables -------------------------------------------------------------------------------------
 #
-# Of files that hold several rasters, NetCDF, HDF5 and Zarr, one is named as GDAL names it,
-# ``NETCDF:"path":variable``, or by the path of the file and a variable beside it.
+# A raster in a file of several (NetCDF, HDF5, Zarr) is named in GDAL's syntax,
+# ``NETCDF:"path":variable``, or by the path of the file and a separate variable.
 
 _NAMED = re.compile(r'(NETCDF|HDF5|ZARR):(?:"([^"]+)"|([^"]+?))(?::([^":]*))?', re.IGNORECASE)
 _KINDS = ((b"CDF", ("NETCDF",)), (b"\x89HDF", ("NETCDF", "HDF5")))
 _DRIVERS = {"NETCDF": ("netCDF", ""), "HDF5": ("HDF5Image", "//"), "ZARR": ("Zarr", "/")}
-"""GDAL's driver for each kind, and what it wants before the name of a variable."""
+"""GDAL's driver for each kind, and its prefix of the name of a variable."""
 CONTAINERS = ["netCDF", "HDF5", "Zarr"]
-"""Drivers that say which variables a file holds."""
+"""Drivers that list the variables of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,12 +393,12 @@ class Variable:
 
     path: str
     kinds: tuple[str, ...]
-    """What the file may be, the likeliest first."""
+    """Possible kinds of the file, the likeliest first."""
     name: str | None
-    """None for the only one."""
+    """None for the only variable."""
 
     def openings(self) -> list[tuple[str, str]]:
-        """What GDAL may open, each with its driver."""
+        """GDAL names to try, each with its driver."""
         found = []
         for kind in self.kinds:
             driver, before = _DRIVERS[kind]
@@ -408,13 +408,13 @@ class Variable:
 
 
 def file_of(source: Any) -> Any:
-    """The file that a source names; the source itself where it is not a variable of one."""
+    """The file of a source that names a variable; else the source itself."""
     named = _NAMED.fullmatch(source) if isinstance(source, str) else None
     return source if named is None else named[2] or named[3]
 
 
 def variable_of(source: str | os.PathLike[str], variable: str | None) -> Variable | None:
-    """What is asked for, None for a plain raster."""
+    """The requested variable; None for a plain raster."""
     named = _NAMED.fullmatch(source) if isinstance(source, str) else None
     if named is None and variable is None and not _is_zarr(source):
         return None
@@ -440,7 +440,7 @@ def variable_of(source: str | os.PathLike[str], variable: str | None) -> Variabl
 
 def _is_zarr(source: Any) -> bool:
     if not isinstance(source, str | os.PathLike) or not isinstance(os.fspath(source), str):
-        return False  # what is not a path is told where it is opened
+        return False  # opening it raises the error
     path = Path(os.fspath(source))
     return path.is_dir() and any((path / n).is_file() for n in (".zgroup", ".zarray", "zarr.json"))
 
@@ -458,20 +458,20 @@ def _kinds_of(path: Path) -> tuple[str, ...]:
 
 
 def names_of(dataset: Any) -> list[str]:
-    """The variables of a container, as they may be asked for."""
+    """Names of the variables of a container."""
     named = [name.rpartition(":")[2].lstrip("/") for name in dataset.subdatasets]
     only = dataset.tags(1).get("NETCDF_VARNAME") if dataset.count else None
     return named or [one for one in (only,) if one]
 
 
 def _refuse_container(dataset: Any, where: str) -> None:
-    """Refuse a file that holds several rasters and is none itself."""
+    """Reject a file that only contains several rasters."""
     if dataset.count == 0 and dataset.subdatasets:
         raise no_variable(where, None, names_of(dataset))
 
 
 def no_variable(where: str, wanted: str | None, known: list[str]) -> InvalidInputError:
-    """The error about a file of which a variable must be named, or has none of that name."""
+    """The error for a file that needs the name of a variable, or has none of that name."""
     return InvalidInputError(
         "the file has no such variable" if wanted else "a file of several variables",
         where=where,
@@ -483,18 +483,18 @@ def no_variable(where: str, wanted: str | None, known: list[str]) -> InvalidInpu
 
 # -- VRT -------------------------------------------------------------------------------------------
 #
-# GDAL opens the sources of a VRT by itself, resolves their names and follows their redirects. So
-# nothing that is elsewhere is opened unless `StorageConfig.linked_origins` names its origin.
+# GDAL opens the sources of a VRT by itself, resolves their host names and follows redirects. So
+# no remote source is opened unless `StorageConfig.linked_origins` names its origin.
 
 _LARGEST = 64 * MIB
 _DEEPEST = 8
 _STORES = {"s3": "s3", "gs": "gs", "az": "az", "adls": "az"}
-# File systems of GDAL that ask the network, alone or around others: /vsizip//vsicurl/https://...
+# File systems of GDAL that use the network, alone or nested: /vsizip//vsicurl/https://...
 _VSI = re.compile(
     r"/vsi(curl|s3|gs|az|adls|oss|swift|hdfs|webhdfs)(_streaming)?([/?].*)", re.DOTALL
 )
 _URL = re.compile(r"(?:https?|ftp)://\S+", re.IGNORECASE)
-# Descriptions of services, which GDAL takes for the name of a file.
+# Descriptions of services, which GDAL accepts as file names.
 _SERVICE = re.compile(r"\s*<|[A-Z][A-Z0-9_]{2,}:(?!//)", re.ASCII)
 _LOCAL = (
     "NETCDF:",
@@ -508,7 +508,7 @@ _LOCAL = (
 
 
 def check_references(path: Path, config: StorageConfig | None = None, depth: int = 0) -> None:
-    """Refuse a VRT, or one that it leads to, with sources that may not be opened."""
+    """Reject a VRT, or one that it refers to, with sources that may not be opened."""
     where = str(path)
     config = default_config() if config is None else config
     for text in _references(path, where):
@@ -523,7 +523,7 @@ def check_references(path: Path, config: StorageConfig | None = None, depth: int
 
 
 def _references(path: Path, where: str) -> Iterator[str]:
-    """All texts that may name a file: of a source, or such as begin like a place elsewhere."""
+    """All texts that may name a file: those of sources, and those like a network path."""
     if path.stat().st_size > _LARGEST:
         raise InvalidMetadataError("not a VRT", where=where, found="a file of more than 64 MiB")
     try:
@@ -577,7 +577,7 @@ def _check_nested(path: Path, where: str, config: StorageConfig, depth: int) -> 
         with path.open("rb") as file:
             nested = file.read(512).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<VRTDataset")
     except (OSError, ValueError):
-        return  # GDAL says what is wrong with it
+        return  # GDAL reports the error
     if nested:
         if depth >= _DEEPEST:
             raise InvalidMetadataError("VRTs are nested too deep", where=where)

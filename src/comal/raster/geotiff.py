@@ -32,20 +32,20 @@ _SMALLEST = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiffLayout:
-    """What a GeoTIFF is to be."""
+    """Properties of a GeoTIFF to write."""
 
     width: int
     height: int
     transform: Transform
     crs: str
     dtype: str
-    """Of all bands."""
+    """Type of all bands."""
     bands: tuple[BandInfo, ...]
     """Descriptions, units, scales, offsets and colours."""
     nodata: int | float | None = None
-    """Of all bands."""
+    """Nodata value of all bands."""
     masked: bool = False
-    """Whether it gets a mask inside; blocks are then masked arrays."""
+    """Whether it has an internal mask; blocks are then masked arrays."""
     compression: str = "deflate"
     block: int = 256
 
@@ -63,8 +63,8 @@ def write_geotiff(
 ) -> None:
     """Write a tiled GeoTIFF.
 
-    Blocks of pixels come in any order; a file that is there is overwritten. `overviews` is the
-    name of a resampling, for a file that gets them.
+    Blocks of pixels can come in any order; an existing file is overwritten. `overviews` is the
+    resampling of overviews, None for no overviews.
     """
     if layout.compression not in CODECS:
         raise InvalidInputError(
@@ -80,7 +80,7 @@ def write_geotiff(
 
 
 def _add_overviews(path: str | os.PathLike[str], method: str) -> None:
-    """Give a GeoTIFF overviews down to 256 pixels."""
+    """Add overviews to a GeoTIFF, down to 256 pixels."""
     with _rules(), rasterio.open(path, "r+") as dataset:
         factors: list[int] = []
         while max(dataset.width, dataset.height) >> len(factors) > _SMALLEST:
@@ -120,7 +120,7 @@ def _write(dataset: Any, layout: TiffLayout, pixels: npt.NDArray[Any], window: W
 def _rules() -> Iterator[None]:
     with (
         gdal_rules(),
-        # Else masks become files beside the one that is written.
+        # Else masks become separate files.
         rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True),
         translated(_WRITING, "GeoTIFF cannot be written"),
         warnings.catch_warnings(),

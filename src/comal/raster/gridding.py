@@ -1,7 +1,7 @@
-"""Where a raster lies on the Web Mercator plane, and which tiles of which zoom it takes.
+"""Position of a raster on the Web Mercator plane, and the zoom and tiles that it needs.
 
 Positions are fractions of the world: 0 is its western or northern edge, 1 the eastern or southern.
-A raster across the antimeridian goes on below 0 or above 1 and is split there.
+A raster across the antimeridian extends below 0 or above 1 and is split there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Box = tuple[float, float, float, float]
 MAX_ZOOM = 26
 STRATEGIES = ("auto", "lower", "upper")
 SNAP = 0.01
-"""An edge within this part of a pixel of a tile line is on the line."""
+"""An edge within this fraction of a pixel of a tile edge snaps to it."""
 _SIDE = 128
 _INSIDE = 21
 _SURE = 1e-6
@@ -42,16 +42,16 @@ _EDGE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """The place of a raster."""
+    """Position of a raster."""
 
     box: Box
     """Its extent; west may be below 0 and east above 1."""
     raw: float
-    """Side of the world in pixels of its resolution, as a power of two."""
+    """Log2 of the side of the world in pixels of its resolution."""
     ring: tuple[tuple[float, float], ...] | None
-    """Its edge, where that is a simple ring on the plane."""
+    """Its edge, if that is a simple ring on the plane."""
     clipped: bool
-    """Whether it goes beyond the latitudes that the plane has."""
+    """Whether it extends beyond the latitudes of the plane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +63,17 @@ class Member:
 
     info: RasterInfo
     box: Box
-    """What it covers, between 0 and 1."""
+    """Its extent, between 0 and 1."""
     shift: int
-    """Worlds by which it is moved east; not zero for longitudes beyond 180 degrees."""
+    """Number of worlds by which it is moved east; nonzero for longitudes beyond 180 degrees."""
     footprint: Footprint
     offset: tuple[int, int] | None
-    """Column and row of its first pixel in pixels of the grid, when it lies on them."""
+    """Column and row of its first pixel in the grid, if it is aligned with the pixels."""
 
 
 @dataclass(frozen=True, slots=True)
 class TileRange:
-    """Tiles of one zoom, edges included."""
+    """Tiles of one zoom; bounds are inclusive."""
 
     west: int
     north: int
@@ -83,19 +83,19 @@ class TileRange:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Tiles that a raster becomes."""
+    """The tiles of a converted raster."""
 
     zoom: int
     min_zoom: int
     block: int
     ranges: tuple[TileRange, ...]
-    """One, or one on either side of the antimeridian."""
+    """One range, or one on either side of the antimeridian."""
     extent: tuple[float, float, float, float]
-    """Of the sources: west, south, east, north in degrees; west > east across the antimeridian."""
+    """West, south, east, north of the sources in degrees; west > east across the antimeridian."""
 
     @property
     def hull(self) -> TileRange:
-        """All tiles between the first and the last."""
+        """The smallest range that contains all ranges."""
         parts = self.ranges
         return TileRange(
             min(part.west for part in parts),
@@ -106,7 +106,7 @@ class Grid:
 
     @property
     def pixel_zoom(self) -> int:
-        """Power of two that is the side of the world in pixels."""
+        """Log2 of the side of the world in pixels."""
         return self.zoom + self.block.bit_length() - 1
 
 
@@ -122,7 +122,7 @@ class Window2D:
 
 @lru_cache(maxsize=64)
 def crs_kind(crs: str) -> str:
-    """``mercator`` for EPSG:3857, ``lonlat`` for EPSG:4326 and its like, else ``other``."""
+    """``mercator`` for EPSG:3857, ``lonlat`` for EPSG:4326 and similar CRS, else ``other``."""
     known = CRS.from_wkt(crs)
     code = known.to_epsg(confidence_threshold=70)
     if code == 3857 or known.to_epsg(confidence_threshold=25) == 3857:
@@ -131,7 +131,7 @@ def crs_kind(crs: str) -> str:
 
 
 def on_plane(crs: str, x: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
-    """World fractions of coordinates, and their latitudes; not finite where there are none."""
+    """World fractions of coordinates, and their latitudes; not finite where undefined."""
     kind = crs_kind(crs)
     if kind == "mercator":
         u, v = x / CIRCUMFERENCE + 0.5, 0.5 - y / CIRCUMFERENCE
@@ -144,7 +144,7 @@ def on_plane(crs: str, x: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def footprint(info: RasterInfo) -> Footprint:
-    """Where a raster lies, from its whole edge and some points inside."""
+    """The position of a raster, from points along its edge and some points inside."""
     a, b, _, d, e, _ = info.transform
     if not np.isfinite(info.transform).all() or a * e - b * d == 0:
         raise InvalidMetadataError(
@@ -171,7 +171,7 @@ def footprint(info: RasterInfo) -> Footprint:
         west, east = (0.0, 1.0) if polar else (west, min(east, west + 1))
     if polar:
         north, south = (0.0, south) if every_lat.mean() > 0 else (north, 1.0)
-    # A raster that ends at the limit of the plane itself loses nothing.
+    # A raster that ends exactly at the limit of the plane loses nothing.
     clipped = polar or bool((np.abs(every_lat) > LATITUDE_LIMIT + _SURE).any())
     north, south = max(north, 0.0), min(south, 1.0)
     if north >= south or west >= east:
@@ -184,14 +184,14 @@ def footprint(info: RasterInfo) -> Footprint:
 
 
 def raw_zoom(prints: Sequence[Footprint], block: int) -> float:
-    """Zoom at which pixels have the resolution of the finest of some rasters; see `choose_zoom`."""
+    """Fractional zoom with the resolution of the finest raster; see `choose_zoom`."""
     raw = max(one.raw for one in prints) - math.log2(block)
     nearest = round(raw)
     return float(nearest) if abs(raw - nearest) < _SURE else raw
 
 
 def choose_zoom(raw: float, strategy: str) -> int:
-    """The zoom nearest to `raw`, or the one above or below; not beyond 26."""
+    """The zoom nearest to `raw`, or the next above or below; at most 26."""
     if strategy not in STRATEGIES:
         raise InvalidInputError(
             "unknown zoom strategy", found=strategy, expected=", ".join(STRATEGIES)
@@ -207,7 +207,7 @@ def choose_zoom(raw: float, strategy: str) -> int:
 
 
 def overview_zoom(prints: Sequence[Footprint], block: int, zoom: int) -> int:
-    """The zoom at which all rasters together have a diagonal like that of 128 x 128 pixels."""
+    """The zoom at which the diagonal of all rasters is about that of 128 x 128 pixels."""
     west, north, east, south = _union(prints)
     diagonal = math.hypot(east - west, south - north) * 2.0**32
     level = round(32 - math.log2(diagonal / math.hypot(128, 128)) - math.log2(block))
@@ -222,7 +222,7 @@ def plan_grid(
     min_zoom: int,
     block: int,
 ) -> tuple[Grid, tuple[Member, ...]]:
-    """The tiles that rasters touch at a zoom, and which raster covers which part of the world."""
+    """The tiles that rasters touch at a zoom, and the members of each raster."""
     members = [
         member
         for info, place in zip(infos, prints, strict=True)
@@ -234,7 +234,7 @@ def plan_grid(
 
 
 def tile_range(box: Box, zoom: int, block: int) -> TileRange:
-    """Tiles that a box touches; an edge within 1/100 pixel of a tile line is on the line."""
+    """Tiles that a box touches; an edge within 1/100 pixel of a tile edge snaps to it."""
     side, last = 2**zoom, 2**zoom - 1
     west, north, east, south = (_snapped(edge * side, block) for edge in box)
     left, top = min(math.floor(west), last), min(math.floor(north), last)
@@ -247,10 +247,9 @@ def tile_range(box: Box, zoom: int, block: int) -> TileRange:
 
 
 def pixel_offset(info: RasterInfo, pixel_zoom: int) -> tuple[int, int] | None:
-    """Column and row of the north-western pixel when the raster lies on the pixels of a zoom.
+    """Column and row of the north-western pixel, if the raster is aligned with a zoom; else None.
 
-    The corners may be 1/100 pixel away from where they belong. A raster stored from south to
-    north counts as well.
+    The tolerance of the corners is 1/100 pixel. A raster stored from south to north counts too.
     """
     a, b, c, d, e, f = info.transform
     size = CIRCUMFERENCE / 2.0**pixel_zoom
@@ -277,7 +276,7 @@ def _members(info: RasterInfo, place: Footprint, zoom: int, block: int) -> list[
     pixel_zoom = zoom + block.bit_length() - 1
     slack = SNAP / 2**pixel_zoom
     offset = pixel_offset(info, pixel_zoom)
-    # Only where longitudes themselves go on beyond 180 degrees must the raster be moved.
+    # The raster is moved only if its own coordinates can extend beyond 180 degrees.
     moves = crs_kind(info.crs) != "other"
     found = []
     for world in range(math.floor(west + slack), math.ceil(east - slack)):
@@ -288,7 +287,7 @@ def _members(info: RasterInfo, place: Footprint, zoom: int, block: int) -> list[
 
 
 def _merged(ranges: list[TileRange]) -> tuple[TileRange, ...]:
-    """One range, or two with a gap between them when the rasters reach both edges of the world."""
+    """Ranges without overlap: one, or two with a gap if rasters touch both edges of the world."""
     rows = {"north": min(r.north for r in ranges), "south": max(r.south for r in ranges)}
     found: list[TileRange] = []
     for one in sorted(ranges, key=lambda r: (r.west, r.east)):
@@ -300,7 +299,7 @@ def _merged(ranges: list[TileRange]) -> tuple[TileRange, ...]:
 
 
 def extent(prints: Sequence[Footprint]) -> tuple[float, float, float, float]:
-    """West, south, east, north of all in degrees; west > east across the antimeridian."""
+    """West, south, east, north of all rasters in degrees; west > east across the antimeridian."""
     west, north, east, south = _union(prints)
     left, right = west * 360 - 180, east * 360 - 180
     if right - left >= 360:
@@ -316,7 +315,7 @@ def _latitude(v: float) -> float:
 
 def _union(prints: Sequence[Footprint]) -> Box:
     boxes = np.array([one.box for one in prints])
-    # What lies on either side of the antimeridian is taken together where that is shorter.
+    # Boxes on both sides of the antimeridian are joined across it if that is shorter.
     straight = boxes[:, 2].max() - boxes[:, 0].min()
     moved = boxes.copy()
     moved[moved[:, 0] < 0.5, 0::2] += 1
@@ -327,7 +326,7 @@ def _union(prints: Sequence[Footprint]) -> Box:
 
 
 def _resolution(info: RasterInfo) -> float:
-    """Side of a pixel in fractions of the world: along the diagonal, cut to the plane."""
+    """Pixel size in fractions of the world: along the diagonal, clipped to the plane."""
     first, last = _cut_rows(info)
     columns = np.array([0.0, info.width])
     u, v, lat = on_plane(info.crs, *_placed(info.transform, columns, np.array([first, last])))
@@ -340,7 +339,7 @@ def _resolution(info: RasterInfo) -> float:
 
 
 def _cut_rows(info: RasterInfo) -> tuple[float, float]:
-    """First and last row on the plane; all of them unless rows are parallels."""
+    """First and last row on the plane; all rows unless they are parallels of latitude."""
     _, b, _, d, e, f = info.transform
     if crs_kind(info.crs) == "other" or b or d:
         return 0.0, float(info.height)
@@ -352,7 +351,7 @@ def _cut_rows(info: RasterInfo) -> tuple[float, float]:
 
 
 def _local_resolution(info: RasterInfo) -> float:
-    """Median side of single pixels, for rasters whose corners are not on the plane."""
+    """Median pixel size, for rasters whose corners are not on the plane."""
     columns, rows = _lattice(info.width, info.height)
     here = on_plane(info.crs, *_placed(info.transform, columns, rows))
     right = on_plane(info.crs, *_placed(info.transform, columns + 1, rows))
@@ -390,7 +389,7 @@ def _finite(*arrays: Floats) -> npt.NDArray[np.bool_]:
 
 
 def _unwrapped(u: Floats) -> tuple[Floats, bool]:
-    """A ring without its jump at the antimeridian, and whether it goes around a pole."""
+    """A ring without its jump at the antimeridian, and whether it encloses a pole."""
     if len(u) == 0:
         return u, False
     straight = np.unwrap(u, period=1.0)
@@ -401,7 +400,7 @@ def _unwrapped(u: Floats) -> tuple[Floats, bool]:
 
 
 def _near(u: Floats, centre: float) -> Floats:
-    """Positions on the copy of the world that is nearest to `centre`."""
+    """Positions in the copy of the world that is nearest to `centre`."""
     with np.errstate(invalid="ignore"):
         return np.asarray(u - np.round(u - centre))
 
@@ -423,19 +422,19 @@ def _nowhere(info: RasterInfo) -> InvalidInputError:
 
 
 _TOLERANCE = 0.05
-"""Part of a pixel by which the outline may be beside the edge."""
+"""Largest distance of the outline from the edge, as a fraction of a pixel."""
 _MOST_POINTS = 20_000
 
 
 def outline(
     footprints: Iterable[Footprint], bounds: Sequence[float], pixel_zoom: int
 ) -> dict[str, Any] | None:
-    """What rasters cover together, where that is not simply their bounds.
+    """The union of the areas of rasters, unless that equals their bounds.
 
     Parameters
     ----------
     footprints
-        Where the rasters lie.
+        Positions of the rasters.
     bounds
         West, south, east, north of all, in degrees; west > east across the antimeridian.
     pixel_zoom
@@ -443,9 +442,9 @@ def outline(
 
     Returns
     -------
-    A GeoJSON MultiPolygon in degrees, cut at the antimeridian, its edges straight on the Web
-    Mercator plane and no more than 1/20 pixel beside those of the rasters. None where the bounds
-    say the same, and where the rasters are too many for it to be small.
+    A GeoJSON MultiPolygon in degrees, cut at the antimeridian. Its edges are straight on the Web
+    Mercator plane and at most 1/20 pixel off those of the rasters. None if it equals the bounds,
+    or has more than 20 000 points.
     """
     return outline_of([_polygon(one) for one in set(footprints)], bounds, pixel_zoom)
 
@@ -453,7 +452,7 @@ def outline(
 def outline_of(
     polygons: Sequence[Any], bounds: Sequence[float], pixel_zoom: int
 ) -> dict[str, Any] | None:
-    """What polygons on the unit square cover together; see `outline`."""
+    """The union of polygons on the unit square; see `outline`."""
     pixel = 2.0**-pixel_zoom
     whole = shapely.union_all(polygons)
     if whole.is_empty:
@@ -473,7 +472,7 @@ def outline_of(
 
 
 def _polygon(one: Footprint) -> Any:
-    """A footprint on the unit square, what goes on beyond its edges on the other side."""
+    """A footprint on the unit square; parts beyond its edges wrap to the other side."""
     west, north, east, south = one.box
     polygon: Any = shapely.box(west, north, east, south)
     if one.ring is not None:
@@ -490,7 +489,7 @@ def _polygon(one: Footprint) -> Any:
 
 
 def _boxes(bounds: Sequence[float], whole: Any) -> Any:
-    """The bounds on the unit square; latitudes are those of the rasters in any case."""
+    """The bounds on the unit square; latitudes are those of the rasters."""
     _, north, _, south = whole.bounds
     west, east = bounds[0] / 360 + 0.5, bounds[2] / 360 + 0.5
     spans = [(west, east)] if west < east else [(west, 1.0), (0.0, east)]
@@ -505,7 +504,7 @@ def _degrees(ring: Any, digits: int) -> list[list[float]]:
 
 
 class Edge:
-    """The edge of a member as a polygon on the grid, between pixels of it."""
+    """The edge of a member as a polygon in pixel coordinates of the grid."""
 
     def __init__(self, member: Member, pixel_zoom: int) -> None:
         self._side = 2.0**pixel_zoom
@@ -520,7 +519,7 @@ class Edge:
                 self._polygon = polygon
 
     def covered(self, window: Window2D) -> Mask | None:
-        """Pixels whose centres lie in the raster; None when all do or when it cannot be told."""
+        """Pixels whose centres are in the raster; None if all are or the edge is unknown."""
         if self._polygon is None:
             return None
         x, y = window.x, window.y
@@ -540,7 +539,7 @@ class Edge:
 
 
 def _turn(member: Member) -> int:
-    """Worlds between the ring of a raster and the copy of the world that a member lies on."""
+    """Number of worlds from the ring of a raster to the copy of the world of a member."""
     west, _, east, _ = member.footprint.box
     middle = (member.box[0] + member.box[2]) / 2
     for world in range(int(np.floor(west)), int(np.ceil(east)) + 1):

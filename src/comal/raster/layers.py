@@ -1,9 +1,9 @@
 """Means of a layer over the footprints of samples.
 
-Each footprint is a set of places spread evenly over it, four or more to a pixel of the layer in
-each direction, so a pixel counts by the share of the footprint that it covers. The places of
-many footprints are looked up together, block by block, and a block of the layer is read once. A
-layer that is much finer than a footprint is read through its overviews.
+Each footprint is sampled at evenly spaced points, four or more per pixel of the layer in each
+direction, so a pixel counts by the fraction of the footprint that it covers. The points of many
+footprints are looked up together, block by block, and a block of the layer is read once. A layer
+that is much finer than a footprint is read through its overviews.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from comal.raster.opening import (
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
-_PER_PIXEL = 4  # places to a pixel of the layer, each way
-_FEWEST, _MOST = 8, 96  # places to a footprint, each way
-_PLACES = 1 << 21  # places in memory at a time
+_PER_PIXEL = 4  # points per pixel of the layer, in each direction
+_FEWEST, _MOST = 8, 96  # points per footprint, in each direction
+_PLACES = 1 << 21  # points in memory at a time
 _LEAST_COSINE = 0.01
 _SAME = 1e-6  # of a pixel
-_TILE = 1024  # pixels of the layer that are read at a time, each way
+_TILE = 1024  # side in pixels of the blocks in which the layer is read
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A band of a raster that the user names."""
+    """A band of a raster."""
 
     source: RasterSource
     band: int = 1
@@ -74,18 +74,18 @@ def sample_footprint(
     layer
         `Layer`, path, bytes or (path, band). It must have a CRS and a geotransform.
     footprints
-        n footprints, as `comal.geo.footprints` makes them.
+        n footprints from `comal.geo.footprints`.
     limits
         As for `open_raster`.
 
     Returns
     -------
-    Array of n in the unit of the layer; NaN where no valid pixel lies in the footprint.
+    Array of n in the unit of the layer; NaN if the footprint contains no valid pixel.
 
     Raises
     ------
     InvalidInputError
-        The layer has no such band or no place on the earth.
+        The layer has no such band or no georeference.
     """
     chosen = Layer.of(layer)
     result = np.full(len(footprints), np.nan)
@@ -101,15 +101,15 @@ def sample_footprint(
 
 
 def _classes(footprints: Footprints, grid: _Grid) -> Iterator[tuple[Rows, int, int]]:
-    """Footprints that need the same number of places and the same overview.
+    """Groups of footprints that need the same number of points and the same overview.
 
-    Yields rows (ordered along a curve, so that neighbours are read together), places each way,
-    and the power of two by which the layer is shrunk.
+    Yields rows (ordered along a curve, so that neighbours are read together), points in each
+    direction, and the power of two by which the layer is shrunk.
     """
     extent = footprints.extents() / grid.pixel_size(footprints.centres()[1])
     known = np.flatnonzero(np.isfinite(extent))
     pixels = np.maximum(extent[known], 1e-6)
-    # Shrunk so that a footprint never has more than _MOST places, with _PER_PIXEL to a pixel.
+    # Shrunk so that a footprint has at most _MOST points per side, at _PER_PIXEL per pixel.
     shrink = np.maximum(0, np.ceil(np.log2(pixels * _PER_PIXEL / _MOST) - _SAME)).astype(np.int64)
     # A multiple of whole pixels: then footprints aligned with the layer have an exact mean.
     whole = np.ceil(pixels / (1 << shrink) - _SAME).astype(np.int64)
@@ -123,14 +123,14 @@ def _classes(footprints: Footprints, grid: _Grid) -> Iterator[tuple[Rows, int, i
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """An open layer, its place and its band."""
+    """An open layer with its georeference and band."""
 
     dataset: Any
     band: int
     source: Projection
     inverse: Any
     sides: tuple[float, float]
-    """Width and height of a pixel in metres, at the equator for degrees."""
+    """Width and height of a pixel in metres; for degrees, at the equator."""
     limits: Limits
     where: str
 
@@ -151,7 +151,7 @@ class _Grid:
         return cls(dataset, layer.band, source, ~t, sides, limits, where)
 
     def pixel_size(self, lat: Floats) -> Floats:
-        """Shorter side of a pixel on the ground, in metres, at latitudes."""
+        """Shorter side of a pixel on the ground in metres, by latitude."""
         width = np.full(len(lat), self.sides[0])
         if self.source.is_geographic:
             width *= np.maximum(np.cos(np.radians(lat)), _LEAST_COSINE)
@@ -159,7 +159,7 @@ class _Grid:
         return smaller
 
     def means(self, lon: Floats, lat: Floats, weight: Floats, shrink: int) -> Floats:
-        """Weighted means over the places (n, m) of n footprints."""
+        """Weighted means over the points (n, m) of n footprints."""
         column, row = self._positions(lon, lat)
         values = self._values(column.ravel(), row.ravel(), shrink).reshape(lon.shape)
         valid = np.isfinite(values) & (weight > 0)
@@ -176,14 +176,14 @@ class _Grid:
         column = t.a * x + t.b * y + t.c
         row = t.d * x + t.e * y + t.f
         if self.source.is_geographic and t.d == 0:
-            # A layer of longitudes 0..360, or one that reaches over 180, meets them a turn later.
+            # For a layer with longitudes 0..360, or beyond 180, positions wrap by a full turn.
             turn = abs(t.a) * 360
             column = np.where(column < 0, column + turn, column)
             column = np.where(column >= self.dataset.width, column - turn, column)
         return column, row
 
     def _values(self, column: Floats, row: Floats, shrink: int) -> Floats:
-        """Pixels at positions of the layer, NaN where there is none."""
+        """Pixels at positions of the layer; NaN outside of it."""
         result = np.full(len(column), np.nan)
         with np.errstate(invalid="ignore"):
             inside = (column >= 0) & (column < self.dataset.width)
@@ -207,7 +207,7 @@ class _Grid:
         return result
 
     def _read(self, left: int, top: int, side: int, shrink: int) -> tuple[Floats, Floats]:
-        """Pixels of a tile with NaN for invalid ones, and how many of the layer each stands for."""
+        """Pixels of a tile with NaN for invalid ones, and their height and width in the layer."""
         width = min(side, self.dataset.width - left)
         height = min(side, self.dataset.height - top)
         shape = (-(-height // shrink), -(-width // shrink))

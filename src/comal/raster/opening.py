@@ -1,7 +1,7 @@
-"""Rasters that stand for themselves: opened by their first bytes, pixels and headers read.
+"""Self-contained rasters: opening them by their first bytes, reading pixels and headers.
 
-GDAL works here by rules of ours: it looks at nothing beside a file, reaches no network, and its
-errors become ours.
+GDAL is restricted here: it opens no sidecar files and uses no network, and its errors become those
+of comal.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from comal.storage import check_several, local_path
 from comal.storage.config import StorageConfig, default_config
 
 _ENVIRONMENT = {
-    "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",  # nothing beside the file is looked for
+    "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",  # no sidecar files
     "GDAL_PAM_ENABLED": "NO",
-    "GDAL_CACHEMAX": 64 * MIB,  # rasterio hands it to GDALSetCacheMax64, which counts bytes
-    "GDAL_NUM_THREADS": "1",  # work is spread by executors; errors of GDAL's threads are lost
-    # What is elsewhere is read through comal.storage; GDAL itself reaches no network: these two
-    # close its file systems, and a proxy that nobody can be its drivers that fetch.
+    "GDAL_CACHEMAX": 64 * MIB,  # rasterio passes it to GDALSetCacheMax64, which takes bytes
+    "GDAL_NUM_THREADS": "1",  # executors parallelize; errors in GDAL's threads are lost
+    # Remote files are read through comal.storage, and GDAL itself must not use the network: the
+    # first option blocks its file systems, the unusable proxy its drivers that fetch.
     "CPL_VSIL_CURL_ALLOWED_EXTENSIONS": "{none}",
     "GDAL_HTTP_PROXY": "http://127.0.0.1:0",
     "GDAL_HTTP_CONNECTTIMEOUT": 5,
@@ -63,9 +63,9 @@ _NETWORK = ("CPL_VSIL_CURL_ALLOWED_EXTENSIONS", "GDAL_HTTP_PROXY")
 
 @contextmanager
 def gdal_rules(config: StorageConfig | None = None) -> Iterator[None]:
-    """The rules under which GDAL works.
+    """Context with the restrictions of GDAL.
 
-    The network is open to it only where origins are named that a VRT may lead to.
+    GDAL may use the network only if `linked_origins` names origins that a VRT may refer to.
     """
     options: dict[str, Any] = _ENVIRONMENT
     if (default_config() if config is None else config).linked_origins:
@@ -78,9 +78,9 @@ FAULTS: tuple[type[BaseException], ...] = (
     RasterioError,
     CRSError,
     CPLE_BaseError,
-    UnicodeDecodeError,  # of names in the header
+    UnicodeDecodeError,  # from names in the header
 )
-"""What GDAL and rasterio raise for a file that they cannot read."""
+"""Errors that GDAL and rasterio raise for a file that they cannot read."""
 
 _MAGICS = (
     ("GTiff", b"II*\0"),
@@ -108,7 +108,7 @@ class Span:
 
 
 RasterSource = str | os.PathLike[str] | bytes | Span
-"""A local file, the bytes of one, or a span of one."""
+"""A local file, its bytes, or a span of it."""
 
 
 def sniff_driver(head: bytes, where: str = "raster") -> str:
@@ -117,7 +117,7 @@ def sniff_driver(head: bytes, where: str = "raster") -> str:
     Raises
     ------
     NotThisFormatError
-        The bytes are none of TIFF, JPEG, PNG, WebP and JPEG 2000.
+        The bytes are not TIFF, JPEG, PNG, WebP or JPEG 2000.
     """
     for driver, magic in _MAGICS:
         if head.startswith(magic):
@@ -133,16 +133,16 @@ def sniff_driver(head: bytes, where: str = "raster") -> str:
 
 
 def place(source: RasterSource) -> str:
-    """Where a raster is, for messages."""
+    """Name of a raster in messages."""
     return "raster in memory" if isinstance(source, bytes) else shown(source, 200)
 
 
 @contextmanager
 def reading(where: str, failures: Sequence[ComalError] = ()) -> Iterator[None]:
-    """Errors of GDAL while `where` is opened or read become ours.
+    """Translate errors of GDAL while `where` is opened or read.
 
-    `failures` are what went wrong where GDAL reads through us, which it cannot tell: the first is
-    the error.
+    `failures` are errors of files that GDAL reads through comal, which it cannot report: the first
+    is raised.
     """
     try:
         yield
@@ -160,7 +160,7 @@ def reading(where: str, failures: Sequence[ComalError] = ()) -> Iterator[None]:
 
 
 def _first_of(error: BaseException) -> BaseException:
-    """What GDAL said first; the errors that follow say only that something failed before."""
+    """GDAL's first error; those that follow only say that something failed before."""
     first = error
     while isinstance(cause := first.__cause__ or first.__context__, FAULTS):
         first = cause
@@ -174,19 +174,19 @@ def open_raster(source: RasterSource, limits: Limits = DEFAULT_LIMITS) -> Iterat
     Parameters
     ----------
     source
-        Path of a local file, bytes, or a `Span` of a local file (which is read whole). GDAL
-        names such as ``/vsicurl/..`` are refused: bytes from elsewhere are fetched first.
+        Path of a local file, bytes, or a `Span` of a local file (which is read completely). GDAL
+        names such as ``/vsicurl/..`` are rejected: fetch remote bytes first.
     limits
-        ``leaf_bytes`` bounds what is held in memory, ``raster_bytes`` one block of pixels.
+        ``leaf_bytes`` limits what is held in memory, ``raster_bytes`` one block of pixels.
 
     Raises
     ------
     ObjectNotFoundError, AccessDeniedError, StorageError
         The file cannot be read.
     NotThisFormatError
-        The first bytes are none of the allowed formats.
+        The first bytes are not of an allowed format.
     InvalidMetadataError
-        GDAL cannot read the file, or fails to while the dataset is in use.
+        GDAL cannot read the file, or fails while the dataset is in use.
     LimitExceededError
         The file or a block of it is over a limit.
     """
@@ -208,7 +208,7 @@ def open_raster(source: RasterSource, limits: Limits = DEFAULT_LIMITS) -> Iterat
 
 
 def check_read(dataset: Any, cells: int, limits: Limits, where: str) -> None:
-    """Refuse to read `cells` pixels of one band when they would take more than ``raster_bytes``."""
+    """Raise an error if `cells` pixels of one band would take more than ``raster_bytes``."""
     itemsize = max(np.dtype(name).itemsize for name in dataset.dtypes)
     limits.check("raster_bytes", cells * itemsize, where)
 
@@ -218,16 +218,16 @@ def read_valid(
 ) -> tuple[Array, list[Mask | None]]:
     """Pixels of bands of a rasterio dataset, and which of each have a value.
 
-    GDAL goes by one of mask, nodata and alpha, and knows alpha as the second of two bands or the
-    fourth of four; `comal.raster.values` by all that a raster has.
+    GDAL uses only one of mask, nodata and alpha, and recognizes alpha as the second of two bands or
+    the fourth of four; `comal.raster.values` uses all that a raster has.
 
     Parameters
     ----------
     dataset, bands
-        The dataset, and numbers of bands from 1 on.
+        The dataset, and numbers of bands from 1.
     request
-        Of which pixels: ``window``, ``out_shape``, ``resampling``. A pixel that is averaged has a
-        value where any of those in it has one.
+        Which pixels: ``window``, ``out_shape``, ``resampling``. An averaged pixel has a value if
+        any of its source pixels has one.
     """
     shape = request.get("out_shape")
     stacked = {} if shape is None else {"out_shape": (len(bands), *shape)}
@@ -276,11 +276,11 @@ def _mend_means(dataset: Any, band: int, means: Array, window: Window | None) ->
 
 
 def check_blocks(dataset: Any, limits: Limits, where: str) -> None:
-    """Refuse a raster without bands, or with a block of pixels that takes too much memory."""
+    """Reject a raster without bands, or with a block of pixels that takes too much memory."""
     if dataset.count == 0:
         raise InvalidMetadataError("raster without bands", where=where)
     if "complex" in "".join(dataset.dtypes):
-        # Their size is not that of a numpy type of the same name in all drivers.
+        # In some drivers their size differs from that of the numpy type of the same name.
         return
     blocks = zip(dataset.block_shapes, dataset.dtypes, strict=True)
     largest = max(rows * columns * np.dtype(name).itemsize for (rows, columns), name in blocks)
@@ -288,7 +288,7 @@ def check_blocks(dataset: Any, limits: Limits, where: str) -> None:
 
 
 def refuse_complex(dtypes: Iterable[str], where: str) -> None:
-    """Refuse pixels that have no order, and that no tile can hold."""
+    """Reject complex pixels, which have no order and fit in no tile."""
     for name in dtypes:
         if "complex" in name:
             raise InvalidInputError(
@@ -340,10 +340,10 @@ _quiet_filters: Any = None
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the warning about rasters without a place, which are no fault here.
+    """Silence the warning about rasters without a georeference, which are valid here.
 
-    The filters of `warnings` belong to the whole process, so threads share one change of them:
-    the first to come makes it and the last to leave takes it back.
+    The filters of `warnings` are global to the process, so threads share one change of them: the
+    first to enter makes it and the last to leave restores them.
     """
     global _quiet_users, _quiet_filters  # noqa: PLW0603 - filters are global, so is their count
     with _quiet_lock:
@@ -377,7 +377,7 @@ SCHEMA = pa.schema(
 )
 _BATCH = 64
 _THREADS = 8
-_CONFIDENCE = 70  # percent; how sure PROJ must be that a CRS is the one of an authority
+_CONFIDENCE = 70  # percent; minimum confidence of PROJ that a CRS matches one of an authority
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,20 +385,20 @@ class Header:
     """The header of one raster."""
 
     crs: str | None
-    """``EPSG:32718``, or WKT where no authority knows the CRS."""
+    """``EPSG:32718``, or WKT if no authority defines the CRS."""
     shape: tuple[int, int, int]
     """Bands, rows, columns."""
     geotransform: tuple[float, ...] | None
-    """Six numbers in GDAL order: x0, dx, rotation, y0, rotation, dy; None when there is none."""
+    """Six numbers in GDAL order: x0, dx, rotation, y0, rotation, dy; None if there is none."""
     dtype: str
-    """numpy name of the pixels; of the widest band when they differ."""
+    """numpy name of the pixel type; that of the widest band if they differ."""
     nodata: float | None
     driver: str
     """GDAL driver."""
 
 
 def header(source: RasterSource, limits: Limits = DEFAULT_LIMITS) -> Header:
-    """The header of one raster; errors are those of `open_raster`."""
+    """The header of one raster; raises the errors of `open_raster`."""
     with open_raster(source, limits) as dataset:
         placed = dataset.crs is not None or not dataset.transform.is_identity
         nodata = dataset.nodata
@@ -425,7 +425,7 @@ def headers(
     sources
         Paths, bytes or spans.
     executor
-        Any `concurrent.futures.Executor`; threads of its own when None.
+        Any `concurrent.futures.Executor`; None for threads.
     limits
         As for `open_raster`.
 
@@ -437,10 +437,10 @@ def headers(
     Raises
     ------
     ComalError
-        Of the first source that cannot be read; the message names it.
+        The first source that cannot be read; the message names it.
     """
     check_several(sources, "rasters")
-    # Few batches are in flight at a time: a million paths must not become a million futures.
+    # Few batches are in flight at a time, so that a million paths do not need a million futures.
     read = partial(_read, limits=limits)
     rows = results(executor or _THREADS, read, _batches(sources), 4 * _THREADS)
     return pa.Table.from_batches(rows, SCHEMA)
@@ -461,7 +461,7 @@ def _read(sources: Sequence[RasterSource], limits: Limits) -> pa.RecordBatch:
 
 
 def crs_name(crs: Any) -> str | None:
-    """``EPSG:32718``, or WKT where no authority knows the CRS; None without one."""
+    """``EPSG:32718``, or WKT if no authority defines the CRS; None without one."""
     if not crs:
         return None
     authority = crs.to_authority(confidence_threshold=_CONFIDENCE)

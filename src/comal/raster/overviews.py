@@ -1,7 +1,7 @@
-"""An overview: four pixels become one, and what has no data does not count.
+"""Overviews: four pixels become one, and pixels without data do not count.
 
-Means of integers are exact and rounded half up, those of 64 bits too. A mean that would come out
-as the nodata value itself is moved by one, so that the pixel stays valid.
+Means of integers are exact and rounded half up, including 64 bits. A mean that would equal the
+nodata value is changed to the next value, so that the pixel stays valid.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ METHODS = (AVERAGE, MODE, NEAREST, MINIMUM, MAXIMUM)
 
 
 def check_method(method: str) -> str:
-    """The method, or the error that it is none."""
+    """The canonical name of a method; raises an error if it is unknown."""
     found = {"near": NEAREST}.get(method, method)
     if found not in METHODS:
         raise InvalidInputError(
@@ -44,8 +44,8 @@ def halved(
 ) -> Patch:
     """A patch with even rows and columns at half its resolution.
 
-    Each band has its method and its nodata value, and its `padding` (0) where no pixel is covered
-    and there is no nodata value. The band at `alpha` weighs the averages of the others.
+    `methods` and `nodata` have an entry per band; `padding` (default 0) fills uncovered pixels of
+    bands without a nodata value. The band at `alpha` weights the averages of the others.
     """
     padding = padding or (0,) * len(methods)
     covered = None
@@ -115,7 +115,7 @@ def _sum(pixels: Array, dtype: Any) -> Array:
 
 
 def _average_floats(pixels: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
-    # Sums of pairs are exact in the wider type for all but extreme values.
+    # Sums of pairs are exact in the wider type, except for extreme values.
     wide = np.float32 if pixels.dtype.itemsize == 2 else np.float64
     if valid is None:
         return _sum(pixels, wide) * wide(0.25), None
@@ -125,7 +125,7 @@ def _average_floats(pixels: Array, valid: Mask | None) -> tuple[Array, Mask | No
 
 
 def _average_long(pixels: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
-    """In quotients and remainders, whose sums fit into 64 bits."""
+    """The mean of 64-bit integers from quotients and remainders, whose sums fit into 64 bits."""
     if valid is None:
         valid = np.ones(pixels.shape, bool)
     count = np.maximum(_counts(valid), 1).astype(pixels.dtype)
@@ -142,7 +142,7 @@ def _average_long(pixels: Array, valid: Mask | None) -> tuple[Array, Mask | None
 
 
 def _weighted(pixels: Array, weight: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
-    """Mean weighted by alpha; where all are transparent the plain mean."""
+    """Mean weighted by alpha; the plain mean if all four pixels are transparent."""
     if valid is not None:
         weight = np.where(valid, weight, weight.dtype.type(0))
     plain, kept = _average(pixels, valid)
@@ -155,7 +155,7 @@ def _weighted(pixels: Array, weight: Array, valid: Mask | None) -> tuple[Array, 
         if pixels.dtype.kind in "iu":
             limits = np.iinfo(pixels.dtype)
             top = float(limits.max)
-            # As a float the greatest integer of 64 bits is one that the type does not have.
+            # As a float, the maximum of 64-bit integers is rounded up out of their range.
             top = top if int(top) <= limits.max else float(np.nextafter(top, 0))
             mean = np.clip(np.floor(mean + 0.5), limits.min, top)
     else:
@@ -163,7 +163,7 @@ def _weighted(pixels: Array, weight: Array, valid: Mask | None) -> tuple[Array, 
         total = _sum(share, np.int64)
         some = np.maximum(total, 1)
         mean = (2 * _sum(pixels * share, np.int64) + some) // (2 * some)
-    # Each by itself: a float has no room for all integers of 64 bits.
+    # Each is cast separately, since a float cannot hold all 64-bit integers.
     return np.where(total > 0, mean.astype(pixels.dtype), plain.astype(pixels.dtype)), kept
 
 
@@ -172,7 +172,7 @@ def _nearest(pixels: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
 
 
 def _mode(pixels: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
-    """The most frequent value, the lowest of several."""
+    """The most frequent value, the lowest in a tie."""
     values = _four(pixels)
     goods = (None,) * 4 if valid is None else _four(valid)
     counts = [np.zeros(values[0].shape, np.uint8) for _ in values]

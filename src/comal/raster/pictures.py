@@ -1,4 +1,4 @@
-"""A small picture of a raster, for people."""
+"""Preview images of rasters, and images as tiles."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _STRETCH = (2.0, 98.0)
 _RGB = ("red", "green", "blue")
 _PLANE = "EPSG:3857"
 _PICTURE_BYTES = 32
-"""About what a pixel of a picture takes while it is made."""
+"""Approximate memory per pixel of an image while it is rendered."""
 _DARKEST = 32
-"""Of what is not an edge, so that it is told from one."""
+"""Darkest grey of pixels other than the edge, to distinguish them from it."""
 
 
 def preview(
@@ -44,30 +44,30 @@ def preview(
     percentiles: tuple[float, float] = _STRETCH,
     limits: Limits = DEFAULT_LIMITS,
 ) -> bytes:
-    """A PNG picture of a raster.
+    """A PNG image of a raster.
 
     Parameters
     ----------
     source
-        Path, bytes or span, or a rasterio dataset that is open already.
+        Path, bytes or span, or an open rasterio dataset.
     size
         Longest side in pixels; a smaller raster keeps its size. Overviews are used.
     bands
-        One or three bands counted from 1. By default those marked red, green and blue, else the
+        One or three bands, numbered from 1. By default those marked red, green and blue, else the
         first three, else the first.
     percentiles
-        Values that become black and white, per band; 8-bit colour is shown as it is. Where more
-        pixels than that share the least value, as those of an edge without a nodata value do, it
-        is black, and all others become dark grey to white by their own percentiles. A band with
-        a colour table is shown in its colours.
+        Percentiles that become black and white, per band; 8-bit colour is shown unchanged. If more
+        pixels than that share the minimum, such as an edge without a nodata value, the minimum is
+        black, and all others become dark grey to white by their own percentiles. A band with a
+        colour table is shown in its colours.
     limits
         As for `open_raster`.
 
     Returns
     -------
-    PNG, 8 bits, RGBA; pixels where no band has a value are transparent (`comal.raster.values`),
-    and a band without one is black in the colour of others. A raster stored from south to north is
-    turned over, so that north is up.
+    PNG, 8 bits, RGBA; pixels without a value in any band are transparent (`comal.raster.values`),
+    and a band without a value contributes 0 to the colour. A raster stored from south to north is
+    flipped, so that north is up.
     """
     if hasattr(source, "read_masks"):
         return _render(source, size, bands, percentiles, limits, source.name)
@@ -103,9 +103,9 @@ def _render(
 def _resampling(
     dataset: Any, band: int, shape: tuple[int, int], limits: Limits, where: str, *, mixed: bool
 ) -> Resampling:
-    """How a raster becomes a picture, once it is sure that this reads no more than is allowed.
+    """The resampling of an image, after a check that it reads no more than the limits allow.
 
-    A few bytes may declare any size, and GDAL goes through every block that a picture touches.
+    A few bytes can declare any size, and GDAL reads every block that an image touches.
     """
     limits.check("raster_bytes", shape[0] * shape[1] * _PICTURE_BYTES, f"{where}, the picture")
     shrink = max(dataset.height / shape[0], dataset.width / shape[1])
@@ -135,7 +135,7 @@ def picture_of(
     table: Bytes | None = None,
     percentiles: tuple[float, float] = _STRETCH,
 ) -> bytes:
-    """A PNG of one or three bands, which shows what `comal.raster.values.seen` says.
+    """A PNG of one or three bands that shows the pixels of `comal.raster.values.seen`.
 
     A single band may have a table of 256 colours as RGBA; `percentiles` are those of `preview`.
     """
@@ -167,7 +167,7 @@ def default_bands(colours: Sequence[str | None]) -> tuple[int, ...]:
 
 
 def fitted(height: int, width: int, size: int) -> tuple[int, int]:
-    """Rows and columns of a picture that is `size` pixels long at most."""
+    """Rows and columns of an image whose longest side is at most `size` pixels."""
     shrink = max(1.0, max(height, width) / size)
     return max(1, round(height / shrink)), max(1, round(width / shrink))
 
@@ -175,7 +175,7 @@ def fitted(height: int, width: int, size: int) -> tuple[int, int]:
 def shrunk(
     pixels: npt.NDArray[Any], masks: Sequence[Mask | None], shape: tuple[int, int], *, mixed: bool
 ) -> tuple[npt.NDArray[Any], list[Mask | None]]:
-    """Bands at a smaller size: `mixed` averages what has a value, else pixels are left out."""
+    """Bands at a smaller size: `mixed` averages valid pixels, else the nearest pixel is taken."""
     rows, columns = pixels.shape[1:]
     wide = "float32" if pixels.dtype.itemsize <= 2 else "float64"
     source = pixels.astype(wide)
@@ -193,7 +193,7 @@ def shrunk(
         resampling=Resampling.average if mixed else Resampling.nearest,
         src_nodata=np.nan,
         dst_nodata=np.nan,
-        UNIFIED_SRC_NODATA="NO",  # each band is valid by itself
+        UNIFIED_SRC_NODATA="NO",  # validity is per band
     )
     valid = [valid_mask(plane, None) for plane in target]
     if pixels.dtype.kind in "iu":
@@ -202,7 +202,7 @@ def shrunk(
 
 
 def _colours(dataset: Any, chosen: tuple[int, ...]) -> Bytes | None:
-    """Colours of 256 values as (256, 4), when the only band that is shown has a colour table."""
+    """Colours of 256 values as (256, 4), if the only band that is shown has a colour table."""
     if len(chosen) != 1 or dataset.colorinterp[chosen[0] - 1] is not ColorInterp.palette:
         return None
     return colour_table(dataset.colormap(chosen[0]), 256)
@@ -218,7 +218,7 @@ def _stretched(
     low, high = np.percentile(values, percentiles)
     darkest = 0
     if low == least and percentiles[0] > 0 and (values > least).any():
-        # Many pixels share the least value: an edge without a nodata value, or the sea.
+        # Many pixels share the minimum: an edge without a nodata value, or the sea.
         others = np.percentile(values[values > least], percentiles)
         if others[1] > others[0]:
             (low, high), darkest = others, _DARKEST
@@ -239,7 +239,7 @@ def _stretched(
 Pixels = npt.NDArray[np.uint8]
 
 _BANDS = {"jpeg": (1, 3), "webp": (1, 3, 4), "png": (1, 2, 3, 4)}
-"""How many bands each kind of picture can have; GDAL's drivers have the names of the kinds."""
+"""Numbers of bands that each kind of image can have; GDAL's drivers have the same names."""
 
 
 def decode_picture(
@@ -249,18 +249,18 @@ def decode_picture(
     where: str = "tile",
     limits: Limits = DEFAULT_LIMITS,
 ) -> Pixels:
-    """The pixels of a picture whose size is known beforehand.
+    """The pixels of an image of known size.
 
     Parameters
     ----------
     data
-        A whole file.
+        A complete file.
     kind
-        ``jpeg``, ``webp`` or ``png``; what the bytes are must agree.
+        ``jpeg``, ``webp`` or ``png``; must match the bytes.
     shape
-        Bands, rows, columns that it must have. A WebP without alpha counts as opaque where four
-        bands are expected, and its first band is taken where one is: encoders leave out an alpha
-        that is 255 everywhere, and WebP has no grey.
+        Required bands, rows, columns. A WebP without alpha counts as opaque if four bands are
+        expected, and its first band is taken if one is: encoders drop an alpha that is 255
+        everywhere, and WebP has no grey.
 
     Returns
     -------
@@ -269,9 +269,9 @@ def decode_picture(
     Raises
     ------
     InvalidMetadataError
-        Another kind or shape, or bytes that do not decode.
+        The kind or shape is another one, or the bytes do not decode.
     LimitExceededError
-        A picture over the limits; nothing has been decoded then.
+        The image exceeds the limits; nothing has been decoded then.
     """
     bands, rows, columns = shape
     limits.check("tile_bytes", bands * rows * columns, where)
@@ -303,10 +303,10 @@ def _fits(kind: str, found: int, bands: int) -> bool:
 
 
 def encode_picture(pixels: Pixels, kind: str, *, quality: int = 85) -> bytes:
-    """A picture file of the pixels.
+    """Encode pixels as an image file.
 
-    Of uint8, shape (bands, rows, columns): 1 or 3 bands for JPEG, 1, 3 or 4 for WebP, where grey is
-    stored as three equal bands, 1 to 4 for PNG. `quality` is 1 to 100, lossy at any but for PNG.
+    Pixels are uint8, shape (bands, rows, columns): 1 or 3 bands for JPEG, 1, 3 or 4 for WebP, which
+    stores grey as three equal bands, 1 to 4 for PNG. `quality` is 1 to 100; only PNG is lossless.
     """
     allowed = _BANDS[kind]
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or len(pixels) not in allowed:
@@ -326,7 +326,7 @@ def encode_picture(pixels: Pixels, kind: str, *, quality: int = 85) -> bytes:
         "height": pixels.shape[1],
         "width": pixels.shape[2],
         "dtype": "uint8",
-        # Nothing of it is stored; without one rasterio warns.
+        # Not stored, but rasterio warns without one.
         "transform": rasterio.Affine(1, 0, 0, 0, -1, 1),
     }
     faults = {RasterioError: InvalidInputError, CPLE_BaseError: InvalidInputError}

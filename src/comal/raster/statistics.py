@@ -1,8 +1,8 @@
-"""Statistics of bands, gathered piece by piece and merged without loss.
+"""Statistics of bands, computed piece by piece and merged without loss.
 
-Integers are summed exactly. Types of 8 and 16 bits are counted value by value, which gives their
-quantiles and most frequent values exactly as well; those of wider types come from pixels on a
-regular lattice, and are exact only when the lattice holds them all.
+Integers are summed exactly. Types of 8 and 16 bits are counted value by value, which makes their
+quantiles and most frequent values exact too; those of wider types come from pixels on a regular
+lattice, and are exact only if the lattice contains all pixels.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SAMPLE_LEAST = 1 << 15
 
 @dataclass(slots=True)
 class BandSums:
-    """What is known of the valid pixels of one band so far."""
+    """Running statistics of the valid pixels of one band."""
 
     dtype: str
     count: int = 0
@@ -49,16 +49,16 @@ class BandSums:
     squares: Number = 0
     mean: float = 0.0
     m2: float = 0.0
-    """Sum of squared differences from the mean; for floats."""
+    """Sum of squared differences from the mean; only for floats."""
     values: Array | None = None
-    """Bit patterns of the values of a narrow type that occur, ascending."""
+    """Bit patterns of the distinct values of a narrow type, ascending."""
     counts: Array | None = None
-    """How often each does."""
+    """Count of each value."""
     sample: list[Array] = field(default_factory=list)
-    """Of wide types: pixels on the lattice."""
+    """Pixels on the lattice; only for wide types."""
 
     def add(self, other: BandSums) -> None:
-        """Merge the statistics of other pixels."""
+        """Add the statistics of other pixels."""
         if other.count == 0:
             return
         low, high = (
@@ -96,7 +96,7 @@ def is_counted(dtype: str) -> bool:
 
 
 def lattice_step(pixels: int, bands: int) -> int:
-    """Distance of the pixels that are kept of wide types, a power of two."""
+    """Spacing of the pixels that are sampled for wide types, a power of two."""
     most = max(_SAMPLE // max(bands, 1), _SAMPLE_LEAST)
     step = 1
     while pixels > most * step * step:
@@ -107,8 +107,8 @@ def lattice_step(pixels: int, bands: int) -> int:
 def sums_of(pixels: Array, valid: Mask | None, *, step: int, x: int, y: int) -> BandSums:
     """Statistics of the valid pixels of an array.
 
-    Rows and columns; all are valid when `valid` is None. The array lies at x and y on the grid, in
-    pixels, of which every `step`-th is on the lattice.
+    The array has rows and columns; all pixels are valid if `valid` is None. Its first pixel is at x
+    and y on the grid; every `step`-th pixel of the grid is on the lattice.
     """
     dtype = pixels.dtype.name
     if is_counted(dtype):
@@ -129,7 +129,7 @@ def sums_of(pixels: Array, valid: Mask | None, *, step: int, x: int, y: int) -> 
 
 
 def _summed(values: Array) -> BandSums:
-    """Of a wide type, in one piece that is small enough for its sums."""
+    """Statistics of a wide type, for a piece small enough that its sums do not overflow."""
     sums = BandSums(values.dtype.name, len(values))
     if not len(values):
         return sums
@@ -162,7 +162,7 @@ def _exact_sums(values: Array) -> tuple[int, int]:
     high = (values >> shift).astype(np.int64)
     low = (values & values.dtype.type(0xFFFFFFFF)).astype(np.int64)
     total = (int(high.sum()) << 32) + int(low.sum())
-    # The magnitude in four limbs of 16 bits: their products sum up within 64 bits.
+    # The magnitude in four limbs of 16 bits: the sums of their products fit into 64 bits.
     magnitude = values.astype(np.uint64)
     if values.dtype.kind == "i":
         magnitude = np.where(values < 0, np.uint64(0) - magnitude, magnitude)
@@ -176,7 +176,7 @@ def _exact_sums(values: Array) -> tuple[int, int]:
 
 
 def _counted(pixels: Array, valid: Mask | None) -> BandSums:
-    """Of a type of 8 or 16 bits, from how often each of its values occurs."""
+    """Statistics of a type of 8 or 16 bits, from the counts of its values."""
     bits = np.dtype(np.uint8 if pixels.dtype.itemsize == 1 else np.uint16)
     table = np.zeros(1 << 8 * bits.itemsize, np.int64)
     rows = max(1, _CHUNK // pixels.shape[1])
@@ -201,7 +201,7 @@ def _bincount(values: Array) -> Array:
 
 
 def counted_sums(dtype: str, values: Array, counts: Array) -> BandSums:
-    """Statistics from how often values occur; `values` are bit patterns."""
+    """Statistics from counts of values; `values` are bit patterns."""
     sums = BandSums(dtype, int(counts.sum()), values=values, counts=counts)
     if not sums.count:
         return sums
@@ -230,7 +230,7 @@ def moments(sums: BandSums) -> tuple[float, float]:
 
 
 def ordered(sums: BandSums) -> tuple[Array, Array]:
-    """Values that occur, ascending, and how often each does."""
+    """Distinct values, ascending, and their counts."""
     if sums.values is not None and sums.counts is not None:
         numbers = sums.values.view(sums.dtype)
         order = np.argsort(numbers, kind="stable")
@@ -247,7 +247,7 @@ COLUMNS = ("min", "max", "mean", "std", "valid %", "p25", "p50", "p75", "p95")
 QUANTILES = (0.25, 0.5, 0.75, 0.95)
 
 _CELLS = 1 << 22  # pixels in memory at a time
-_EXACT = 1 << 25  # so many values of other types are held for exact quantiles
+_EXACT = 1 << 25  # most values of other types that are held for exact quantiles
 _BINS = 1 << 16
 
 
@@ -261,23 +261,23 @@ def band_stats(
     """Statistics of each band of a raster.
 
     Pixels that are nodata, masked, transparent, NaN or infinite do not count. Quantiles
-    interpolate linearly, as ``numpy.percentile`` does. They are exact for integers of 8 and 16
-    bits, and for other types up to 33 million valid pixels; above that they come from a histogram
-    of 65 536 bins over the range of the band, so they are at most one bin off.
+    interpolate linearly, as ``numpy.percentile`` does. They are exact for types of 8 and 16 bits,
+    and for other types up to 33 million valid pixels; above that they come from a histogram of
+    65 536 bins over the range of the band, so they are at most one bin off.
 
     Parameters
     ----------
     source
         Path, bytes or span.
     scale, offset
-        Statistics are those of ``pixel * scale + offset``; numbers for all bands or one each.
+        Statistics are those of ``pixel * scale + offset``; one number, or one per band.
     limits
         As for `open_raster`.
 
     Returns
     -------
     Array (bands, 9): min, max, mean, std (of the population), valid pixels in percent, p25, p50,
-    p75, p95. NaN where a band has no valid pixel.
+    p75, p95. NaN if a band has no valid pixel.
     """
     where = place(source)
     with open_raster(source, limits) as dataset:
@@ -289,12 +289,12 @@ def band_stats(
 def class_shares(
     source: RasterSource, classes: Sequence[int], *, limits: Limits = DEFAULT_LIMITS
 ) -> Floats:
-    """Share of each class in each band of a categorical raster.
+    """Fraction of each class in each band of a categorical raster.
 
     Returns
     -------
     Array (bands, classes) of numbers from 0 to 1 that sum to 1: valid pixels of the class among
-    those of all given classes. NaN where no pixel is of any of them.
+    those of all given classes. NaN if no pixel has any of them.
     """
     values = np.asarray(classes, np.float64)
     if values.ndim != 1 or not len(values) or len(np.unique(values)) != len(values):
@@ -318,7 +318,7 @@ def class_shares(
 
 
 def windows(dataset: Any, cells: int = _CELLS) -> Iterator[Window]:
-    """Windows that cover a raster, of whole blocks and about `cells` pixels."""
+    """Windows that cover a raster, of complete blocks and about `cells` pixels."""
     block_rows, block_columns = dataset.block_shapes[0]
     columns = min(dataset.width, max(1, cells // (block_rows * block_columns)) * block_columns)
     rows = min(dataset.height, max(1, cells // (columns * block_rows)) * block_rows)
@@ -345,7 +345,7 @@ Quantile = Callable[[Floats], Floats]
 
 
 def _band(dataset: Any, band: int, limits: Limits, where: str) -> tuple[Floats, Quantile]:
-    """min, max, mean, std and valid percent of a band, and the function of its quantiles."""
+    """min, max, mean, std and valid percent of a band, and a function for its quantiles."""
     sums = BandSums(dataset.dtypes[band - 1])
     for pixels in _valid_blocks(dataset, band, limits, where):
         if len(pixels):
@@ -371,7 +371,7 @@ def _band(dataset: Any, band: int, limits: Limits, where: str) -> tuple[Floats, 
 
 
 def _from_counts(values: Floats, counts: npt.NDArray[np.int64], q: Floats) -> Floats:
-    """Quantiles of values that ascend, with linear interpolation between neighbouring ranks."""
+    """Quantiles of ascending values, with linear interpolation between neighbouring ranks."""
     ends = np.cumsum(counts)
     rank = q * (ends[-1] - 1)
     below, above = np.floor(rank), np.ceil(rank)
@@ -394,7 +394,7 @@ def _scaled(rows: Sequence[tuple[Floats, Quantile]], scale: Any, offset: Any, wh
         factor = factors[band]
         q = np.array(QUANTILES)
         low, high, mean, std, share = row
-        if factor < 0:  # the order is turned round: the lowest pixel gives the highest value
+        if factor < 0:  # reverses the order: the lowest pixel gives the highest value
             low, high, q = high, low, 1 - q
         values = np.array([low, high, mean, 0.0, 0.0, *quantile(q)])
         result[band] = values * factor + offsets[band]

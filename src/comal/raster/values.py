@@ -1,22 +1,22 @@
-"""Which pixels have a value: the one law that every reader, writer and picture asks.
+"""Which pixels have a value: the rules that all readers, writers and images use.
 
-Of one band, a pixel has a value unless
+A pixel of a band has a value unless
 
 - it is the nodata value of that band, compared in the type of the band; a nodata value that the
-  type cannot hold is not a pixel's;
+  type cannot hold matches no pixel;
 - it is NaN or infinite, declared or not;
-- its source does not cover it: it lies outside of what was warped, in padding, in a tile that is
-  not there, or under a mask that is 0;
-- the alpha band beside it is 0 there. That hides the other bands and not the alpha band, whose 0
-  is a value; a band that is alone is never alpha.
+- its source does not cover it: it is outside of what was warped, in padding, in a missing tile, or
+  under a mask that is 0;
+- the alpha band of the raster is 0 there. That masks the other bands and not the alpha band, whose
+  0 is a value; a single band is never alpha.
 
-All of it holds band by band: a pixel may have a value in one band and none in another. Only a
-picture has to decide for the pixel as a whole: it shows the pixel when any of the bands that are
-drawn has a value, and a band without one gives 0 to it. A formula over bands has a value where all
-bands that it names have one and its result is finite.
+These rules apply to each band: a pixel may have a value in one band and none in another. Only an
+image decides for the pixel as a unit: it shows the pixel if any of the drawn bands has a value, and
+a band without one contributes 0. A formula over bands has a value where all bands that it uses have
+one and its result is finite.
 
-A mask is an array of bools, True where there is a value, or None where all pixels have one, so that
-nothing is computed for rasters that have neither nodata nor alpha. Nothing here imports GDAL.
+A mask is an array of bools, True where there is a value, or None if all pixels have one, so that
+nothing is computed for rasters without nodata and alpha. Nothing here imports GDAL.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 
 ALPHA = "alpha"
-"""Colour interpretation of a band whose zeros hide the others."""
+"""Colour interpretation of a band whose zeros mask the others."""
 
 
 def stored_nodata(nodata: Any, dtype: Any) -> Any:
-    """A nodata value as a scalar of `dtype`; None without one, or where no pixel can hold it.
+    """A nodata value as a scalar of `dtype`; None without one, or if the type cannot hold it.
 
-    Integers stay exact at any size, and a whole float is an integer's value too.
+    Integers of any size stay exact, and a whole float is accepted for integer types.
     """
     if nodata is None:
         return None
@@ -46,7 +46,7 @@ def stored_nodata(nodata: Any, dtype: Any) -> Any:
     if kind.kind == "f":
         with np.errstate(over="ignore"):
             found = kind.type(nodata)
-        # A number that only becomes infinite by rounding is not one that pixels can have.
+        # No pixel can have a number that overflows to infinity in this type.
         return None if np.isinf(found) and not np.isinf(float(nodata)) else found
     if not isinstance(nodata, int | np.integer):
         if not float(nodata).is_integer():
@@ -57,7 +57,7 @@ def stored_nodata(nodata: Any, dtype: Any) -> Any:
 
 
 def whole_nodata(nodata: Any, dtype: Any) -> int | float:
-    """A nodata value as the number that pixels are compared to: an int where both are whole."""
+    """A nodata value as the number to compare pixels with: an int if type and value are whole."""
     is_whole = isinstance(nodata, int | np.integer) or float(nodata).is_integer()
     if np.dtype(dtype).kind in "iu" and is_whole:
         return int(nodata)
@@ -68,7 +68,7 @@ def whole_nodata(nodata: Any, dtype: Any) -> int | float:
 
 
 def alpha_at(colours: Sequence[str | None]) -> int | None:
-    """Position of the alpha band among the colour interpretations of all; None without one."""
+    """Position of the alpha band, by the colour interpretations of all bands; None without one."""
     found = [at for at, colour in enumerate(colours) if colour == ALPHA]
     return found[0] if found and len(colours) > 1 else None
 
@@ -76,18 +76,18 @@ def alpha_at(colours: Sequence[str | None]) -> int | None:
 def valid_mask(
     pixels: Array, nodata: Any, covered: Mask | None = None, alpha: Array | None = None
 ) -> Mask | None:
-    """Which pixels of one band have a value; None when all have one.
+    """Which pixels of one band have a value; None if all have one.
 
     Parameters
     ----------
     pixels
-        In the type of the band, of any shape.
+        Pixels in the type of the band, of any shape.
     nodata
         Nodata value of the band, None without one.
     covered
-        Where its source has pixels, under a mask of its own too; None for everywhere.
+        Where its source has pixels that its own mask, if any, does not hide; None for everywhere.
     alpha
-        Pixels of the alpha band beside it; None without one, and for that band itself.
+        Pixels of the alpha band; None without one, and for the alpha band itself.
     """
     valid = covered
     if pixels.dtype.kind in "fc":
@@ -108,7 +108,7 @@ def valid_masks(
 ) -> list[Mask | None]:
     """`valid_mask` of each band of a raster.
 
-    `alpha` is the position of the alpha band, as `alpha_at` tells it.
+    `alpha` is the position of the alpha band, as returned by `alpha_at`.
     """
     return [
         valid_mask(plane, hole, covered, None if alpha in (None, at) else planes[alpha])
@@ -117,7 +117,7 @@ def valid_masks(
 
 
 def seen(masks: Sequence[Mask | None]) -> Mask | None:
-    """Which pixels a picture of bands with these masks shows: those with a value in any of them."""
+    """Which pixels an image of bands with these masks shows: those with a value in any band."""
     found: Mask | None = None
     for mask in masks:
         if mask is None:
@@ -127,7 +127,7 @@ def seen(masks: Sequence[Mask | None]) -> Mask | None:
 
 
 def colour_table(colours: Mapping[int, Sequence[int]], size: int) -> npt.NDArray[np.uint8]:
-    """RGBA of values from 0 on, shape (size, 4); values without a colour are transparent."""
+    """RGBA of values from 0, shape (size, 4); values without a colour are transparent."""
     table = np.zeros((size, 4), np.uint8)
     for value, colour in colours.items():
         if 0 <= value < size:
@@ -141,7 +141,7 @@ def as_array(mask: Mask | None, shape: tuple[int, ...]) -> Mask:
 
 
 def occurring(pixels: Array, valid: Mask | None) -> Array:
-    """Values that pixels have; of types wider than 16 bits only the least and the greatest."""
+    """Distinct values of pixels; for types wider than 16 bits only the minimum and maximum."""
     values = pixels if valid is None else pixels[valid]
     if pixels.dtype.itemsize > 2:
         return np.array([values.min(), values.max()]) if values.size else values
@@ -151,5 +151,5 @@ def occurring(pixels: Array, valid: Mask | None) -> Array:
 
 
 def both(one: Mask | None, other: Mask) -> Mask:
-    """Where two masks have a value."""
+    """Where both masks have a value."""
     return other if one is None else one & other

@@ -1,8 +1,8 @@
 """Windows of a Web Mercator grid, read or warped from one raster or from many.
 
-A raster on the pixels of the grid is read, so that every value stays as it is; any other is warped
-by GDAL. What a window shows depends on the window and the raster alone, never on what was read
-before, so that the same windows give the same pixels in any thread and process.
+A raster that is aligned with the pixels of the grid is copied without change; any other is warped
+by GDAL. The pixels of a window depend on the window and the raster alone, not on earlier reads, so
+the same windows give the same pixels in any thread and process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ METHODS: Mapping[str, Resampling] = {
     "q1": Resampling.q1,
     "q3": Resampling.q3,
 }
-"""Ways to resample, by the names that GDAL's tools use."""
+"""Resampling methods, by the names of GDAL's tools."""
 
 MERCATOR = "EPSG:3857"
 _local = threading.local()
@@ -63,19 +63,19 @@ _HALVES = np.dtype(np.uint32)
 
 @dataclass(frozen=True, slots=True)
 class OutBand:
-    """A band to be made."""
+    """A band to make."""
 
     source: int
-    """Band of the source from 1 on, or `MASK_BAND` for its mask, as 0 and 255."""
+    """Number of the source band from 1, or `MASK_BAND` for its mask, as 0 and 255."""
     dtype: str
     nodata: int | float | None = None
-    """Value of pixels without data; None where all that the source covers are valid."""
+    """Value of pixels without data; None if all covered pixels are valid."""
     padding: int | float = 0
-    """What stands outside the source where there is no such value."""
+    """Value outside of the source if there is no nodata value."""
 
     @property
     def fill(self) -> int | float:
-        """What stands outside the source."""
+        """Value outside of the source."""
         return self.padding if self.nodata is None else self.nodata
 
 
@@ -84,13 +84,13 @@ class Patch:
     """Pixels of a window."""
 
     bands: list[Array]
-    """(rows, columns) of each band."""
+    """Pixels (rows, columns) of each band."""
     covered: Mask | None
-    """Where the source has pixels, valid or not; None means everywhere."""
+    """Where the source has pixels, valid or not; None for everywhere."""
 
 
 def method_of(name: str) -> Resampling:
-    """The resampling of a name; ``near``, ``cubic_spline`` and ``median`` are understood too."""
+    """The resampling of a name; also accepts ``near``, ``cubic_spline`` and ``median``."""
     aliases = {"near": "nearest", "cubic_spline": "cubicspline", "median": "med"}
     found = METHODS.get(aliases.get(name, name))
     if found is None:
@@ -105,7 +105,7 @@ class SourceReader:
         self._info = info
         self._dataset: Any = None
         self.failures: list[ComalError] = []
-        """What went wrong in reading a remote file; see `comal.raster.opening.reading`."""
+        """Errors of reading a remote file; see `comal.raster.opening.reading`."""
 
     @property
     def dataset(self) -> Any:
@@ -121,7 +121,7 @@ class SourceReader:
             self._dataset = None
 
     def read(self, bands: tuple[int, ...], rows: slice, columns: slice) -> Array:
-        """Pixels (bands, rows, columns) of bands counted from 1."""
+        """Pixels (bands, rows, columns); bands are numbered from 1."""
         origin = self._info.origin
         if not isinstance(origin, FileOrigin):
             return np.asarray(origin.read(bands, rows, columns))
@@ -149,12 +149,12 @@ class MemberReader:
         self._alpha = member.info.alpha
         self._groups = _groups(source.bands, member.info)
         self._source = SourceReader(member.info)
-        # rasterio knows a file that it reads through us only in the context that opened it, and
-        # the thread that closes a reader need not be the one that read.
+        # rasterio finds a file that it reads through comal only in the context that opened it, and
+        # another thread may close the reader.
         self._context = copy_context()
 
     def read(self, window: Window2D) -> Patch:
-        """The pixels of a window, filled where the raster has none."""
+        """The pixels of a window, with fill values outside of the raster."""
         copied = self.member.offset is not None
         with reading(self.member.info.where, self._source.failures):
             return self._context.run(self._copied if copied else self._warped, window)
@@ -204,7 +204,7 @@ class MemberReader:
     def _pixels(
         self, rows: slice, columns: slice, mask: Mask | None, *, flip: bool
     ) -> list[Array | None]:
-        """The bands of a window of the source, with nodata as it shall be; None for the mask."""
+        """The bands of a source window with the nodata value of the result; None for the mask."""
         stored, info = self._stored(rows, columns), self.member.info
         found: list[Array | None] = []
         for band in self.bands:
@@ -221,7 +221,7 @@ class MemberReader:
         return found
 
     def _stored(self, rows: slice, columns: slice) -> dict[int, Array]:
-        """The bands of a window as the source has them; those of one type are read at once."""
+        """The bands of a window as stored in the source; bands of one type are read together."""
         kinds: dict[str, list[int]] = {}
         for index in sorted({band.source for band in self.bands} - {MASK_BAND}):
             kinds.setdefault(self.member.info.bands[index - 1].dtype, []).append(index)
@@ -249,7 +249,7 @@ class MemberReader:
         if not known:
             covered = self._edge.covered(window)
         if covered is not None and all(one.own is not None for one in self._groups if one.members):
-            # GDAL places the edge to 1/8 pixel; what it gives a value is covered.
+            # GDAL's edge is exact to 1/8 pixel; pixels that it gives a value count as covered.
             for band, shown in zip(self.bands, bands, strict=True):
                 if shown is not None:
                     covered |= as_array(valid_mask(shown, band.nodata), shown.shape)
@@ -259,7 +259,7 @@ class MemberReader:
     def _shown(
         self, bands: Sequence[Array | None], covered: Mask | None, shape: tuple[int, int]
     ) -> Patch:
-        """Bands with that of the mask, if there is one: 255 where any other has a value."""
+        """The bands, with a mask band, if any, that is 255 where any other band has a value."""
         made = [one for one in bands if one is not None]
         if len(made) < len(bands):
             nodata = [band.nodata for band in self.bands if band.source != MASK_BAND]
@@ -269,7 +269,7 @@ class MemberReader:
         return Patch(made, covered)
 
     def _warp_group(self, group: _Group, window: Window2D) -> tuple[list[Array], Mask | None]:
-        """Bands of one type and one nodata value; with a mask when they have no such value."""
+        """Bands of one type and nodata value, and the covered pixels if they have none."""
         nearest = self._resampling is Resampling.nearest
         if np.dtype(group.dtype).itemsize == 8 and np.dtype(group.dtype).kind in "iu" and nearest:
             return self._warp_halves(group, window)
@@ -293,13 +293,13 @@ class MemberReader:
         return found, covered
 
     def _coverage(self, window: Window2D) -> Mask:
-        """Where the source has pixels, as GDAL sees it."""
+        """Where the source has pixels according to GDAL."""
         group = _Group((), self.member.info.bands[0].dtype, None, None)
         made = self._warp([1], group, window, extra=1, resampling=Resampling.nearest)
         return np.asarray(made[1] > 0)
 
     def _warp_halves(self, group: _Group, window: Window2D) -> tuple[list[Array], Mask | None]:
-        """Integers of 64 bits as two of 32, because GDAL computes in floats of 64."""
+        """Warp 64-bit integers as two 32-bit halves, since GDAL computes in 64-bit floats."""
         indexes = tuple(self.bands[at].source for at in group.members)
         made = self._warp_window(
             indexes, _Group(group.members, "uint32", None, None), window, 1, halves=True
@@ -326,10 +326,10 @@ class MemberReader:
         info, member = self.member.info, self.member
         direct = isinstance(info.origin, FileOrigin) and info.own_crs and not member.shift
         unfit = any(info.bands[i - 1].nodata is not None for i in indexes) and group.own is None
-        # Where the target has an alpha band more, rasterio takes the numbers of the source's bands
-        # for those of the target's.
+        # If the target has an additional alpha band, rasterio uses the band numbers of the source
+        # for the target.
         renumbered = extra and list(indexes) != list(range(1, len(indexes) + 1))
-        # GDAL asks no mask beside a nodata value, and no alpha band that is not read.
+        # GDAL ignores a mask if there is a nodata value, and an alpha band that is not read.
         hidden = info.masked and (info.alpha is not None or group.own is not None)
         direct = direct and not renumbered and not hidden
         if not direct or unfit or group.dtype not in {info.bands[i - 1].dtype for i in indexes}:
@@ -359,7 +359,7 @@ class MemberReader:
         halves: bool = False,
         resampling: Resampling | None = None,
     ) -> Array:
-        """Warp a part of the source that is read as an array first."""
+        """Warp a window of the source that is first read as an array."""
         info = self.member.info
         count = (2 if halves else 1) * len(indexes)
         working = "float32" if group.dtype == "float16" else group.dtype
@@ -431,7 +431,7 @@ class MemberReader:
             named |= {
                 "src_nodata": group.own,
                 "dst_nodata": group.wanted if group.wanted is not None else group.own,
-                # Each band is valid by itself: a black pixel of one says nothing of the others.
+                # Validity is per band: nodata in one band does not affect the others.
                 "UNIFIED_SRC_NODATA": "NO",
             }
         with warnings.catch_warnings():
@@ -447,7 +447,7 @@ class MemberReader:
             )
 
     def _source_window(self, window: Window2D) -> tuple[slice, slice] | None:
-        """Rows and columns of the source that a window may show, with a margin for the kernel."""
+        """Rows and columns of the source that a window needs, with a margin for the kernel."""
         info = self.member.info
         along = np.linspace(0, 1, _SIDE)
         x, y = np.meshgrid(window.x + along * window.width, window.y + along * window.height)
@@ -485,17 +485,17 @@ class MemberReader:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Bands that are warped in one go."""
+    """Bands that are warped together."""
 
     members: tuple[int, ...]
-    """Their positions among the bands to make."""
+    """Positions among the bands to make."""
     dtype: str
     own: int | float | None
     """Nodata value of the source."""
     wanted: int | float | None
     """Nodata value of the result."""
     fill: int | float = 0
-    """What stands outside the source."""
+    """Value outside of the source."""
 
 
 def _groups(bands: tuple[OutBand, ...], info: RasterInfo) -> list[_Group]:
@@ -518,7 +518,7 @@ def _groups(bands: tuple[OutBand, ...], info: RasterInfo) -> list[_Group]:
 
 
 def _renamed(pixels: Array, own: float | None, wanted: float | None) -> Array:
-    """Pixels with another nodata value."""
+    """Pixels with the nodata value `own` replaced by `wanted`."""
     if own is None or wanted is None or own == wanted:
         return pixels
     if own != own:  # noqa: PLR0124 - NaN
@@ -529,7 +529,7 @@ def _renamed(pixels: Array, own: float | None, wanted: float | None) -> Array:
 
 
 def _crs(text: str) -> Any:
-    """A CRS for this thread alone, as PROJ wants it."""
+    """A CRS object for this thread only, as PROJ requires."""
     known: dict[str, Any] = _local.__dict__.setdefault("known", {})
     if text not in known:
         if len(known) >= _MOST_CRS:
@@ -542,7 +542,7 @@ def _crs(text: str) -> Any:
 
 
 def values_of(info: RasterInfo, band: int) -> Array:
-    """Values of a band, counted from 1; of types wider than 16 bits the least and the greatest."""
+    """Distinct values of a band, from 1; for types over 16 bits only the minimum and maximum."""
     found: Array = np.empty(0, info.bands[band - 1].dtype)
     rows = max(1, _AT_ONCE // info.width)
     source = SourceReader(info)
@@ -557,10 +557,10 @@ def values_of(info: RasterInfo, band: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class GridSource:
-    """What is to be put on a grid, as plain data that another process can open."""
+    """The rasters to put on a grid, as plain data that another process can open."""
 
     members: tuple[Member, ...]
-    """Rasters; earlier ones lie on top."""
+    """Rasters; earlier ones are on top."""
     bands: tuple[OutBand, ...]
     pixel_zoom: int
     """The world is 2**pixel_zoom pixels wide."""
@@ -570,7 +570,7 @@ class GridSource:
 class GridReader:
     """Reads windows of a `GridSource`; for one thread.
 
-    Few files are open at a time, whatever their number.
+    Only a few files are open at a time, whatever their number.
     """
 
     def __init__(self, source: GridSource) -> None:
@@ -579,7 +579,7 @@ class GridReader:
         self._open: OrderedDict[int, MemberReader] = OrderedDict()
 
     def read(self, window: Window2D) -> Patch | None:
-        """The pixels of a window, None when no raster reaches it."""
+        """The pixels of a window; None if no raster touches it."""
         merged: Patch | None = None
         for index in self._touching(window):
             patch = self._reader(index).read(window)
@@ -595,7 +595,7 @@ class GridReader:
 
     def _touching(self, window: Window2D) -> list[int]:
         side = 2.0**self.source.pixel_zoom
-        # One pixel of slack: an edge may lie on a line only after it is snapped there.
+        # One pixel of tolerance, since edges are snapped to tile edges.
         west, east = (window.x - 1) / side, (window.x + window.width + 1) / side
         north, south = (window.y - 1) / side, (window.y + window.height + 1) / side
         boxes = self._boxes
@@ -623,7 +623,7 @@ class GridReader:
             if valid is None:
                 bands.append(top.bands[at])
             elif band.nodata is None and top.covered is not None:
-                # Without a nodata value whole pixels belong to one raster or the other.
+                # Without a nodata value a pixel comes from one raster or the other in all bands.
                 bands.append(np.where(top.covered, top.bands[at], below.bands[at]))
             else:
                 bands.append(np.where(valid, top.bands[at], below.bands[at]))

@@ -1,6 +1,6 @@
-"""Zones out of what users have: GeoDataFrames, files of three formats, GeoJSON, shapely.
+"""Zones from GeoDataFrames, files of three formats, GeoJSON or shapely geometries.
 
-Zones with names, such as countries, are `Regions`: they tell in which of them a place lies.
+Zones with names, such as countries, are `Regions`, which find the zone of a point.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _PLAIN = "OGC:CRS84"
 _HEAD = 64
 
 Keep = Sequence[str] | Callable[[Sequence[str]], Sequence[str]]
-"""Columns that are kept, or what chooses them among the names that there are."""
+"""Columns to keep, or a function that chooses them from all names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Zones:
-    """Geometries, their CRS, and what else is kept of them."""
+    """Geometries, their CRS, and their other columns."""
 
     shapes: Any
     """Array of n shapely geometries or None."""
     crs: Any
-    """None where nobody tells it; only while they are read."""
+    """None if it is not declared; only while they are read."""
     kept: Mapping[str, Any]
-    """Columns of n rows."""
+    """Kept columns of n rows."""
 
 
 def zones_of(
@@ -64,28 +64,27 @@ def zones_of(
     config: StorageConfig | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Zones:
-    """Zones in whatever form they come.
+    """Read zones in any supported form.
 
     Parameters
     ----------
     zones
-        GeoDataFrame or GeoSeries; path or URL of a GeoParquet, GeoJSON or GeoPackage file; an
-        Arrow table as a GeoParquet file has it; a GeoJSON document; or shapely
-        geometries, one or a sequence of them.
+        GeoDataFrame or GeoSeries; path or URL of a GeoParquet, GeoJSON or GeoPackage file; the
+        Arrow table of a GeoParquet file; a GeoJSON document; or shapely geometries, one or a
+        sequence.
     crs
-        CRS of the geometries, where `zones` itself does not tell; longitude and latitude if
-        nobody does.
+        CRS of `zones` that do not declare one; longitude and latitude if absent.
     keep
-        Columns of the table of zones that are kept, or what chooses them among all names.
+        Columns of the zones to keep, or a function that chooses them from all names.
     layer
         Which layer of a GeoPackage that has several.
 
     Raises
     ------
     InvalidInputError
-        Nothing that has zones, or no such column.
+        The argument has no zones, or there is no such column.
     InvalidMetadataError
-        A file that is not GeoParquet, or a geometry that is broken.
+        A file is not GeoParquet, or a geometry is broken.
     """
     if isinstance(zones, str | os.PathLike):
         found = _of_file(zones, keep, layer, config, limits)
@@ -99,7 +98,7 @@ def zones_of(
 
 
 def _of_objects(zones: Any, keep: Keep) -> Zones:
-    """A table or a column of GeoPandas, or geometries."""
+    """Zones from a table or a column of GeoPandas, or from geometries."""
     geometry = getattr(zones, "geometry", None)
     if geometry is not None and hasattr(zones, "crs"):
         names = _chosen(keep, list(zones.columns), "zones") if keep else []
@@ -127,7 +126,7 @@ def _shapes(zones: Any) -> Any:
 
 
 def _chosen(keep: Keep, names: Sequence[str], where: str) -> list[str]:
-    """The columns that are kept, all of which are there."""
+    """The columns to keep; raises an error if one does not exist."""
     chosen = list(keep(names) if callable(keep) else keep)
     for name in chosen:
         if name not in names:
@@ -204,7 +203,7 @@ def _described(
         raise InvalidInputError(
             "geometries are not WKB", where=where, found=shown(about.get("encoding"))
         )
-    # No CRS at all means longitude and latitude; null means that it is not known.
+    # A missing CRS means longitude and latitude; null means unknown.
     return name, about.get("crs", _PLAIN)
 
 
@@ -223,12 +222,12 @@ _BROKEN: dict[type[BaseException], type[ComalError]] = {
     OverflowError: InvalidInputError,
 }
 _ENVELOPES = np.array([0, 32, 48, 48, 64, 0, 0, 0])
-"""Bytes of the envelope of a geometry by its code (GeoPackage 1.3, 2.1.3)."""
+"""Size in bytes of the envelope of a geometry by its code (GeoPackage 1.3, 2.1.3)."""
 _UNKNOWN_CRS = (-1, 0)
 
 
 def _is_json(head: bytes) -> bool:
-    """Whether bytes begin as GeoJSON does."""
+    """Whether bytes start like GeoJSON."""
     return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
 
 
@@ -236,7 +235,7 @@ def _is_json(head: bytes) -> bool:
 
 
 def _of_geojson(document: Mapping[str, Any], keep: Keep, where: str) -> Zones:
-    """A feature collection, a feature or a geometry."""
+    """Zones from a feature collection, a feature or a geometry."""
     kind = document.get("type")
     features: Any = [document]
     if kind == "FeatureCollection":
@@ -273,7 +272,7 @@ def _file_shapes(texts: Sequence[str | None], where: str) -> Any:
 
 
 def _geojson_crs(document: Mapping[str, Any]) -> Any:
-    """CRS by the member that GeoJSON of 2008 had and GDAL writes; else none is told."""
+    """CRS from the member ``crs`` of GeoJSON 2008, which GDAL writes; None without it."""
     member = document.get("crs")
     properties = member.get("properties") if isinstance(member, Mapping) else None
     return properties.get("name") if isinstance(properties, Mapping) else None
@@ -294,7 +293,7 @@ def _properties(features: Sequence[Any], keep: Keep, where: str) -> dict[str, An
 
 
 def _geojson_file(source: Source, keep: Keep, limits: Limits) -> Zones:
-    """A GeoJSON file."""
+    """Zones from a GeoJSON file."""
     wide = replace(limits, json_bytes=limits.table_bytes)
     (piece,) = source.fetch([Whole(wide.json_bytes)])
     return _of_geojson(strictjson.loads(piece.data, source.href, wide), keep, source.href)
@@ -304,18 +303,18 @@ def _geojson_file(source: Source, keep: Keep, limits: Limits) -> Zones:
 
 
 def _geopackage(source: Source, layer: str | None, keep: Keep, limits: Limits) -> Zones:
-    """A layer of features; the file is read into memory, so that it may be anywhere."""
+    """Zones from a layer of features; the file is read into memory, so it can be remote."""
     (piece,) = source.fetch([Whole(limits.table_bytes)])
     where = source.href
     with (
-        # SQLite says that memory is short of some broken files, too.
+        # SQLite reports lack of memory for some broken files, too.
         translated(
             {**_BROKEN, MemoryError: InvalidMetadataError}, "broken GeoPackage", where=where
         ),
         closing(sqlite3.connect(":memory:")) as database,
     ):
         database.deserialize(piece.data)
-        # What the file defines must not run functions; triggers and views of strangers could.
+        # Triggers and views in an untrusted file must not run functions.
         database.execute("PRAGMA trusted_schema = OFF")
         table, column, crs = _layer(database, layer, where)
         names = [row[1] for row in database.execute(f"PRAGMA table_info({_quoted(table)})")]
@@ -358,7 +357,7 @@ def _layer(database: sqlite3.Connection, layer: str | None, where: str) -> tuple
 
 
 def _wkb(blob: Any, where: str) -> bytes | None:
-    """The WKB behind the header of a geometry (2.1.3)."""
+    """The WKB after the header of a geometry (2.1.3)."""
     if blob is None:
         return None
     if not isinstance(blob, bytes) or blob[:2] != b"GP" or len(blob) < 8:
@@ -369,7 +368,7 @@ def _wkb(blob: Any, where: str) -> bytes | None:
 # -- areas with names -----------------------------------------------------------------------------
 
 NAMES = ("name", "shapename", "admin", "name_en")
-"""Columns that are taken for names when none is given, whatever their case."""
+"""Default columns of names, ignoring case."""
 
 
 @dataclass(frozen=True)
@@ -386,25 +385,25 @@ class Regions:
         return shapely.STRtree(self.geometries)
 
     def find(self, lon: npt.ArrayLike, lat: npt.ArrayLike, tolerance: float = 0.0) -> pa.Array:
-        """Names of the areas in which places lie.
+        """Names of the areas that contain points.
 
         Parameters
         ----------
         lon, lat
-            n places in degrees; NaN is nowhere.
+            n points in degrees; NaN is in no area.
         tolerance
-            Degrees; a place in no area takes the nearest one within so far.
+            Degrees; a point in no area takes the nearest area within this distance.
 
         Returns
         -------
-        n texts, null where no area is. Of areas that overlap or touch, the first one counts.
+        n texts, null for points in no area. If areas overlap or touch, the first one counts.
         """
         lons, lats = np.asarray(lon, np.float64), np.asarray(lat, np.float64)
         found = np.full(len(lons), -1, np.int64)
         known = np.flatnonzero(np.isfinite(lons) & np.isfinite(lats))
         points = shapely.points(lons[known], lats[known])
         place, area = self._tree.query(points, predicate="intersects")
-        # Written from the last to the first area, so that the first stays.
+        # Assigned from the last to the first area, so that the first one wins.
         order = np.argsort(-area, kind="stable")
         found[known[place[order]]] = area[order]
         missing = known[found[known] < 0]
@@ -418,20 +417,20 @@ class Regions:
 
 
 def load_regions(source: Any, name: str | None = None) -> Regions:
-    """Areas with names from what the user names.
+    """Read areas with names.
 
     Parameters
     ----------
     source
         A path or URL, or an Arrow table, as `zones_of` takes them; a list of (WKB, name);
-        `Regions`; or a pair (what was said first, name column).
+        `Regions`; or a pair of one of these and the column of names.
     name
-        The column or property that holds the names; one of `NAMES` when None.
+        The column or property that holds the names; None for one of `NAMES`.
 
     Raises
     ------
     InvalidInputError
-        The source is of no such kind, or has no names.
+        The source is of another kind, or has no names.
     ObjectNotFoundError, NotThisFormatError, InvalidMetadataError
         The file is missing, of another format, or broken.
     """
@@ -466,7 +465,7 @@ _LIST_FAULTS: dict[type[BaseException], type[ComalError]] = dict.fromkeys(
 
 
 def _name_column(names: Sequence[str], name: str | None) -> list[str]:
-    """The column of names, chosen by the caller or by what it is called."""
+    """The column of names: `name`, or the first of `NAMES` that exists."""
     by_case = {one.lower(): one for one in sorted(names)}
     known = (by_case.get(one) for one in NAMES)
     found = next(filter(None, known), None) if name is None else name
@@ -486,7 +485,7 @@ _NO_JSON: dict[type[BaseException], type[ComalError]] = dict.fromkeys(
 
 
 def crs_text(crs: Any) -> str:
-    """A CRS as text: of GeoPandas an object, of GeoParquet the members of PROJJSON."""
+    """A CRS as text, from an object of GeoPandas, PROJJSON of GeoParquet, an EPSG code or text."""
     if isinstance(crs, str):
         return crs
     if isinstance(crs, Mapping):

@@ -178,9 +178,9 @@ def _alike(metadata: Metadata) -> bool:
 
 
 def alpha_blobs(given: Any) -> list[bytes | None]:
-    """The blobs of the argument ``alpha``, an untyped null if a query leaves it out.
+    """The blobs of the argument ``alpha``; `ALL_HIDDEN` for a NULL tile.
 
-    None if it is left out; `ALL_HIDDEN` for a NULL tile.
+    None for all rows if a query leaves it out: the argument is then an untyped NULL.
     """
     if is_bytes(given):
         return [ALL_HIDDEN if blob is None else blob for blob in given.to_pylist()]
