@@ -22,6 +22,8 @@ from urllib.parse import quote, unquote
 
 from tests.servers.multipart import HONEST, Form, Span, many_spans
 
+MISSING = b"not here"
+"""The body of a 404."""
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)$")
 
 
@@ -290,7 +292,7 @@ class Handler(BaseHTTPRequestHandler):
     def _object(self, name: str, active: dict[str, dict[str, Any]], *, body: bool) -> None:
         found = self.server.owner.find(name)
         if found is None:
-            self._send(name, 404, {}, b"not here", active)
+            self._send(name, 404, {}, MISSING, active)
             return
         data, tag, modified = found
         tag = active.get("etag", {}).get("value", tag)
