@@ -17,14 +17,14 @@ from PIL import Image
 from tests.raquet import build
 
 Tile = tuple[int, int, int]
+RED, BLUE = (200, 30, 40), (30, 60, 190)
 WORLD = [-180.0, -85.0511287798066, 180.0, 85.0511287798066]
 
 
 def png(color: tuple[int, ...], side: int = 256) -> bytes:
     """A picture of one colour."""
     out = io.BytesIO()
-    mode = "RGBA" if len(color) == 4 else "RGB"
-    Image.new(mode, (side, side), color).save(out, "PNG")
+    Image.new("RGB", (side, side), color).save(out, "PNG")
     return out.getvalue()
 
 
@@ -87,46 +87,32 @@ def _archive(tile: Tile, meta: Mapping[str, Any]) -> Tile:
     return root, x - x % meta["metatile"], y - y % meta["metatile"]
 
 
-def vector_tile(layers: Mapping[str, Iterable[tuple[str, Any]]]) -> bytes:
-    """A gzipped Mapbox vector tile: per layer features as (``point|line|polygon``, coordinates),
-    or (``rings``, list of coordinates)."""
-    body = b"".join(_field(3, _layer(name, features)) for name, features in layers.items())
+def vector_tile(layers: Mapping[str, list[tuple[int, int]]]) -> bytes:
+    """A gzipped Mapbox vector tile, each layer with one polygon of these corners."""
+    body = b"".join(_field(3, _layer(name, corners)) for name, corners in layers.items())
     return gzip.compress(body, mtime=0)
 
 
-def _layer(name: str, features: Iterable[tuple[str, Any]]) -> bytes:
-    parts = [_field(15, 2), _field(1, name.encode())]
-    for kind, coordinates in features:
-        if kind == "rings":
-            number = 3
-            values = _rings(coordinates)
-        else:
-            number = ["", "point", "line", "polygon"].index(kind)
-            values = _commands(kind, coordinates, [0, 0])
-        geometry = b"".join(_varint(value) for value in values)
-        tags = b"".join((_varint(0), _varint(0)))
-        parts.append(_field(2, _field(2, tags) + _field(3, number) + _field(4, geometry)))
-    parts += [_field(3, b"name"), _field(4, _field(1, b"a feature")), _field(5, 4096)]
-    return b"".join(parts)
+def _layer(name: str, corners: list[tuple[int, int]]) -> bytes:
+    tags = _varint(0) + _varint(0)
+    geometry = b"".join(_varint(value) for value in _polygon(corners))
+    feature = _field(2, tags) + _field(3, 3) + _field(4, geometry)
+    values = _field(3, b"name") + _field(4, _field(1, b"a feature"))
+    return _field(15, 2) + _field(1, name.encode()) + _field(2, feature) + values + _field(5, 4096)
 
 
-def _rings(rings: list[list[tuple[int, int]]]) -> Iterable[int]:
-    cursor = [0, 0]
-    for ring in rings:
-        yield from _commands("polygon", ring, cursor)
-
-
-def _commands(kind: str, points: list[tuple[int, int]], cursor: list[int]) -> Iterable[int]:
-    for index, point in enumerate(points):
+def _polygon(corners: list[tuple[int, int]]) -> Iterable[int]:
+    """Its commands: move to the first corner, lines to the others, close."""
+    before = (0, 0)
+    for index, corner in enumerate(corners):
         if index == 0:
-            yield (len(points) if kind == "point" else 1) << 3 | 1
-        elif index == 1 and kind != "point":
-            yield (len(points) - 1) << 3 | 2
-        for step in (point[0] - cursor[0], point[1] - cursor[1]):
+            yield 1 << 3 | 1
+        elif index == 1:
+            yield (len(corners) - 1) << 3 | 2
+        for step in (corner[0] - before[0], corner[1] - before[1]):
             yield (step << 1) ^ (step >> 31)
-        cursor[:] = point
-    if kind == "polygon":
-        yield 1 << 3 | 7
+        before = corner
+    yield 1 << 3 | 7
 
 
 def _field(number: int, value: int | bytes) -> bytes:
@@ -166,6 +152,28 @@ def ramp_tile(tile: Tile, side: int = 64, dtype: str = "float32") -> np.ndarray[
     z, x, _ = tile
     row = (x + (np.arange(side) + 0.5) / side) / 2**z * 100
     return np.tile(row, (side, 1)).astype(dtype)
+
+
+def halves(folder: Path, comments: Mapping[Tile, Any], **options: Any) -> Path:
+    """A tileset of zooms 0 to 3 that is red west of Greenwich and blue east of it."""
+    tiles = {(z, x, y): png(BLUE if z and x >= 2 ** (z - 1) else RED) for z, x, y in tiles_to(3)}
+    return tileset(folder, tiles, extension="png", comments=comments, name="Two halves", **options)
+
+
+def shapes(folder: Path, **fields: Any) -> Path:
+    """A tileset of vector tiles, each with a band of water in its middle half."""
+    band = [(0, 1024), (4096, 1024), (4096, 3072), (0, 3072)]
+    tiles = {tile: vector_tile({"water": band}) for tile in tiles_to(2)}
+    headers = [{"Content-Type": "application/vnd.mapbox-vector-tile"}, {"Content-Encoding": "gzip"}]
+    return tileset(
+        folder, tiles, extension="mvt", formats={"mvt": headers}, name="Shapes", **fields
+    )
+
+
+def ramp(path: Path) -> Path:
+    """A raster whose values grow from west to east."""
+    tiles = pyramid(2, lambda tile: [ramp_tile(tile)])
+    return raquet(path, tiles, [{"name": "level", "type": "float32", "unit": "m"}])
 
 
 def corrupt(path: Path, name: str) -> None:

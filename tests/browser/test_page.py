@@ -16,7 +16,7 @@ import pytest
 from comal import site
 from comal.site import SiteSource
 from tests.browser import making
-from tests.browser.making import png, pyramid, ramp_tile, raquet, tiles_to, tileset, vector_tile
+from tests.browser.making import BLUE, RED, png, pyramid, raquet, tiles_to, tileset, vector_tile
 from tests.browser.server import StaticServer
 from tests.browser.viewing import near, rests, running, settles
 from tests.support import REPOSITORY, SHARED, needs_shared
@@ -24,7 +24,6 @@ from tests.support import REPOSITORY, SHARED, needs_shared
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
-RED, BLUE = (200, 30, 40), (30, 60, 190)
 LEAFLET = REPOSITORY / "build/web/leaflet"
 EVIL = '<img src=x onerror="document.title=\'owned\'"><script>document.title="owned"</script>'
 
@@ -33,18 +32,13 @@ EVIL = '<img src=x onerror="document.title=\'owned\'"><script>document.title="ow
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """West of Greenwich red, east of it blue; a vector square; a ramp from west to east."""
     folder = tmp_path_factory.mktemp("sources")
-    halves = {(z, x, y): png(BLUE if z and x >= 2 ** (z - 1) else RED) for z, x, y in tiles_to(3)}
     extra = {(2, 0, 1): [{"X-Seen": "yes"}, {"Set-Cookie": "no=1"}]}
-    tileset(
-        folder / "halves", halves, extension="png", comments=extra, deflate=True, minzoom=1,
-        materializedZooms=[0, 2], name="Two halves", attribution="<b>Some</b> survey",
+    making.halves(
+        folder / "halves", extra, deflate=True, minzoom=1, materializedZooms=[0, 2],
+        attribution="<b>Some</b> survey",
     )  # fmt: skip
-    square = [(0, 1024), (4096, 1024), (4096, 3072), (0, 3072)]
-    shapes = {tile: vector_tile({"water": [("polygon", square)]}) for tile in tiles_to(2)}
-    headers = [{"Content-Type": "application/vnd.mapbox-vector-tile"}, {"Content-Encoding": "gzip"}]
-    tileset(folder / "shapes", shapes, extension="mvt", formats={"mvt": headers}, name="Shapes")
-    tiles = pyramid(2, lambda tile: [ramp_tile(tile)])
-    raquet(folder / "ramp.parquet", tiles, [{"name": "level", "type": "float32", "unit": "m"}])
+    making.shapes(folder / "shapes")
+    making.ramp(folder / "ramp.parquet")
     return folder
 
 
@@ -369,7 +363,7 @@ def test_a_page_without_a_map_says_why(page: Page, server: StaticServer, tmp_pat
 
 
 def test_hostile_metadata_is_text(show: Any, tmp_path: Path) -> None:
-    shapes = {(0, 0, 0): vector_tile({EVIL: [("polygon", [(0, 0), (4096, 0), (4096, 4096)])]})}
+    shapes = {(0, 0, 0): vector_tile({EVIL: [(0, 0), (4096, 0), (4096, 4096)]})}
     headers = [{"Content-Type": "text/html"}, {"Content-Encoding": "gzip"}]
     tileset(
         tmp_path / "evil", shapes, extension="mvt", formats={"mvt": headers}, name=EVIL,
