@@ -349,7 +349,7 @@ def check(
     Parameters
     ----------
     href
-        As `comal.tapalcatl.open` takes it.
+        As for `comal.tapalcatl.open`.
     level
         ``structure``: documents, directories and local headers; ``sample``: also the bytes of one
         in twenty tiles; ``full``: of every tile.

@@ -1,1 +1,1 @@
-"""What tiles come from and go to: MBTiles, PMTiles, folders, tilesets, iterables."""
+"""Sources and targets of tiles: MBTiles, PMTiles, folders, tilesets, iterables."""

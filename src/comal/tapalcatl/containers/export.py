@@ -344,7 +344,7 @@ def to_mbtiles(
     path
         A local file, which appears when it is complete.
     ext, scale
-        Which tiles, where the source has several kinds.
+        Selects one kind of tiles if the source has several.
     overwrite
         Replace `path`.
     progress
@@ -379,7 +379,7 @@ def to_pmtiles(
     path
         A local file, which appears when it is complete.
     ext, scale
-        Which tiles, where the source has several kinds.
+        Selects one kind of tiles if the source has several.
     overwrite
         Replace `path`.
     progress
@@ -425,7 +425,7 @@ def to_directory(
     scheme
         ``xyz``, ``tms`` with rows from the south, or ``zyx``.
     ext, scale
-        Which tiles, where the source has several kinds; all of them unless given.
+        Selects kinds of tiles if the source has several; all kinds by default.
     overwrite
         Replace `path`, which must be such a folder and hold no other file.
     progress

@@ -324,7 +324,7 @@ class Archives:
         archive.checked = now
         return False
 
-    # -- what is kept -----------------------------------------------------------------------------
+    # -- the cache --------------------------------------------------------------------------------
 
     def _ready(self, tile: Tile) -> OpenArchive | _Absent | None:
         if self._pid != os.getpid():

@@ -83,7 +83,7 @@ def _awaiting(
         found: R = await elsewhere(self, *args, **named)
         return found
 
-    return twin  # type: ignore[return-value]  # `self` by its name is more than is asked for
+    return twin  # type: ignore[return-value]  # `self` could be passed by name
 
 
 @guarded_class

@@ -131,7 +131,7 @@ def build(
     options
         Options of the tileset.
     executor
-        Where archives are written: any `concurrent.futures.Executor`; threads if None.
+        Runs the writing of archives: any `concurrent.futures.Executor`; threads if None.
     resume
         Reuse the archives of an interrupted build of the same source with the same options. They
         are kept beside `out` after an error, and their checksums are verified. A single archive
