@@ -43,7 +43,7 @@ def validate_bbox(bbox: Sequence[float], where: str = "bbox") -> Box:
     ----------
     bbox
         West, south, east, north in degrees. West > east is a box across the antimeridian.
-        Longitudes to 360 either way are wrapped; a width of 360 or more is the whole circle.
+        Longitudes from -360 to 360 are wrapped; a width of 360 or more is the whole circle.
     where
         What the box belongs to, for error messages.
 

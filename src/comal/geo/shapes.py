@@ -1,4 +1,4 @@
-"""Geometries in degrees: shapes, boxes and centroids, also over the antimeridian and the poles.
+"""Shapes, boxes and centroids in degrees, even across the antimeridian and the poles.
 
 Longitudes of a shape are continuous: across the antimeridian they exceed 180. `cut` wraps them into
 -180..180 as GeoJSON wants it (RFC 7946, 3.1.9); `meet` compares a shape with a box as it is.
@@ -120,7 +120,7 @@ def meet(shapes: Objects, bounds: Bounds) -> Bools:
 
 
 def cut(shapes: Objects) -> Objects:
-    """Shapes within -180..180, those over the antimeridian in two parts (RFC 7946, 3.1.9)."""
+    """Shapes within -180..180, split in two across the antimeridian (RFC 7946, 3.1.9)."""
     low, _, high, _ = shapely.bounds(shapes).T
     with np.errstate(invalid="ignore"):
         over = np.flatnonzero((low < -180 - _SAME) | (high > 180 + _SAME))

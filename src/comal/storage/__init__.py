@@ -1,7 +1,7 @@
 """Objects by URL: pinned sources, ranges in as few requests as possible, atomic targets.
 
-`open_source` opens a local path, an HTTP(S) URL or a place in an object store; what comes back is
-a `Source`. Behaviour is added by wrapping one: `CachedSource`, `CountingSource`.
+`open_source` returns a `Source` for a local path, an HTTP(S) URL or a location in an object store.
+Wrappers such as `CachedSource` and `CountingSource` add behaviour.
 """
 
 from __future__ import annotations

@@ -535,7 +535,7 @@ class Tokens:
                 return None
             value, expires = given["token"], given.get("expires_at")
             left = math.inf if expires is None else expires.timestamp() - time.time()
-        except Exception as error:  # whatever the caller's own code may raise
+        except Exception as error:  # the caller's code may raise anything
             raise StorageError(
                 "the credential provider failed",
                 where=self._where,

@@ -22,7 +22,7 @@ _SHARE = MIB
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Requests that hold all of some ranges.
+    """Requests that cover a set of ranges.
 
     Range ``i`` starts in request ``owner[i]``. It also ends there, unless it is longer than the
     largest request: then the following requests continue it without a gap.

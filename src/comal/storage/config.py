@@ -84,7 +84,7 @@ class StorageConfig:
     """Whether local archives are untrusted, too: then they may refer to public addresses only.
     The server sets this."""
     http_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Headers sent with each HTTP request to the origin that was named, such as a token."""
+    """Headers sent with each HTTP request to the named origin, such as a token."""
     s3: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Options of obstore's ``S3Store``: ``endpoint``, ``region``, ``skip_signature``, ..."""
     gcs: Mapping[str, Any] = field(default_factory=dict, repr=False)

@@ -66,7 +66,7 @@ _HTTP_SAFE = "/%:@!$&'()*+,;=~-._"
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """One place: a file, an HTTP resource, a key in a store, or the folder or prefix of those."""
+    """A file, an HTTP resource, a key in a store, or a folder or prefix of these."""
 
     scheme: str
     """`file`, `http`, `https`, `s3`, `gs`, `az` or `memory`."""
@@ -100,7 +100,7 @@ class Location:
 
     @property
     def label(self) -> str:
-        """The location as messages show it: printable, not too long, and without secrets."""
+        """The location for messages: printable, not too long, and without secrets."""
         return shown_path(self.href)
 
     def __str__(self) -> str:

@@ -78,7 +78,7 @@ def read_ahead(
     Parameters
     ----------
     gaps
-        Bytes to be left free in front of each payload, shape (n,); at most 128 KiB.
+        Bytes to leave free before each payload, shape (n,); at most 128 KiB.
     work
         Looks at the payloads of a buffer while they are fresh; runs in the thread.
     expected
@@ -204,7 +204,7 @@ class _Reader(Generic[T]):
     def _buffer(self) -> Bytes | None:
         array = self.free.get()
         if array is None:
-            self.free.put(None)  # whoever asks again is told again
+            self.free.put(None)  # for further calls
         return array
 
 

@@ -137,7 +137,7 @@ class RemoteSource(Source):
         return [found[index] for index in range(len(wanted))]
 
     def stat(self, href: str = "") -> ObjectInfo:
-        """Size and version of an object, from memory if it was asked before."""
+        """Size and version of an object; the remembered ones after the first request."""
         location = self.resolve(href)
         known = self.pins.get(location.href)
         if known is not None:

@@ -85,7 +85,7 @@ class _Staged(NamedTuple):
     was: list[int] | None
     """Size and time of the file that it replaces; None if there is none."""
     alone: bool
-    """Whether its folder was made for it."""
+    """Whether its folder was created for it."""
 
     def waits(self) -> bool:
         """Whether it is still to be renamed; `ConflictError` if somebody wrote the target."""

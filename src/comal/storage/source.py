@@ -298,7 +298,7 @@ class Source(Closing):
 
     def file(self, href: str = "", offset: int = 0, size: int | None = None) -> RangeFile:
         """A seekable binary file over an object or a span of it."""
-        from comal.storage.wrappers import RangeFile  # noqa: PLC0415 - it stands over sources
+        from comal.storage.wrappers import RangeFile  # noqa: PLC0415 - it imports this module
 
         return RangeFile(self, href, offset, size)
 
@@ -365,9 +365,9 @@ def too_large(where: object, found: int, limit: int) -> LimitExceededError:
 class LocalSource(Source):
     """A local file, or a folder of files.
 
-    Names below the folder that was opened must lie in it, symbolic links resolved, unless the
-    configuration says `follow_symlinks`. Only regular files are opened: nothing blocks on a pipe
-    or wakes a device.
+    Names below the folder that was opened must be inside it after resolving symbolic links, unless
+    the configuration sets `follow_symlinks`. Only regular files are opened: nothing blocks on a
+    pipe or wakes a device.
     """
 
     def __init__(
@@ -410,7 +410,7 @@ class LocalSource(Source):
         location = self.resolve(href)
         with self._whole(), self._reading(location) as (descriptor, info):
             if bool(((offsets < 0) | (sizes < 0) | (offsets > info.size - sizes)).any()):
-                return super().fetch_spans(offsets, sizes, href)  # which says what is wrong
+                return super().fetch_spans(offsets, sizes, href)  # which raises the right error
             return _spans(descriptor, offsets, sizes, location)
 
     def stat(self, href: str = "") -> ObjectInfo:
@@ -491,7 +491,7 @@ class LocalSource(Source):
             return
         real = _real_path(path, location.path)
         if real == location.path and real.startswith(_folder(self.root)):
-            return  # no link on the whole way
+            return  # no symbolic link in the path
         if self._real_root is None:
             self._real_root = _folder(os.path.realpath(self.root))
         if not real.startswith(self._real_root):
@@ -680,7 +680,7 @@ class HeldFile:
         """One piece for each of `wanted`, of this version and no other; as `Source.fetch`."""
         location = self._source.location
         with _translated("cannot read", location):
-            # What opens a file is read once, and an unfinished update may be cut off meanwhile.
+            # The bytes that open a file are read once; an unfinished update may be cut off then.
             return _pieces(self._descriptor, wanted, self.info, location, heard=True)
 
     def current(self) -> bool:
@@ -697,8 +697,8 @@ class HeldFile:
 
 
 def held(source: Source) -> HeldFile | None:
-    """The file at `source` kept open, or None where it is not a plain local file.
+    """The file at `source` kept open, or None if it is not a plain local file.
 
-    A source that counts or caches is not a plain one: its reads must go through it.
+    A counting or caching source is not a plain one: its reads must go through it.
     """
     return HeldFile(source) if isinstance(source, LocalSource) else None

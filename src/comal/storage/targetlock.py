@@ -174,7 +174,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
     return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
 
-# -- what was left ---------------------------------------------------------------------------------
+# -- leftovers -------------------------------------------------------------------------------------
 
 
 def leftovers(target: Path) -> list[Path]:
@@ -398,10 +398,10 @@ def _inode(path: Path) -> int | None:
 def discard(path: Path) -> None:
     """Remove a hidden file or folder of a writer."""
     with suppress(OSError):
-        path.rmdir()  # when all that was in it is published
+        path.rmdir()  # if all of it is published
         return
     if path.is_dir() and not path.is_symlink():
-        for _ in range(2):  # what hinders once may be gone then
+        for _ in range(2):  # a second try, as an obstacle may be gone by then
             shutil.rmtree(path, ignore_errors=True)
     else:
         with suppress(FileNotFoundError):

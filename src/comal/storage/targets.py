@@ -71,7 +71,7 @@ from comal.storage.targetlock import (
 _BUFFER = MIB
 
 
-# -- what may be replaced --------------------------------------------------------------------------
+# -- kinds of targets ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def check_target(
 
 
 def existing(target: Path) -> ConflictError:
-    """The error for a target that is there and may not be replaced."""
+    """The error for a target that exists and may not be replaced."""
     return ConflictError(
         "the target exists",
         where=shown_path(target),
@@ -185,7 +185,7 @@ def existing(target: Path) -> ConflictError:
 
 
 def refuse_sources(target: Path, sources: Any, *, inside: bool = False) -> None:
-    """Refuse to write over what is read, over a folder that holds it, or into it.
+    """Refuse a target that is a source, contains one, or is inside one.
 
     Sources are a path or URL, an object with one as its `href`, or a list of such; others pass.
     With `inside`, the target may be in a source folder, if the reader skips it.
@@ -331,7 +331,7 @@ class TargetFile(io.BufferedRandom):
         return work
 
     def spool(self) -> BinaryIO:
-        """A nameless temporary file on the same disk, closed and gone when the block ends."""
+        """A nameless temporary file on the same disk, closed and deleted when the block ends."""
         with (
             system_errors("cannot make a temporary file", self.target.parent),
             tempfile.TemporaryFile(buffering=0, dir=self.path.parent) as nameless,
@@ -417,7 +417,7 @@ def _replace(part: Path, owns: Mapping[str, Owns], gone: Sequence[str]) -> None:
 
 def _remove_old(old: Path, target: Path, owns: Owns) -> None:
     """Remove an old folder's own files; files added meanwhile are kept and named."""
-    for _ in range(2):  # what hinders once may be gone then
+    for _ in range(2):  # a second try, as an obstacle may be gone by then
         remove_own(old, owns)
         if not os.path.lexists(old):
             return
@@ -557,7 +557,7 @@ def new_set(
 
 
 def _discard_set(part: Path) -> None:
-    if not (part / JOURNAL).exists():  # what could not be taken back is left for `clean`
+    if not (part / JOURNAL).exists():  # left for `clean` if it could not be undone
         _discard_quietly(part)
 
 
@@ -656,7 +656,7 @@ def _publish_new(part: Path, target: Path) -> None:
 
 
 class _WatchedFile(io.FileIO):
-    """A raw file whose errors are ours, so that a full disk is told apart from other trouble."""
+    """A raw file that raises our errors, which distinguish a full disk from other failures."""
 
     def __init__(self, descriptor: int, target: Path) -> None:
         super().__init__(descriptor, "r+b")

@@ -102,7 +102,7 @@ class RangeFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move the position; it may lie behind the end."""
+        """Move the position, which may be behind the end."""
         self._check_open()
         if whence == io.SEEK_SET:
             target = offset

@@ -31,7 +31,7 @@ _MOST = (1 << 31) - 1
 
 
 def numbers_column(values: npt.NDArray[Any], kind: Any = None, valid: Mask | None = None) -> Any:
-    """Numbers as an Arrow array, without a copy where they are contiguous.
+    """Numbers as an Arrow array, without a copy if they are contiguous.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def values_column(values: Sequence[Any]) -> Any:
 
 
 def one_array(column: Any) -> Any:
-    """A column as one array, without a copy where it is one already."""
+    """A column as one array, without a copy if it is one already."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     if column.num_chunks == 1:

@@ -415,7 +415,7 @@ def _groups(reader: CompactReader, where: str) -> list[_Group]:
         alike = next((one for one in found if one.takes(reader, number)), None)
         if alike is not None:
             groups.append(_TAKEN)
-            if alike is not found[0]:  # what comes next is likely of the same kind
+            if alike is not found[0]:  # the next one is probably of the same kind
                 found.remove(alike)
                 found.insert(0, alike)
             continue

@@ -152,7 +152,7 @@ class Scanned(Batches):
                     "a query reads more than it may", where=where, limit="leaf_bytes"
                 )
             for batch in self._matching(rows):
-                # A slice counts as the bytes it shows, whatever it shares with others.
+                # A slice counts with its own bytes, even if it shares buffers with others.
                 kept += batch.nbytes
                 limits.check("leaf_bytes", kept, where)
                 yield batch

@@ -31,8 +31,8 @@ _WRITING: dict[type[BaseException], type[ComalError]] = {
 class ParquetSettings:
     """How a table is written.
 
-    The defaults are those of the existing TACO writers, with page checksums: without them one
-    flipped bit is more often a silently wrong table than an error.
+    The defaults are those of the existing TACO writers, plus page checksums: without them a
+    flipped bit usually gives a wrong table instead of an error.
     """
 
     compression: str = "zstd"

@@ -368,7 +368,7 @@ def directory_plan(
     Parameters
     ----------
     href
-        The archive, relative to what the plan is run against.
+        The archive, relative to the source that runs the plan.
     tail
         Bytes of the first request.
     limits

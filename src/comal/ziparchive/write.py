@@ -484,7 +484,7 @@ def encoded_name(name: str) -> bytes:
 
 
 def exact_chunks(source: BinaryIO, size: int, where: str) -> Iterator[bytes]:
-    """The bytes of a stream that must hold exactly `size` of them."""
+    """The bytes of a stream, which must hold exactly `size` of them."""
     left = size
     while True:
         with translated({OSError: StorageError}, "source cannot be read", where=where):
