@@ -1,6 +1,6 @@
 """RaQuet: rasters as Parquet tables of tiles, with metadata 0.1.0 to 0.5.0.
 
-Each name is imported when it is first used.
+Names are imported on first use.
 """
 
 from __future__ import annotations

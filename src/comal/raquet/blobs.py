@@ -29,7 +29,7 @@ Pixels = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
 ZLIB, HYBRID = "zlib", "hybrid"
-"""Framings beside `comal.raquet.spec.GZIP`."""
+"""Framings other than `comal.raquet.spec.GZIP`."""
 
 _HEADER = bytes.fromhex("1f8b08000000000000ff")  # no flags, no time, system unknown
 _PLAIN_HEADER = b"\x1f\x8b\x08\x00"  # deflate, no flags: ten bytes, then the stream
@@ -62,7 +62,7 @@ def encode(
             expected="numbers, shape (rows, columns) or (bands, rows, columns)",
         )
     if compression in spec.LOSSY_BANDS:
-        # Only files of pictures need rasterio.
+        # Only lossy tiles need rasterio.
         from comal.raster.pictures import encode_picture  # noqa: PLC0415
 
         stacked = array if array.ndim == 3 else array[None]
@@ -139,7 +139,7 @@ def _undone(pixels: Pixels, bands: int) -> Pixels:
 
 
 def _picture(blob: bytes, kind: str, shape: Shape, where: str, limits: Limits) -> Pixels:
-    # Only files of pictures need rasterio.
+    # Only lossy tiles need rasterio.
     from comal.raster.pictures import decode_picture  # noqa: PLC0415
 
     bands, rows, columns = shape if len(shape) == 3 else (1, *shape)

@@ -48,11 +48,11 @@ class Exported:
     dtype: str
     nodata: Number | None
     size: int
-    """Bytes of the file."""
+    """Size of the file in bytes."""
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain data."""
-        known = self.nodata is None or self.nodata == self.nodata  # NaN has no JSON
+        known = self.nodata is None or self.nodata == self.nodata  # JSON has no NaN
         told = {"bands": list(self.bands), "nodata": self.nodata if known else "nan"}
         return {**asdict(self), **told}
 

@@ -572,7 +572,7 @@ def _refused(where: str, found: str, origin: str = "its origin") -> AccessDenied
 
 
 def _check_nested(path: Path, where: str, config: StorageConfig, depth: int) -> None:
-    """A source that is a VRT itself, whatever its name."""
+    """Check a source that is itself a VRT, whatever its name."""
     try:
         with path.open("rb") as file:
             nested = file.read(512).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<VRTDataset")

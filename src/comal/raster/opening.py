@@ -437,7 +437,7 @@ def headers(
     Raises
     ------
     ComalError
-        The first source that cannot be read; the message names it.
+        For the first source that cannot be read; the message names it.
     """
     check_several(sources, "rasters")
     # Few batches are in flight at a time, so that a million paths do not need a million futures.

@@ -542,7 +542,7 @@ def _crs(text: str) -> Any:
 
 
 def values_of(info: RasterInfo, band: int) -> Array:
-    """Distinct values of a band, from 1; for types over 16 bits only the minimum and maximum."""
+    """Distinct values of a band (from 1); for types over 16 bits only the minimum and maximum."""
     found: Array = np.empty(0, info.bands[band - 1].dtype)
     rows = max(1, _AT_ONCE // info.width)
     source = SourceReader(info)

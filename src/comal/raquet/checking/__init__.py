@@ -1,1 +1,1 @@
-"""Checking RaQuet files, and mending what can be mended."""
+"""Checking RaQuet files, and repairing them."""

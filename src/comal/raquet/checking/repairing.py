@@ -49,7 +49,7 @@ from comal.storage.targets import check_ending, local_path, new_file, refuse_sou
 
 Ints = npt.NDArray[np.int64]
 _CACHE = 64 * MIB
-"""Size of the cache of column chunks: the rows of a chunk are not always copied in a row."""
+"""Size of the cache of column chunks: rows of a chunk are not always copied consecutively."""
 _WORKERS = 2
 
 
@@ -318,7 +318,7 @@ def _hopeless(source: Source, findings: Check) -> InvalidMetadataError:
     )
 
 
-# -- what is recomputed ----------------------------------------------------------------------------
+# -- metadata --------------------------------------------------------------------------------------
 
 
 def usable_metadata(text: str, cells: Ints, limits: Limits) -> Metadata:

@@ -1,1 +1,1 @@
-"""Questions to RaQuet files: SQL with the functions that its users know, and zonal statistics."""
+"""Queries on RaQuet files: SQL with the functions of DuckDB's extension, and zonal statistics."""

@@ -89,7 +89,7 @@ class RaquetFile(Closing):
             )
             self.metadata = replace(self.metadata, bands=tuple(bands))
 
-    # -- what it is --------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------
 
     @property
     def store(self) -> TileStore:

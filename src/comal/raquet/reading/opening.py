@@ -125,7 +125,7 @@ async def open_async(
     )
 
 
-# -- what is named --------------------------------------------------------------------------------
+# -- sources --------------------------------------------------------------------------------------
 
 
 def sources_of(path: Location | Sequence[Location], config: StorageConfig | None) -> list[Source]:
@@ -151,7 +151,7 @@ def _in_folder(source: Source) -> list[Source]:
     return [source.child(name) for name in names]
 
 
-# -- several as one -------------------------------------------------------------------------------
+# -- sets of files --------------------------------------------------------------------------------
 
 
 def together(parts: Sequence[TileFile]) -> Metadata:

@@ -145,7 +145,7 @@ def _mask_of(data: Pixels, bands: Sequence[Band], missing: Bools) -> Bools:
         # that a footprint counts as padding may still be opaque.
         alpha = np.where(missing[at], 0, data[at])
     for index, band in enumerate(bands):
-        # Compared in the type of the band: as a float, 255 would not equal an integer nodata.
+        # Compared in the type of the band, not in the common type of all bands.
         pixels = data[index].astype(band.dtype, copy=False)
         valid = values.valid_mask(pixels, band.nodata, None, None if index == at else alpha)
         if valid is not None:

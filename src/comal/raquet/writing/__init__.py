@@ -1,1 +1,1 @@
-"""Writing RaQuet: rasters into tiles, their overviews and statistics, and the table of them."""
+"""Writing RaQuet: the tiles, overviews and statistics of rasters, and their table."""

@@ -94,7 +94,7 @@ class Written:
     version: str
     """Version of the metadata."""
     size: int
-    """Bytes of the file."""
+    """Size of the file in bytes."""
     tiles: int
     """Number of rows with pixels, including overviews and all time steps."""
     num_blocks: int
