@@ -75,7 +75,7 @@ class MBTiles(TileSource):
         return json.dumps(["mbtiles", self.href, *self._seen])
 
     def zooms(self) -> tuple[int, int] | None:
-        """The first and last zoom that occur; None without any tile."""
+        """The first and last zoom that occur; None if there are no tiles."""
         with self._reading() as database:
             # Two queries: the index of the table answers min or max, but not both at once.
             ends = [

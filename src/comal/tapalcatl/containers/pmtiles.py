@@ -88,7 +88,7 @@ class PMTiles(TileSource):
         return json.dumps(["pmtiles", self.href, stat.size, stat.etag, stat.modified])
 
     def zooms(self) -> tuple[int, int] | None:
-        """The first and last zoom that occur; None without any tile."""
+        """The first and last zoom that occur; None if there are no tiles."""
         ends = [self._end(at) for at in (0, -1)]
         found = [tile_id for tile_id in ends if tile_id is not None]
         if len(found) < 2:
