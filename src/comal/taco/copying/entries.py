@@ -1,8 +1,8 @@
-"""Payloads that are entries of ZIP archives, compared with what proves them on the way.
+"""Payloads that are entries of ZIP archives, verified while they are copied.
 
-The local header of an entry stands right before its bytes, so it comes along in the same request:
-name, size and checksum show a wrong span, an index that is older than its archive and rot of the
-storage. Whole blocks are compared at once; only what is unusual is looked at entry by entry.
+The local header of an entry is right before its bytes, so it is fetched in the same request: its
+name, size and checksum reveal a wrong span, an index that is older than its archive, and bit rot.
+Blocks are compared at once; only unusual headers are parsed one by one.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from comal.ziparchive.headermaking import checksums
 from comal.ziparchive.local import local_before, prefix_size
 
 _GAP = 64 * KIB
-"""Unwanted bytes between two samples that cost less than another request."""
+"""Largest gap between two samples that is cheaper to read than to skip by another request."""
 _REQUEST = 4 * MIB
 _GROUP = 32 * MIB
-"""Bytes that are fetched at once, gaps included."""
+"""Bytes to fetch at once, gaps included."""
 _UNUSUAL = wire.FLAG_ENCRYPTED | wire.FLAG_DESCRIPTOR | wire.FLAG_STRONG_ENCRYPTION
 
 _Bools = npt.NDArray[np.bool_]
 
 
 class LimitedSource(SourceWrapper):
-    """Asks for at most so many ranges at once."""
+    """A source that fetches at most `limit` ranges at once."""
 
     def __init__(self, source: Source, limit: int) -> None:
         super().__init__(source)
@@ -64,10 +64,10 @@ class _Entries(Spans):
     """Samples that are entries of ZIP archives."""
 
     names: Any = field(kw_only=True)
-    """Arrow strings: the name of the entry that each row must be, or its path below DATA/."""
+    """Arrow strings: the expected entry name of each row, or its path below DATA/."""
 
     def place(self, row: int) -> str:
-        """The sample and where its bytes are."""
+        """The sample and the span of its bytes."""
         name = shown(self.names[row].as_py(), 120)
         where = self.sources[int(self.source[row])].href
         return f"sample {name} in {where} (bytes {self.offsets[row]}+{self.lengths[row]})"
@@ -75,14 +75,14 @@ class _Entries(Spans):
 
 @dataclass(frozen=True, slots=True)
 class ZipEntries(_Entries):
-    """Samples of other archives, by the spans that their indexes give them."""
+    """Samples of other archives, by the spans in their indexes."""
 
     limit: int = 100
-    """Requests in flight at most."""
+    """Maximum number of requests in flight."""
 
     @classmethod
     def joined(cls, parts: Sequence[ZipEntries]) -> ZipEntries:
-        """The rows of all `parts`, one after the other; an archive that several share stays one."""
+        """The rows of all `parts`, one after the other; shared archives are kept once."""
         sources: list[Source] = []
         known: dict[int, int] = {}
         source = []
@@ -103,8 +103,8 @@ class ZipEntries(_Entries):
         )
 
     def block(self, rows: Ints, sizes: Ints) -> Any:
-        """Fetch `rows`, neighbours together, and compare each with its local header."""
-        del sizes  # those of the local headers must be the same
+        """Fetch `rows`, adjacent ones together, and compare each with its local header."""
+        del sizes  # local headers are compared instead
         order = np.lexsort((self.offsets[rows], self.source[rows]))
         chosen = self.take(rows[order])
         parts = []
@@ -117,7 +117,7 @@ class ZipEntries(_Entries):
         return joined.take(pa.array(np.argsort(order)))
 
     def open(self, row: int) -> BinaryIO:
-        """One entry as a stream that raises `InvalidMetadataError` when its checksum is wrong."""
+        """One entry as a stream that raises `InvalidMetadataError` if its checksum is wrong."""
         source = self.sources[int(self.source[row])]
         name, offset, size = self.names[row].as_py(), int(self.offsets[row]), int(self.lengths[row])
         before = min(offset, prefix_size(len(name.encode())))
@@ -142,7 +142,7 @@ def _fetched(entries: ZipEntries, source: Source) -> Iterator[Any]:
         raise InvalidMetadataError(
             "the span is not that of the sample", where=entries.place(row), expected="a header"
         )
-    # The same for all rows, so that ranges ascend as offsets do.
+    # The same for all rows, so that the starts of ranges ascend too.
     before = prefix_size(int(name_sizes.max(initial=0)))
     starts = np.maximum(0, entries.offsets - before)
     merged = coalesce(starts, entries.offsets + entries.lengths - starts, _GAP, _REQUEST)
@@ -160,7 +160,7 @@ def _fetched(entries: ZipEntries, source: Source) -> Iterator[Any]:
 
 
 def _groups(merged: Merged, limit: int) -> Iterator[tuple[int, int]]:
-    """Runs of requests that are sent at once; a range that needs several is never cut."""
+    """Runs of requests to send at once; a range of several requests is never split."""
     whole = np.zeros(len(merged.starts) + 1, np.bool_)
     whole[merged.owner] = True
     whole[-1] = True
@@ -201,7 +201,7 @@ def _taken(
 
 
 def _expected(entries: ZipEntries, rows: Ints, places: Ints, data: bytes) -> npt.NDArray[np.uint32]:
-    """The checksums that the local headers give, once the headers are those of the rows."""
+    """The checksums in the local headers; raises if a header is not that of its row."""
     names = entries.names.take(pa.array(rows))
     name_sizes = _name_sizes(names)
     lengths = entries.lengths[rows]
@@ -235,7 +235,7 @@ def _same_names(data: bytes, starts: Ints, names: Any, sizes: Ints, candidates: 
     rows = np.flatnonzero(candidates)
     ends = starts[rows] + sizes[rows]
     if len(rows) == 0 or (starts[rows][1:] < ends[:-1]).any():
-        return same  # overlapping headers, which are looked at one by one
+        return same  # overlapping headers are parsed one by one
     found = slices(data, starts[rows], sizes[rows])
     equal = pc.equal(found, names.take(pa.array(rows)).cast(pa.binary()))
     same[rows] = equal.to_numpy(zero_copy_only=False)
@@ -243,7 +243,7 @@ def _same_names(data: bytes, starts: Ints, names: Any, sizes: Ints, candidates: 
 
 
 def _unusual(entries: ZipEntries, row: int, place: int, data: bytes) -> int:
-    """The checksum from a header with extra fields; an error when it is not that of the row."""
+    """The checksum from a header with extra fields; raises if it is not that of the row."""
     name = entries.names[row].as_py()
     before = min(place, prefix_size(len(name.encode())))
     size = int(entries.lengths[row])
@@ -259,7 +259,7 @@ def _name_sizes(names: Any) -> Ints:
 
 
 class _CheckedStream(io.RawIOBase):
-    """The bytes of one entry, fetched some MiB at a time; the last of them prove the rest."""
+    """The bytes of one entry, fetched some MiB at a time; the checksum is compared at the end."""
 
     def __init__(
         self, source: Source, span: ByteRange, step: int, judge: Callable[[int], None]
@@ -300,7 +300,7 @@ class _CheckedStream(io.RawIOBase):
 
 @dataclass(frozen=True, slots=True)
 class CheckedEntries(_Entries):
-    """Entries of an archive by its directory, which tells their methods and checksums."""
+    """Entries of an archive by its directory, with their methods and checksums."""
 
     size: Ints = field(kw_only=True)
     """Bytes of each sample; `lengths` are those in the archive."""
@@ -321,7 +321,7 @@ class CheckedEntries(_Entries):
         )
 
     def open(self, row: int) -> BinaryIO:
-        """One payload as a stream, which ends in an error when the checksum is wrong."""
+        """One payload as a stream, which raises at its end if the checksum is wrong."""
         span = ByteRange(int(self.offsets[row]), int(self.lengths[row]))
         source = self.sources[int(self.source[row])]
         if self.method[row] != STORE:

@@ -1,9 +1,9 @@
 """Datasets as new containers: `export` (TACO 2.0, 7.1.3), `folder2zip`, `zip2folder` (7.1.4).
 
-The rows of a view, or of a whole container, and everything below them become levels, and the writer
-of `create` writes them. The bytes are copied by range, neighbours together, and never held as a
-whole. A conversion keeps everything: rows and their order, padding, columns, keys of the
-collection; only what depends on the container is written anew.
+The rows of a view, or of an entire container, and their descendants become levels, which the writer
+of `create` writes. Bytes are copied by range, adjacent ones together, and never held all at once.
+A conversion keeps rows and their order, padding, columns and keys of the collection; only what
+depends on the container is computed again.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from comal.taco.writing.verify import files_below
 from comal.ziparchive.check import dead_bytes
 
 _OF_AN_INDEX = frozenset({"_tacocat", spec.SOURCES})
-"""Keys that tell which archives an index is over; a container of its own is over none."""
+"""Keys that list the archives of an index, which other containers do not have."""
 _SHOWN = 5
 _MOST = 100
-"""Problems of one kind that an error names."""
+"""Maximum number of problems that an error lists."""
 _LOCAL_META = f"(^|/)({re.escape(spec.META)}|{re.escape(spec.META_OLD)})$"
 
 
@@ -74,7 +74,7 @@ def export(
     progress: Progress | None = None,
     **parquet: Any,
 ) -> Path:
-    """Write the rows of a dataset's current view, with all that is below them, as a container.
+    """Write the rows of a dataset's current view, with all descendants, as a container.
 
     Parameters
     ----------
@@ -83,26 +83,26 @@ def export(
     output
         Target: a file for ZIP, a folder for FOLDER.
     output_format
-        ``zip``, ``folder`` or ``auto``: ZIP when the name ends in ``.zip`` or ``.tacozip``.
+        ``zip``, ``folder`` or ``auto``: ZIP if the name ends in ``.zip`` or ``.tacozip``.
     quiet
         Show no progress on a terminal.
     limit
-        Requests in flight at once while remote bytes are copied.
+        Maximum number of requests in flight while remote bytes are copied.
     temp_dir
-        Accepted for the specification's sake; what is temporary lies beside the target.
+        Ignored, but part of the specification; temporary files are beside the target.
     overwrite
-        Replace an existing target at the end, as a whole.
+        Replace an existing target at the end, completely.
     rename
         Give ids that some file system cannot hold a safe name. Without it they are a warning in a
-        ZIP and an error in a FOLDER, where they become names of files. Of roots with one id, as
-        the archives of an index may have (only ``internal:source_file`` tells these apart, 7.2.3),
+        ZIP and an error in a FOLDER, where they become names of files. Among roots with the same
+        id, as in archives of an index (only ``internal:source_file`` distinguishes them, 7.2.3),
         the second becomes ``id_2`` and so on, before the ending, in the order of the view; without
         it they are an error, because ids are unique among siblings.
     subset_date
-        The time to put into ``taco:subset_date``: now when None, or what the environment variable
-        ``SOURCE_DATE_EPOCH`` says. It is the one thing that differs between two exports.
+        The time for ``taco:subset_date``; None is the environment variable ``SOURCE_DATE_EPOCH``
+        if set, else now. It is the only difference between two exports.
     progress
-        Told how far the copy is, instead of the terminal.
+        Called with the progress of the copy, instead of the terminal.
     **parquet
         Settings of the level tables: ``compression``, ``compression_level``, ``row_group_size``,
         ...
@@ -116,14 +116,14 @@ def export(
     ------
     InvalidInputError
         A view without rows, ids that appear twice without `rename` (as in a concatenation of
-        overlapping parts), rows that differ in structure, arguments that cannot be used.
+        overlapping parts), rows that differ in structure, invalid arguments.
     QueryError
-        A view whose rows cannot be found again, because its query dropped `id` and the
-        ``internal:`` columns.
+        The query of the view dropped `id` and the ``internal:`` columns, so that its rows cannot be
+        identified.
     UnsafeContentError
-        An id that could leave its folder, or one that is not a file name everywhere.
+        An id could leave its folder, or cannot be a file name on every system.
     InvalidMetadataError
-        A sample whose bytes are not those that its archive says.
+        The bytes of a sample do not match its archive.
     ConflictError
         The target exists, or is part of the source.
     StorageError, ObjectChangedError
@@ -131,15 +131,15 @@ def export(
 
     Notes
     -----
-    What a query of the caller makes of level 0 is what is written: metadata columns that it drops
-    are dropped, and those that it computes are kept if their names follow the key grammar (letters,
-    digits, ``_`` and one ``:``). `id`, `type` and the ``internal:`` columns are always those of the
-    samples, whatever the query says. Deeper levels keep all their columns.
+    Level 0 is written as a caller's query returns it: metadata columns that it drops are dropped,
+    and computed ones are kept if their names follow the key grammar (letters, digits, ``_`` and
+    one ``:``). `id`, `type` and the ``internal:`` columns are always those of the samples,
+    regardless of the query. Deeper levels keep all their columns.
 
-    Children are complete, and so is their padding.
+    All children are written, with their padding.
 
-    Every other key of the collection stays. Extent (as far as columns tell it), counts, ``shape``
-    and ``taco:field_schema`` are computed anew; ``taco:subset_of`` is the id of the source.
+    Extent (as far as columns give it), counts, ``shape`` and ``taco:field_schema`` are computed
+    again, and ``taco:subset_of`` is the id of the source; all other keys of the collection stay.
     """
     del temp_dir
     if not isinstance(dataset, TacoDataset):
@@ -163,7 +163,7 @@ def export(
 
 
 def _check_limit(limit: Any) -> None:
-    """Refuse what is not a number of requests."""
+    """Refuse a limit that is not a positive integer."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise InvalidInputError("limit is a number of requests", found=repr(limit))
 
@@ -254,7 +254,7 @@ def folder2zip(
 
     Notes
     -----
-    Files below ``DATA/`` that no row names are not copied; a warning tells of them.
+    Files below ``DATA/`` that no row names are not copied; a warning lists them.
     """
     del temp_dir
     how = settings(parquet, "zip")
@@ -374,7 +374,7 @@ def _all_levels(container: Container, limit: int) -> Levels:
 
 
 def _schemas(container: Container, levels: Levels, kind: str) -> dict[str, Any]:
-    """What the collection says of the tables; the tree that it describes stays when it is none."""
+    """The schemas for the collection; ``taco:pit_schema`` is kept if the tree is not regular."""
     try:
         check_pit(levels)
     except InvalidInputError as error:
@@ -388,9 +388,9 @@ def _schemas(container: Container, levels: Levels, kind: str) -> dict[str, Any]:
 
 
 def _checked_folder(root: str, levels: Levels) -> Levels:
-    """Refuse links out of a local folder, and tell of files that no row names.
+    """Refuse links out of a local folder, and warn about files that no row names.
 
-    What the listing says of the kinds of the files comes back with the levels.
+    The returned levels know from the listing whether all files are regular.
     """
     found: list[str] = []
     links: list[str] = []
@@ -404,7 +404,7 @@ def _checked_folder(root: str, levels: Levels) -> Levels:
     check_links(root, links)
     try:
         names = pa.array(found, pa.string())
-    except UnicodeEncodeError:  # bytes that are not UTF-8, which no id can be
+    except UnicodeEncodeError:  # names that are not UTF-8 cannot be ids
         legible = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in found]
         names = pa.array(legible, pa.string())
     known = [path.filter(pc.invert(pc.ends_with(path, "/"))) for path in relative_paths(levels)]
@@ -428,14 +428,14 @@ def _checked_folder(root: str, levels: Levels) -> Levels:
     )
 
 
-# -- whole archives --------------------------------------------------------------------------------
+# -- checks of entire archives ---------------------------------------------------------------------
 
 
 def _check_whole(container: Container) -> None:
-    """Refuse an archive that other tools could take for something else.
+    """Refuse an archive that other tools could read differently.
 
-    That is one with entries that no row names, that appear twice, are not plain stored files or are
-    encrypted, or with bytes between or behind entries that belong to nobody.
+    Raises for entries that no row names, appear twice, are not plain stored files or are
+    encrypted, and for bytes between or after entries that belong to none.
     """
     where, directory = container.source.href, container.directory()
     findings = new_check(limits=container.limits)

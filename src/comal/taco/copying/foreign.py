@@ -1,7 +1,7 @@
-"""Ids that come out of other containers: what may be copied, and safe names for the rest.
+"""Ids from other containers: which may be copied, and safe names for the others.
 
-An id that could leave its folder or hide is never written. One that some file system cannot hold
-is copied into a ZIP with a warning, and into loose files only under another name.
+An id that could leave its folder or is a hidden name is never written. One that some file system
+cannot hold is copied into a ZIP with a warning, and into a folder only under another name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHOWN = 5
 
 
 def check_foreign(levels: Levels, *, as_files: bool, rename: bool = False) -> Levels:
-    """Refuse rows that no container may hold; with `rename` give such ids names that it may.
+    """Refuse rows that no container may hold, or with `rename` give them safe ids.
 
     With `as_files` ids become names of files and folders, so that risky ones are an error. `rename`
     changes these instead, and numbers those that appear twice among siblings.
@@ -40,7 +40,7 @@ def check_foreign(levels: Levels, *, as_files: bool, rename: bool = False) -> Le
     for depth, level in enumerate(levels):
         parents = level.parent if depth else None
         risky = _risky(levels, depth)
-        # Equal names are equal where case is ignored as well: most often one look is enough.
+        # This look, which ignores case, finds equal names too and is usually enough.
         twins = names.twins(level.ids, parents)
         if twins and not rename:
             _check_twice(levels, depth, parents)
@@ -58,7 +58,7 @@ def check_foreign(levels: Levels, *, as_files: bool, rename: bool = False) -> Le
 
 
 def _risky(levels: Levels, depth: int) -> list[tuple[int, str]]:
-    """Some rows whose ids not every file system can hold, with the reason; no id is illegal."""
+    """Some rows with ids that not every file system can hold, and why; raises for illegal ids."""
     ids = levels[depth].ids
     found = []
     for row in np.flatnonzero(pc.is_null(ids).to_numpy(zero_copy_only=False))[:1].tolist():
@@ -105,7 +105,7 @@ def _refuse_or_warn(
 
 
 def safe_name(name: str) -> str:
-    """A name like `name` that every file system can hold; the name itself when it can."""
+    """A name like `name` that every file system can hold; `name` itself if possible."""
     safe = _ODD.sub("_", unicodedata.normalize("NFC", name))
     if safe[:1] in {"-", "~"}:
         safe = "_" + safe[1:]
@@ -121,7 +121,7 @@ def safe_name(name: str) -> str:
 
 
 def _renamed(level: Level, parents: Any) -> Any:
-    """The table of a level with safe ids that differ among siblings, where case is ignored too."""
+    """The table of a level with safe ids that differ among siblings, ignoring case."""
     ids = _mapped(level.ids, safe_name)
     plain = ids.to_pylist()
     numbers: Counter[tuple[int, str]] = Counter()

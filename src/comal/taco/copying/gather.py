@@ -1,7 +1,7 @@
-"""Rows of open containers, or of a lazy view over them, as the levels that a writer takes.
+"""Rows of open containers, or of a lazy view over them, as levels for a writer.
 
-What names the rows of a view leads back to the containers; everything else comes from there, but
-for the metadata columns of level 0, which are those that a query of the caller left or made.
+The rows of a view are located in its containers, and read from there, except for the metadata
+columns of level 0, which are those of the caller's query.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """Ints of one depth: for each the container, its row there, and its parent's place above."""
+    """Rows of one depth: for each its container, its row there, and its parent's position above."""
 
     container: Ints
     row: Ints
@@ -51,9 +51,9 @@ class Picked:
 
 
 def pick(containers: Sequence[Container], container: Ints, row: Ints) -> list[Picked]:
-    """The chosen rows of level 0, in their order, and everything below them.
+    """The chosen rows of level 0, in their order, and their descendants.
 
-    For each row of level 0 `container` has the position of its container, `row` its number there.
+    For each row of level 0 `container` is the index of its container, and `row` its row there.
     """
     picked = [Picked(container, row, np.arange(len(row)))]
     for depth in range(1, max(len(item.levels) for item in containers)):
@@ -95,9 +95,9 @@ def levels_from(
 ) -> Levels:
     """The levels of the picked rows.
 
-    `columns` names per depth the metadata columns to take, None for all of them; one that a
-    container lacks is null there. At most `limit` requests are in flight while bytes are copied.
-    Without `links` nobody looks for symbolic links that lead out of a local folder.
+    `columns` names per depth the metadata columns to take, None for all; a column that a container
+    lacks is null there. At most `limit` requests are in flight while bytes are copied. `links`
+    refuses symbolic links that lead out of a local folder.
     """
     levels = []
     for depth, rows in enumerate(picked):
@@ -127,7 +127,7 @@ def levels_from(
 
 
 def metadata_columns(names: Iterable[str]) -> list[str]:
-    """The columns that a copy takes over: all but id, type, paths and ``internal:`` ones."""
+    """The columns to copy: all except id, type, path and ``internal:`` columns."""
     own = {*spec.CORE_COLUMNS, spec.PATH}
     return [name for name in names if name not in own and not name.startswith(spec.INTERNAL)]
 
@@ -156,7 +156,7 @@ def field_texts(collection: Mapping[str, Any], depth: int) -> dict[str, str]:
     entries = schema.get(f"level{depth}") if isinstance(schema, dict) else None
     texts = {}
     for entry in entries if isinstance(entries, list) else []:
-        # Entries of the oldest files have two values, and other writers may put anything here.
+        # Entries of the oldest files have two values, and other writers may store anything.
         if isinstance(entry, list) and len(entry) >= 3 and isinstance(entry[0], str):
             texts[entry[0]] = str(entry[2] or "")
     return texts
@@ -216,7 +216,7 @@ def _spans(level: StoredLevel, rows: Ints) -> tuple[Ints, Ints]:
 
 
 def _file_paths(level: StoredLevel, rows: Ints, folders: Any) -> Any:
-    """Below the dataset, the file of each FILE row; null for a FOLDER."""
+    """The path of each FILE row relative to the dataset; null for a FOLDER."""
     level.check_names()
     paths = pc.binary_join_element_wise(spec.DATA, level.paths().take(pa.array(rows)), "")
     return pc.if_else(pa.array(folders), pa.scalar(None, pa.string()), paths)
@@ -245,7 +245,7 @@ def _local_files(
 
 
 def check_links(root: str, paths: Sequence[str]) -> None:
-    """Refuse files that symbolic links would take out of the folder `root`."""
+    """Refuse files that are outside of the folder `root` by symbolic links."""
     inside = os.path.realpath(root).rstrip("/") + "/"
     folders: dict[str, bool] = {}
     for path in paths:
@@ -264,7 +264,7 @@ def check_links(root: str, paths: Sequence[str]) -> None:
 
 
 def view_levels(dataset: TacoDataset, limit: int) -> Levels:
-    """The rows of a view and everything below them, as a writer takes them."""
+    """The rows of a view and their descendants, as levels for a writer."""
     home, view = dataset.home, dataset.view
     asked = any(isinstance(stage, Sql) for stage in stages(view))
     table = views.materialise(view if asked else _identity(view, home))
@@ -290,14 +290,14 @@ def view_levels(dataset: TacoDataset, limit: int) -> Levels:
 
 
 def _identity(view: View, home: Home) -> View:
-    """The view with nothing but what names its rows."""
+    """The view with only the columns that identify its rows."""
     names = [spec.CURRENT_ID, *([spec.SOURCE_FILE] if home.is_labelled else [])]
     chosen = ", ".join(quoted(name) for name in names)
     return Staged(view, Sql(f"SELECT {chosen} FROM data"))  # noqa: S608 - constants of ours
 
 
 def _places(home: Home, table: Any) -> tuple[Ints, Ints]:
-    """For each row of a view the number of its container and its row there."""
+    """For each row of a view the index of its container and its row there."""
     container, depth, row = home.locate(table)
     for place in np.flatnonzero((row < 0) | (depth > 0))[:1].tolist():
         raise QueryError(
@@ -324,7 +324,7 @@ def _check_once(container: Ints, row: Ints) -> None:
 
 
 def _columns(home: Home, view: View, depth: int) -> list[Sequence[str] | None]:
-    """Per level the metadata columns to take; None where one container has the say."""
+    """Per level the metadata columns to take; None (all) for a single container."""
     if len(home.containers) == 1:
         return [None] * depth
     union = outer_union(view)
@@ -371,10 +371,10 @@ def _check_new(name: str) -> None:
 
 
 def _as_stored(values: Any, kinds: Sequence[Any]) -> Any:
-    """A column in the type that the file has it in, where the engine gave it another."""
+    """A column cast back to its stored type, if the engine changed the type."""
     if len(kinds) == 1 and not values.type.equals(kinds[0]):
         try:
             return values.cast(kinds[0])
         except pa.ArrowException:
-            return values  # the query made something else of it
+            return values  # the query changed its meaning
     return values

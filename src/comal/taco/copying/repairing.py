@@ -1,9 +1,9 @@
-"""A mended copy of a container whose bytes are sound but whose index is not.
+"""A repaired copy of a container whose bytes are sound but whose metadata is not.
 
-Existing writers glue spans to the wrong rows, leave counts behind that nobody updated, or renumber
-parents. All of that can be told from what is right: the names of the entries, the paths of the
-rows, the local metadata. The copy is written like a new dataset; the bytes of each leaf are
-compared with the checksum of its entry on the way.
+Existing writers assign spans to the wrong rows, leave stale counts, or renumber parents. All of
+that can be restored from what is right: the names of the entries, the paths of the rows, the local
+metadata. The copy is written like a new dataset; the bytes of each leaf are compared with the
+checksum of its entry while they are copied.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ _FATAL = frozenset(
         "unsafe-content",
     }
 )
-"""What cannot be mended, because nothing tells what would be right."""
+"""Problems that cannot be repaired, as the right value is unknown."""
 _TABLES = frozenset({"taco-table", "taco-level-missing"})
-"""What may be mended out of local metadata."""
+"""Problems that may be repaired from local metadata."""
 _FOLDERS = 256
-"""FOLDERs whose local metadata is fetched at once."""
+"""Number of FOLDERs whose local metadata is fetched at once."""
 
 
 def repair(
@@ -89,28 +89,28 @@ def repair(
     config: StorageConfig | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Write a copy of a ZIP or FOLDER whose metadata is right.
+    """Write a copy of a ZIP or FOLDER with right metadata.
 
-    Rows, ids, types and values are those of the level tables; parents are those of the paths where
-    the two disagree; spans are those of the entries of these names. A table of level 1 or deeper
-    that is missing or unreadable is put together from the local metadata of the FOLDERs above it
+    Rows, ids, types and values are those of the level tables; if parent ids and paths disagree,
+    the paths are used; spans are those of the entries with these names. A table of level 1 or
+    deeper that is missing or unreadable is rebuilt from the local metadata of the FOLDERs above it
     (6.2). Level tables, local metadata, TACO_HEADER, counts and ``taco:field_schema`` are written
-    anew. The input is never changed.
+    again. The input is never changed.
 
     Parameters
     ----------
     href
-        The container to mend.
+        The container to repair.
     output
         The copy, a local path. It appears complete or not at all.
     overwrite
         Replace an existing target.
     extent
-        Compute the extent from the samples, also where the stated one can be read.
+        Compute the extent from the samples, even if the stated one is valid.
     limits, config
         As for `load`.
     progress
-        Told how far the copy is.
+        Called with the progress of the copy.
 
     Returns
     -------
@@ -120,13 +120,12 @@ def repair(
     Raises
     ------
     InvalidMetadataError
-        Something that nothing else tells: the table of level 0 or the directory is unreadable, or
-        a deeper table together with the local metadata that could stand in for it, a sample
-        has no entry, or the bytes of one do not match their checksum, which is named. Nothing is
-        left behind.
+        The fault cannot be repaired: the table of level 0 or the directory is unreadable, or a
+        deeper table as well as the local metadata that could replace it; a sample has no entry, or
+        its bytes do not match their checksum (the error names it). Nothing is left behind.
     UnsafeContentError, InvalidInputError
-        An id that no container may hold; an index or a collection over several datasets, which are
-        made anew by `create_tacocat` and `create_tacollection`.
+        An id that no container may hold; an index or a collection over several datasets (create it
+        again by `create_tacocat` or `create_tacollection`).
     ConflictError
         The target exists, or is the input itself.
     """
@@ -144,7 +143,7 @@ def repair(
 
 
 def _opened(source: Source, findings: Check) -> Subject:
-    """The container, which is none that only tells of others."""
+    """The container; raises for an index or a collection over others."""
     try:
         subject = open_subject(source, None, findings)
     except NotThisFormatError:
@@ -165,7 +164,7 @@ def _opened(source: Source, findings: Check) -> Subject:
 
 
 class _Repair:
-    """A container whose levels are told by what is right in it."""
+    """Restores the levels of a container from its sound content."""
 
     def __init__(self, subject: Subject, findings: Check) -> None:
         self._subject = subject
@@ -174,7 +173,7 @@ class _Repair:
         self._payload_offsets: Int64s | None = None
 
     def levels(self) -> Levels:
-        """The dataset with parents and payloads as they really are."""
+        """The dataset with right parents and payloads."""
         subject, findings = self._subject, self._findings
         if subject.kind == "zip" and subject.directory is None:
             raise _hopeless(subject, findings.problems)
@@ -200,7 +199,7 @@ class _Repair:
         return found
 
     def _ordered(self, rows: Sequence[Rows], payloads: Sequence[Payloads]) -> Levels:
-        """The levels with rows in the order of their parents."""
+        """The levels with rows sorted by parent."""
         levels: list[Level] = []
         moved: Int64s = np.arange(0)
         for depth, (level, held) in enumerate(zip(rows, payloads, strict=True)):
@@ -242,7 +241,7 @@ class _Repair:
         directory = self._subject.directory
         assert directory is not None, "without one nothing is repaired"
         if self._payload_offsets is None:
-            # What is wrong with entries is judged one by one, where their bytes are needed.
+            # Faults of entries are reported later, for entries whose bytes are needed.
             plan = local_plan(directory)
             self._payload_offsets, _ = run(plan, self._subject.source.fetch)
         return directory, true_spans(level, directory, self._payload_offsets)
@@ -270,16 +269,16 @@ class _Repair:
             limits=self._limits,
         )
 
-    # -- tables that are rebuilt -------------------------------------------------------------------
+    # -- rebuilding tables -------------------------------------------------------------------------
 
     def _rebuild_tables(self) -> frozenset[str]:
-        """Put tables made of local metadata in the place of those that are missing or unreadable.
+        """Replace missing or unreadable tables by tables built from local metadata.
 
-        That of level 0 stands nowhere else and is left as it is. Returns the places by which
-        findings call the tables that were made.
+        The table of level 0 has no copy and is left unchanged. Returns the places that findings
+        have for the rebuilt tables.
         """
         subject = self._subject
-        findings = new_check(limits=self._limits)  # what else is wrong is judged at the end
+        findings = new_check(limits=self._limits)  # other problems are reported at the end
         levels: list[Rows] = []
         made: list[str] = []
         while (depth := len(levels)) < spec.MAX_LEVELS:
@@ -322,7 +321,7 @@ class _Repair:
             spec.RELATIVE_PATH: pc.binary_join_element_wise(prefixes, table[spec.ID], ""),
         }
         if self._subject.kind == "zip":
-            # Where bytes lie is told by their entries; a table without these columns is refused.
+            # The entries give the real spans, but a table without these columns is refused.
             nothing = numbers_column(np.zeros(table.num_rows, np.int64))
             added |= {spec.OFFSET: nothing, spec.SIZE: nothing}
         for name, column in added.items():

@@ -1,1 +1,1 @@
-"""Columns become containers: ZIP, FOLDER, parts and the indexes over them (TACO 2.0, 6)."""
+"""Write columns as containers: ZIP, FOLDER, parts and the indexes over them (TACO 2.0, 6)."""

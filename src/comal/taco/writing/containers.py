@@ -1,11 +1,11 @@
 """The two containers that samples are written to: ZIP (TACO 2.0, 6.3) and FOLDER (6.1 and 6.4).
 
 Order of the entries of a ZIP: TACO_HEADER, data depth-first in sample order, `__meta__` files from
-the deepest level up, the level tables, COLLECTION.json. All metadata thus lies at the end, and one
+the deepest level up, the level tables, COLLECTION.json. So all metadata is at the end, and one
 range fetches it. A folder is written in the same order.
 
-Offsets are put beside the rows that they were measured for, never matched up by order of names:
-a level table and the `__meta__` files below it are cut from one and the same table.
+Offsets are stored by row, never matched up by order of names: a level table and the `__meta__`
+files of its rows are slices of the same table.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from comal.taco.model.collection import Taco
 
 _META_GROUP = 128
-"""Folders per unit of work; a __meta__ file takes about 0.1 ms."""
+"""Folders per job; a __meta__ file takes about 0.1 ms."""
 _COMPRESS_META_ROWS = 256
-"""Below this many rows a codec makes a __meta__ file larger and slower to write."""
+"""With fewer rows, compression makes a __meta__ file larger and slower to write."""
 _WORKERS = 2
 _IN_FLIGHT = 8
 _ENCODINGS = (
@@ -69,22 +69,22 @@ _ENCODINGS = (
     (spec.OFFSET, "DELTA_BINARY_PACKED"),
     (spec.SIZE, "DELTA_BINARY_PACKED"),
 )
-"""Neighbours differ little in these columns: a tenth of the bytes of a dictionary, and of the time.
+"""Successive values of these columns are similar: a tenth of the bytes and time of a dictionary.
 All readers of Parquet format 2 know these encodings."""
 _FOLDER_TABLES: Mapping[str, Any] = {
     "chunk_bytes": (16_384, 131_072),
     "dictionary": None,
     "row_group_size": 131_072,
 }
-"""The tables of a folder lie alone in storage that keeps equal chunks once (TACO 2.0, 6.4), whose
-chunks are of about 64 KB: so pages are, and no dictionary of many values changes with every row.
-The first page of each column of a row group is another one when rows come or go before it: the
-larger the groups, the fewer such pages; but whoever wants one row reads a whole group."""
+"""For storage that deduplicates chunks of about 64 KB (TACO 2.0, 6.4): pages have that size, and no
+dictionary of many values changes with every row. Inserted or deleted rows change the first page of
+each column in all later row groups: larger groups have fewer such pages, but reading one row reads
+an entire group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How a dataset is written."""
+    """Options of writing a dataset."""
 
     parquet: ParquetSettings
     overwrite: bool = False
@@ -100,14 +100,14 @@ def settings(parquet: Mapping[str, Any], kind: str) -> ParquetSettings:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Offset and size of each row's payload in the container, filled in as they are written."""
+    """Offset and size of each row's payload in the container, set during writing."""
 
     offset: Ints
     size: Ints
 
     @classmethod
     def of(cls, rows: int) -> Spans:
-        """Spans of `rows` rows that are not known yet (-1)."""
+        """Unknown spans (-1) for `rows` rows."""
         return cls(np.full(rows, -1, np.int64), np.full(rows, -1, np.int64))
 
     @classmethod
@@ -118,9 +118,9 @@ class Spans:
 
 
 def stored_table(table: Any, first: int, parent: Ints, spans: Spans | None, paths: Any) -> Any:
-    """A metadata table as it is stored: with ``internal:`` columns behind its own.
+    """A metadata table as stored, with ``internal:`` columns after its own.
 
-    Its rows are those from `first` on of their level; local metadata has no `paths`.
+    Its rows start at row `first` of their level; local metadata has no `paths`.
     """
     rows = np.arange(first, first + len(parent), dtype=np.int64)
     internal = {spec.CURRENT_ID: pa.array(rows), spec.PARENT_ID: pa.array(parent)}
@@ -129,7 +129,7 @@ def stored_table(table: Any, first: int, parent: Ints, spans: Spans | None, path
     if paths is not None:
         internal[spec.RELATIVE_PATH] = paths
     for position, field in enumerate(table.schema):
-        if pa.types.is_null(field.type):  # never got a value, but a file needs some type
+        if pa.types.is_null(field.type):  # no values, but a stored column needs a type
             empty = pc.cast(table.column(position), pa.string())
             table = table.set_column(position, field.with_type(pa.string()), empty)
     for name, values in internal.items():
@@ -138,7 +138,7 @@ def stored_table(table: Any, first: int, parent: Ints, spans: Spans | None, path
 
 
 def stored_schema(schema: Any, *, with_spans: bool) -> Any:
-    """Schema of the level file that a metadata table of this schema becomes."""
+    """Schema of the level file for a metadata table of this schema."""
     none, paths = Spans.of(0), pa.array([], pa.string())
     spans = none if with_spans else None
     return stored_table(schema.empty_table(), 0, none.offset, spans, paths).schema
@@ -160,7 +160,7 @@ def computed_schemas(levels: Levels, *, spans: bool) -> dict[str, Any]:
 
 @contextmanager
 def table_writer(file: BinaryIO, schema: Any, parquet: ParquetSettings) -> Iterator[Writer]:
-    """A `Writer` that is closed whatever happens; a failure before that is the one that counts."""
+    """A `Writer` that is always closed; an earlier error takes precedence over one of closing."""
     writer = Writer(file, schema, parquet)
     try:
         yield writer
@@ -177,7 +177,7 @@ def table_writer(file: BinaryIO, schema: Any, parquet: ParquetSettings) -> Itera
 def meta_files(
     levels: Levels, depth: int, spans: Spans | None, executor: Executor | None = None
 ) -> Iterator[tuple[Ints, Any]]:
-    """Some FOLDER rows of `levels[depth]` after the other, and the local metadata of each (6.2)."""
+    """Groups of FOLDER rows of `levels[depth]`, with the local metadata of each row (6.2)."""
     below = levels[depth + 1]
     folders = np.flatnonzero(levels[depth].folders)
     table = plain_table(stored_table(below.table, 0, below.parent, spans, None)).combine_chunks()
@@ -198,7 +198,7 @@ _Job = tuple[Any, list[int], list[int]]
 
 
 def _job(batch: Any, starts: Ints, stops: Ints) -> _Job:
-    """The rows of some neighbouring folders, and where each folder's rows lie in them."""
+    """The rows of some consecutive folders, and the first and last row of each folder in them."""
     first, last = int(starts[0]), int(stops[-1])
     return batch.slice(first, last - first), (starts - first).tolist(), (stops - first).tolist()
 
@@ -236,15 +236,15 @@ def _encode_one(rows: Any) -> bytes:
 
 
 FILE_ROWS = 8_192
-"""Local files between two messages about progress of a ZIP."""
+"""Number of local files between two progress reports of a ZIP."""
 _BLOCK_ROWS = 2_048
 
 
 class Sink(ABC):
-    """A container that is being written."""
+    """A container during writing."""
 
     with_spans: bool
-    """Whether its tables tell offset and size of each sample."""
+    """Whether its tables hold offset and size of each sample."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -255,23 +255,23 @@ class Sink(ABC):
 
     @abstractmethod
     def add_payloads(self, names: Any, payloads: Payloads, total: int | None) -> Spans | None:
-        """Copy all payloads to paths below DATA/; the span of each, in their order."""
+        """Copy all payloads to paths below DATA/; returns the span of each, in order."""
 
     @abstractmethod
     def add_meta(self, names: Any, contents: Any) -> Spans | None:
-        """Add the local metadata of FOLDER samples; the span of each."""
+        """Add the local metadata of FOLDER samples; returns the span of each."""
 
     @abstractmethod
     def table(self, depth: int) -> AbstractContextManager[BinaryIO]:
-        """The file for the table of a level, added when the block ends well."""
+        """The file for the table of a level, added if the block succeeds."""
 
     @abstractmethod
     def finish(
         self, document: dict[str, Any], paths: Sequence[Any], spans: Sequence[Spans | None]
     ) -> None:
-        """Add COLLECTION.json, and compare the container with what was meant.
+        """Add COLLECTION.json, and verify the container.
 
-        `paths` and `spans` have per level the path below DATA/ and the span of each row.
+        `paths` and `spans` are per level the path below DATA/ and the span of each row.
         """
 
     def _tell(self, count: int, total: int | None) -> None:
@@ -309,7 +309,7 @@ class ZipSink(Sink):
         return Spans(offsets, sizes)
 
     def _add_files(self, names: Any, files: Any, total: int | None) -> Spans:
-        """Copy files of any size, each measured when it is opened and not before."""
+        """Copy files of any size, which is read when a file is opened, not before."""
         found = [Spans.of(0)]
         for start in range(0, len(files), FILE_ROWS):
             paths = files.paths.slice(start, FILE_ROWS).to_pylist()
@@ -329,7 +329,7 @@ class ZipSink(Sink):
 
     @contextmanager
     def table(self, depth: int) -> Iterator[BinaryIO]:
-        """A temporary file for the table of a level, added when the block ends well."""
+        """A temporary file for the table of a level, added if the block succeeds."""
         spool = self._file.spool()
         yield spool
         name = spec.LEVEL_PATHS[depth]
@@ -356,7 +356,7 @@ class ZipSink(Sink):
 
 
 class FolderSink(Sink):
-    """A folder of loose files, empty as yet; COLLECTION.json comes last."""
+    """A folder, which must be empty at first; COLLECTION.json is written last."""
 
     with_spans = False
 
@@ -429,7 +429,7 @@ class FolderSink(Sink):
 
 
 def _all_files(payloads: Payloads) -> bool:
-    """Whether all are local files; padding has no path."""
+    """Whether all payloads are local files; padding has no path."""
     return isinstance(payloads, Files) and payloads.paths.null_count == 0
 
 
@@ -467,7 +467,7 @@ def _writing(where: object) -> AbstractContextManager[None]:
 
 @contextmanager
 def new_container(target: Path, kind: str, how: Writing) -> Iterator[Sink]:
-    """A container, ``zip`` or ``folder``, that gets its name when the block ends well."""
+    """A container, ``zip`` or ``folder``, that gets its name if the block succeeds."""
     if kind == "zip":
         with targets.new_file(target, how.overwrite, ZIP) as file:
             yield ZipSink(file, how.progress)
@@ -476,11 +476,11 @@ def new_container(target: Path, kind: str, how: Writing) -> Iterator[Sink]:
             yield FolderSink(folder, how.progress)
 
 
-# -- what is in columns ----------------------------------------------------------------------------
+# -- datasets in columns ---------------------------------------------------------------------------
 
 
 def write_columns(sink: Sink, levels: Levels, document: dict[str, Any], how: Writing) -> None:
-    """Write a dataset that is in columns."""
+    """Write a dataset from its levels."""
     paths = relative_paths(levels)
     files = leaves(levels, paths)
     for path in paths:
@@ -500,24 +500,24 @@ def write_columns(sink: Sink, levels: Levels, document: dict[str, Any], how: Wri
 
 
 def _of_level(files: Leaves, written: Spans | None, depth: int, rows: int) -> Spans | None:
-    """The spans of the FILE rows of one level; those of FOLDER rows are not known yet."""
+    """The spans of the FILE rows of one level; those of FOLDER rows are still -1."""
     if written is None:
         return None
     spans = Spans.of(rows)
-    # By row, not by position in any sorted list: ids such as s2 and s10 sort otherwise.
+    # By row, not by position in a sorted list: ids such as s2 and s10 sort differently.
     mine = files.level == depth
     spans.offset[files.row[mine]] = written.offset[mine]
     spans.size[files.row[mine]] = written.size[mine]
     return spans
 
 
-# -- what comes in batches -------------------------------------------------------------------------
+# -- datasets in batches ---------------------------------------------------------------------------
 
 
 class BatchWriter:
-    """Writes samples that come in batches; only their ids and spans are kept.
+    """Writes samples that come in batches; keeps only their ids and spans.
 
-    What it has open is closed by `finish`, or else with `scope`.
+    `finish` closes its files, or the exit of `scope` if `finish` is not reached.
     """
 
     def __init__(self, sink: Sink, schema: Any, how: Writing, scope: ExitStack) -> None:
@@ -534,14 +534,14 @@ class BatchWriter:
         self._rows = self._table.enter_context(table_writer(file, stored, how.parquet))
 
     def add(self, table: Any, payloads: Payloads) -> None:
-        """Write the payloads of some samples, and keep their rows for the end."""
+        """Write the payloads and rows of some samples."""
         column = flat(table.column(spec.ID))
         check_names(column)
         self._ids.append(column)
         try:
             span = self._sink.add_payloads(column, payloads, None)
         except ComalError:
-            check_twins(pa.chunked_array(self._ids))  # a second file of one name is our own
+            check_twins(pa.chunked_array(self._ids))  # an existing file means a repeated id
             raise
         parent = np.arange(self._count, self._count + table.num_rows)
         self._rows.write(stored_table(table, self._count, parent, span, column))
@@ -550,7 +550,7 @@ class BatchWriter:
         self._count += table.num_rows
 
     def finish(self, taco: Taco) -> Any:
-        """Write what stands at the end, and compare the container with what was meant; all ids."""
+        """Write the end of the container and verify it; returns all ids."""
         self._table.close()
         if not self._count:
             raise no_sample()

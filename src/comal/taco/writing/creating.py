@@ -62,45 +62,45 @@ def create(
     Parameters
     ----------
     taco
-        The dataset. It can be written as often as wanted.
+        The dataset.
     output
         Target: a file for ZIP, a folder for FOLDER.
     output_format
-        ``zip``, ``folder`` or ``auto``: ZIP when the name ends in ``.zip`` or ``.tacozip``.
+        ``zip``, ``folder`` or ``auto``: ZIP if the name ends in ``.zip`` or ``.tacozip``.
     overwrite
-        Replace an existing dataset at the end, as a whole; of a folder only the files that its
-        tables name, and only if there are no others. With `split_size` older archives that have
-        the name of a part which the new set does not have are removed.
+        Replace an existing dataset at the end, completely; a folder only if it holds no files
+        other than those that its tables name. With `split_size`, older archives named like parts
+        that the new set does not have are removed.
     split_size
         Write several archives ``{stem}_part0001.tacozip`` of about this size each: bytes, or text
-        such as ``"4GB"``. Level 0 samples are never cut.
+        such as ``"4GB"``. Level 0 samples are never split.
     group_by
         Write an archive ``{stem}_{key}.tacozip`` for each value of these metadata fields of
         level 0.
     consolidate
         With several archives: also write ``__TACOCAT__`` and ``.tacocat`` beside them.
     progress
-        Told how far the copy is.
+        Called with the progress of the copy.
     executor
-        Where the many small metadata files of nested datasets are encoded; threads when None.
+        Encodes the many small metadata files of nested datasets; None uses threads.
     temp_dir
-        Accepted for the specification's sake: temporary files lie beside the target.
+        Ignored, but part of the specification; temporary files are beside the target.
     **parquet
         Settings of the level tables: compression, compression_level, row_group_size, ... Tables of
-        a folder have pages of 16 to 128 KB, row groups of 131 072 rows, and dictionaries only for
-        values that repeat, so that storage with content-defined chunks (TACO 2.0, 6.4) takes little
-        of a new version; what is given here wins.
+        a folder default to pages of 16 to 128 KB, row groups of 131 072 rows, and dictionaries
+        only for values that repeat, so that storage with content-defined chunks (TACO 2.0, 6.4)
+        needs little space for a new version.
 
     Returns
     -------
     list of pathlib.Path
-        What was written, archives first.
+        The written files and folders, archives first.
 
     Raises
     ------
     ConflictError
         The target exists (and `overwrite` is False), or is one of the sources; or a file that is
-        no archive of TACO has the name of a part.
+        not a TACO archive has the name of a part.
     InvalidInputError
         A sample, a structure or an argument that cannot be written.
     ObjectNotFoundError, AccessDeniedError, StorageError
@@ -138,7 +138,7 @@ def create(
 
 
 def container_of(target: Path, output_format: str) -> str:
-    """``zip`` or ``folder``, from what was asked for or from the name."""
+    """``zip`` or ``folder``, from `output_format` or from the name."""
     wanted = output_format.lower()
     if wanted not in {"zip", "folder", "auto"}:
         raise InvalidInputError(
@@ -171,8 +171,7 @@ def write_levels(
 ) -> None:
     """Write levels and their COLLECTION.json as one container.
 
-    The way of everything that has its rows in columns already; payloads may be spans of other
-    containers.
+    All writers with rows in columns use it; payloads may be spans of other containers.
     """
     refuse_read([target], [level.payloads for level in levels])
     with new_container(target, kind, how) as sink:
@@ -183,18 +182,18 @@ def write_levels(
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]+")
 _ENTRY_BYTES = 200
-"""About what an entry costs besides its payload: two headers, two names, a row."""
+"""Approximate overhead of an entry: two headers, two names, a row."""
 _KEY_MAX = 120
 MOST = 9_999
-"""Archives of one dataset."""
+"""Maximum number of archives of one dataset."""
 GROUPS = 100
-"""At most so many groups, for each of which an archive is open while batches come."""
+"""Maximum number of groups of batches, as each has an archive open until the end."""
 
 
 class _ArchiveSet:
-    """Archives of one dataset, by size, by the values of fields or both, which appear together.
+    """Archives of one dataset, by size, by values of fields or both, published together.
 
-    With them go parts of the older set that no new part replaces: whoever reads all parts by a
+    Parts of an older set that no new part replaces are removed: a reader that finds parts by a
     pattern would mix them with the new ones.
     """
 
@@ -215,10 +214,10 @@ class _ArchiveSet:
         alike = re.compile(rf"{re.escape(target.stem)}(_.*)?_part\d{{4,}}{re.escape(self._ending)}")
         names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
         self._parts = [target.with_name(name) for name in names if alike.fullmatch(name)]
-        """Parts that are there already, of whatever group."""
+        """Existing parts, of any group."""
 
     def write(self, group_by: str | Sequence[str] | None) -> list[Path]:
-        """Write all archives; the names that they will have, in order."""
+        """Write all archives; returns their final paths, in order."""
         series: dict[str, _Series] = {}
         keys: _GroupKeys | None = None
         with ExitStack() as scope:
@@ -228,7 +227,7 @@ class _ArchiveSet:
                 if group_by is not None and keys is None:
                     keys = _GroupKeys(table.schema, group_by)
                 groups = [("", np.arange(table.num_rows))] if keys is None else keys.of(table)
-                for key, _ in groups:  # all names are looked at before the first archive is begun
+                for key, _ in groups:  # all names are checked before the first archive is begun
                     if key not in series:
                         self._refuse_more(len(series))
                         series[key] = _Series(self, key, scope)
@@ -244,7 +243,7 @@ class _ArchiveSet:
         return [path for one in series.values() for path in one.paths]
 
     def _inputs(self) -> Iterator[Levels]:
-        """The whole dataset at once, or the batches of level 0."""
+        """The entire dataset, or the batches of level 0."""
         if self.batches is None:
             levels = self.taco.tortilla.levels()
             check_pit(levels)
@@ -262,7 +261,7 @@ class _ArchiveSet:
             )
 
     def part(self, key: str, number: int | None) -> Path:
-        """The archive of a group, of a part by its number, or of a part of a group."""
+        """The path of the archive of a group, of a numbered part, or of a part of a group."""
         if (number or 0) > MOST:
             raise InvalidInputError(
                 "too many archives",
@@ -287,7 +286,7 @@ class _ArchiveSet:
             self.made.check(path.name, ZIP)
 
     def publish(self, archives: Collection[Path]) -> list[Path]:
-        """Give everything its name, and let go what is left of the old set."""
+        """Publish all archives, and remove remaining parts of the old set."""
         for path in self._old:
             if path not in archives:
                 self._refuse_stranger(path)
@@ -295,7 +294,7 @@ class _ArchiveSet:
         return self.made.publish()
 
     def _refuse_stranger(self, path: Path) -> None:
-        """Refuse to remove an archive that its collection does not call a part of this dataset."""
+        """Refuse to remove an archive whose collection has another id than this dataset."""
         try:
             with open_source(path) as source:
                 opened = run(wire.open_plan(source.href), source.fetch)
@@ -313,23 +312,23 @@ class _ArchiveSet:
 
 
 class _Series:
-    """The archives of one group: each is begun when the one before is full."""
+    """The archives of one group: when one is full, the next is begun."""
 
     def __init__(self, whole: _ArchiveSet, key: str, scope: ExitStack) -> None:
         self.ids: list[Any] = []
-        """Ids of samples that came in batches; those in columns have been compared before."""
+        """Ids of samples in batches; those of levels have been checked already."""
         self.paths: list[Path] = []
         self._set = whole
         self._key = key
         self._used = 0
         self._writer: BatchWriter | None = None
-        # Of its own, so that an archive is closed before the others are complete.
+        # A stack of its own, so that an archive can be closed before the others.
         self._archive = ExitStack()
         scope.push(self._archive)
         whole.expect(key)
 
     def add(self, levels: Levels) -> None:
-        """Write samples to the archive that is open, and to further ones where it gets full."""
+        """Write samples to the open archive, and to further ones when it is full."""
         rows, limit = levels[0].rows, self._set.limit
         if limit is None:
             self._write(levels)
@@ -340,7 +339,7 @@ class _Series:
             before = int(ends[start - 1]) if start else 0
             stop = int(np.searchsorted(ends, before + limit - self._used, side="right"))
             if not self._used:
-                stop = max(stop, start + 1)  # one sample that is larger stands alone
+                stop = max(stop, start + 1)  # a larger sample gets an archive of its own
             if stop <= start:
                 self.finish()
                 continue
@@ -373,7 +372,7 @@ class _Series:
         return ZipSink(file, whole.how.progress)
 
     def finish(self) -> None:
-        """Complete the archive that is open."""
+        """Complete the open archive."""
         if self._writer is not None:
             self.ids += self._writer.finish(self._set.taco).chunks
         self._archive.close()
@@ -382,7 +381,7 @@ class _Series:
 
 
 def root_bytes(levels: Levels) -> Ints:
-    """Bytes that each level 0 sample brings, with all that is below it."""
+    """Size of each level 0 sample with its descendants, in bytes."""
     below: Ints | None = None
     for depth in reversed(range(len(levels))):
         level = levels[depth]
@@ -395,7 +394,7 @@ def root_bytes(levels: Levels) -> Ints:
 
 
 class _GroupKeys:
-    """Which group a row belongs to, and what the group's archive is called."""
+    """Groups of rows, and the keys in the names of their archives."""
 
     def __init__(self, schema: Any, group_by: str | Sequence[str]) -> None:
         self._fields = [group_by] if isinstance(group_by, str) else list(group_by)
@@ -407,7 +406,7 @@ class _GroupKeys:
                 )
 
     def of(self, table: Any) -> list[tuple[str, Ints]]:
-        """Names and rows of the groups of a table, in the order in which they first appear."""
+        """Keys and rows of the groups of a table, in order of first appearance."""
         columns = [_texts(flat(table.column(name)), name) for name in self._fields]
         encoded = pc.dictionary_encode(pc.binary_join_element_wise(*columns, "_"))
         codes = encoded.indices.to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""A folder of rasters as a dataset: ids are names, subfolders nest, STAC comes from headers."""
+"""Pack a folder of rasters: names become ids, subfolders FOLDERs, headers STAC fields."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from comal.taco.writing.creating import container_of, create
 def level_tables(levels: Sequence[Level], fields: Any = None) -> list[Any]:
     """One table per level: id, type, path, parent (``internal:parent_id``) and fields.
 
-    `fields` are an Arrow table with the fields of the samples, by `Level.rows`. What has an id of
-    padding is an empty file.
+    `fields` is an Arrow table with the fields of the samples, by `Level.rows`. Rows with a padding
+    id are empty files.
     """
     tables = []
     for depth, level in enumerate(levels):
@@ -66,8 +66,8 @@ def level_tables(levels: Sequence[Level], fields: Any = None) -> list[Any]:
 def nested(ids: Any, paths: Any, where: str = "manifest", *, pad: bool = False) -> list[Level]:
     """Samples with id paths, level by level.
 
-    `pad` puts an empty sample where one sample of level 0 lacks a file that another one has below
-    it (PIT-1); siblings then stand in the order of their names.
+    `pad` adds an empty sample where one level 0 sample lacks a file that another has below it
+    (PIT-1); siblings are then sorted by name.
     """
     levels = intake.levels_of(ids, paths, where, check_depth=check_depth)
     if not pad or len(levels) == 1:
@@ -75,7 +75,7 @@ def nested(ids: Any, paths: Any, where: str = "manifest", *, pad: bool = False) 
     parts = pc.extract_regex(pc.ascii_trim(ids, "/"), r"(?s)(?P<root>[^/]*)(?P<below>.*)")
     root, below = (one_array(parts.field(n)).dictionary_encode() for n in range(2))
     roots, names = numbers_of(root.indices), below.dictionary
-    # By their parts: a slash stands before all that a name may hold.
+    # Sort by parts: the slash sorts before all characters of names.
     by_parts = pc.sort_indices(pc.replace_substring(names, "/", "\0"))
     rank = np.empty(len(names), np.int64)
     rank[numbers_of(by_parts)] = np.arange(len(names))
@@ -98,7 +98,7 @@ def nested(ids: Any, paths: Any, where: str = "manifest", *, pad: bool = False) 
 
 
 def _renamed(level: Level, order: Ints, count: int) -> Level:
-    """A level of rows in another order, of which those from `count` on are padding."""
+    """A level of reordered rows, with original order and padding (rows from `count` on) set."""
     rows = np.where(level.rows < 0, -1, order[level.rows])
     empty = rows >= count
     ids = with_padding(level.ids, level.parents, empty)
@@ -130,13 +130,13 @@ def pack_folder(
 ) -> list[Path]:
     """Pack a folder tree of files as TACO.
 
-    A file becomes a FILE sample that has its name as id, a subfolder becomes a FOLDER sample. The
-    subfolders of one depth must hold files of the same names (PIT-1).
+    A file becomes a FILE sample with its name as id, a subfolder a FOLDER sample. The subfolders of
+    one depth must hold files of the same names (PIT-1).
 
     Parameters
     ----------
     directory
-        The folder. Hidden files and folders are left out.
+        The folder. Hidden files and folders are skipped.
     output
         Target, as for `create`.
     manifest
@@ -145,31 +145,31 @@ def pack_folder(
         any fields. ``time_start`` and ``time_end`` become STAC times, the geometry of a
         GeoParquet file ``istac:geometry``. Only its rows are packed.
     pattern
-        Names of the files that are packed, as in a shell: ``"*.tif"``, or several. Links to
-        folders are left out with a warning.
+        Shell pattern of the names of files to pack: ``"*.tif"``, or several. Links to folders are
+        skipped with a warning.
     stac
         Read CRS, shape and geotransform from the rasters and store them as STAC fields.
     pad
-        Put an empty sample where one subfolder lacks a file that others have.
+        Add an empty sample where one subfolder lacks a file that others have.
     id, dataset_version, description, licenses, providers, tasks, title, curators, keywords, extent
-        Fields of the collection, as for `Taco`; the id is made of the folder's name when None, and
-        of others that `Taco` asks for it is said that nobody knows them.
+        Fields of the collection, as for `Taco`; None derives the id from the folder's name, and
+        gives other required fields a placeholder.
     extra
         More fields of the collection.
     output_format, progress, **options
-        As for `create`, ``overwrite`` among them.
+        As for `create`, including ``overwrite``.
     executor
-        Where headers are read; threads when None.
+        Reads the headers; None uses threads.
 
     Returns
     -------
     list of pathlib.Path
-        What was written.
+        The written files and folders.
 
     Raises
     ------
     InvalidInputError
-        No file at all, irregular files, names that cannot be ids, subfolders that differ.
+        No files, irregular files, names that cannot be ids, subfolders that differ.
     ObjectNotFoundError
         The folder, the manifest or a file that it names is missing.
     ConflictError
@@ -189,7 +189,7 @@ def pack_folder(
     )
     tables = level_tables(levels, fields)
     if stac:
-        for depth, level in enumerate(levels):  # before headers are read, which takes long
+        for depth, level in enumerate(levels):  # before reading headers, which is slow
             check_ids(level.ids, level.parents, depth=depth)
         tables = [_with_stac(table, executor, tell) for table in tables]
     given, writing = CollectionFields.split(options)
@@ -223,7 +223,7 @@ def _read_manifest(manifest: Any) -> Any:
 
 
 def _with_stac(table: Any, executor: Executor | None, progress: Progress) -> Any:
-    """The table with STAC fields of its rasters; other files have null there."""
+    """The table with STAC fields of its rasters; null for other files."""
     paths = one_array(table.column(spec.PATH))
     rows = rows_where(pc.match_substring_regex(paths, _RASTER))
     if len(rows):

@@ -62,7 +62,7 @@ def create_tacocat(
     inputs
         The archives, local paths or URLs. Their base names must differ.
     output
-        Folder of the result; that of the first archive when None.
+        Folder of the result; None is the folder of the first archive.
     form
         ``binary`` (``__TACOCAT__``), ``folder`` (``.tacocat/``) or ``both``.
     validate_schema
@@ -75,12 +75,12 @@ def create_tacocat(
     Returns
     -------
     list of pathlib.Path
-        What was written.
+        The written file and folder.
 
     Raises
     ------
     InvalidInputError
-        No archive, two of one base name, archives that differ, or no ZIP.
+        No archives, two with the same base name, archives that differ, or another format than ZIP.
     ConflictError
         The result exists and `overwrite` is False.
     """
@@ -127,7 +127,7 @@ def create_tacollection(
     inputs
         The datasets, local paths or URLs.
     output
-        Folder of the result; that of the first dataset when None.
+        Folder of the result; None is the folder of the first dataset.
     validate_schema
         Refuse datasets whose trees or fields differ.
     overwrite
@@ -152,7 +152,7 @@ def create_tacollection(
 def _output_folder(
     output: str | os.PathLike[str] | None, first: str | os.PathLike[str], own: set[str]
 ) -> Path:
-    """The folder to write to; the fixed name of the result may stand behind it."""
+    """The folder to write to; `output` may include the fixed name of the result."""
     if output is not None:
         path = targets.local_path(output)
         return path.parent if path.name in own else path
@@ -162,13 +162,13 @@ def _output_folder(
     return Path(text).absolute().parent
 
 
-# -- what the datasets have in common --------------------------------------------------------------
+# -- comparing the datasets ------------------------------------------------------------------------
 
 
 def _open_all(
     inputs: Sequence[str | os.PathLike[str]], scope: ExitStack, *, only_zip: bool, validate: bool
 ) -> list[Container]:
-    """Open all datasets, which can stand in one table; they are closed with `scope`."""
+    """Open all datasets and check that they fit in one table; `scope` closes them."""
     members: dict[str, Container] = {}
     for href in inputs:
         member = open_container(scope.enter_context(open_source(href)))
@@ -188,7 +188,7 @@ def _open_all(
 
 
 def check_members(members: Sequence[Container], *, validate: bool) -> None:
-    """Refuse datasets that cannot stand in one table.
+    """Refuse datasets that do not fit in one table.
 
     Without `validate` only the number of levels must agree.
     """
@@ -205,7 +205,7 @@ def check_members(members: Sequence[Container], *, validate: bool) -> None:
 
 
 def _compared(first: Container, other: Container) -> Iterator[tuple[str, object, object]]:
-    """What must be the same in two datasets; nobody asks on after a difference."""
+    """Properties that must be equal in two datasets; callers stop at a difference."""
     yield "number of levels", first.pit.levels, other.pit.levels
     yield "type of level 0", first.pit.root_type, other.pit.root_type
     for level, patterns in first.pit.hierarchy.items():
@@ -225,7 +225,7 @@ def _compared(first: Container, other: Container) -> Iterator[tuple[str, object,
 
 
 def _same_ids(ours: Sequence[str], theirs: Sequence[str]) -> bool:
-    """Ids position by position; padding stands for any."""
+    """Compare ids by position; padding equals any id."""
     return len(ours) == len(theirs) and all(
         a == b or a.startswith(spec.PAD_PREFIX) or b.startswith(spec.PAD_PREFIX)
         for a, b in zip(ours, theirs, strict=True)
@@ -248,7 +248,7 @@ def merged_collection(members: Sequence[Container]) -> dict[str, Any]:
     merged["extent"] = united([collection.get("extent") for collection in collections])
     merged[spec.PIT_SCHEMA] = spec.PITSchema.summed([m.pit for m in members]).to_dict()
     if spec.FIELD_SCHEMA in collections[0]:
-        # Behind the tree, as in every collection.
+        # After the tree, as in every collection.
         merged[spec.FIELD_SCHEMA] = merged.pop(spec.FIELD_SCHEMA)
     merged[spec.SOURCES] = {
         "count": len(members),

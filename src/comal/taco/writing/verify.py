@@ -1,6 +1,6 @@
-"""What TACO writes: how an earlier one is told from other files, and how a new one is verified.
+"""Recognise earlier targets of TACO, and verify new ones.
 
-A written archive is opened again and compared with what was meant, before it gets its name.
+A written container is opened again and compared with its input, before it gets its name.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from comal.taco.writing.containers import Spans
 
 _LOCAL_HEADER = 30
-"""Bytes of a local header in front of its name."""
+"""Bytes of a local header before its name."""
 _LENGTH = 26
-"""Where a local header of ZIP has the length of its name (APPNOTE, 4.3.7)."""
+"""Offset of the name's length in a local header of ZIP (APPNOTE, 4.3.7)."""
 
 
 def _is_zip(file: BinaryIO) -> bool:
@@ -45,7 +45,7 @@ def _is_zip(file: BinaryIO) -> bool:
 
 
 def _claim_folder(path: Path) -> Owns | None:
-    """COLLECTION.json, the level tables, and what their rows name (TACO 2.0, 6.1)."""
+    """The test for COLLECTION.json, level tables and files of their rows (TACO 2.0, 6.1)."""
     if not (path / spec.COLLECTION).is_file():
         return None
     own = {spec.COLLECTION}
@@ -101,9 +101,9 @@ COLLECTIONS: Final = file_kind("a TACOLLECTION.json", _is_collection)
 def check_archive(
     path: Path, slots: Sequence[tuple[int, int]], paths: Sequence[Any], spans: Sequence[Spans]
 ) -> None:
-    """Refuse an archive whose header or whose directory says another thing than its rows.
+    """Refuse an archive whose header or directory does not match its rows.
 
-    `slots` are offset and size of each level table and of COLLECTION.json; `paths` and `spans` have
+    `slots` are offset and size of each level table and of COLLECTION.json; `paths` and `spans` are
     per level the path below DATA/ and the span of each row.
     """
     with open_source(path) as source:
@@ -127,9 +127,9 @@ def check_archive(
 def _expected(
     slots: Sequence[tuple[int, int]], paths: Sequence[Any], spans: Sequence[Spans]
 ) -> tuple[Any, Ints, Ints]:
-    """Name, offset and size of every entry that there must be, in the order of the bytes.
+    """Name, offset and size of every expected entry, in the order of the bytes.
 
-    An archive is written front to back, so that this is the order of its directory, too.
+    An archive is written front to back, so this is also the order of its directory.
     """
     metadata = [*spec.LEVEL_PATHS[: len(paths)], spec.COLLECTION]
     groups = [pa.array([wire.HEADER_NAME]), *map(_entry_names, paths), pa.array(metadata)]
@@ -142,14 +142,14 @@ def _expected(
     size = np.concatenate([[wire.HEADER_PAYLOAD], *(span.size for span in spans), slot[:, 1]])
     if (offset[1:] < offset[:-1]).any():
         order = np.argsort(offset, kind="stable")
-        # Texts of 64 bits: all names together may be longer than one array of the others holds.
+        # With 64-bit offsets, as all names together may exceed a string array.
         names = names.cast(pa.large_string()).take(pa.array(order))
         offset, size = offset[order], size[order]
     return names, offset, size
 
 
 def _compare(entries: Directory, names: Any, offset: Ints, size: Ints) -> None:
-    """Refuse entries that are not those that come next."""
+    """Refuse entries other than the next expected ones."""
     if len(names) < len(entries):
         raise _broken(entries.names[len(names)].as_py(), "an entry of no row", "no entry")
     found = entries.names.cast(names.type)
@@ -162,15 +162,15 @@ def _compare(entries: Directory, names: Any, offset: Ints, size: Ints) -> None:
 
 
 def _entry_names(paths: Any) -> Any:
-    """The file of each row; of a FOLDER, whose path ends in a slash, its local metadata."""
+    """The file of each row; for a FOLDER, whose path ends in a slash, its local metadata."""
     tails = pc.if_else(pc.ends_with(paths, "/"), spec.META, "")
     return pc.binary_join_element_wise(spec.DATA, paths, tails, "")
 
 
 def check_folder(root: Path, document: dict[str, Any], paths: Sequence[Any]) -> None:
-    """Refuse a written FOLDER that reads back as something else.
+    """Refuse a written FOLDER that reads back differently.
 
-    `paths` are per level those of all rows below DATA/; that of a FOLDER ends in a slash.
+    `paths` are per level the paths of all rows below DATA/; that of a FOLDER ends in a slash.
     """
     with open_source(root) as source:
         opened = run(wire.open_folder_plan(where=str(root)), source.fetch)
@@ -191,9 +191,9 @@ def check_folder(root: Path, document: dict[str, Any], paths: Sequence[Any]) -> 
 
 
 def files_below(root: Path | str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Everything but folders below a local folder, by its path from there; links are not followed.
+    """All entries below a local folder except folders, with relative paths; follows no links.
 
-    A folder that cannot be listed raises `OSError`.
+    Raises `OSError` for a folder that cannot be listed.
     """
     left = [""]
     while left:
