@@ -1,4 +1,4 @@
-"""Checking a container: every problem, with its place, instead of the first (TACO 2.0, 5 and 6)."""
+"""Check a container: list all problems with their places (TACO 2.0, 5 and 6)."""
 
 from comal.check import LEVELS, Report
 from comal.taco.checking.codes import CODES

@@ -1,4 +1,4 @@
-"""The bytes of an archive, and the spans of rows, against its central directory (TACO 2.0, 6.3)."""
+"""Check archive bytes and spans of rows against the central directory (TACO 2.0, 6.3)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from comal.ziparchive.local import runs
 
 @dataclass(frozen=True, slots=True)
 class EntrySpans:
-    """The spans that rows really have: those of their entries, -1 where there is none."""
+    """The real spans of rows, those of their entries; -1 for a row without an entry."""
 
     offset: Int64s
     size: Int64s
@@ -43,7 +43,7 @@ class EntrySpans:
 
 
 def check_bounds(rows: Rows, total: int, findings: Check) -> None:
-    """A span must lie in the file; one pass of arithmetic that cannot wrap."""
+    """Report spans outside of the file, by arithmetic that cannot overflow."""
     if rows.offset is None or rows.size is None:
         return
     offset, size = rows.offset, rows.size
@@ -57,7 +57,7 @@ def check_bounds(rows: Rows, total: int, findings: Check) -> None:
 
 
 def check_overlap(levels: Sequence[Rows], findings: Check) -> None:
-    """Without a directory nothing else tells that spans are right: they may not overlap."""
+    """Report overlapping spans, the only check of spans without a directory."""
     known = [rows for rows in levels if rows.offset is not None and rows.size is not None]
     if not known:
         return
@@ -80,10 +80,10 @@ def check_overlap(levels: Sequence[Rows], findings: Check) -> None:
 
 
 def true_spans(rows: Rows, directory: Directory, payload: Int64s) -> EntrySpans:
-    """The spans of the entries that the rows name; `payload` is where each entry's bytes begin."""
+    """The spans of the entries that rows name; `payload` has the offset of each entry's bytes."""
     entry = directory.find_many(entry_names(rows.paths, rows.folders))
     for row in np.flatnonzero((entry < 0) & rows.folders).tolist():
-        # 6.2 once calls the local metadata by this name.
+        # Another name of the local metadata, used once in 6.2.
         entry[row] = directory.find(f"{spec.DATA}{rows.paths[row].as_py()}/{spec.META_OLD}")
     if not len(directory):
         none = np.full(len(rows), -1, np.int64)
@@ -101,15 +101,15 @@ def check_entries(
     *,
     complete: bool = True,
 ) -> list[EntrySpans]:
-    """Compare every row with its entry, and name the entries that belong to no row.
+    """Compare every row with its entry, and report the entries that belong to no row.
 
-    `complete` tells that no level is missing, whose entries would seem to belong to none.
+    `complete` means that no level is missing, whose entries would seem to belong to no row.
     """
     found = []
     for rows in levels:
         spans = true_spans(rows, directory, payload)
         found.append(spans)
-        # A padding sample has no bytes, so that an entry for it says nothing.
+        # A padding sample has no bytes, so it needs no entry.
         absent = (spans.entry < 0) & ~rows.padding
         for code, lost, message in (
             ("taco-entry-missing", absent & ~rows.folders, "there is no such entry in the archive"),
@@ -123,7 +123,7 @@ def check_entries(
 
 
 def check_declared(directory: Directory, found: Sequence[EntrySpans], findings: Check) -> None:
-    """Name the entries that belong neither to a row nor to the format itself."""
+    """Report the entries that belong neither to a row nor to the format itself."""
     metadata = [*spec.LEVEL_PATHS, spec.COLLECTION]
     own = pa.array([*metadata, taco_wire.HEADER_NAME, "TACO_GHOST"], pa.string())
     used = np.concatenate([directory.find_many(own), *(spans.entry for spans in found)])
@@ -134,7 +134,7 @@ def check_declared(directory: Directory, found: Sequence[EntrySpans], findings: 
 
 
 def compare_spans(rows: Rows, spans: EntrySpans, findings: Check) -> None:
-    """Compare what rows say of their spans with where their entries are."""
+    """Compare the spans stored in rows with those of their entries."""
     if rows.offset is None or rows.size is None:
         return
     offset, size = rows.offset, rows.size
@@ -149,17 +149,17 @@ def compare_spans(rows: Rows, spans: EntrySpans, findings: Check) -> None:
 
 
 SHARE = 20
-"""The sample level reads one entry of so many; small archives are read whole."""
+"""The sample level reads one in this many entries; small archives are read completely."""
 _UNIX = 3
 _REGULAR = 0o100000
 
 
 def check_archive(source: Source, directory: Directory, findings: Check) -> Int64s:
-    """Check the archive as an archive.
+    """Check the archive as a ZIP.
 
     At the level ``structure`` all local headers are read, at ``sample`` also the bytes of some
-    entries, at ``full`` those of all. Returns where the payload of each entry begins, -1 where
-    there is no local header.
+    entries, at ``full`` those of all. Returns the offset of each entry's payload, or -1 if it has
+    no local header.
     """
     progress = findings.progress
     progress(0, None, "archive")
@@ -177,10 +177,10 @@ def check_archive(source: Source, directory: Directory, findings: Check) -> Int6
 
 
 def some(count: int) -> Any:
-    """Which of `count` entries the sample level reads: a share that is the same every time."""
+    """Mask of the entries that the sample level reads, of `count`; it is deterministic."""
     if count <= SHARE * SHARE:
         return np.ones(count, np.bool_)
-    # One of each run of neighbours, at a place that moves, so that no regular pattern is missed.
+    # One of each run of entries, at a shifting position, so that no regular pattern is missed.
     starts = np.arange(0, count - SHARE, SHARE)
     chosen = np.zeros(count, np.bool_)
     chosen[starts + np.arange(len(starts)) * 7 % SHARE] = True
@@ -190,7 +190,7 @@ def some(count: int) -> Any:
 def _run(
     source: Source, plan: Plan[Any], what: str, progress: Progress, directory: Directory
 ) -> Any:
-    """Run a plan that goes through the archive from front to back, telling how far it is."""
+    """Run a plan that reads the archive from front to back, and report its progress."""
 
     def fetch(wanted: Any) -> Any:
         places = [want.offset + want.size for want in wanted if isinstance(want, ByteRange)]
@@ -201,7 +201,7 @@ def _run(
 
 
 def check_directory(directory: Directory, findings: Check) -> None:
-    """What the directory alone shows: TACO archives hold plain stored files (6.3)."""
+    """Check the directory alone: TACO archives hold plain stored files (6.3)."""
     findings.take(problems(directory, stored_only=True))
     mode = directory.external >> 16
     unix = (directory.made_by >> 8 == _UNIX) & ((mode & 0o170000) != 0)
@@ -219,12 +219,12 @@ def _tell(directory: Directory, message: str, row: int) -> tuple[str, str]:
 
 
 def _compare_notes(source: Source, directory: Directory, offsets: Int64s, findings: Check) -> None:
-    """Fields of the headers that no reader needs; they differ when bytes have decayed."""
+    """Compare header fields that no reader needs; a difference reveals bit rot."""
     (piece,) = source.fetch([ByteRange(directory.start, directory.end_offset - directory.start)])
     try:
         _, central = headers(piece.data, source.href)
     except InvalidMetadataError:
-        return  # bytes stand behind the directory, which is a problem of its own
+        return  # bytes after the directory are reported on their own
     order = np.argsort(directory.header_offset, kind="stable")
     order = order[offsets[order] >= 0]
     starts = directory.header_offset
@@ -257,7 +257,7 @@ def check_files(source: Source, levels: Sequence[Rows], findings: Check) -> None
         findings.add("taco-file-missing", spec.DATA, "there is no such folder")
         return
     except StorageError:
-        # HTTP cannot list; then each file is asked for by its name.
+        # HTTP cannot list, so each file is requested by name.
         findings.add("taco-unlisted", spec.DATA, "the storage cannot list folders")
         _ask_for_each(source, levels, findings)
         return

@@ -1,8 +1,8 @@
-"""Tables that say the same thing twice: local metadata (TACO 2.0, 6.2), indexes (6.5), collections.
+"""Compare redundant tables: local metadata (TACO 2.0, 6.2), indexes (6.5), collections.
 
-Each FOLDER has a small Parquet file with the rows of its children, which the level table has as
-well; they are read some hundred at a time, next to the rows that they are compared with. An index
-over ZIPs has the rows of these, a collection over datasets their counts and extents.
+Each FOLDER has a small Parquet file that repeats the rows of its children in the level table;
+some hundreds are read and compared at a time. An index over ZIPs repeats their rows, a collection
+over datasets their counts and extents.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _BYTES = 64 * MIB
 
 
 def _type_fault(name: str, here: Any, there: Any, where: str) -> str | None:
-    """What differs between the types of a column in two tables."""
+    """How the types of a column differ in two tables, or None."""
     one, other = here.schema.field(name).type, there.schema.field(name).type
     if same_type(one, other):
         return None
@@ -55,7 +55,7 @@ def _type_fault(name: str, here: Any, there: Any, where: str) -> str | None:
 
 
 def _unlike(names: Iterable[str], here: Any, there: Any, where: str) -> Iterator[tuple[int, str]]:
-    """Rows in which columns of two tables differ, and how."""
+    """Rows in which columns of two tables differ, with the difference."""
     for name in names:
         for row in differing(there.column(name), here.column(name)):
             one, other = (shown(table.column(name)[row].as_py()) for table in (here, there))
@@ -67,14 +67,14 @@ def _unlike(names: Iterable[str], here: Any, there: Any, where: str) -> Iterator
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Folders whose children are compared together."""
+    """FOLDERs whose children are compared together."""
 
     folders: Int64s
     starts: Int64s
-    """First child of each in `children`."""
+    """Position of the first child of each FOLDER in `children`."""
     stops: Int64s
     children: Int64s
-    """Rows of the level below, in the order of their parents."""
+    """Rows of the level below, sorted by parent."""
 
 
 def check_meta(
@@ -159,7 +159,7 @@ def _fetch(
 
 
 def fetch_file(subject: Subject, above: Rows, row: int, findings: Check) -> Piece | None:
-    """The local metadata of one row of a folder; None where it was reported instead."""
+    """The local metadata of one row of a folder; None if it is missing, which is reported."""
     folder = f"{spec.DATA}{above.paths[row].as_py()}"
     for name in (spec.META, spec.META_OLD):
         with findings.guard("taco-meta", f"{above.place(row)}: {spec.META}"):
@@ -175,25 +175,25 @@ def fetch_file(subject: Subject, above: Rows, row: int, findings: Check) -> Piec
 
 
 def read_local(subject: Subject, piece: Piece, where: str, findings: Check) -> Any:
-    """The rows of local metadata that has been fetched."""
+    """The rows of fetched local metadata."""
     return table_of(subject, piece, where, findings).read()
 
 
 def table_of(subject: Subject, piece: Piece, where: str, findings: Check) -> ParquetTable:
-    """A table whose bytes are there already."""
+    """A table over bytes that have been fetched."""
     span = ByteRange(piece.offset, len(piece.data), where)
     footer = run(footer_plan(span, [piece], findings.limits), subject.source.fetch)
     return ParquetTable(subject.source, footer, known=[piece], limits=findings.limits)
 
 
 def _same_rows(local: Any, expected: Any, depth: int, place: str, findings: Check) -> bool:
-    """Whether local metadata has the children that the level has."""
+    """Whether local metadata has the same children as the level."""
     fault = next(_row_faults(local, expected, depth), None)
     if fault is not None:
         findings.add("taco-meta-rows", place, fault)
         return False
     for name in (spec.CURRENT_ID, spec.PARENT_ID):
-        # Readers ignore them here; exports carry those of the dataset that they were cut from.
+        # Readers ignore them here; exports keep those of their source dataset.
         both = name in local.column_names and name in expected.column_names
         if both and differing(expected.column(name), local.column(name)):
             findings.add("taco-meta-ids", place, f"{name} differs from the level")
@@ -232,7 +232,7 @@ def _compare_spans(
             return
         found = one_array(local.column(name)).to_pylist()
         for n, row in enumerate(rows.tolist()):
-            # Where there are no bytes, the offset says nothing.
+            # The offset of an empty sample has no meaning.
             told = truth.entry[row] >= 0 and (name == spec.SIZE or truth.size[row])
             if told and found[n] != right[row]:
                 message = f"{name} of {below.place(row)} is {found[n]}, not {right[row]}"
@@ -265,7 +265,7 @@ def _compare_fields(local: Any, expected: Any, place: str, findings: Check) -> N
 def check_sources(
     subject: Subject, levels: Sequence[Rows], sources: Sequence[str], findings: Check
 ) -> list[str]:
-    """Compare an index with each ZIP that it names; the names of those that are there."""
+    """Compare an index with each ZIP that it names; returns the names of those that exist."""
     _check_listed(subject.collection or {}, sources, findings)
     present = []
     for number, name in enumerate(sources):
@@ -335,7 +335,7 @@ def _compare_part(
 
 
 def _compare_copied_spans(rows: Rows, mine: Int64s, part: Subject, findings: Check) -> None:
-    """The index may have copied spans that are wrong in the ZIP as well."""
+    """Compare spans with the ZIP's directory, as the index may copy wrong ones from its tables."""
     if part.directory is None or rows.offset is None or rows.size is None:
         return
     some = Rows(rows.depth, rows.ids.take(mine), rows.folders[mine], numbers=mine)
@@ -348,7 +348,7 @@ def _compare_copied_spans(rows: Rows, mine: Int64s, part: Subject, findings: Che
 def _compare_tables(
     table: ParquetTable, rows: Int64s, own: ParquetTable, where: str, findings: Check
 ) -> None:
-    """All columns that both have, row by row, a block at a time."""
+    """Compare all common columns row by row, a block at a time."""
     both = []
     for name in own.column_names:
         if name in {spec.SOURCE_FILE, spec.GDAL_VSI}:
@@ -368,7 +368,7 @@ def _compare_tables(
 
 
 def _check_listed(document: Mapping[str, Any], sources: Sequence[str], findings: Check) -> None:
-    """The provenance of the collection against the ZIPs that rows name (6.5, 6.6)."""
+    """Compare the provenance in the collection with the ZIPs that rows name (6.5, 6.6)."""
     for key, files, count in (
         ("_tacocat", "dataset_sources", "num_datasets"),
         (spec.SOURCES, "files", "count"),
@@ -391,7 +391,7 @@ def _check_listed(document: Mapping[str, Any], sources: Sequence[str], findings:
 
 
 def check_collected(listed: Collected, findings: Check) -> list[str]:
-    """Compare the document with its datasets; the names of those that can be opened."""
+    """Compare the document with its datasets; returns the names of those that can be opened."""
     document.check_document(listed.document, findings)
     members = []
     for name in listed.files:
@@ -408,7 +408,7 @@ def check_collected(listed: Collected, findings: Check) -> list[str]:
 def _compare_collected(
     stated: dict[str, Any], members: Sequence[Container], findings: Check
 ) -> None:
-    """All partitions have the same tree and fields; counts, extents and sources are theirs."""
+    """Compare trees and fields of all datasets; then counts, extents and sources with theirs."""
     try:
         check_members(members, validate=True)
     except InvalidInputError as error:

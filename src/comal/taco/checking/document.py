@@ -27,7 +27,7 @@ from comal.taco.model.collection import Coverage
 from comal.taco.spec import TacoWarning
 
 _NEAR = 1e-6
-"""Degrees by which a stated box may be too small: about a decimetre."""
+"""Tolerance of a stated box in degrees: about a decimetre."""
 _PLACES = (*places.STAC_SCHEMA, *places.ISTAC_SCHEMA)
 _KINDS = {field.name: field.type for field in (*_PLACES, pa.field("split", pa.string()))}
 _MOST_AXES = 64
@@ -48,7 +48,7 @@ _LIST = re.compile(r"(?:large_)?list(?:\((.*)\)|<\w+: (.*)>)")
 
 
 def check_document(document: Mapping[str, Any], findings: Check) -> None:
-    """What the specification asks of the collection itself."""
+    """Check the collection itself against the specification."""
     findings.take(spec.collection_problems(document))
     version = document.get("taco_version")
     if version is not None and not spec.version_is_readable(version):
@@ -62,7 +62,7 @@ def check_document(document: Mapping[str, Any], findings: Check) -> None:
 
 
 def _is_licence(text: str) -> bool:
-    # A table of 2 000 licences that nothing else needs.
+    # Loads a table of 2 000 licences that nothing else needs.
     from license_expression import ExpressionError  # noqa: PLC0415
 
     licensing = _licensing()
@@ -86,7 +86,7 @@ def _licensing() -> Any:
 def check_field_schema(
     document: Mapping[str, Any], tables: Sequence[ParquetTable | None], findings: Check
 ) -> None:
-    """Compare what is said about the columns with the columns; all of it is informative."""
+    """Compare ``taco:field_schema``, which is informative, with the columns."""
     stated = document.get(spec.FIELD_SCHEMA)
     place = f"{spec.COLLECTION}: {spec.FIELD_SCHEMA}"
     if stated is None:
@@ -125,7 +125,7 @@ def _compare_fields(
 ) -> None:
     for name in table.column_names:
         if name not in fields:
-            # Existing writers describe the columns before they add these.
+            # Existing writers write the schema before they add these columns.
             if not name.startswith(spec.INTERNAL):
                 findings.add("taco-field-schema", place, f"lacks the column {shown(name)}")
             continue
@@ -139,7 +139,7 @@ def _compare_fields(
 
 
 def plain_type(name: str) -> str:
-    """A type as Arrow spells it, from what any generation of writers wrote."""
+    """The Arrow name of a type, from the spelling of any version of the writers."""
     name = name.strip().lower()
     inner = _LIST.fullmatch(name)
     if inner:
@@ -156,7 +156,7 @@ def plain_type(name: str) -> str:
 def check_extent(
     document: Mapping[str, Any], tables: Sequence[ParquetTable | None], findings: Check
 ) -> None:
-    """Compare the stated extent with that of the samples, as far as columns tell it."""
+    """Compare the stated extent with that of the samples, as far as columns give it."""
     compare_extent(document, *_coverage(tables, findings), findings)
 
 
@@ -166,7 +166,7 @@ def compare_extent(
     temporal: Sequence[str] | None,
     findings: Check,
 ) -> None:
-    """Compare the stated extent with what is covered."""
+    """Compare the stated extent with an actual one."""
     extent = document.get("extent")
     if not isinstance(extent, Mapping) or spec.extent_problems(extent, where="extent"):
         return
@@ -183,7 +183,7 @@ def compare_extent(
 def _coverage(
     tables: Sequence[ParquetTable | None], findings: Check
 ) -> tuple[list[float] | None, list[str] | None]:
-    """The extent by the columns of the first level that tells a place, and a time."""
+    """The extent by the columns of the first level with locations, and with times."""
     spatial: list[float] | None = None
     temporal: list[str] | None = None
     for depth, table in enumerate(tables):
@@ -198,10 +198,10 @@ def _coverage(
                 rows = pa.Table.from_batches([batch])
                 _check_crs(rows, depth, findings)
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", TacoWarning)  # it stands in the report
+                    warnings.simplefilter("ignore", TacoWarning)  # it is in the report
                     coverage.add(rows)
         except (InvalidMetadataError, InvalidInputError) as error:
-            # Values that make no place: a CRS that is none, a geometry that is not WKB.
+            # Values that give no location: an unknown CRS, a geometry that is not WKB.
             findings.take_error(error, "taco-extent-column", f"level {depth}")
             continue
         spatial = spatial or coverage.spatial()
@@ -212,7 +212,7 @@ def _coverage(
 
 
 def _check_crs(rows: Any, depth: int, findings: Check) -> None:
-    """Geometries without a CRS, which readers take to be in degrees."""
+    """Report geometries without a CRS, which readers take to be in degrees."""
     if GEOMETRY not in rows.column_names:
         return
     bare = rows[GEOMETRY].is_valid()
@@ -275,7 +275,7 @@ def check_values(tables: Sequence[ParquetTable | None], findings: Check) -> None
 
 
 def _is_usable(table: ParquetTable, name: str, place: str, findings: Check) -> bool:
-    """Whether a column is one of an extension, and of its type."""
+    """Whether a column belongs to an extension and has its type; reports a wrong type."""
     if name not in _KINDS:
         return False
     found, wanted = normal_type(table.schema.field(name).type), _KINDS[name]

@@ -1,4 +1,4 @@
-"""`check`: the order in which a container is gone through."""
+"""`check`: runs the checks of a container in order."""
 
 from __future__ import annotations
 
@@ -52,29 +52,29 @@ def check(
         ``TACOLLECTION.json``.
     level
         ``structure``: all metadata, and of the data only the headers of the entries; ``sample``:
-        also one of each twenty payloads; ``full``: every byte. For an index or a collection over
+        also one in twenty payloads; ``full``: every byte. For an index or a collection over
         several datasets, ``full`` checks these as well.
     limits
-        Caps on what a file may make us hold.
+        Limits on memory and sizes that a file may demand.
     config
-        How to speak to remote storage.
+        Settings for remote storage.
     base_path
-        Folder with the datasets of an index or a collection, where they are not beside it.
+        Folder with the datasets of an index or a collection, if they are not beside it.
     progress
-        Told how far the check is.
+        Called with the progress of the check.
 
     Returns
     -------
     Report
-        All problems. A container that cannot be opened has a report as long as its first bytes
-        tell that it is TACO 2.
+        All problems; also of a container that cannot be opened, if its first bytes are those of
+        TACO 2.
 
     Raises
     ------
     NotThisFormatError, UnsupportedVersionError
-        Something else is there.
+        The object is something else.
     ObjectNotFoundError, AccessDeniedError, StorageError, ObjectChangedError
-        Nothing is there, or it cannot be read.
+        It does not exist, or cannot be read.
     InvalidInputError
         An unknown level.
     """

@@ -1,4 +1,4 @@
-"""A container opened as far as its bytes allow: what cannot be read is a problem, not an end."""
+"""Open a container as far as possible, and report what cannot be read as problems."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from comal.ziparchive import Directory, directory_plan
 
 @dataclass(slots=True)
 class Subject:
-    """What could be opened of a container."""
+    """The parts of a container that could be opened."""
 
     source: Source
     kind: wire.Container
@@ -60,7 +60,7 @@ class Subject:
 
 
 def open_subject(source: Source, base: Source | None, findings: Check) -> Subject:
-    """Open what is there by its bytes, as `load` does, as far as it goes."""
+    """Open the container at `source` as `load` does, but as far as possible."""
     return at_door(
         source, base, partial(open_zip, findings=findings), partial(_open_folder, findings=findings)
     )
@@ -108,7 +108,7 @@ def _open_directory(source: Source, findings: Check) -> Directory | None:
 def _metadata_spans(
     subject: Subject, findings: Check
 ) -> tuple[list[ByteRange | None], ByteRange | None]:
-    """Where level tables and collection lie; the directory wins over TACO_HEADER."""
+    """Spans of the level tables and the collection; the directory wins over TACO_HEADER."""
     header, directory = subject.header, subject.directory
     stated: list[ByteRange | None] = [] if header is None else list(header.levels)
     if directory is None:
@@ -181,7 +181,7 @@ def _open_tacocat(
         findings.take_error(error, "taco-header", source.href)
         return subject
     spans = [*subject.header.levels, subject.header.collection]
-    # 6.5: the sections follow the header one after the other.
+    # 6.5: the sections follow the header without gaps.
     end = wire.TACOCAT_HEADER.size
     for position, span in enumerate(sorted(spans, key=lambda span: span.offset)):
         if span.offset < end:
@@ -226,7 +226,7 @@ def _open_folder(
 
 
 def _folder_levels(subject: Subject, prefix: str, findings: Check) -> int:
-    """How many levels a folder has: by its files where they can be listed, else by its word."""
+    """Number of levels of a folder, from its files if they can be listed, else as stated."""
     stated = 0
     document = subject.collection or {}
     try:

@@ -41,19 +41,19 @@ class Rows:
     stored_paths: Any = None
     """``internal:relative_path`` without a final slash, Arrow strings."""
     source: Int64s | None = None
-    """For a row of an index the number of its ZIP."""
+    """In an index, the number of each row's ZIP."""
     above: Int64s | None = None
-    """Row of the parent in the level above, -1 where there is none; found by `tree.link`."""
+    """Row of the parent in the level above, -1 if there is none; set by `tree.link`."""
     paths: Any = None
-    """Path below DATA/ by the chain of parents, Arrow strings; found by `tree.link`."""
+    """Path below DATA/ by the chain of parents, Arrow strings; set by `tree.link`."""
     numbers: Int64s | None = None
-    """Where the rows stand in their level, when they are some of it."""
+    """Row numbers in the level, if these are only some of its rows."""
 
     def __len__(self) -> int:
         return len(self.folders)
 
     def place(self, row: int) -> str:
-        """How a message calls a row."""
+        """The place of a row, for messages."""
         name = self.ids if self.paths is None else self.paths
         number = row if self.numbers is None else self.numbers[row]
         return f"level {self.depth}, row {number} ({shown(name[row].as_py())})"
@@ -61,7 +61,7 @@ class Rows:
     def report(
         self, findings: Check, code: str, wrong: Bools, message: str | Callable[[int], str]
     ) -> None:
-        """One problem for each row that is wrong; `message` may be made of the row."""
+        """Add one problem per wrong row; `message` may be a function of the row."""
 
         def tell(row: int) -> tuple[str, str]:
             return self.place(row), message if isinstance(message, str) else message(row)
@@ -70,7 +70,7 @@ class Rows:
 
     @property
     def padding(self) -> Bools:
-        """Rows that stand for missing samples (5.5)."""
+        """Mask of padding rows (5.5)."""
         return is_padding(self.ids)
 
 
@@ -87,9 +87,9 @@ _KINDS = {
 
 
 def load(subject: Subject, depth: int, sources: list[str], findings: Check) -> Rows | None:
-    """The navigation columns of a level, or None where they cannot be read.
+    """The navigation columns of a level, or None if they cannot be read.
 
-    `sources` collects the ZIP names of an index; rows carry positions in it.
+    `sources` collects the ZIP names of an index; rows hold positions in it.
     """
     table = subject.tables[depth]
     columns = None if table is None else _columns(subject, depth, table, findings)
@@ -101,9 +101,9 @@ def load(subject: Subject, depth: int, sources: list[str], findings: Check) -> R
 
 
 def _columns(subject: Subject, depth: int, table: Any, findings: Check) -> list[str] | None:
-    """The columns to read; those that are missing or mistyped are reported."""
+    """The columns to read; missing ones and wrong types are reported."""
     wanted = [spec.ID, spec.TYPE, spec.CURRENT_ID, spec.PARENT_ID, spec.RELATIVE_PATH]
-    # 6.2: the parent is the field that links each sample to its parent.
+    # 6.2: parent_id links each sample to its parent.
     required = {spec.ID, spec.TYPE, *([spec.PARENT_ID] if depth else ())}
     if subject.kind != "folder":
         wanted += [spec.OFFSET, spec.SIZE]
@@ -185,12 +185,12 @@ def first_of(levels: Sequence[Rows | None]) -> list[Rows]:
 
 
 def same_type(first: Any, second: Any) -> bool:
-    """Whether two types are one to a reader: offset sizes and child names do not count."""
+    """Whether readers see the same type: offset sizes and names of list items do not count."""
     return spec.type_name(first) == spec.type_name(second)
 
 
 def differing(first: Any, second: Any) -> list[int]:
-    """Rows in which two columns of one length differ; NaN is equal to NaN."""
+    """Rows in which two columns of the same length differ; NaN equals NaN."""
     first, second = one_array(first), one_array(second)
     if first.type != second.type:
         try:
@@ -201,7 +201,7 @@ def differing(first: Any, second: Any) -> list[int]:
         return []
     try:
         pairs = list(zip(first.to_pylist(), second.to_pylist(), strict=True))
-    except OverflowError:  # instants that Python's calendar does not hold
+    except OverflowError:  # instants outside the range of Python's datetime
         pairs = list(zip(first, second, strict=True))
     return [row for row, (one, other) in enumerate(pairs) if not _same(one, other)]
 
@@ -215,9 +215,9 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def link(levels: Sequence[Rows], findings: Check, *, complete: bool = True) -> None:
-    """Find the parent and the path of every row, and check all that is said about them.
+    """Find the parent and the path of every row, and check ids, parents, paths and padding.
 
-    `complete` tells that no deeper level is missing, which would have children.
+    `complete` means that no deeper level, which could hold children, is missing.
     """
     for rows in levels:
         _check_numbers(rows, findings)
@@ -238,9 +238,9 @@ def link(levels: Sequence[Rows], findings: Check, *, complete: bool = True) -> N
 
 
 def _check_numbers(rows: Rows, findings: Check) -> None:
-    """Ids are numbers of rows, and at level 0 so are those of the parents (6.2)."""
+    """Check that current_id, and at level 0 parent_id, are row numbers (6.2)."""
     current, parent = rows.current, rows.parent
-    # They count within each ZIP of an index.
+    # In an index they count within each ZIP.
     right = np.arange(len(rows)) if rows.source is None else count_within(rows.source)
     if current is not None:
         rows.report(
@@ -259,7 +259,7 @@ def _check_numbers(rows: Rows, findings: Check) -> None:
 
 
 def _parents_by_id(rows: Rows, above: Rows) -> Int64s | None:
-    """Rows of the level above by ``internal:parent_id``, which counts within its own ZIP."""
+    """Rows of the parents by ``internal:parent_id``, which counts within each ZIP of an index."""
     if rows.parent is None:
         return None
     if above.source is None or rows.source is None:
@@ -284,7 +284,7 @@ def _find_parents(rows: Rows, above: Rows, findings: Check) -> None:
             lambda row: f"parent_id is {numbers[row]}, {'a FILE' if is_file[row] else 'no row'}",
         )
         told = np.where(is_file, -1, by_id)
-    # Old exports renumbered parents wrongly; where the two disagree the path is right.
+    # Old exports renumbered parents wrongly: if the two disagree, the path is right.
     rows.above = told if by_path is None else np.where(by_path >= 0, by_path, told)
     rows.paths = _joined(rows, above)
     if rows.stored_paths is not None:
@@ -333,7 +333,7 @@ def _check_ids(rows: Rows, findings: Check) -> None:
 
 
 def check_pit(levels: Sequence[Rows], findings: Check) -> Tree:
-    """Compare every row with the first one at its position (PIT-1); the tree comes back."""
+    """Compare every row with the first one at its position (PIT-1); returns the tree."""
     tree = Tree(
         [rows.ids for rows in levels],
         [rows.folders for rows in levels],
@@ -360,7 +360,7 @@ def _irregular(rows: Rows, found: Difference, counts: Int64s, row: int) -> tuple
 def check_pit_schema(
     document: dict[str, Any], levels: Sequence[Rows], tree: Tree, findings: Check
 ) -> None:
-    """Compare what the collection says about the tree with the tree."""
+    """Compare ``taco:pit_schema`` of the collection with the tree."""
     try:
         stated = spec.PITSchema.from_dict(document.get(spec.PIT_SCHEMA))
     except InvalidMetadataError as error:
