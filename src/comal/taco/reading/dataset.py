@@ -207,7 +207,7 @@ class TacoDataset(Closing):
 
     @property
     def curators(self) -> list[dict[str, Any]]:
-        """People who converted the data to this format."""
+        """People or organizations that converted the data to this format."""
         return self._list("curators")
 
     @property
