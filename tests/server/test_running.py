@@ -76,6 +76,12 @@ def test_one_host(port: int, hosts: bytes) -> None:
     assert old.split()[1] == (b"200" if hosts == b"" else b"400")
 
 
+def test_other_versions_of_http(port: int) -> None:
+    """RFC 9110, 15.6.6; such a request has no need of a Host, so nothing else refuses it."""
+    answer = begun(port, b"GET / HTTP/9.9\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 505 ")
+
+
 def begun(port: int, data: bytes) -> bytes:
     """The first bytes of an answer."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as client:

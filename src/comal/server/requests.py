@@ -166,11 +166,13 @@ def segments_of(path: bytes) -> tuple[str, ...]:
 
 
 def check_head(scope: Mapping[str, Any], url_bytes: int, header_bytes: int) -> None:
-    """Raise for a URL or headers over the limits, and for more than one Host.
+    """Raise for an unknown version of HTTP, a URL or headers over the limits, and several Hosts.
 
     A missing Host is accepted (RFC 9112, 3.2): servers check that themselves, and events of other
     systems have none.
     """
+    if not scope.get("http_version", "1.1").startswith(("1", "2", "3")):
+        raise Refusal(505, "http-version", "the server speaks HTTP 1 to 3")
     address = len(scope.get("raw_path") or scope["path"]) + len(scope.get("query_string", b""))
     if address > url_bytes:
         raise Refusal(414, "uri-too-long", f"an address has at most {url_bytes} bytes")
