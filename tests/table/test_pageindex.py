@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import tracemalloc
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -361,3 +363,22 @@ def test_locations_that_are_read_one_by_one(body: bytes) -> None:
     assert pageindex._locations(octets, bodies, counts) is None
     found = pageindex._locations_one_by_one(body, [0], [1], "here")
     assert found.tolist() == [[4, 50, 0]]
+
+
+def test_threads_share_a_reader(tmp_path: Path) -> None:
+    """Sizes of headers differ, so that what one thread learns of a page is wrong for others."""
+    values = [b"x" * 10, b"y" * 9_000] * 40
+    path = write(tmp_path / "a.parquet", values, 1000, write_page_checksum=True)
+    index, _ = index_of(path)
+    pages, reader = pages_of(path, index), OneValueReader()
+
+    def read(_: int) -> list[bytes | None]:
+        return [reader.value(page, "page") for page in pages]
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert all(found == values for found in pool.map(read, range(60)))
+    finally:
+        sys.setswitchinterval(before)

@@ -284,23 +284,27 @@ class OneValueReader:
         self._start = _STARTS[required]
         self._behind = 4 if required else 4 + len(_LEVEL_OF_VALUE)
         self.head = 0
-        """Bytes before the value in the page that was read last; see `is_value`."""
+        """Bytes before the value in a recent page, as a guess for others; see `is_value`.
+
+        Threads share a reader, so this may change at any time: take it once.
+        """
 
     def value(self, page: bytes, where: str, *, verify: bool = True) -> bytes | None:
         """As `one_value`."""
         match = self._start.match(page)
         if match is None or not self._fits(match, len(page) - match.end()):
             return one_value(page, where, required=self._required, verify=verify)
-        self.head = match.end()
+        self.head = head = match.end()
         if verify and match[2] is not None:
-            check_crc(page, self.head - self._behind, _checksum(match[2]), where)
-        return page[self.head :]
+            check_crc(page, head - self._behind, _checksum(match[2]), where)
+        return page[head:]
 
     def is_value(self, start: bytes, value: bytes, *, verify: bool = True) -> bool:
         """Whether a separately read start and value are a usual page: then no copy is needed.
 
-        The start has `head` bytes. If this returns False, `value` may still read the page, or
-        raises an error that says what is wrong. Without `verify` the checksum is not compared.
+        The start has as many bytes as `head` had. If this returns False, `value` may still read the
+        page, or raises an error that says what is wrong. Without `verify` the checksum is not
+        compared.
         """
         match = self._start.fullmatch(start)
         if match is None or not self._fits(match, len(value)):

@@ -238,7 +238,7 @@ def test_numbers_that_name_no_tile(tmp_path: Path, wrong: Any) -> None:
     metatiles = tapalcatl.open(tmp_path, version=1, metatile=2)
     for tileset in (tapalcatl.open(tmp_path), tapalcatl.open(tmp_path / "one.zip"), metatiles):
         for ask in (tileset.tile, tileset.stored_tile, tileset.entry):
-            with pytest.raises(InvalidInputError, match="no integers"):
+            with pytest.raises(InvalidInputError, match="not integers"):
                 ask(*wrong)
-        with pytest.raises(InvalidInputError, match="no integers"):
+        with pytest.raises(InvalidInputError, match="not integers"):
             asyncio.run(tileset.tile_async(*wrong))

@@ -207,10 +207,10 @@ class TileStore:
             page = file.read(offset, size)
         else:
             # Saves a copy of a large value.
-            start = file.read(offset, reader.head)
-            value = file.read(offset + reader.head, size - reader.head)
+            head = reader.head
+            start, value = file.read(offset, head), file.read(offset + head, size - head)
             if reader.is_value(start, value, verify=verify):
-                self._heads_of(part, column)[local] = reader.head
+                self._heads_of(part, column)[local] = head
                 return value
             page = start + value
         try:
