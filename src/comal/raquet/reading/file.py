@@ -17,14 +17,19 @@ from comal.parallel import in_thread
 from comal.plan import awaiting
 from comal.public import guarded_class
 from comal.raquet.reading.coverage import Coverage, add_padding, bounds_of, coverages
-from comal.raquet.reading.pixels import Asked, alpha_of, chosen_bands, common_type
+from comal.raquet.reading.pixels import (
+    Asked,
+    alpha_of,
+    chosen_bands,
+    common_type,
+    fill_value,
+)
 from comal.raquet.reading.store import TileStore
 from comal.raquet.reading.tilefile import ABSENT, cell_of
 from comal.raquet.reading.windows import (
     CRS,
     Grid,
     Window,
-    blank,
     check_tile_size,
     filled,
     grid_of,
@@ -590,10 +595,14 @@ class RaquetFile(Closing):
     def _tile_of(self, row: int, planes: Sequence[Any] | None, asked: Asked) -> Pixels:
         check_tile_size(self._store, asked.read, self.href)
         shape = self.metadata.block_height, self.metadata.block_width
-        data, missing = blank(asked.read, shape)
-        for index, pixels in enumerate(planes or ()):
-            if pixels is not None:
-                data[index], missing[index] = pixels, False
+        planes = planes or [None] * len(asked.read)
+        data = np.empty((len(planes), *shape), common_type(asked.read))
+        missing = np.zeros(data.shape, np.bool_)
+        for index, pixels in enumerate(planes):
+            # Filling a plane takes as long as copying one: only those without pixels are filled.
+            if pixels is None:
+                missing[index] = True
+            data[index] = fill_value(asked.read[index]) if pixels is None else pixels
         if row != ABSENT:
             self._add_padding_of_tile(missing, self._covers(asked), row)
         return asked.finished(data, missing)
