@@ -6,6 +6,7 @@ most 16 tiles wide, so copying a pyramid of any size holds one square in memory 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -297,7 +298,7 @@ class TileIndex:
         return self._rows[low:high]
 
 
-class IndexedSource(TileSource):
+class IndexedSource(TileSource, ABC):
     """A source that lists all of its tiles when opened, and reads them by row."""
 
     _keys: Keys
@@ -320,6 +321,6 @@ class IndexedSource(TileSource):
         rows = self._index.rows(square)
         return self.read_rows(rows).ordered() if len(rows) else empty_tiles()
 
+    @abstractmethod
     def read_rows(self, rows: Int64s) -> Tiles:
         """Some tiles by row; `rows` is not empty."""
-        raise NotImplementedError
