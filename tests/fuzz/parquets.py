@@ -75,6 +75,7 @@ def _thrift(data: bytes) -> None:
     reads: tuple[Callable[[], object], ...] = (
         lambda: CompactReader(data).skip(STRUCT),
         lambda: CompactReader(data).struct({1: I64, 2: {3: I64}, 4: LIST}),
+        lambda: CompactReader(data).header(),
         lambda: _fields(CompactReader(data)),
     )
     for read in reads:

@@ -9,7 +9,7 @@ Every write and every short command builds its columns here instead. Plain value
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -301,28 +301,39 @@ def check_schema(schema: Any, limits: Limits, where: str) -> None:
     LimitExceededError
         Too many columns, names too long, types too deep.
     """
+    families = list(_families(list(schema)))
+    sizes = [
+        (len(field.name.encode("utf-8", "surrogatepass")), field.name)
+        for fields in families
+        for field in fields
+    ]
+    depths = [(_depth(field.type), field.name) for field in schema]
     limits.check("table_columns", len(schema), where)
-    _check_names(list(schema), limits, where)
     if len(schema):
-        depth, name = max((_depth(field.type), field.name) for field in schema)
-        limits.check("table_nesting", depth, where, name)
+        size, longest = max(sizes)
+        limits.check("column_name_bytes", size, where, longest)
+        depth, deepest = max(depths)
+        limits.check("table_nesting", depth, where, deepest)
+    for fields in families:
+        _check_names([field.name for field in fields], where)
 
 
-def _check_names(fields: list[Any], limits: Limits, where: str) -> None:
-    counts = Counter(field.name for field in fields)
-    if counts:
-        size, name = max((len(name.encode("utf-8", "surrogatepass")), name) for name in counts)
-        limits.check("column_name_bytes", size, where, name)
-    for name, count in counts.items():
+def _families(fields: list[Any]) -> Iterator[list[Any]]:
+    """Fields, and the fields of each nested type below them."""
+    yield fields
+    for field in fields:
+        if pa.types.is_nested(field.type):
+            yield from _families(_children(field.type))
+
+
+def _check_names(names: list[str], where: str) -> None:
+    for name, count in Counter(names).items():
         if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in name):
             place = f"{where}, column {shown(name)}"
             raise InvalidMetadataError("column name holds control characters", where=place)
         if count > 1:
             place = f"{where}, column {shown(name)}"
             raise InvalidMetadataError("column name appears twice", where=place)
-    for field in fields:
-        if pa.types.is_nested(field.type):
-            _check_names(_children(field.type), limits, where)
 
 
 def _depth(kind: Any) -> int:

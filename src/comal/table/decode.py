@@ -106,11 +106,11 @@ class SpanFile(io.RawIOBase):
 
     def _view(self, offset: int, size: int) -> memoryview:
         index = bisect_right(self._offsets, offset) - 1
-        if size and (index < 0 or not self._pieces[index].holds(offset, size)):
-            (piece,) = self._source.fetch([ByteRange(offset, size, self._span.href)])
-        else:
-            piece = self._pieces[index]
+        piece = self._pieces[index]
         start = offset - piece.offset
+        if size and (index < 0 or start + size > len(piece.data)):
+            (piece,) = self._source.fetch([ByteRange(offset, size, self._span.href)])
+            start = offset - piece.offset
         return memoryview(piece.data)[start : start + size]
 
 
@@ -169,10 +169,15 @@ class Decoder:
 
     def table(self) -> Any:
         """All rows as one table, in plain types, fully validated."""
-        parts = self._decoded()
+        tables = self._decoded()
+        width = len(self._ways.slow) + 1
         with translated(BROKEN, "Parquet file is broken", where=self._where):
             if not self._names:
                 return pa.table({}).select([])
+            parts = [
+                _beside(tables[at : at + width]).select(self._distinct)
+                for at in range(0, len(tables), width)
+            ]
             table = self._with_twins(pa.concat_tables(parts))
             self._limits.check("leaf_bytes", table.nbytes, self._where)
         return table
@@ -307,7 +312,7 @@ class Decoder:
         return [leaf for name in names for leaf in self._footer.layout.leaves[name]]
 
     def _decoded(self) -> list[Any]:
-        """One table of the columns in `_distinct` for each part."""
+        """For each part a table of each slow column, and one of all others."""
         parts = list(self._parts())
         slow = self._ways.slow
         fast = [name for name in self._distinct if name not in slow]
@@ -315,13 +320,7 @@ class Decoder:
         for part in parts:
             jobs += [partial(self._by_batches, name, part) for name in slow]
             jobs.append(partial(self._at_once, fast, part, alone=len(parts) == 1))
-        tables = self._run(jobs)
-        width = len(slow) + 1
-        with translated(BROKEN, "Parquet file is broken", where=self._where):
-            return [
-                _beside(tables[at : at + width]).select(self._distinct)
-                for at in range(0, len(tables), width)
-            ]
+        return self._run(jobs)
 
     def _parts(self) -> Iterator[range]:
         """Ranges of `_groups` that are decoded together: several for a large table, else one."""
@@ -347,10 +346,9 @@ class Decoder:
             table = reader.read_row_groups(
                 self._groups_of(part), self._leaves(names), use_threads=alone and self._is_large
             ).select(list(names))
-        self._check_rows(table.num_rows, part)
-        measured = table.select([name for name in names if name in ways.dictionaries])
-        self._take(table.nbytes + sum(spread_bytes(batch) for batch in measured.to_batches()))
-        with translated(BROKEN, "Parquet file is broken", where=self._where):
+            self._check_rows(table.num_rows, part)
+            measured = table.select([name for name in names if name in ways.dictionaries])
+            self._take(table.nbytes + sum(spread_bytes(batch) for batch in measured.to_batches()))
             return self._plain(table)
 
     def _by_batches(self, name: str, part: range) -> Any:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from isal import isal_zlib
 
-from comal.errors import InvalidMetadataError, translated
-from comal.table.thrift import I32, STRUCT, CompactReader
+from comal.errors import InvalidMetadataError, reason_of
+from comal.table.thrift import CompactReader
 
 _DICTIONARY = frozenset({2, 8})
 """PLAIN_DICTIONARY and RLE_DICTIONARY."""
@@ -19,37 +18,6 @@ _V1_FIELD, _DICTIONARY_FIELD, _V2_FIELD = 5, 7, 8
 """The page types of a PageHeader, and the fields with their headers."""
 _ENCODING = {_V1_FIELD: 2, _V2_FIELD: 4}
 """The fields of DataPageHeader and DataPageHeaderV2 with the encoding."""
-
-
-class _Fields(NamedTuple):
-    """A page header as written. A field may appear twice, and readers differ in which they use."""
-
-    numbers: list[tuple[int, int]]
-    structs: list[tuple[int, dict[int, int]]]
-    """The 32-bit integers of each struct, by field."""
-
-
-def _fields(reader: CompactReader) -> _Fields:
-    """PageHeader: 1 type, 2 and 3 sizes, 4 crc, 5 to 8 the headers of kinds of pages."""
-    found = _Fields([], [])
-    for number, kind in reader.fields():
-        if kind == I32:
-            found.numbers.append((number, reader.integer()))
-        elif kind == STRUCT:
-            found.structs.append((number, _numbers(reader)))
-        else:
-            reader.skip(kind)
-    return found
-
-
-def _numbers(reader: CompactReader) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for number, kind in reader.fields():
-        if kind == I32:
-            found[number] = reader.integer()
-        else:
-            reader.skip(kind)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,30 +42,41 @@ class Expansion:
     """Values of all data pages, nulls included; the count in the footer may be wrong."""
 
 
+def _broken(what: str, where: str, error: IndexError) -> InvalidMetadataError:
+    return InvalidMetadataError(what, where=where, found=reason_of(error))
+
+
 def expansion(chunk: bytes, where: str) -> Expansion:
-    """Read the page headers of a column chunk, believing whatever makes it larger."""
+    """Read the page headers of a column chunk, believing whatever makes it larger.
+
+    A field may appear twice, and readers differ in which one they use.
+    """
     sizes = [0]
     encodings: set[int] = set()
     values = dictionary = 0
     reader = CompactReader(chunk)
-    with translated({IndexError: InvalidMetadataError}, "page header is broken", where=where):
-        while reader.at < len(chunk):
-            fields = _fields(reader)
-            numbers = dict(fields.numbers)
-            stored = numbers.get(3, 0)
-            # Without a codec the size of a page is its stored size, whatever else its header says.
-            size = max(numbers.get(2, 0), stored)
-            data = [(one, _ENCODING[n]) for n, one in fields.structs if n in _ENCODING]
-            counts = [one.get(1, 0) for one, _ in data]
-            if min(stored, numbers.get(2, 0), *counts) < 0:
-                raise InvalidMetadataError("page of a negative size", where=where)
-            reader.at += stored
-            sizes.append(size)
-            encodings.update(one.get(encoding, -1) for one, encoding in data)
-            values += sum(counts)
-            is_dictionary = (1, _DICTIONARY_PAGE) in fields.numbers
-            if is_dictionary or any(n == _DICTIONARY_FIELD for n, _ in fields.structs):
-                dictionary = max(dictionary, size)
+    while reader.at < len(chunk):
+        try:
+            header = reader.header()
+        except IndexError as error:
+            raise _broken("page header is broken", where, error) from error
+        numbers = dict(header.numbers)
+        inflated, stored = numbers.get(2, 0), numbers.get(3, 0)
+        least = min(inflated, stored)
+        is_dictionary = (1, _DICTIONARY_PAGE) in header.numbers
+        for number, fields in header.structs:
+            is_dictionary |= number == _DICTIONARY_FIELD
+            if number in _ENCODING:
+                encodings.add(fields.get(_ENCODING[number], -1))
+                values += fields.get(1, 0)
+                least = min(least, fields.get(1, 0))
+        if least < 0:
+            raise InvalidMetadataError("page of a negative size", where=where)
+        # Without a codec the size of a page is its stored size, whatever else its header says.
+        sizes.append(max(inflated, stored))
+        if is_dictionary:
+            dictionary = max(dictionary, sizes[-1])
+        reader.at += stored
     return Expansion(
         max(sizes),
         sum(sizes),
@@ -144,8 +123,10 @@ def read_page_header(data: bytes, where: str) -> PageHeader:
         A broken header, or not a data page.
     """
     reader = CompactReader(data)
-    with translated({IndexError: InvalidMetadataError}, "page header is broken", where=where):
-        found = _fields(reader)
+    try:
+        found = reader.header()
+    except IndexError as error:
+        raise _broken("page header is broken", where, error) from error
     numbers = {1: -1, 2: -1, 3: -1, **dict(found.numbers)}
     version = {_DATA_PAGE: 1, _DATA_PAGE_V2: 2}.get(numbers[1])
     fields = dict(found.structs).get(_V1_FIELD if version == 1 else _V2_FIELD)
@@ -245,10 +226,12 @@ def _levels(page: bytes, header: PageHeader, where: str, *, required: bool) -> t
 
 def _first_level(levels: bytes, where: str) -> bool:
     """The first level of a run of one-bit levels (RLE, or bit-packed in eights)."""
-    with translated({IndexError: InvalidMetadataError}, "levels are broken", where=where):
-        reader = CompactReader(levels)
+    reader = CompactReader(levels)
+    try:
         head = reader.varint()
         level = levels[reader.at]
+    except IndexError as error:
+        raise _broken("levels are broken", where, error) from error
     if head < 2 or (not head & 1 and level > 1):
         raise InvalidMetadataError("levels are broken", where=where, found=levels[:8].hex())
     return bool(level & 1)

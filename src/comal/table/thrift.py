@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,14 @@ Wanted = dict[int, Want]
 """Field numbers, and a `Want` of each."""
 
 _MAX_DEPTH = 32
+
+
+class Header(NamedTuple):
+    """The 32-bit integers of a struct as written: a field may appear twice."""
+
+    numbers: list[tuple[int, int]]
+    structs: list[tuple[int, dict[int, int]]]
+    """The 32-bit integers of each struct in it, by field."""
 
 
 class CompactReader:
@@ -97,6 +105,27 @@ class CompactReader:
             step = head >> 4
             number = number + step if step else self.integer()
             yield number, head & 0x0F
+
+    def header(self) -> Header:
+        """The 32-bit integers of a struct and of the structs in it."""
+        found = Header([], [])
+        for number, kind in self.fields():
+            if kind == I32:
+                found.numbers.append((number, self.integer()))
+            elif kind == STRUCT:
+                found.structs.append((number, self._integers()))
+            else:
+                self.skip(kind)
+        return found
+
+    def _integers(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for number, kind in self.fields():
+            if kind == I32:
+                found[number] = self.integer()
+            else:
+                self.skip(kind)
+        return found
 
     def struct(self, wanted: Wanted) -> dict[int, Any]:
         """The wanted fields of a struct; the last one if a field appears twice, as others read it.
