@@ -412,7 +412,7 @@ def migrate(
     parquet = {name: value for name, value in options.items() if name not in known}
     asked = MigrationOptions(**{name: options[name] for name in options.keys() - parquet.keys()})
     _check_choices(asked.children, asked.bands)
-    how = Writing(settings(parquet, kind), overwrite, progress or silent)
+    how = Writing(settings(parquet, kind), overwrite, progress)
     given = CollectionFields.split(options)[0]
     with _opened(source, limits, config) as frame:
         files = frame.files
@@ -430,7 +430,7 @@ def migrate(
             notes.tell("warning", "collection", "collection", message)
         if not dry_run:
             refuse_missing(notes.missing, files[0])
-        plan = _planned(frame, asked, notes, how.progress)
+        plan = _planned(frame, asked, notes, progress or silent)
         document = _document(fields, plan.levels, kind, notes)
         report = _report(files[0], plan, notes, target, kind, dry_run=dry_run)
         if target is not None and not dry_run:

@@ -32,6 +32,7 @@ from typing import Any
 from comal.errors import (
     ConflictError,
     counted,
+    of_system,
     shown,
     shown_path,
     system_errors,
@@ -117,9 +118,13 @@ def locked(target: Path, keep: Collection[str] = ()) -> Iterator[bool]:
     `ConflictError` if somebody else holds the lock, in this process or another.
     """
     path = hidden(target, LOCK)
-    with system_errors("cannot write", target):
+    try:
         left = os.path.lexists(path)
         descriptor, held = acquire(path, target)
+    except ConflictError:
+        raise
+    except OSError as error:
+        raise of_system(error, "cannot write", shown_path(target), writing=True) from error
     try:
         if held:
             _clear(target, keep)

@@ -332,11 +332,11 @@ class TargetFile(io.BufferedRandom):
 
     def spool(self) -> BinaryIO:
         """A nameless temporary file on the same disk, closed and deleted when the block ends."""
-        with (
-            system_errors("cannot make a temporary file", self.target.parent),
-            tempfile.TemporaryFile(buffering=0, dir=self.path.parent) as nameless,
-        ):
-            raw = _WatchedFile(os.dup(nameless.fileno()), self.target)
+        try:
+            with tempfile.TemporaryFile(buffering=0, dir=self.path.parent) as nameless:
+                raw = _WatchedFile(os.dup(nameless.fileno()), self.target)
+        except OSError as error:
+            raise _not_written("cannot make a temporary file", self.target.parent, error) from error
         spooled = io.BufferedRandom(raw, _BUFFER)
         self._scope.callback(_close_quietly, spooled)
         return cast("BinaryIO", spooled)
@@ -455,15 +455,16 @@ class TargetSet:
     def file(self, name: str, kind: Kind) -> Iterator[TargetFile]:
         """As `add`, and opened for writing; on the disk when the block ends without an error."""
         part, target = self.add(name, kind), self.folder.parent / name
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         with ExitStack() as scope:
-            with system_errors("cannot create", target):
-                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+            try:
                 raw = _WatchedFile(os.open(part, flags, 0o666), target)
+            except OSError as error:
+                raise _not_written("cannot create", target, error) from error
             file = TargetFile(raw, part, target, scope)
             scope.callback(_close_quietly, file)
             yield file
-            with system_errors("cannot write", file.target):
-                _finish(file)
+            _finish(file)
 
     def rename(self, file: TargetFile, name: str) -> None:
         """Rename a written file that was announced under another name."""
@@ -488,19 +489,20 @@ class TargetSet:
             name: self.check(name, kind, folder=name in self._folders)
             for name, kind in self._kinds.items()
         }
-        with system_errors("cannot write", self.target):
-            try:
-                self._publish(owns)
-            except BaseException as error:
-                if (self.folder / JOURNAL).exists():
-                    where = shown_path(self.target)
-                    raise StorageError(
-                        "the set is half in place, and could not be taken back",
-                        where=where,
-                        found=str(error),
-                        hint=f"run 'comal clean {where}', or write it once more",
-                    ) from error
-                raise
+        try:
+            self._publish(owns)
+        except BaseException as error:
+            if (self.folder / JOURNAL).exists():
+                where = shown_path(self.target)
+                raise StorageError(
+                    "the set is half in place, and could not be taken back",
+                    where=where,
+                    found=str(error),
+                    hint=f"run 'comal clean {where}', or write it once more",
+                ) from error
+            if isinstance(error, OSError) and not isinstance(error, ComalError):
+                raise _not_written("cannot write", self.target, error) from error
+            raise
         return [self.folder.parent / name for name in owns]
 
     def _publish(self, owns: dict[str, Owns]) -> None:
@@ -541,17 +543,18 @@ def new_set(
     target = target_of(path)
     with locked(target), ExitStack() as scope:
         part = hidden(target, PART)
-        with system_errors("cannot create", target):
-            try:
-                part.mkdir()
-            except FileExistsError as error:
-                # We hold the lock, so this is a file system without locks.
-                raise ConflictError(
-                    "somebody else is writing the target, or was killed while writing it",
-                    where=shown_path(target),
-                    found=shown_path(part),
-                    hint="if nobody is, remove what was found",
-                ) from error
+        try:
+            part.mkdir()
+        except FileExistsError as error:
+            # We hold the lock, so this is a file system without locks.
+            raise ConflictError(
+                "somebody else is writing the target, or was killed while writing it",
+                where=shown_path(target),
+                found=shown_path(part),
+                hint="if nobody is, remove what was found",
+            ) from error
+        except OSError as error:
+            raise _not_written("cannot create", target, error) from error
         scope.callback(_discard_set, part)
         yield TargetSet(part, target, overwrite=overwrite, sources=sources)
 
@@ -666,23 +669,33 @@ class _WatchedFile(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            raise of_system(
-                error, "cannot write", shown_path(self._target), writing=True
-            ) from error
+            raise _not_written("cannot write", self._target, error) from error
 
     def truncate(self, size: int | None = None, /) -> int:
-        with system_errors("cannot write", self._target):
+        try:
             return super().truncate(size)
+        except OSError as error:
+            raise _not_written("cannot write", self._target, error) from error
+
+
+def _not_written(what: str, target: Path, error: OSError) -> ComalError:
+    """An error of the system, not one of ours, as ours."""
+    return of_system(error, what, shown_path(target), writing=True)
 
 
 def _finish(file: TargetFile) -> None:
     """Make the bytes durable, even if the user has closed the file."""
-    if not file.closed:
-        file.flush()
-        os.fsync(file.fileno())
-        file.close()
-        return
-    sync(file.path)
+    try:
+        if file.closed:
+            sync(file.path)
+        else:
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+    except ComalError:
+        raise
+    except OSError as error:
+        raise _not_written("cannot write", file.target, error) from error
 
 
 def _close_quietly(file: io.IOBase) -> None:

@@ -228,25 +228,37 @@ class Writer:
         """Add the rows of a table or record batch whose columns are those of the schema."""
         table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
         with translated(_WRITING, "table cannot be written"):
-            table = plain_table(table)
-            if not table.schema.equals(self.schema):
-                table = table.select(self.schema.names).cast(self.schema)
-            self._pending.append(table)
-            self._rows += table.num_rows
-            if self._rows >= self._settings.row_group_size:
-                self._write_full_groups()
+            self._add(table)
 
     def close(self, key_values: Mapping[str, str] | None = None) -> None:
         """Write the remaining rows and the footer, with `key_values` as metadata of the file."""
         with translated(_WRITING, "table cannot be written"):
-            table = pa.concat_tables(self._pending or [self.schema.empty_table()])
-            writer = self._writer(table)
-            if self._rows:
-                writer.write_table(table)
-                self._pending, self._rows = [], 0
-            if key_values:
-                writer.add_key_value_metadata(dict(key_values))
-            writer.close()
+            self._finish(key_values)
+
+    def write_all(self, table: Any) -> None:
+        """Write a whole table, and close."""
+        with translated(_WRITING, "table cannot be written"):
+            self._add(table)
+            self._finish()
+
+    def _add(self, table: Any) -> None:
+        table = plain_table(table)
+        if not table.schema.equals(self.schema):
+            table = table.select(self.schema.names).cast(self.schema)
+        self._pending.append(table)
+        self._rows += table.num_rows
+        if self._rows >= self._settings.row_group_size:
+            self._write_full_groups()
+
+    def _finish(self, key_values: Mapping[str, str] | None = None) -> None:
+        table = pa.concat_tables(self._pending or [self.schema.empty_table()])
+        writer = self._writer(table)
+        if self._rows:
+            writer.write_table(table)
+            self._pending, self._rows = [], 0
+        if key_values:
+            writer.add_key_value_metadata(dict(key_values))
+        writer.close()
 
     def _write_full_groups(self) -> None:
         size = self._settings.row_group_size
@@ -279,6 +291,4 @@ def write_table(table: Any, file: BinaryIO, settings: ParquetSettings | None = N
     StorageError
         The file could not be written.
     """
-    writer = Writer(file, table.schema, settings)
-    writer.write(table)
-    writer.close()
+    Writer(file, table.schema, settings).write_all(table)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from isal.isal_zlib import crc32
 
-from comal.errors import ComalError, InvalidInputError, StorageError, reason_of, shown, translated
+from comal.errors import ComalError, InvalidInputError, StorageError, reason_of, shown
 from comal.storage import manyfiles
 from comal.ziparchive import wire
 from comal.ziparchive.headermaking import (
@@ -487,8 +487,13 @@ def exact_chunks(source: BinaryIO, size: int, where: str) -> Iterator[bytes]:
     """The bytes of a stream, which must hold exactly `size` of them."""
     left = size
     while True:
-        with translated({OSError: StorageError}, "source cannot be read", where=where):
+        try:
             chunk = source.read(min(left, CHUNK) if left else 1)
+        except ComalError:
+            raise
+        except OSError as error:
+            found = reason_of(error)
+            raise StorageError("source cannot be read", where=where, found=found) from error
         if not chunk and not left:
             return
         if not chunk or len(chunk) > left:

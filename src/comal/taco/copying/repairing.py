@@ -31,7 +31,7 @@ from comal.errors import (
 )
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Piece, run
-from comal.progress import Progress, silent
+from comal.progress import Progress
 from comal.samples.payloads import Payloads, Spans
 from comal.storage import Source, StorageConfig, open_source, targets
 from comal.storage.targets import refuse_sources
@@ -137,7 +137,7 @@ def repair(
         container_of(target, subject.kind)
         levels = _Repair(subject, findings).levels()
         document = _document(subject, levels, fresh_extent=extent)
-        how = Writing(settings({}, subject.kind), overwrite, progress or silent)
+        how = Writing(settings({}, subject.kind), overwrite, progress)
         write_levels(levels, document, target, subject.kind, how)
     return target
 

@@ -29,7 +29,7 @@ from comal import strictjson
 from comal.errors import ComalError, InvalidInputError, system_errors, translated
 from comal.limits import MIB
 from comal.parallel import results
-from comal.progress import Progress, silent
+from comal.progress import Progress
 from comal.samples.copying import STREAM_BYTES, blocks
 from comal.samples.payloads import Files, Ints, Payloads
 from comal.storage import targets
@@ -88,7 +88,7 @@ class Writing:
 
     parquet: ParquetSettings
     overwrite: bool = False
-    progress: Progress = silent
+    progress: Progress | None = None
     executor: Executor | None = None
 
 
@@ -246,8 +246,8 @@ class Sink(ABC):
     with_spans: bool
     """Whether its tables hold offset and size of each sample."""
 
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
         self._written = 0
 
     def add_folders(self, names: Any) -> None:  # noqa: B027 - most containers have no folders
@@ -276,7 +276,11 @@ class Sink(ABC):
 
     def _tell(self, count: int, total: int | None) -> None:
         self._written += count
-        self.progress(self._written, total, "samples")
+        self._say(self._written, total, "samples")
+
+    def _say(self, done: int, total: int | None, what: str) -> None:
+        if self._progress is not None:
+            self._progress(done, total, what)
 
 
 class ZipSink(Sink):
@@ -284,7 +288,7 @@ class ZipSink(Sink):
 
     with_spans = True
 
-    def __init__(self, file: TargetFile, progress: Progress) -> None:
+    def __init__(self, file: TargetFile, progress: Progress | None) -> None:
         super().__init__(progress)
         self._file = file
         self._zip = ZipWriter(file)
@@ -351,7 +355,7 @@ class ZipSink(Sink):
         self._zip.fill(self._header, wire.pack_header(self._slots))
         self._zip.close()
         self._file.flush()
-        self.progress(0, None, "verify")
+        self._say(0, None, "verify")
         check_archive(self._file.path, self._slots, paths, known)
 
 
@@ -360,7 +364,7 @@ class FolderSink(Sink):
 
     with_spans = False
 
-    def __init__(self, root: Path, progress: Progress) -> None:
+    def __init__(self, root: Path, progress: Progress | None) -> None:
         super().__init__(progress)
         self._root = root
         self._data = f"{root}/DATA"
@@ -424,7 +428,7 @@ class FolderSink(Sink):
         """Write COLLECTION.json, and compare all files with the rows."""
         del spans
         _write_new(str(self._root / spec.COLLECTION), strictjson.dumps(document))
-        self.progress(0, None, "verify")
+        self._say(0, None, "verify")
         check_folder(self._root, document, [flat(path) for path in paths])
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from comal.errors import ComalError, ConflictError, InvalidInputError, shown
 from comal.limits import parse_size
 from comal.plan import run
-from comal.progress import Progress, silent
+from comal.progress import Progress
 from comal.samples.payloads import Ints, refuse_read
 from comal.storage import open_source, targets
 from comal.storage.targets import TargetSet, check_ending
@@ -115,7 +115,7 @@ def create(
         )
     target = targets.local_path(output)
     kind = container_of(target, output_format)
-    how = Writing(settings(parquet, kind), overwrite, progress or silent, executor)
+    how = Writing(settings(parquet, kind), overwrite, progress, executor)
     if split_size is None and group_by is None:
         _write_one(taco, target, kind, how)
         LOGGER.info("wrote %s", target)
