@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -21,12 +20,11 @@ from comal.errors import ComalError
 from comal.grid import quadbin
 from tests.attacks import test_raquet, test_tapalcatl, test_tortilla
 from tests.attacks.corpus import ATTACKS
-from tests.frozen.jobs import Fact, digest, sources
+from tests.frozen.jobs import Fact, digest, made
 from tests.raquet.checking import damage
 from tests.raquet.checking import test_check as rasters
 from tests.servers.http import MISSING, HttpServer
 from tests.tapalcatl.checking import test_check as tiles
-from tests.test_overwriting import WRITERS, Writer
 
 KINDS = {
     "TacoDataset": taco,
@@ -126,26 +124,16 @@ def _kind(path: Path) -> str:
 # -- sound archives --------------------------------------------------------------------------------
 
 
-def written(folder: Path) -> Iterator[tuple[str, Path]]:
-    """The archives that jobs read, and what every function that writes makes of them."""
-    s = sources(folder)
-    for path in sorted(s.iterdir()):
-        yield f"source {path.name}", path
-    for number, (name, writer) in enumerate(WRITERS.items()):
-        for path in _made(folder / f"w{number}", s, writer):
-            yield f"{name}: {path.name}", path
-
-
-def _made(place: Path, s: Path, writer: Writer) -> list[Path]:
-    shutil.copytree(s, place / "s")
-    (place / "to").mkdir()
-    writer.call(place / "s", place / "to" / writer.target, False)
-    return sorted((place / "to").iterdir())
+def archives(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The archives that jobs read, and what functions make of them; commands make the same."""
+    for name, path in made(folder).items():
+        if not name.startswith("comal "):
+            yield name, path
 
 
 def reads(folder: Path) -> Iterator[Fact]:
     """What archives hold, by every way of reading."""
-    for name, path in written(folder):
+    for name, path in archives(folder):
         kind = attempt(partial(_kind, path))
         yield f"{name} open", kind.replace(str(folder), "FOLDER")
         if kind in KINDS:
@@ -246,7 +234,7 @@ def costs(folder: Path) -> Iterator[Fact]:
     server = HttpServer()
     try:
         server.serve_folder(folder)
-        for name, path in written(folder):
+        for name, path in archives(folder):
             document = path / "meta.json"
             place = document if document.is_file() else path
             href = server.url_for(str(place.relative_to(folder)))

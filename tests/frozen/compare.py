@@ -4,36 +4,41 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import tempfile
 import tomllib
 import warnings
 from pathlib import Path
 from unittest import mock
 
 from tests.frozen.archives import checks, costs, reads
+from tests.frozen.contents import contents
 from tests.frozen.jobs import commands, faces, responses, written
 
 JOBS = {
     "faces": faces,
     "bytes": written,
+    "contents": contents,
     "commands": commands,
     "http": responses,
     "checks": checks,
     "reads": reads,
     "costs": costs,
 }
+OF_WHAT_IS_MADE = ("bytes", "contents", "reads", "costs")
+"""Jobs that read what writers make, which is made once for all of them."""
 HERE = Path(__file__).parent
 FACTS = HERE / "facts"
 
 
-def found(name: str) -> dict[str, str]:
-    """What a job gives now."""
+def found(name: str, folder: Path) -> dict[str, str]:
+    """What a job gives now; all may work in one folder."""
+    place = folder / ("made" if name in OF_WHAT_IS_MADE else name)
+    place.mkdir(exist_ok=True)
     # Exports name the day on which they are made.
     day = mock.patch.dict(os.environ, {"SOURCE_DATE_EPOCH": "1750000000"})
-    with day, tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    with day, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what is wrong with an archive is a fact of its check
         facts: dict[str, str] = {}
-        for key, value in JOBS[name](Path(folder)):
+        for key, value in JOBS[name](place):
             assert key not in facts, f"two facts of one key: {key}"
             facts[key] = value.replace("\n", "\\n")
     return facts
@@ -45,10 +50,10 @@ def recorded(name: str) -> dict[str, str]:
     return dict(line.split("\t", 1) for line in lines)
 
 
-def record(name: str) -> None:
+def record(name: str, now: dict[str, str]) -> None:
     """Write down what a job gives now."""
     FACTS.mkdir(exist_ok=True)
-    lines = [f"{key}\t{value}\n" for key, value in sorted(found(name).items())]
+    lines = [f"{key}\t{value}\n" for key, value in sorted(now.items())]
     (FACTS / f"{name}.txt").write_text("".join(lines))
 
 

@@ -7,6 +7,7 @@ rebuilding.
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 import importlib
 import inspect
@@ -67,7 +68,7 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _tree(path: Path) -> str:
+def tree(path: Path) -> str:
     """Names and bytes of a file, or of everything below a folder."""
     if path.is_file():
         return f"{path.stat().st_size} {digest(path.read_bytes())}"
@@ -130,22 +131,27 @@ def _walked(words: str, command: click.Command) -> Iterator[tuple[str, click.Com
 # -- bytes ----------------------------------------------------------------------------------------
 
 
-def written(folder: Path) -> Iterator[Fact]:
-    """What every writer and every command that writes makes."""
+@functools.cache
+def made(folder: Path) -> dict[str, Path]:
+    """The sources and what every writer and every command makes of them, once for all jobs."""
     s = sources(folder)
-    for path in sorted(s.iterdir()):
-        yield f"source {path.name}", _tree(path)
+    found = {f"source {path.name}": path for path in sorted(s.iterdir())}
     for number, (name, writer) in enumerate(EVERY.items()):
         place = folder / f"w{number}"
         shutil.copytree(s, place / "s")
         (place / "to").mkdir()
         writer.call(place / "s", place / "to" / writer.target, False)
-        for path in sorted((place / "to").iterdir()):
-            yield f"{name}: {path.name}", _tree(path)
+        found |= {f"{name}: {path.name}": path for path in sorted((place / "to").iterdir())}
         for path in sorted((place / "s").iterdir()):
-            if _tree(path) != _tree(s / path.name):
-                yield f"{name} changes {path.name}", _tree(path)
-        shutil.rmtree(place)
+            if tree(path) != tree(s / path.name):
+                found[f"{name} changes {path.name}"] = path
+    return found
+
+
+def written(folder: Path) -> Iterator[Fact]:
+    """Digests of all that is made."""
+    for name, path in made(folder).items():
+        yield name, tree(path)
 
 
 # -- commands -------------------------------------------------------------------------------------
