@@ -356,7 +356,7 @@ class TestKnown:
         for command in (["ls", str(place)], ["taco", "sql", str(place), "SELECT * FROM data"]):
             result = CliRunner().invoke(root, command)
             assert result.exit_code == 9
-            assert "an id that is empty" in result.output
+            assert "an id is not allowed: it is empty" in result.output
 
     def test_text_in_a_column_of_pixels_is_reported(self, tmp_path: Path) -> None:
         table = pq.read_table(damage.sound().write(tmp_path / "sound.parquet"))
@@ -364,7 +364,7 @@ class TestKnown:
         pq.write_table(changed, tmp_path / "a.parquet")
         result = CliRunner().invoke(root, ["check", str(tmp_path / "a.parquet")])
         assert result.exit_code == 1
-        assert "the column is string, not binary" in result.output
+        assert "the column is string, expected binary" in result.output
 
     def test_an_instant_beyond_the_calendar_is_shown_as_a_number(self, tmp_path: Path) -> None:
         items = [footers.Item("a", b"x", "BYTES", {"stac:crs": "EPSG:4326"})]

@@ -382,7 +382,7 @@ def test_without_a_level_the_one_with_the_column_is_found(tmp_path: Path) -> Non
         for levels in ((0,), (1,)):
             assert len(made(dataset(*levels)).data) == 1
         both = dataset(0, 1)
-        with pytest.warns(taco.TacoWarning, match="level 0 is filtered; level 1 tells"):
+        with pytest.warns(taco.TacoWarning, match="level 0 is filtered, but level 1 has"):
             assert len(made(both).data) == 1
         for level in (0, 1):
             assert len(made(both, level=level).data) == 1

@@ -80,7 +80,7 @@ def test_collections_that_differ_are_told_of(tmp_path: Path) -> None:
     for path in paths:
         path.write_bytes(built([Item(path.stem, b"1")], collection={**FIELDS, "id": path.stem}))
     text = command("convert", *paths, tmp_path / "new.tacozip", *OPTIONS[2:]).output
-    assert "2 different ones in 2 files; that of the first is taken" in text
+    assert "2 different ones in 2 files; that of the first file is taken" in text
     assert collection(tmp_path / "new.tacozip")["id"] == "a"
 
 

@@ -103,7 +103,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert not report.ok
     assert len(report.missing) == 6
     text = "\n".join(report.lines())
-    assert "missing: licenses: is not there; give --license" in text
+    assert "missing: licenses: is missing; give --license" in text
     assert "id: 'r/0' -> 'r_0'" in text
     real = migrate(source, tmp_path / "new.tacozip", **FIELDS)
     again = migrate(source, dry_run=True, **FIELDS)
@@ -158,7 +158,7 @@ def test_a_source_that_changes_is_noticed(http_server: HttpServer, tmp_path: Pat
     ("more", "match"),
     [
         ({"output": None}, "nowhere to write"),
-        ({"children": "name"}, "unknown children"),
+        ({"children": "name"}, "unknown value of children"),
         ({"bands": 0}, "bands"),
         ({"compresion": "zstd"}, "compresion"),
     ],

@@ -33,7 +33,7 @@ def test_a_missing_child_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError) as caught:
         moved(tmp_path, MISSING)
     text = str(caught.value)
-    assert "'r2/a' is not there and 'r0/a' is" in text
+    assert "'r2/a' is missing, but 'r0/a' exists" in text
     assert "2 to 3 items" in text
     assert "--pad" in text
     assert "--children position" in text
@@ -110,7 +110,7 @@ def test_three_levels_out_of_order(tmp_path: Path) -> None:
     [
         (built([]), "holds no item"),
         (built([Item("a", b"1"), Item("b", built(items("c")), "TORTILLA")]), "mixes items"),
-        (nested(("r0", []), ("r1", [])), "hold no items"),
+        (nested(("r0", []), ("r1", [])), "holds no items"),
         (
             built(
                 [

@@ -64,7 +64,7 @@ def test_samples_into_each_container(raster: Path, tmp_path: Path) -> None:
     }
     assert convert(folder, again).kind == "folder"
     assert list(leaves(packed).values()) == list(leaves(again).values()) == [raster.read_bytes()]
-    with pytest.raises(InvalidInputError, match="in that form already"):
+    with pytest.raises(InvalidInputError, match="has that form already"):
         convert(packed, tmp_path / "c.tacozip")
 
 

@@ -360,7 +360,7 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: told(without_entry(f)),
     ),
     # From one format to another
-    "migrate them apart: frame.filter(...)": (
+    "migrate items and nested files separately: frame.filter(...)": (
         lambda f: taco.migrate(mixed(f), f.new("o.tacozip"), **WHAT_A_TORTILLA_LACKS),
         lambda f: [
             taco.migrate(
@@ -408,7 +408,7 @@ MENDS: dict[str, tuple[Do, Do]] = {
             raquet.to_geotiff(two_nodata(f), f.new("o2.tif"), bands=["a"]),
         ],
     ),
-    "export them one by one: bands=[...]": (
+    "export the bands one by one: bands=[...]": (
         lambda f: raquet.to_geotiff(bands_file(f, "int64", "float64"), f.new("o.tif")),
         lambda f: [
             raquet.to_geotiff(bands_file(f, "int64", "float64"), f.new(f"{band}.tif"), bands=[band])
@@ -422,36 +422,36 @@ MENDS: dict[str, tuple[Do, Do]] = {
             raquet.to_geotiff(one_lost(f), f.new("a.tif"), bands=["a"]),
         ],
     ),
-    "say which value is to be none: nodata=": (
+    "choose the nodata value: nodata=": (
         lambda f: raquet.write([values_of_all(f, 0), values_of_all(f, 1)], f.new("o.parquet")),
         lambda f: raquet.write(
             [values_of_all(f, 0), values_of_all(f, 1)], f.new("o.parquet"), nodata=0
         ),
     ),
     # Rasters
-    "say which one it is: crs='EPSG:...'": (
+    "pass the CRS: crs='EPSG:...'": (
         lambda f: raquet.write(raster_file(f, "r.tif", _FLAT, crs=None), f.new("o.parquet")),
         lambda f: [
             raquet.write(f.new("r.tif"), f.new("o.parquet"), crs="EPSG:3857"),
             cli("raquet", "create", f.new("r.tif"), f.new("o2.parquet"), "--crs", "EPSG:3857"),
         ],
     ),
-    "rectify it first: gdalwarp": (
+    "rectify the raster first: gdalwarp": (
         lambda f: raquet.write(with_points(f), f.new("o.parquet")),
         lambda f: raquet.write(warped(with_points(f)), f.new("o.parquet")),
     ),
-    "georeference it first, as gdal_translate -a_ullr does": (
+    "georeference the raster first, as gdal_translate -a_ullr does": (
         lambda f: raquet.write(unplaced(f), f.new("o.parquet")),
         lambda f: raquet.write(placed(unplaced(f)), f.new("o.parquet")),
     ),
-    "say which one: variable=": (
+    "choose one: variable=": (
         lambda f: raquet.write(variables(f), f.new("o.parquet")),
         lambda f: [
             raquet.write(variables(f), f.new("o.parquet"), variable="Band2"),
             cli("raquet", "create", variables(f), f.new("o2.parquet"), "--variable", "Band2"),
         ],
     ),
-    "give it overviews (gdaladdo)": (
+    "add overviews to the raster (gdaladdo)": (
         lambda f: raster.preview(huge(f), size=64, limits=_SMALL),
         lambda f: [
             raster.preview(huge(f), size=64, limits=Limits(raster_bytes=1 << 30)),
@@ -479,11 +479,11 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: taco.repair(irregular(f), f.new("o.tacozip")),
         lambda f: copied(f, taco.load(irregular(f)).sql("SELECT * FROM data WHERE id != 's2'")),
     ),
-    "load it and use export": (
+    "load the dataset and use export": (
         lambda f: taco.zip2folder(f.tacodir, f.new("o"), quiet=True),
         lambda f: copied(f, taco.load(f.tacodir)),
     ),
-    "export with rename=True numbers them": (
+    "pass rename=True to number them": (
         lambda f: copied(f, twins(f)),
         lambda f: [
             copied(f, twins(f), rename=True),
@@ -504,11 +504,11 @@ MENDS: dict[str, tuple[Do, Do]] = {
             f, taco.load(f.scenes).sql(_TWICE.replace("SELECT", "SELECT DISTINCT", 1))
         ),
     ),
-    'name it: SELECT ... AS "cloud_cover"': (
+    'name the column: SELECT ... AS "cloud_cover"': (
         lambda f: copied(f, view(f, "*, cloud_cover + 1")),
         lambda f: copied(f, view(f, '* EXCLUDE (cloud_cover), cloud_cover + 1 AS "cloud_cover"')),
     ),
-    "'comal check' lists all of them; export copies the samples alone": (
+    "'comal check' lists all problems; export copies the samples alone": (
         lambda f: taco.zip2folder(undeclared(f), f.new("o"), quiet=True),
         lambda f: [told(undeclared(f)), copied(f, taco.load(undeclared(f)))],
     ),
@@ -521,15 +521,15 @@ MENDS: dict[str, tuple[Do, Do]] = {
             time_start=0,
         ),
     ),
-    "pass what it makes: ": (
+    "pass an instance: ": (
         lambda f: taco.Sample("a", f.tif).extend_with(extensions.Split),
         lambda f: taco.Sample("a", f.tif).extend_with(extensions.Split(schema_only=True)),
     ),
-    "first to replace it": (
+    "first to replace the field": (
         lambda f: taco.Sample("a", f.tif, q=1).extend_with({"q": 2}),
         lambda f: popped(taco.Sample("a", f.tif, q=1), "q").extend_with({"q": 2}),
     ),
-    "to_arrow() has its rows": (
+    "to_arrow() returns its rows": (
         lambda f: taco.Tortilla.from_table(_table(f, "id")).samples,
         lambda f: taco.Tortilla.from_table(_table(f, "id")).to_arrow(),
     ),
@@ -604,7 +604,7 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: tortilla.open(outside(f)).read(0),
         lambda f: told(outside(f)),
     ),
-    "fetch it, or write a changed copy with compile()": (
+    "fetch the file, or write a changed copy with compile()": (
         lambda f: tortilla.delete("https://example.org/a.tortilla", rows=[0]),
         lambda f: tortilla.compile(f.tortilla, f.new("o.tortilla"), rows=[1]),
     ),

@@ -192,7 +192,7 @@ def test_members_without_end() -> None:
 
 def test_raw_pixels_of_another_size() -> None:
     for blob in (RAW[:-1], RAW + b"x", b""):
-        with pytest.raises(InvalidMetadataError, match="another size"):
+        with pytest.raises(InvalidMetadataError, match="not have the size of its pixels"):
             decode(blob, None, "uint16", SHAPE)
 
 

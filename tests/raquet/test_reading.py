@@ -458,11 +458,11 @@ BROKEN: dict[str, tuple[Plan, str]] = {
     "a block that is null": (Plan(extra_rows=[{"block": None}]), "block is NULL"),
     "a band without a column": (
         Plan(change={"bands": [{"name": "other", "type": "uint8"}]}),
-        "without a column",
+        "has no column of bytes",
     ),
     "a band of times": (
         Plan(change={"bands": [{"name": "time_cf", "type": "uint8"}]}),
-        "not a name of a band",
+        "not a band name",
     ),
 }
 

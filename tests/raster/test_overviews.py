@@ -118,7 +118,7 @@ def test_what_is_covered_shrinks_too() -> None:
 
 def test_unknown_methods() -> None:
     assert check_method("near") == "nearest"
-    with pytest.raises(InvalidInputError, match="overviews"):
+    with pytest.raises(InvalidInputError, match="overview resampling"):
         check_method("sharpest")
 
 

@@ -207,7 +207,7 @@ def test_zones_in_memory(frame: Any) -> None:
 def test_what_is_no_zone(tmp_path: Path, frame: Any) -> None:
     frame.to_parquet(tmp_path / "z.parquet")
     cases: list[tuple[Any, dict[str, Any], type[ComalError], str]] = [
-        (["POINT (1 1)"], {}, InvalidInputError, "no zones"),
+        (["POINT (1 1)"], {}, InvalidInputError, "not zones"),
         (list(frame.geometry), {"keep": ["name"]}, InvalidInputError, "columns"),
         (frame, {"keep": ["x"]}, InvalidInputError, "no such column"),
         (tmp_path / "z.parquet", {"keep": ["x"]}, InvalidInputError, "no such column"),

@@ -100,7 +100,7 @@ def test_steps_in_time_are_told_of(tmp_path: Path) -> None:
         for band, day in ((1, "0"), (2, "31")):
             dataset.update_tags(band, NETCDF_VARNAME="sst", NETCDF_DIM_time=day)
     copy(str(path), str(tmp_path / "a.nc"), driver="netCDF")
-    with pytest.warns(UserWarning, match="2 steps in time become bands; opened with xarray"):
+    with pytest.warns(UserWarning, match="2 steps in time become bands; open the file with xarray"):
         made = comal.raquet.write(tmp_path / "a.nc", tmp_path / "a.parquet", variable="sst")
     assert len(made.bands) >= 2
 

@@ -145,7 +145,7 @@ def test_first_known() -> None:
 
 def test_layers_must_have_a_place_and_the_band(tmp_path: Path) -> None:
     bare = write(tmp_path / "a.png", np.zeros((2, 2), np.uint8), driver="PNG", affine=None)
-    with pytest.raises(InvalidInputError, match="without a place"):
+    with pytest.raises(InvalidInputError, match="not georeferenced"):
         sample_footprint(bare, chip(0, 0, 10))
     path, _ = utm_layer(tmp_path)
     with pytest.raises(InvalidInputError, match="band"):

@@ -85,7 +85,7 @@ def test_broken_places(door: Door, tmp_path: Path) -> None:
 @each_format
 def test_hints_name_what_a_writer_could_have_told(door: Door, tmp_path: Path) -> None:
     frame = _opened(door, tmp_path, [{"n": 1, "flag": True}])
-    with pytest.raises(InvalidInputError, match="nothing of where") as caught:
+    with pytest.raises(InvalidInputError, match="do not say where") as caught:
         frame.filter_bbox(0, 0, 1, 1)
     assert door.name != "tortilla" or "stac=True" in str(caught.value.hint)
     assert "stac:centroid" in str(caught.value.expected)

@@ -76,9 +76,9 @@ def test_rows_are_found_by_place_time_and_sql(frame: Any, door: Door) -> None:
 
 def test_what_tells_nothing_is_told(frame: Any) -> None:
     bare = frame.drop(["stac:centroid", "stac:time_start"])
-    with pytest.raises(InvalidInputError, match="nothing of where"):
+    with pytest.raises(InvalidInputError, match="do not say where"):
         bare.filter_bbox(0, 0, 1, 1)
-    with pytest.raises(InvalidInputError, match="nothing of the time"):
+    with pytest.raises(InvalidInputError, match="do not say when"):
         bare.filter_datetime("2020-01-01")
     with pytest.raises(InvalidInputError, match="no column"):
         frame.filter_bbox(0, 0, 1, 1, geometry_col="nothing")

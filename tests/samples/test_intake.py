@@ -162,7 +162,7 @@ def fault(rows: list[Row]) -> str | None:
     for name in names:
         parts = name.split("/")
         if any("/".join(parts[:depth]) in files for depth in range(1, len(parts))):
-            return "sample lies in what is not a folder"
+            return "a sample lies below a file"
     return None
 
 

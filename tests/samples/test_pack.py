@@ -92,7 +92,7 @@ def test_a_folder_nests(packer: Packer, folder: Path, tmp_path: Path) -> None:
     assert packer.tree(made) == {name: name.encode() for name in names}
     some = packer.made(folder, tmp_path / "b", pattern=["x.bin", "*.txt"])
     assert list(packer.tree(some)) == names[1::2]
-    with pytest.raises(InvalidInputError, match="no file to pack"):
+    with pytest.raises(InvalidInputError, match="no files to pack"):
         packer.made(folder, tmp_path / "c", pattern="*.nc")
     with pytest.raises(ObjectNotFoundError):
         packer.made(folder / "no", tmp_path / "c")
@@ -203,17 +203,17 @@ BAD: list[tuple[Any, type[ComalError], str]] = [
     (_lines("a,nowhere"), ObjectNotFoundError, r"missing: .*nowhere' \(row 0\)"),
     (_lines("a,s1"), InvalidInputError, "not a regular file"),
     (_lines("a,s1/x.bin", "a,s2/x.bin"), InvalidInputError, "'a' appears twice: .*row 1"),
-    (_lines(",s1/x.bin"), InvalidInputError, "without an id: .*row 0"),
-    (_lines("a,s1/x.bin", "//,s1/x.bin"), InvalidInputError, "without an id: .*row 1"),
-    (_lines("a,s1/x.bin", "a/b,s1/x.bin"), InvalidInputError, "not a folder: 'a/b'"),
+    (_lines(",s1/x.bin"), InvalidInputError, "has no id: .*row 0"),
+    (_lines("a,s1/x.bin", "//,s1/x.bin"), InvalidInputError, "has no id: .*row 1"),
+    (_lines("a,s1/x.bin", "a/b,s1/x.bin"), InvalidInputError, "below a file: 'a/b'"),
     (_lines("/".join("a" * 300_000) + ",s1/x.bin"), LimitExceededError, "deep|depth"),
-    (_lines("b,"), InvalidInputError, "no file to pack"),
+    (_lines("b,"), InvalidInputError, "no files to pack"),
     (_lines("a:b,s1/x.bin"), InvalidInputError, "a:b"),
     (_lines("a//b,s1/x.bin"), InvalidInputError, "empty"),
     (_lines("../b,s1/x.bin"), InvalidInputError, r"\.\."),
     (_lines("a"), InvalidInputError, "cannot be read"),
     (b"id,path\n\xff,a\n", InvalidInputError, "cannot be"),
-    (b"id,path,id\na,b,c\n", InvalidInputError, "one name"),
+    (b"id,path,id\na,b,c\n", InvalidInputError, "two columns of the same name"),
     (b"name\na\n", InvalidInputError, "path"),
     (b"", InvalidInputError, "cannot be read"),
     (b"PAR1 and nothing else", InvalidInputError, "cannot be read"),

@@ -71,7 +71,7 @@ def _ask(fields: Mapping[str, Any], notes: Notes, stored: frozenset[str]) -> Non
             notes.tell("warning", PLACE, name, problem.message)
         elif name not in reasons:
             empty = fields.get(name) in (None, "", [])
-            reasons[name] = "is not there" if empty else problem.message
+            reasons[name] = "is missing" if empty else problem.message
     for name, reason in reasons.items():
         notes.missing.append(Missing(name, OPTIONS.get(name, "--collection"), reason))
     if fields["title"] is None and stored:
@@ -85,7 +85,7 @@ def refuse_missing(missing: list[Missing], where: str) -> None:
     options = " ".join(f"{one.option} ..." for one in missing)
     names = ", ".join(f"{one.field}=" for one in missing)
     raise InvalidInputError(
-        "the collection lacks fields that TACO 2.0 asks for",
+        "the collection lacks fields that TACO 2.0 requires",
         where=where,
         found="; ".join(f"{one.field} {one.reason}" for one in missing),
         hint=f"give {options} (in Python: {names})",
@@ -134,7 +134,7 @@ class _Stored:
 
     def _task(self, value: Any) -> None:
         self.core["tasks"] = [value]
-        self._tell("changed", "task", "is tasks, a list of one")
+        self._tell("changed", "task", "is now tasks, a list of one")
 
     # -- extent ------------------------------------------------------------------------------------
 
@@ -151,7 +151,9 @@ class _Stored:
             self._keep("extent", value)
             return
         self.core["extent"] = extent
-        self._tell("changed", "extent", "lists of boxes and of times are one of each")
+        self._tell(
+            "changed", "extent", "the lists of boxes and of times become one box and one pair"
+        )
 
     def _spatial(self, value: Any) -> list[float] | None:
         if value is None:
@@ -159,12 +161,12 @@ class _Stored:
         flat = _numbers(value)
         several = [value] if flat else value
         if not isinstance(several, list) or not several or not all(map(_numbers, several)):
-            self._tell("dropped", "extent", f"no box of four numbers: {shown(value)}")
+            self._tell("dropped", "extent", f"not a box of four numbers: {shown(value)}")
             return None
         if len(several) == 1:
             return [float(side) for side in several[0]]
         united = boxes.union_box(*np.array(several, np.float64).T)
-        self._tell("warning", "extent", f"{len(several)} boxes are one around all of them")
+        self._tell("warning", "extent", f"{len(several)} boxes become one around all of them")
         return None if united is None else [float(side) for side in united]
 
     def _temporal(self, value: Any) -> list[str] | None:
@@ -175,7 +177,7 @@ class _Stored:
             spans = [(_instant(start), _instant(end)) for start, end in pairs]
         except (InvalidInputError, TypeError, ValueError):
             # Report anything that is not a pair, or holds no times.
-            self._tell("dropped", "extent", f"no pair of times: {shown(value)}")
+            self._tell("dropped", "extent", f"not a pair of times: {shown(value)}")
             return None
         first, last = min(start for start, _ in spans), max(end for _, end in spans)
         return [times.isoformat(first), times.isoformat(last)]
@@ -198,7 +200,7 @@ class _Stored:
 
     def _split(self, value: Any) -> None:
         self.more["split:strategy"] = value
-        self._tell("renamed", "split_strategy", "is split:strategy")
+        self._tell("renamed", "split_strategy", "is now split:strategy")
 
     def _optical(self, value: Any) -> None:
         bands = value.get("bands") if isinstance(value, Mapping) else None
@@ -208,7 +210,7 @@ class _Stored:
         self.more["optical:sensor"] = value.get("sensor")
         self.more["optical:bands"] = bands
         self.more["optical:num_bands"] = len(bands)
-        self._tell("renamed", "optical_data", "is optical:sensor and optical:bands")
+        self._tell("renamed", "optical_data", "is now optical:sensor and optical:bands")
 
     def _labels(self, value: Any) -> None:
         classes = value.get("label_classes") if isinstance(value, Mapping) else None
@@ -220,7 +222,7 @@ class _Stored:
         self.more["labels:classes"] = [_label(one) for one in classes]
         self.more["labels:description"] = value.get("label_description")
         self.more["labels:num_classes"] = len(classes)
-        self._tell("renamed", "labels", "is labels:classes, with categories as texts")
+        self._tell("renamed", "labels", "is now labels:classes, with categories as text")
 
     def _scientific(self, value: Any) -> None:
         keys = {"doi", "citation", "summary"}
@@ -231,7 +233,7 @@ class _Stored:
         own = {key: value.get(key) for key in ("doi", "citation", "summary")}
         first = [own] if any(part is not None for part in own.values()) else []
         self.more["publications"] = [*first, *more]
-        self._tell("renamed", "scientific", "is publications, its own first")
+        self._tell("renamed", "scientific", "is now publications, with its own first")
 
 
 def _numbers(value: Any) -> bool:

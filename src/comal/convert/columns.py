@@ -65,7 +65,7 @@ def _given(originals: Any, rule: Rule) -> Any:
             raise InvalidInputError(
                 f"{shown(name)} cannot be the new id",
                 where=shown(originals[row].as_py()),
-                found=reason,
+                found=f"a name that {reason}",
                 expected="a name that every file system can hold (TACO 2.0, 5.6)",
             )
     return _replaced(originals, new)
@@ -218,7 +218,7 @@ def fields_of(of: Footer, *, keep_ids: bool) -> Any:
             continue
         column = flat(table[name])
         if len(column) and column.null_count == len(column):
-            of.tell("dropped", name, "holds no value")
+            of.tell("dropped", name, "holds no values")
             continue
         for target, values in _RULES.get(name, _same)(of, name, column).items():
             made[target] = _field(target, values), values
@@ -246,8 +246,8 @@ def _same(_: Footer, name: str, column: Any) -> dict[str, Any]:
 
 def _split(of: Footer, name: str, column: Any) -> dict[str, Any]:
     if not pa.types.is_string(column.type):
-        return _unmapped(of, name, column, f"is {column.type}, no text")
-    of.tell("renamed", name, f"is {_SPLIT}")
+        return _unmapped(of, name, column, f"is {column.type}, not text")
+    of.tell("renamed", name, f"is now {_SPLIT}")
     known = pc.is_in(column, pa.array(spec.SPLITS))
     odd = len(column) - column.null_count - (pc.sum(known).as_py() or 0)
     if odd:
@@ -260,28 +260,31 @@ def _shape(of: Footer, name: str, column: Any) -> dict[str, Any]:
     if lists is None:
         return _unmapped(of, name, column, "holds no lists of integers")
     shapes, plain = tensor_shapes(lists, of.bands)
-    of.tell("renamed", name, f"is {_TENSOR_SHAPE}, with the number of bands before it")
+    of.tell("renamed", name, f"is now {_TENSOR_SHAPE}, with the number of bands first")
     if plain:
         of.tell(
-            "warning", _TENSOR_SHAPE, "has no bands, for the raster's header does not tell", plain
+            "warning",
+            _TENSOR_SHAPE,
+            "has no bands, because the raster's header does not tell them",
+            plain,
         )
     return {_TENSOR_SHAPE: shapes}
 
 
 def _time(of: Footer, name: str, column: Any) -> dict[str, Any]:
     if not pa.types.is_int64(column.type):
-        return _unmapped(of, name, column, f"is {column.type}, no seconds")
+        return _unmapped(of, name, column, f"is {column.type}, not seconds")
     bound = pc.and_(
         pc.less_equal(column, pa.scalar(_LARGEST)), pc.greater_equal(column, pa.scalar(-_LARGEST))
     )
     far = len(column) - column.null_count - (pc.sum(bound).as_py() or 0)
     if far:
-        of.tell("warning", name, "is outside of what a timestamp holds, and null", far)
+        of.tell("warning", name, "is outside the range of a timestamp and becomes null", far)
         column = pc.if_else(bound, column, pa.scalar(None, pa.int64()))
     span = pc.min_max(column).as_py()
     if span["min"] is not None and _YEARS[0] <= span["min"] and span["max"] <= _YEARS[1]:
         of.tell("warning", name, "looks like years, not seconds since 1970; kept as seconds")
-    of.tell("changed", name, "seconds are timestamp[us], UTC")
+    of.tell("changed", name, "seconds become timestamp[us], UTC")
     found = pc.multiply(column, pa.scalar(_MICROS)).cast(pa.timestamp("us"))
     if name == spec.TIME_START:
         return {name: found}
@@ -312,11 +315,11 @@ def _middle(of: Footer, end: Any) -> dict[str, Any]:
 
 def _centroid(of: Footer, name: str, column: Any) -> dict[str, Any]:
     if not pa.types.is_string(column.type) and not pa.types.is_binary(column.type):
-        return _unmapped(of, name, column, f"is {column.type}, no text")
+        return _unmapped(of, name, column, f"is {column.type}, not text")
     points, lost = centroid_points(column)
-    of.tell("changed", name, "WKT is WKB")
+    of.tell("changed", name, "WKT becomes WKB")
     if lost:
-        of.tell("warning", name, "is not a point on the earth, and null", lost)
+        of.tell("warning", name, "is not a point on the earth and becomes null", lost)
     return {name: points}
 
 
@@ -342,7 +345,7 @@ _RULES: Mapping[str, Callable[[Footer, str, Any], dict[str, Any]]] = {
 def _extra(of: Footer, made: dict[str, tuple[Any, Any]], name: str) -> None:
     column = flat(of.table[name])
     if pa.types.is_null(column.type):
-        of.tell("dropped", name, "holds no value")
+        of.tell("dropped", name, "holds no values")
         return
     target = legal_key(name)
     if target in made:
@@ -351,7 +354,7 @@ def _extra(of: Footer, made: dict[str, tuple[Any, Any]], name: str) -> None:
             count += 1
         target = f"{target}_{count}"
     if target != name:
-        of.tell("renamed", name, f"is {target}")
+        of.tell("renamed", name, f"is now {target}")
     made[target] = described(target, column.type, None), column
 
 

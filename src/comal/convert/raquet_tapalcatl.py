@@ -141,16 +141,16 @@ def _stretch(band: Band, given: tuple[float, float] | None) -> tuple[float, floa
     """Values that become black and white; None keeps bytes as they are."""
     if given is not None:
         if not given[0] < given[1]:
-            raise InvalidInputError("a stretch without extent", found=given)
+            raise InvalidInputError("the stretch does not go from low to high", found=given)
         return given
     if band.dtype == "uint8":
         return None
     statistics = band.statistics
     if statistics is None or statistics.min is None or statistics.max is None:
         raise InvalidInputError(
-            "the file does not say how large its values are",
+            "the file has no minimum and maximum of its values",
             where=f"band {band.name}",
-            hint="give stretch=(low, high)",
+            hint="pass stretch=(low, high)",
         )
     tails = (statistics.quantiles or {}).get(_TAILS)
     low, high = (tails[0], tails[-1]) if tails else (statistics.min, statistics.max)

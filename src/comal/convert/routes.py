@@ -145,7 +145,7 @@ def _refuse_others(kind: str, given: Mapping[str, Any]) -> None:
             raise InvalidInputError(
                 f"{option} is not for this kind of source",
                 found=kind,
-                hint=f"leave it out (in Python: {name}=)",
+                hint=f"leave the option out (in Python: {name}=)",
             )
 
 
@@ -161,7 +161,7 @@ def _kind(sources: Sequence[str], output: str | None) -> str:
     if len(sources) == 1 or kinds <= _TORTILLAS:
         return min(kinds)
     raise InvalidInputError(
-        "several sources become one only where all are Tortilla or TACO 1",
+        "several sources can be converted together only if all are Tortilla or TACO 1",
         found=", ".join(sorted(kinds)),
         hint="'comal taco concat' joins several data sets of TACO 2.0",
     )
@@ -176,7 +176,7 @@ def _samples_kind(source: str) -> str:
         # A manifest may be a Parquet file of any kind, but not one of tiles.
         if _is_format(source, "raquet"):
             raise InvalidInputError(
-                "RaQuet cannot be converted to what the name of the target says",
+                "RaQuet cannot be converted to the format that the name of the target says",
                 where=source,
                 expected="*.tif for a COG, or a folder (no suffix) for PNG tiles",
                 hint="'comal raquet export' writes PNG, and parts of a file",
@@ -334,5 +334,5 @@ def _repack(kind: str, source: str, output: str, **writing: Any) -> None:
             taco.export(dataset, output, **writing)
     else:
         raise InvalidInputError(
-            "the source is in that form already", where=source, found=f"a TACO {kind}"
+            "the source has that form already", where=source, found=f"a TACO {kind}"
         )

@@ -60,10 +60,12 @@ def levels_of(frame: TortillaFrame) -> list[Depth]:
     home = frame.home
     if spec.PATH in frame.columns:
         raise InvalidInputError(
-            "a flattened frame cannot be migrated", hint="pass the frame that it was made from"
+            "a flattened frame cannot be migrated", hint="pass the frame that was flattened"
         )
     if not home.typed:
-        raise InvalidInputError("the frame was opened with typed=False", hint="open it again")
+        raise InvalidInputError(
+            "the frame was opened with typed=False", hint="open the file again without typed=False"
+        )
     table = frame.to_arrow().drop_columns([spec.SUBFILE])
     levels = [Depth.of(table)]
     check_depth(1 + bool(levels[0].folders.any()))
@@ -102,7 +104,7 @@ def regular(depths: Sequence[Depth], ids: Sequence[Any], *, pad: bool) -> list[S
     """
     top = depths[0]
     if len(top) == 0:
-        raise InvalidInputError("the source holds no item", expected="at least one")
+        raise InvalidInputError("the source holds no items", expected="at least one")
     if top.folders.any() and not top.folders.all():
         file, folder = int(np.argmin(top.folders)), int(np.argmax(top.folders))
         raise InvalidInputError(
@@ -110,7 +112,7 @@ def regular(depths: Sequence[Depth], ids: Sequence[Any], *, pad: bool) -> list[S
             found=f"{shown(ids[0][file].as_py())} is a FILE, "
             f"{shown(ids[0][folder].as_py())} a FOLDER",
             expected="one type for all samples of level 0 (TACO 2.0, 5.5, PIT-1)",
-            hint="migrate them apart: frame.filter(...) selects rows",
+            hint="migrate items and nested files separately: frame.filter(...) selects rows",
         )
     levels = [Shaped(np.arange(len(top)), np.arange(len(top)), ids[0], top.folders)]
     place = np.arange(len(top))
@@ -198,7 +200,7 @@ class _Grid:
         childless = np.setdiff1d(folders, self.key_parent)
         for position in childless[:1].tolist():
             raise InvalidInputError(
-                "nested files hold no items",
+                "a nested file holds no items",
                 where=shown(self.above[-1].ids[position].as_py()),
                 expected="a FOLDER sample has at least one child (TACO 2.0, 5.3)",
             )
@@ -213,13 +215,13 @@ class _Grid:
         number = len(self.above)
         per_root = np.bincount(self.target // self.width, minlength=self.roots)
         found = (
-            f"{self._name(lacking, key)} is not there and {self._name(int(having[0]), key)} is; "
-            f"{per_root.min()} to {per_root.max()} items at level {number} below one item at "
-            f"the top, {self.width} different ones"
+            f"{self._name(lacking, key)} is missing, but {self._name(int(having[0]), key)} exists; "
+            f"an item at the top has {per_root.min()} to {per_root.max()} items at level {number}, "
+            f"{self.width} different ones in all"
         )
         what, hint = "", _HINTS
         if len(folder):
-            what = "; a missing nested file cannot be padded, for padding is a FILE"
+            what = "; a missing nested file cannot be padded, because padding is a FILE"
             hint = "select the rows that are alike: frame.filter(...)"
         elif not pad:
             what = ""
@@ -287,7 +289,7 @@ def _planned(
     for number, (depth, shape) in enumerate(zip(depths, shapes, strict=True)):
         place = f"level {number}"
         if shape.reordered:
-            notes.tell("changed", place, "order", "of children is the same everywhere")
+            notes.tell("changed", place, "order", "of children is now the same everywhere")
         footer = Footer(depth.table, place, notes, counts[number])
         fields = fields_of(footer, keep_ids=len(changed[number]) > 0)
         levels.append(_level(depth, shape, fields, frame.home))
@@ -425,7 +427,8 @@ def migrate(
         others = {part.collection for part in frame.home.parts}
         if len(others) > 1:
             message = (
-                f"{len(others)} different ones in {len(files)} files; that of the first is taken"
+                f"{len(others)} different ones in {len(files)} files; "
+                "that of the first file is taken"
             )
             notes.tell("warning", "collection", "collection", message)
         if not dry_run:
@@ -441,10 +444,10 @@ def migrate(
 def _check_choices(children: str, bands: Any) -> None:
     if children not in ("id", "position"):
         raise InvalidInputError(
-            "unknown children", found=shown(children), expected="id or position"
+            "unknown value of children", found=shown(children), expected="id or position"
         )
     if bands is not None and (isinstance(bands, bool) or not isinstance(bands, int) or bands < 1):
-        raise InvalidInputError("bands is a number of bands", found=shown(bands))
+        raise InvalidInputError("bands is not a number of bands", found=shown(bands))
 
 
 @contextmanager
@@ -476,14 +479,14 @@ def _extent(tables: Sequence[Any], given: Mapping[str, Any], notes: Notes) -> di
     try:
         found = extent_of(tables)
     except InvalidInputError as error:
-        notes.tell("warning", "collection", "extent", f"places cannot be read: {error.what}")
+        notes.tell("warning", "collection", "extent", f"the places cannot be read: {error.what}")
         placeless = [
             table.drop_columns([n for n in ("stac:crs",) if n in table.column_names])
             for table in tables
         ]
         found = extent_of(placeless)
     if found["spatial"] == list(taco_spec.GLOBAL_BBOX):
-        notes.tell("warning", "collection", "extent", "the whole world, for no row tells a place")
+        notes.tell("warning", "collection", "extent", "the whole world, because no row has a place")
     else:
         notes.tell("added", "collection", "extent", "computed from the rows")
     return {"spatial": found["spatial"], "temporal": given.get("temporal") or found["temporal"]}

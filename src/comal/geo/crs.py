@@ -162,10 +162,10 @@ def refuse_files(crs: str, where: str) -> None:
         named += [value] if "/" in value or "\\" in value else _of_working_directory(value)
     if named:
         raise InvalidInputError(
-            "CRS names a file",
+            "the CRS names a file",
             where=where,
             found=shown(named[0], 100),
-            expected="no paths and no addresses in it",
+            expected="a CRS without paths and addresses",
         )
 
 
@@ -219,7 +219,7 @@ def _unknown(crs: str, where: str) -> InvalidInputError:
 
         authorities = get_authorities()
         if code[1].upper() not in authorities:
-            hint = f"PROJ knows the authorities {', '.join(authorities)}; give others as WKT"
+            hint = f"PROJ knows the authorities {', '.join(authorities)}; pass other CRS as WKT"
     return InvalidInputError(
         "invalid CRS",
         where=where,
@@ -270,7 +270,7 @@ def _by_name(crs: Any, count: int) -> Iterator[tuple[str, Rows]]:
     if not isinstance(crs, pa.Array):
         crs = pa.array(crs, pa.string())
     if len(crs) != count:
-        raise InvalidInputError("columns differ in length", found=len(crs), expected=count)
+        raise InvalidInputError("the columns differ in length", found=len(crs), expected=count)
     if count == 1:
         if crs[0].is_valid:
             yield crs[0].as_py(), np.arange(1)

@@ -257,7 +257,7 @@ def _last(column: Any, count: int, exactly: int | None, where: str) -> Floats:
 
 def _wrong_length(where: str, found: object, expected: str) -> InvalidInputError:
     return InvalidInputError(
-        "list of wrong length", where=where, found=f"length {found}", expected=expected
+        "the list has the wrong length", where=where, found=f"length {found}", expected=expected
     )
 
 

@@ -75,7 +75,7 @@ def parse_range(value: Any, where: str = "datetime range") -> tuple[int | None, 
     end = None if _is_open(last) else _bounds(last, where)[1]
     if start is not None and end is not None and start > end:
         raise InvalidInputError(
-            "the range of time ends before it starts",
+            "the time range ends before it starts",
             where=where,
             found=f"{first} to {last}",
             expected="start <= end",

@@ -131,7 +131,7 @@ def _decoded(array: Any, rows: Rows, where: str) -> Iterator[tuple[Rows, Any]]:
     if longest > _LEAST * _COLLECTIONS:
         for row in crashing(array.to_pylist()):
             raise InvalidMetadataError(
-                "a geometry of too many collections",
+                "a geometry has too many collections",
                 where=f"{where}, row {row}",
                 expected=f"at most {_COLLECTIONS}",
             )
@@ -157,10 +157,10 @@ def _refuse_broken(encoded: bytes, where: str) -> None:
         ) from error
     except NotImplementedError as error:
         raise InvalidMetadataError(
-            "a geometry with curves",
+            "a geometry has curves",
             where=where,
             expected="points, lines and polygons",
-            hint="make straight ones of them: ogr2ogr -nlt CONVERT_TO_LINEAR",
+            hint="convert the curves to lines: ogr2ogr -nlt CONVERT_TO_LINEAR",
         ) from error
 
 

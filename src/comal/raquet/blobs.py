@@ -119,7 +119,7 @@ def decode(
         return _picture(blob, compression, shape, where, limits)
     if len(data) != size:
         raise InvalidMetadataError(
-            "tile has another size than its pixels",
+            "the tile does not have the size of its pixels",
             where=where,
             found=counted(len(data), "byte"),
             expected=size,
@@ -223,7 +223,7 @@ def unpack(blob: bytes, size: int, where: str) -> Unpacked:
     if _is_zlib(blob[:2]):
         return _zlib_stream(blob, 0, size, where, ZLIB)
     raise InvalidMetadataError(
-        "tile is not compressed as the metadata say",
+        "the tile is not compressed as the metadata say",
         where=where,
         found=f"first bytes {blob[:4].hex(' ') or 'missing'}, {len(blob)} bytes",
         expected="a gzip member or a zlib stream",
@@ -265,20 +265,22 @@ def _inflated(data: bytes, bits: int, most: int, where: str, size: int) -> tuple
         found += stream.decompress(stream.unconsumed_tail, most - len(found) + 1)
     if len(found) > most:
         raise InvalidMetadataError(
-            "tile is too long", where=where, found=f"more than {size} bytes", expected=size
+            "the tile is too long", where=where, found=f"more than {size} bytes", expected=size
         )
     if not stream.eof:
-        raise InvalidMetadataError("tile is cut short", where=where, found="no end of the stream")
+        raise InvalidMetadataError(
+            "the tile is cut short", where=where, found="no end of the stream"
+        )
     return found, stream.unused_data
 
 
 def _whole(data: bytes, size: int, where: str) -> bytes:
     if len(data) != size:
         raise InvalidMetadataError(
-            "tile is too short", where=where, found=f"{len(data)} bytes", expected=size
+            "the tile is too short", where=where, found=f"{len(data)} bytes", expected=size
         )
     return data
 
 
 def _broken(where: str, reason: str) -> InvalidMetadataError:
-    return InvalidMetadataError("tile does not decompress", where=where, found=reason)
+    return InvalidMetadataError("the tile does not decompress", where=where, found=reason)

@@ -71,7 +71,7 @@ def check_version(metadata: Metadata, version: str) -> None:
     ]
     if later and version == spec.WRITTEN[0]:
         raise InvalidInputError(
-            f"RaQuet {version} has no such pixels",
+            f"RaQuet {version} cannot describe these pixels",
             found=", ".join(later),
             hint=f"write version {spec.WRITTEN[-1]}",
         )

@@ -195,7 +195,7 @@ def preview(
         has no overviews.
     """
     if not 1 <= integers(size, "size") <= _PICTURE:
-        raise InvalidInputError("no such size", found=size, expected=f"1 to {_PICTURE}")
+        raise InvalidInputError("size out of range", found=size, expected=f"1 to {_PICTURE}")
     with borrowed(source) as raster:
         numbers = default_bands([band.colorinterp for band in raster.bands])
         wanted = numbers if bands is None else bands
@@ -209,7 +209,7 @@ def preview(
         column, row, width, height = grid.span(raster.bounds)
         if width * height > _PICTURE**2:
             raise InvalidInputError(
-                "raster without overviews is too large for a picture",
+                "the raster has no overviews and is too large for a picture",
                 where=raster.href,
                 found=f"{width} x {height} pixels at its coarsest zoom",
             )
@@ -254,9 +254,9 @@ def _plan(raster: RaquetFile, asked: ExportOptions) -> _Plan:
         dtype.kind == "f" and any(band.dtype in {"int64", "uint64"} for band in chosen)
     ):
         raise InvalidInputError(
-            "bands whose types have none in common",
+            "no type holds the pixels of all these bands",
             found=", ".join(band.dtype for band in chosen),
-            hint="export them one by one: bands=[...]",
+            hint="export the bands one by one: bands=[...]",
         )
     value, masked = _common_nodata(raster, chosen, dtype, asked.nodata)
     names = tuple(_dated(raster, band.name, step) for step in steps for band in chosen)
@@ -361,7 +361,7 @@ def _check_mask(plan: _Plan, mask: Pixels) -> None:
     told = plan.layout.nodata is not None or alpha_of(plan.bands) is not None
     if not told and ((mask != mask[0]).any() if plan.layout.masked else mask.any()):
         raise InvalidInputError(
-            "pixels without a value that a GeoTIFF without nodata value cannot tell",
+            "a GeoTIFF without a nodata value cannot mark pixels without a value",
             where=plan.raster.href,
             expected="pixels that have a value in all bands or in none",
             hint="give a nodata value (nodata=...), or export the bands one by one",
@@ -377,7 +377,7 @@ def _span(
     span, own = grid.span(bbox), grid.span(raster.bounds)
     if not _meet(span, own, grid.width):
         raise InvalidInputError(
-            "the box lies outside of the raster",
+            "the box lies outside the raster",
             where=raster.href,
             found=tuple(bbox),
             expected=f"a part of {raster.bounds}",
@@ -442,7 +442,7 @@ def _common_nodata(
     if not values:
         return None, True
     raise InvalidInputError(
-        "bands with different nodata values",
+        "the bands have different nodata values",
         found=", ".join(f"{band.name} {band.nodata}" for band in others),
         hint="give one for all (nodata=...), or export the bands one by one",
     )

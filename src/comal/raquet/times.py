@@ -75,7 +75,7 @@ class TimeAxis:
             if count == 1:
                 return 0
             raise InvalidInputError(
-                "which time step is wanted must be said",
+                "no time step is chosen",
                 where=where,
                 expected=f"time=0 to {count - 1}, a time_cf from {self._range()}, or an instant",
             )
@@ -185,7 +185,8 @@ def time_axis(values: Sequence[Any], attributes: Mapping[str, Any] | None = None
     if _numbers(values):
         if not units:
             raise InvalidInputError(
-                "times are numbers without units", hint="give them as dates, or with CF units"
+                "the times are numbers without units",
+                hint="pass dates, or numbers with CF units",
             )
         cf = tuple(float(value) for value in values)
         instants = instants_of(cf, str(units), calendar)
@@ -202,7 +203,7 @@ def time_axis(values: Sequence[Any], attributes: Mapping[str, Any] | None = None
         units = units or f"{unit} since 1970-01-01 00:00:00"
         cf = numbers_of(found, str(units))
     if len(set(cf)) != len(cf):
-        raise InvalidInputError("two steps have the same time", found=len(cf) - len(set(cf)))
+        raise InvalidInputError("several steps have the same time", found=len(cf) - len(set(cf)))
     stamps = [np.datetime64("NaT" if one is None else one, "us") for one in instants]
     return TimeAxis(np.array(cf), np.array(stamps), str(units), calendar)
 
@@ -268,7 +269,9 @@ def instants_of(cf: Sequence[float], units: str, calendar: str) -> list[int | No
 def _month(start: dt.datetime, months: float, units: str) -> int | None:
     if months != int(months):
         raise InvalidInputError(
-            "part of a month", found=f"{months} months, {units}", expected="days or shorter"
+            "the time is a fraction of a month",
+            found=f"{months} months, {units}",
+            expected="a unit of days or shorter",
         )
     year, month = divmod(start.year * 12 + start.month - 1 + int(months), 12)
     try:
@@ -283,7 +286,9 @@ def numbers_of(instants: Sequence[int], units: str) -> tuple[float, ...]:
     name, start = _parsed_units(units)
     if name in _MONTHS:
         raise InvalidInputError(
-            "unit of time without a fixed length", found=units, expected="days or shorter"
+            "the unit of time has no fixed length",
+            found=units,
+            expected="a unit of days or shorter",
         )
     first = (start - _EPOCH) // dt.timedelta(microseconds=1)
     return tuple((one - first) / 1e6 / _SECONDS[name] for one in instants)

@@ -84,12 +84,16 @@ class Fields:
         if isinstance(value, int) and not isinstance(value, bool) and least <= value < below:
             return value
         note = self.wrong if code and needed else self.doubt
-        note(code or "raquet-number", key, f"{shown(value)} is not a whole number from {least} on")
+        note(
+            code or "raquet-number",
+            key,
+            f"{shown(value)} is not a whole number of at least {least}",
+        )
         return None
 
     def number(self, key: str) -> Number | None:
         """A finite number; anything else is a warning and counts as missing."""
-        value: Number | None = self._typed(key, int | float, "raquet-number", "no number")
+        value: Number | None = self._typed(key, int | float, "raquet-number", "not a number")
         if value is None or math.isfinite(value):
             return value
         self.doubt("raquet-number", key, f"{shown(value)} is not a number")
@@ -102,7 +106,7 @@ class Fields:
 
     def text(self, key: str) -> str | None:
         """A text; None if it is empty."""
-        return self._typed(key, str, "raquet-text", "no text") or None
+        return self._typed(key, str, "raquet-text", "not text") or None
 
     def flag(self, key: str) -> bool | None:
         """True or false; anything else is a warning and counts as missing."""
@@ -111,7 +115,9 @@ class Fields:
 
     def mapping(self, key: str) -> Mapping[str, Any] | None:
         """An object; anything else is a warning and counts as missing."""
-        found: Mapping[str, Any] | None = self._typed(key, Mapping, "raquet-object", "no object")
+        found: Mapping[str, Any] | None = self._typed(
+            key, Mapping, "raquet-object", "not an object"
+        )
         return found
 
     def _typed(self, key: str, kind: Any, code: str, what: str) -> Any:
@@ -131,7 +137,7 @@ class Fields:
         if (value is None or isinstance(value, str)) and value in allowed:
             return value
         names = ", ".join(str(one) for one in allowed)
-        self.wrong(code, key, f"{shown(value)} is none of {names}")
+        self.wrong(code, key, f"{shown(value)} is not one of {names}")
         return default
 
     def _at(self, key: str) -> str:
@@ -188,7 +194,7 @@ def bands_of(root: Fields) -> tuple[Band, ...]:
             bands.append(band)
     for name, count in sorted(Counter(band.name for band in bands).items()):
         if count > 1:
-            root.wrong("raquet-band-name", "bands", f"two bands {shown(name)}")
+            root.wrong("raquet-band-name", "bands", f"several bands are named {shown(name)}")
     return tuple(bands)
 
 
@@ -213,10 +219,10 @@ def _root_nodata(root: Fields, index: int) -> Any:
 def _band(fields: Fields, root_nodata: Any) -> Band | None:
     name, dtype = fields.values.get("name"), fields.values.get("type")
     if not isinstance(name, str) or not name or name in spec.RESERVED:
-        fields.wrong("raquet-band-name", "name", f"{shown(name)} is not a name of a band")
+        fields.wrong("raquet-band-name", "name", f"{shown(name)} is not a band name")
         return None
     if not isinstance(dtype, str) or dtype not in spec.DTYPES:
-        fields.wrong("raquet-band-type", "type", f"{shown(dtype)} is not a type of pixels")
+        fields.wrong("raquet-band-type", "type", f"{shown(dtype)} is not a pixel type of RaQuet")
         return None
     colour = fields.text("colorinterp")
     return Band(
@@ -273,7 +279,9 @@ def _colortable(fields: Fields) -> dict[int, tuple[int, int, int, int]] | None:
     for key, value in found.items():
         colour = _colour(value)
         if colour is None or not (key.isascii() and key.isdigit() and len(key) < 8):
-            fields.doubt("raquet-colortable", "colortable", f"{shown(key)}: {shown(value)}")
+            fields.doubt(
+                "raquet-colortable", "colortable", f"{shown(key)}: {shown(value)} is not a colour"
+            )
             continue
         table[int(key)] = colour
     return table or None
@@ -331,7 +339,7 @@ def _top_values(stats: Fields) -> dict[str, int] | None:
         return None
     kept = {key: int(value) for key, value in found.items() if _is_number(value) and value >= 0}
     if len(kept) < len(found):
-        stats.doubt("raquet-top-values", "top_values", "counts that are not numbers")
+        stats.doubt("raquet-top-values", "top_values", "some counts are not numbers")
     return kept
 
 
@@ -384,13 +392,13 @@ def parse_metadata(text: str | bytes, where: str, limits: Limits = DEFAULT_LIMIT
     document, tokens = read_document(text, where, limits)
     root = Fields(document, where)
     if tokens:
-        root.doubt("raquet-json-token", "", f"the number {tokens[0]} is not JSON")
+        root.doubt("raquet-json-token", "", f"the number {tokens[0]} is not valid JSON")
     _check_generation(document, where)
     metadata = _metadata(root)
     if metadata is None:
         errors = (one.message for one in root.problems if one.severity == "error")
         raise InvalidMetadataError(
-            "RaQuet metadata cannot be used",
+            "the RaQuet metadata are not valid",
             where=where,
             found=next(errors),
             problems=root.problems,
@@ -425,7 +433,7 @@ def _check_generation(document: Mapping[str, Any], where: str) -> None:
         major, minor = int(match[1]), int(match[2])
     if major > 0:
         raise UnsupportedVersionError(
-            "RaQuet of a newer generation",
+            "this version of RaQuet is too new",
             where=where,
             found=f"metadata version {shown(version)}",
             expected="0.x",
@@ -433,7 +441,7 @@ def _check_generation(document: Mapping[str, Any], where: str) -> None:
     grid = document.get("tile_matrix_set", _TILE_MATRIX_SET)
     if grid not in {_TILE_MATRIX_SET, None}:
         raise UnsupportedVersionError(
-            "RaQuet on another grid than Web Mercator",
+            "the grid of the RaQuet file is not Web Mercator",
             where=where,
             found=f"tile_matrix_set {shown(grid)} in version {major}.{minor}",
             expected=_TILE_MATRIX_SET,
@@ -483,7 +491,7 @@ def _metadata(root: Fields) -> Metadata | None:
 def _version(root: Fields) -> str | None:
     version = root.values.get("version")
     if version is None:
-        root.doubt("raquet-version-missing", "version", "no version")
+        root.doubt("raquet-version-missing", "version", "the version is missing")
         return None
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
         root.wrong("raquet-version", "version", f"{shown(version)} is not a version")
@@ -502,7 +510,7 @@ def _check_names(root: Fields) -> None:
     for fields, key, expected in fixed:
         found = fields.values.get(key, expected)
         if not isinstance(found, str) or found.lower() != expected.lower():
-            fields.wrong("raquet-grid", key, f"{shown(found)} instead of {expected}")
+            fields.wrong("raquet-grid", key, f"{shown(found)} is not {expected}")
 
 
 def _block(tiling: Fields) -> tuple[int, int]:
@@ -535,11 +543,13 @@ def _zooms(root: Fields, tiling: Fields, *, nested: bool) -> tuple[int, int] | N
         low = tiling.whole("min_zoom", code="raquet-zooms") if low is None else low
         high = tiling.whole("max_zoom", code="raquet-zooms") if high is None else high
     if high is None:
-        root.wrong("raquet-zooms", "", "no maximum zoom")
+        root.wrong("raquet-zooms", "", "the maximum zoom is missing")
         return None
     low = high if low is None else low
     if not 0 <= low <= high <= spec.MAX_ZOOM:
-        root.wrong("raquet-zooms", "", f"zooms {low} to {high} are not in 0 to {spec.MAX_ZOOM}")
+        root.wrong(
+            "raquet-zooms", "", f"zooms {low} to {high} are not a range within 0 to {spec.MAX_ZOOM}"
+        )
         return None
     return low, high
 
@@ -550,7 +560,7 @@ def _bounds(root: Fields) -> Bounds | None:
         west, south, east, north = (float(one) for one in found)
         if -_FARTHEST < west < east < _FARTHEST and -_FARTHEST < south < north < _FARTHEST:
             return west, south, east, north
-    root.wrong("raquet-bounds", "bounds", f"{shown(found, 100)} are not bounds")
+    root.wrong("raquet-bounds", "bounds", f"{shown(found, 100)} are not valid bounds")
     return None
 
 
@@ -573,7 +583,7 @@ def _check_coding(root: Fields, compression: Any, layout: Any, bands: Any) -> No
     """RaQuet 0.4.0: lossy tiles are uint8 images, and interleaved bands have one type."""
     types = {band.dtype for band in bands}
     if layout == spec.INTERLEAVED and len(types) > 1:
-        root.wrong("raquet-layout", "bands", "interleaved bands of several types")
+        root.wrong("raquet-layout", "bands", "interleaved bands have several types")
     allowed = spec.LOSSY_BANDS.get(compression)
     if allowed is None:
         return
@@ -581,7 +591,7 @@ def _check_coding(root: Fields, compression: Any, layout: Any, bands: Any) -> No
         root.wrong(
             "raquet-compression",
             "compression",
-            f"{compression} for {len(bands)} {layout} bands of {', '.join(sorted(types))}",
+            f"{compression} cannot hold {len(bands)} {layout} bands of {', '.join(sorted(types))}",
         )
 
 
@@ -594,5 +604,5 @@ def _tile_statistics(root: Fields) -> tuple[str, ...]:
         return spec.STATISTICS
     if isinstance(kinds, list) and all(kind in spec.STATISTICS for kind in kinds):
         return tuple(dict.fromkeys(kinds))
-    root.doubt("raquet-tile-statistics", "tile_statistics_columns", "kinds that are not known")
+    root.doubt("raquet-tile-statistics", "tile_statistics_columns", "some kinds are not known")
     return ()

@@ -423,7 +423,7 @@ class Ranking:
                     where=f"band {shown(self.name)}",
                     found=len(self._counts),
                     expected=f"at most {_PAIRS} pairs of zone and value",
-                    hint="ask for fewer zones at once, or no majority, minority and variety",
+                    hint="ask for fewer zones at once, or leave out majority, minority and variety",
                 )
             self._shift += step
             self._counts = self._counts.shifted(step)

@@ -305,9 +305,9 @@ def crs_label(wkt: str) -> str:
 def no_crs(where: str) -> InvalidInputError:
     """The error for a raster without a CRS."""
     return InvalidInputError(
-        "raster without a coordinate reference system",
+        "the raster has no coordinate reference system",
         where=where,
-        hint="say which one it is: crs='EPSG:...' (--crs on the command line)",
+        hint="pass the CRS: crs='EPSG:...' (--crs on the command line)",
     )
 
 
@@ -317,21 +317,22 @@ def _described(dataset: Any, origin: FileOrigin, where: str, crs: str | None) ->
     if dataset.transform.is_identity and (dataset.gcps[0] or dataset.rpcs):
         # Before the check of the CRS, which such rasters store elsewhere.
         gcps = bool(dataset.gcps[0])
+        option = "" if gcps else "-rpc "
         raise InvalidInputError(
-            "raster without a place on the ground",
+            "the raster is not georeferenced",
             where=where,
             found="ground control points" if gcps else "rational polynomials (RPC)",
             expected="a geotransform",
-            hint=f"rectify it first: gdalwarp {'' if gcps else '-rpc '}-t_srs EPSG:3857 IN OUT.tif",
+            hint=f"rectify the raster first: gdalwarp {option}-t_srs EPSG:3857 IN OUT.tif",
         )
     if not own and crs is None:
         raise no_crs(where)
     if dataset.transform.is_identity:
         raise InvalidInputError(
-            "raster without a place on the ground",
+            "the raster is not georeferenced",
             where=where,
             found="no geotransform",
-            hint="georeference it first, as gdal_translate -a_ullr does",
+            hint="georeference the raster first, as gdal_translate -a_ullr does",
         )
     flags = dataset.mask_flag_enums
     masked = MaskFlags.per_dataset in flags[0] and MaskFlags.alpha not in flags[0]
@@ -427,14 +428,14 @@ def variable_of(source: str | os.PathLike[str], variable: str | None) -> Variabl
     location = parse_href(file_of(source))
     if not location.is_local:
         raise InvalidInputError(
-            "a variable of a remote file",
+            "variables of remote files cannot be read",
             where=location.label,
             hint="copy the file to this machine first, or open it with xarray",
         )
     path = Path(location.path).absolute()
     kinds = _kinds_of(path) if named is None else (named[1].upper(),)
     if '"' in str(path):
-        raise InvalidInputError("a path with a quote", where=shown(str(path)))
+        raise InvalidInputError("the path holds a double quote", where=shown(str(path)))
     return Variable(str(path), kinds, name)
 
 
@@ -473,11 +474,11 @@ def _refuse_container(dataset: Any, where: str) -> None:
 def no_variable(where: str, wanted: str | None, known: list[str]) -> InvalidInputError:
     """The error for a file that needs the name of a variable, or has none of that name."""
     return InvalidInputError(
-        "the file has no such variable" if wanted else "a file of several variables",
+        "the file has no such variable" if wanted else "the file has several variables",
         where=where,
         found=None if wanted is None else shown(wanted),
         expected=", ".join(map(shown, known[:40])) or None,
-        hint="say which one: variable= (--variable on the command line)",
+        hint="choose one: variable= (--variable on the command line)",
     )
 
 
@@ -530,7 +531,7 @@ def _references(path: Path, where: str) -> Iterator[str]:
         root = ET.fromstring(path.read_bytes())  # noqa: S314 - expat bounds its entities
     except (ET.ParseError, ValueError) as error:
         raise InvalidMetadataError(
-            "raster cannot be read", where=where, found=reason_of(error)
+            "the raster cannot be read", where=where, found=reason_of(error)
         ) from error
     for element in root.iter():
         kind = (element.tag + element.get("name", "")).lower()
@@ -580,5 +581,5 @@ def _check_nested(path: Path, where: str, config: StorageConfig, depth: int) -> 
         return  # GDAL reports the error
     if nested:
         if depth >= _DEEPEST:
-            raise InvalidMetadataError("VRTs are nested too deep", where=where)
+            raise InvalidMetadataError("VRTs are nested too deeply", where=where)
         check_references(path, config, depth + 1)

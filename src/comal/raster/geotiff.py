@@ -122,7 +122,7 @@ def _rules() -> Iterator[None]:
         gdal_rules(),
         # Else masks become separate files.
         rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True),
-        translated(_WRITING, "GeoTIFF cannot be written"),
+        translated(_WRITING, "the GeoTIFF cannot be written"),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", NotGeoreferencedWarning)

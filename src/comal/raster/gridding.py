@@ -148,7 +148,7 @@ def footprint(info: RasterInfo) -> Footprint:
     a, b, _, d, e, _ = info.transform
     if not np.isfinite(info.transform).all() or a * e - b * d == 0:
         raise InvalidMetadataError(
-            "geotransform that cannot be inverted", where=info.where, found=info.transform
+            "the geotransform cannot be inverted", where=info.where, found=info.transform
         )
     columns, rows = _ring(info.width, info.height)
     u, v, lat = on_plane(info.crs, *_placed(info.transform, columns, rows))
@@ -200,7 +200,7 @@ def choose_zoom(raw: float, strategy: str) -> int:
     chosen = rounded[strategy]
     if chosen > MAX_ZOOM:
         warn(
-            f"pixels finer than zoom {MAX_ZOOM}, the last that QUADBIN has, become coarser",
+            f"pixels finer than zoom {MAX_ZOOM}, the deepest of QUADBIN, become coarser",
             UserWarning,
         )
     return int(min(max(chosen, 0), MAX_ZOOM))
@@ -412,7 +412,7 @@ def _snapped(edge: float, block: int) -> float:
 
 def _nowhere(info: RasterInfo) -> InvalidInputError:
     return InvalidInputError(
-        "nothing of the raster lies where Web Mercator exists",
+        "no part of the raster lies within Web Mercator",
         where=info.where,
         expected=f"latitudes within {LATITUDE_LIMIT:.4f} degrees",
     )

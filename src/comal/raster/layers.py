@@ -139,7 +139,9 @@ class _Grid:
         where = place(layer.source)
         if not dataset.crs or dataset.transform.is_identity or dataset.transform.is_degenerate:
             raise InvalidInputError(
-                "layer without a place on the earth", where=where, expected="CRS and geotransform"
+                "the layer is not georeferenced",
+                where=where,
+                expected="a CRS and a geotransform",
             )
         if layer.band not in dataset.indexes:
             raise InvalidInputError(

@@ -150,7 +150,7 @@ def reading(where: str, failures: Sequence[ComalError] = ()) -> Iterator[None]:
         if failures:
             raise failures[0] from None
         raise InvalidMetadataError(
-            "raster cannot be read",
+            "the raster cannot be read",
             where=where,
             found=reason_of(_first_of(error)),
             hint="the file may be cut off or damaged: compare its size with that of the original",
@@ -278,7 +278,7 @@ def _mend_means(dataset: Any, band: int, means: Array, window: Window | None) ->
 def check_blocks(dataset: Any, limits: Limits, where: str) -> None:
     """Reject a raster without bands, or with a block of pixels that takes too much memory."""
     if dataset.count == 0:
-        raise InvalidMetadataError("raster without bands", where=where)
+        raise InvalidMetadataError("the raster has no bands", where=where)
     if "complex" in "".join(dataset.dtypes):
         # In some drivers their size differs from that of the numpy type of the same name.
         return
@@ -292,10 +292,10 @@ def refuse_complex(dtypes: Iterable[str], where: str) -> None:
     for name in dtypes:
         if "complex" in name:
             raise InvalidInputError(
-                "raster of complex numbers",
+                "the raster holds complex numbers",
                 where=where,
                 found=name,
-                hint="convert it to real bands first, such as amplitude and phase",
+                hint="convert the raster to real bands first, such as amplitude and phase",
             )
 
 
@@ -312,7 +312,7 @@ def head_of(path: str, where: str) -> bytes:
 
 def _read_span(span: Span, limits: Limits, where: str) -> bytes:
     if span.offset < 0 or span.size < 0:
-        raise InvalidInputError("negative span", where=where)
+        raise InvalidInputError("the span is negative", where=where)
     limits.check("leaf_bytes", span.size, where)
     try:
         with Path(span.path).open("rb") as file:
@@ -322,7 +322,7 @@ def _read_span(span: Span, limits: Limits, where: str) -> bytes:
         raise _unreadable(error, where) from error
     if len(data) != span.size:
         raise ShortReadError(
-            "span reaches beyond the file", where=where, found=len(data), expected=span.size
+            "the span reaches beyond the file", where=where, found=len(data), expected=span.size
         )
     return data
 
@@ -330,7 +330,7 @@ def _read_span(span: Span, limits: Limits, where: str) -> bytes:
 def _unreadable(error: OSError, where: str) -> Exception:
     kinds = {FileNotFoundError: ObjectNotFoundError, PermissionError: AccessDeniedError}
     kind = kinds.get(type(error), StorageError)
-    return kind("raster cannot be opened", where=where, found=error.strerror)
+    return kind("the raster cannot be opened", where=where, found=error.strerror)
 
 
 _quiet_lock = threading.Lock()

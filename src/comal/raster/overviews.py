@@ -30,7 +30,7 @@ def check_method(method: str) -> str:
     found = {"near": NEAREST}.get(method, method)
     if found not in METHODS:
         raise InvalidInputError(
-            "unknown way to make overviews", found=method, expected=", ".join(METHODS)
+            "unknown overview resampling", found=method, expected=", ".join(METHODS)
         )
     return found
 

@@ -86,7 +86,7 @@ def _render(
     chosen = bands or default_bands([colour.name for colour in dataset.colorinterp])
     if len(chosen) not in {1, 3} or not set(chosen) <= set(dataset.indexes):
         raise InvalidInputError(
-            "no such bands to show", found=chosen, expected=f"1 or 3 of 1..{dataset.count}"
+            "no such bands to show", found=chosen, expected=f"1 or 3 bands of 1 to {dataset.count}"
         )
     shape = fitted(dataset.height, dataset.width, size)
     table = _colours(dataset, chosen)
@@ -122,8 +122,8 @@ def _resampling(
             "the raster is too large for a picture",
             where=where,
             found=f"{dataset.width} x {dataset.height} pixels, overviews {dataset.overviews(band)}",
-            expected=f"at most {limits.raster_bytes} bytes to go through",
-            hint="give it overviews (gdaladdo), or pass limits=Limits(raster_bytes=..)",
+            expected=f"at most {limits.raster_bytes} bytes to read",
+            hint="add overviews to the raster (gdaladdo), or pass limits=Limits(raster_bytes=...)",
             limit="raster_bytes",
         )
     return Resampling.nearest
@@ -277,19 +277,19 @@ def decode_picture(
     limits.check("tile_bytes", bands * rows * columns, where)
     found = sniff_driver(data[:16], where)
     if found != kind.upper():
-        raise InvalidMetadataError("tile is another kind of picture", where=where, found=found)
+        raise InvalidMetadataError("the tile is another kind of picture", where=where, found=found)
     with open_raster(data, limits) as dataset:
         size = (dataset.count, dataset.height, dataset.width)
         if size[1:] != (rows, columns) or not _fits(kind, size[0], bands):
             raise InvalidMetadataError(
-                "tile is a picture of another size",
+                "the tile is a picture of another size",
                 where=where,
                 found=f"{counted(size[0], 'band')} of {size[1]} x {size[2]}",
                 expected=f"{counted(bands, 'band')} of {rows} x {columns}",
             )
         if dataset.dtypes[0] != "uint8":
             raise InvalidMetadataError(
-                "tile is a picture of another type", where=where, found=dataset.dtypes[0]
+                "the tile is a picture of another type", where=where, found=dataset.dtypes[0]
             )
         pixels: Pixels = dataset.read(list(range(1, min(bands, size[0]) + 1)))
     if len(pixels) < bands:
@@ -331,7 +331,7 @@ def encode_picture(pixels: Pixels, kind: str, *, quality: int = 85) -> bytes:
     }
     faults = {RasterioError: InvalidInputError, CPLE_BaseError: InvalidInputError}
     with (
-        translated(faults, "tile cannot be encoded", where=kind),
+        translated(faults, "the tile cannot be encoded", where=kind),
         rasterio.Env(GDAL_PAM_ENABLED="NO"),
         rasterio.MemoryFile() as memory,
     ):

@@ -385,7 +385,7 @@ def _scaled(rows: Sequence[tuple[Floats, Quantile]], scale: Any, offset: Any, wh
     factors, offsets = np.asarray(scale, np.float64), np.asarray(offset, np.float64)
     if any(part.ndim > 1 or part.size not in {1, len(rows)} for part in (factors, offsets)):
         raise InvalidInputError(
-            "scaling does not fit the bands", where=where, expected=f"one number or {len(rows)}"
+            "the scaling does not fit the bands", where=where, expected=f"1 or {len(rows)} numbers"
         )
     factors = np.broadcast_to(factors.ravel(), len(rows))
     offsets = np.broadcast_to(offsets.ravel(), len(rows))

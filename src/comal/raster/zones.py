@@ -116,7 +116,7 @@ def _shapes(zones: Any) -> Any:
     for one in found:
         if one is not None and not isinstance(one, shapely.Geometry):
             raise InvalidInputError(
-                "no zones",
+                "not zones",
                 found=type(one).__name__,
                 expected="geometries, a GeoDataFrame, GeoJSON or a file of zones",
             )
@@ -130,7 +130,7 @@ def _chosen(keep: Keep, names: Sequence[str], where: str) -> list[str]:
     chosen = list(keep(names) if callable(keep) else keep)
     for name in chosen:
         if name not in names:
-            raise InvalidInputError("zones have no such column", where=where, found=shown(name))
+            raise InvalidInputError("the zones have no such column", where=where, found=shown(name))
     return chosen
 
 
@@ -152,7 +152,7 @@ def _of_file(
                 "not a file of zones",
                 where=source.href,
                 expected="GeoParquet, GeoJSON or a GeoPackage",
-                hint="make it a GeoPackage: ogr2ogr zones.gpkg zones.shp",
+                hint="convert the file to a GeoPackage: ogr2ogr zones.gpkg zones.shp",
             )
         span = ByteRange(0, source.stat().size or 0)
         footer = run(footer_plan(span, limits=limits), source.fetch)
@@ -176,7 +176,7 @@ def _of_table(
         column = column.storage
     if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
         raise InvalidInputError(
-            "geometries are not WKB", where=where, found=str(column.type), expected="binary"
+            "the geometries are not WKB", where=where, found=str(column.type), expected="binary"
         )
     shapes = wkb.to_shapely(column.cast(pa.binary()))
     return Zones(shapes, crs, {one: table.column(one) for one in kept})
@@ -201,7 +201,7 @@ def _described(
         raise InvalidMetadataError("not GeoParquet", where=where, found="no primary column")
     if about.get("encoding") != "WKB":
         raise InvalidInputError(
-            "geometries are not WKB", where=where, found=shown(about.get("encoding"))
+            "the geometries are not WKB", where=where, found=shown(about.get("encoding"))
         )
     # A missing CRS means longitude and latitude; null means unknown.
     return name, about.get("crs", _PLAIN)
@@ -245,7 +245,7 @@ def _of_geojson(document: Mapping[str, Any], keep: Keep, where: str) -> Zones:
     elif kind != "Feature":
         raise InvalidMetadataError("not GeoJSON", where=where, found=f"type {shown(kind)}")
     if not isinstance(features, list) or not all(isinstance(one, Mapping) for one in features):
-        raise InvalidMetadataError("GeoJSON without features", where=where)
+        raise InvalidMetadataError("the GeoJSON has no features", where=where)
     texts = [_text(one.get("geometry"), where) for one in features]
     shapes = _file_shapes(texts, where)
     return Zones(shapes, _geojson_crs(document), _properties(features, keep, where))
@@ -264,7 +264,9 @@ def _text(geometry: Any, where: str) -> str | None:
 
 def _file_shapes(texts: Sequence[str | None], where: str) -> Any:
     for row in wkb.crashing(texts)[:1]:
-        raise InvalidMetadataError("geometry is nested too deeply", where=f"{where}, feature {row}")
+        raise InvalidMetadataError(
+            "a geometry is nested too deeply", where=f"{where}, feature {row}"
+        )
     with translated(
         {shapely.errors.ShapelyError: InvalidMetadataError}, "broken GeoJSON", where=where
     ):
@@ -283,7 +285,7 @@ def _properties(features: Sequence[Any], keep: Keep, where: str) -> dict[str, An
         return {}
     rows = [one.get("properties") or {} for one in features]
     if not all(isinstance(row, Mapping) for row in rows):
-        raise InvalidMetadataError("GeoJSON with properties that are not an object", where=where)
+        raise InvalidMetadataError("the properties of a feature are not an object", where=where)
     kept = {}
     for name in _chosen(keep, list(dict.fromkeys(name for row in rows for name in row)), where):
         values = [row.get(name) for row in rows]
@@ -342,14 +344,14 @@ def _layer(database: sqlite3.Connection, layer: str | None, where: str) -> tuple
     chosen = [row for row in found if layer in (None, row[0])]
     if len(chosen) != 1:
         raise InvalidInputError(
-            "a GeoPackage of several layers" if chosen else "no such layer in the GeoPackage",
+            "the GeoPackage has several layers" if chosen else "no such layer in the GeoPackage",
             where=where,
             found=", ".join(shown(row[0]) for row in found),
             expected="the name of one of them as layer",
         )
     table, column, number, organisation, code, definition = chosen[0]
     if not isinstance(table, str) or not isinstance(column, str):
-        raise InvalidMetadataError("a layer without a name", where=where)
+        raise InvalidMetadataError("a layer has no name", where=where)
     if number in _UNKNOWN_CRS:
         return table, column, None
     known = isinstance(organisation, str) and organisation.upper() not in {"NONE", "CUSTOM"}
@@ -361,7 +363,7 @@ def _wkb(blob: Any, where: str) -> bytes | None:
     if blob is None:
         return None
     if not isinstance(blob, bytes) or blob[:2] != b"GP" or len(blob) < 8:
-        raise InvalidMetadataError("a geometry that is not one of GeoPackage", where=where)
+        raise InvalidMetadataError("a geometry is not in the form of a GeoPackage", where=where)
     return blob[8 + int(_ENVELOPES[blob[3] >> 1 & 7]) :]
 
 
@@ -447,11 +449,11 @@ def load_regions(source: Any, name: str | None = None) -> Regions:
         raise InvalidInputError(
             "not a source of areas",
             found=type(source).__name__,
-            expected="path, table, or list of (WKB, name)",
+            expected="a path, a table, or a list of (WKB, name)",
         )
     zones = zones_of(source, keep=partial(_name_column, name=name))
     (column,) = zones.kept.values()
-    with translated({pa.ArrowException: InvalidInputError}, "names of areas are not texts"):
+    with translated({pa.ArrowException: InvalidInputError}, "the names of the areas are not text"):
         texts = column.cast(pa.string())
     shapes, crs = zones.shapes, projection(crs_text(zones.crs), "areas")
     if crs.transformer is not None:
@@ -471,7 +473,7 @@ def _name_column(names: Sequence[str], name: str | None) -> list[str]:
     found = next(filter(None, known), None) if name is None else name
     if found is None or found not in names:
         raise InvalidInputError(
-            "areas without names",
+            "the areas have no names",
             found=", ".join(map(shown, sorted(names))) or "no columns",
             expected=name or f"a column {' or '.join(NAMES)}",
             hint="name the column: (source, 'column')",

@@ -53,20 +53,20 @@ class Appender:
     def __init__(self, file: BinaryIO, position: int = 0) -> None:
         self.file = file
         self.position = position
-        with translated(_DISK, "target cannot be written"):
+        with translated(_DISK, "the target cannot be written"):
             file.seek(position)
 
     def write(self, data: Any) -> None:
         """Write all of `data`, even if the file accepts less per call."""
         left = memoryview(data).cast("B") if len(data) else memoryview(b"")
         self.position += len(left)
-        with translated(_DISK, "target cannot be written"):
+        with translated(_DISK, "the target cannot be written"):
             while left:
                 left = left[self.file.write(left) :]
 
     def patch(self, offset: int, data: bytes) -> None:
         """Overwrite bytes at `offset` and return to the end."""
-        with translated(_DISK, "target cannot be written"):
+        with translated(_DISK, "the target cannot be written"):
             self.file.seek(offset)
             self.file.write(data)
             self.file.seek(self.position)

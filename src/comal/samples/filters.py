@@ -117,11 +117,11 @@ Filter = Box | Period
 def broken_place(error: InvalidInputError) -> InvalidMetadataError:
     """The error for an invalid location in the file, as opposed to in an argument."""
     return InvalidMetadataError(
-        f"the place of a sample is broken: {error.what}",
+        f"the place of a sample is not valid: {error.what}",
         where=error.where,
         found=error.found,
         expected=error.expected,
-        hint=f'pass geometry_col="{CENTROIDS[0]}" to go by the centres',
+        hint=f'pass geometry_col="{CENTROIDS[0]}" to use the centroids',
     )
 
 
@@ -152,7 +152,7 @@ def ways_in(schema: Any, column: str, dialect: Dialect, level: int = 0) -> tuple
         raise InvalidInputError(
             f"column {shown(name)} is not a geometry",
             found=str(kind),
-            expected="WKB in binary, or texts of POINT (longitude latitude)",
+            expected="binary WKB, or text such as POINT (longitude latitude)",
         )
     return () if way is None else (way,)
 
@@ -164,9 +164,9 @@ def _refuse_placeless(schema: Any, dialect: Dialect) -> None:
     for names in _TOGETHER:
         if names <= typed.keys():
             raise InvalidMetadataError(
-                "columns that tell places have the wrong types",
+                "the columns that hold places have the wrong types",
                 found=", ".join(f"{name} {typed[name]}" for name in COLUMNS if name in names),
-                hint=f"pass geometry_col= the right column{dialect.elsewhere}",
+                hint=f"pass the right column as geometry_col={dialect.elsewhere}",
             )
     if typed.keys() == kinds.keys():
         raise _nothing("where samples are", schema, "geometry_col", _PLACES, dialect)
@@ -179,7 +179,7 @@ def period_filter(value: Any, column: str, schema: Any, dialect: Dialect, level:
         name = next((name for name in dialect.times if name in schema.names), None)
         if name is None:
             expected = " or ".join(dialect.times)
-            raise _nothing("the time of samples", schema, "time_col", expected, dialect)
+            raise _nothing("when samples were taken", schema, "time_col", expected, dialect)
     else:
         name = _known(column, schema, "time_col", dialect, level)
     kind = schema.field(name).type
@@ -211,7 +211,7 @@ def _known(column: str, schema: Any, argument: str, dialect: Dialect, level: int
     raise InvalidInputError(
         f"no column {shown(column)}" + (f" at level {level}" if level else ""),
         expected=_some(schema),
-        hint=f"pass {argument}= one of these{dialect.elsewhere}",
+        hint=f"pass one of these as {argument}={dialect.elsewhere}",
     )
 
 
@@ -219,10 +219,10 @@ def _nothing(
     what: str, schema: Any, argument: str, expected: str, dialect: Dialect
 ) -> InvalidInputError:
     return InvalidInputError(
-        f"the columns say nothing of {what}",
+        f"the columns do not say {what}",
         found=_some(schema),
         expected=expected,
-        hint=f"pass {argument}= the right column{dialect.elsewhere}",
+        hint=f"pass the right column as {argument}={dialect.elsewhere}",
     )
 
 

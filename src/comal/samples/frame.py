@@ -216,7 +216,10 @@ class Frame(ABC):
             ):
                 mask = pa.array(mask, pa.bool_(), from_pandas=True)
         with translated(
-            _NO_MASK, "booleans that do not fit", where="mask", expected=f"{len(self)} booleans"
+            _NO_MASK,
+            "the mask does not fit the rows",
+            where="mask",
+            expected=f"{len(self)} booleans",
         ):
             return self._with(self._table.filter(mask))
 
@@ -347,7 +350,7 @@ class Frame(ABC):
             if not set(found[self.VSI].to_pylist()) <= set(known):
                 raise QueryError(
                     f"the query changed {self.VSI}, which leads to the bytes of samples",
-                    hint="call what you compute something else",
+                    hint="give computed columns other names",
                 )
         return found
 
@@ -373,7 +376,7 @@ class Frame(ABC):
         # `is_position` costs several times as much as reading a row.
         if type(key) is not int and not is_position(key):
             raise InvalidInputError(
-                "a row is named by position or id",
+                "a row is named by neither a position nor an id",
                 found=type(key).__name__,
                 hint="filter(mask) selects rows by a mask",
             )
@@ -395,7 +398,7 @@ class Frame(ABC):
             raise InvalidInputError(
                 f"{len(rows)} rows have the id {shown(name)}",
                 found="rows " + ", ".join(str(row) for row in rows[:5]),
-                hint="read them by position",
+                hint="read the rows by position",
             )
         some = ", ".join(shown(value) for value in self._names.slice(0, 5).to_pylist())
         raise NotInContainerError(f"no row has the id {shown(name)}", expected=f"{some}, ...")
@@ -485,7 +488,7 @@ def _list_of_names(columns: Any) -> list[str]:
         if all(isinstance(name, str) for name in names):
             return names
     raise InvalidInputError(
-        "columns are chosen by a list of names", found=shown(columns), expected="['id', ...]"
+        "the columns are not a list of names", found=shown(columns), expected="['id', ...]"
     )
 
 
@@ -518,7 +521,7 @@ def _keys(key: Any, count: int) -> tuple[list[Any], bool]:
         return [key], True
     if not isinstance(key, Iterable):
         raise InvalidInputError(
-            "no key", found=type(key).__name__, expected="an id, a position, or several of them"
+            "not a key", found=type(key).__name__, expected="an id, a position, or several of them"
         )
     return key.tolist() if isinstance(key, np.ndarray) else list(key), False
 

@@ -72,7 +72,7 @@ def samples_of(
     """
     root = local_path(directory, "the folder").absolute()
     if root.is_file():
-        raise InvalidInputError("a file where a folder is expected", where=shown(root, 200))
+        raise InvalidInputError("a folder is expected, not a file", where=shown(root, 200))
     if not root.is_dir():
         raise ObjectNotFoundError("no such folder", where=shown(root, 200))
     refuse_sources(target, root, inside=True)
@@ -83,7 +83,7 @@ def samples_of(
     else:
         ids, paths, fields = split(read(manifest), root, where)
     if paths.null_count == len(paths):
-        raise InvalidInputError("no file to pack", hint="look at the folder and the pattern")
+        raise InvalidInputError("no files to pack", hint="check the folder and the pattern")
     return root, nest(ids, paths, where), fields
 
 
@@ -109,7 +109,7 @@ def files_below(
     chunks: list[Any] = []
     links: list[str] = []
     held: list[str] = []
-    with translated(_READING, "folder cannot be read", where=shown(root, 200)):
+    with translated(_READING, "the folder cannot be read", where=shown(root, 200)):
         for name in _walk(top, fits, target, links):
             held.append(name)
             if len(held) == _HELD:
@@ -118,7 +118,9 @@ def files_below(
     for link in links:
         warn(f"a link to a folder is left out: {shown(link, 200)}", warning)
     chunks.append(_texts_of(held, top))
-    with translated({pa.ArrowException: LimitExceededError}, "names are too long for one column"):
+    with translated(
+        {pa.ArrowException: LimitExceededError}, "the names are too long for one column"
+    ):
         ids = pa.concat_arrays(chunks)
     return ids, absolute(ids, root)
 
@@ -126,7 +128,9 @@ def files_below(
 def absolute(paths: Any, root: Path) -> Any:
     """Paths made absolute from `root`, an Arrow array of strings; null stays null."""
     base, slash = texts_column([str(root.absolute()).rstrip("/"), "/"])
-    with translated({pa.ArrowException: LimitExceededError}, "paths are too long for one column"):
+    with translated(
+        {pa.ArrowException: LimitExceededError}, "the paths are too long for one column"
+    ):
         joined = pc.binary_join_element_wise(base, paths, slash)
         is_absolute = pc.starts_with(paths, "/")
         return pc.if_else(is_absolute, paths, joined) if pc.any(is_absolute).as_py() else joined
@@ -178,7 +182,7 @@ def _refuse_no_file(entry: os.DirEntry[str]) -> None:
             "not a regular file",
             where=shown(entry.path, 200),
             found="a link that leads nowhere" if entry.is_symlink() else "a pipe, socket or device",
-            hint="remove it, or name the files to pack by a pattern",
+            hint="remove the entry, or choose the files to pack with a pattern",
         )
 
 
@@ -188,7 +192,9 @@ def _texts_of(names: list[str], top: str) -> Any:
     except UnicodeEncodeError as error:
         odd = next(name for name in names if not _is_utf8(name))
         raise InvalidInputError(
-            "name of a file is not UTF-8", where=shown(f"{top}/{odd}", 200), hint="rename it"
+            "the name of a file is not UTF-8",
+            where=shown(f"{top}/{odd}", 200),
+            hint="rename the file",
         ) from error
 
 
@@ -266,7 +272,7 @@ def _parts(ids: Any, where: str) -> Any:
     trimmed = pc.ascii_trim(ids, "/")
     filled = valid_of(trimmed) & ~rows_equal(trimmed, "")
     for row in np.flatnonzero(~filled)[:1].tolist():
-        raise InvalidInputError("manifest has a row without an id", where=f"{where}, row {row}")
+        raise InvalidInputError("a row of the manifest has no id", where=f"{where}, row {row}")
     return pc.split_pattern(trimmed, "/")
 
 
@@ -299,7 +305,7 @@ def _refuse(ids: Any, twice: list[int], inside: list[int], where: str) -> None:
         )
     for row in sorted(inside)[:1]:
         name = ids[row].as_py().strip("/")
-        raise InvalidInputError("sample lies in what is not a folder", where=shown(name, 120))
+        raise InvalidInputError("a sample lies below a file", where=shown(name, 120))
 
 
 def taken(column: Any, rows: Ints) -> Any:
@@ -365,7 +371,7 @@ def read_table(
     CRS (such as ``EPSG:4326``).
     """
     where = shown(path, 200)
-    with translated(_FAULTS, "manifest cannot be read", where=where):
+    with translated(_FAULTS, "the manifest cannot be read", where=where):
         with path.open("rb") as file:
             is_parquet = file.read(4) == b"PAR1"
         if is_parquet or path.suffix.lower() in _PARQUET:
@@ -400,7 +406,9 @@ def _parsed(path: Path, kinds: Mapping[str, Any]) -> Any:
 def _refuse_twins(table: Any, where: str) -> None:
     names: list[str] = table.column_names
     for name in sorted({name for name in names if names.count(name) > 1})[:1]:
-        raise InvalidInputError("manifest has columns of one name", where=where, found=shown(name))
+        raise InvalidInputError(
+            "the manifest has two columns of the same name", where=where, found=shown(name)
+        )
 
 
 def _with_geometry(table: Any, geometry: Geometry, where: str) -> Any:
@@ -443,10 +451,10 @@ def split(table: Any, root: Path, where: str = "manifest") -> tuple[Any, Any, An
     _refuse_twins(table, where)
     if not {ID, PATH} <= set(table.column_names):
         raise InvalidInputError(
-            "manifest has no columns id and path",
+            "the manifest does not have the columns id and path",
             where=where,
             found=", ".join(map(shown, table.column_names[:20])),
-            expected="a table that has them, or the path of one",
+            expected="a table with the columns id and path, or the path of one",
         )
     ids, paths = (_texts(table.column(name), name, where) for name in (ID, PATH))
     paths = absolute(paths, root)
@@ -463,7 +471,9 @@ def _texts(column: Any, name: str, where: str) -> Any:
             found=str(kind),
             expected="string",
         )
-    with translated({pa.ArrowException: InvalidInputError}, f"column {name!r} cannot be used"):
+    with translated(
+        {pa.ArrowException: InvalidInputError}, f"column {name!r} of the manifest cannot be used"
+    ):
         texts = one_array(column if pa.types.is_string(kind) else pc.cast(column, pa.string()))
         texts.validate(full=True)  # Parquet may hold bytes that are not UTF-8
     return texts
@@ -478,11 +488,11 @@ def _look_at(paths: Any) -> None:
                     continue
             except (OSError, ValueError):
                 with translated(
-                    _LOOKING, "file of the manifest is missing", where=_row(paths, path)
+                    _LOOKING, "a file of the manifest is missing", where=_row(paths, path)
                 ):
                     raise
             raise InvalidInputError(
-                "file of the manifest is not a regular file", where=_row(paths, path)
+                "a file of the manifest is not a regular file", where=_row(paths, path)
             )
 
 

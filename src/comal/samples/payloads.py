@@ -516,7 +516,7 @@ class Slice:
         if size is None:
             size = opened.stat().size - offset
         if offset < 0 or size < 0:
-            raise InvalidInputError("a slice outside of its file", found=f"{offset}+{size}")
+            raise InvalidInputError("a slice lies outside its file", found=f"bytes {offset}+{size}")
         object.__setattr__(self, "source", opened)
         object.__setattr__(self, "offset", offset)
         object.__setattr__(self, "size", size)
@@ -545,17 +545,17 @@ def payload_of(value: Any) -> str | bytes | Slice:
     if isinstance(value, str | os.PathLike):
         return _place(value)
     raise InvalidInputError(
-        "path of a sample has a wrong type",
+        "the path of a sample has the wrong type",
         found=type(value).__name__,
         expected="a path, URL, bytes, Slice or samples",
-        hint="put what comes as a stream into a file, or pass its bytes",
+        hint="write a stream to a file, or pass its bytes",
     )
 
 
 def _place(value: str | os.PathLike[Any]) -> str | Slice:
     text: Any = os.fspath(value)
     if not isinstance(text, str) or not text:
-        raise InvalidInputError("path of a sample is empty or no text", found=shown(text))
+        raise InvalidInputError("the path of a sample is empty or not text", found=shown(text))
     if isinstance(value, str) and "://" in text:
         location = parse_href(text)
         return location.path if location.scheme == "file" else Slice(text)

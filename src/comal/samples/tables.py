@@ -90,7 +90,7 @@ def parents_in(table: Any, names: Names, known: Any, where: str) -> Ints:
     `known` holds the names of the rows above, Arrow strings.
     """
     if names.parent not in table.column_names:
-        raise no_column(table, names.parent, where, hint="name it by parent=")
+        raise no_column(table, names.parent, where, hint="name the column with parent=")
     column = table.column(names.parent)
     if pa.types.is_integer(column.type):
         found = pc.cast(column, pa.int64(), safe=False)
@@ -106,14 +106,14 @@ def parents_in(table: Any, names: Names, known: Any, where: str) -> Ints:
         found = pc.index_in(texts, value_set=known)
     else:
         raise InvalidInputError(
-            f"column {shown(names.parent)} of {where} names no parents",
+            f"column {shown(names.parent)} of {where} does not name parents",
             found=str(column.type),
             expected="row numbers, or ids",
         )
     rows = np.asarray(pc.fill_null(found, -1).to_numpy(), np.int64)
     for row in np.flatnonzero((rows < 0) | (rows >= len(known)))[:1].tolist():
         raise InvalidInputError(
-            "a sample names a parent that is not there",
+            "a sample names a parent that does not exist",
             where=f"{where}, row {row}",
             found=shown(column[row].as_py()),
             expected=f"one of {counted(len(known), 'row')} above",

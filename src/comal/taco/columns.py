@@ -77,14 +77,14 @@ def column(
     `declared` is the Arrow type fixed by an extension or a table; None infers it.
     `strict` refuses integers among floating-point numbers instead of widening them.
     """
-    what = f"field {shown(name)} cannot be made a column"
+    what = f"field {shown(name)} cannot become a column"
     if declared is not None:
         with translated(_ARROW_FAULTS, what, expected=f"values of type {declared}", field=name):
             return normal(pa.array(values, type=declared))
     families = _families(values)
     unknown = families.difference(_KNOWN)
     if unknown:
-        raise InvalidInputError(f"{what}: no type for {min(unknown)}", field=name)
+        raise InvalidInputError(f"{what}: no Arrow type for {min(unknown)}", field=name)
     if len(families) > 1 and (strict or families != {"int", "float"}):
         raise _mixed(name, values, who)
     with translated(_ARROW_FAULTS, what, field=name):
@@ -166,7 +166,7 @@ def missing_field(name: str, present: str, absent: str) -> InvalidInputError:
         f"field {shown(name)} is not in every sample",
         found=f"in sample {shown(present)}, not in sample {shown(absent)}",
         expected="the same fields in all samples of a level (TACO 2.0, 5.5, PIT-2)",
-        hint="add it, or use strict_schema=False to fill it with null",
+        hint="add the field, or use strict_schema=False to fill it with null",
         field=name,
     )
 
@@ -211,7 +211,7 @@ def as_table(data: Any) -> Any:
 
 def normal_table(table: Any, where: str = "table") -> Any:
     """`table` with `normal` columns; of its metadata only field descriptions are kept."""
-    with translated(_ARROW_FAULTS, "table holds a column that cannot be stored", where=where):
+    with translated(_ARROW_FAULTS, "the table has a column that cannot be stored", where=where):
         columns = [normal(table.column(i)) for i in range(table.num_columns)]
     fields = [
         pa.field(old.name, new.type, metadata=_only_description(old.metadata))

@@ -99,7 +99,7 @@ def key_fault(key: str) -> str | None:
     if key.startswith(INTERNAL):
         return "is reserved for the container"
     if not _KEY.fullmatch(key):
-        return "is not letters, digits and '_' with at most one ':' for a namespace"
+        return "must be letters, digits and '_', with at most one ':' after a namespace"
     return None
 
 
@@ -171,7 +171,7 @@ def collection_problems(document: Mapping[str, Any], *, where: str = COLLECTION)
     for key in ("id", "dataset_version", "description", "taco_version"):
         value = document.get(key)
         if not isinstance(value, str) or not value.strip():
-            report(key, f"must be a text, found {value!r}")
+            report(key, f"must be a string that is not empty, found {value!r}")
     if isinstance(document.get("id"), str) and not _DATASET_ID.fullmatch(document["id"]):
         report("id", f"must be lower-case letters, digits, '_' and '-', found {document['id']!r}")
     for key in ("licenses", "tasks"):
@@ -185,7 +185,7 @@ def collection_problems(document: Mapping[str, Any], *, where: str = COLLECTION)
     _check_contacts(document.get("curators"), "curators", report, required=False)
     title = document.get("title")
     if title is not None and (not isinstance(title, str) or len(title) > _TITLE_MAX):
-        report("title", f"must be a text of at most {_TITLE_MAX} characters")
+        report("title", f"must be a string of at most {_TITLE_MAX} characters")
     extent = document.get("extent")
     if extent is not None:
         found.extend(extent_problems(extent, where=f"{where}: extent"))
@@ -196,7 +196,7 @@ def _check_texts(value: object, key: str, report: Any, *, required: bool) -> Non
     if value is None and not required:
         return
     if not isinstance(value, list | tuple) or not all(isinstance(v, str) and v for v in value):
-        report(key, f"must be a list of texts, found {value!r}")
+        report(key, f"must be a list of strings, found {value!r}")
     elif required and not value:
         report(key, "must name at least one")
 
@@ -377,7 +377,7 @@ def _count_at(schema: PITSchema, level: int, place: int) -> int:
 
 def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise TypeError(f"{shown(value)} is not a list of texts")
+        raise TypeError(f"{shown(value)} is not a list of strings")
     return tuple(value)
 
 

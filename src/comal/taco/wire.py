@@ -127,9 +127,14 @@ def parse_header(head: bytes, total: int, where: str) -> Header:
     return Header(tuple(spans[:-1]), spans[-1], problems)
 
 
+def _beginning(head: bytes) -> str:
+    """What a file begins with, for messages."""
+    return f"first bytes {head[:8].hex(' ')}" if head else "an empty file"
+
+
 def _header_payload(head: bytes, where: str) -> tuple[bytes, bool]:
     if not head.startswith(b"PK\x03\x04") or len(head) < _LOCAL.size:
-        raise NotThisFormatError("not a TACO archive", where=where, found=shown(head[:8].hex()))
+        raise NotThisFormatError("not a TACO archive", where=where, found=_beginning(head))
     fields = _LOCAL.unpack_from(head)
     crc, name_size, extra_size = fields[6], fields[9], fields[10]
     name = head[30 : 30 + name_size]
@@ -158,7 +163,7 @@ def _span(pair: tuple[int, int], slot: int, total: int, where: str) -> ByteRange
     offset, size = pair
     if size == 0 or offset > total or size > total - offset:
         raise InvalidMetadataError(
-            f"slot {slot} of the header points outside of the object",
+            f"slot {slot} of the header points outside the file",
             where=where,
             found=f"bytes {offset}+{size}",
             expected=f"a span within {total} bytes",
@@ -175,9 +180,11 @@ def pack_tacocat_header(levels: Sequence[tuple[int, int]], collection: tuple[int
 def parse_tacocat_header(head: bytes, total: int, where: str) -> Header:
     """The header of a ``__TACOCAT__`` file of `total` bytes; errors as `parse_header`."""
     if not head.startswith(TACOCAT_MAGIC):
-        raise NotThisFormatError("not a TACOCAT file", where=where, found=head[:8].hex())
+        raise NotThisFormatError("not a TACOCAT file", where=where, found=_beginning(head))
     if len(head) < TACOCAT_HEADER.size:
-        raise InvalidMetadataError("TACOCAT header cut short", where=where, found=len(head))
+        raise InvalidMetadataError(
+            "the TACOCAT header is cut short", where=where, found=f"{len(head)} bytes"
+        )
     _, version, deepest, *values = TACOCAT_HEADER.unpack_from(head)
     if version != TACOCAT_VERSION:
         raise UnsupportedVersionError(
@@ -185,7 +192,7 @@ def parse_tacocat_header(head: bytes, total: int, where: str) -> Header:
         )
     if deepest >= spec.MAX_LEVELS:
         raise InvalidMetadataError(
-            "TACOCAT header names too many levels",
+            "the TACOCAT header names too many levels",
             where=where,
             found=deepest + 1,
             expected=f"at most {spec.MAX_LEVELS}",

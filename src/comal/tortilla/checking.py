@@ -179,7 +179,7 @@ def _check_file(file: _File, findings: Check) -> None:
             findings.add(
                 "tortilla-depth",
                 below[0][1],
-                f"nested deeper than {limits.tortilla_depth} files; not gone through",
+                f"nested deeper than {limits.tortilla_depth} files; deeper files are not checked",
             )
             break
         found: list[tuple[ByteRange, str]] = []
@@ -249,12 +249,14 @@ class _Footer:
         for name in names:
             if name.startswith(spec.INTERNAL):
                 self.tell(
-                    "tortilla-stored-path", name, "only readers make such columns; it is ignored"
+                    "tortilla-stored-path",
+                    name,
+                    "only readers add such columns; the stored one is ignored",
                 )
         missing = [name for name in spec.REQUIRED if name not in names]
         for name in missing:
             place = self.place or "footer"
-            self.findings.add("tortilla-column-missing", place, f"no column {name}")
+            self.findings.add("tortilla-column-missing", place, f"the column {name} is missing")
         if spec.ID not in missing:
             self._check_ids()
         if spec.FILE_FORMAT not in missing:
@@ -294,12 +296,14 @@ class _Footer:
         for bad in name_rules.bad_names(ids):
             place = self.row(int(known[bad.row]))
             self.findings.add("tortilla-id", place, f"the id {bad.reason}")
-        code, twins = "tortilla-id-twice", name_rules.twins(ids, fold=False)
+        code, same = "tortilla-id-twice", "has the same id"
+        twins = name_rules.twins(ids, fold=False)
         if not twins:
-            code, twins = "tortilla-id-alike", name_rules.twins(ids)
+            code, same = "tortilla-id-alike", "has the same id where case is ignored"
+            twins = name_rules.twins(ids)
         firsts = {int(known[second]): int(known[first]) for first, second in twins}
         self.findings.add_rows(
-            code, list(firsts), lambda row: (self.row(row), f"the same as row {firsts[row]}")
+            code, list(firsts), lambda row: (self.row(row), f"row {firsts[row]} {same}")
         )
 
     def _texts(self, name: str, null: str) -> Any:
@@ -375,7 +379,10 @@ class _Footer:
         self.rows(
             "tortilla-span-bounds",
             wrong,
-            lambda row: f"bytes {offsets[row]}+{lengths[row]} are not in the data of {size} bytes",
+            lambda row: (
+                f"bytes {offsets[row]}+{lengths[row]} are not within the data "
+                f"of a file of {size} bytes"
+            ),
         )
         rows = np.flatnonzero(~wrong)
         pairs = items.overlaps(offsets[rows], lengths[rows])
@@ -432,7 +439,7 @@ class _Footer:
         self.rows(
             "tortilla-rai-range",
             np.asarray(column.is_valid()) & ~((values >= low) & (values <= high)),
-            lambda row: f"{name} is {values[row]:g}, not {low:g} to {high:g}",
+            lambda row: f"{name} is {values[row]:g}, expected {low:g} to {high:g}",
         )
 
     def _check_list(self, name: str, code: str, count: int) -> None:
@@ -453,7 +460,8 @@ class _Footer:
                     "tortilla-time-year" if what == "a year" else "tortilla-time-unit",
                     odd,
                     lambda row, name=name, column=column, what=what: (  # type: ignore[misc]
-                        f"{name} is {column[row]}: {what}, where seconds since 1970 belong"
+                        f"{name} is {column[row]}, which looks like {what}; "
+                        "seconds since 1970 are expected"
                     ),
                 )
         start, end = columns.values()
@@ -461,7 +469,7 @@ class _Footer:
             self.rows(
                 "tortilla-time-order",
                 ends_before(start, end),
-                lambda row: f"starts at {start[row]}, ends at {end[row]}",
+                lambda row: f"{spec.TIME_END} {end[row]} is before {spec.TIME_START} {start[row]}",
             )
 
     def _check_centroids(self) -> None:
@@ -484,7 +492,7 @@ class _Footer:
             "tortilla-centroid",
             apart & ~lost,
             lambda row: (
-                f"{shown(column[row].as_py())} is not the middle of the raster, "
+                f"{shown(column[row].as_py())} is not the centre of the raster, "
                 f"{lon[row]:.6f} {lat[row]:.6f}"
             ),
         )
@@ -543,7 +551,7 @@ def _check_payloads(file: _File, usable: _Usable, before: str, findings: Check) 
             place = f"{before}row {row}"
             _check_beginning(kind, seen.heads[n].tobytes()[:size], place, findings)
             if seen.empty[n]:
-                told = f"all {size} bytes are zero; some early writers lost items so"
+                told = f"all {size} bytes are zero; some early writers lost items in this way"
                 findings.add("tortilla-zero", place, told)
 
 
@@ -563,7 +571,7 @@ def _check_beginning(kind: str, head: bytes, place: str, findings: Check) -> Non
     signatures = spec.SIGNATURES.get(name)
     if signatures is not None and not head.startswith(signatures):
         found = head[:8].hex(" ") if head else "nothing"
-        told = f"the bytes do not begin as {shown(name)}: {found}"
+        told = f"the bytes do not begin like {shown(name)}: {found}"
         findings.add("tortilla-magic", place, told)
 
 
@@ -631,7 +639,7 @@ def _check_schemas(group: Sequence[_File], findings: Check) -> None:
             findings.add(
                 "tortilla-part-schema",
                 file.place("footer"),
-                f"columns that {group[0].label} has not, or has otherwise: {listed}",
+                f"columns that {group[0].label} lacks or has with another type: {listed}",
             )
 
 
@@ -643,5 +651,7 @@ def _check_unique(group: Sequence[_File], findings: Check) -> None:
         here = set(map(str, file.table[spec.ID].drop_null().to_pylist()))
         twice = sorted(here & ids.keys())
         for name in twice:
-            findings.add("tortilla-id-twice", file.label, f"{shown(name)} is also in {ids[name]}")
+            findings.add(
+                "tortilla-id-twice", file.label, f"id {shown(name)} is also in {ids[name]}"
+            )
         ids.update(dict.fromkeys(here, file.label))

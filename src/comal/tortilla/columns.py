@@ -45,13 +45,13 @@ Ids = Callable[[int], str]
 def check_extra(name: object, where: str) -> str:
     """Check the name of an additional column; aliases become the specified name."""
     if not isinstance(name, str) or not name:
-        raise InvalidInputError("name of a column is empty or no text", where=where)
+        raise InvalidInputError("the name of a column is empty or not text", where=where)
     size = len(name.encode("utf-8", "surrogatepass"))
     reason = None
     if name in spec.CORE or name.startswith("tortilla:"):
-        reason = "is a column of the core"
+        reason = "is a core column"
     elif name.startswith(spec.INTERNAL) or spec.INDEX_COLUMN.fullmatch(name):
-        reason = "is a column that only readers make"
+        reason = "is a column that only readers add"
     elif size > DEFAULT_LIMITS.column_name_bytes:
         reason = f"is longer than {DEFAULT_LIMITS.column_name_bytes} bytes"
     elif any(ord(character) < 32 or 127 <= ord(character) < 160 for character in name):
@@ -77,7 +77,7 @@ def column(name: str, values: Sequence[Any], who: Ids) -> Any:
     except _FAULTS as error:
         row = _first_bad(values, wanted)
         raise InvalidInputError(
-            f"values of {shown(name)} do not go together",
+            f"a value of column {shown(name)} has the wrong type",
             where=f"sample {shown(who(row))}",
             found=shown(repr(values[row]), 80),
             expected=str(wanted or "the type of the samples before it"),
@@ -187,14 +187,14 @@ def check_ids(
         raise InvalidInputError(
             f"id {shown(bad.name)} {bad.reason}",
             where=f"{where}, row {bad.row}",
-            hint="rename it"
+            hint="change the id"
             + (", or pass allow_ids=True to keep it" if keeps and bad.tier == tier else ""),
         )
     for first, second in name_rules.twins(flat, parents, fold=tier == 2)[:1]:
         one, other = flat[first].as_py(), flat[second].as_py()
-        reason = "appear twice" if one == other else "are one name where case is ignored"
+        alike = f"ids {shown(one)} and {shown(other)} are the same name where case is ignored"
         raise InvalidInputError(
-            f"ids {shown(one)} and {shown(other)} {reason}",
+            f"id {shown(one)} appears twice" if one == other else alike,
             where=f"{where}, rows {first} and {second}",
         )
 
@@ -205,7 +205,7 @@ def unified(schemas: Iterable[Any], where: str) -> Any:
         schema = pa.unify_schemas(list(schemas), promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
-            "columns of the same name have types that do not go together",
+            "columns of the same name have types that cannot be combined",
             where=where,
             found=str(error),
         ) from error
@@ -308,7 +308,7 @@ def _from_objects(values: Sequence[Any], name: str) -> Any:
             naive = naive or (isinstance(value, dt.datetime) and value.tzinfo is None)
             found.append(times.parse_instant(value, name) // _SECOND)
     if naive:
-        warn(f"{name}: times without a zone are taken as UTC", TortillaWarning)
+        warn(f"{name}: times without a time zone are taken as UTC", TortillaWarning)
     return pa.array(found, pa.int64())
 
 

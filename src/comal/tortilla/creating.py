@@ -190,7 +190,10 @@ def _write_set(
         writer.warnings.warn(shown(output.name))
         paths = parts.publish()
     if len(paths) == 1 and paths[0].suffix not in spec.ENDINGS:
-        warn(f"{shown(paths[0].name)}: a Tortilla should be called name.tortilla", TortillaWarning)
+        warn(
+            f"{shown(paths[0].name)}: the name of a Tortilla should end in .tortilla",
+            TortillaWarning,
+        )
     return Created(
         tuple(paths),
         writer.done,
@@ -278,7 +281,7 @@ def _items_of(levels: Sequence[Level], fields: Any) -> Prepared:
         empty[found.nested()] = False
         if empty.any():
             name = level.ids[int(empty.argmax())].as_py()
-            raise InvalidInputError("an item without a payload", where=shown(name))
+            raise InvalidInputError("an item has no payload", where=shown(name))
         items = found
     assert items is not None, "there is a file to pack"
     return items
@@ -400,7 +403,9 @@ def rows_of(rows: Any, count: int) -> Ints:
     found = np.asarray(rows.to_numpy(zero_copy_only=False) if isinstance(rows, pa.Array) else rows)
     if found.dtype == bool:
         if found.shape != (count,):
-            raise InvalidInputError("mask of another length", found=found.shape, expected=count)
+            raise InvalidInputError(
+                "the mask has the wrong length", found=found.shape, expected=count
+            )
         return np.flatnonzero(found)
     if found.size == 0:
         return np.zeros(0, np.int64)
@@ -428,6 +433,6 @@ def rows_of_ids(column: Any, ids: Sequence[str]) -> Ints:
         raise InvalidInputError(
             "an id appears twice",
             found=shown(twice[0].as_py()),
-            hint="name the rows by their positions",
+            hint="pass the positions of the rows",
         )
     return np.asarray(found.to_numpy(), np.int64)

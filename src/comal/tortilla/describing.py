@@ -59,7 +59,7 @@ def with_formats(level: Prepared) -> Prepared:
         wrong &= ~rows_equal(known, spec.TORTILLA)
     for row in np.flatnonzero(wrong)[:1].tolist():
         raise InvalidInputError(
-            f"an item that holds others cannot be a {shown(known[row].as_py())}",
+            f"an item that holds items cannot have the format {shown(known[row].as_py())}",
             where=f"sample {shown(level.table[spec.ID][row].as_py())}",
             expected=spec.TORTILLA,
         )
@@ -126,7 +126,7 @@ class PayloadWarnings:
             if wrong.any():
                 wrong &= ~begins(copied.heads, name)
             if wrong.any():
-                self._note(f"do not begin as {name} does", wrong, table, start)
+                self._note(f"do not begin like {name}", wrong, table, start)
 
     def _note(self, what: str, wrong: Any, table: Any, start: int) -> None:
         count, first = self._found.get(what, (0, ""))

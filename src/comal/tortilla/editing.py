@@ -103,8 +103,8 @@ def _changed(path: Location) -> Path:
     """The local path of a file that is changed in place."""
     return local_path(
         path,
-        "a file that is changed",
-        hint="fetch it, or write a changed copy with compile()",
+        "a file changed in place",
+        hint="fetch the file, or write a changed copy with compile()",
     ).resolve()
 
 
@@ -117,7 +117,7 @@ def editing(path: Location) -> Iterator[Edit]:
         layout = frame.home.parts[0].header.layout
         if layout != "v0.5":
             raise UnsupportedVersionError(
-                "files of older generations are not changed",
+                "files of older layouts cannot be changed in place",
                 where=shown(target, 200),
                 found=layout,
                 hint="write a new file with compile() and change that",
@@ -190,7 +190,7 @@ def edit(
         The file is of an older generation.
     """
     if not (np.size(delete) or len(drop) or rename or columns is not None or add is not None):
-        raise InvalidInputError("no change is named", expected="rows or columns")
+        raise InvalidInputError("no change is given", expected="rows or columns")
     writer = ItemWriter(progress or silent)
     with editing(path) as change:
         table, where = change.table, shown(change.path.name)
@@ -267,7 +267,9 @@ def delete(path: Location, *, ids: Sequence[str] | None = None, rows: Any = None
         No row would be left, or neither ids nor rows are given.
     """
     if (ids is None) == (rows is None):
-        raise InvalidInputError("rows to delete are not named", expected="ids or rows")
+        raise InvalidInputError(
+            "the rows to delete must be named in one way", expected="ids or rows"
+        )
     return edit(path, delete=rows if ids is None else list(ids))
 
 
@@ -295,7 +297,7 @@ def _with_columns(table: Any, columns: Any, where: str, *, replace: bool) -> Any
         given = given.drop_columns([spec.ID])
     elif given.num_rows != table.num_rows:
         raise InvalidInputError(
-            "columns do not have a value per row",
+            "the columns do not have one value per row",
             where=where,
             found=counted(given.num_rows, "value"),
             expected=counted(table.num_rows, "row"),
@@ -304,7 +306,7 @@ def _with_columns(table: Any, columns: Any, where: str, *, replace: bool) -> Any
         stored = _stored_name(name, table)
         if stored in table.column_names and not replace:
             raise InvalidInputError(
-                f"column {shown(stored)} is there already", hint="pass replace=True"
+                f"column {shown(stored)} exists already", hint="pass replace=True"
             )
         if rows is None:
             table = with_column(table, stored, given[name])
@@ -321,7 +323,7 @@ def _without_columns(table: Any, columns: Sequence[str], where: str) -> Any:
     stored = [_stored_name(name, table) for name in columns]
     for name in stored:
         if name in spec.REQUIRED or name not in table.column_names:
-            what = "is required" if name in spec.REQUIRED else "is not there"
+            what = "is mandatory" if name in spec.REQUIRED else "does not exist"
             raise InvalidInputError(
                 f"column {shown(name)} {what}",
                 where=where,
@@ -347,7 +349,7 @@ def _without_rows(table: Any, gone: Any, where: str) -> Any:
     keep = np.ones(table.num_rows, bool)
     keep[rows_of_ids(table[spec.ID], gone) if named else rows_of(gone, len(keep))] = False
     if not keep.any():
-        raise InvalidInputError("no row would be left", where=where, hint="remove the file")
+        raise InvalidInputError("no row would be left", where=where, hint="delete the file")
     return table.filter(pa.array(keep))
 
 
@@ -358,7 +360,7 @@ def _refuse_known(tables: Sequence[Any], new: Any, where: str) -> None:
         if second >= len(known):
             one = known[first].as_py() if first < len(known) else fresh[first - len(known)].as_py()
             raise InvalidInputError(
-                f"id {shown(fresh[second - len(known)].as_py())} is there already",
+                f"id {shown(fresh[second - len(known)].as_py())} exists already",
                 where=where,
                 found=f"row {first}, {shown(one)}",
             )
@@ -379,7 +381,9 @@ def _given(columns: Any, where: str) -> Any:
                 {name: pa.array(v) if isinstance(v, list) else v for name, v in columns.items()}
             )
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise InvalidInputError("values of a column do not go together", found=error) from error
+            raise InvalidInputError(
+                "values of a column have types that cannot be combined", found=error
+            ) from error
     for name in columns.column_names if hasattr(columns, "column_names") else ():
         if name in (spec.OFFSET, spec.LENGTH):
             raise InvalidInputError(f"column {shown(name)} cannot be set", where=where)

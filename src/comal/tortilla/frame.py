@@ -221,13 +221,15 @@ class TortillaFrame(Frame):
             head = _heads(rest.strip("/"), frame)
             if head is None:
                 raise NotInContainerError(
-                    "no such path", where=shown(str(key)), found=f"no id that begins {shown(rest)}"
+                    "no such path",
+                    where=shown(str(key)),
+                    found=f"no id at the beginning of {shown(rest)}",
                 )
             row = frame._row(head)
             rest = rest.strip("/")[len(head) + 1 :]
             if frame._format(row) != spec.TORTILLA:
                 raise NotInContainerError(
-                    f"an item of format {shown(frame._format(row))} holds no others",
+                    f"an item of format {shown(frame._format(row))} holds no items",
                     where=shown(str(key)),
                     found=shown(head),
                 )

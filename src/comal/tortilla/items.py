@@ -66,11 +66,11 @@ def _from_json(opened: Opened, where: str, limits: Limits) -> Any:
     for name, span in document.items():
         if not (isinstance(span, list) and [type(value) for value in span] == [int, int]):
             raise InvalidMetadataError(
-                "an item without offset and length", where=f"{where}, {shown(name)}"
+                "an item has no offset and length", where=f"{where}, {shown(name)}"
             )
         if not all(0 <= value < 1 << 63 for value in span):
             raise InvalidMetadataError(
-                "a span outside of the file", where=f"{where}, {shown(name)}", found=shown(span)
+                "a span lies outside the file", where=f"{where}, {shown(name)}", found=shown(span)
             )
     spans = list(document.values())
     return pa.table(
@@ -90,10 +90,10 @@ def joined(tables: Sequence[Any], where: str) -> Any:
         return pa.concat_tables(tables, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidMetadataError(
-            "columns of the same name have types that do not go together",
+            "columns of the same name have types that cannot be combined",
             where=where,
             found=str(error),
-            hint="name the columns that are wanted by columns=[...]",
+            hint="choose the columns to read with columns=[...]",
         ) from error
 
 
@@ -157,7 +157,7 @@ def check_core(table: Any, where: str) -> None:
                 f"{name} is not text", where=where, found=str(kind), expected="string"
             )
     if table[spec.FILE_FORMAT].null_count:
-        raise InvalidMetadataError("an item without a format", where=where, expected="no nulls")
+        raise InvalidMetadataError("an item has no format", where=where, expected="no nulls")
 
 
 def _check_spans(offsets: Ints, lengths: Ints, opened: Opened, where: str) -> None:
@@ -165,10 +165,10 @@ def _check_spans(offsets: Ints, lengths: Ints, opened: Opened, where: str) -> No
     if wrong.any():
         row = int(np.argmax(wrong))
         raise InvalidMetadataError(
-            "an item lies outside of the data",
+            "an item lies outside the data",
             where=f"{where}, row {row}",
             found=f"bytes {offsets[row]}+{lengths[row]}",
-            expected=f"{opened.header.size} to {opened.size}, and not in the footer",
+            expected=f"a span within {opened.header.size} to {opened.size}, and not in the footer",
             hint="'comal check' lists every such row",
         )
     shared = overlaps(offsets, lengths)
@@ -179,7 +179,7 @@ def _check_spans(offsets: Ints, lengths: Ints, opened: Opened, where: str) -> No
             where=f"{where}, rows {first} and {second}",
             found=f"bytes {offsets[first]}+{lengths[first]} and "
             f"{offsets[second]}+{lengths[second]}",
-            expected="spans that are the same or apart",
+            expected="spans that are the same or do not overlap",
         )
 
 
@@ -210,7 +210,8 @@ def typed_column(name: str, column: Any, where: str) -> Any:
     except (pa.ArrowException, ValueError, TypeError) as error:
         # Only Arrow casts run above: their errors are about the content.
         warn(
-            f"{where}: {name} is {column.type} and cannot become {wanted} ({error}); left as it is",
+            f"{where}: {name} is {column.type} and cannot become {wanted} ({error}); "
+            "the column is left as it is",
             TortillaWarning,
         )
         return column

@@ -202,10 +202,10 @@ def _siblings(result: Result, tail: int, limits: Limits) -> list[Result]:
     name = part_name(source.href)
     if name is None:
         raise InvalidInputError(
-            "the name of the part does not tell its siblings",
+            "the name of the part does not tell the names of the others",
             where=source.href,
             expected="name.0001.part.tortilla",
-            hint="name all parts in a list",
+            hint="pass a list of all parts",
         )
     if count > _MOST_PARTS:
         raise InvalidMetadataError(
@@ -233,7 +233,7 @@ def _of_set(result: Result) -> Result:
     return source, ObjectNotFoundError(
         "a part of the set is missing",
         where=source.href,
-        hint="pass allow_partial=True to open what there is",
+        hint="pass allow_partial=True to open the parts that are there",
     )
 
 
@@ -278,7 +278,7 @@ def _refuse_unknown(columns: Sequence[str] | None, names: Sequence[str], where: 
             raise InvalidInputError(
                 f"no column {shown(name)}",
                 where=where,
-                hint="leave columns= out and look at frame.columns",
+                hint="leave out columns= and look at frame.columns",
             )
 
 
@@ -307,10 +307,10 @@ def _check_sets(members: Sequence[Member], where: str, *, allow_partial: bool) -
         return
     if not allow_partial:
         raise InvalidMetadataError(
-            "the set of parts is not whole",
+            "the set of parts is not complete",
             where=where,
             found=f"{len(members)} files",
-            hint="pass allow_partial=True to open what there is",
+            hint="pass allow_partial=True to open the parts that are there",
             problems=problems,
         )
     for problem in problems:
@@ -395,7 +395,11 @@ def set_problems(members: Sequence[Member]) -> list[Problem]:
             problems.append(Problem("tortilla-part-twice", member.href, "the file is named twice"))
         elif member.parts == 0:
             problems.append(
-                Problem("tortilla-part-count", member.href, "the header says 0 parts, not 1")
+                Problem(
+                    "tortilla-part-count",
+                    member.href,
+                    "the header says 0 parts, expected at least 1",
+                )
             )
         seen.add((member.href, member.variant))
     for positions in sets_of(members):
@@ -419,7 +423,7 @@ def _group_problems(group: Sequence[Member], count: int) -> list[Problem]:
             for one in missing[:100]
         ]
         problems += [
-            Problem("tortilla-part-count", member.href, f"the header says {count} parts")
+            Problem("tortilla-part-count", member.href, f"is number {number} of {count} parts")
             for member, number in zip(group, numbers, strict=True)
             if number not in expected
         ]

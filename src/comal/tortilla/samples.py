@@ -125,7 +125,9 @@ class Sample:
         self.path = None if self.samples is not None else payload_of(path)
         if self.samples is not None and file_format not in (None, spec.TORTILLA):
             raise InvalidInputError(
-                f"samples of {shown(id)} cannot be a {shown(file_format)}", expected=spec.TORTILLA
+                f"a sample that holds samples cannot have the format {shown(file_format)}",
+                where=f"sample {shown(id)}",
+                expected=spec.TORTILLA,
             )
         self.file_format = spec.TORTILLA if self.samples is not None else file_format
         self.metadata: dict[str, Any] = {}
@@ -136,7 +138,7 @@ class Sample:
             self.metadata[check_extra(name, f"sample {shown(id)}")] = value
 
     def __repr__(self) -> str:
-        kind = self.file_format or "format not told"
+        kind = self.file_format or "format not given"
         return f"Sample({self.id!r}, {kind}, {counted(len(self.metadata), 'column')})"
 
 
@@ -145,10 +147,14 @@ def _columns(group: Any, kind: type[STAC | RAI]) -> dict[str, Any]:
         try:
             group = kind(**{str(key).partition(":")[2] or key: v for key, v in group.items()})
         except TypeError as error:
-            raise InvalidInputError(f"not the fields of {kind.__name__}", found=error) from error
+            raise InvalidInputError(
+                f"the fields are not those of {kind.__name__}", found=error
+            ) from error
     if not isinstance(group, kind):
         raise InvalidInputError(
-            f"not a {kind.__name__}", found=type(group).__name__, expected="it, or a mapping"
+            f"not a {kind.__name__}",
+            found=type(group).__name__,
+            expected=f"{kind.__name__} or a mapping",
         )
     return {name: value for name, value in group.columns().items() if value is not None}
 
@@ -159,7 +165,7 @@ def _nested(path: Any, name: str) -> list[Sample] | None:
     if isinstance(path, list | tuple) and (not path or isinstance(path[0], Sample)):
         if not path:
             raise InvalidInputError(
-                "nested sample holds no samples", where=shown(name), expected="at least one"
+                "a nested sample holds no samples", where=shown(name), expected="at least one"
             )
         return list(Samples(path))
     return None
@@ -305,7 +311,7 @@ def from_table(data: Any, names: Names, where: str = "table") -> Prepared:
     payloads = payloads_in(table, names, where)
     found = names.id if names.id in table.column_names else spec.ID
     if found not in table.column_names:
-        raise no_column(table, names.id, where, hint="name it by id=")
+        raise no_column(table, names.id, where, hint="name the column with id=")
     rest = table.drop_columns([n for n in (names.path,) if n in table.column_names])
     if found != spec.ID:
         rest = rest.rename_columns([spec.ID if n == found else n for n in rest.column_names])
@@ -327,7 +333,9 @@ def batches_of(source: Source, names: Names) -> Iterator[Prepared]:
         yield from _from_stream(iter(source), names)
     else:
         raise InvalidInputError(
-            "neither samples nor a table", found=type(source).__name__, expected="Samples or table"
+            "neither samples nor a table",
+            found=type(source).__name__,
+            expected="Samples or a table",
         )
 
 

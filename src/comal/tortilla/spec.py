@@ -236,21 +236,21 @@ COLLECTION_REQUIRED = (
 # -- what a check can report ----------------------------------------------------------------------
 
 _ERRORS = {
-    "tortilla-header": "the header cannot be used",
+    "tortilla-header": "the header is not valid",
     "tortilla-footer": "the footer cannot be read",
     "tortilla-collection": "the collection of a TACO v1 cannot be read",
     # Columns of the core: "The Footer"
     "tortilla-column-missing": "a mandatory column is missing",
-    "tortilla-column-type": "a column has a type that it cannot have",
+    "tortilla-column-type": "a column has the wrong type",
     "tortilla-column-null": "a mandatory column holds nulls",
     "tortilla-id-null": "an item has no id",
     "tortilla-id-twice": "an id appears twice",
     "tortilla-split": "a split other than train, validation and test",
     # Spans
-    "tortilla-span-bounds": "an item lies outside of the data",
-    "tortilla-span-overlap": "two items share bytes without being the same",
+    "tortilla-span-bounds": "an item lies outside the data",
+    "tortilla-span-overlap": "two items overlap without being the same",
     # STAC
-    "tortilla-crs": "a CRS that nobody knows",
+    "tortilla-crs": "a CRS that is unknown",
     "tortilla-geotransform": "a geotransform that is not valid",
     "tortilla-raster-shape": "a shape that is not valid",
     "tortilla-time-order": "an item ends before it starts",
@@ -259,7 +259,7 @@ _ERRORS = {
     "tortilla-item": "the bytes of an item cannot be read",
     # Nesting
     "tortilla-nested": "a nested file cannot be read",
-    "tortilla-depth": "files are nested too deep",
+    "tortilla-depth": "files are nested too deeply",
     # Sets of parts: "The Data Partition"
     "tortilla-part-missing": "a part of the set is missing",
     "tortilla-part-twice": "a file is named twice",
@@ -270,15 +270,15 @@ _ERRORS = {
 }
 
 _WARNINGS = {
-    "tortilla-name": "the name of the file does not fit what it is",
+    "tortilla-name": "the name of the file does not fit its kind",
     "tortilla-id": "an id that cannot be a file name, or that other formats forbid",
-    "tortilla-id-alike": "two ids are one name where case is ignored",
+    "tortilla-id-alike": "two ids are the same name where case is ignored",
     "tortilla-format": "a format that neither GDAL nor the specification knows",
-    "tortilla-stored-path": "a stored path of the writer's machine",
+    "tortilla-stored-path": "a column holds paths of the machine that wrote the file",
     "tortilla-time-year": "a time that looks like a year instead of seconds",
-    "tortilla-time-unit": "a time that looks like another unit than seconds",
-    "tortilla-centroid": "a centroid that is not a point, or not in the middle of its raster",
-    "tortilla-rai-range": "a value of RAI that cannot be",
+    "tortilla-time-unit": "a time that looks like a unit other than seconds",
+    "tortilla-centroid": "a centroid that is not a point, or not the centre of its raster",
+    "tortilla-rai-range": "a value of RAI that is out of range",
     "tortilla-zero": "an item whose bytes are all zero",
     "tortilla-collection-field": "a field of the collection is missing",
     "tortilla-part-schema": "the parts of a set differ in their columns",

@@ -91,7 +91,7 @@ def parse_header(head: bytes, total: int, where: str) -> Header:
         raise NotThisFormatError(
             "not a Tortilla file",
             where=where,
-            found=f"bytes {head[:8].hex(' ')}" if head else "an empty file",
+            found=f"first bytes {head[:8].hex(' ')}" if head else "an empty file",
             expected="the magic #y or WX and two offsets",
         )
     layout = _layout(head)
@@ -132,10 +132,10 @@ def _span(what: str, offset: int, size: int, start: int, total: int, where: str)
     # Python integers do not wrap, and nothing is allocated before this check.
     if offset < start or offset + size > total:
         raise InvalidMetadataError(
-            f"the {what} lies outside of the file",
+            f"the {what} lies outside the file",
             where=where,
             found=f"bytes {offset}+{size}",
-            expected=f"a span within {start} and {total}",
+            expected=f"a span within bytes {start} to {total}",
             hint="the file is cut short or damaged; fetch it again",
         )
     return ByteRange(offset, size)
@@ -246,7 +246,7 @@ def _child(span: ByteRange, where: str, known: list[Piece], limits: Limits) -> _
         return _File(span, where, known, limits)
     except NotThisFormatError as error:
         return InvalidMetadataError(
-            "an item of format TORTILLA is none",
+            "an item of format TORTILLA is not a Tortilla",
             where=where,
             found=error.found,
             expected="the magic #y or WX",

@@ -150,11 +150,11 @@ def _check_rows(footer: ParquetTable, tables: Iterable[Any], rows: int) -> None:
 
 def _broken(what: str, found: object, expected: object) -> InvalidMetadataError:
     return InvalidMetadataError(
-        "written file does not match its rows",
+        "the written file does not match its rows",
         where=what,
         found=found,
         expected=expected,
-        hint="this is a fault of comal; nothing was published, please report it",
+        hint="this is a fault of comal: nothing was published; please report it",
     )
 
 
@@ -196,7 +196,7 @@ class RowStore:
         """All rows in pieces, converted to a schema that contains theirs."""
         for start, size in self._spooled:
             assert self._file is not None
-            with translated(_DISK, "temporary file cannot be read"):
+            with translated(_DISK, "a temporary file cannot be read"):
                 self._file.seek(start)
                 data = self._file.read(size)
                 table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
@@ -212,7 +212,7 @@ class RowStore:
             with pa.ipc.new_stream(sink, table.schema) as writer:
                 writer.write_table(table)
             data = sink.getvalue()
-            with translated(_DISK, "temporary file cannot be written"):
+            with translated(_DISK, "a temporary file cannot be written"):
                 start = self._file.seek(0, 2)
                 self._file.write(data)
             self._spooled.append((start, len(data)))
@@ -316,9 +316,11 @@ class SetOptions:
         rows, size = made.chunk_rows, made.chunk_size
         if rows is not None and (isinstance(rows, bool) or rows < 1):
             raise InvalidInputError(
-                "not a number of items in a part", found=shown(rows), expected="1 or more"
+                "chunk_rows is not a number of items", found=shown(rows), expected="1 or more"
             )
-        return replace(made, chunk_size=None if size is None else parse_size(size))
+        return replace(
+            made, chunk_size=None if size is None else parse_size(size, "chunk_size is not a size")
+        )
 
 
 class Part:

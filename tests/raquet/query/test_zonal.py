@@ -106,7 +106,7 @@ def test_zooms_bands_and_steps(path: Path, tmp_path: Path) -> None:
         assert found["band_1_sum"][0].as_py() == noise(day).sum()
     with pytest.raises(InvalidInputError, match="time step"):
         raquet.zonal(timed, whole)
-    with pytest.raises(InvalidInputError, match="no time series"):
+    with pytest.raises(InvalidInputError, match="the file has no time"):
         raquet.zonal(path, whole, time=0)
     with raquet.open(path) as file:
         assert raquet.zonal(file, whole, stats=("count",)).equals(fine)

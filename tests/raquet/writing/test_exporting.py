@@ -127,7 +127,7 @@ def test_a_box_outside_of_the_raster(tmp_path: Path) -> None:
         (west, south - 2, east, south - 1),
         (175, south, -175, north),
     ):
-        with pytest.raises(InvalidInputError, match="outside of the raster"):
+        with pytest.raises(InvalidInputError, match="outside the raster"):
             comal.raquet.to_geotiff(path, out, bbox=box)
     assert not out.exists()
     # A box that counts on beyond 180 degrees is the same place.

@@ -53,7 +53,7 @@ POLAR = (-50_000, 1000, 0, 50_000, 0, -1000)
 @pytest.mark.parametrize(
     ("pixels", "named", "text"),
     [
-        (noise((40, 40), "uint8"), {"affine": None, "crs": None}, "place on the ground"),
+        (noise((40, 40), "uint8"), {"affine": None, "crs": None}, "not georeferenced"),
         (np.ones((40, 40), np.complex64), {}, "complex"),
         (np.zeros((40, 40), np.uint8), {"nodata": 0}, "no pixel"),
         (noise((100, 100), "uint8"), {"crs": "EPSG:3031", "affine": POLAR}, "Web Mercator"),
@@ -135,7 +135,7 @@ def test_a_source_whose_name_says_no_format_is_no_target(tmp_path: Path) -> None
         ({"compression": "jpeg", "spec_version": "0.5.0"}, "interleaved"),
         ({"tile_statistics": True}, "tile statistics"),
         ({"resampling": "sharp"}, "resampling"),
-        ({"overview_resampling": "bilinear"}, "overviews"),
+        ({"overview_resampling": "bilinear"}, "overview resampling"),
         ({"level": 13}, "level"),
         ({"quality": 0}, "quality"),
         ({"row_group_size": 0}, "row group"),
@@ -143,8 +143,8 @@ def test_a_source_whose_name_says_no_format_is_no_target(tmp_path: Path) -> None
         ({"bands": [3]}, "no such band"),
         ({"bands": ["red"]}, "no such band"),
         ({"bands": []}, "no band"),
-        ({"bands": {"block": 1}}, "not a name"),
-        ({"bands": {"": 1}}, "not a name"),
+        ({"bands": {"block": 1}}, "not a band name"),
+        ({"bands": {"": 1}}, "not a band name"),
         ({"nodata": 256}, "cannot hold"),
         ({"nodata": "x"}, "not a number"),
         ({"nodata": [1, 2]}, "not a number"),
@@ -196,6 +196,6 @@ def test_rasters_that_must_be_rectified_first(tmp_path: Path) -> None:
         pixels = np.ones((40, 40), "uint8")
         path = write_tiff(tmp_path / "a.tif", pixels, affine=None, **change)
         for crs in (None, "EPSG:32632"):
-            error = _refused(tmp_path, path, InvalidInputError, "place on the ground", crs=crs)
+            error = _refused(tmp_path, path, InvalidInputError, "not georeferenced", crs=crs)
             assert told in str(error.found)
             assert "gdalwarp" in str(error.hint)

@@ -175,7 +175,7 @@ def test_pictures_keep_what_has_no_value(tmp_path: Path, named: Any) -> None:
             ~np.ma.getmaskarray(shown[0]), ~np.ma.getmaskarray(own).all(axis=0)
         )
     if named:
-        with pytest.raises(InvalidInputError, match="cannot tell which pixels have no value"):
+        with pytest.raises(InvalidInputError, match="cannot mark pixels without a value"):
             raquet.write(source, path, compression="jpeg", overwrite=True, **options)
 
 
@@ -185,7 +185,7 @@ def test_pictures_refuse_nodata_beside_alpha(tmp_path: Path, colours: list[str])
     pixels = noise((len(colours), 50, 70), "uint8")
     source = utm(tmp_path / "a.tif", pixels, nodata=9, interpreted=colours)
     options: dict[str, Any] = {"spec_version": "0.5.0", "layout": "interleaved", "block_size": 32}
-    with pytest.raises(InvalidInputError, match="cannot tell which pixels have no value"):
+    with pytest.raises(InvalidInputError, match="cannot mark pixels without a value"):
         raquet.write(source, tmp_path / "a.parquet", compression="webp", **options)
     raquet.write(source, tmp_path / "a.parquet", **options)
 

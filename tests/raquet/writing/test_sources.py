@@ -162,7 +162,7 @@ def test_arrays_without_a_place(tmp_path: Path) -> None:
     crooked = plain.assign_coords(x=[0.0, 1.0, 5.0, 6.0], y=[3.0, 2.0, 1.0, 0.0])
     with pytest.raises(InvalidInputError, match="regular"):
         _write(tmp_path, crooked, crs="EPSG:32632")
-    with pytest.raises(InvalidInputError, match="space"):
+    with pytest.raises(InvalidInputError, match="spatial"):
         _write(tmp_path, xr.DataArray(np.ones(3), dims=("row",)))
 
 
@@ -172,7 +172,7 @@ def test_times_that_cannot_be() -> None:
     for values, attributes, text in (
         ([1, 2], {}, "without units"),
         ([1, 2], {"units": "fortnights"}, "CF units"),
-        ([0.5, 2], {"units": "months since 2000-01-01"}, "part of a month"),
+        ([0.5, 2], {"units": "months since 2000-01-01"}, "fraction of a month"),
         (["2020-01-01"], {"units": "months since 2000-01-01"}, "fixed length"),
         ([1, 2], {"units": "days since 2000-01-01", "calendar": "maya"}, "calendar"),
         (["2020-01-01", "2020-01-01"], {}, "same time"),

@@ -135,7 +135,7 @@ LOST = {
     "roots of both types": "differ in structure",
     "zip: id '../../secret.txt'": "'../../secret.txt'",
     "level table and local metadata": "s2",
-    "level table and no local metadata": "the archive has no such entry",
+    "level table and no local metadata": "the archive has no __meta__",
     "table of the first level": "level 0",
 }
 """What the error names of an archive that nothing mends."""

@@ -113,7 +113,7 @@ def test_labels() -> None:
             "labels:num_classes": 2,
         }
     ]
-    with pytest.raises(InvalidInputError, match="one category"):
+    with pytest.raises(InvalidInputError, match="the same category"):
         Labels([{"name": "a", "category": 1}, {"name": "b", "category": "1"}])
     with pytest.raises(InvalidInputError, match="name"):
         Labels([{"category": 1}])

@@ -70,7 +70,7 @@ def test_many_rasters(tmp_path: Path) -> None:
         columns_for(GeotiffStats(), pa.table({"path": [*paths, "gone"]}))
     with pytest.raises(InvalidInputError, match="path"):
         columns_for(GeotiffStats(), pa.table({"id": ["a"]}))
-    with pytest.raises(InvalidInputError, match="without data"):
+    with pytest.raises(InvalidInputError, match="data of their own"):
         GeotiffStats()(RowSample("a", None, "FOLDER"))
     assert GeotiffStats(schema_only=True)(RowSample("a", None, "FILE")).to_pylist() == [
         {"geotiff:stats": None}

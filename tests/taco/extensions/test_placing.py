@@ -70,7 +70,7 @@ def test_given_values_are_kept() -> None:
     [
         ({"crs": "EPSG:999999"}, "EPSG:999999"),
         ({"tensor_shape": (16,)}, "tensor_shape"),
-        ({"tensor_shape": (3, 0, 16)}, "empty raster"),
+        ({"tensor_shape": (3, 0, 16)}, "the raster is empty"),
         ({"tensor_shape": (3, 1.5, 16)}, "tensor_shape"),
         ({"geotransform": (1, 2, 3)}, "geotransform"),
         ({"geotransform": (300000, 10, 0, 8700000, 0, 0)}, "no area"),

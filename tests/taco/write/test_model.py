@@ -317,7 +317,7 @@ def test_extensions_of_tortillas_also_when_nested(tmp_path: Path) -> None:
 def test_tables_that_are_no_tree_are_refused() -> None:
     roots = pa.table({"id": ["x", "y"]})
     for parents, ids, text in [
-        ([0, 0, 1, 2], "abab", "parent that is not there"),
+        ([0, 0, 1, 2], "abab", "parent that does not exist"),
         ([0, 0, 1, 1], "abba", "structure"),
         ([0, 0, 0, 0], "abcd", "no children"),
     ]:
@@ -366,23 +366,23 @@ def from_2020_to(end: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: Sample("a", "https://example.org/a.tif"), "sources are local"),
+        (lambda: Sample("a", "https://example.org/a.tif"), "is not local"),
         (lambda: Sample("a", b"").extend_with({"a:b:c": 1}), "metadata field"),
         (lambda: Sample("a", b"").extend_with({"internal:offset": 1}), "metadata field"),
         (lambda: Sample("a", b"").extend_with({"path": 1}), "metadata field"),
-        (lambda: Sample("a", b"", x=1).extend_with({"x": 2}), "there already"),
+        (lambda: Sample("a", b"", x=1).extend_with({"x": 2}), "exists already"),
         (lambda: Sample("a", b"").extend_with(pa.table({"y": [1, 2]})), "one row"),
         (lambda: Sample("a", b"").extend_with(Split), r"Split\(\.\.\.\)"),
-        (lambda: Tortilla(Sample("a", b"")), "not a list"),  # type: ignore[arg-type]
-        (lambda: flat(1).extend_with(pa.table({"cloud": [1]})), "there already"),
+        (lambda: Tortilla(Sample("a", b"")), "not a sequence"),  # type: ignore[arg-type]
+        (lambda: flat(1).extend_with(pa.table({"cloud": [1]})), "exists already"),
         (lambda: flat(1).extend_with(pa.table({"x": [1, 2]})), "one row per sample"),
         (lambda: flat(1).export_metadata(1), "no such level"),
         (lambda: dataset(flat(1), taco_version="9"), "taco_version"),
         (lambda: dataset(flat(1), **from_2020_to("2019-01-01")), "extent.temporal"),
         (lambda: dataset(flat(1), **from_2020_to("soon")), "extent.temporal"),
-        (lambda: dataset(flat(1)).extend_with({"id": 1}), "there already or is reserved|core"),
+        (lambda: dataset(flat(1)).extend_with({"id": 1}), "exists already or is reserved|core"),
         (lambda: dataset(flat(1)).extend_with({"taco:pit_schema": 1}), "reserved"),
-        (lambda: dataset(flat(1), n=1).extend_with({"n": 1}), "there already"),
+        (lambda: dataset(flat(1), n=1).extend_with({"n": 1}), "exists already"),
         (lambda: dataset(flat(1)).extend_with({"bad": float("nan")}), "JSON"),
     ],
 )

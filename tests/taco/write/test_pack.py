@@ -145,7 +145,7 @@ def test_columns_of_a_manifest_named_like_ours(tmp_path: Path) -> None:
     (path,) = pack_folder(tmp_path, tmp_path / "o.tacozip", manifest=manifest)
     assert set(Archive(path).leaves()) == {"s/a", "t/a"}
     twins = pa.table([*manifest.columns, manifest["id"]], names=[*manifest.column_names, "id"])
-    with pytest.raises(InvalidInputError, match="one name"):
+    with pytest.raises(InvalidInputError, match="two columns of the same name"):
         pack_folder(tmp_path, tmp_path / "o.tacozip", manifest=twins, overwrite=True)
 
 
@@ -202,7 +202,7 @@ def test_padding_is_that_of_plain_python(found: dict[tuple[str, ...], bool]) -> 
     fields = pa.table({"n": list(range(len(tree)))})
     wanted = padded(tree)
     if wanted is None:
-        with pytest.raises(InvalidInputError, match="not a folder"):
+        with pytest.raises(InvalidInputError, match="below a file"):
             nested(ids, paths, pad=True)
         return
     above: list[tuple[str, ...]] = [()]

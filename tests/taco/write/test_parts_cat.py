@@ -43,7 +43,7 @@ def test_groups_by_fields_and_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize("values", [("a/b", "a:b"), ("a", "A")])
 def test_groups_of_one_file_name_are_refused(tmp_path: Path, values: tuple[str, str]) -> None:
     tortilla = Tortilla([Sample(f"s{n}", b"", k=value) for n, value in enumerate(values)])
-    with pytest.raises(InvalidInputError, match="one file name"):
+    with pytest.raises(InvalidInputError, match="the same file name"):
         create(dataset(tortilla), tmp_path / "d.zip", group_by="k")
     assert list(tmp_path.iterdir()) == []
 
@@ -221,7 +221,7 @@ def test_what_cannot_be_joined(tmp_path: Path, parts: list[Path]) -> None:
     other = tmp_path / "other"
     other.mkdir()
     twin = Path(shutil.copy(parts[0], other / parts[0].name))
-    with pytest.raises(InvalidInputError, match="one name"):
+    with pytest.raises(InvalidInputError, match="the same name"):
         create_tacocat([parts[0], twin])
     (shallow,) = create(dataset(flat()), tmp_path / "flat.zip")
     with pytest.raises(InvalidInputError, match="number of levels"):

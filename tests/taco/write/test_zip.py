@@ -121,10 +121,10 @@ def test_codec_and_encodings_of_the_level_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "columns", "message"),
     [
-        (5, ["id", "path"], "no batches"),
-        (None, ["id", "path"], "no batches"),
-        (b"PAR1", ["id", "path"], "no batches"),
-        (lambda: 5, ["id", "path"], "no batches"),
+        (5, ["id", "path"], "iterable of batches"),
+        (None, ["id", "path"], "iterable of batches"),
+        (b"PAR1", ["id", "path"], "iterable of batches"),
+        (lambda: 5, ["id", "path"], "iterable of batches"),
         ([], ["id"], "no column 'path'"),
         ([], ["path"], "no column 'id'"),
     ],
@@ -185,7 +185,7 @@ def test_samples_tables_and_batches_give_the_same_bytes(
     [
         ({"group_by": "nothing"}, "no field", None),
         ({"group_by": "id"}, "no field", None),
-        ({"group_by": "k"}, "one file name", None),
+        ({"group_by": "k"}, "the same file name", None),
         ({"group_by": "n"}, "too many groups", None),
         ({"group_by": "three"}, "appears twice", None),
         ({"split_size": 300}, "appears twice", None),

@@ -236,7 +236,7 @@ def test_columns_that_do_not_go_together(tmp_path: Path) -> None:
         ("a", [Item("x", b"1", more={"n": 1})]), ("b", [Item("y", b"2", more={"n": "1"})])
     )
     frame = tortilla.open(write(tmp_path, data))
-    with pytest.raises(InvalidMetadataError, match="go together"):
+    with pytest.raises(InvalidMetadataError, match="cannot be combined"):
         frame.flatten()
     assert frame.flatten(columns=[]).read_bytes() == [b"1", b"2"]
 

@@ -113,7 +113,7 @@ def test_files_that_are_no_set(tmp_path: Path) -> None:
     assert len(tortilla.open(renamed)) == 4
     with pytest.raises(InvalidMetadataError):
         tortilla.open([renamed[0]])
-    with pytest.raises(InvalidInputError, match="siblings"):
+    with pytest.raises(InvalidInputError, match="names of the others"):
         tortilla.open(renamed[0], siblings=True)
 
 

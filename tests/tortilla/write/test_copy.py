@@ -126,7 +126,7 @@ def test_ids_of_others(tmp_path: Path) -> None:
         "c:d",
     ]
     twice = foreign(tmp_path, ["a", "a"])
-    with pytest.raises(InvalidInputError, match="appear twice"):
+    with pytest.raises(InvalidInputError, match="appears twice"):
         tortilla.compile(twice, tmp_path / "3.tortilla", allow_ids=True)
     with pytest.raises(InvalidInputError, match="appears twice"):
         tortilla.compile(twice, tmp_path / "3.tortilla", ids=["a"])
@@ -149,9 +149,9 @@ def test_joining(tmp_path: Path) -> None:
         join([one, one], tmp_path / "x.tortilla")
     copied = tmp_path / "copy.tortilla"
     shutil.copy(one, copied)
-    with pytest.raises(InvalidInputError, match="appear twice"):
+    with pytest.raises(InvalidInputError, match="appears twice"):
         join([one, copied], tmp_path / "x.tortilla")
     clash = create([Sample("d", path=b"d", n="text")], tmp_path / "d.tortilla").path
-    with pytest.raises(InvalidMetadataError, match="go together"):
+    with pytest.raises(InvalidMetadataError, match="cannot be combined"):
         join([one, clash], tmp_path / "x.tortilla")
     assert "x.tortilla" not in listing(tmp_path)

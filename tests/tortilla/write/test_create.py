@@ -166,7 +166,7 @@ def test_odd_content_is_told(tmp_path: Path) -> None:
         create(samples, tmp_path / "a.tortilla")
     told = sorted(str(one.message) for one in caught)
     assert len(told) == 2
-    assert "1 of the items, such as 'lie', do not begin as GTiff does" in told[0]
+    assert "1 of the items, such as 'lie', do not begin like GTiff" in told[0]
     assert "1 of the items, such as 'zeros', hold nothing but zeros" in told[1]
 
 
@@ -187,9 +187,9 @@ def test_the_same_samples_give_the_same_bytes(tmp_path: Path) -> None:
         (list, "no samples"),
         (lambda: iter([]), "no samples"),
         (lambda: Samples([]), "no samples"),
-        (lambda: [Loose("a", path=b"1"), Loose("a", path=b"2")], "appear twice"),
+        (lambda: [Loose("a", path=b"1"), Loose("a", path=b"2")], "appears twice"),
         (lambda: [Loose("a", path=b"1"), Loose("A", path=b"2")], "case is ignored"),
-        (lambda: (Loose("a", path=b"1") for _ in range(5_000)), "appear twice"),
+        (lambda: (Loose("a", path=b"1") for _ in range(5_000)), "appears twice"),
         (lambda: [Loose("../a", path=b"1")], "holds '/'"),
         (lambda: [Loose("nul", path=b"1")], "device"),
         (lambda: [Loose(7, path=b"1")], "not text"),
@@ -206,16 +206,19 @@ def test_the_same_samples_give_the_same_bytes(tmp_path: Path) -> None:
         (lambda: [Loose("a", path=b"1", **{"x\ny": 1})], "control"),
         (lambda: [Loose("a", path=b"1", **{"x" * 129: 1})], "longer"),
         (lambda: [Loose("a", path=b"1", **{"": 1})], "empty"),
-        (lambda: [Loose("a", path=b"1", x=1), Loose("b", path=b"1", x="y")], "go together"),
-        (lambda: [Loose("a", path=b"1", x=object())], "go together"),
+        (lambda: [Loose("a", path=b"1", x=1), Loose("b", path=b"1", x="y")], "has the wrong type"),
+        (lambda: [Loose("a", path=b"1", x=object())], "has the wrong type"),
         (lambda: [Loose("a", path=b"1", stac_data={"raster_shape": [1.5, 2]})], "raster_shape"),
         (lambda: [Loose("a", path=b"1", stac_data={"geotransform": [1, 2]})], "geotransform"),
         (lambda: [Loose("a", path=b"1", stac_data={"time_start": 9, "time_end": 8})], "after"),
         (lambda: [Loose("a", path=b"1", stac_data={"time_start": "soon"})], "point in time"),
         (lambda: [Loose("a", path=b"1", stac_data={"time_start": True})], "point in time"),
-        (lambda: [Loose("a", path=b"1", stac_data={"colour": 1})], "not the fields of STAC"),
+        (
+            lambda: [Loose("a", path=b"1", stac_data={"colour": 1})],
+            "the fields are not those of STAC",
+        ),
         (lambda: [Loose("a", path=b"1", stac_data=7)], "not a STAC"),
-        (lambda: [Loose("a", "GTiff", [Loose("b", path=b"1")])], "cannot be a"),
+        (lambda: [Loose("a", "GTiff", [Loose("b", path=b"1")])], "cannot have the format"),
         (lambda: [Loose("a", path=b"1"), "b"], "not a sample"),
         (lambda: {"a": 1}, "neither samples nor a table"),
         (lambda: 7, "neither samples nor a table"),
@@ -254,7 +257,7 @@ def test_targets(tmp_path: Path) -> None:
         create([Sample("a", path=Slice(target, 0, 5))], target, overwrite=True)
     with pytest.raises(ObjectNotFoundError):
         create(flat(), tmp_path / "absent" / "a.tortilla")
-    with pytest.warns(TortillaWarning, match=r"name\.tortilla"):
+    with pytest.warns(TortillaWarning, match=r"should end in \.tortilla"):
         create(flat(), tmp_path / "a.bin")
     assert listing(tmp_path) == ["a.bin", "a.tortilla"]
 

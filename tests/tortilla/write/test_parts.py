@@ -82,10 +82,10 @@ def test_all_parts_have_all_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cut", "match"),
     [
-        ({"chunk_size": 0}, "no size"),
-        ({"chunk_size": "many"}, "no size"),
-        ({"chunk_size": True}, "no size"),
-        ({"chunk_rows": 0}, "items in a part"),
+        ({"chunk_size": 0}, "chunk_size is not a size"),
+        ({"chunk_size": "many"}, "chunk_size is not a size"),
+        ({"chunk_size": True}, "chunk_size is not a size"),
+        ({"chunk_rows": 0}, "chunk_rows is not a number of items"),
     ],
 )
 def test_cuts_that_cannot_be(tmp_path: Path, cut: dict[str, Any], match: str) -> None:

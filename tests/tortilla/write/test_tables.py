@@ -157,5 +157,5 @@ def test_manifests_of_tortillas_alone(tmp_path: Path) -> None:
         "stac:time_end": [6],
     }
     manifest.write_text("id,path\na,0007\nb,\n")
-    with pytest.raises(InvalidInputError, match="without a payload"):
+    with pytest.raises(InvalidInputError, match="has no payload"):
         pack_folder(tmp_path, tmp_path / "b.tortilla", manifest=manifest)

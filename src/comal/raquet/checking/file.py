@@ -88,21 +88,23 @@ def check_columns(footer: Footer, findings: Check) -> bool:
     sound = True
     for name in (spec.BLOCK, spec.METADATA):
         if name not in schema.names:
-            findings.add("raquet-column-missing", "schema", f"no column {name}")
+            findings.add("raquet-column-missing", "schema", f"the column {name} is missing")
             sound = False
     if not sound:
         return False
     block, document = schema.field(spec.BLOCK).type, schema.field(spec.METADATA).type
     if block not in {pa.uint64(), pa.int64()}:
-        findings.add("raquet-column-type", "schema", f"block is {block}, not uint64 or int64")
+        findings.add("raquet-column-type", "schema", f"block is {block}, expected uint64 or int64")
         sound = False
     if not _is_text(document):
-        findings.add("raquet-column-type", "schema", f"metadata is {document}, not string")
+        findings.add("raquet-column-type", "schema", f"metadata is {document}, expected string")
         sound = False
     if not any(
         _is_bytes(one.type) for one in schema if one.name not in {spec.BLOCK, spec.METADATA}
     ):
-        findings.add("raquet-column-missing", "schema", "no column of bytes: no band")
+        findings.add(
+            "raquet-column-missing", "schema", "no column holds bytes, so there are no bands"
+        )
     return sound
 
 
@@ -122,7 +124,7 @@ def _short_columns(footer: Footer, findings: Check) -> list[str]:
     if time is not None and (pa.types.is_floating(time) or pa.types.is_integer(time)):
         names.append(spec.TIME_CF)
     elif time is not None:
-        findings.add("raquet-column-type", "schema", f"time_cf is {time}, not float64")
+        findings.add("raquet-column-type", "schema", f"time_cf is {time}, expected float64")
     if spec.TIME_TS in kinds and pa.types.is_timestamp(kinds[spec.TIME_TS]):
         names.append(spec.TIME_TS)
     return names
@@ -207,7 +209,7 @@ def check_metadata_row(subject: Subject, findings: Check) -> str | None:
     for row in subject.documents:
         if subject.ids[row] != 0:
             findings.add(
-                "raquet-metadata-in-tile", subject.place(row), "metadata in the row of a tile"
+                "raquet-metadata-in-tile", subject.place(row), "the row of a tile holds metadata"
             )
     key_values = subject.footer.metadata.metadata or {}
     early = key_values.get(spec.METADATA_KEY.encode())
@@ -215,7 +217,7 @@ def check_metadata_row(subject: Subject, findings: Check) -> str | None:
         findings.add(
             "raquet-metadata-key",
             f"footer, key {spec.METADATA_KEY}",
-            "not the metadata of the metadata row",
+            "the metadata differ from those of the metadata row",
         )
     return found
 
@@ -226,23 +228,29 @@ def check_bands(subject: Subject, metadata: Metadata, findings: Check) -> list[s
     usable = []
     for name in metadata.columns:
         if name not in schema.names:
-            findings.add("raquet-band-column", f"band {shown(name)}", "no column of that name")
+            findings.add(
+                "raquet-band-column", f"band {shown(name)}", "the column of the band is missing"
+            )
         elif not _is_bytes(schema.field(name).type):
             findings.add(
                 "raquet-band-column",
                 f"band {shown(name)}",
-                f"the column is {schema.field(name).type}, not binary",
+                f"the column is {schema.field(name).type}, expected binary",
             )
         else:
             usable.append(name)
     for name in metadata.statistics_columns:
         if name not in schema.names:
-            findings.add("raquet-statistics-column", f"column {shown(name)}", "it is missing")
+            findings.add(
+                "raquet-statistics-column", f"column {shown(name)}", "the column is missing"
+            )
     for one in schema:
         if _is_bytes(one.type) and one.name not in {*metadata.columns, spec.METADATA}:
-            findings.add("raquet-column-extra", f"column {shown(one.name)}", "no band names it")
+            findings.add(
+                "raquet-column-extra", f"column {shown(one.name)}", "no band names this column"
+            )
     if metadata.time is not None and subject.times is None:
-        findings.add("raquet-time-column", "schema", "no column time_cf")
+        findings.add("raquet-time-column", "schema", "the column time_cf is missing")
     elif subject.times is not None:
         missing = np.flatnonzero(np.isnan(subject.times) & subject.tiles)
         subject.report(findings, "raquet-time-column", missing, "time_cf is NULL")
@@ -260,7 +268,7 @@ def _check_stamps(subject: Subject, metadata: Metadata, findings: Check) -> None
         findings,
         "raquet-time-differs",
         apart,
-        lambda row: f"time_ts is {stored[row]}, time_cf says {told[row]}",
+        lambda row: f"time_ts is {stored[row]}, but time_cf says {told[row]}",
     )
 
 
@@ -295,7 +303,8 @@ def check_layout(subject: Subject, columns: list[str], findings: Check) -> None:
         if not (layout.offset_index[:, leaves] > 0).all():
             reasons.append("no page index")
         if reasons:
-            findings.add("raquet-pages", f"column {shown(name)}", ", ".join(reasons))
+            message = f"tiles cannot be read one by one: {', '.join(reasons)}"
+            findings.add("raquet-pages", f"column {shown(name)}", message)
     ids = subject.ids
     tiles = ids[subject.tiles]
     falls = np.flatnonzero(tiles[1:] < tiles[:-1])
@@ -304,12 +313,12 @@ def check_layout(subject: Subject, columns: list[str], findings: Check) -> None:
         findings.add(
             "raquet-order",
             subject.place(int(rows[0])),
-            f"{counted(len(rows), 'tile')} behind a larger id",
+            f"{counted(len(rows), 'tile')} after a tile with a larger id",
         )
     if _declares_order(subject) and (ids[1:] < ids[:-1]).any():
         row = int(np.argmax(ids[1:] < ids[:-1])) + 1
         findings.add(
-            "raquet-sorting", subject.place(row), "sorting_columns promise ascending blocks"
+            "raquet-sorting", subject.place(row), "sorting_columns declares ascending blocks"
         )
 
 
@@ -338,7 +347,9 @@ def check_page_index(subject: Subject, findings: Check) -> None:
         findings.take_error(error, "raquet-page-index", "page index")
         return
     if len(part.ids) != len(subject.ids) or (part.ids != subject.ids).any():
-        findings.add("raquet-page-index", "column block", "the index has other ids than the column")
+        findings.add(
+            "raquet-page-index", "column block", "the page index has other ids than the column"
+        )
     for name in part.pages:
         _check_column(subject, part, name, findings)
 
@@ -357,7 +368,7 @@ def _check_column(subject: Subject, part: TileFile, name: str, findings: Check) 
             findings.add(
                 "raquet-page-index",
                 f"row group {group}, column {shown(name)}",
-                "its pages are not those of the column",
+                "the pages of the index are not those of the column",
             )
 
 
@@ -393,7 +404,7 @@ def read_metadata(text: str, findings: Check) -> Metadata | None:
         return None
     findings.take(found.problems)
     if found.time is not None and found.version == spec.WRITTEN[0]:
-        message = f"{found.version}, and time came with {spec.TIMED}"
+        message = f"version {found.version} has no time, which came with {spec.TIMED}"
         findings.add("raquet-version-early", PLACE, message)
     _check_derived(read_document(text, PLACE, findings.limits)[0], found, findings)
     for band in found.bands:
@@ -449,19 +460,19 @@ def contradiction(band: Band) -> str | None:
     low, high, mean = found.min, found.max, found.mean
     if low is not None and high is not None:
         if low > high:
-            return f"minimum {low} is over maximum {high}"
+            return f"minimum {low} is above maximum {high}"
         # The mean of millions of pixels has a rounding error.
         room = 1e-6 * max(abs(float(low)), abs(float(high)), 1e-300)
         if mean is not None and not low - room <= mean <= high + room:
             return f"mean {mean} is not between {low} and {high}"
     if found.stddev is not None and found.stddev < 0:
-        return f"standard deviation {found.stddev}"
+        return f"standard deviation {found.stddev} is negative"
     for key, values in (found.quantiles or {}).items():
         if list(values) != sorted(values):
             return f"quantiles {shown(key)} do not ascend"
     percent = found.valid_percent
     if percent is not None and not -1e-6 <= percent <= 100 + 1e-3:
-        return f"{percent} percent of the pixels are valid"
+        return f"valid percent {percent} is not between 0 and 100"
     return None
 
 
@@ -474,11 +485,11 @@ def check_index(subject: Subject, metadata: Metadata, findings: Check) -> None:
         findings,
         "raquet-cell",
         rows[~valid],
-        lambda row: f"{hex(int(ids[row]) % 2**64)} is not a cell",
+        lambda row: f"{hex(int(ids[row]) % 2**64)} is not a QUADBIN cell",
     )
     rows = rows[valid]
     if not len(rows):
-        findings.add("raquet-zoom-empty", "table", "no tile at all")
+        findings.add("raquet-zoom-empty", "table", "the table has no tiles")
         return
     _check_unique(subject, rows, findings)
     zooms = np.asarray(grid.zooms(ids[rows]))
@@ -488,14 +499,18 @@ def check_index(subject: Subject, metadata: Metadata, findings: Check) -> None:
         findings,
         "raquet-cell-zoom",
         rows[outside],
-        lambda row: f"zoom {int(ids[row]) >> 52 & 31}, declared are {declared}",
+        lambda row: f"zoom {int(ids[row]) >> 52 & 31} is not within the declared {declared}",
     )
     there = set(np.unique(zooms).tolist())
     # All parts of a set declare the zooms of the set; only some parts hold the coarse ones.
     is_part = metadata.processing.get(spec.PART) is not None
     for zoom in range(metadata.max_zoom if is_part else metadata.min_zoom, metadata.max_zoom + 1):
         if zoom not in there:
-            findings.add("raquet-zoom-empty", f"zoom {zoom}", f"no tile; declared are {declared}")
+            findings.add(
+                "raquet-zoom-empty",
+                f"zoom {zoom}",
+                f"no tile of this zoom, but {declared} are declared",
+            )
     _check_place(subject, rows[zooms == metadata.max_zoom], metadata, findings)
     _check_overviews(ids[rows], zooms, metadata, findings)
 
@@ -521,7 +536,7 @@ def _check_place(subject: Subject, rows: Any, metadata: Metadata, findings: Chec
     side = np.ldexp(1.0, metadata.max_zoom - zoom)
     outside = ((x + 1) * side <= x0 + room) | (x * side >= x1 - room)
     outside |= ((y + 1) * side <= y0 + room) | (y * side >= y1 - room)
-    told = f"not within the bounds {metadata.bounds}"
+    told = f"the tile is not within the bounds {metadata.bounds}"
     subject.report(findings, "raquet-cell-bounds", rows[outside], told)
     window = aligned_window(metadata)
     if window is None:
@@ -534,7 +549,8 @@ def _check_place(subject: Subject, rows: Any, metadata: Metadata, findings: Chec
             findings.add(
                 "raquet-size",
                 PLACE,
-                f"{metadata.width} x {metadata.height}, but the bounds hold {width} x {height}",
+                f"the size is {metadata.width} x {metadata.height}, "
+                f"but the bounds hold {width} x {height}",
             )
     _check_count(len(np.unique(cells)), metadata, findings)
 
@@ -547,10 +563,10 @@ def _check_count(tiles: int, metadata: Metadata, findings: Check) -> None:
     full = across * math.ceil(metadata.height / metadata.block_height)
     there = counted(tiles, "tile")
     if declared == full:
-        told = f"{declared} is the whole grid, of which the file has {there}"
+        told = f"num_blocks {declared} is the whole grid, of which the file has {there}"
         findings.add("raquet-num-blocks-grid", PLACE, told)
     else:
-        told = f"{declared}, but the file has {there}, and the whole grid {full}"
+        told = f"num_blocks is {declared}, but the file has {there}, and the whole grid has {full}"
         findings.add("raquet-num-blocks", PLACE, told)
 
 
@@ -562,8 +578,5 @@ def _check_overviews(ids: Any, zooms: Any, metadata: Metadata, findings: Check) 
         wanted = np.unique(grid.parents(children, zoom - 1))
         missing = wanted[~np.isin(wanted, ids[zooms == zoom - 1])]
         if len(missing):
-            findings.add(
-                "raquet-overview-missing",
-                f"zoom {zoom - 1}",
-                f"{len(missing)} of {len(wanted)} tiles; first block {missing[0]}",
-            )
+            told = f"{len(missing)} of {len(wanted)} tiles are missing; first block {missing[0]}"
+            findings.add("raquet-overview-missing", f"zoom {zoom - 1}", told)

@@ -212,7 +212,7 @@ class _Copy:
         found = decoded_blob(blob, name, self.metadata, place, limits, byte_interleaved=swapped)
         if found.error is not None:
             raise InvalidMetadataError(
-                "a tile cannot be mended, because nothing else tells its pixels",
+                "a tile cannot be repaired, because its pixels are stored nowhere else",
                 where=place,
                 found=found.error.what,
             ) from found.error
@@ -248,13 +248,13 @@ def _opened(source: Source, findings: Check, *, byte_interleaved: bool) -> _Copy
         raise _hopeless(source, findings)
     rows = np.flatnonzero(subject.tiles)
     wrong = rows[~np.asarray(grid.is_valid(subject.ids[rows]))]
-    subject.report(findings, "raquet-cell", wrong, "the block is not a cell")
+    subject.report(findings, "raquet-cell", wrong, "the block is not a QUADBIN cell")
     texts = [subject.documents.get(row) for row in np.flatnonzero(~subject.tiles).tolist()]
     text = next((one for one in (*texts, *subject.documents.values()) if one), None)
     if text is None:
         findings.add("raquet-metadata-missing", "table", "no row holds metadata")
     if not len(rows):
-        findings.add("raquet-zoom-empty", "table", "no tile at all")
+        findings.add("raquet-zoom-empty", "table", "the table has no tiles")
     if findings.total or text is None:
         raise _hopeless(source, findings)
     cells = subject.ids[rows]

@@ -50,41 +50,41 @@ _MAGIC = b"PAR1"
 
 _ERRORS = {
     # The Parquet file
-    "raquet-parquet": "no Parquet file, or its footer is broken",
+    "raquet-parquet": "not a Parquet file, or its footer is broken",
     "raquet-page": "a page cannot be read",
     "raquet-page-index": "the page index does not lead to the tiles",
-    "raquet-column-missing": "block, metadata, or every band column is missing",
-    "raquet-column-type": "a column has a type that it cannot have",
+    "raquet-column-missing": "block, metadata or all band columns are missing",
+    "raquet-column-type": "a column has the wrong type",
     # The metadata row
     "raquet-metadata-missing": "no row has block 0, or it holds no metadata",
     "raquet-metadata-twice": "several rows have block 0",
     "raquet-metadata-in-tile": "a row of a tile holds metadata",
     "raquet-metadata-key": "the metadata in the footer are not those of the metadata row",
     # The document
-    "raquet-json": "the metadata are no JSON object, or nested beyond reason",
-    "raquet-version": "a version that is not valid, or a newer generation",
-    "raquet-grid": "another CRS, tiling or format than RaQuet has",
+    "raquet-json": "the metadata are not a JSON object, or are nested too deeply",
+    "raquet-version": "a version that is not valid, or is too new",
+    "raquet-grid": "a CRS, tiling or format that RaQuet does not have",
     "raquet-compression": "an unknown compression, or one that its bands cannot have",
     "raquet-layout": "an unknown layout, or one that its bands cannot have",
     "raquet-block-size": "a block size that is not a multiple of 16 up to 8192",
-    "raquet-zooms": "zooms that are not in 0 to 26, or in the wrong order",
-    "raquet-bounds": "bounds that are not four numbers in their order",
+    "raquet-zooms": "zooms that are not within 0 to 26, or are in the wrong order",
+    "raquet-bounds": "bounds that are not four numbers in order",
     "raquet-bands": "no bands, or bands that are not objects",
     "raquet-band-name": "a band without a name, with one that is reserved, or that appears twice",
-    "raquet-band-type": "a type of pixels that there is not",
+    "raquet-band-type": "a pixel type that RaQuet does not have",
     "raquet-band-column": "a band without a column of bytes",
     "raquet-nodata": "a nodata value that is not a number",
     "raquet-object": "a value that should be an object",
     "raquet-statistics": "statistics that contradict themselves",
     "raquet-statistics-column": "declared tile statistics have no columns",
-    "raquet-time-column": "a time series without the time of its tiles",
-    "raquet-size": "width or height are not sizes, or contradict the bounds",
-    "raquet-num-blocks": "the number of tiles is neither theirs nor that of the grid",
+    "raquet-time-column": "a time series whose tiles have no times",
+    "raquet-size": "width or height is not a size, or contradicts the bounds",
+    "raquet-num-blocks": "the number of tiles is neither that of the file nor that of the grid",
     # The index
     "raquet-cell": "a block that is not a QUADBIN cell",
     "raquet-cell-twice": "a tile appears twice",
     "raquet-cell-zoom": "a tile of a zoom that is not declared",
-    "raquet-cell-bounds": "a tile of the maximum zoom lies outside of the bounds",
+    "raquet-cell-bounds": "a tile of the maximum zoom lies outside the bounds",
     "raquet-zoom-empty": "a declared zoom has no tile",
     # The tiles
     "raquet-tile": "a tile does not decode to its pixels",
@@ -96,20 +96,20 @@ _ERRORS = {
 _WARNINGS = {
     "raquet-version-missing": "the metadata have no version",
     "raquet-version-early": "the version is earlier than what the file has",
-    "raquet-time-differs": "time_ts is not the instant that time_cf says",
-    "raquet-json-token": "NaN or Infinity stands in the JSON as it is",
+    "raquet-time-differs": "time_ts is not the instant that time_cf gives",
+    "raquet-json-token": "the JSON holds a bare NaN or Infinity",
     "raquet-number": "a value that should be a number is not used",
-    "raquet-text": "a value that should be a text is not used",
+    "raquet-text": "a value that should be text is not used",
     "raquet-flag": "a value that should be true or false is not used",
-    "raquet-derived": "a value that follows from others is not what they say",
+    "raquet-derived": "a value contradicts those that it follows from",
     "raquet-colorinterp": "a colour interpretation that GDAL does not have",
     "raquet-colortable": "a colour that is not valid is ignored",
-    "raquet-quantiles": "quantiles that are none are not used",
-    "raquet-top-values": "counts of values that are none are not used",
+    "raquet-quantiles": "quantiles that are not valid are not used",
+    "raquet-top-values": "counts of values that are not valid are not used",
     "raquet-tile-statistics": "tile statistics of a kind that is not known",
     "raquet-order": "tiles do not ascend",
-    "raquet-sorting": "the file says that it is sorted, and it is not",
-    "raquet-framing": "a tile is a zlib stream, or one behind a gzip header, instead of gzip",
+    "raquet-sorting": "the file declares that it is sorted, but it is not",
+    "raquet-framing": "a tile is a zlib stream, with or without a gzip header, instead of gzip",
     "raquet-tile-tail": "bytes follow the compressed tile",
     "raquet-metadata-pixels": "the metadata row holds pixels",
     "raquet-row-empty": "all bands of a tile are NULL",
@@ -118,8 +118,8 @@ _WARNINGS = {
     "raquet-bounds-tiles": "the bounds are not those of whole tiles",
     "raquet-num-blocks-grid": "the number of tiles is that of the whole grid",
     "raquet-statistics-differ": "statistics differ from the pixels",
-    "raquet-padding": "padding counts as data, as no nodata value or alpha band tells it",
-    "raquet-byte-interleaved": "interleaved tiles may take turns by bytes instead of values",
+    "raquet-padding": "padding counts as data, because no nodata value or alpha band marks it",
+    "raquet-byte-interleaved": "tiles may be interleaved by bytes instead of values",
     "raquet-pages": "tiles cannot be read one by one: dictionary, codec or no page index",
 }
 
@@ -408,7 +408,7 @@ def check_byte_interleaved(
     ours = any(maker.startswith("comal") for maker in makers)
     if version not in {"0.4.0", "0.5.0"} or ours:
         return
-    message = "the writer may have interleaved bytes; repair(byte_interleaved=True) undoes it"
+    message = "the writer may have interleaved bytes; repair(byte_interleaved=True) undoes this"
     for number, (low, high) in ranges.items():
         declared = metadata.bands[number].statistics
         if declared is None or declared.min is None or declared.max is None:
@@ -417,8 +417,8 @@ def check_byte_interleaved(
         if low < float(declared.min) - span or high > float(declared.max) + span:
             name = shown(metadata.bands[number].name)
             message = (
-                f"band {name} is said to have {declared.min} to {declared.max}, read by values it"
-                f" has {low:g} to {high:g}; repair(byte_interleaved=True) undoes it"
+                f"band {name} declares {declared.min} to {declared.max}, but its pixels are {low:g}"
+                f" to {high:g} if read by values; repair(byte_interleaved=True) undoes this"
             )
             break
     findings.add("raquet-byte-interleaved", "tiles", message)
@@ -476,7 +476,7 @@ class BandCheck:
         if declared is None:
             return None
         if all(declared.get(kind) is None for kind in self.kinds):
-            return "are NULL though pixels are valid" if sure and found.count[0] else None
+            return "NULL although pixels are valid" if sure and found.count[0] else None
         return self._difference(declared, found, sure=sure)
 
     def _moments(self, pixels: Any, tile: Tile | None, *, finest: bool) -> tuple[Moments, bool]:
@@ -500,7 +500,7 @@ class BandCheck:
         reason = self._invented()
         if reason is not None:
             place = f"band {shown(self.band.name)}"
-            findings.add("raquet-padding", place, f"{reason}, and no nodata value tells these")
+            findings.add("raquet-padding", place, f"{reason}, and no nodata value marks them")
         found = self.band.statistics
         if found is None or self.total.count[0] == 0:
             return
@@ -520,7 +520,7 @@ class BandCheck:
         """Why zeros are padding: they are outside of the bounds, or statistics exclude them."""
         found, most = self.band.statistics, self.total
         if self.outside and self.black:
-            return f"{counted(self.outside, 'pixel')} outside of the bounds are 0"
+            return f"{counted(self.outside, 'pixel')} outside the bounds are 0"
         if stored_nodata(self.band) is not None or self.hidden or self.cover is not None:
             return None
         if found is None or found.min is None or found.approximated or self.part:
@@ -533,7 +533,8 @@ class BandCheck:
         """The first difference; None if there is none."""
         count, counted_here = declared.get("count"), float(found.count[0])
         if count is not None and (count > counted_here or (sure and count < counted_here)):
-            return f"count {count}, the pixels have {'' if sure else 'at most '}{counted_here:.10g}"
+            most = "" if sure else "at most "
+            return f"count is {count}, but the pixels have {most}{counted_here:.10g}"
         if not self.exact:
             return None
         return (
@@ -574,7 +575,7 @@ def _unequal(declared: Mapping[str, Any], found: Moments) -> str | None:
         true = _squared(found) if kind == _SQUARES else float(found.column(kind)[0])
         room = _CLOSE * share.get(kind, abs(true))
         if not (math.isnan(true) or math.isclose(float(value), true, rel_tol=_CLOSE, abs_tol=room)):
-            return f"{kind} {value}, the pixels have {true:.10g}"
+            return f"{kind} is {value}, but the pixels have {true:.10g}"
     return None
 
 
@@ -593,7 +594,7 @@ def _beyond(declared: Mapping[str, Any], found: Moments) -> str | None:
     for kind, (first, last) in limits.items():
         value = declared.get(kind)
         if value is not None and not first - room <= value <= last + room:
-            return f"{kind} {value}, the pixels have {first:.10g} to {last:.10g}"
+            return f"{kind} is {value}, but the pixels have {first:.10g} to {last:.10g}"
     return None
 
 
@@ -606,5 +607,5 @@ def _narrower(declared: Mapping[str, Any], found: Moments) -> str | None:
     for kind, true, sign in (("count", count, 1), ("min", low + room, -1), ("max", high - room, 1)):
         value = declared.get(kind)
         if value is not None and sign * value < sign * true:
-            return f"{kind} {value}, the pixels of this part have {true:.10g}"
+            return f"{kind} is {value}, but the pixels of this part have {true:.10g}"
     return None

@@ -215,7 +215,7 @@ def connect(
             raise InvalidInputError(
                 "not the name of a table",
                 found=shown(name),
-                expected="small letters, digits and _, a letter first",
+                expected="lower-case letters, digits and '_', a letter first",
             )
     with ExitStack() as opening:
         stores = {
@@ -564,7 +564,7 @@ class _TilesScanned(Batches):
         others = columns_of(self._condition, self._of.schema, self._names)
         for chosen in table.runs([*self._names, *others], groups, stored=_BYTES):
             memory = ds.InMemoryDataset(table.read([*self._names, *others], chosen))
-            with translated(BROKEN, "rows cannot be filtered", where=where):
+            with translated(BROKEN, "the rows cannot be filtered", where=where):
                 found = memory.scanner(columns=self._names, filter=self._condition).to_table()
             yield from found.to_batches(max_chunksize=_MOST_ROWS)
 

@@ -115,7 +115,7 @@ class SqlBand:
             name = of_alpha.band.name
             plain = name.isascii() and name.isidentifier()
             raise InvalidInputError(
-                "another band hides pixels of this one, and is not known here",
+                "another band hides pixels of this band, and is not passed",
                 found=shown(self.band.name),
                 expected=f"the alpha band {shown(name)}",
                 hint=f"pass its column: alpha := {name if plain else '...'}",
@@ -331,13 +331,13 @@ def pixel(rows: _Rows) -> Any:
     """``raquet_pixel``, also by number of the band, from 0."""
     bands = rows.bands()
     if "n" in rows:
-        numbers = whole(rows["n"], "number of a band").tolist()
+        numbers = whole(rows["n"], "the number of a band").tolist()
         bands = [_numbered(of, number) for of, number in zip(bands, numbers, strict=True)]
     found = []
-    columns, places = (whole(rows[axis], "a pixel").tolist() for axis in "xy")
+    columns, places = (whole(rows[axis], "the column or row of a pixel").tolist() for axis in "xy")
     for blob, of, column, row in zip(rows.blobs(), bands, columns, places, strict=True):
         if not (0 <= column < of.shape[1] and 0 <= row < of.shape[0]):
-            raise InvalidInputError("no such pixel in a tile", found=(column, row))
+            raise InvalidInputError("no such pixel in the tile", found=(column, row))
         one = of.pixels(blob)[row : row + 1, column : column + 1]
         found.append(float(one[0, 0]) if of.valid(one)[0, 0] else None)
     return found

@@ -208,7 +208,7 @@ def _job(
     level = metadata.max_zoom if zoom is None else int(integers(zoom, "zoom"))
     level = max(metadata.min_zoom, min(metadata.max_zoom, level))
     if store.times is None and time is not None:
-        raise InvalidInputError("no time series", where=where)
+        raise InvalidInputError("the file has no time", where=where)
     step = None if store.times is None else store.times.index(time, where)
     first, last = grid.descendants(grid.cells(0, 0, 0), level)
     rows = store.index.rows_between(first, last, step)

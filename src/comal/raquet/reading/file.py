@@ -373,7 +373,7 @@ class RaquetFile(Closing):
         """
         low, high = self.zooms[0], self.zooms[-1]
         if zoom is not None and resolution is not None:
-            raise InvalidInputError("either zoom or resolution", where=self.href)
+            raise InvalidInputError("both zoom and resolution are given", where=self.href)
         if resolution is not None:
             zoom = zoom_for(resolution, self.metadata.block_width, low, high)
         zoom = high if zoom is None else max(low, min(high, int(integers(zoom, "zoom"))))
@@ -546,7 +546,10 @@ class RaquetFile(Closing):
         side = 1 << z
         if not (0 <= x < side and 0 <= y < side):
             raise InvalidInputError(
-                "no such tile", where=self.href, found=f"{z}/{x}/{y}", expected=f"below {side}"
+                "no such tile",
+                where=self.href,
+                found=f"{z}/{x}/{y}",
+                expected=f"column and row below {side}",
             )
         return self._lookup.row(cell_of(z, x, y), self._step(time))
 
@@ -578,7 +581,7 @@ class RaquetFile(Closing):
         inside = row >= 0 and height > 0 and row + height <= grid.height
         if not inside or not 0 < width <= grid.width or abs(column) > grid.width:
             raise InvalidInputError(
-                "window outside of the world",
+                "the window lies outside the world",
                 where=self.href,
                 found=f"{width} x {height} at column {column}, row {row}",
                 expected=f"within {grid.width} x {grid.height}",

@@ -187,7 +187,7 @@ def _apart(
     first: TileFile, part: TileFile, name: str, found: object, expected: object
 ) -> InvalidMetadataError:
     return InvalidMetadataError(
-        "files do not belong to one raster",
+        "the files do not belong to one raster",
         where=f"{first.where} and {part.where}: {name}",
         found=str(found)[:200],
         expected=str(expected)[:200],

@@ -56,7 +56,7 @@ def chosen_bands(
         return (_chosen_band(every, bands, where),)
     found = tuple(_chosen_band(every, band, where) for band in bands)
     if not found:
-        raise InvalidInputError("no bands are named", where=where)
+        raise InvalidInputError("no band is chosen", where=where)
     return found
 
 
@@ -97,7 +97,7 @@ def common_type(bands: Sequence[Band]) -> np.dtype[Any]:
                 raise InvalidInputError(
                     "no type holds the pixels of all these bands",
                     found=", ".join(f"{band.name} {band.dtype}" for band in bands),
-                    hint="read bands= one by one",
+                    hint="read the bands one by one: bands=[...]",
                 )
     return common
 

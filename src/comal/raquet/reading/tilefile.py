@@ -128,7 +128,7 @@ def _check_columns(footer: Footer, where: str) -> None:
     missing = [name for name in (spec.BLOCK, spec.METADATA) if name not in names]
     if missing:
         raise NotThisFormatError(
-            "Parquet file is not a RaQuet file",
+            "the Parquet file is not a RaQuet file",
             where=where,
             found=f"columns {shown(', '.join(schema.names), 200)}",
             expected=f"columns {', '.join(missing)}",
@@ -136,7 +136,7 @@ def _check_columns(footer: Footer, where: str) -> None:
     block, document = schema.field(spec.BLOCK).type, schema.field(spec.METADATA).type
     if block not in {pa.uint64(), pa.int64()} or not _is_text(document):
         raise NotThisFormatError(
-            "Parquet file is not a RaQuet file",
+            "the Parquet file is not a RaQuet file",
             where=where,
             found=f"block {block}, metadata {document}",
             expected="block uint64 or int64, metadata string",
@@ -153,7 +153,7 @@ def _check_bands(metadata: Metadata, footer: Footer, where: str) -> None:
         index = footer.schema.get_field_index(name)
         if index < 0 or not pa.types.is_binary(footer.schema.field(index).type):
             raise InvalidMetadataError(
-                "band without a column of bytes",
+                "a band has no column of bytes",
                 where=where,
                 found=f"band {shown(name)}: "
                 + ("no column" if index < 0 else str(footer.schema.field(index).type)),
@@ -211,7 +211,7 @@ def _rest(
         column = table.column(spec.METADATA)
         if len(column) - column.null_count > 1:
             raise InvalidMetadataError(
-                "metadata stand in several rows",
+                "several rows hold metadata",
                 where=where,
                 found=len(column) - column.null_count,
                 expected=1,
@@ -285,7 +285,7 @@ class _Nowhere:
 
     def fetch(self, wanted: Sequence[Wanted]) -> NoReturn:
         """Raise an error: the column reaches outside of its chunks."""
-        raise InvalidMetadataError("column reaches outside of its chunk", found=str(wanted[:1]))
+        raise InvalidMetadataError("the column reaches outside its chunk", found=str(wanted[:1]))
 
 
 def read_columns(
@@ -446,7 +446,7 @@ class TileIndex:
 
     def _twice(self, cell: int) -> InvalidMetadataError:
         return InvalidMetadataError(
-            "tile appears twice", where=self._where, found=f"block {cell}", expected="one row"
+            "the tile appears twice", where=self._where, found=f"block {cell}", expected="one row"
         )
 
     def __getstate__(self) -> dict[str, Any]:

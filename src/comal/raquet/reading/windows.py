@@ -130,7 +130,7 @@ def zoom_for(resolution: float, block: int, low: int, high: int) -> int:
     length = float(reals(resolution, "resolution"))
     if not (math.isfinite(length) and length > 0):
         raise InvalidInputError(
-            "resolution is not a length", found=resolution, expected="metres > 0"
+            "resolution is not a length", found=resolution, expected="metres above 0"
         )
     exact = math.log2(mercator.CIRCUMFERENCE / block / length)
     return max(low, min(high, math.ceil(exact - 1e-6)))
@@ -238,7 +238,8 @@ def pixels_of(grid: Grid, lons: Any, lats: Any) -> tuple[Any, Any, Any]:
     latitude = reals(lats, "latitude").ravel()
     if longitude.shape != latitude.shape:
         raise InvalidInputError(
-            "as many latitudes as longitudes", found=f"{len(longitude)} and {len(latitude)}"
+            "the numbers of longitudes and latitudes differ",
+            found=f"{len(longitude)} and {len(latitude)}",
         )
     if not (np.isfinite(longitude).all() and (np.abs(latitude) <= 90).all()):
         raise InvalidInputError(

@@ -96,7 +96,7 @@ def array_series(source: Any, variable: str | None, crs: Any = None) -> Sources:
     x_dim, y_dim = _dimension(first, _X, "X"), _dimension(first, _Y, "Y")
     if x_dim is None or y_dim is None:
         raise InvalidInputError(
-            "array without dimensions of space", where=where, found=first.dims, expected="y and x"
+            "the array has no spatial dimensions", where=where, found=first.dims, expected="y and x"
         )
     t_dim = _time_dimension(first, x_dim, y_dim)
     layers = [layer for one in variables for layer in _layers(one, (t_dim, y_dim, x_dim))]
@@ -148,7 +148,7 @@ def _variables(source: Any) -> list[Any]:
         for one in found
     }
     if len(spaces) > 1:
-        raise InvalidInputError("variables lie on different grids", found=len(spaces))
+        raise InvalidInputError("the variables lie on different grids", found=len(spaces))
     return found
 
 
@@ -178,7 +178,7 @@ def _layers(array: Any, known: tuple[Any, ...]) -> list[tuple[str, Any]]:
         return [(str(array.name or "band_1"), array)]
     if len(others) > 1:
         raise InvalidInputError(
-            "array with too many dimensions", found=array.dims, expected="time, band, y, x"
+            "the array has too many dimensions", found=array.dims, expected="time, band, y, x"
         )
     (dim,) = others
     return [
@@ -210,16 +210,18 @@ def _crs(source: Any, first: Any, given: Any, dims: tuple[Any, Any], where: str)
 def _axis(array: Any, dim: Any, where: str) -> tuple[float, float]:
     """Outer edge of the first pixel, and the pixel size, from pixel centres."""
     if dim not in array.coords:
-        raise InvalidInputError("dimension without coordinates", where=f"{where}, {dim}")
+        raise InvalidInputError("a dimension has no coordinates", where=f"{where}, {dim}")
     centres = np.asarray(array.coords[dim].values, np.float64)
     if len(centres) < 2:
         raise InvalidInputError(
-            "one pixel has no size", where=f"{where}, {dim}", expected="two coordinates or more"
+            "the size of a single pixel is unknown",
+            where=f"{where}, {dim}",
+            expected="two coordinates or more",
         )
     step = float((centres[-1] - centres[0]) / (len(centres) - 1))
     ideal = centres[0] + step * np.arange(len(centres))
     if not np.isfinite(step) or step == 0 or np.abs(centres - ideal).max() > _REGULAR * abs(step):
-        raise InvalidInputError("coordinates are not regular", where=f"{where}, {dim}")
+        raise InvalidInputError("the coordinates are not regular", where=f"{where}, {dim}")
     return float(centres[0]) - step / 2, step
 
 

@@ -140,7 +140,9 @@ def _write_copy(
 ) -> Written:
     """Write some tiles, with `metadata` updated from these tiles."""
     if not len(chosen) or int(tiles.zooms[chosen].max()) != metadata.max_zoom:
-        raise InvalidInputError("no tile at the maximum zoom", where=tiles.store.parts[0].where)
+        raise InvalidInputError(
+            "there is no tile at the maximum zoom", where=tiles.store.parts[0].where
+        )
     groups = tiles.groups(chosen, lambda done: progress(done, len(chosen), "copying tiles"))
     metadata = settled(metadata, tiles.cells[chosen])
     metadata = metadata if min_zoom is None else replace(metadata, min_zoom=min_zoom)
@@ -211,7 +213,7 @@ def partition(
                 where=raster.href,
                 found=f"{len(cells)} cells of zoom {cut}",
                 expected=f"at most {MOST}",
-                hint="a coarser zoom, or a larger target_size",
+                hint="choose a coarser zoom, or a larger target_size",
             )
         lowest = lowest_zoom(np.unique(tiles.zooms[owners >= 0]).tolist()) if len(cells) else 0
         made = []
@@ -297,14 +299,14 @@ def merge(
         zooms = {one.max_zoom for one in documents}
         if len(zooms) > 1:
             raise InvalidInputError(
-                "files of different maximum zooms", found=", ".join(map(str, sorted(zooms)))
+                "the files have different maximum zooms", found=", ".join(map(str, sorted(zooms)))
             )
         chosen, unlike = tiles.distinct()
         if unlike is not None:
             raise InvalidInputError(
-                "a tile stands in two files with different pixels",
+                "a tile has different pixels in two files",
                 found=f"block {tiles.cells[unlike]}",
-                hint="files of different rasters are joined by converting the rasters as a mosaic",
+                hint="to join files of different rasters, convert the rasters as a mosaic",
             )
         own = raster.metadata
         metadata = replace(

@@ -71,7 +71,7 @@ def schema_of(metadata: Metadata, block_dtype: str = "uint64") -> Any:
     ]
     names = [name for name, _ in fields]
     if len(set(names)) != len(names):
-        raise InvalidInputError("two columns of one name", found=", ".join(names))
+        raise InvalidInputError("two columns have the same name", found=", ".join(names))
     return pa.schema(fields)
 
 
@@ -90,7 +90,7 @@ def write_parquet(
     pixels = set(metadata.columns)
     others = [name for name in schema.names if name not in pixels]
     keys = [name for name in (spec.BLOCK, spec.TIME_CF) if name in others]
-    with translated(_WRITING, "table cannot be written"):
+    with translated(_WRITING, "the table cannot be written"):
         writer = pq.ParquetWriter(
             file,
             schema,

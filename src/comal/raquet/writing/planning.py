@@ -100,7 +100,7 @@ class Options:
         lossy = self.compression in spec.LOSSY_BANDS
         if lossy and self.layout != spec.INTERLEAVED:
             raise InvalidInputError(
-                f"{self.compression} needs the interleaved layout", hint="layout='interleaved'"
+                f"{self.compression} needs the interleaved layout", hint="pass layout='interleaved'"
             )
         for what, wanted in (
             ("interleaved layout", self.layout == spec.INTERLEAVED),
@@ -109,7 +109,7 @@ class Options:
             if wanted and self.spec_version == spec.WRITTEN[0]:
                 raise InvalidInputError(
                     f"RaQuet {self.spec_version} has no {what}",
-                    hint=f"spec_version={spec.WRITTEN[-1]!r}",
+                    hint=f"pass spec_version={spec.WRITTEN[-1]!r}",
                 )
 
 
@@ -169,7 +169,7 @@ def _described(path: Any, crs: str | None, options: Options) -> RasterInfo:
     steps = info.tags.get("NETCDF_DIM_EXTRA", "").strip("{}").split(",")
     if len(info.bands) > 1 and any(" since " in info.tags.get(f"{one}#units", "") for one in steps):
         warn(
-            f"{len(info.bands)} steps in time become bands; opened with xarray they are a series",
+            f"{len(info.bands)} steps in time become bands; open the file with xarray for a series",
             UserWarning,
         )
     return info
@@ -192,7 +192,7 @@ def _check_steps(axis: TimeAxis | None, count: int) -> None:
     found = 1 if axis is None else len(axis)
     if found != count:
         raise InvalidInputError(
-            "times do not fit the source", found=found, expected=f"{count}, one for each step"
+            "the times do not fit the source", found=found, expected=f"{count}, one for each step"
         )
 
 
@@ -297,7 +297,7 @@ def _bands(
         if dtype == "float16" and options.spec_version == spec.WRITTEN[0]:
             dtype = "float32"  # float16 came with 0.4.0
         if dtype not in spec.DTYPES:
-            raise InvalidInputError("type of pixels that RaQuet does not have", found=dtype)
+            raise InvalidInputError("RaQuet does not have this pixel type", found=dtype)
         found = [info.bands[index - 1].nodata for info in sources.every]
         used = partial(_values_of, sources, index)
         declared = _declared(wanted, found, dtype, used, beside_alpha=alpha is not None)
@@ -339,10 +339,10 @@ def _needs_alpha(
         return hidden or (padded and options.nodata != NO_NODATA)
     if hidden:
         raise InvalidInputError(
-            f"{options.compression} tiles of these bands cannot tell which pixels have no value",
+            f"{options.compression} tiles of these bands cannot mark pixels without a value",
             where=sources.first.where,
             found="a nodata value or a mask",
-            hint="take gzip, or webp for three bands of uint8, which then have alpha",
+            hint="use gzip, or webp for three bands of uint8, which then get an alpha band",
         )
     return False
 
@@ -404,7 +404,7 @@ def _nodata_of(choice: NodataChoice, names: list[str]) -> list[Number | None]:
         unknown = set(choice) - set(names)
         if unknown:
             raise InvalidInputError(
-                "nodata for a band that is not written", found=", ".join(map(str, unknown))
+                "nodata names a band that is not written", found=", ".join(map(str, unknown))
             )
         return [choice.get(name) for name in names]
     if choice == NO_NODATA:
@@ -431,7 +431,7 @@ def _declared(
         value = whole_nodata(wanted, dtype)
         if fitting_nodata(value, dtype) is None:
             raise InvalidInputError(
-                "nodata value that the type cannot hold", found=f"{wanted} in {dtype}"
+                "the type cannot hold the nodata value", found=f"{wanted} in {dtype}"
             )
         return value
     # As text, since NaN does not equal NaN.
@@ -447,9 +447,9 @@ def _declared(
         free = free_value(dtype, used(), [int(value) for value in liked if value is not None])
     if free is None:
         raise InvalidInputError(
-            "rasters of different nodata values, and no value is free for all",
+            "the rasters have different nodata values, and no value is free in all of them",
             found=", ".join(known),
-            hint="say which value is to be none: nodata=... (--nodata on the command line)",
+            hint="choose the nodata value: nodata=... (--nodata on the command line)",
         )
     return free
 
@@ -469,9 +469,9 @@ def _is_nan_of_ours(declared: Number | None, found: Sequence[Number | None]) -> 
 def _check_names(names: list[str]) -> None:
     for name in names:
         if not name or name in spec.RESERVED or not name.isprintable() or len(name) > 128:
-            raise InvalidInputError("not a name for a band", found=shown(repr(name)))
+            raise InvalidInputError("not a band name", found=shown(repr(name)))
     if len(set(names)) != len(names):
-        raise InvalidInputError("two bands of one name", found=", ".join(names))
+        raise InvalidInputError("two bands have the same name", found=", ".join(names))
 
 
 def _check_layout(bands: Sequence[Band], options: Options) -> None:
@@ -479,14 +479,14 @@ def _check_layout(bands: Sequence[Band], options: Options) -> None:
         dtypes = {band.dtype for band in bands}
         if len(dtypes) > 1:
             raise InvalidInputError(
-                "interleaved bands have one type", found=", ".join(sorted(dtypes))
+                "interleaved bands have several types", found=", ".join(sorted(dtypes))
             )
     allowed = spec.LOSSY_BANDS.get(str(options.compression))
     if allowed is not None and (
         len(bands) not in allowed or any(band.dtype != "uint8" for band in bands)
     ):
         raise InvalidInputError(
-            f"bands that {options.compression} cannot hold",
+            f"{options.compression} cannot hold these bands",
             found=", ".join(band.dtype for band in bands),
             expected=f"{' or '.join(map(str, allowed))} bands of uint8",
         )
@@ -523,6 +523,6 @@ def _warn_long(outs: Sequence[OutBand], steps: Sequence[GridSource], options: Op
     warped = any(member.offset is None for step in steps for member in step.members)
     if long and warped and options.resampling not in {"nearest", "near"}:
         warn(
-            "integers of 64 bits are resampled in double precision: beyond 2**53 they are rounded",
+            "64-bit integers are resampled in double precision: values beyond 2**53 are rounded",
             UserWarning,
         )

@@ -52,7 +52,7 @@ def check_bounds(rows: Rows, total: int, findings: Check) -> None:
         findings,
         "taco-span-bounds",
         outside,
-        lambda row: f"bytes {offset[row]}+{size[row]} of {total}",
+        lambda row: f"bytes {offset[row]}+{size[row]} are not within the file of {total} bytes",
     )
 
 
@@ -74,7 +74,7 @@ def check_overlap(levels: Sequence[Rows], findings: Check) -> None:
         wrong,
         lambda n: (
             known[int(depth[n])].place(int(number[n])),
-            f"bytes {offset[n]}+{size[n]} are also those of another sample",
+            f"bytes {offset[n]}+{size[n]} overlap another sample",
         ),
     )
 
@@ -112,8 +112,12 @@ def check_entries(
         # A padding sample has no bytes, so it needs no entry.
         absent = (spans.entry < 0) & ~rows.padding
         for code, lost, message in (
-            ("taco-entry-missing", absent & ~rows.folders, "there is no such entry in the archive"),
-            ("taco-meta-missing", absent & rows.folders, f"there is no {spec.META} entry for it"),
+            ("taco-entry-missing", absent & ~rows.folders, "the archive has no entry for this row"),
+            (
+                "taco-meta-missing",
+                absent & rows.folders,
+                f"the archive has no {spec.META} for this row",
+            ),
         ):
             rows.report(findings, code, lost, message)
         compare_spans(rows, spans, findings)
@@ -129,7 +133,7 @@ def check_declared(directory: Directory, found: Sequence[EntrySpans], findings: 
     used = np.concatenate([directory.find_many(own), *(spans.entry for spans in found)])
     free = np.ones(len(directory), np.bool_)
     free[used[used >= 0]] = False
-    tell = partial(_tell, directory, "no row of a level table names it")
+    tell = partial(_tell, directory, "no row of a level table names this entry")
     findings.add_rows("taco-entry-undeclared", np.flatnonzero(free), tell)
 
 
@@ -143,7 +147,7 @@ def compare_spans(rows: Rows, spans: EntrySpans, findings: Check) -> None:
 
     def tell(row: int) -> str:
         right = f"{spans.offset[row]}+{spans.size[row]}"
-        return f"says bytes {offset[row]}+{size[row]}, its entry is at {right}"
+        return f"says bytes {offset[row]}+{size[row]}, but its entry is at {right}"
 
     rows.report(findings, "taco-offset-mismatch", differ & (spans.entry >= 0), tell)
 
@@ -208,7 +212,7 @@ def check_directory(directory: Directory, findings: Check) -> None:
     special = unix & ((mode & 0o170000) != _REGULAR) & ((mode & 0o170000) != 0o120000)
     described = (directory.flags & wire.FLAG_DESCRIPTOR) != 0
     for code, wrong, message in (
-        ("zip-descriptor", described, "has its sizes behind its data"),
+        ("zip-descriptor", described, "has its sizes after its data, in a data descriptor"),
         ("zip-symlink", special, "is a folder, a device or another special file"),
     ):
         findings.add_rows(code, np.flatnonzero(wrong), partial(_tell, directory, message))
@@ -239,7 +243,11 @@ def _compare_notes(source: Source, directory: Directory, offsets: Int64s, findin
         findings.add_rows(
             "zip-local-note",
             group.rows[differ],
-            partial(_tell, directory, "version, flags, time or disk differ in its two headers"),
+            partial(
+                _tell,
+                directory,
+                "version, flags, time or disk number differ between its two headers",
+            ),
         )
 
 
@@ -275,7 +283,10 @@ def check_files(source: Source, levels: Sequence[Rows], findings: Check) -> None
     findings.add_rows(
         "taco-file-extra",
         np.flatnonzero(extra),
-        lambda n: (shown(spec.DATA + found[n].as_py(), 200), "no row of a level table names it"),
+        lambda n: (
+            shown(spec.DATA + found[n].as_py(), 200),
+            "no row of a level table names this file",
+        ),
     )
 
 
@@ -326,10 +337,12 @@ def _walk_disk(root: str, findings: Check) -> Iterator[str]:
             try:
                 path.encode()
             except UnicodeEncodeError:
-                findings.add("taco-file-extra", shown(path, 200), "its name is not UTF-8")
+                findings.add(
+                    "taco-file-extra", shown(path, 200), "the name of the file is not UTF-8"
+                )
                 continue
             if entry.is_file(follow_symlinks=False):
                 yield path
             else:
                 place = shown(spec.DATA + path, 200)
-                findings.add("taco-symlink", place, "is a symbolic link or special file")
+                findings.add("taco-symlink", place, "is a symbolic link or a special file")

@@ -51,7 +51,7 @@ def _type_fault(name: str, here: Any, there: Any, where: str) -> str | None:
     one, other = here.schema.field(name).type, there.schema.field(name).type
     if same_type(one, other):
         return None
-    return f"column {shown(name)} is {spec.type_name(one)}, in {where} {spec.type_name(other)}"
+    return f"column {shown(name)} is {spec.type_name(one)}, but {spec.type_name(other)} in {where}"
 
 
 def _unlike(names: Iterable[str], here: Any, there: Any, where: str) -> Iterator[tuple[int, str]]:
@@ -59,7 +59,7 @@ def _unlike(names: Iterable[str], here: Any, there: Any, where: str) -> Iterator
     for name in names:
         for row in differing(there.column(name), here.column(name)):
             one, other = (shown(table.column(name)[row].as_py()) for table in (here, there))
-            yield row, f"{shown(name)} is {one}, in {where} {other}"
+            yield row, f"{shown(name)} is {one}, but {other} in {where}"
 
 
 # -- local metadata --------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def fetch_file(subject: Subject, above: Rows, row: int, findings: Check) -> Piec
                 continue
             return piece
         return None
-    findings.add("taco-meta-missing", above.place(row), f"there is no {spec.META} in its folder")
+    findings.add("taco-meta-missing", above.place(row), f"the folder has no {spec.META}")
     return None
 
 
@@ -207,7 +207,8 @@ def _row_faults(local: Any, expected: Any, depth: int) -> Iterator[str]:
         elif _type_fault(name, local, expected, "the level"):
             yield f"column {name} is not text"
     if local.num_rows != expected.num_rows:
-        yield f"rows: {local.num_rows} here, {expected.num_rows} in level {depth}"
+        rows = counted(local.num_rows, "row")
+        yield f"has {rows}, but the folder has {expected.num_rows} in level {depth}"
     for row, fault in _unlike(spec.CORE_COLUMNS, local, expected, "the level"):
         yield f"row {row}: {fault}"
 
@@ -222,7 +223,9 @@ def _compare_spans(
 ) -> None:
     if spec.GDAL_VSI in local.column_names:
         findings.add(
-            "taco-stored-path", place, f"column {spec.GDAL_VSI} holds paths of another machine"
+            "taco-stored-path",
+            place,
+            f"column {spec.GDAL_VSI} holds paths of the machine that wrote the file",
         )
     if truth is None:
         return
@@ -291,7 +294,7 @@ def _open(source: Source, place: str, findings: Check) -> Subject | None:
         _take_unopened(error, "ZIP", place, findings)
         return None
     if inner.total:
-        findings.add("taco-source-broken", place, "has problems of its own; check it for itself")
+        findings.add("taco-source-broken", place, "has problems of its own; check that file")
     return part
 
 
@@ -316,7 +319,9 @@ def _compare_part(
     findings: Check,
 ) -> None:
     if len(part.tables) != len(subject.tables):
-        message = f"levels: {len(subject.tables)} in the index, {len(part.tables)} in the ZIP"
+        message = (
+            f"{counted(len(subject.tables), 'level')} in the index, {len(part.tables)} in the ZIP"
+        )
         findings.add("taco-source-rows", place, message)
     for rows, own in zip(levels, part.tables, strict=False):
         table = subject.tables[rows.depth]
@@ -325,7 +330,7 @@ def _compare_part(
         mine = np.flatnonzero(rows.source == number).astype(np.int64)
         where = f"{place}, level {rows.depth}"
         if own is None:
-            findings.add("taco-source-broken", where, "cannot be read")
+            findings.add("taco-source-broken", where, "the level table cannot be read")
         elif own.num_rows != len(mine):
             message = f"{counted(len(mine), 'row')} in the index, {own.num_rows} in the ZIP"
             findings.add("taco-source-rows", where, message)
@@ -380,10 +385,10 @@ def _check_listed(document: Mapping[str, Any], sources: Sequence[str], findings:
         texts = [n for n in listed if isinstance(n, str)] if isinstance(listed, list) else None
         if texts is not None and sorted(texts) != sorted(sources):
             message = f"lists {shown(sorted(texts), 120)}, "
-            message += f"the rows name {shown(sorted(sources), 120)}"
+            message += f"but the rows name {shown(sorted(sources), 120)}"
             findings.add("taco-source-unlisted", place, message)
         if own.get(count) not in (None, len(sources)):
-            message = f"counts {shown(own[count])} ZIPs, the rows name {len(sources)}"
+            message = f"counts {shown(own[count])} ZIPs, but the rows name {len(sources)}"
             findings.add("taco-source-stale", f"{place}.{count}", message)
 
 
@@ -419,12 +424,13 @@ def _compare_collected(
     for level in range(summed.levels):
         said = tree.rows(level)
         if said != summed.rows(level):
-            message = f"says {said} rows of level {level}, the datasets have {summed.rows(level)}"
+            rows = summed.rows(level)
+            message = f"says {said} rows in level {level}, but the datasets have {rows}"
             findings.add("taco-pit-count", f"{spec.TACOLLECTION}: {spec.PIT_SCHEMA}", message)
     extent = merged["extent"] or {}
     document.compare_extent(stated, extent.get("spatial"), extent.get("temporal"), findings)
     for key, right in merged[spec.SOURCES].items():
         if stated[spec.SOURCES].get(key) != right:
-            message = f"says {shown(stated[spec.SOURCES].get(key))}, the datasets {shown(right)}"
+            message = f"says {shown(stated[spec.SOURCES].get(key))}, but it is {shown(right)}"
             place = f"{spec.TACOLLECTION}: {spec.SOURCES}.{key}"
             findings.add("taco-source-stale", place, message)

@@ -131,11 +131,13 @@ def _compare_fields(
             continue
         found = spec.type_name(table.schema.field(name).type)
         if plain_type(fields[name]) != plain_type(found):
-            message = f"says {shown(name)} is {shown(fields[name])}, it is {found}"
+            message = f"says that {shown(name)} is {shown(fields[name])}, but it is {found}"
             findings.add("taco-field-schema", place, message)
     for name in fields:
         if name not in table.column_names:
-            findings.add("taco-field-schema", place, f"tells of {shown(name)}, which is not there")
+            findings.add(
+                "taco-field-schema", place, f"names the column {shown(name)}, which is missing"
+            )
 
 
 def plain_type(name: str) -> str:
@@ -247,7 +249,8 @@ def _check_times(
     if start > end:
         findings.add("taco-extent", place, f"ends before it starts: {list(stated)}")
     elif found and (start > parse_instant(found[0]) or end < parse_instant(found[1])):
-        message = f"{stated[0]} to {stated[1]} does not cover {found[0]} to {found[1]}"
+        message = f"{stated[0]} to {stated[1]} does not cover the samples, "
+        message += f"which range from {found[0]} to {found[1]}"
         findings.add("taco-extent-time", place, message)
 
 
@@ -312,13 +315,13 @@ def _check_rows(rows: dict[str, Any], first: int, place: str, findings: Check) -
             if earlier in rows and later in rows and rows[earlier].type == rows[later].type:
                 report(later, ends_before(rows[earlier], rows[later]), f"is before {earlier}")
     if _AFFINE in rows:
-        report(_AFFINE, ~good_lists(rows[_AFFINE], 6, 6), "is not six numbers")
+        report(_AFFINE, ~good_lists(rows[_AFFINE], 6, 6), "is not a list of six numbers")
     if _SHAPE in rows:
         wrong = ~good_lists(rows[_SHAPE], 2, _MOST_AXES, positive=True)
-        report(_SHAPE, wrong, "is not two sizes or more")
+        report(_SHAPE, wrong, "is not a list of two or more sizes")
     if "split" in rows:
         known = pc.is_in(rows["split"], value_set=pa.array([*declared.SPLITS, None], pa.string()))
-        report("split", ~np.asarray(known), f"is none of {', '.join(declared.SPLITS)}")
+        report("split", ~np.asarray(known), f"is not one of {', '.join(declared.SPLITS)}")
 
 
 def _check_place(rows: dict[str, Any], space: str, report: Any) -> None:
@@ -330,4 +333,4 @@ def _check_place(rows: dict[str, Any], space: str, report: Any) -> None:
     if centre in rows:
         x, y = wkb.lenient_points_xy(rows[centre])
         outside = ~((np.abs(x) <= 180) & (np.abs(y) <= 90))
-        report(centre, outside & np.asarray(rows[centre].is_valid()), "is not a point on the Earth")
+        report(centre, outside & np.asarray(rows[centre].is_valid()), "is not a point on the earth")

@@ -144,7 +144,7 @@ def _check_header_entry(directory: Directory, where: str, findings: Check) -> No
         findings.add(
             "taco-header-entry",
             f"entry {row} (TACO_HEADER)",
-            f"must be {wire.HEADER_PAYLOAD} bytes and the first entry",
+            f"must have {wire.HEADER_PAYLOAD} bytes and be the first entry",
         )
 
 
@@ -155,7 +155,7 @@ def _compare_slots(
     findings: Check,
 ) -> None:
     if len(levels) != len(header.levels):
-        message = f"names {counted(len(header.levels), 'level')}, the archive has {len(levels)}"
+        message = f"names {counted(len(header.levels), 'level')}, but there are {len(levels)}"
         findings.add("taco-header-slot", "TACO_HEADER", message)
     names = [*spec.LEVEL_PATHS[: len(header.levels)], spec.COLLECTION]
     slots = [*header.levels, header.collection]
@@ -167,7 +167,7 @@ def _compare_slots(
             continue
         else:
             stated, true = f"{slot.offset}+{slot.size}", f"{entry.offset}+{entry.size}"
-            fault = f"says {stated}, the entry {name} is at {true}"
+            fault = f"says bytes {stated}, but the entry {name} is at {true}"
         findings.add("taco-header-slot", f"slot {position}", fault)
 
 
@@ -186,18 +186,18 @@ def _open_tacocat(
     for position, span in enumerate(sorted(spans, key=lambda span: span.offset)):
         if span.offset < end:
             findings.add(
-                "taco-span-overlap", f"section {position}", f"begins at {span.offset}, before {end}"
+                "taco-span-overlap",
+                f"section {position}",
+                f"begins at byte {span.offset}, inside the previous section, which ends at {end}",
             )
         elif span.offset > end:
-            findings.add(
-                "zip-hole", f"bytes {end}+{span.offset - end}", "bytes that belong to no section"
-            )
+            findings.add("zip-hole", f"bytes {end}+{span.offset - end}", "belong to no section")
         end = max(end, span.end)
     if end < total:
         findings.add(
             "zip-trailing-bytes",
             f"byte {end}",
-            f"{counted(total - end, 'byte')} behind the archive",
+            f"{counted(total - end, 'byte')} after the archive",
         )
     subject.tables = _open_tables(subject, list(subject.header.levels), findings)
     _read_collection(subject, subject.header.collection, source.href, findings)

@@ -115,18 +115,18 @@ def _columns(subject: Subject, depth: int, table: Any, findings: Check) -> list[
         place = f"level {depth}, column {name}"
         if name not in table.column_names:
             if name in required:
-                findings.add("taco-column-missing", place, "is missing")
+                findings.add("taco-column-missing", place, "the column is missing")
             continue
         stored = spec.type_name(table.schema.field(name).type)
         if stored == _KINDS[name]:
             found.append(name)
         else:
-            findings.add("taco-column-type", place, f"is {stored}, must be {_KINDS[name]}")
+            findings.add("taco-column-type", place, f"found {stored}, expected {_KINDS[name]}")
     if spec.GDAL_VSI in table.column_names:
         findings.add(
             "taco-stored-path",
             f"level {depth}, column {spec.GDAL_VSI}",
-            "paths of the machine that wrote the file are stored; they are ignored",
+            "holds paths of the machine that wrote the file; they are ignored",
         )
     return found if spec.ID in found and spec.TYPE in found else None
 
@@ -138,7 +138,12 @@ def _read(table: Any, depth: int, sources: list[str], findings: Check) -> Rows:
     for name, column in columns.items():
         rows.report(findings, "taco-column-null", bools(pc.is_null(column)), f"{name} is null")
     unknown = ~bools(pc.is_in(kinds, value_set=pa.array([spec.FILE, spec.FOLDER])))
-    rows.report(findings, "taco-type", unknown, lambda row: f"type is {shown(kinds[row].as_py())}")
+    rows.report(
+        findings,
+        "taco-type",
+        unknown,
+        lambda row: f"type is {shown(kinds[row].as_py())}, expected {spec.FILE} or {spec.FOLDER}",
+    )
     rows.current, rows.parent, rows.offset, rows.size = (
         integers(pc.fill_null(columns[name], -1)) if name in columns else None
         for name in (spec.CURRENT_ID, spec.PARENT_ID, spec.OFFSET, spec.SIZE)
@@ -229,12 +234,19 @@ def link(levels: Sequence[Rows], findings: Check, *, complete: bool = True) -> N
         wrong = rows.padding & (
             rows.folders if rows.size is None else rows.folders | (rows.size != 0)
         )
-        rows.report(findings, "taco-padding", wrong, "must be a FILE of no bytes")
+        rows.report(
+            findings, "taco-padding", wrong, "a padding sample must be a FILE without bytes"
+        )
     for rows, below in zip_longest(levels, levels[1:]):
         if below is not None or complete:
             counts = child_counts(len(rows), None if below is None else below.above)
             empty = rows.folders & (counts == 0)
-            rows.report(findings, "taco-folder-empty", empty, "no row names it as its parent")
+            rows.report(
+                findings,
+                "taco-folder-empty",
+                empty,
+                "no row of the level below names this FOLDER as its parent",
+            )
 
 
 def _check_numbers(rows: Rows, findings: Check) -> None:
@@ -247,14 +259,14 @@ def _check_numbers(rows: Rows, findings: Check) -> None:
             findings,
             "taco-current-id",
             current != right,
-            lambda row: f"current_id is {current[row]}, the row is {right[row]}",
+            lambda row: f"current_id is {current[row]}, but the row is {right[row]}",
         )
     if parent is not None and rows.depth == 0:
         rows.report(
             findings,
             "taco-parent-root",
             parent != right,
-            lambda row: f"parent_id is {parent[row]}, the row is {right[row]}",
+            lambda row: f"parent_id is {parent[row]}, but the row is {right[row]}",
         )
 
 
@@ -281,7 +293,10 @@ def _find_parents(rows: Rows, above: Rows, findings: Check) -> None:
             findings,
             "taco-parent",
             (by_id < 0) | is_file,
-            lambda row: f"parent_id is {numbers[row]}, {'a FILE' if is_file[row] else 'no row'}",
+            lambda row: (
+                f"parent_id {numbers[row]} is {'a FILE' if is_file[row] else 'not a row'}"
+                f" of level {above.depth}"
+            ),
         )
         told = np.where(is_file, -1, by_id)
     # Old exports renumbered parents wrongly: if the two disagree, the path is right.
@@ -296,12 +311,12 @@ def _find_parents(rows: Rows, above: Rows, findings: Check) -> None:
             findings,
             "taco-path",
             differ,
-            lambda row: f"relative_path is {shown(stored[row].as_py())}",
+            lambda row: f"relative_path {shown(stored[row].as_py())} disagrees with the parents",
         )
     ordered = rows.above[rows.above >= 0]
     falls = int(np.count_nonzero(ordered[1:] < ordered[:-1]))
     if falls:
-        message = f"{counted(falls, 'row')} before rows of an earlier parent"
+        message = f"{counted(falls, 'row')} not in the order of the parents"
         findings.add("taco-row-order", f"level {rows.depth}", message)
 
 
@@ -325,7 +340,7 @@ def _check_ids(rows: Rows, findings: Check) -> None:
         findings.add("taco-id-twice", rows.place(second), f"row {first} has the same id")
     for first, second in names.twins(rows.ids, siblings):
         if second not in again:
-            message = f"row {first} has that name where case is ignored"
+            message = f"row {first} has the same id where case is ignored"
             findings.add("taco-id-alike", rows.place(second), message)
 
 
@@ -348,7 +363,7 @@ def check_pit(levels: Sequence[Rows], findings: Check) -> Tree:
 def _irregular(rows: Rows, found: Difference, counts: Int64s, row: int) -> tuple[str, str]:
     first = int(found.first[row])
     if found.what == "number of children":
-        message = f"{counts[row]} children, not {counts[first]} as {rows.place(first)}"
+        message = f"has {counts[row]} children, but {rows.place(first)} has {counts[first]}"
     else:
         message = f"{found.what} differs from {rows.place(first)}"
     return rows.place(row), message
@@ -368,16 +383,16 @@ def check_pit_schema(
         return
     place = f"{spec.COLLECTION}: {spec.PIT_SCHEMA}"
     if stated.levels != len(levels):
-        message = f"tells of {counted(stated.levels, 'level')}, there are {len(levels)}"
+        message = f"describes {counted(stated.levels, 'level')}, but there are {len(levels)}"
         findings.add("taco-pit-schema", place, message)
     if not levels:
         return
     root = spec.FOLDER if len(levels[0]) and levels[0].folders[0] else spec.FILE
     if stated.root_type != root:
-        message = f"says {stated.root_type}, the first sample is a {root}"
+        message = f"says {stated.root_type}, but the first sample is a {root}"
         findings.add("taco-pit-schema", f"{place}.root.type", message)
     if stated.root_n != len(levels[0]):
-        message = f"says {stated.root_n}, level 0 has {counted(len(levels[0]), 'row')}"
+        message = f"says {stated.root_n}, but level 0 has {counted(len(levels[0]), 'row')}"
         findings.add("taco-pit-count", f"{place}.root.n", message)
     for depth in range(1, min(stated.levels, len(levels))):
         where = f"{place}.hierarchy.{depth}"
@@ -391,15 +406,19 @@ def _check_patterns(
     findings: Check,
 ) -> None:
     if len(stated) != len(found):
-        message = f"{len(stated)} patterns, the tables have {len(found)}"
+        message = f"has {counted(len(stated), 'pattern')}, but the tables have {len(found)}"
         findings.add("taco-pit-schema", place, message)
         return
     for position, (one, other) in enumerate(zip(stated, found, strict=True)):
         where = f"{place}[{position}]"
         if one.type != other.type:
-            findings.add("taco-pit-schema", where, f"types {one.type}, found {other.type}")
+            findings.add(
+                "taco-pit-schema", where, f"says types {one.type}, but they are {other.type}"
+            )
         elif one.id != other.id:
-            message = f"ids {shown(', '.join(one.id))}, found {shown(', '.join(other.id))}"
+            message = (
+                f"says ids {shown(', '.join(one.id))}, but they are {shown(', '.join(other.id))}"
+            )
             findings.add("taco-pit-schema", where, message)
         if one.n != other.n:
-            findings.add("taco-pit-count", f"{where}.n", f"says {one.n}, there are {other.n}")
+            findings.add("taco-pit-count", f"{where}.n", f"says {one.n}, but there are {other.n}")

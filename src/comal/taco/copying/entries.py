@@ -140,7 +140,9 @@ def _fetched(entries: ZipEntries, source: Source) -> Iterator[Any]:
     name_sizes = _name_sizes(entries.names)
     for row in np.flatnonzero(entries.offsets < wire.LOCAL_SIZE + name_sizes)[:1].tolist():
         raise InvalidMetadataError(
-            "the span is not that of the sample", where=entries.place(row), expected="a header"
+            "the span is not that of the sample",
+            where=entries.place(row),
+            expected="a local header before the sample",
         )
     # The same for all rows, so that the starts of ranges ascend too.
     before = prefix_size(int(name_sizes.max(initial=0)))
@@ -189,7 +191,7 @@ def _taken(
     overlaps = np.flatnonzero(places[1:] < places[:-1] + lengths[:-1])
     for row in overlaps[:1].tolist():
         raise InvalidMetadataError(
-            "samples overlap",
+            "two samples overlap",
             where=entries.place(first + row + 1),
             found=f"begins inside {entries.place(first + row)}",
         )

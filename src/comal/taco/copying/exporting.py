@@ -144,7 +144,7 @@ def export(
     del temp_dir
     if not isinstance(dataset, TacoDataset):
         raise InvalidInputError(
-            "not a dataset", found=type(dataset).__name__, hint="pass what load returns"
+            "not a dataset", found=type(dataset).__name__, hint="pass the dataset that load returns"
         )
     target = targets.local_path(output)
     kind = container_of(target, output_format)
@@ -165,7 +165,7 @@ def export(
 def _check_limit(limit: Any) -> None:
     """Refuse a limit that is not a positive integer."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise InvalidInputError("limit is a number of requests", found=repr(limit))
+        raise InvalidInputError("limit is not a positive number of requests", found=repr(limit))
 
 
 def _date(given: str | dt.datetime | None) -> str:
@@ -342,7 +342,7 @@ def _converted(
                 f"not a dataset in {'FOLDER' if kind == 'zip' else 'ZIP'} form",
                 where=shown(source.href, 200),
                 found=container.kind,
-                hint="load it and use export, which takes every form",
+                hint="load the dataset and use export, which takes every form",
             )
         refuse_sources(target, container.read_hrefs())
         levels = _all_levels(container, limit)
@@ -360,13 +360,15 @@ def _converted(
 def _all_levels(container: Container, limit: int) -> Levels:
     count = container.levels[0].num_rows
     if count == 0:
-        raise InvalidInputError("dataset has no sample", where=shown(container.source.href, 200))
+        raise InvalidInputError(
+            "the dataset has no samples", where=shown(container.source.href, 200)
+        )
     picked = pick([container], np.zeros(count, np.int64), np.arange(count))
     for depth, level in enumerate(container.levels):
         found = len(picked[depth].row) if depth < len(picked) else 0
         if found != level.num_rows:
             raise InvalidMetadataError(
-                "rows without a parent",
+                "rows have no parent",
                 where=level.where,
                 found=counted(level.num_rows - found, "row"),
             )
@@ -414,8 +416,8 @@ def _checked_folder(root: str, levels: Levels) -> Levels:
     if len(strange):
         some = ", ".join(shown(name) for name in sorted(strange.to_pylist())[:_SHOWN])
         warn(
-            f"{root}: {counted(len(strange), 'file')} below {spec.DATA} that no sample names, "
-            f"not copied: {some}",
+            f"{root}: files below {spec.DATA} that no sample names are not copied "
+            f"({len(strange):,}): {some}",
             TacoWarning,
         )
     if not plain:
@@ -453,9 +455,9 @@ def _check_whole(container: Container) -> None:
     report = findings.report(where, "zip")
     if not report.ok:
         raise InvalidMetadataError(
-            "archive holds more or other things than its tables say",
+            "the archive does not match its tables",
             where=shown(where, 200),
             found=counted(report.errors, "problem"),
-            hint="'comal check' lists all of them; export copies the samples alone",
+            hint="'comal check' lists all problems; export copies the samples alone",
             problems=[one for one in report.problems if one.severity == "error"][:_MOST],
         )

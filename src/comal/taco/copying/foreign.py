@@ -45,7 +45,7 @@ def check_foreign(levels: Levels, *, as_files: bool, rename: bool = False) -> Le
         if twins and not rename:
             _check_twice(levels, depth, parents)
         for first, second in twins[: _SHOWN - len(risky)]:
-            text = f"is {shown(level.ids[first].as_py())} where case is ignored"
+            text = f"equals {shown(level.ids[first].as_py())} where case is ignored"
             risky.append((second, text))
         if risky and rename:
             level = replace(level, table=_renamed(level, parents))  # noqa: PLW2901
@@ -79,7 +79,7 @@ def _check_twice(levels: Levels, depth: int, parents: Any) -> None:
             where=shown(path_of(levels, depth, first), 200),
             found=f"{level.payloads.place(first)} and {level.payloads.place(second)}",
             expected="ids that tell the samples apart",
-            hint="export with rename=True numbers them; or select rows so that each id comes once",
+            hint="pass rename=True to number them, or select rows so that each id appears once",
             id=level.ids[first].as_py(),
         )
 
@@ -90,13 +90,13 @@ def _refuse_or_warn(
     texts = [f"{shown(path_of(levels, depth, row))} {reason}" for row, reason in risky]
     if as_files:
         raise UnsafeContentError(
-            "ids cannot be names of files everywhere",
+            "ids cannot be file names on every system",
             where=f"level {depth}",
             found="; ".join(texts),
             hint="pass rename=True to give them safe names, or write a ZIP",
         )
     warn(
-        f"level {depth} has ids that not every file system can hold: {'; '.join(texts)}",
+        f"level {depth} has ids that some file systems cannot hold: {'; '.join(texts)}",
         TacoWarning,
     )
 

@@ -191,7 +191,7 @@ def _of_container(
     names = entry_names(level.paths().take(pa.array(rows)), folders)
     for row in lost[:1].tolist():
         raise InvalidMetadataError(
-            "sample is not in its archive",
+            "the sample is not in its archive",
             where=f"{level.where}, row {rows[row]}",
             found=f"no entry {shown(names[row].as_py(), 120)}",
         )
@@ -365,7 +365,7 @@ def _check_new(name: str) -> None:
         raise InvalidInputError(
             f"column {shown(name)} of the query {fault}",
             expected="a name such as 'cloud_cover' or 'stac:crs'",
-            hint='name it: SELECT ... AS "cloud_cover"',
+            hint='name the column: SELECT ... AS "cloud_cover"',
             field=name,
         )
 

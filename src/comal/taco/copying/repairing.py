@@ -152,13 +152,13 @@ def _opened(source: Source, findings: Check) -> Subject:
         raise InvalidInputError(
             f"a {spec.TACOLLECTION} holds no data to repair",
             where=source.href,
-            hint="write it again over its datasets, with 'comal taco tacollection'",
+            hint="write the file again with 'comal taco tacollection'",
         ) from None
     if subject.is_index:
         raise InvalidInputError(
-            "an index is not repaired",
+            "an index cannot be repaired",
             where=source.href,
-            hint="create_tacocat makes it anew from its ZIPs",
+            hint="create_tacocat writes the index again from its ZIPs",
         )
     return subject
 
@@ -207,7 +207,7 @@ class _Repair:
             if depth:
                 assert level.above is not None
                 for row in np.flatnonzero(level.above < 0)[:1].tolist():
-                    message = "no row of the level above is its parent"
+                    message = "no row of the level above is the parent of this row"
                     problem = Problem("taco-parent", level.place(row), message)
                     raise _hopeless(self._subject, [problem])
                 parent = moved[level.above]
@@ -252,7 +252,11 @@ class _Repair:
         wrong = needed & ((spans.entry < 0) | (spans.offset < 0))
         wrong |= needed & (directory.flags[spans.entry] & wire.FLAG_ENCRYPTED != 0)
         missing += [
-            Problem("taco-entry-missing", level.place(row), "the archive has no readable entry")
+            Problem(
+                "taco-entry-missing",
+                level.place(row),
+                "the archive has no readable entry for this row",
+            )
             for row in np.flatnonzero(wrong)[:1000].tolist()
         ]
         needed &= ~wrong
@@ -308,11 +312,15 @@ class _Repair:
         faults: dict[type[BaseException], type[ComalError]] = {
             pa.ArrowException: InvalidMetadataError
         }
-        with translated(faults, "columns do not go together", where=where):
+        with translated(
+            faults, "columns of the same name have types that cannot be combined", where=where
+        ):
             table = pa.concat_tables(parts, promote_options="default")
         for name in spec.CORE_COLUMNS:
             if name not in table.column_names:
-                raise InvalidMetadataError("a column is missing", where=where, expected=name)
+                raise InvalidMetadataError(
+                    "a mandatory column is missing", where=where, expected=name
+                )
         counts = np.array([part.num_rows for part in parts], np.int64)
         prefixes = pa.array(np.repeat(np.array(paths, object), counts), pa.string())
         parents = folders if above.current is None else above.current[folders]
@@ -344,7 +352,11 @@ class _Repair:
             return
         directory, spans = self._spans(above)
         missing = [
-            Problem("taco-meta-missing", above.place(row), "the archive has no such entry")
+            Problem(
+                "taco-meta-missing",
+                above.place(row),
+                f"the archive has no {spec.META} for this row",
+            )
             for row in folders[spans.offset[folders] < 0][:1000].tolist()
         ]
         if missing:
@@ -395,12 +407,15 @@ def _files(source: Source, level: Rows) -> Payloads:
 
 
 def _hopeless(subject: Subject, problems: Sequence[Problem]) -> InvalidMetadataError:
-    return InvalidMetadataError("cannot be repaired", where=subject.where, problems=problems)
+    return InvalidMetadataError(
+        "the archive cannot be repaired", where=subject.where, problems=problems
+    )
 
 
 def _lost(above: Rows, problems: Sequence[Problem]) -> InvalidMetadataError:
     return InvalidMetadataError(
-        "cannot be repaired: neither the table of a level nor its local metadata can be read",
+        "the archive cannot be repaired: neither the table of a level nor its local metadata "
+        "can be read",
         where=f"level {above.depth + 1}",
         problems=problems,
     )
@@ -411,7 +426,7 @@ def _lost(above: Rows, problems: Sequence[Problem]) -> InvalidMetadataError:
 
 def _document(subject: Subject, levels: Levels, *, fresh_extent: bool) -> dict[str, Any]:
     if subject.collection is None:
-        problem = Problem("taco-collection", spec.COLLECTION, "there is none")
+        problem = Problem("taco-collection", spec.COLLECTION, "the collection is missing")
         raise _hopeless(subject, [problem])
     document = dict(subject.collection)
     if not spec.version_is_readable(document.get("taco_version")):

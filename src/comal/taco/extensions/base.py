@@ -29,11 +29,11 @@ def as_arrow(result: Any, schema: pa.Schema, *, rows: int, name: str) -> pa.Tabl
     protocol. Numbers are cast if nothing is lost; text is never parsed.
     """
     table = None
-    with translated(_FAULTS, f"{name} returned what is not a table"):
+    with translated(_FAULTS, f"{name} did not return a table"):
         table = as_table(_of_columns(result, schema) if isinstance(result, Mapping) else result)
     if table is None:
         raise InvalidInputError(
-            f"{name} returned what is not a table",
+            f"{name} did not return a table",
             found=type(result).__name__,
             expected="pyarrow.Table, polars.DataFrame or a dict of columns",
         )
@@ -335,7 +335,7 @@ def _arrow_type(kind: Any, extension: str) -> pa.DataType:
     if home.__module__.partition(".")[0] == "polars":
         import polars as pl  # noqa: PLC0415 - who has a type of polars has polars
 
-        what, found = "polars type that has no Arrow type", repr(kind)[:60]
+        what, found = "the polars type has no Arrow type", repr(kind)[:60]
         with translated(
             {**_FAULTS, pl.exceptions.PolarsError: InvalidInputError}, what, found=found
         ):
@@ -356,5 +356,5 @@ def require(extension: Any, *names: str) -> None:
     if missing and not extension.schema_only:
         raise InvalidInputError(
             f"{type(extension).__name__} needs {', '.join(missing)}",
-            hint="or schema_only=True for the columns without values",
+            hint="pass them, or schema_only=True for the columns without values",
         )

@@ -107,7 +107,7 @@ class Labels(StatedFields):
         categories = [str(one.category) for one in classes]
         twice = sorted({one for one in categories if categories.count(one) > 1})
         if twice:
-            raise InvalidInputError("two classes of one category", found=", ".join(twice))
+            raise InvalidInputError("two classes have the same category", found=", ".join(twice))
         self.label_classes = [
             LabelClass(one.name, text, one.description)
             for one, text in zip(classes, categories, strict=True)
@@ -258,7 +258,9 @@ class Scaling(StatedColumns):
             numbers = _numbers(getattr(self, name))
             if not all(map(math.isfinite, numbers)) or (name == "scale_factor" and 0 in numbers):
                 raise InvalidInputError(
-                    f"invalid {name}", found=getattr(self, name), expected="finite, factor not 0"
+                    f"invalid {name}",
+                    found=getattr(self, name),
+                    expected="finite numbers, scale_factor not 0",
                 )
         both = (self.scale_factor, self.scale_offset)
         if len({len(_numbers(part)) for part in both if _is_list(part)}) > 1:
@@ -398,7 +400,7 @@ def sensor_bands(sensor: str) -> tuple[str, list[SpectralBand]]:
     wrong = [one for one in wanted if one not in known or wanted.count(one) > 1]
     if wrong:
         raise InvalidInputError(
-            f"no such bands of {name}, or one twice",
+            f"{name} has no such bands, or a band is named twice",
             found=", ".join(shown(one) for one in wrong),
             expected=", ".join(known),
         )

@@ -92,10 +92,10 @@ class _Placed(SameForAll):
             lon, lat = wkb.points_xy(given, f"{self._who()} centroid")
         if not (abs(lon[0]) <= 180 and abs(lat[0]) <= 90):
             raise InvalidInputError(
-                "centroid is not on the earth",
+                "the centroid is not on the earth",
                 where=self._who(),
                 found=f"longitude {lon[0]}, latitude {lat[0]}",
-                expected="longitude -180..180, latitude -90..90",
+                expected="longitude -180 to 180, latitude -90 to 90",
                 hint="check the CRS and the coordinates, or give the centroid",
             )
         return wkb.point(lon, lat)
@@ -185,7 +185,7 @@ class STAC(_Placed):
         found = header(path)
         if found.crs is None or found.geotransform is None:
             raise InvalidInputError(
-                "raster without a place on the earth",
+                "the raster is not georeferenced",
                 where=place(path),
                 expected="a CRS and a geotransform",
                 hint="give them to STAC(...) or use ISTAC",
@@ -214,9 +214,9 @@ def _list_column(values: Any, kind: pa.DataType, what: str) -> pa.Array:
 def _check_raster(sides: Floats, numbers: Floats, found: str, who: str) -> None:
     area = numbers[1] * numbers[5] - numbers[2] * numbers[4]
     if not np.isfinite(numbers).all() or area == 0:
-        raise InvalidInputError("geotransform of no area", where=who, found=found)
+        raise InvalidInputError("the geotransform has no area", where=who, found=found)
     if not (sides > 0).all():
-        raise InvalidInputError("empty raster", where=who, found=found)
+        raise InvalidInputError("the raster is empty", where=who, found=found)
 
 
 @dataclass
@@ -446,7 +446,7 @@ class SpatialGrouping(ComputedColumns):
 
 def parse_size(size: int | str) -> int:
     """Bytes of ``"512MB"``, ``"4.5 GB"`` or a number; units are powers of 1024."""
-    return limits.parse_size(_UNIT.sub("iB", size) if isinstance(size, str) else size, "no size")
+    return limits.parse_size(_UNIT.sub("iB", size) if isinstance(size, str) else size, "not a size")
 
 
 def _sizes(table: pa.Table) -> Integers:
@@ -459,7 +459,7 @@ def _sizes(table: pa.Table) -> Integers:
     raise InvalidInputError(
         "SpatialGrouping by size needs the sizes of the samples",
         expected=f"a column {' or '.join(SIZES)} or 'path'",
-        hint="or use target_count",
+        hint="add such a column, or use target_count",
     )
 
 
@@ -471,4 +471,6 @@ def _size_of(path: str | bytes | None) -> int:
     try:
         return os.stat(path).st_size  # noqa: PTH116 - a million paths
     except OSError as error:
-        raise ObjectNotFoundError("sample cannot be found", where=shown(path, 200)) from error
+        raise ObjectNotFoundError(
+            "the file of a sample is missing", where=shown(path, 200)
+        ) from error

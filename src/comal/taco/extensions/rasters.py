@@ -127,7 +127,7 @@ def _stats(job: Job, classes: list[int] | None) -> list[list[float | None]] | No
     path, factor, offset = job
     if path is None:
         raise InvalidInputError(
-            "GeotiffStats of a sample without data of its own", expected="a file or bytes"
+            "GeotiffStats needs samples with data of their own", expected="a file or bytes"
         )
     if classes is not None:
         found = class_shares(path, classes)
@@ -292,7 +292,7 @@ def footprints_of(table: pa.Table, who: str) -> Footprints:
     ]
     if not options:
         raise InvalidInputError(
-            f"{who} needs the place of the samples",
+            f"{who} needs the places of the samples",
             found=", ".join(map(shown, table.column_names[:20])),
             expected="the columns of STAC or ISTAC",
         )
@@ -305,10 +305,10 @@ def _column(name: str, values: Floats, kind: pa.DataType) -> pa.Array:
         outside = known & ((values < -_SLACK) | (values > 1 + _SLACK))
         if outside.any():
             raise InvalidInputError(
-                f"layer {name} is not a share",
+                f"values of layer {name} are not shares",
                 found=float(values[outside][0]),
                 expected="values from 0 to 1",
-                hint="give the nodata value in the raster, or rescale it",
+                hint="set the nodata value of the raster, or rescale the raster",
             )
     if pa.types.is_integer(kind):
         values = np.round(values)

@@ -115,7 +115,7 @@ class Taco:
     ) -> None:
         if not isinstance(tortilla, Tortilla):
             raise InvalidInputError(
-                "dataset needs a Tortilla", found=type(tortilla).__name__, expected="Tortilla"
+                "a dataset needs a Tortilla", found=type(tortilla).__name__, expected="Tortilla"
             )
         self.extra: dict[str, Any] = {}
         self.tortilla = tortilla
@@ -155,7 +155,7 @@ class Taco:
         extra = self.__dict__.get("extra", {})
         if name in extra:
             return extra[name]
-        raise AttributeError(f"dataset has no field {name!r}")
+        raise AttributeError(f"the dataset has no field {name!r}")
 
     def __repr__(self) -> str:
         return f"Taco({self.id!r}, version {self.dataset_version!r}, {self.tortilla!r})"
@@ -195,7 +195,7 @@ class Taco:
             check_key(key)
             if key in spec.CORE_FIELDS or key.startswith("taco:") or key in self.extra:
                 raise InvalidInputError(
-                    f"field {shown(key)} of the dataset is there already or is reserved", field=key
+                    f"field {shown(key)} of the dataset exists already or is reserved", field=key
                 )
             self.extra[key] = json_value(value, key)
         return self
@@ -256,7 +256,7 @@ def _unwritable(version: object, extent: object) -> Iterator[Problem]:
         yield Problem("taco-extent", "Taco: extent.temporal", f"{error.what}: {error.found}")
         return
     if start > end:
-        text = f"must begin before it ends, found {temporal[0]!r} to {temporal[1]!r}"
+        text = f"must start before it ends, found {temporal[0]!r} to {temporal[1]!r}"
         yield Problem("taco-extent", "Taco: extent.temporal", text)
 
 

@@ -127,7 +127,7 @@ def check_levels(levels: Levels) -> None:
     check_depth(len(levels))
     for depth, level in enumerate(levels):
         if level.rows == 0:
-            raise InvalidInputError(f"level {depth} has no sample", hint="add at least one")
+            raise InvalidInputError(f"level {depth} has no samples", hint="add at least one")
         check_ids(level.ids, level.parent if depth else None, depth=depth)
         check_children(levels, depth)
 
@@ -136,7 +136,7 @@ def check_depth(count: int) -> None:
     """Refuse more levels than TACO_HEADER has slots for."""
     if count > spec.MAX_LEVELS:
         raise LimitExceededError(
-            "dataset is nested too deeply",
+            "the dataset is nested too deeply",
             found=f"{count} levels",
             expected=f"at most {spec.MAX_LEVELS} (TACO 2.0, 6.3: six levels and the collection)",
         )
@@ -166,8 +166,8 @@ def check_twins(ids: Any, parents: Ints | None = None, *, depth: int = 0) -> Non
         )
     for first, second in twins[:1]:
         raise InvalidInputError(
-            f"ids {shown(ids[first].as_py())} and {shown(ids[second].as_py())} are one name "
-            "where case is ignored",
+            f"ids {shown(ids[first].as_py())} and {shown(ids[second].as_py())} are the same "
+            "name where case is ignored",
             where=f"level {depth}, rows {first} and {second}",
         )
 
@@ -188,11 +188,11 @@ def check_children(levels: Levels, depth: int) -> None:
     folders, counts = levels[depth].folders, children(levels[depth], below)
     for row in np.flatnonzero(folders & (counts == 0))[:1].tolist():
         raise InvalidInputError(
-            "FOLDER sample has no children", where=shown(path_of(levels, depth, row))
+            "a FOLDER sample has no children", where=shown(path_of(levels, depth, row))
         )
     for row in np.flatnonzero(~folders & (counts > 0))[:1].tolist():
         raise InvalidInputError(
-            "FILE sample has children", where=shown(path_of(levels, depth, row))
+            "a FILE sample has children", where=shown(path_of(levels, depth, row))
         )
 
 

@@ -90,7 +90,7 @@ class Sample:
         if type not in {"auto", found}:
             raise InvalidInputError(
                 f"sample {shown(id)} cannot be a {shown(type)}",
-                found=f"a path that makes it a {found}",
+                found=f"a path that makes the sample a {found}",
                 expected=f"type='auto' or type={found!r}",
             )
         self.type = found
@@ -100,7 +100,7 @@ class Sample:
     def __getattr__(self, name: str) -> Any:
         if name not in Sample.__slots__ and name in self.metadata:
             return self.metadata[name]
-        raise AttributeError(f"sample has no field {name!r}")
+        raise AttributeError(f"the sample has no field {name!r}")
 
     def __repr__(self) -> str:
         return f"Sample({self.id!r}, {self.type}, {counted(len(self.metadata), 'field')})"
@@ -153,9 +153,9 @@ class Sample:
             check_key(key)
             if key in self.metadata:
                 raise InvalidInputError(
-                    f"field {shown(key)} is there already",
+                    f"field {shown(key)} exists already",
                     where=f"sample {shown(self.id)}",
-                    hint=f"pop({key!r}) first to replace it",
+                    hint=f"call pop({key!r}) first to replace the field",
                 )
             self.put(key, value, field)
         return self
@@ -214,14 +214,16 @@ def _payload(path: Any) -> tuple[str | bytes | Tortilla, spec.SampleType]:
     if isinstance(path, str | os.PathLike):
         text = os.fspath(path)
         if not isinstance(text, str) or not text or "\0" in text:
-            raise InvalidInputError("path of a sample is empty or no path", found=shown(text))
+            raise InvalidInputError(
+                "the path of a sample is empty or not a path", found=shown(text)
+            )
         if text[0] == "/":
             return text, spec.FILE
         if "://" in text:
             raise InvalidInputError(
-                "sources are local files",
+                "the path of a sample is not local",
                 found=shown(text, 120),
-                hint="fetch it first, or pass its bytes",
+                hint="fetch the file first, or pass its bytes",
             )
         # A later change of the working folder must not change the sample.
         return os.path.abspath(text), spec.FILE  # noqa: PTH100
@@ -230,7 +232,7 @@ def _payload(path: Any) -> tuple[str | bytes | Tortilla, spec.SampleType]:
     if hasattr(path, "strict_schema"):
         return path, spec.FOLDER
     raise InvalidInputError(
-        "path of a sample has a wrong type",
+        "the path of a sample has the wrong type",
         found=type(path).__name__,
         expected="a path, bytes or a Tortilla",
     )
@@ -245,7 +247,7 @@ def fields_of(
             f"a class cannot extend a {what}",
             where=f"{what} {shown(owner.id)}",
             found=extension.__name__,
-            hint=f"pass what it makes: {extension.__name__}(...)",
+            hint=f"pass an instance: {extension.__name__}(...)",
         )
     if hasattr(extension, "model_dump") and not callable(extension):
         if what == "sample":
@@ -257,7 +259,7 @@ def fields_of(
     elif (table := as_table(extension)) is not None:
         if table.num_rows != 1:
             raise InvalidInputError(
-                "table of fields must have one row",
+                "a table of fields must have one row",
                 where=f"{what} {shown(owner.id)}",
                 found=counted(table.num_rows, "row"),
             )
@@ -267,11 +269,13 @@ def fields_of(
     elif callable(extension):
         result = extension(owner)
         if callable(result) and not hasattr(result, "__arrow_c_stream__"):
-            raise InvalidInputError("extension returned a function", found=type(result).__name__)
+            raise InvalidInputError(
+                "the extension returned a function", found=type(result).__name__
+            )
         yield from fields_of(result, owner, what, name)
     else:
         raise InvalidInputError(
-            f"{what} cannot be extended with this",
+            f"a {what} cannot be extended with a value of this type",
             found=type(extension).__name__,
             expected="a mapping, a table of one row, a pydantic model, an extension or a function",
         )
@@ -286,7 +290,7 @@ def _plain_field(field: Any, name: str | None) -> Any:
 
 def _no_temporary(error: OSError, where: str) -> StorageError:
     return StorageError(
-        "temporary file for a sample cannot be written", where=where, found=error.strerror
+        "a temporary file for a sample cannot be written", where=where, found=error.strerror
     )
 
 

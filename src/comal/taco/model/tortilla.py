@@ -83,18 +83,18 @@ class Tortilla:
         self._stream: Batches | None = None
         if not isinstance(samples, Iterable):
             raise InvalidInputError(
-                "samples of a tortilla are not a list",
+                "the samples of a tortilla are not a sequence",
                 found=type(samples).__name__,
                 expected="a sequence of Sample",
                 hint="from_table takes a table",
             )
         self._samples: list[Sample] | None = list(samples)
         if not self._samples:
-            raise InvalidInputError("tortilla has no samples", expected="at least one")
+            raise InvalidInputError("the tortilla has no samples", expected="at least one")
         for sample in self._samples:
             if not isinstance(sample, Sample):
                 raise InvalidInputError(
-                    "tortilla holds something else", found=type(sample).__name__
+                    "the tortilla holds something that is not a Sample", found=type(sample).__name__
                 )
         check_siblings(self._samples)
         if strict_schema:
@@ -221,8 +221,8 @@ class Tortilla:
         """The samples, padding included; raises unless they were given as `Sample` objects."""
         if self._samples is None:
             raise InvalidInputError(
-                "tortilla was made of tables, it has no Sample objects",
-                hint="to_arrow() has its rows",
+                "the tortilla was made from tables and has no Sample objects",
+                hint="to_arrow() returns its rows",
             )
         return self._samples
 
@@ -247,7 +247,7 @@ class Tortilla:
             More than six levels.
         """
         if self._stream is not None:
-            raise InvalidInputError("samples come in batches: their number is not known yet")
+            raise InvalidInputError("the samples come in batches, so their number is not known yet")
         if self._levels is None:
             self._levels = build(self)
         return self._levels
@@ -297,14 +297,14 @@ class Tortilla:
         known = self.to_arrow().column_names
         if table.num_rows != len(self):
             raise InvalidInputError(
-                "extension does not have one row per sample",
+                "the extension does not have one row per sample",
                 found=counted(table.num_rows, "row"),
                 expected=counted(len(self), "row"),
             )
         for name in table.column_names:
             check_key(name)
             if name in known:
-                raise InvalidInputError(f"field {shown(name)} is there already")
+                raise InvalidInputError(f"field {shown(name)} exists already")
         if self._samples is None:
             for field, column in zip(table.schema, table.columns, strict=True):
                 self._with_root(self.levels()[0].table.append_column(field, column))
@@ -328,7 +328,7 @@ class Tortilla:
             table = as_table(extension(self))
         if table is None:
             raise InvalidInputError(
-                "tortilla cannot be extended with this",
+                "a tortilla cannot be extended with a value of this type",
                 found=type(extension).__name__,
                 expected="a TortillaExtension or a table with a row per sample",
             )
@@ -541,7 +541,7 @@ def read_table(data: Any, what: str = "table") -> Any:
     names: list[str] = table.column_names
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
-        raise InvalidInputError(f"{what} has columns of one name", found=shown(twice[0]))
+        raise InvalidInputError(f"{what} has two columns of the same name", found=shown(twice[0]))
     return table
 
 
@@ -551,11 +551,11 @@ def split_table(table: Any, names: Names, *, bottom: bool = True) -> tuple[Any, 
     `bottom` means that no level follows, so that every row must be a FILE.
     """
     if names.id not in table.column_names:
-        raise no_column(table, names.id, "table", hint="name it by id=")
+        raise no_column(table, names.id, "table", hint="name the column with id=")
     ids = flat(table.column(names.id))
     if not pa.types.is_string(ids.type):
         raise InvalidInputError(
-            f"column {shown(names.id)} holds no text", found=str(ids.type), expected="string"
+            f"column {shown(names.id)} is not text", found=str(ids.type), expected="string"
         )
     payloads = payloads_in(table, names, "table")
     present = np.zeros(table.num_rows, bool)
@@ -579,7 +579,7 @@ def _types(
         known = pc.is_in(types, value_set=pa.array([spec.FILE, spec.FOLDER]))
         for row in np.flatnonzero(~known.to_numpy(zero_copy_only=False))[:1].tolist():
             raise InvalidInputError(
-                "unknown type of sample",
+                "unknown sample type",
                 where=f"column {shown(names.type)}, row {row}",
                 found=shown(types[row].as_py()),
                 expected="FILE or FOLDER",
@@ -591,9 +591,9 @@ def _types(
     wrong = (files & ~present) | (~files if bottom else np.zeros(len(files), bool))
     for row in np.flatnonzero(wrong)[:1].tolist():
         raise InvalidInputError(
-            "FILE sample without a payload"
+            "a FILE sample has no payload"
             if files[row]
-            else "sample has neither payload nor children",
+            else "a sample has neither a payload nor children",
             where=f"row {row}, id {shown(table.column(names.id)[row].as_py())}",
             expected=f"a path or bytes in column {shown(names.path)}",
         )
@@ -607,7 +607,7 @@ def levels_from_tables(tables: Sequence[Any], names: Names) -> Levels:
     Rows are sorted by parent; siblings keep their order.
     """
     if not tables:
-        raise InvalidInputError("not a table", expected="one table per level")
+        raise InvalidInputError("no table is given", expected="one table per level")
     levels: list[Level] = []
     order: Ints | None = None
     for depth, data in enumerate(tables):
@@ -654,7 +654,7 @@ class Batches:
             batches = _iterable(self.source())
         elif self._used and iter(self.source) is self.source:
             raise InvalidInputError(
-                "batches have been read already",
+                "the batches have been read already",
                 hint="give a function that returns a new iterator to write them twice",
             )
         else:
@@ -672,12 +672,12 @@ def stream_of(
 ) -> Batches:
     """A stream of batches whose schema is known in advance."""
     if not isinstance(schema, pa.Schema):
-        raise InvalidInputError("schema of the batches is missing", expected="a pyarrow.Schema")
+        raise InvalidInputError("the schema of the batches is missing", expected="a pyarrow.Schema")
     if names.path not in schema.names:
         raise InvalidInputError(
-            f"schema of the batches has no column {shown(names.path)}",
+            f"the schema of the batches has no column {shown(names.path)}",
             found=", ".join(shown(name) for name in schema.names),
-            hint="name it by path=",
+            hint="name the column with path=",
         )
     if not callable(source):
         _iterable(source)
@@ -689,7 +689,7 @@ def _iterable(source: Any) -> Iterable[Any]:
     if isinstance(source, Iterable) and not isinstance(source, str | bytes):
         return source
     raise InvalidInputError(
-        "there are no batches here",
+        "not an iterable of batches",
         found=type(source).__name__,
         expected="an iterable of tables or record batches, or a function that returns one",
     )

@@ -350,10 +350,10 @@ def read_collected(
     listed = document.get(spec.SOURCES)
     if listed is None:
         raise NotThisFormatError(
-            "a JSON document that names no datasets",
+            "the JSON document names no datasets",
             where=source.href,
             expected=f"{spec.SOURCES}, as in a {spec.TACOLLECTION}",
-            hint=f"of a dataset in a folder, open the folder that holds {spec.COLLECTION}",
+            hint=f"to open a dataset in a folder, pass the folder that holds {spec.COLLECTION}",
         )
     _check_version(document, source.href)
     return Collected(source, document, _files(listed, source.href), base)
@@ -367,7 +367,7 @@ def _files(listed: Any, where: str) -> tuple[str, ...]:
             f"{spec.SOURCES}.files is not a list of datasets",
             where=where,
             found=shown(files),
-            expected="their names, each once",
+            expected="the names of the datasets, each once",
         )
     for name in texts:
         _refuse_illegal(name, f"an item of {spec.SOURCES}.files", where)

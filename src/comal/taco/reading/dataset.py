@@ -292,7 +292,7 @@ class TacoDataset(Closing):
         if not isolated:
             queries.engine().parse(query)
         elif not isinstance(query, str):
-            raise InvalidInputError("a query is a text", found=type(query).__name__)
+            raise InvalidInputError("the query is not text", found=type(query).__name__)
         if params is None or isinstance(params, Mapping):
             named = dict(params or {})
         else:
@@ -373,7 +373,8 @@ class TacoDataset(Closing):
         if len(found) > 1:
             others = ", ".join(map(str, found[1:]))
             warn(
-                f"level {found[0]} is filtered; level {others} tells a {what} as well: pass level=",
+                f"level {found[0]} is filtered, but level {others} has a {what} too: "
+                "pass level= to choose",
                 TacoWarning,
             )
         return found[0] if found else 0
@@ -391,7 +392,7 @@ class TacoDataset(Closing):
         """The first `n` samples."""
         if not _is_count(n):
             raise InvalidInputError(
-                "a limit is a number of rows", found=repr(n), expected="0 or more"
+                "limit is not a number of rows", found=repr(n), expected="0 or more"
             )
         return self._then(Limit(n))
 
@@ -517,7 +518,7 @@ def concat(
     kinds = {dataset.pit_schema.root_type for dataset in datasets}
     if len(kinds) > 1:
         raise InvalidInputError(
-            "datasets of FILE and of FOLDER samples do not go together",
+            "datasets of FILE samples and of FOLDER samples cannot be combined",
             found=", ".join(sorted(kinds)),
         )
     columns = _columns(datasets, column_mode)
@@ -537,9 +538,9 @@ def _listed(given: object) -> list[TacoDataset]:
         if not isinstance(one, TacoDataset):
             raise InvalidInputError(
                 "not a dataset",
-                where=f"item {number} of what concat was given",
+                where=f"item {number} of the list",
                 found=f"{type(one).__name__} {shown(one)}",
-                hint="pass what load returns; load([path, path]) opens several as one",
+                hint="pass datasets that load returned; load([path, path]) opens several as one",
             )
     return datasets
 
@@ -563,7 +564,7 @@ def _columns(datasets: Sequence[TacoDataset], mode: ColumnMode) -> list[str]:
         raise InvalidInputError(
             "the columns of the datasets differ",
             found=listed,
-            expected=f"the same columns in all; common are {common}",
+            expected=f"the same columns in all datasets; the common ones are {common}",
             hint="pass column_mode='intersection' or 'fill_missing'",
         )
     if said:
@@ -597,7 +598,7 @@ def _check_types(schemas: Sequence[Any]) -> None:
         pa.unify_schemas(list(schemas), promote_options="permissive")
     except pa.ArrowException as error:
         raise InvalidInputError(
-            "a column has types that do not fit", found=shown(error, 200)
+            "columns of the same name have types that cannot be combined", found=shown(error, 200)
         ) from error
 
 

@@ -184,7 +184,7 @@ class TacoDataFrame(Frame):
         value = self._column(name)[row].as_py()
         if not isinstance(value, int) or value < 0:
             raise InvalidMetadataError(
-                f"{name} is not a position",
+                f"{name} is not a whole number of at least 0",
                 where=f"row {row}",
                 found=repr(value),
                 hint="'comal check' lists what is wrong",
@@ -216,7 +216,7 @@ class TacoDataFrame(Frame):
             reason = illegal(part)
             if reason is not None:
                 raise InvalidMetadataError(
-                    f"a path with a part that {reason}", where=f"row {row}", found=shown(path)
+                    f"a part of the path {reason}", where=f"row {row}", found=shown(path)
                 )
         return path
 
@@ -231,7 +231,7 @@ class TacoDataFrame(Frame):
         known = leaf.source.known()
         if known is not None and leaf.offset + leaf.size > known.size:
             raise InvalidMetadataError(
-                "a span lies outside of the container",
+                "a span lies outside the file",
                 where=leaf.where,
                 expected=f"a span within {known.size} bytes",
             )

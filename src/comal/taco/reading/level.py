@@ -107,12 +107,12 @@ class Level:
         for name, test in wanted.items():
             if name not in stored:
                 raise InvalidMetadataError(
-                    "a level lacks a column", where=self.where, expected=f"column {name}"
+                    "a mandatory column is missing", where=self.where, expected=f"column {name}"
                 )
             found = schema.field(name).type
             if not test(found):
                 raise InvalidMetadataError(
-                    f"column {name} has a wrong type", where=self.where, found=str(found)
+                    f"column {name} has the wrong type", where=self.where, found=str(found)
                 )
 
     @cached_property
@@ -570,5 +570,7 @@ def check_ids(column: Any, where: str) -> None:
     """Refuse ids that could be taken for a path, or that are hidden names."""
     for bad in bad_names(column, tier=1):
         raise UnsafeContentError(
-            f"an id that {bad.reason}", where=f"{where}, row {bad.row}", found=shown(bad.name)
+            f"an id is not allowed: it {bad.reason}",
+            where=f"{where}, row {bad.row}",
+            found=shown(bad.name),
         )

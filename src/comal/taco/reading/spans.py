@@ -76,7 +76,7 @@ def checked_spans(offsets: Any, sizes: Any, total: int | None, where: str) -> tu
     if bad.any():
         row = int(np.argmax(bad))
         raise InvalidMetadataError(
-            "a span lies outside of the container",
+            "a span lies outside the file",
             where=f"{where}, row {row}",
             found=f"bytes {offsets[row].as_py()}+{sizes[row].as_py()}",
             expected="a span within the file" if total is None else f"a span within {total} bytes",
@@ -381,7 +381,7 @@ def _not_there(leaf: Leaf) -> InvalidMetadataError:
     return InvalidMetadataError(
         "the span is not that of the sample",
         where=leaf.where,
-        found="no local header of that name and size before it",
+        found="no local header of that name and size before the span",
         expected=f"entry {shown(leaf.entry)}",
         hint="'comal check' lists what else is wrong",
     )

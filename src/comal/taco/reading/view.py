@@ -141,8 +141,8 @@ def may_change(view: View) -> bool:
 
 _REMEMBERED = 8
 _KEEP = (
-    "keep id, type and the internal: columns in the query (SELECT *), and call what you compute"
-    " something else"
+    "keep id, type and the internal: columns in the query (SELECT *), and give computed"
+    " columns other names"
 )
 
 
@@ -201,7 +201,7 @@ class Home:
         container, inner = self.resolve(source_file)
         if index >= len(container.levels):
             raise InvalidMetadataError(
-                "a FOLDER without a level below it",
+                "a FOLDER has no level below it",
                 where=container.source.href,
                 found=f"{len(container.levels)} levels",
             )

@@ -579,4 +579,4 @@ class BatchWriter:
 
 def no_sample() -> InvalidInputError:
     """The error for batches without any row."""
-    return InvalidInputError("batches hold no sample", expected="at least one")
+    return InvalidInputError("the batches hold no samples", expected="at least one")

@@ -148,7 +148,7 @@ def container_of(target: Path, output_format: str) -> str:
     if wanted == "auto":
         wanted = "zip" if target.suffix.lower() in ZIP_SUFFIXES else "folder"
     if wanted == "folder" and target.name in {"DATA", "METADATA", spec.TACOCAT_FOLDER}:
-        raise InvalidInputError("name of a part of a dataset", found=target.name)
+        raise InvalidInputError("the target has the name of a part of a dataset", found=target.name)
     return wanted
 
 
@@ -257,7 +257,7 @@ class _ArchiveSet:
             raise InvalidInputError(
                 "too many groups for samples that come in batches: an archive is open for each",
                 expected=f"at most {GROUPS}",
-                hint="make a table of them: Tortilla.from_table",
+                hint="make one table of the batches: Tortilla.from_table",
             )
 
     def part(self, key: str, number: int | None) -> Path:
@@ -267,7 +267,7 @@ class _ArchiveSet:
                 "too many archives",
                 found=str(number),
                 expected=f"at most {MOST}",
-                hint="a larger split_size, or group_by a field of fewer values",
+                hint="pass a larger split_size, or group by a field with fewer values",
             )
         end = "" if number is None else f"_part{number:04d}"
         return self._target.with_name(f"{self._named(key)}{end}{self._ending}")
@@ -303,11 +303,11 @@ class _ArchiveSet:
             found = error.what
         if found != shown(self.taco.id):
             raise ConflictError(
-                "a file that is not a part of this dataset has the name of one",
+                "a file that is not part of this dataset has this name",
                 where=shown(path, 200),
                 found=found,
                 expected=f"a part of {shown(self.taco.id)}",
-                hint="remove it, or choose another name",
+                hint="remove the file, or choose another name",
             )
 
 
@@ -421,7 +421,7 @@ class _GroupKeys:
         known = self._values.setdefault(key.lower(), value)
         if known != value:
             raise InvalidInputError(
-                "two groups would have one file name",
+                "two groups would have the same file name",
                 found=f"{shown(known)} and {shown(value)}, both {shown(key)}",
                 expected="values that differ in letters, digits, '_', '.' or '-'",
             )
@@ -433,5 +433,5 @@ def _texts(column: Any, name: str) -> Any:
         return pc.fill_null(column.cast(pa.string()), "null")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
-            f"field {shown(name)} cannot name files", found=str(column.type)
+            f"values of field {shown(name)} cannot be file names", found=str(column.type)
         ) from error

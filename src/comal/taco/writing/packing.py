@@ -215,7 +215,7 @@ def _read_manifest(manifest: Any) -> Any:
     table = as_table(manifest)
     if table is None:
         raise InvalidInputError(
-            "manifest is not a table",
+            "the manifest is not a table",
             found=type(manifest).__name__,
             expected="a table with the columns id and path, or the path of one",
         )

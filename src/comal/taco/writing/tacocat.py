@@ -158,7 +158,7 @@ def _output_folder(
         return path.parent if path.name in own else path
     text = os.fspath(first)
     if "://" in text:
-        raise InvalidInputError("inputs are remote, so that the output must be named")
+        raise InvalidInputError("the inputs are remote, so the output must be named")
     return Path(text).absolute().parent
 
 
@@ -174,11 +174,13 @@ def _open_all(
         member = open_container(scope.enter_context(open_source(href)))
         where = member.source.href
         if only_zip and member.kind != "zip":
-            raise NotThisFormatError("TACOCAT joins ZIP archives", where=where, found=member.kind)
+            raise NotThisFormatError(
+                "TACOCAT joins ZIP archives only", where=where, found=member.kind
+            )
         known = members.setdefault(member.name, member)
         if known is not member:
             raise InvalidInputError(
-                "two datasets have one name, so that rows could not tell them apart",
+                "two datasets have the same name, so rows cannot tell them apart",
                 found=f"{shown(known.source.href, 120)} and {shown(where, 120)}",
                 hint="rename one of the files",
             )
@@ -197,10 +199,10 @@ def check_members(members: Sequence[Container], *, validate: bool) -> None:
         for what, ours, theirs in islice(_compared(first, other), None if validate else 1):
             if ours != theirs:
                 raise InvalidInputError(
-                    f"datasets differ: {what}",
+                    f"the datasets differ: {what}",
                     found=f"{ours} in {shown(first.name)}, {theirs} in {shown(other.name)}",
                     expected="the same in all (TACO 2.0, 6.6)",
-                    hint="validate_schema=False joins them all the same where that is possible",
+                    hint="pass validate_schema=False to join them anyway where possible",
                 )
 
 
@@ -373,7 +375,7 @@ def _rows(member: Container, number: int, schema: Any) -> Iterator[Any]:
         columns[spec.SOURCE_FILE] = pa.array([member.name] * count, pa.string())
         with translated(
             {pa.ArrowInvalid: InvalidMetadataError},
-            "a value that its column cannot hold",
+            "a value does not fit its column",
             where=f"level {number} of {shown(member.name)}",
         ):
             cast = [_as(columns.get(field.name), field.type, count) for field in schema]

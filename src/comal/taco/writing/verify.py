@@ -89,10 +89,10 @@ def _is_collection(file: BinaryIO) -> bool:
 
 
 ZIP: Final = file_kind("a TACO archive", _is_zip)
-FOLDER: Final = Kind("a folder of TACO", _claim_folder)
-INDEX: Final = magic_kind("a __TACOCAT__ of TACO", b"TACOCAT\0")
-INDEX_FOLDER: Final = Kind("a folder .tacocat of TACO", _claim_index)
-COLLECTIONS: Final = file_kind("a TACOLLECTION.json", _is_collection)
+FOLDER: Final = Kind("a TACO folder", _claim_folder)
+INDEX: Final = magic_kind("a __TACOCAT__ file of TACO", b"TACOCAT\0")
+INDEX_FOLDER: Final = Kind("a .tacocat folder of TACO", _claim_index)
+COLLECTIONS: Final = file_kind("a TACOLLECTION.json of TACO", _is_collection)
 
 
 # -- what was written ---------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def check_archive(
         (head,) = source.fetch([Head(wire.HEADER_END)])
         header = wire.parse_header(head.data, head.total, str(path))
         if header.problems:
-            raise _broken("TACO_HEADER", header.problems[0].message, "a right checksum")
+            raise _broken("TACO_HEADER", header.problems[0].message, "the right checksum")
         found = [(span.offset, span.size) for span in (*header.levels, header.collection)]
         if found != [tuple(slot) for slot in slots]:
             raise _broken("TACO_HEADER", found, slots)
@@ -208,9 +208,9 @@ def files_below(root: Path | str) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 def _broken(name: str, found: object, expected: object) -> InvalidMetadataError:
     return InvalidMetadataError(
-        "written archive does not match its rows",
+        "the written archive does not match its rows",
         where=shown(name),
         found=found,
         expected=expected,
-        hint="this is a fault of comal; nothing was published, please report it",
+        hint="this is a fault of comal: nothing was published; please report it",
     )
