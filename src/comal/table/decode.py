@@ -25,8 +25,8 @@ from comal.limits import MIB, Limits
 from comal.parallel import side_by_side
 from comal.plan import ByteRange, Piece, Wanted
 from comal.table.columns import SMALL_POOL, plain_table, spread_bytes
-from comal.table.footer import BROKEN, Footer, where_of
-from comal.table.pages import Expansion, expansion
+from comal.table.footer import BROKEN, Footer
+from comal.table.pages import expansion
 
 BATCH = 65_536
 _SHARE = 4
@@ -158,9 +158,10 @@ class Decoder:
         self._groups = list(groups)
         self._pieces = pieces
         self._limits = limits
-        self._where = where_of(footer.span)
+        self._where = footer.where
         self._all = range(len(self._groups))
-        self._rows = self._rows_of(self._all)
+        self._is_large = self._rows_of(self._all) >= _PARALLEL
+        """Whether threads pay off; each takes memory of its own, whatever it decodes."""
         self._twins = self._find_twins()
         self._distinct = [name for name in self._names if name not in self._twins]
         self._ways = self._find_ways()
@@ -191,11 +192,6 @@ class Decoder:
             with translated(BROKEN, "Parquet file is broken", where=self._where):
                 plain = self._with_twins(self._plain(batch))
             yield plain
-
-    @property
-    def _is_large(self) -> bool:
-        """Whether threads pay off; each takes memory of its own, whatever it decodes."""
-        return self._rows >= _PARALLEL
 
     # -- twins -------------------------------------------------------------------------------------
 
@@ -245,11 +241,13 @@ class Decoder:
         spare = self._limits.leaf_bytes // _SHARE
         leaves = self._leaves(self._names)
         places = {leaf: place for place, leaf in enumerate(leaves)}
+        texts = {name for name in self._distinct if self._is_flat_text(name)}
         for name in self._distinct:
             bound, largest, prefixes, dictionary, lookups = 0, 0, False, False, True
             for leaf in layout.leaves[name]:
                 width = int(layout.width[leaf])
-                for found in self._expansions(places[leaf], len(leaves)):
+                for piece in self._pieces[places[leaf] :: len(leaves)]:
+                    found = expansion(piece.data, self._where)
                     total += found.values * width if width else found.total
                     lookups &= found.lookups
                     if width or not (found.dictionary or found.prefixes):
@@ -260,23 +258,17 @@ class Decoder:
                     largest = max(largest, longest)
                     prefixes |= found.prefixes
                     dictionary |= found.dictionary > 0
-            is_text = self._is_flat_text(name)
             if bound <= spare:
                 spare -= bound
-                quick = lookups and is_text and self._is_large
+                quick = lookups and name in texts and self._is_large
                 (ways.lookups if quick else ways.whole).append(name)
-            elif dictionary and not prefixes and is_text:
+            elif dictionary and not prefixes and name in texts:
                 ways.dictionaries.append(name)
             else:
                 ways.slow.append(name)
                 ways.widest += largest
         self._limits.check("leaf_bytes", total, self._where)
         return ways
-
-    def _expansions(self, place: int, leaves: int) -> Iterator[Expansion]:
-        """The expansions of the chunks of one leaf column in all row groups."""
-        for piece in self._pieces[place::leaves]:
-            yield expansion(piece.data, self._where)
 
     def _is_flat_text(self, name: str) -> bool:
         # Arrow takes a name with a dot for a path.
@@ -347,8 +339,11 @@ class Decoder:
                 self._groups_of(part), self._leaves(names), use_threads=alone and self._is_large
             ).select(list(names))
             self._check_rows(table.num_rows, part)
-            measured = table.select([name for name in names if name in ways.dictionaries])
-            self._take(table.nbytes + sum(spread_bytes(batch) for batch in measured.to_batches()))
+            size = table.nbytes
+            if ways.dictionaries:
+                encoded = table.select(ways.dictionaries)
+                size += sum(spread_bytes(batch) for batch in encoded.to_batches())
+            self._take(size)
             return self._plain(table)
 
     def _by_batches(self, name: str, part: range) -> Any:

@@ -70,6 +70,11 @@ class Footer:
     """The whole file as a span of its object."""
     tail: Piece
     """The end of the file with the footer, so that nothing needs to fetch it again."""
+    where: str = field(init=False, repr=False, compare=False)
+    """The name of the table in messages."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "where", where_of(self.span))
 
 
 def where_of(span: ByteRange) -> str:
@@ -195,7 +200,7 @@ def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
         A broken footer, row counts that do not add up, or a chunk outside of the file.
     """
     try:
-        rows, leaves, groups = _file(CompactReader(footer), where)
+        rows, leaves, groups = _file(footer, where)
     except IndexError as error:
         raise InvalidMetadataError(
             "Parquet footer is broken", where=where, found=reason_of(error)
@@ -273,8 +278,9 @@ _ROW_GROUP: Wanted = {1: (_COLUMN,), 3: I64}
 """RowGroup: 1 columns, 3 num_rows."""
 
 
-def _file(reader: CompactReader, where: str) -> tuple[int, list[_Element], list[_Group]]:
+def _file(footer: bytes, where: str) -> tuple[int, list[_Element], list[_Group]]:
     """FileMetaData: 2 schema, 3 num_rows, 4 row_groups."""
+    reader = CompactReader(footer)
     rows: int | None = None
     schema: list[dict[int, Any]] = []
     groups: list[_Group] = []

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from comal.errors import ComalError, InvalidMetadataError, translated
 from comal.limits import KIB
 from comal.plan import ByteRange, Piece, Plan
-from comal.table.footer import Footer, where_of
+from comal.table.footer import Footer
 from comal.table.thrift import BINARY, I32, I64, LIST, STRUCT, CompactReader, varints, windows
 
 Ints = npt.NDArray[np.int64]
@@ -87,7 +87,7 @@ def page_index_plan(
     InvalidMetadataError
         An index outside of the file, or pages outside of their column chunk or out of order.
     """
-    layout, where = footer.layout, where_of(footer.span)
+    layout, where = footer.layout, footer.where
     offsets = [leaf for leaf in leaves if _is_whole(layout.offset_index[:, leaf])]
     keys = key is not None and _is_whole(layout.column_index[:, key])
     spans = [layout.offset_index[:, leaf] for leaf in offsets]

@@ -12,7 +12,7 @@ from comal.errors import InvalidInputError, shown, translated
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Piece, cut
 from comal.table.decode import BATCH, Decoder, Ranges, SpanFile
-from comal.table.footer import BROKEN, Footer, where_of
+from comal.table.footer import BROKEN, Footer
 
 _STREAM_BYTES = 8 << 20
 
@@ -48,29 +48,20 @@ class ParquetTable:
         self.footer = footer
         self.limits = limits
         self._known = [*known, footer.tail]
-        self.where = where_of(footer.span)
+        self.where = footer.where
         """The name of the table in messages."""
-
-    @property
-    def schema(self) -> Any:
+        self.schema = footer.schema
         """Arrow schema, in plain types."""
-        return self.footer.schema
+        self.num_rows = int(footer.layout.rows.sum())
+        """Rows of the table."""
+        self.num_row_groups = len(footer.layout.rows)
+        """Row groups of the table."""
 
     @property
     def column_names(self) -> list[str]:
         """Names of the columns."""
         names: list[str] = self.footer.schema.names
         return names
-
-    @property
-    def num_rows(self) -> int:
-        """Rows of the table."""
-        return int(self.footer.layout.rows.sum())
-
-    @property
-    def num_row_groups(self) -> int:
-        """Row groups of the table."""
-        return len(self.footer.layout.rows)
 
     def read(
         self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None

@@ -67,7 +67,7 @@ class Scan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
         **_: Any,
     ) -> Scanned:
         """A scan of `columns` of the rows that `filter` (an Arrow expression) keeps."""
-        names = self._table.column_names if columns is None else list(columns)
+        names = self._table.schema.names if columns is None else list(columns)
         return Scanned(self._table, self._failures, self._whole, names, filter)
 
 

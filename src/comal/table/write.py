@@ -242,9 +242,10 @@ class Writer:
             self._finish()
 
     def _add(self, table: Any) -> None:
-        table = plain_table(table)
-        if not table.schema.equals(self.schema):
-            table = table.select(self.schema.names).cast(self.schema)
+        if not table.schema.equals(self.schema, check_metadata=True):
+            table = plain_table(table)
+            if not table.schema.equals(self.schema):
+                table = table.select(self.schema.names).cast(self.schema)
         self._pending.append(table)
         self._rows += table.num_rows
         if self._rows >= self._settings.row_group_size:

@@ -231,11 +231,12 @@ def _read_metadata(
     missing: list[Wanted] = []
     for span in header.levels:
         limits.check("table_bytes", span.size, where)
+    limits.check("json_bytes", header.collection.size, where)
+    for span in header.levels:
         ending = min(span.size, _LEVEL_TAIL)
         here = cut(known, span.end - ending, ending) or cut(known, span.offset, span.size)
         if here is None:
             missing.append(ByteRange(span.end - ending, ending))
-    limits.check("json_bytes", header.collection.size, where)
     start = max(0, header.collection.offset - prefix)
     if cut(known, start, header.collection.end - start) is None:
         missing.append(ByteRange(start, header.collection.end - start))

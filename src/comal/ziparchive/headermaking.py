@@ -380,16 +380,18 @@ def flags_of(names: Any) -> npt.NDArray[np.uint16]:
     return flags
 
 
-def block_bounds(sizes: wire.Int64s) -> Iterator[tuple[int, int]]:
+def block_bounds(sizes: wire.Int64s) -> list[tuple[int, int]]:
     """Row ranges with payloads of about one block each."""
     ends = np.cumsum(sizes)
+    found = []
     start = 0
     while start < len(sizes):
         before = int(ends[start - 1]) if start else 0
         stop = int(np.searchsorted(ends, before + BLOCK_BYTES, side="right"))
         stop = min(max(stop, start + 1), start + BLOCK_ROWS)
-        yield start, stop
+        found.append((start, stop))
         start = stop
+    return found
 
 
 def value_offsets(values: Any) -> npt.NDArray[Any]:

@@ -114,8 +114,13 @@ def local_before(prefix: bytes, name: str, size: int, *, where: str) -> LocalHea
     For readers that know an entry's span from elsewhere than the directory.
     """
     encoded = name.encode()
-    place = f"{where}, {shown(name)}"
-    header = _ending(prefix, len(encoded), place)
+    header = _ending(prefix, len(encoded))
+    if header is None:
+        raise InvalidMetadataError(
+            "no local header in front of the payload",
+            where=f"{where}, {shown(name)}",
+            hint="the index points at another place than the archive; 'comal check' tells which",
+        )
     wrong = []
     if header.name != encoded:
         wrong.append(f"name {shown(header.name.decode('utf-8', 'replace'))}")
@@ -128,14 +133,14 @@ def local_before(prefix: bytes, name: str, size: int, *, where: str) -> LocalHea
     if wrong:
         raise InvalidMetadataError(
             "span is not the entry's payload",
-            where=place,
+            where=f"{where}, {shown(name)}",
             found="; ".join(wrong),
             expected=f"the local header of {size} stored bytes",
         )
     return header
 
 
-def _ending(prefix: bytes, name_size: int, place: str) -> LocalHeader:
+def _ending(prefix: bytes, name_size: int) -> LocalHeader | None:
     """The header that ends with `prefix`; usually one without extra fields."""
     candidates = [len(prefix) - wire.LOCAL_SIZE - name_size]
     at = prefix.rfind(_MARK)
@@ -145,13 +150,9 @@ def _ending(prefix: bytes, name_size: int, place: str) -> LocalHeader:
     for start in candidates:
         header = prefix[start:] if start >= 0 else b""
         whole = len(header) >= wire.LOCAL_SIZE and header.startswith(_MARK)
-        if whole and local_size(header, place) == len(header):
-            return parse_local(header, place)
-    raise InvalidMetadataError(
-        "no local header in front of the payload",
-        where=place,
-        hint="the index points at another place than the archive; 'comal check' tells which",
-    )
+        if whole and local_size(header, "") == len(header):
+            return parse_local(header, "")
+    return None
 
 
 # -- payloads --------------------------------------------------------------------------------------

@@ -227,6 +227,8 @@ class ZipWriter:
         """
         encoded = encoded_name(name)
         self._need_seekable("add_stream")
+        if size <= CHUNK:  # in memory, so that its checksum is written at once
+            return self.add(name, b"".join(exact_chunks(source, size, where)))
         row = self._begin(encoded, size)
         start = self._position
         crc = 0

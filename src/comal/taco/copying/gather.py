@@ -36,7 +36,7 @@ from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.level import Level as StoredLevel
 from comal.taco.reading.spans import entry_names, stored_spans
 from comal.taco.reading.sql import quoted
-from comal.taco.reading.view import Home, Sql, Staged, View, outer_union, stages
+from comal.taco.reading.view import Home, Sql, Staged, View, outer_union, queries
 
 Bools = npt.NDArray[np.bool_]
 
@@ -266,7 +266,7 @@ def check_links(root: str, paths: Sequence[str]) -> None:
 def view_levels(dataset: TacoDataset, limit: int) -> Levels:
     """The rows of a view and their descendants, as levels for a writer."""
     home, view = dataset.home, dataset.view
-    asked = any(isinstance(stage, Sql) for stage in stages(view))
+    asked = bool(queries(view))
     table = views.materialise(view if asked else _identity(view, home))
     if table.num_rows == 0:
         raise InvalidInputError(

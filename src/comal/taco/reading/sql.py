@@ -35,6 +35,7 @@ from comal.taco.reading.view import (
     Union,
     View,
     outer_union,
+    queries,
     stages,
     walk,
 )
@@ -434,13 +435,13 @@ def _tables(tables: Mapping[str, str]) -> str:
 
 
 def _has_query(view: View) -> bool:
-    return any(isinstance(stage, Sql) for stage in stages(view))
+    return bool(queries(view))
 
 
 def about(view: View) -> str:
     """The name of a view in messages: its last query, as the caller wrote it."""
-    texts = [stage.text for stage in stages(view) if isinstance(stage, Sql)]
-    return texts[-1] if texts else "the view"
+    given = queries(view)
+    return given[-1].text if given else "the view"
 
 
 def scan_schema(container: Container, home: Home) -> Any:
@@ -476,7 +477,7 @@ def schema_of(view: View) -> Any:
 
 
 def _run(function: Any, view: View, *args: Any) -> Any:
-    asked = [stage.isolated for stage in stages(view) if isinstance(stage, Sql)]
+    asked = [one.isolated for one in queries(view)]
     if not any(asked):
         return function(view, *args)
     budget = next((one for one in asked if isinstance(one, query.Budget)), None)

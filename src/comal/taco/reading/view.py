@@ -123,6 +123,11 @@ def stages(view: View) -> list[Stage]:
     return [one.stage for one in walk(view) if isinstance(one, Staged)]
 
 
+def queries(view: View) -> list[Sql]:
+    """The caller's queries among the stages of a view."""
+    return [stage for stage in stages(view) if isinstance(stage, Sql)]
+
+
 def outer_union(view: View) -> Union | None:
     """The outermost union of a view; None if there is none."""
     found = None
@@ -133,7 +138,7 @@ def outer_union(view: View) -> Union | None:
 
 def may_change(view: View) -> bool:
     """Whether a query of the view may have changed the values of rows."""
-    return any(isinstance(stage, Sql) and not stage.only_chooses for stage in stages(view))
+    return any(not one.only_chooses for one in queries(view))
 
 
 # -- containers ------------------------------------------------------------------------------------

@@ -151,10 +151,10 @@ def field_schema(schemas: Sequence[Any], *, with_spans: bool) -> dict[str, list[
 
 def computed_schemas(levels: Levels, *, spans: bool) -> dict[str, Any]:
     """``taco:pit_schema`` and ``taco:field_schema`` of levels that form a regular tree."""
-    schemas = [level.table.schema for level in levels]
+    stored = [stored_schema(level.table.schema, with_spans=spans) for level in levels]
     return {
         spec.PIT_SCHEMA: pit_schema(levels).to_dict(),
-        spec.FIELD_SCHEMA: field_schema(schemas, with_spans=spans),
+        spec.FIELD_SCHEMA: spec.field_schema(stored),
     }
 
 
@@ -497,8 +497,8 @@ def write_columns(sink: Sink, levels: Levels, document: dict[str, Any], how: Wri
             if found is not None and whole is not None:
                 whole.offset[rows], whole.size[rows] = found.offset, found.size
     for depth, level in enumerate(levels):
+        table = stored_table(level.table, 0, level.parent, spans[depth], paths[depth])
         with sink.table(depth) as file:
-            table = stored_table(level.table, 0, level.parent, spans[depth], paths[depth])
             write_table(table, file, how.parquet)
     sink.finish(document, paths, spans)
 
