@@ -19,6 +19,7 @@ _ROOMS = (
     "formats",
     "geo",
     "grid",
+    "ml",
     "raquet",
     "raster",
     "server",

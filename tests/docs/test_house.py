@@ -92,7 +92,8 @@ ALLOWED = {
     "polars": ("comal.taco.extensions.base", "comal.samples.frame"),
     "pandas": ("comal.taco.reading.frame",),
     "yaml": ("comal.cli.taco",),
-    "xarray": ("comal.raquet.xarray_engine",),
+    "xarray": ("comal.raquet.xarray_engine", "comal.ml.decoding"),
+    "torch": ("comal.ml.batches",),
     "pmtiles": ("comal.tapalcatl.containers.pmtiles", "comal.tapalcatl.containers.pmtiles"),
     "sqlite3": (
         "comal.tapalcatl.containers.mbtiles",

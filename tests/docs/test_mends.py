@@ -19,7 +19,7 @@ from typing import Any
 import click
 import pytest
 
-from comal import convert, limits, raquet, raster, server, site, taco, tapalcatl, tortilla
+from comal import convert, limits, ml, raquet, raster, server, site, taco, tapalcatl, tortilla
 from comal.cli import root
 from comal.errors import ComalError
 from comal.storage import StorageConfig
@@ -89,6 +89,7 @@ def parameters() -> set[str]:
         convert,
         extensions,
         limits,
+        ml,
         raquet,
         raster,
         server,

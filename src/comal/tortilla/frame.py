@@ -21,7 +21,15 @@ from comal.samples.payloads import Spans
 from comal.storage import RangeFile, gdal
 from comal.table.columns import texts_column
 from comal.tortilla import spec
-from comal.tortilla.archive import Address, Home, Leaf, flattened, nested_rows
+from comal.tortilla.archive import (
+    Address,
+    Home,
+    Leaf,
+    Level,
+    flattened,
+    levels_below,
+    nested_rows,
+)
 
 _WALKED = 256
 """Rows that `walk` handles together; their nested files are opened at once."""
@@ -198,6 +206,14 @@ class TortillaFrame(Frame):
     async def flatten_async(self, columns: Sequence[str] | None = None) -> TortillaFrame:
         """As `flatten`, without blocking the event loop."""
         return await in_thread(self.flatten, columns)
+
+    def levels(self) -> list[Level]:
+        """These rows and the items of the nested files below them, a level for each depth.
+
+        Levels below hold only the columns that navigation needs.
+        """
+        top = Level.of(self._table)
+        return [top, *levels_below(top, self._depth, self._home, ())]
 
     def walk(self) -> Iterator[tuple[str, str]]:
         """Every item at and below these rows: its path of ids and its GDAL path, depth first."""

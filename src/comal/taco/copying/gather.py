@@ -24,19 +24,19 @@ from comal.errors import (
     shown,
 )
 from comal.plan import Head
-from comal.samples.payloads import Files, Ints, Payloads, Spans, concat, nothing
+from comal.samples.payloads import Files, Ints, Payloads, Spans, concat, is_run, nothing
 from comal.storage import Source
 from comal.taco import spec
 from comal.taco.columns import Chunk, described, normal_table, unify
 from comal.taco.copying.entries import LimitedSource, ZipEntries
-from comal.taco.model.levels import Level, Levels, check_pit
+from comal.taco.model.levels import Level, Levels, check_pit, is_padding
 from comal.taco.reading import sql as views
 from comal.taco.reading.container import Container
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.level import Level as StoredLevel
 from comal.taco.reading.spans import entry_names, stored_spans
 from comal.taco.reading.sql import quoted
-from comal.taco.reading.view import Home, Sql, Staged, View, outer_union, queries
+from comal.taco.reading.view import Home, Scan, Sql, Staged, View, outer_union, queries
 
 Bools = npt.NDArray[np.bool_]
 
@@ -115,11 +115,7 @@ def levels_from(
         payloads = concat(
             [_of_container(one, depth, rows.row[mine], limit, links=links) for one, mine in groups]
         )
-        places = np.concatenate([mine for _, mine in groups])
-        if (places[1:] < places[:-1]).any():
-            order = np.argsort(places)
-            table, payloads = table.take(pa.array(order)), payloads.take(order)
-        levels.append(Level(table, rows.parent, payloads))
+        levels.append(_in_order(table, rows.parent, payloads, [mine for _, mine in groups]))
     return tuple(levels)
 
 
@@ -263,6 +259,53 @@ def check_links(root: str, paths: Sequence[str]) -> None:
             )
 
 
+def leaf_levels(
+    dataset: TacoDataset, limit: int, columns: Sequence[str] = ()
+) -> tuple[Levels, Any]:
+    """The rows of a view and their descendants, and some columns of the rows as a table.
+
+    The levels have only ids, types, parents and payloads.
+    """
+    home, view = dataset.home, dataset.view
+    if isinstance(view, Scan):
+        level = view.container.levels[0]
+        row = np.flatnonzero(~is_padding(level.column(spec.ID)))
+        container = np.zeros(len(row), np.int64)
+        table = level.table.read(list(columns))
+        table = table if len(row) == level.num_rows else table.take(pa.array(row))
+    else:
+        found = views.materialise(_identity(view, home, columns))
+        container, row = _places(home, found)
+        _check_once(container, row)
+        table = found.select(list(columns))
+    picked = pick(home.containers, container, row)
+    return tuple(_leaf_level(home.containers, *one, limit) for one in enumerate(picked)), table
+
+
+def _leaf_level(containers: Sequence[Container], depth: int, rows: Picked, limit: int) -> Level:
+    tables, payloads, places = [], [], []
+    for number, container in enumerate(containers):
+        mine = np.flatnonzero(rows.container == number)
+        if len(mine):
+            own = rows.row[mine]
+            level = container.levels[depth]
+            held = level.held(spec.CORE_COLUMNS)
+            whole = len(own) == level.num_rows and is_run(own)
+            tables.append(held if whole else held.take(pa.array(own)))
+            payloads.append(_of_container(container, depth, own, limit, links=True))
+            places.append(mine)
+    return _in_order(pa.concat_tables(tables), rows.parent, concat(payloads), places)
+
+
+def _in_order(table: Any, parent: Ints, payloads: Payloads, places: Sequence[Ints]) -> Level:
+    """A level of rows that came container by container; `places` are where they belong."""
+    place = np.concatenate(places)
+    if (place[1:] < place[:-1]).any():
+        order = np.argsort(place)
+        table, payloads = table.take(pa.array(order)), payloads.take(order)
+    return Level(table, parent, payloads)
+
+
 def view_levels(dataset: TacoDataset, limit: int) -> Levels:
     """The rows of a view and their descendants, as levels for a writer."""
     home, view = dataset.home, dataset.view
@@ -289,10 +332,10 @@ def view_levels(dataset: TacoDataset, limit: int) -> Levels:
     return levels
 
 
-def _identity(view: View, home: Home) -> View:
-    """The view with only the columns that identify its rows."""
-    names = [spec.CURRENT_ID, *([spec.SOURCE_FILE] if home.is_labelled else [])]
-    chosen = ", ".join(quoted(name) for name in names)
+def _identity(view: View, home: Home, columns: Sequence[str] = ()) -> View:
+    """The view with only the columns that identify its rows, and some others."""
+    names = [spec.CURRENT_ID, *([spec.SOURCE_FILE] if home.is_labelled else []), *columns]
+    chosen = ", ".join(map(quoted, dict.fromkeys(names)))
     return Staged(view, Sql(f"SELECT {chosen} FROM data"))  # noqa: S608 - constants of ours
 
 

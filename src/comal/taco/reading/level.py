@@ -142,7 +142,7 @@ class Level:
 
     def column(self, name: str) -> Any:
         """One stored column, all rows."""
-        return self.table.read([name]).column(name)
+        return self.held([name]).column(name)
 
     # -- identity of rows --------------------------------------------------------------------------
 

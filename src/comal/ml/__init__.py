@@ -1,0 +1,23 @@
+"""Samples for training: from an archive to batches, without a copy of the data.
+
+Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from comal.public import exports
+
+if TYPE_CHECKING:
+    from comal.ml.archives import ArchiveDataset as ArchiveDataset
+    from comal.ml.archives import Dataset as Dataset
+    from comal.ml.archives import dataset as dataset
+    from comal.ml.batches import collate as collate
+    from comal.ml.fields import Field as Field
+    from comal.ml.loader import Loader as Loader
+    from comal.ml.loader import LoaderOptions as LoaderOptions
+    from comal.ml.order import Order as Order
+    from comal.ml.order import Share as Share
+
+__all__, __getattr__, __dir__ = exports(__name__)

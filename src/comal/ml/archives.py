@@ -1,0 +1,447 @@
+"""Samples by number, decoded: the face that a training loop sees."""
+
+from __future__ import annotations
+
+import operator
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self, SupportsIndex
+
+import numpy as np
+import pyarrow as pa
+
+import comal
+from comal.errors import (
+    ComalError,
+    InvalidInputError,
+    InvalidMetadataError,
+    NotInContainerError,
+    NotThisFormatError,
+    counted,
+    shown,
+)
+from comal.ml.decoding import decoded, extras
+from comal.ml.fields import Decoder, Field, fields_of
+from comal.ml.index import Branch, Index, Shared, index_of
+from comal.ml.loader import Loader, LoaderOptions, loader_of
+from comal.ml.order import Shuffle
+from comal.public import guarded, options_of, takes, warn
+from comal.samples.payloads import Ints
+from comal.taco import TacoDataset, concat
+from comal.taco.copying.gather import leaf_levels
+from comal.tortilla import TortillaFrame
+from comal.tortilla import open as open_tortilla
+
+Sample = dict[str, Any]
+OnError = Literal["raise", "skip", "warn"] | Callable[[ComalError], None]
+Location = str | os.PathLike[str]
+
+_REQUESTS = 256
+"""Requests in flight for the bytes of one batch."""
+
+
+class Dataset(ABC):
+    """Samples in a fixed order, each a dict of arrays and values.
+
+    It follows torch's protocol of map-style data sets (``__len__``, ``__getitem__`` and
+    ``__getitems__``, which fetches a whole batch at once), can be pickled at the cost of kilobytes
+    whatever its size, and works in forked and spawned workers.
+    """
+
+    on_error: OnError = "raise"
+    transform: Callable[[Sample], Any] | None = None
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def nbytes(self, rows: Ints) -> int:
+        """Bytes that reading some samples takes, at least about."""
+
+    @abstractmethod
+    def read(self, rows: Ints) -> Any:
+        """What `decoded` needs of some samples, in one fetch."""
+
+    @abstractmethod
+    def decode(self, place: int, raw: Any, out: Mapping[str, Any]) -> Sample:
+        """The sample at a place of what `read` gave.
+
+        `out` has arrays to write the pixels of fields into.
+        """
+
+    @abstractmethod
+    def take(self, rows: Ints | Sequence[int]) -> Self:
+        """A data set of some samples, in that order."""
+
+    @guarded
+    def __getitem__(self, row: SupportsIndex) -> Any:
+        """One sample.
+
+        Parameters
+        ----------
+        row
+            Its number; negative ones count from the end.
+
+        Raises
+        ------
+        NotInContainerError
+            There is no such sample.
+        ComalError
+            It cannot be read or decoded; the error names archive, sample and field.
+        """
+        return self._one(self.read(self._rows([row])))
+
+    @guarded
+    def fetch(self, rows: Sequence[int] | Ints) -> list[Any]:
+        """Samples by number, in that order, in one coalesced fetch.
+
+        Samples that fail are left out unless `on_error` is ``"raise"``.
+        """
+        return list(self.samples(self._rows(rows)))
+
+    def __getitems__(self, rows: Sequence[int]) -> list[Any]:
+        return self.fetch(rows)
+
+    @guarded
+    @takes(LoaderOptions)
+    def loader(
+        self,
+        batch_size: int = 32,
+        *,
+        shuffle: Shuffle = False,
+        seed: int = 0,
+        rank: int = 0,
+        ranks: int = 1,
+        **options: Any,
+    ) -> Loader:
+        """Batches of samples, read and decoded ahead.
+
+        Parameters
+        ----------
+        batch_size
+            Samples in a batch.
+        shuffle, seed
+            False, True or ``"blocks"``, and any integer: see `Order`.
+        rank, ranks
+            This process and how many there are, in training on several devices.
+        **options
+            Fields of `LoaderOptions`: the rule for the rest, weights, workers, memory and more.
+        """
+        order = {"shuffle": shuffle, "seed": seed}
+        share = {"batch": batch_size, "rank": rank, "ranks": ranks}
+        return loader_of(self, order, share, options_of(LoaderOptions, options))
+
+    @guarded
+    def head(self, n: int = 5) -> list[Any]:
+        """The first `n` samples."""
+        return self.fetch(np.arange(min(n, len(self))))
+
+    def samples(self, rows: Ints) -> Iterator[Any]:
+        """Samples one by one, read in one fetch."""
+        for sample in self.complete(rows, self.attempt(rows)):
+            yield sample if self.transform is None else self.transform(sample)
+
+    def attempt(self, rows: Ints) -> Any:
+        """What `read` gives; if it fails and errors are not raised, sample by sample."""
+        try:
+            return self.read(rows)
+        except ComalError:
+            if self.on_error == "raise" or len(rows) == 1:
+                raise
+            return None
+
+    def complete(self, rows: Ints, raw: Any, out: Any = None) -> Iterator[Sample]:
+        """The samples of `raw`, without those that fail; `out` gives arrays for the next one."""
+        for place in range(len(rows)):
+            try:
+                found = {} if out is None else out()
+                if raw is None:
+                    yield self.decode(0, self.read(rows[place : place + 1]), found)
+                else:
+                    yield self.decode(place, raw, found)
+            except ComalError as error:
+                self._failed(error)
+
+    def _one(self, raw: Any) -> Any:
+        sample = self.decode(0, raw, {})
+        return sample if self.transform is None else self.transform(sample)
+
+    def _failed(self, error: ComalError) -> None:
+        if self.on_error == "raise":
+            raise error
+        if self.on_error == "warn":
+            warn(f"a sample is skipped: {error}", UserWarning)
+        elif callable(self.on_error):
+            self.on_error(error)
+
+    def _rows(self, rows: Sequence[Any] | Ints) -> Ints:
+        count = len(self)
+        try:
+            found = np.fromiter(map(operator.index, rows), np.int64, len(rows))
+        except TypeError as error:
+            raise InvalidInputError(
+                "samples are asked for by number", found=shown(repr(rows)), expected="integers"
+            ) from error
+        bad = (found < -count) | (found >= count)
+        if bad.any():
+            raise NotInContainerError(
+                "no such sample",
+                found=int(found[bad][0]),
+                expected=f"{-count} to {count - 1}" if count else "no samples",
+            )
+        return np.where(found < 0, found + count, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """What samples are decoded from, a list item a sample."""
+
+    rows: list[int]
+    ids: list[str]
+    columns: dict[str, list[Any]]
+    leaves: dict[str, list[Any]]
+    """For each field the payload of each sample, or those of its series."""
+    blobs: dict[int, memoryview]
+    """Bytes by payload."""
+
+
+class ArchiveDataset(Dataset):
+    """The samples of a TACO or Tortilla: fields are leaves, columns are metadata."""
+
+    def __init__(
+        self,
+        index: Shared,
+        fields: Mapping[str, Field],
+        *,
+        on_error: OnError = "raise",
+        transform: Callable[[Sample], Any] | None = None,
+    ) -> None:
+        self._shared = index
+        self.fields = dict(fields)
+        self._columns = self.index.columns.column_names
+        self.on_error = on_error
+        self.transform = transform
+
+    @property
+    def index(self) -> Index:
+        """Where the bytes are."""
+        found: Index = self._shared.value
+        return found
+
+    @property
+    def ids(self) -> Any:
+        """The id of each sample, an Arrow array."""
+        return self.index.ids
+
+    @property
+    def columns(self) -> Any:
+        """The columns that were asked for, an Arrow table."""
+        return self.index.columns
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={one.leaf!r}" for name, one in self.fields.items())
+        return f"<Dataset: {counted(len(self), 'sample')}, {fields}>"
+
+    def nbytes(self, rows: Ints) -> int:
+        """Bytes of all leaves of some samples."""
+        return self.index.nbytes(rows)
+
+    def read(self, rows: Ints) -> Raw:
+        """The bytes of all leaves of some samples, their ids and columns."""
+        index = self.index
+        chosen = pa.array(rows)
+        columns = {name: index.columns.column(name).take(chosen) for name in self._columns}
+        return Raw(
+            rows.tolist(),
+            index.ids.take(chosen).to_pylist(),
+            {name: column.to_pylist() for name, column in columns.items()},
+            {name: leaves[rows].tolist() for name, leaves in index.leaves.items()},
+            index.read(rows),
+        )
+
+    def decode(self, place: int, raw: Raw, out: Mapping[str, Any]) -> Sample:
+        """One sample: its fields, their extras, its columns and its id."""
+        sample: Sample = {}
+        for name, field in self.fields.items():
+            leaves = raw.leaves[name][place]
+            try:
+                if field.is_series:
+                    every = [raw.blobs[leaf] for leaf in leaves if leaf >= 0]
+                    sample[name] = stacked([decoded(one, field, field.leaf) for one in every])
+                elif leaves < 0:
+                    sample[name] = None
+                else:
+                    data, label = raw.blobs[leaves], field.leaf or raw.ids[place]
+                    value = sample[name] = decoded(data, field, label, out.get(name))
+                    for extra, known in extras(data, field, value) if field.extras else ():
+                        sample[f"{name}_{extra}"] = known
+            except ComalError as error:
+                raise _named(error, self.index.place(raw.rows[place], name)) from error
+            except Exception as error:  # a decoder of the caller may raise anything
+                raise _foreign(error, self.index.place(raw.rows[place], name)) from error
+        for name, values in raw.columns.items():
+            sample[name] = values[place]
+        sample["id"] = raw.ids[place]
+        return sample
+
+    @guarded
+    def take(self, rows: Ints | Sequence[int]) -> ArchiveDataset:
+        """A data set of some samples, in that order."""
+        index = Shared(self.index.take(self._rows(rows)))
+        return ArchiveDataset(index, self.fields, on_error=self.on_error, transform=self.transform)
+
+
+def stacked(arrays: Sequence[Any]) -> Any:
+    """Arrays of one shape as one with a first axis; otherwise the list."""
+    shapes = {getattr(one, "shape", None) for one in arrays}
+    if len(shapes) == 1 and shapes != {None}:
+        return np.stack(arrays)
+    return list(arrays)
+
+
+def _named(error: ComalError, where: str) -> ComalError:
+    """The same error, with the sample where it happened."""
+    return type(error)(
+        error.what,
+        where=where if error.where is None else f"{where}, {error.where}",
+        found=error.found,
+        expected=error.expected,
+        hint=error.hint,
+        problems=error.problems,
+        **error.fields,
+    )
+
+
+def _foreign(error: Exception, where: str) -> InvalidMetadataError:
+    return InvalidMetadataError(
+        "a leaf cannot be decoded", where=where, found=f"{type(error).__name__}: {error}"
+    )
+
+
+# -- opening ---------------------------------------------------------------------------------------
+
+
+def dataset(
+    source: Location | TacoDataset | TortillaFrame | Sequence[Location],
+    fields: Mapping[str, str | Field] | None = None,
+    *,
+    columns: Sequence[str] = (),
+    where: str | None = None,
+    decode: Decoder = "auto",
+    transform: Callable[[Sample], Any] | None = None,
+    on_error: OnError = "raise",
+) -> ArchiveDataset:
+    """The samples of an archive for training, without a copy of the data.
+
+    Parameters
+    ----------
+    source
+        Path or URL of a TACO, an index of TACOs or a Tortilla, several of them, or an open data
+        set, which may be filtered.
+    fields
+        Names of what a sample holds, each with the ids of its leaf below the sample
+        (``"s2.tif"``, ``"t1/image.tif"``, ``"*.tif"`` for a series) or a `Field` with more
+        options. None: the sample itself as ``data`` where samples are files, else every leaf of
+        the first sample that is directly below it, by its id.
+    columns
+        Metadata columns that a sample has too.
+    where
+        A condition in SQL over the columns, such as ``"split = 'train'"``.
+    decode
+        How leaves are decoded: see `Field`.
+    transform
+        Called with each sample; what it returns takes the sample's place.
+    on_error
+        What happens with a sample that cannot be read or decoded: ``"raise"``, ``"skip"`` it,
+        ``"warn"`` and skip it, or skip it and call a function with the error.
+
+    Returns
+    -------
+    ArchiveDataset
+        ``data[7]`` and ``data.fetch([3, 1, 4])`` read samples; ``data.loader(...)`` gives batches.
+
+    Raises
+    ------
+    InvalidInputError
+        No sample has a leaf of a field; there is no such column.
+    NotThisFormatError
+        The source is neither TACO nor Tortilla.
+    """
+    found = opened(source)
+    if where is not None:
+        found = _filtered(found, where)
+    if isinstance(found, TacoDataset):
+        branches, table = _of_taco(found, columns)
+        place = found.location
+    else:
+        branches, table = _of_tortilla(found, columns)
+        place = ", ".join(found.files)
+    known = fields_of(fields if fields is not None else _default(branches), decode)
+    index = index_of(branches, table, known, place)
+    return ArchiveDataset(Shared(index), known, on_error=on_error, transform=transform)
+
+
+def opened(source: Any) -> Any:
+    """The data set of a path, of several, or one that is open."""
+    if isinstance(source, TacoDataset | TortillaFrame):
+        return source
+    if isinstance(source, str | os.PathLike):
+        found = comal.open(source)
+        if not isinstance(found, TacoDataset | TortillaFrame):
+            raise NotThisFormatError(
+                "no data set of samples",
+                where=shown(os.fspath(source), 200),
+                found=type(found).__name__,
+                expected="a TACO or a Tortilla",
+                hint="convert it to a TACO first",
+            )
+        return found
+    every = [opened(one) for one in source]
+    if every and all(isinstance(one, TacoDataset) for one in every):
+        return concat(every)
+    return open_tortilla(list(source))
+
+
+def _filtered(found: Any, where: str) -> Any:
+    if isinstance(found, TacoDataset):
+        # The condition is the caller's own SQL; the engine accepts only one SELECT.
+        return found.sql(f"SELECT * FROM data WHERE ({where}\n)")  # noqa: S608
+    return found.where(where)
+
+
+def _of_taco(found: TacoDataset, columns: Sequence[str]) -> tuple[list[Branch], Any]:
+    _check_columns(columns, found.columns)
+    levels, table = leaf_levels(found, _REQUESTS, columns)
+    return [
+        Branch(level.ids, level.parent, ~level.folders, level.payloads) for level in levels
+    ], table
+
+
+def _of_tortilla(found: TortillaFrame, columns: Sequence[str]) -> tuple[list[Branch], Any]:
+    _check_columns(columns, found.columns)
+    branches = []
+    for level in found.levels():
+        spans = found.home.spans(level.table, np.arange(len(level)))
+        branches.append(Branch(level.ids, level.parents, ~level.folders, spans))
+    return branches, found.to_arrow().select(list(columns))
+
+
+def _check_columns(columns: Sequence[str], known: Sequence[str]) -> None:
+    for name in columns:
+        if name not in known:
+            raise InvalidInputError(
+                f"no column {shown(name)}", expected=", ".join(shown(one) for one in known[:40])
+            )
+
+
+def _default(branches: Sequence[Branch]) -> dict[str, str]:
+    if len(branches) == 1 or not len(branches[0].ids):
+        return {"data": ""}
+    below = branches[1]
+    mine = (below.parents == 0) & below.leaves
+    return {name: name for name in below.ids.filter(pa.array(mine)).to_pylist()}

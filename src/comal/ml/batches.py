@@ -1,0 +1,190 @@
+"""Samples put together as a batch, in arrays that are used again, for NumPy, torch or JAX."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from comal.errors import InvalidInputError, MissingExtraError, shown
+
+Batch = Any
+Kind = Literal["numpy", "torch", "jax"]
+KINDS = ("numpy", "torch", "jax")
+Together = Literal["stack", "pad", "list"]
+TOGETHERS = ("stack", "pad", "list")
+_KEPT = 64
+"""Arrays that wait for their next use at most."""
+
+
+def collate(samples: Sequence[Any], together: Together = "stack", to: Kind = "torch") -> Batch:
+    """One batch of samples, for ``torch.utils.data.DataLoader(data, collate_fn=collate)``.
+
+    Parameters
+    ----------
+    samples
+        Dicts with the same keys, or anything else, which stays a list.
+    together
+        Arrays are stacked if their shapes agree. If they differ: ``"stack"`` is an error that
+        names the sample, ``"pad"`` fills up at the end of each axis with 0, ``"list"`` leaves a
+        list. Numbers become one array, anything else a list.
+    to
+        ``"torch"``, ``"numpy"`` or ``"jax"``.
+    """
+    if together not in TOGETHERS:
+        raise InvalidInputError(
+            "unknown value of together", found=shown(together), expected=", ".join(TOGETHERS)
+        )
+    return converted(Places(Buffers(), len(samples)).batch(samples, together), to)
+
+
+def _column(name: str, values: list[Any], samples: Sequence[Any], how: Together) -> Any:
+    first = values[0]
+    if all(isinstance(value, np.ndarray) for value in values):
+        if len({(value.shape, value.dtype) for value in values}) == 1:
+            return np.stack(values)
+        return values if how == "list" else _uneven(name, values, samples, how)
+    if isinstance(first, bool | int | float) and all(type(one) is type(first) for one in values):
+        return np.array(values)
+    return values
+
+
+def _uneven(name: str, values: list[Any], samples: Sequence[Any], how: Together) -> Any:
+    first = values[0]
+    for value, sample in zip(values, samples, strict=True):
+        fits = value.dtype == first.dtype and value.ndim == first.ndim
+        if not fits or (how == "stack" and value.shape != first.shape):
+            raise InvalidInputError(
+                f"samples of one batch differ in {shown(name)}",
+                where=f"sample {shown(sample.get('id'), 120)}",
+                found=f"{value.dtype} {value.shape}",
+                expected=f"{first.dtype} {first.shape}, as sample "
+                f"{shown(samples[0].get('id'), 120)}",
+                hint="a window of the field cuts them, together='pad' fills them up",
+            )
+    shape = tuple(np.array([value.shape for value in values]).max(axis=0).tolist())
+    batch = np.zeros((len(values), *shape), first.dtype)
+    for number, value in enumerate(values):
+        place: Any = (number, *map(slice, value.shape))
+        batch[place] = value
+    return batch
+
+
+def converted(batch: Batch, to: Kind) -> Batch:
+    """A batch with its arrays as tensors of another library, which share their memory."""
+    if to == "numpy":
+        return batch
+    if to not in KINDS:
+        raise InvalidInputError("unknown library", found=shown(to), expected=", ".join(KINDS))
+    convert = _torch() if to == "torch" else _jax()
+    if isinstance(batch, Mapping):
+        return {
+            name: convert(value) if isinstance(value, np.ndarray) else value
+            for name, value in batch.items()
+        }
+    return [
+        {k: convert(v) if isinstance(v, np.ndarray) else v for k, v in one.items()}
+        if isinstance(one, Mapping)
+        else one
+        for one in batch
+    ]
+
+
+def _torch() -> Callable[[Any], Any]:
+    try:
+        import torch  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise MissingExtraError.of("torch", "ml", "to='torch'") from error
+
+    return lambda array: torch.from_numpy(
+        array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    )
+
+
+def _jax() -> Callable[[Any], Any]:
+    try:
+        from jax import numpy  # type: ignore[import-not-found] # noqa: PLC0415 - as torch
+    except ImportError as error:
+        raise MissingExtraError("to='jax' needs jax", library="jax") from error
+    convert: Callable[[Any], Any] = numpy.asarray
+    return convert
+
+
+class Buffers:
+    """Arrays for batches, used again once nobody holds the batch that had them.
+
+    New memory for each batch costs more than decoding into memory that is there: the system
+    clears every page before it is used.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._arrays: list[Any] = []
+
+    def take(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """An array of undefined content."""
+        with self._lock:
+            for number in range(len(self._arrays)):
+                array = self._arrays[number]
+                # The list, `array` and the argument of the call refer to it, and nobody else: a
+                # view or a tensor of a batch would.
+                if array.shape == shape and array.dtype == dtype and sys.getrefcount(array) == 3:
+                    self._arrays.append(self._arrays.pop(number))
+                    return array[...]
+            array = np.empty(shape, dtype)
+            self._arrays.append(array)
+            del self._arrays[:-_KEPT]
+            return array[...]
+
+
+class Places:
+    """The places of samples in the arrays of one batch, so that pixels are decoded into them."""
+
+    def __init__(self, buffers: Buffers, count: int) -> None:
+        self._buffers = buffers
+        self._count = count
+        self._arrays: dict[str, Any] = {}
+        self._filled: Counter[str] = Counter()
+        self._taken = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(array.nbytes for array in self._arrays.values())
+
+    def free(self) -> dict[str, Any]:
+        """For each field the array of the next sample; none before the first."""
+        return {name: array[self._taken] for name, array in self._arrays.items()}
+
+    def keep(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Put a sample into its place, unless it was decoded there."""
+        for name, value in sample.items():
+            if not isinstance(value, np.ndarray):
+                continue
+            if not self._taken:
+                shape = (self._count, *value.shape)
+                self._arrays[name] = self._buffers.take(shape, value.dtype)
+            array = self._arrays.get(name)
+            if array is None or array.shape[1:] != value.shape or array.dtype != value.dtype:
+                continue
+            self._filled[name] += 1
+            if value.base is not array.base:
+                array[self._taken] = value
+        self._taken += 1
+        return sample
+
+    def batch(self, samples: Sequence[Any], how: Together) -> Batch:
+        """One batch of samples, of which all or none were kept."""
+        if not all(isinstance(one, Mapping) for one in samples):
+            return list(samples)
+        count = len(samples)
+        return {
+            name: self._arrays[name][:count]
+            if self._filled[name] == count
+            else _column(name, [sample.get(name) for sample in samples], samples, how)
+            for name in samples[0]
+        }

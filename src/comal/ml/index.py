@@ -1,0 +1,250 @@
+"""Where the bytes of every field of every sample are, known before anything is read."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from comal.errors import InvalidInputError, InvalidMetadataError, ObjectNotFoundError, shown
+from comal.lazy import pc
+from comal.ml.fields import Field, matcher
+from comal.samples.payloads import Ints, Payloads, bounds_of, bytes_of, concat
+from comal.table.columns import flags_of
+
+_SMALL = 1 << 18
+"""Bytes of an index that are pickled; larger ones are shared as a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Samples of one depth, whatever their format."""
+
+    ids: Any
+    """Arrow strings."""
+    parents: Ints
+    """Row of the parent in the branch above."""
+    leaves: Any
+    """Mask of the rows that have bytes."""
+    payloads: Payloads
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The leaves of n samples by field, and the columns that go with them."""
+
+    ids: Any
+    """Arrow strings: the id of each sample."""
+    columns: Any
+    """Arrow table of n rows."""
+    leaves: Mapping[str, Ints]
+    """For each field the rows of its leaves in `payloads`: shape (n,), or (n, k) for a series of
+    up to k leaves; -1 where there is none."""
+    payloads: Payloads
+    sizes: Ints
+    """Bytes of each payload."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, rows: Ints) -> Index:
+        """The index of some samples."""
+        chosen = pa.array(rows)
+        return replace(
+            self,
+            ids=self.ids.take(chosen),
+            columns=self.columns.take(chosen),
+            leaves={name: leaves[rows] for name, leaves in self.leaves.items()},
+        )
+
+    def wanted(self, rows: Ints) -> Ints:
+        """The payloads of some samples, each once, in ascending order."""
+        every = [leaves[rows].ravel() for leaves in self.leaves.values()]
+        used = np.unique(np.concatenate(every)) if every else np.zeros(0, np.int64)
+        return used[used >= 0]
+
+    def nbytes(self, rows: Ints) -> int:
+        """Bytes that reading some samples takes."""
+        return int(self.sizes[self.wanted(rows)].sum())
+
+    def read(self, rows: Ints) -> dict[int, memoryview]:
+        """The bytes of all leaves of some samples by payload; adjacent ones share requests."""
+        used = self.wanted(rows)
+        data = self.payloads.block(used, self.sizes[used])
+        bounds, whole = bounds_of(data).tolist(), bytes_of(data)
+        pairs = zip(used.tolist(), pairwise(bounds), strict=True)
+        return {payload: whole[start:stop] for payload, (start, stop) in pairs}
+
+    def place(self, row: int, name: str) -> str:
+        """A sample and one of its fields, for messages."""
+        text = f"sample {shown(self.ids[row].as_py(), 120)} (row {row}), field {shown(name)}"
+        found = [leaf for leaf in np.atleast_1d(self.leaves[name][row]).tolist() if leaf >= 0]
+        return f"{text}: {self.payloads.place(found[0])}" if found else text
+
+
+# -- from data sets --------------------------------------------------------------------------------
+
+
+def index_of(
+    branches: Sequence[Branch], columns: Any, fields: Mapping[str, Field], where: str
+) -> Index:
+    """The index of samples whose ids, parents and payloads are known.
+
+    Raises
+    ------
+    InvalidInputError
+        No sample has a leaf of a field.
+    InvalidMetadataError
+        A sample lacks a leaf of a field that is not optional.
+    """
+    used = sorted({len(field.parts) for field in fields.values()})
+    if used and used[-1] >= len(branches):
+        deep = next(name for name, one in fields.items() if len(one.parts) >= len(branches))
+        raise _no_leaf(deep, fields[deep], branches, where)
+    payloads = [branches[depth].payloads for depth in used]
+    starts = dict(zip(used, np.cumsum([0, *map(len, payloads)]).tolist(), strict=False))
+    leaves = {}
+    for name, field in fields.items():
+        found = _leaves(branches, field)
+        lacking = found if found.ndim == 1 else found.max(axis=1, initial=-1)
+        if len(lacking) and lacking.max() < 0:
+            raise _no_leaf(name, field, branches, where)
+        if not field.optional and (lacking < 0).any():
+            row = int(np.argmax(lacking < 0))
+            raise InvalidMetadataError(
+                "a sample lacks a leaf",
+                where=f"{where}, sample {shown(branches[0].ids[row].as_py(), 120)}",
+                expected=field.leaf,
+                hint="an optional Field gives None instead",
+            )
+        start = starts[len(field.parts)]
+        leaves[name] = np.where(found < 0, -1, found + start) if start else found
+    joined = concat(payloads) if payloads else branches[0].payloads
+    return Index(branches[0].ids, columns, leaves, joined, joined.sizes())
+
+
+def _leaves(branches: Sequence[Branch], field: Field) -> Ints:
+    """Rows of the leaves of a field in the branch of its depth, by sample; -1 for none."""
+    if not field.parts:
+        rows = np.arange(len(branches[0].ids))
+        return rows if branches[0].leaves.all() else np.where(branches[0].leaves, rows, -1)
+    owner = np.arange(len(branches[0].ids))
+    for depth, part in enumerate(field.parts, 1):
+        branch = branches[depth]
+        mine = _matching(branch.ids, part)
+        owner = np.where(mine, owner[branch.parents], -1)
+    owner = np.where(branches[len(field.parts)].leaves, owner, -1)
+    rows = np.flatnonzero(owner >= 0)
+    samples = owner[rows]
+    order = np.argsort(samples, kind="stable")
+    rows, samples = rows[order], samples[order]
+    counts = np.bincount(samples, minlength=len(branches[0].ids))
+    width = int(counts.max(initial=0)) if field.is_series else 1
+    within = np.arange(len(rows)) - (np.cumsum(counts) - counts)[samples]
+    found = np.full((len(counts), width), -1, np.int64)
+    # Ids are unique among siblings; of a broken archive the first counts.
+    kept = within < width
+    found[samples[kept], within[kept]] = rows[kept]
+    return found if field.is_series else found[:, 0]
+
+
+def _matching(ids: Any, part: str) -> Any:
+    if "*" not in part and "?" not in part:
+        return flags_of(pc.equal(ids, part))
+    names = ids.dictionary_encode()
+    fits = np.array(list(map(matcher(part), names.dictionary.to_pylist())), np.bool_)
+    return fits[np.asarray(names.indices)] if len(fits) else np.zeros(len(ids), np.bool_)
+
+
+def _no_leaf(name: str, field: Field, branches: Sequence[Branch], where: str) -> InvalidInputError:
+    known = [
+        shown(one)
+        for branch in branches[1:]
+        for one in branch.ids.slice(0, 20).unique().to_pylist()[:10]
+    ]
+    return InvalidInputError(
+        f"no sample has the leaf of field {shown(name)}",
+        where=where,
+        found=shown(field.leaf),
+        expected="ids below a sample, such as " + ", ".join(known)
+        if known
+        else "'' for the sample itself, as samples are files",
+    )
+
+
+# -- shared between processes ----------------------------------------------------------------------
+
+
+class Shared:
+    """A large value that other processes map into memory instead of copying it.
+
+    The arrays of a pickle are written to a temporary file once. The file is removed when the
+    value is no longer used in the process that made it; who has mapped it, keeps it.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        buffers: list[pickle.PickleBuffer] = []
+        head = pickle.dumps(self.value, 5, buffer_callback=buffers.append)
+        if len(head) + sum(buffer.raw().nbytes for buffer in buffers) <= _SMALL:
+            return Shared, (self.value,)
+        return _mapped, (self._file,)
+
+    @cached_property
+    def _file(self) -> str:
+        buffers: list[pickle.PickleBuffer] = []
+        head = pickle.dumps(self.value, 5, buffer_callback=buffers.append)
+        descriptor, path = tempfile.mkstemp(prefix="comal-index-")
+        weakref.finalize(self, _remove, path, os.getpid())
+        parts = [memoryview(head), *(buffer.raw() for buffer in buffers)]
+        with os.fdopen(descriptor, "wb") as file:
+            sizes = [part.nbytes for part in parts]
+            file.write(np.array([len(sizes), *sizes], np.int64).tobytes())
+            for part in parts:
+                file.write(bytes(-file.tell() % 64))
+                file.write(part)
+        return path
+
+
+def _remove(path: str, owner: int) -> None:
+    if os.getpid() == owner:  # a forked child does not remove what its parent shares
+        Path(path).unlink(missing_ok=True)
+
+
+def _mapped(path: str) -> Shared:
+    try:
+        with Path(path).open("rb") as file:
+            view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except FileNotFoundError as error:
+        raise ObjectNotFoundError(
+            "the index of a data set is gone",
+            where=path,
+            expected="that the process which shared it keeps it, on the same machine",
+            hint="open the data set where it is used",
+        ) from error
+    head, *buffers = _parts(view)
+    found = Shared(pickle.loads(head, buffers=buffers))  # noqa: S301 - our own file, mode 600
+    found.__dict__["_file"] = path  # who pickles it again, names the same file
+    return found
+
+
+def _parts(view: memoryview) -> Iterator[memoryview]:
+    count = int(np.frombuffer(view[:8], np.int64)[0])
+    at = 8 * (count + 1)
+    for size in np.frombuffer(view[8:at], np.int64).tolist():
+        at += -at % 64
+        yield view[at : at + size]
+        at += size

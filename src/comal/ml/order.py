@@ -1,0 +1,285 @@
+"""The order of an epoch: which row comes at which position.
+
+Orders are functions of seed, epoch and position. Nothing is stored for a shuffled epoch, any
+position can be asked for by itself, and a run that resumes with other ranks, workers or batch
+sizes sees the same order. No data is read, and no generator of a library is used whose streams
+may change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError, shown
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+Shuffle = bool | Literal["blocks"]
+Rest = Literal["pad", "drop", "uneven"]
+RESTS = ("pad", "drop", "uneven")
+
+_ROUNDS = 8
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+_MOST = 1 << 48
+"""Largest number of rows: both halves of a position then have 24 bits and products fit 64."""
+_AT_ONCE = 1 << 16
+"""Positions that are computed together; their arrays stay in the processor's caches."""
+
+
+def mixed(values: Words, key: int) -> Words:
+    """Well-mixed 64-bit words of `values` under a key (the finaliser of SplitMix64)."""
+    found = values * np.uint64(_GOLDEN) + np.uint64(key)
+    found ^= found >> np.uint64(30)
+    found *= np.uint64(0xBF58476D1CE4E5B9)
+    found ^= found >> np.uint64(27)
+    found *= np.uint64(0x94D049BB133111EB)
+    found ^= found >> np.uint64(31)
+    return found
+
+
+def key_of(*parts: int) -> int:
+    """One 64-bit key from several integers."""
+    key = 0
+    for part in parts:
+        word = np.array([(key ^ part ^ (part >> 64)) & _MASK], np.uint64)
+        key = int(mixed(word, key)[0])
+    return key
+
+
+def permuted(positions: Ints, count: int, key: int) -> Ints:
+    """The values of a random permutation of ``range(count)`` at some positions.
+
+    A Feistel network over pairs (a, b) with a * b just above `count`; values outside are mapped
+    again until they are inside, which keeps the function one to one.
+    """
+    if count > _MOST:
+        raise InvalidInputError("too many rows to shuffle", found=count, expected=f"<= {_MOST}")
+    width = max(1, math.isqrt(max(0, count - 1)) + 1)
+    height = max(1, -(-count // width))
+    keys = [key_of(key, turn) for turn in range(_ROUNDS)]
+    found = np.empty(len(positions), np.int64)
+    for start in range(0, len(positions), _AT_ONCE):
+        values = positions[start : start + _AT_ONCE].astype(np.uint64)
+        values = _once(values, width, height, keys)
+        while (outside := values >= np.uint64(count)).any():
+            values[outside] = _once(values[outside], width, height, keys)
+        found[start : start + _AT_ONCE] = values
+    return found
+
+
+def _once(values: Words, width: int, height: int, keys: list[int]) -> Words:
+    left, right = np.divmod(values, np.uint64(width))
+    sides, sizes = [left, right], [np.uint64(height), np.uint64(width)]
+    for turn, key in enumerate(keys):
+        side = turn % 2
+        # The upper 32 bits, scaled to the size of the side.
+        shift = (mixed(sides[1 - side], key) >> np.uint64(32)) * sizes[side] >> np.uint64(32)
+        moved = sides[side] + shift
+        sides[side] = np.where(moved >= sizes[side], moved - sizes[side], moved)
+    return sides[0] * np.uint64(width) + sides[1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Order:
+    """Rows by position, for any epoch.
+
+    Parameters
+    ----------
+    rows
+        Number of rows to choose from.
+    shuffle
+        False: as they are. True: all orders are equally likely. ``"blocks"``: neighbours stay
+        near each other, so that remote reads can be merged: blocks of `block` rows are shuffled,
+        and rows are shuffled within every `window` blocks. Where blocks begin changes with the
+        epoch.
+    seed
+        Any integer.
+    weights
+        Non-negative numbers, shape (rows,): rows are drawn with replacement in proportion.
+    strata
+        Integers, shape (rows,): each class is spread evenly over the epoch, so that every batch
+        has the proportions of all rows.
+    draws
+        With `weights`: number of positions of an epoch; None for `rows`.
+    """
+
+    rows: int
+    shuffle: Shuffle = False
+    seed: int = 0
+    block: int = 64
+    window: int = 32
+    weights: Any = None
+    strata: Any = None
+    draws: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.shuffle not in {True, False, "blocks"}:
+            raise InvalidInputError(
+                "unknown shuffle", found=shown(self.shuffle), expected="True, False or 'blocks'"
+            )
+        for name, value in (("block", self.block), ("window", self.window)):
+            if value < 1:
+                raise InvalidInputError(f"{name} of an order", found=value, expected="1 or more")
+        if self.weights is not None and self.strata is not None:
+            raise InvalidInputError("an order has weights or strata, not both")
+        if self.weights is not None:
+            object.__setattr__(self, "weights", _cumulated(self.weights, self.rows))
+        if self.strata is not None:
+            object.__setattr__(self, "strata", _strata(self.strata, self.rows))
+        if self.draws is not None and self.weights is None:
+            raise InvalidInputError("draws go with weights")
+
+    def __len__(self) -> int:
+        """Number of positions of an epoch."""
+        return self.rows if self.draws is None else self.draws
+
+    def at(self, positions: Ints, epoch: int = 0) -> Ints:
+        """The rows at some positions of an epoch."""
+        key = key_of(self.seed, epoch)
+        if self.weights is not None:
+            # 53 bits, as many as a float holds, so that a draw is below 1.
+            drawn = (mixed(positions.astype(np.uint64), key) >> np.uint64(11)) * 2.0**-53
+            places: Ints = np.searchsorted(self.weights, drawn * self.weights[-1], side="right")
+            return places
+        if self.strata is not None:
+            return self._spread(key)[positions]
+        if self.shuffle == "blocks":
+            return self._in_blocks(positions, key)
+        return permuted(positions, self.rows, key) if self.shuffle else positions
+
+    def _in_blocks(self, positions: Ints, key: int) -> Ints:
+        whole = self.rows // self.block
+        mixed_rows = self.block * self.window
+        # Rows left over by whole blocks come last; the turn makes them others in each epoch.
+        turn = key_of(key, 1) % max(1, self.rows)
+        found = positions.copy()
+        inside = positions < whole * self.block
+        places = positions[inside]
+        for number in np.unique(places // mixed_rows).tolist():
+            mine = places // mixed_rows == number
+            count = min(mixed_rows, whole * self.block - number * mixed_rows)
+            own = permuted(places[mine] - number * mixed_rows, count, key_of(key, 2, number))
+            places[mine] = own + number * mixed_rows
+        blocks = permuted(places // self.block, whole, key_of(key, 3))
+        found[inside] = blocks * self.block + places % self.block
+        return (found + turn) % self.rows
+
+    def _spread(self, key: int) -> Ints:
+        """All rows, each class evenly over the epoch, at random within a class."""
+        rows = np.arange(self.rows, dtype=np.int64)
+        shuffled = permuted(rows, self.rows, key) if self.shuffle else rows
+        classes = self.strata[shuffled]
+        by_class = np.argsort(classes, kind="stable")
+        counts = np.bincount(classes)
+        first = np.cumsum(counts) - counts
+        within = np.arange(self.rows) - first[classes[by_class]]
+        # A random start for each class, or the first rows would be one of each.
+        starts = (mixed(np.arange(len(counts)).astype(np.uint64), key) >> np.uint64(11)) * 2.0**-53
+        places = np.empty(self.rows)
+        places[by_class] = (within + starts[classes[by_class]]) / counts[classes[by_class]]
+        return shuffled[np.argsort(places, kind="stable")]
+
+
+def _cumulated(weights: Any, rows: int) -> npt.NDArray[np.float64]:
+    found = np.asarray(weights, np.float64)
+    if found.shape != (rows,) or not np.isfinite(found).all() or (found < 0).any():
+        raise InvalidInputError(
+            "weights do not fit", found=f"shape {found.shape}", expected=f"{rows} numbers >= 0"
+        )
+    total = np.cumsum(found)
+    if rows and total[-1] <= 0:
+        raise InvalidInputError("all weights are 0", expected="a row with a weight above 0")
+    return total
+
+
+def _strata(strata: Any, rows: int) -> Ints:
+    found = np.unique(np.asarray(strata), return_inverse=True)[1]
+    if found.shape != (rows,):
+        raise InvalidInputError("strata do not fit", found=f"{found.shape}", expected=f"({rows},)")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one of several ranks takes of an epoch, in batches.
+
+    All ranks go through the positions together: a step takes ``ranks * batch`` of them, each rank
+    its `batch`. So the number of positions that are done says all that a resumed run needs, also
+    with other ranks or batches.
+
+    Parameters
+    ----------
+    batch
+        Samples in a batch of one rank.
+    rank, ranks
+        This rank, from 0, and how many there are.
+    rest
+        The last step of an epoch may have too few samples for all. ``"pad"``: every rank gets as
+        many, and the first samples of the epoch come again to fill up. ``"drop"``: every rank
+        gets as many, and up to ``ranks - 1`` samples are left out. ``"uneven"``: every sample
+        once; ranks differ by one sample.
+    drop_last
+        Leave out the last step if its batches are not full.
+    """
+
+    batch: int = 1
+    rank: int = 0
+    ranks: int = 1
+    rest: Rest = "pad"
+    drop_last: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.ranks < 1 or not 0 <= self.rank < self.ranks:
+            raise InvalidInputError(
+                "a share that does not exist",
+                found=f"batches of {self.batch}, rank {self.rank} of {self.ranks}",
+                expected="batches of 1 or more, and 0 <= rank < ranks",
+            )
+        if self.rest not in RESTS:
+            raise InvalidInputError(
+                "unknown rule for the rest", found=shown(self.rest), expected=", ".join(RESTS)
+            )
+
+    @property
+    def step(self) -> int:
+        """Positions that all ranks take together."""
+        return self.batch * self.ranks
+
+    def steps(self, total: int, done: int = 0) -> int:
+        """Number of batches of this rank between `done` positions and all of them."""
+        whole, left = divmod(max(0, total - done), self.step)
+        return whole + (len(self._last(total - left, total)) > 0)
+
+    def is_over(self, total: int, done: int) -> bool:
+        """Whether no rank has a batch left; the first rank never has fewer than others."""
+        return not replace(self, rank=0).steps(total, done)
+
+    def batches(self, total: int, done: int = 0) -> Iterator[Ints]:
+        """The positions of each batch of this rank, from `done` positions on."""
+        while total - done >= self.step:
+            first = done + self.rank * self.batch
+            yield np.arange(first, first + self.batch)
+            done += self.step
+        last = self._last(done, total)
+        if len(last):
+            yield last
+
+    def _last(self, done: int, total: int) -> Ints:
+        left = total - done
+        if left <= 0 or self.drop_last:
+            return np.zeros(0, np.int64)
+        if self.rest == "uneven":
+            most, more = divmod(left, self.ranks)
+            first = done + self.rank * most + min(self.rank, more)
+            return np.arange(first, first + most + (self.rank < more))
+        count = -(-left // self.ranks) if self.rest == "pad" else left // self.ranks
+        first = done + self.rank * count
+        return np.arange(first, first + count) % total

@@ -1,0 +1,168 @@
+"""Samples of every format, read by field."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from comal import ml, taco
+from comal.errors import (
+    InvalidInputError,
+    InvalidMetadataError,
+    NotInContainerError,
+    NotThisFormatError,
+)
+from comal.ml import index as indexes
+from tests.ml.made import FIELDS as COLLECTION
+from tests.ml.made import flat, items, nested, pixels
+
+MAKERS: dict[str, Any] = {
+    "zip": nested,
+    "folder": lambda folder: nested(folder, kind="folder"),
+    "tortilla": items,
+}
+FIELDS: dict[str, Any] = {
+    "image": "image.tif",
+    "mask": "mask.tif",
+    "about": "about.json",
+    "series": "series/*.tif",
+    "second": "series/t1.tif",
+}
+
+
+@pytest.fixture(params=MAKERS)
+def archive(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    made: Path = MAKERS[request.param](tmp_path)
+    return made
+
+
+def test_fields_name_leaves_at_any_depth(archive: Path) -> None:
+    data = ml.dataset(archive, FIELDS, columns=["label"])
+    assert len(data) == 12
+    for number in (0, 7, -1):
+        sample = data[number]
+        right = number % 12
+        assert list(sample) == [*FIELDS, "label", "id"]
+        assert np.array_equal(sample["image"], pixels(right))
+        assert np.array_equal(sample["mask"], pixels(right, bands=1))
+        assert sample["about"] == {"number": right}
+        assert np.array_equal(
+            sample["series"], np.stack([pixels(right + step) for step in range(3)])
+        )
+        assert np.array_equal(sample["second"], pixels(right + 1))
+        assert (sample["label"], sample["id"]) == (right, f"s{right:03d}")
+
+
+def test_conditions_choose_samples(archive: Path) -> None:
+    data = ml.dataset(archive, {"image": "image.tif"}, where="label % 5 = 1", columns=["label"])
+    assert [sample["label"] for sample in data.fetch(range(len(data)))] == [1, 6, 11]
+    assert np.array_equal(data[1]["image"], pixels(6))
+    some = data.take([2, 0])
+    assert [sample["id"] for sample in some.head()] == ["s011", "s001"]
+
+
+def test_samples_that_are_files(tmp_path: Path) -> None:
+    data = ml.dataset(flat(tmp_path), columns=["split"], where="split = 'test'")
+    assert len(data) == 10
+    assert np.array_equal(data[2]["data"], pixels(5))
+    field = ml.Field(
+        bands=[3, 1], window=(2, 4, 8, 5), dtype="float32", extras=["transform", "crs"]
+    )
+    sample = ml.dataset(tmp_path / "flat.tacozip", {"x": field})[4]
+    assert sample["x"].dtype == np.float32
+    assert np.array_equal(sample["x"], pixels(4)[[2, 0], 4:9, 2:10])
+    assert sample["x_transform"] == (10, 0, 500_020, 0, -10, 4_599_960)
+    assert sample["x_crs"] == "EPSG:32631"
+
+
+def test_open_and_several_data_sets(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    for folder in (first, second):
+        folder.mkdir()
+    parts = [nested(first, 5), nested(second, 7)]
+    data = ml.dataset(parts, {"image": "image.tif"})
+    assert len(data) == 12
+    assert [int(sample["image"][0, 0, 0]) for sample in data.fetch([0, 4, 5, 11])] == [0, 4, 0, 6]
+    one = taco.load(parts[0]).sql("SELECT * FROM data ORDER BY id DESC")
+    assert ml.dataset(one, {"image": "image.tif"})[0]["id"] == "s004"
+
+
+def test_leaves_that_are_missing(tmp_path: Path) -> None:
+    full = [taco.Sample(id="a.bin", path=b"1"), taco.Sample(id="b.bin", path=b"2")]
+    samples = [
+        taco.Sample(id="x", path=taco.Tortilla(full, pad_to=2)),
+        taco.Sample(id="y", path=taco.Tortilla(full[:1], pad_to=2)),
+    ]
+    path = tmp_path / "p.tacozip"
+    taco.create(taco.Taco(taco.Tortilla(samples), **COLLECTION), path)
+    data = ml.dataset(path, {"b": ml.Field("b.bin", optional=True), "all": "?.bin"})
+    assert [(sample["b"], sample["all"]) for sample in data.head()] == [
+        (b"2", [b"1", b"2"]),
+        (None, [b"1"]),
+    ]
+    with pytest.raises(InvalidMetadataError, match="sample 'y'"):
+        ml.dataset(path, {"b": "b.bin"})
+
+
+def test_an_index_is_shared_as_a_file(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexes, "_SMALL", 0)
+    data = ml.dataset(archive, FIELDS)
+    text = pickle.dumps(data)
+    assert len(text) < 4096
+    for method in ("fork", "spawn"):
+        context = multiprocessing.get_context(method)
+        with ProcessPoolExecutor(1, context) as pool:
+            assert pool.submit(_first_pixel, data, 7).result(60) == 7
+    place = Path(data._shared._file)
+    assert np.array_equal(pickle.loads(text)[3]["image"], pixels(3))
+    assert place.stat().st_mode & 0o777 == 0o600
+    del data
+    assert not place.exists()
+    with pytest.raises(FileNotFoundError, match="index of a data set is gone"):
+        pickle.loads(text)
+
+
+def _first_pixel(data: Any, number: int) -> int:
+    return int(data[number]["image"][0, 0, 0])
+
+
+def test_errors_name_archive_sample_and_field(tmp_path: Path) -> None:
+    path = flat(tmp_path, 4)
+    with pytest.raises(InvalidInputError, match=r"no sample has the leaf of field 'x'"):
+        ml.dataset(path, {"x": "image.tif"})
+    with pytest.raises(InvalidInputError, match="no column 'colour'"):
+        ml.dataset(path, columns=["colour"])
+    with pytest.raises(NotInContainerError, match="no such sample"):
+        ml.dataset(path)[4]
+    broken = ml.dataset(path, {"x": ""}, decode=lambda data: {}[len(data)])
+    with pytest.raises(InvalidMetadataError, match=r"'s002.tif' \(row 2\), field 'x': .*flat") as e:
+        _ = broken[2]
+    assert "KeyError" in str(e.value)
+    (tmp_path / "text").write_text("x")
+    with pytest.raises(NotThisFormatError):
+        ml.dataset(tmp_path / "text")
+
+
+def test_damaged_samples_are_skipped_or_raised(tmp_path: Path) -> None:
+    path = flat(tmp_path, 6)
+    right = ml.dataset(path)
+    data = bytearray(path.read_bytes())
+    place = int(right.index.payloads.offsets[3]) + 200
+    data[place] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InvalidMetadataError, match="s003"):
+        ml.dataset(path).fetch([2, 3, 4])
+    told: list[Any] = []
+    lenient = ml.dataset(path, on_error=told.append)
+    assert [sample["id"] for sample in lenient.fetch([4, 3, 2])] == ["s004.tif", "s002.tif"]
+    assert ["s003" in str(error) for error in told] == [True]
+    loader = ml.dataset(path, on_error="skip").loader(2, workers=2)
+    with pytest.warns(UserWarning, match="1 sample of the epoch"):
+        ids = [name for batch in loader for name in batch["id"]]
+    assert ids == [f"s{number:03d}.tif" for number in (0, 1, 2, 4, 5)]

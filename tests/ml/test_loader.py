@@ -1,0 +1,182 @@
+"""Batches: in order, ahead, bounded, and resumed exactly."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from comal import ml
+from comal.errors import InvalidInputError
+from comal.ml.archives import Dataset
+from comal.ml.loader import Loader, LoaderOptions
+from comal.ml.order import Order, Share
+from tests.ml.made import flat, pixels
+
+
+class Numbers(Dataset):
+    """Samples that are their own number; counts what is read."""
+
+    def __init__(self, count: int, size: int = 8) -> None:
+        self.count, self.size = count, size
+        self.reading: list[int] = []
+
+    def __len__(self) -> int:
+        return self.count
+
+    def nbytes(self, rows: Any) -> int:
+        return len(rows) * self.size
+
+    def read(self, rows: Any) -> Any:
+        self.reading += rows.tolist()
+        return rows
+
+    def decode(self, place: int, raw: Any, out: Any) -> Any:
+        return {"n": np.full(1, raw[place])}
+
+    def take(self, rows: Any) -> Any:
+        raise NotImplementedError
+
+
+def numbers(loader: Any) -> list[int]:
+    return [int(one) for batch in loader for one in batch["n"][:, 0]]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_batches_come_in_the_order_of_the_epoch(workers: int) -> None:
+    data = Numbers(103)
+    loader = data.loader(10, shuffle=True, seed=4, workers=workers)
+    assert len(loader) == 11
+    epochs = [numbers(loader) for _ in range(3)]
+    for epoch, found in enumerate(epochs):
+        assert found == Order(103, True, 4).at(np.arange(103), epoch).tolist()
+    assert loader.epoch == 3
+
+
+@given(st.data())
+def test_a_run_continues_where_it_was(data: st.DataObject) -> None:
+    """After any batch of any epoch, with other batches, ranks and workers, nothing is lost."""
+    count = data.draw(st.integers(1, 60))
+    left = data.draw(st.integers(0, 70))
+    batch, ranks = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 3))
+    order = Order(count, True, 7)
+    seen: list[list[int]] = []
+    states = []
+    for rank in range(ranks):
+        loader = _loader(count, batch, rank, ranks, data)
+        found: list[int] = []
+        taken = iter(())  # type: Any
+        for _ in range(left):
+            part = next(taken, None)
+            if part is None:
+                taken = iter(loader)
+                part = next(taken, None)
+            found += [] if part is None else part["n"][:, 0].tolist()
+        seen.append(found)
+        states.append(loader.state_dict())
+    # Ranks with fewer batches run ahead; those of the same epoch agree.
+    state = states[0]
+    batch = data.draw(st.integers(1, 9))
+    again = [_loader(count, batch, rank, 2, data) for rank in range(2)]
+    rest: list[int] = []
+    for loader in again:
+        loader.load_state_dict(state)
+        rest += numbers(loader)
+    done = state["done"] if state["done"] < count else 0
+    epoch = state["epoch"] + (state["done"] >= count)
+    assert sorted(rest) == sorted(order.at(np.arange(done, count), epoch).tolist())
+
+
+def _loader(count: int, batch: int, rank: int, ranks: int, data: Any) -> Loader:
+    options = LoaderOptions(workers=data.draw(st.sampled_from([0, 2])))
+    share = Share(batch, rank, ranks, "uneven")
+    return Loader(Numbers(count), Order(count, True, 7), share, options)
+
+
+def test_a_state_before_the_first_and_after_the_last_batch() -> None:
+    data = Numbers(10)
+    loader = data.loader(4)
+    before = loader.state_dict()
+    whole = numbers(loader)
+    batches = iter(loader)
+    for _ in range(3):
+        next(batches)
+    last = loader.state_dict()
+    fresh = data.loader(4)
+    fresh.load_state_dict(before)
+    assert (fresh.epoch, numbers(fresh)) == (0, whole)
+    fresh.load_state_dict(last)
+    assert numbers(fresh) == whole
+    assert fresh.epoch == 3
+
+
+def test_an_iteration_that_was_left_early_is_over() -> None:
+    loader = Numbers(50).loader(5, shuffle=True)
+    next(iter(loader))
+    state = loader.state_dict()
+    assert (state["epoch"], state["done"]) == (0, 5)
+    assert numbers(loader) == Order(50, True).at(np.arange(50), 1).tolist()
+    loader.set_epoch(0)
+    assert numbers(loader) == Order(50, True).at(np.arange(50), 0).tolist()
+
+
+def test_a_state_of_another_order_is_refused() -> None:
+    state = Numbers(50).loader(5, shuffle=True, seed=1).state_dict()
+    for other in (Numbers(51).loader(shuffle=True, seed=1), Numbers(50).loader(seed=1)):
+        with pytest.raises(InvalidInputError, match="state of another loader"):
+            other.load_state_dict(state)
+    with pytest.raises(InvalidInputError, match="without epoch"):
+        Numbers(50).loader(5, shuffle=True, seed=1).load_state_dict({**state, "done": "x"})
+
+
+def test_reading_ahead_keeps_its_budget() -> None:
+    data = Numbers(1000, size=100)
+    batches = iter(data.loader(10, ahead_bytes=3500, workers=2))
+    next(batches)
+    time.sleep(0.2)
+    # Three batches of 1 000 bytes fit, besides the one in use.
+    assert len(data.reading) <= 40
+    next(batches)
+    batches.close()  # type: ignore[attr-defined] # a generator
+    assert not [one for one in threading.enumerate() if one.name.startswith("comal-decode")]
+
+
+def test_an_error_of_a_worker_arrives() -> None:
+    class Broken(Numbers):
+        def decode(self, place: int, raw: Any, out: Any) -> Any:
+            if raw[place] == 57:
+                raise ZeroDivisionError("57")
+            return super().decode(place, raw, out)
+
+    with pytest.raises(ZeroDivisionError, match="57"):
+        numbers(Broken(100).loader(10))
+
+
+def test_arrays_of_batches_are_used_again_once_nobody_holds_them(tmp_path: Path) -> None:
+    data = ml.dataset(flat(tmp_path, 40))
+    kept, places = [], set()
+    for number, batch in enumerate(data.loader(4, ahead_bytes=1)):
+        places.add(batch["data"].__array_interface__["data"][0])
+        if number % 3 == 0:
+            kept.append((number, batch))
+    assert len(places) < 8
+    for number, batch in kept:
+        right = np.stack([pixels(4 * number + place) for place in range(4)])
+        assert np.array_equal(batch["data"], right)
+
+
+def test_samples_of_different_shapes() -> None:
+    samples = [{"x": np.ones((1, 2, 3)), "id": "a"}, {"x": np.ones((1, 3, 2)), "id": "b"}]
+    with pytest.raises(InvalidInputError, match=r"differ in 'x': sample 'b'"):
+        ml.collate(samples, to="numpy")
+    padded = ml.collate(samples, "pad", "numpy")
+    assert padded["x"].shape == (2, 1, 3, 3)
+    assert padded["x"].sum() == 12
+    assert len(ml.collate(samples, "list", "numpy")["x"]) == 2
+    assert ml.collate([{"n": 1, "s": "x"}, {"n": 2, "s": "y"}], to="numpy")["s"] == ["x", "y"]

@@ -1,0 +1,145 @@
+"""Orders are one to one, reproducible, and shared without loss."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from comal.errors import InvalidInputError
+from comal.ml.order import Order, Share, key_of, permuted
+
+SHUFFLES: list[Any] = [False, True, "blocks"]
+
+
+@given(st.integers(0, 3000), st.integers(), st.integers(0, 9), st.sampled_from(SHUFFLES))
+def test_an_epoch_has_every_row_once(rows: int, seed: int, epoch: int, shuffle: Any) -> None:
+    order = Order(rows, shuffle, seed % 2**63, block=7, window=5)
+    found = order.at(np.arange(rows), epoch)
+    assert np.array_equal(np.sort(found), np.arange(rows))
+    some = np.arange(0, rows, 3)
+    assert np.array_equal(order.at(some, epoch), found[some])
+
+
+def test_orders_differ_by_seed_and_epoch_and_stay_what_they_are() -> None:
+    positions = np.arange(1000)
+    orders = {
+        (seed, epoch): tuple(Order(1000, True, seed).at(positions, epoch).tolist())
+        for seed in range(3)
+        for epoch in range(3)
+    }
+    assert len(set(orders.values())) == 9
+    assert orders[0, 0][:6] == FIRST
+    assert tuple(Order(1000, "blocks", 0).at(positions, 0)[:6].tolist()) == FIRST_OF_BLOCKS
+
+
+FIRST = (981, 439, 496, 337, 774, 46)
+FIRST_OF_BLOCKS = (855, 787, 911, 805, 130, 571)
+
+
+def test_small_permutations_are_equally_likely() -> None:
+    counts = Counter(
+        tuple(permuted(np.arange(4), 4, key_of(seed, 1)).tolist()) for seed in range(12_000)
+    )
+    assert len(counts) == 24
+    # 500 each; the standard deviation is 22.
+    assert all(abs(count - 500) < 110 for count in counts.values())
+
+
+def test_places_of_a_large_permutation_do_not_follow_those_before() -> None:
+    found = permuted(np.arange(100_000), 100_000, key_of(5, 0)).astype(float)
+    assert abs(np.corrcoef(found[1:], found[:-1])[0, 1]) < 0.02
+    assert abs(np.corrcoef(np.arange(100_000), found)[0, 1]) < 0.02
+
+
+def test_blocks_keep_neighbours_near_each_other() -> None:
+    """In 512 samples in a row there are rows of 8 or 9 blocks of 64, not of 1 563."""
+    order = Order(100_000, "blocks", 3, block=64, window=8)
+    rows = order.at(np.arange(512 * 20, 512 * 21))
+    begins = np.count_nonzero(np.diff(np.sort(rows)) > 1) + 1
+    assert begins <= 9
+    assert np.count_nonzero(np.abs(np.diff(rows)) == 1) < 20
+
+
+def test_weights_draw_in_proportion() -> None:
+    weights = np.array([0, 1, 2, 7.0])
+    drawn = Order(4, weights=weights, draws=20_000).at(np.arange(20_000), 1)
+    shares = np.bincount(drawn, minlength=4) / 20_000
+    assert np.allclose(shares, weights / 10, atol=0.015)
+
+
+def test_strata_spread_every_class_over_the_epoch() -> None:
+    classes = np.array([0] * 900 + [1] * 100)
+    order = Order(1000, True, strata=classes)
+    found = order.at(np.arange(1000))
+    assert np.array_equal(np.sort(found), np.arange(1000))
+    batches = classes[found].reshape(20, 50).sum(axis=1)
+    assert batches.min() >= 4
+    assert batches.max() <= 6
+
+
+@given(
+    st.integers(0, 200),
+    st.integers(1, 9),
+    st.integers(1, 5),
+    st.sampled_from(["pad", "drop", "uneven"]),
+    st.booleans(),
+)
+def test_ranks_share_an_epoch(total: int, batch: int, ranks: int, rest: Any, drop: bool) -> None:
+    shares = [Share(batch, rank, ranks, rest, drop) for rank in range(ranks)]
+    taken = [list(share.batches(total)) for share in shares]
+    assert [share.steps(total) for share in shares] == [len(one) for one in taken]
+    every = np.concatenate([np.zeros(0, int), *[part for one in taken for part in one]])
+    counts = np.bincount(every, minlength=total)
+    if rest != "uneven" or drop:
+        assert len({sum(map(len, one)) for one in taken}) == 1
+    if rest == "uneven" and not drop:
+        assert (counts == 1).all()
+    elif rest == "pad" and not drop:
+        assert (counts >= 1).all()
+        assert len(every) - total < ranks
+    else:
+        assert counts.max(initial=0) <= 1
+        assert total - len(every) < (batch * ranks if drop else ranks)
+
+
+@given(st.data())
+def test_a_change_of_ranks_and_batches_loses_nothing(data: st.DataObject) -> None:
+    """Each run stops after some steps and goes on with other ranks and batches."""
+    total, done = data.draw(st.integers(1, 300)), 0
+    seen: list[int] = []
+    while done < total:
+        batch, ranks = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 4))
+        steps = data.draw(st.integers(1, 4))
+        taken = [
+            list(Share(batch, rank, ranks, "uneven").batches(total, done))[:steps]
+            for rank in range(ranks)
+        ]
+        seen += [int(one) for batches in taken for part in batches for one in part]
+        done = min(total, done + steps * batch * ranks)
+    assert sorted(seen) == list(range(total))
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: Order(3, "rows"), "unknown shuffle"),
+        (lambda: Order(3, weights=[1, 2]), "weights do not fit"),
+        (lambda: Order(3, weights=[1, -2, 1]), "weights do not fit"),
+        (lambda: Order(3, weights=[0, 0, 0]), "all weights are 0"),
+        (lambda: Order(3, strata=[0, 1]), "strata do not fit"),
+        (lambda: Order(3, weights=[1, 1, 1], strata=[0, 1, 1]), "not both"),
+        (lambda: Order(3, draws=7), "draws go with weights"),
+        (lambda: Order(3, block=0), "block of an order"),
+        (lambda: Share(0), "does not exist"),
+        (lambda: Share(1, 2, 2), "does not exist"),
+        (lambda: Share(1, rest="other"), "unknown rule"),
+    ],
+)
+def test_what_cannot_be_is_refused(make: Any, match: str) -> None:
+    with pytest.raises(InvalidInputError, match=match):
+        make()
