@@ -137,13 +137,13 @@ def test_a_state_of_another_order_is_refused() -> None:
 
 def test_reading_ahead_keeps_its_budget() -> None:
     data = Numbers(1000, size=100)
-    batches = iter(data.loader(10, ahead_bytes=3500, workers=2))
+    batches: Any = iter(data.loader(10, ahead_bytes=3500, workers=2))
     next(batches)
     time.sleep(0.2)
     # Three batches of 1 000 bytes fit, besides the one in use.
     assert len(data.reading) <= 40
     next(batches)
-    batches.close()  # type: ignore[attr-defined] # a generator
+    batches.close()
     assert not [one for one in threading.enumerate() if one.name.startswith("comal-decode")]
 
 

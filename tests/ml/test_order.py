@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from comal.errors import InvalidInputError
 from comal.ml.order import Order, Share, key_of, permuted
 
+WRONG: Any = "rows"
 SHUFFLES: list[Any] = [False, True, "blocks"]
 
 
@@ -127,7 +128,7 @@ def test_a_change_of_ranks_and_batches_loses_nothing(data: st.DataObject) -> Non
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: Order(3, "rows"), "unknown shuffle"),
+        (lambda: Order(3, WRONG), "unknown shuffle"),
         (lambda: Order(3, weights=[1, 2]), "weights do not fit"),
         (lambda: Order(3, weights=[1, -2, 1]), "weights do not fit"),
         (lambda: Order(3, weights=[0, 0, 0]), "all weights are 0"),
@@ -137,7 +138,7 @@ def test_a_change_of_ranks_and_batches_loses_nothing(data: st.DataObject) -> Non
         (lambda: Order(3, block=0), "block of an order"),
         (lambda: Share(0), "does not exist"),
         (lambda: Share(1, 2, 2), "does not exist"),
-        (lambda: Share(1, rest="other"), "unknown rule"),
+        (lambda: Share(1, rest=WRONG), "unknown rule"),
     ],
 )
 def test_what_cannot_be_is_refused(make: Any, match: str) -> None:

@@ -102,7 +102,8 @@ class Dataset(ABC):
         return list(self.samples(self._rows(rows)))
 
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
-        return self.fetch(rows)
+        found: list[Any] = self.fetch(rows)
+        return found
 
     @guarded
     @takes(LoaderOptions)
@@ -136,7 +137,8 @@ class Dataset(ABC):
     @guarded
     def head(self, n: int = 5) -> list[Any]:
         """The first `n` samples."""
-        return self.fetch(np.arange(min(n, len(self))))
+        found: list[Any] = self.fetch(np.arange(min(n, len(self))))
+        return found
 
     def samples(self, rows: Ints) -> Iterator[Any]:
         """Samples one by one, read in one fetch."""
