@@ -17,12 +17,12 @@ BROKEN = [
     (b"{", "not valid"),
     (b'{"a": 1, "a": 2}', "twice"),
     (b'{"a": {"b": 1, "b": 2}}', "twice"),
-    (b'{"a": NaN}', "number that is none"),
-    (b'{"a": -Infinity}', "number that is none"),
+    (b'{"a": NaN}', "not a JSON number"),
+    (b'{"a": -Infinity}', "not a JSON number"),
     (b"", "not valid"),
-    (b'{"a": 1e999}', "number that is none"),
-    (b'{"a": [-1' + b"0" * 400 + b".5]}", "number that is none"),
-    (b'{"a": ' + b"1" * 250 + b".0E+99}", "number that is none"),
+    (b'{"a": 1e999}', "not a JSON number"),
+    (b'{"a": [-1' + b"0" * 400 + b".5]}", "not a JSON number"),
+    (b'{"a": ' + b"1" * 250 + b".0E+99}", "not a JSON number"),
 ]
 
 
@@ -90,7 +90,7 @@ def test_a_number_beyond_floats_is_infinity_where_that_is_known() -> None:
 def test_half_a_character_is_no_text() -> None:
     assert strictjson.loads(b'{"a": "\\ud83d\\ude00"}', "x") == {"a": "\U0001f600"}
     for text in (b'{"a": ["\\ud83d"]}', b'{"\\uDE00": 1}', b'{"a": "\\ude00\\ud83d"}'):
-        with pytest.raises(InvalidMetadataError, match="half a character"):
+        with pytest.raises(InvalidMetadataError, match="half of a surrogate pair"):
             strictjson.loads(text, "x")
 
 

@@ -90,7 +90,7 @@ def risky(name: str) -> str | None:
     if name[-1:] in {".", " "}:
         return "ends in a dot or a space"
     if re.match(rf"{_DEVICES}(\.|$)", name):
-        return "is a device on Windows"
+        return "is the name of a device on Windows"
     for character in '<>"|?*,%':
         if character in name:
             return f"holds {character!r}"

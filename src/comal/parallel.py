@@ -181,8 +181,8 @@ def results(
         raise ComalError(
             "a worker of the executor ended before its work was done",
             expected="workers that live until their results are taken",
-            hint="spawn processes and do not fork them, and see whether the system ended one for"
-            " want of memory",
+            hint="spawn processes instead of forking them, and check whether the system killed one"
+            " for lack of memory",
         ) from error
     finally:
         wait([future for future in pending if not future.cancel()])

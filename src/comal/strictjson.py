@@ -123,10 +123,10 @@ def _refuse_halves(document: dict[str, Any], where: str) -> None:
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise InvalidMetadataError(
-            "JSON holds half a character",
+            "JSON holds half of a surrogate pair",
             where=where,
             found=ascii(error.object[error.start]),
-            expected="both halves of a surrogate pair",
+            expected="both halves",
         ) from error
 
 
@@ -144,7 +144,9 @@ def _unique_keys(where: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]
 
 def _refuse_constant(where: str) -> Callable[[str], NoReturn]:
     def refuse(name: str) -> NoReturn:
-        raise InvalidMetadataError("JSON holds a number that is none", where=where, found=name)
+        raise InvalidMetadataError(
+            "JSON holds something that is not a JSON number", where=where, found=name
+        )
 
     return refuse
 

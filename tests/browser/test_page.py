@@ -356,7 +356,7 @@ def test_a_page_without_a_map_says_why(page: Page, server: StaticServer, tmp_pat
     page.locator("#sources").get_by_text("Name some in site.json").wait_for()
     (tmp_path / "site/site.json").write_text("{")
     page.reload()
-    page.get_by_role("alert").get_by_text("site.json is no JSON").wait_for()
+    page.get_by_role("alert").get_by_text("site.json is not JSON").wait_for()
     page.add_init_script("HTMLCanvasElement.prototype.getContext = () => null")
     page.reload()
     page.get_by_role("alert").get_by_text("WebGL").wait_for()

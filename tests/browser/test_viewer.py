@@ -311,12 +311,12 @@ def test_filters_by_map_time_and_column(watched: Watched) -> None:
     page.get_by_role("button", name="Remove the filter by split").click()
     _summary(page, "6 samples")
 
-    page.get_by_label("Only where the map looks").check()
+    page.get_by_label("Only in the area of the map").check()
     page.evaluate("location.hash = '#data=scenes&map=5.5/8.5/21'")
     page.locator(".summary", has_text=re.compile("of 6$")).wait_for()
     assert "scene 2" in _shown(page)
     page.evaluate("location.hash = '#data=scenes&map=6/-60/120'")
-    page.get_by_text("No sample fits").wait_for()
+    page.get_by_text("No sample matches").wait_for()
     _summary(page, "0 samples of 6")
 
 
@@ -333,7 +333,7 @@ def test_a_tortilla_has_the_same_page(watched: Watched) -> None:
     _summary(page, "1 sample of 4")
     assert _shown(page) == ["item 2"]
     page.get_by_role("button", name="Clear", exact=True).click()
-    page.get_by_label("Only where the map looks").check()
+    page.get_by_label("Only in the area of the map").check()
     page.evaluate("location.hash = '#data=items&map=4.3/5/30'")
     _summary(page, "2 samples of 4")
     assert _shown(page) == ["item 1", "item 2"]
@@ -418,7 +418,7 @@ def test_more_samples_than_the_map_is_sent(context: BrowserContext, tmp_path: Pa
 def test_a_broken_archive_does_not_take_away_the_others(watched: Watched) -> None:
     page = watched.open()
     alert = card(page, "broken").get_by_role("alert")
-    assert "It cannot be opened" in alert.inner_text()
+    assert "This source cannot be opened" in alert.inner_text()
     assert len(alert.inner_text()) > 40
     assert page.locator(".source").count() == 7
     with page.expect_response("**/sources.json"):

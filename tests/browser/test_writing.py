@@ -57,7 +57,7 @@ def test_names_are_unique(tiles: Path, tmp_path: Path) -> None:
     assert names == ["my-tiles", "my-tiles-2", "my-tiles-3"]
     with pytest.raises(InvalidInputError, match="two sources"):
         site.write(tmp_path / "two", [tiles, SiteSource(href=tiles, name="my-tiles")])
-    with pytest.raises(InvalidInputError, match="the page needs"):
+    with pytest.raises(InvalidInputError, match="the page uses"):
         site.write(tmp_path / "two", [SiteSource(href=tiles, name="sources")])
     site.write(tmp_path / "two", [tiles.rename(tmp_path / "Sources")])
     assert (tmp_path / "two/data/sources-2/meta.json").is_file()

@@ -386,7 +386,7 @@ MENDS: dict[str, tuple[Do, Do]] = {
             "SELECT ST_Transform(ST_FlipCoordinates(ST_Point(1, 2)), 'EPSG:4326', 'EPSG:3857')",
         ),
     ),
-    "ST_IsValid finds those": (
+    "ST_IsValid finds invalid": (
         lambda f: raquet.sql(f.dem, f"SELECT {_crossed('g')} FROM {_BOWTIE}"),
         lambda f: raquet.sql(
             f.dem,
@@ -575,7 +575,7 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: tapalcatl.to_mbtiles(damaged(f), f.new("o.mbtiles"), ext="png", scale=1),
         lambda f: told(damaged(f)),
     ),
-    "with remetatile(), materialized zooms from there on": (
+    "by remetatile(), with materialized zooms from there": (
         lambda f: tapalcatl.put(deep(f), [(0, 0, 0, PNG)], ext="png"),
         lambda f: [
             tapalcatl.remetatile(deep(f), f.new("o"), metatile=1, materialized_zooms=[0, 1]),
@@ -615,14 +615,14 @@ MENDS: dict[str, tuple[Do, Do]] = {
             tortilla.delete(f.new("o.tortilla"), rows=[0]),
         ],
     ),
-    "'comal check' tells which": (
+    "'comal check' tells where": (
         lambda f: copied(f, taco.load(swapped(f))),
         lambda f: told(swapped(f)),
     ),
 }
 
 ELSEWHERE = {
-    "or name a credential_provider": "needs a fork: tests/storage/test_identities.py",
+    "or pass a credential_provider": "needs a fork: tests/storage/test_identities.py",
     "run 'comal clean ": "needs a disk that fails twice; clean itself: tests/cli/test_generic.py",
     "allow_http": "needs a key of Google's; with and without: tests/storage/test_signing.py",
 }

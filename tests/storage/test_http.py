@@ -155,7 +155,7 @@ def test_an_encoded_body_is_refused(http_server: HttpServer, ignored: bool) -> N
     http_server.behave("gzip")
     if ignored:
         http_server.behave("ignore-range")
-    with pytest.raises(StorageError, match="encodes"):
+    with pytest.raises(StorageError, match="encoded"):
         storage.open_source(http_server.put("a", DATA)).fetch([Head(10)])
 
 
@@ -264,8 +264,8 @@ def test_a_redirect_is_remembered(http_server: HttpServer) -> None:
         ("ftp://127.0.0.1/x", "another scheme"),
         ("gopher:x", "another scheme"),
         ("", "where to"),
-        ("http://[x/", "no URL"),
-        ("http://a b/", "no URL"),
+        ("http://[x/", "not lead to a URL"),
+        ("http://a b/", "not lead to a URL"),
     ],
 )
 def test_redirects_that_are_not_followed(http_server: HttpServer, target: str, text: str) -> None:
@@ -351,5 +351,5 @@ def test_a_certificate_that_nobody_trusts(
 ) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
     config = StorageConfig(concurrency=8)
-    with pytest.raises(StorageError, match="no secure connection"):
+    with pytest.raises(StorageError, match="secure connection"):
         storage.open_source(secure.put("a", DATA), config=config).fetch([Head(1)])

@@ -498,7 +498,7 @@ class AwaitedObject:
 
 @pytest.mark.parametrize("provider", [awaited, AwaitedObject()])
 def test_providers_that_are_awaited_are_refused(provider: object) -> None:
-    with pytest.raises(InvalidInputError, match="awaited") as caught:
+    with pytest.raises(InvalidInputError, match="asynchronous") as caught:
         StorageConfig(credential_provider=provider)
     assert "blocking twin" in str(caught.value.hint)
 

@@ -169,7 +169,7 @@ def test_the_second_writer_is_told(tmp_path: Path, make: Callable[..., Any]) -> 
     with make(tmp_path / "out"):
         for overwrite in (False, True):
             with (
-                pytest.raises(ConflictError, match="somebody else"),
+                pytest.raises(ConflictError, match="another writer"),
                 make(tmp_path / "out", overwrite, ANY),
             ):
                 raise AssertionError("not reached")

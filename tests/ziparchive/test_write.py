@@ -220,7 +220,7 @@ def test_other_refusals() -> None:
     with pytest.raises(InvalidInputError, match="comment"):
         writer.close(bytes(65_536))
     writer.close()
-    with pytest.raises(InvalidInputError, match="closed already"):
+    with pytest.raises(InvalidInputError, match="already closed"):
         writer.close()
 
 

@@ -172,7 +172,7 @@ def _bug(error: Exception, flags: Flags) -> int:
     what = f"{type(error).__name__}: {error}"
     text = (
         f"this is a bug in comal: {what}\n"
-        "  mend: please report it with what the same command prints with --debug"
+        "  mend: please report it with what the command prints with --debug"
     )
     _say({"error": "Bug", "code": "bug", "what": what}, flags, text)
     return BUG

@@ -357,7 +357,7 @@ def _left(source: str) -> list[Problem]:
     """A problem for each leftover of killed writers beside an archive."""
     place = parse_href(source)
     left = targets.left_beside(place.path) if place.is_local else []
-    text = f"left by a writer that was killed; 'comal clean {source}' or the next writer settles it"
+    text = f"left by a killed writer; 'comal clean {source}' or the next writer cleans it up"
     return [Problem("leftover", shown_path(path), text, "warning") for path in left]
 
 

@@ -187,7 +187,7 @@ def _opening(
         if name not in _OPENING:
             raise click.BadParameter(f"{name!r} is not among {', '.join(_OPENING)}")
         if name in _WHOLE and not text.isdecimal():
-            raise click.BadParameter(f"{name} is a whole number, not {text!r}")
+            raise click.BadParameter(f"{name} must be a whole number, not {text!r}")
         given[name] = int(text) if name in _WHOLE else text
     if "template" in given:
         given["source"] = given.pop("template")

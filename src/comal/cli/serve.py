@@ -74,7 +74,7 @@ $ comal serve --config serve.json --idle-timeout 75  # behind a load balancer
 @option(
     "--cache-control", "Cache-Control of responses; empty for none.", default="public, max-age=3600"
 )
-@option("--cors", "Origins that may read; every one by default.", multiple=True, metavar="ORIGIN")
+@option("--cors", "Origins that may read; all by default.", multiple=True, metavar="ORIGIN")
 @flag("--no-cors", "Let no other origin read.")
 @options.negative("--no-viewer", "viewer", "Do not serve the viewer.")
 @choice(
@@ -111,7 +111,7 @@ $ comal serve --config serve.json --idle-timeout 75  # behind a load balancer
     'JSON with more sources: {"sources": {"name": "path", "old": {"href": ..., ...}}}',
     type=click.Path(exists=True, dir_okay=False),
 )
-@flag("--lazy", "Do not look at sources before serving; none has to exist yet.")
+@flag("--lazy", "Do not look at sources before serving; they need not exist yet.")
 @options.pass_style
 def command(
     style: options.Style, /, sources: tuple[str, ...], *, config: str | None, **given: Any
@@ -122,7 +122,9 @@ def command(
 
     process.check_installed()
     if given.pop("server") is not None:
-        click.echo("warning: --server has no effect and will go: the server is uvicorn", err=True)
+        click.echo(
+            "warning: --server has no effect and will be removed: the server is uvicorn", err=True
+        )
     named = _named(sources) | (_configured(config) if config is not None else {})
     places = mounts.places(named)
     if not given.pop("lazy"):
@@ -155,7 +157,9 @@ def _look_at(hrefs: dict[str, str], look: Callable[[str], str]) -> None:
     for name in hrefs:
         if name in failed or name not in errors:
             why = failed.get(name, f"no answer within {_LOOKED} s")
-            click.echo(f"warning: {name} cannot be served now and is tried again: {why}", err=True)
+            click.echo(
+                f"warning: {name} cannot be served now and will be tried again: {why}", err=True
+            )
 
 
 def _named(sources: tuple[str, ...]) -> dict[str, Any]:

@@ -183,8 +183,8 @@ def create(
     done({"output": paths}, style, "\n".join(f"{path}: written" for path in paths))
     missing = [name for name in ("licenses", "providers", "tasks") if name not in fields]
     if missing and not style.quiet:
-        text = f"comal: warning: the collection does not say its {', '.join(missing)}"
-        click.echo(f"{text}; --license, --provider and --task do", err=True)
+        text = f"comal: warning: the collection has no {', '.join(missing)}"
+        click.echo(f"{text}; --license, --provider and --task set them", err=True)
 
 
 @group.command()

@@ -69,7 +69,7 @@ _layout_options = together(
 
 
 _entry_options = together(
-    option("--ext", "Extension of tiles without one; told by their bytes by default."),
+    option("--ext", "Extension of tiles without one; by default recognised by their bytes."),
     option("--scale", "Scale of tiles: 2 for '@2x'.", type=float, default=1),
     choice(
         "--compression",
@@ -129,7 +129,9 @@ def _generation1_of(opening: Mapping[str, Any]) -> tapalcatl.Generation1 | None:
     if told.pop("version", None) is None and not told:
         return None
     if not {"hash", "variant", "source"}.isdisjoint(told):
-        raise click.BadParameter("a target needs only keys of Tapalcatl 1", param_hint="--open")
+        raise click.BadParameter(
+            "a target takes only what describes keys of Tapalcatl 1", param_hint="--open"
+        )
     return tapalcatl.Generation1(**told)
 
 
@@ -448,7 +450,7 @@ def export(
 @options.source
 @argument("output")
 @option("--bbox", "Tiles that touch this box, in degrees.", type=BBOX)
-@option("--geojson", "Tiles that touch what is in this file.", metavar="FILE", to="geometry")
+@option("--geojson", "Tiles that touch the geometries in this file.", metavar="FILE", to="geometry")
 @whole("--min-zoom", "First zoom to take.", 0)
 @whole("--max-zoom", "Last zoom to take.", 0)
 @whole("--overview-zoom", "Also take all tiles down to this zoom, wherever they are.", 0)

@@ -102,7 +102,7 @@ def create(
     "others keep their values; without, the file has a row for each item, in their order.",
     metavar="TABLE",
 )
-@flag("--replace", "--columns may replace columns that are there.")
+@flag("--replace", "Let --columns replace existing columns.")
 @option("--add", "Add a file; its name becomes the id of the row.", multiple=True, metavar="FILE")
 @choice("--split", ["train", "validation", "test"], "Split of the files that are added.")
 @flag("--stac", "Read CRS, shape and place of rasters that are added.")
@@ -123,7 +123,7 @@ def edit(style: Style, /, file: str, *, rename: tuple[tuple[str, str], ...], **n
     """
     ids = dict(rename)
     if len(ids) < len(rename):
-        raise click.BadParameter("an id is named twice", param_hint="--rename")
+        raise click.BadParameter("an id is given twice", param_hint="--rename")
     if named["columns"] is not None:
         from comal.tortilla.creating import read_manifest  # noqa: PLC0415 - pyarrow
 

@@ -131,7 +131,7 @@ def unique_shapes(column: Any) -> tuple[Any, Any]:
         )
     values = given.to_numpy(zero_copy_only=False)
     if crashing(values):
-        raise QueryError("a geometry of too many collections")
+        raise QueryError("a geometry nests too many collections")
     try:
         found = read(values)
     except (shapely.errors.ShapelyError, NotImplementedError) as error:  # the latter of curves

@@ -324,7 +324,7 @@ def _envelope(geometry: Any) -> Any:
 def _from_geojson(column: Any) -> Any:
     values = texts(column, "GeoJSON")
     if crashing(values):
-        raise QueryError("a geometry of too many collections")
+        raise QueryError("a geometry nests too many collections")
     return shapely.from_geojson(values)
 
 
@@ -332,7 +332,7 @@ def _transformed(geometry: Any, source: Any, target: Any, always_xy: Any = None)
     """``ST_Transform(geometry, from, to)``, through longitude and latitude of WGS 84."""
     if always_xy is not None and not all(always_xy.to_pylist()):
         raise QueryError(
-            "coordinates are x before y, longitude before latitude",
+            "coordinates are always x before y, longitude before latitude",
             found="always_xy := false",
             hint="ST_FlipCoordinates(geometry) exchanges the two",
         )
@@ -357,7 +357,7 @@ def _projected(geometries: Any, source: str, target: str) -> Any:
         if (np.isnan(x) & ~lost).any():
             first = places[int(np.argmax(np.isnan(x) & ~lost)), :2].tolist()
             raise QueryError(
-                "a coordinate has no place in the CRS",
+                "a coordinate cannot be transformed to the CRS",
                 where="ST_Transform",
                 found=f"{first} from {shown(source)} to {shown(target)}",
             )
@@ -512,8 +512,8 @@ def _guarded(call: Call, kind: str, *columns: Any) -> Any:
             found = call(*columns)
     except shapely.errors.ShapelyError as error:
         raise QueryError(
-            "a geometry that cannot be used",
+            "a geometry cannot be used",
             found=shown(str(error), 100),
-            hint="ST_IsValid finds those that are not valid, ST_MakeValid mends them",
+            hint="ST_IsValid finds invalid geometries, ST_MakeValid repairs them",
         ) from error
     return _wkb(found) if kind == "GEOMETRY" else found

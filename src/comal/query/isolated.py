@@ -117,7 +117,9 @@ def _exchange(child: subprocess.Popen[bytes], request: bytes, budget: Budget) ->
     child.stdin = None
     started, _, _ = select.select([child.stdout], [], [], _START)
     if not started:
-        raise LimitExceededError("the query's process does not start", expected=f"{_START:g} s")
+        raise LimitExceededError(
+            "the query's process did not start", expected=f"within {_START:g} s"
+        )
     if child.stdout.read(1) != READY:
         child.wait()
         return b""

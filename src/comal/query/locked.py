@@ -295,7 +295,7 @@ class Session:
 
     def _statement(self, sql: str, *, trusted: bool = False) -> Any:
         if not isinstance(sql, str):
-            raise QueryError("a query is a text", found=type(sql).__name__)
+            raise QueryError("a query must be text", found=type(sql).__name__)
         if not trusted:
             self._limits.check("query_bytes", len(sql.encode("utf-8", "replace")), "query")
         if "\0" in sql:
@@ -306,11 +306,11 @@ class Session:
         kinds = [statement.type for statement in statements]
         if kinds != [duckdb.StatementType.SELECT]:
             raise QueryError(
-                "not exactly one SELECT",
+                "the query is not exactly one SELECT",
                 where=_place(sql),
                 found=", ".join(kind.name for kind in kinds) or "nothing",
                 expected="one SELECT",
-                hint="data can be read and never changed; run several queries one after another",
+                hint="data can be read but not changed; run several queries one after another",
             )
         self._make(sql)
         return statements[0]
@@ -397,8 +397,8 @@ def _query_error(sql: str, error: Exception, tables: str | None) -> QueryError:
         hint = tables
     elif _EXTENSION.search(message):
         # Queries cannot load the extension that DuckDB suggests.
-        what = "the query names a function that is not there"
-        hint = "SELECT DISTINCT function_name FROM duckdb_functions() lists what there is"
+        what = "the query calls an unknown function"
+        hint = "SELECT DISTINCT function_name FROM duckdb_functions() lists the known ones"
     return QueryError(what, where=_place(sql), hint=hint)
 
 

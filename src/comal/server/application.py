@@ -81,9 +81,9 @@ class Application:
         watched: dict[str, tuple[str, Callable[[], float]]] = {
             "cache_hits_total": ("Results found in the cache.", lambda: runtime.hits),
             "cache_misses_total": ("Results not found in the cache.", lambda: runtime.misses),
-            "requests_in_flight": ("Requests that are worked on.", lambda: self.gate.active),
-            "requests_waiting": ("Requests that wait.", lambda: self.gate.waiting),
-            "streams_in_flight": ("Long bodies that are sent.", lambda: self.streams.active),
+            "requests_in_flight": ("Requests being worked on.", lambda: self.gate.active),
+            "requests_waiting": ("Requests waiting.", lambda: self.gate.waiting),
+            "streams_in_flight": ("Long bodies being sent.", lambda: self.streams.active),
             "cache_bytes": ("Bytes of rendered results kept.", lambda: runtime.cache.size),
             "hot_bytes": ("Bytes of tiles kept ready.", lambda: self.plain.ready.size),
             "sources_failed": (
@@ -218,7 +218,12 @@ class Application:
         if not path:
             # Relative, so that it contains no header of the client.
             location = (base.rpartition("/")[2] + "/").encode("ascii", "ignore")
-            raise Refusal(308, "moved", "the root ends in a slash", ((b"location", location),))
+            raise Refusal(
+                308,
+                "moved",
+                "the address of the root ends with a slash",
+                ((b"location", location),),
+            )
         head = scope["method"] == "HEAD"
         return Request(segments_of(path), query, headers, base, public, head)
 

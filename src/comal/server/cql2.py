@@ -98,7 +98,7 @@ def _tokens(text: str) -> Iterator[Token]:
             raise _unexpected(text[place:].strip()[:20], place)
         place = match.end()
         yield _token(match)
-    raise QueryError("the filter has too many words", expected=f"at most {_MOST_TOKENS}")
+    raise QueryError("the filter has too many words", expected=f"at most {_MOST_TOKENS} words")
 
 
 def _token(match: re.Match[str]) -> Token:
@@ -208,7 +208,7 @@ class _Filter:
     def _grouped(self) -> Any:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise QueryError("the filter is nested too deep", expected=f"at most {_DEEPEST}")
+            raise QueryError("the filter is nested too deep", expected=f"at most {_DEEPEST} levels")
         mask = self._any()
         self._need("op", ")")
         self._depth -= 1
@@ -315,7 +315,7 @@ def _compared(op: str, left: Operand, right: Operand) -> Any:
         return _compared(_TURNED[op], right, left)
     if isinstance(right, Column):
         if left.is_time != right.is_time:
-            text = "a time is compared with another kind of value"
+            text = "a time is compared with something that is not a time"
             raise QueryError(text, found=str(right.type))
         return _known(left, _COMPARE[op](left.values, right.values))
     first, last = _fitting(right, left)
@@ -336,13 +336,13 @@ def _known(column: Column, mask: Any) -> Any:
 def _like(column: Column, pattern: str) -> Any:
     """In a pattern % is any text, _ is one character, and a backslash escapes both."""
     if not column.is_text:
-        raise QueryError("LIKE is for texts", found=f"column {shown(column.name)}")
+        raise QueryError("LIKE needs a column of text", found=f"column {shown(column.name)}")
     return pc.match_like(column.values, pattern)
 
 
 def _alone(column: Column) -> Any:
     if not pa.types.is_boolean(column.type):
-        text = "a column alone must be of booleans"
+        text = "a column that stands alone must be boolean"
         raise QueryError(text, found=f"column {shown(column.name)}")
     return column.values
 
@@ -352,7 +352,9 @@ def _fitting(value: Any, column: Column) -> tuple[Any, Any]:
     if column.is_time:
         moment = _instant(value) if isinstance(value, str) else value
         if not isinstance(moment, Instant):
-            raise QueryError("a time is compared with another kind of value", found=shown(value))
+            raise QueryError(
+                "a time is compared with something that is not a time", found=shown(value)
+            )
         return moment.first, moment.last
     kind = column.type
     if isinstance(value, bool):
@@ -363,5 +365,5 @@ def _fitting(value: Any, column: Column) -> tuple[Any, Any]:
     else:
         fits = isinstance(value, str) and column.is_text
     if not fits:
-        raise QueryError("a column is compared with another kind of value", found=str(kind))
+        raise QueryError("a column is compared with a value of another type", found=str(kind))
     return value, value

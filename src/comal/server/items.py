@@ -71,9 +71,9 @@ class Selection:
     def of(cls, query: Query, most: int) -> Selection:
         """The selection that parameters name."""
         if query.text("filter-lang") not in {None, *_LANGUAGES}:
-            raise bad_request("filter-lang is cql2-text")
+            raise bad_request("filter-lang must be cql2-text")
         if (query.text("filter-crs") or "CRS84").rpartition("/")[2] not in {"CRS84", "4326"}:
-            raise bad_request("filter-crs is CRS84")
+            raise bad_request("filter-crs must be CRS84")
         # OGC API Features: a limit above the server's is reduced to the server's.
         limit = min(query.whole("limit", 100, 1, 10**9), most)
         return cls(
@@ -118,11 +118,11 @@ def bbox_of(query: Query, name: str = "bbox") -> tuple[float, ...] | None:
     try:
         numbers = tuple(float(part) for part in text.split(","))
     except ValueError as error:
-        raise InvalidInputError("bbox is west,south,east,north", found=shown(text)) from error
+        raise InvalidInputError("bbox must be west,south,east,north", found=shown(text)) from error
     if len(numbers) == 6:
         numbers = (numbers[0], numbers[1], numbers[3], numbers[4])
     if len(numbers) != 4:
-        raise InvalidInputError("bbox is west,south,east,north", found=shown(text))
+        raise InvalidInputError("bbox must be west,south,east,north", found=shown(text))
     return numbers
 
 

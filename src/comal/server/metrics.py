@@ -34,7 +34,7 @@ _ABOUT = {
     _BYTES: "Bytes of bodies.",
     _RELOADS: "Sources opened again.",
     _SECONDS: "Time until the answer was complete.",
-    _WORKERS: "Workers that these counts are of.",
+    _WORKERS: "Workers that are counted here.",
 }
 
 

@@ -92,7 +92,7 @@ def _place(value: Any) -> SourceConfig:
     if isinstance(value, Mapping):
         rest = {str(key): one for key, one in value.items() if key != "href"}
         if not isinstance(value.get("href"), str):
-            raise InvalidInputError("a source has an href", found=shown(sorted(value)))
+            raise InvalidInputError("a source needs an href", found=shown(sorted(value)))
         return SourceConfig(value["href"], None, rest)
     if isinstance(value, str | os.PathLike):
         return SourceConfig(href_text(value))
@@ -104,7 +104,7 @@ def _place(value: Any) -> SourceConfig:
 def no_source(value: object, name: str = "sources") -> InvalidInputError:
     """The error for a value that is neither a location nor a reader."""
     return InvalidInputError(
-        "this cannot be served",
+        "the source cannot be served",
         where=name,
         found=type(value).__name__,
         expected="a path, a URL or an open reader of comal",
@@ -257,7 +257,7 @@ class Mount:
         wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2**self._failures)
         self._failures = min(self._failures + 1, 10)
         self._next_try = time.monotonic() + wait
-        text = "source %s cannot be opened and is tried again in %d s: %s"
+        text = "source %s cannot be opened; next try in %d s: %s"
         LOGGER.warning(text, self.name, wait, error, exc_info=bug)
 
     def _opened(self) -> tuple[str, ServedSource]:

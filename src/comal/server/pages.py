@@ -189,10 +189,10 @@ class Pages:
         Route("/sources.json", "All sources", _sources),
         Route("/colormaps.json", "Names for colormap_name", _colormaps),
         Route("/collections", "All sources as collections", _collections),
-        Route(f"/{ogc.WMTS_PATH}", "Pictures as layers of WMTS", _wmts, ogc.XML),
+        Route(f"/{ogc.WMTS_PATH}", "Pictures as WMTS layers", _wmts, ogc.XML),
         Route("/tileMatrixSets", "Tile matrix sets", _matrices),
-        Route(f"/tileMatrixSets/{ogc.WEB_MERCATOR_QUAD}", "The one of all tiles"),
-        Route("/healthz", "Whether the process lives", _health),
+        Route(f"/tileMatrixSets/{ogc.WEB_MERCATOR_QUAD}", "The tile matrix set of all tiles"),
+        Route("/healthz", "Whether the process is alive", _health),
         Route("/readyz", "Whether there is something to serve", _ready),
         Route("/metrics", "Counts for Prometheus", _metrics_text, is_listed=False),
     )

@@ -135,7 +135,7 @@ def check_address(host: str, port: int) -> None:
             probe.bind((host, port))
         except (OSError, OverflowError) as error:
             raise ConflictError(
-                "cannot listen here",
+                "cannot listen on this address",
                 where=f"{host}:{port}",
                 found=str(error),
                 hint="choose another --port",

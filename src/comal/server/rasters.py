@@ -205,7 +205,7 @@ class RasterSource(ServedSource):
         """The time step that a parameter names; the first by default."""
         if self.file.times is None:
             if text is not None:
-                raise InvalidInputError("the raster has no time")
+                raise InvalidInputError("the raster has no time steps")
             return None
         if text is None:
             return 0
@@ -309,7 +309,7 @@ class RasterSource(ServedSource):
         metadata = self.file.metadata
         zoom = request.query.whole("zoom", metadata.max_zoom, 0, 26)
         if not metadata.min_zoom <= zoom <= metadata.max_zoom:
-            raise bad_request(f"zoom is from {metadata.min_zoom} to {metadata.max_zoom}")
+            raise bad_request(f"zoom must be from {metadata.min_zoom} to {metadata.max_zoom}")
         formula, bands = self._asked(params)
         found = await self.file.with_nodata(params.nodata).point_async(
             lon, lat, list(bands), zoom=zoom, time=self._step(params.time), masked=True
@@ -402,9 +402,9 @@ def _lonlat(text: str) -> tuple[float, float]:
     try:
         lon, lat = (float(part) for part in text.split(","))
     except ValueError as error:
-        raise bad_request("a point is longitude,latitude") from error
+        raise bad_request("a point must be longitude,latitude in degrees") from error
     if not (-180 <= lon <= 180 and -90 <= lat <= 90):
-        raise InvalidInputError("a point is longitude,latitude in degrees", found=shown(text))
+        raise InvalidInputError("a point must be longitude,latitude in degrees", found=shown(text))
     return lon, lat
 
 

@@ -82,7 +82,9 @@ def bidx_of(query: Query, count: int) -> tuple[int, ...]:
         for part in text.split(","):
             digits = part.strip()
             if not (digits.isascii() and digits.isdigit() and len(digits) <= 5):
-                raise InvalidInputError("bidx is the number of a band", found=shown(part))
+                raise InvalidInputError(
+                    "bidx must be the number of a band, counted from 1", found=shown(part)
+                )
             found.append(int(digits))
     _check_bands(tuple(found), count)
     return tuple(found)
@@ -101,7 +103,7 @@ def _pairs(text: str) -> list[str]:
     bare = text.replace("[", "").replace("]", "")
     numbers = bare.split(",")
     if len(numbers) % 2 or len(numbers) > 2 * _MOST_BANDS:
-        raise InvalidInputError("rescale is min,max", found=shown(text))
+        raise InvalidInputError("rescale must be min,max", found=shown(text))
     return [",".join(numbers[at : at + 2]) for at in range(0, len(numbers), 2)]
 
 
@@ -109,7 +111,7 @@ def _range(text: str) -> tuple[float, float]:
     low, _, high = text.partition(",")
     first, last = _number(low, "rescale"), _number(high, "rescale")
     if not first < last:
-        raise InvalidInputError("rescale is min,max, and min is the lower", found=shown(text))
+        raise InvalidInputError("rescale must be min,max with min below max", found=shown(text))
     return first, last
 
 
@@ -117,9 +119,9 @@ def _number(text: str, name: str, *, nan: bool = False) -> float:
     try:
         value = float(text)
     except ValueError as error:
-        raise InvalidInputError(f"{name} is a number", found=shown(text)) from error
+        raise InvalidInputError(f"{name} must be a number", found=shown(text)) from error
     if not math.isfinite(value) and not (nan and math.isnan(value)):
-        raise InvalidInputError(f"{name} is a finite number", found=shown(text))
+        raise InvalidInputError(f"{name} must be a finite number", found=shown(text))
     return value
 
 
@@ -146,7 +148,7 @@ def colormap_table(name: str) -> Bytes:
     table = np.zeros((256, 4), np.uint8)
     colours = maps.get(wanted)
     if not isinstance(colours, Mapping):
-        raise InvalidInputError("the colour map is one of intervals", found=shown(name))
+        raise InvalidInputError("a colour map of intervals cannot be used", found=shown(name))
     for value, colour in colours.items():
         if 0 <= value < 256:
             table[value] = _with_alpha(colour)
@@ -261,7 +263,7 @@ def encode(picture: Picture, ext: str, *, lossless: bool = False) -> bytes:
     """The picture in a format: ``png``, ``webp``, ``jpg`` or ``jpeg``."""
     if ext in {"jpg", "jpeg"}:
         if lossless:
-            raise InvalidInputError("terrain needs a format without loss", expected="png or webp")
+            raise InvalidInputError("terrain needs a lossless format", expected="png or webp")
         planes = _planes(picture, colour=True)
         if len(planes) == 4:  # invisible pixels are black, as in titiler
             planes = np.where(planes[3] == 0, np.uint8(0), planes[:3])
@@ -411,7 +413,7 @@ def _picture(values: Pixels, valid: Mask, params: RenderOptions, look: Look) -> 
     count = len(values)
     if count not in {1, 3}:
         raise InvalidInputError(
-            "a picture has one band or three", found=count, expected="bidx once or three times"
+            "a picture needs one band or three", found=count, expected="bidx once or three times"
         )
     plain = params.expression is None and params.bidx in {(), look.bidx}
     if plain and look.table is not None and not (params.rescale or params.colormap_name):
@@ -426,7 +428,7 @@ def _picture(values: Pixels, valid: Mask, params: RenderOptions, look: Look) -> 
         channels = np.where(valid, channels, np.uint8(0))
     if params.colormap_name is not None:
         if count != 1:
-            raise InvalidInputError("a colour map is for one band", found=f"{count} bands")
+            raise InvalidInputError("a colour map needs one band", found=f"{count} bands")
         table = colormap_table(params.colormap_name)
         return Picture(None, None, channels[0], table)
     return Picture(None, channels)
@@ -452,13 +454,15 @@ def _ranges(
     if given:
         if len(given) not in {1, count}:
             raise InvalidInputError(
-                "rescale is said once, or once for each band", found=f"{len(given)} times"
+                "rescale must be given once, or once for each band", found=f"{len(given)} times"
             )
         return list(given) * (count if len(given) == 1 else 1)
     if values.dtype == np.uint8:
         return None
     raise InvalidInputError(
-        "this needs rescale=min,max", found=f"{values.dtype}", expected="a range for the colours"
+        "pixels of this type need rescale=min,max",
+        found=f"{values.dtype}",
+        expected="a range for the colours",
     )
 
 
@@ -470,7 +474,7 @@ def _terrain(
     scales: Sequence[tuple[float, float]],
 ) -> bytes:
     if len(values) != 1:
-        raise InvalidInputError("terrain is made of one band", found=f"{len(values)} bands")
+        raise InvalidInputError("terrain needs one band", found=f"{len(values)} bands")
     height = values[0].astype(np.float64)
     if params.expression is None and scales:
         factor, offset = scales[0]
@@ -559,7 +563,7 @@ def parse_expression(text: str) -> Expression:
         )
     texts = tuple(part.strip() for part in text.split(";") if part.strip())
     if not 1 <= len(texts) <= _MOST_BLOCKS:
-        raise InvalidInputError("an expression has one to four formulas, separated by ';'")
+        raise InvalidInputError("an expression must have one to four formulas, separated by ';'")
     bands: set[int] = set()
     steps = tuple(_step(_tree(one), bands) for one in texts)
     if not bands:
@@ -586,7 +590,9 @@ def _tree(text: str) -> ast.expr:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InvalidInputError("the expression cannot be understood", found=shown(text)) from error
     if count > _MOST_NODES:
-        raise InvalidInputError("the expression is too long", expected=f"{_MOST_NODES} parts")
+        raise InvalidInputError(
+            "the expression is too long", expected=f"at most {_MOST_NODES} parts"
+        )
     return tree.body
 
 
@@ -607,7 +613,7 @@ def _step(node: ast.expr, bands: set[int]) -> Step:
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
             return _function(name, args, bands)
     raise InvalidInputError(
-        "the expression uses something that is not known",
+        "the expression uses something that is not supported",
         found=shown(ast.unparse(node)),
         expected="numbers, bands (b1, b2, ...), + - * / ** % // & | ~, comparisons, "
         + ", ".join(_FUNCTIONS),
@@ -618,7 +624,7 @@ def _constant(value: object) -> Step:
     try:
         number = np.float64(value)  # type: ignore[arg-type] # checked by the caller
     except OverflowError as error:
-        raise InvalidInputError("a number of the expression is too large") from error
+        raise InvalidInputError("a number in the expression is too large") from error
     return lambda _: number
 
 
@@ -626,7 +632,7 @@ def _band(name: str, bands: set[int]) -> Step:
     match = _BAND.fullmatch(name)
     if match is None:
         raise InvalidInputError(
-            "the expression names no band", found=shown(name), expected="b1, b2, ..."
+            "the expression uses an unknown name", found=shown(name), expected="b1, b2, ..."
         )
     number = int(match[1])
     bands.add(number)

@@ -121,7 +121,7 @@ class Query:
             return default
         if len(value) <= 12 and value.isascii() and value.isdigit() and least <= int(value) <= most:
             return int(value)
-        raise bad_request(f"{name} is a whole number from {least} to {most}")
+        raise bad_request(f"{name} must be a whole number from {least} to {most}")
 
     def flag(self, name: str, *, default: bool) -> bool:
         """``true`` or ``false``."""
@@ -130,7 +130,7 @@ class Query:
             return default
         if value.lower() in {"true", "1", "false", "0"}:
             return value.lower() in {"true", "1"}
-        raise bad_request(f"{name} is true or false")
+        raise bad_request(f"{name} must be true or false")
 
 
 def split_root(scope: Mapping[str, Any], prefix: str) -> tuple[str, bytes] | None:
@@ -159,7 +159,7 @@ def segments_of(path: bytes) -> tuple[str, ...]:
     try:
         segments = tuple(unquote_to_bytes(part).decode("utf-8") for part in parts)
     except UnicodeDecodeError as error:
-        raise bad_request("the path is no UTF-8") from error
+        raise bad_request("the path is not UTF-8") from error
     if any(ord(character) < 32 for segment in segments for character in segment):
         raise bad_request("the path holds a control character")
     return segments
@@ -175,15 +175,15 @@ def check_head(scope: Mapping[str, Any], url_bytes: int, header_bytes: int) -> N
         raise Refusal(505, "http-version", "the server speaks HTTP 1 to 3")
     address = len(scope.get("raw_path") or scope["path"]) + len(scope.get("query_string", b""))
     if address > url_bytes:
-        raise Refusal(414, "uri-too-long", f"an address has at most {url_bytes} bytes")
+        raise Refusal(414, "uri-too-long", f"the address is longer than {url_bytes} bytes")
     size = hosts = 0
     for name, value in scope["headers"]:
         size += len(name) + len(value) + 4
         hosts += name == b"host"
     if size > header_bytes:
-        raise Refusal(431, "headers-too-large", f"headers have at most {header_bytes} bytes")
+        raise Refusal(431, "headers-too-large", f"the headers are longer than {header_bytes} bytes")
     if hosts > 1:
-        raise bad_request("there is one Host")
+        raise bad_request("a request needs exactly one Host")
 
 
 DEEPEST = 26
@@ -221,7 +221,7 @@ def number(text: str) -> int:
     """A whole number written without sign and leading zeros."""
     right = text.isascii() and text.isdigit() and (text[0] != "0" or text == "0")
     if not right:
-        raise bad_request("a tile is named by three whole numbers: z/x/y")
+        raise bad_request("a tile needs three whole numbers: z/x/y")
     if len(text) > _LONGEST:
         raise not_found("there is no such tile in the matrix")
     return int(text)

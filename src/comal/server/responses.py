@@ -179,7 +179,7 @@ class Refusal(Exception):  # noqa: N818 - it is a response, raised by the parser
 
 
 def not_found(
-    detail: str = "nothing is here", headers: tuple[tuple[bytes, bytes], ...] = ()
+    detail: str = "there is nothing here", headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> Refusal:
     """404."""
     return Refusal(404, "not-found", detail, headers)
@@ -195,13 +195,15 @@ def refusal_of(error: Exception) -> Refusal:
     if isinstance(error, Refusal):
         return error
     if isinstance(error, TimeoutError) and not isinstance(error, ComalError):
-        return Refusal(504, "timeout", "it took too long")
+        return Refusal(504, "timeout", "the request took too long")
     if isinstance(error, MemoryError):
         return Refusal(503, "overloaded", "there is not enough memory now", (RETRY_AFTER,))
     if not isinstance(error, ComalError):
         return Refusal(500, "internal", "the server failed")
     if isinstance(error, DAMAGED):
-        return Refusal(500, "damaged", "what the archive holds here is damaged or not allowed")
+        return Refusal(
+            500, "damaged", "the archive is damaged here, or holds something that is not allowed"
+        )
     if isinstance(error, InvalidInputError):
         return Refusal(error.http_status, error.code, _about(error))
     headers = (RETRY_AFTER,) if isinstance(error, ObjectChangedError) else ()

@@ -496,7 +496,7 @@ class SamplesSource(ServedSource):
 def _band(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) <= 5:
         return int(text)
-    raise Refusal(400, "bad-request", "bidx is the number of a band, counted from 1")
+    raise Refusal(400, "bad-request", "bidx must be the number of a band, counted from 1")
 
 
 def _license(value: Any) -> str | None:

@@ -124,7 +124,7 @@ class ServedSource(ABC):
             return await self.tile(request, address)
         kind = best_type(request.headers.get(b"accept"), list(kinds.values()))
         if kind is None:
-            about = "there is " + ", ".join(kinds.values())
+            about = "available: " + ", ".join(kinds.values())
             raise Refusal(406, "not-acceptable", about, (VARY_ACCEPT,))
         ext = next(ext for ext in kinds if kinds[ext] == kind)
         answer = await self.tile(request, replace(address, ext=ext))

@@ -399,7 +399,7 @@ def _plain(tile: StoredTile, plan: ArchiveHeaders, headers: Headers) -> Response
     """As `tile_response`, for the usual tile: stored as it is sent."""
     payload = tile.payload
     if len(payload) != tile.size or crc32(payload) != tile.crc:
-        raise InvalidMetadataError("a tile's bytes do not have its checksum")
+        raise InvalidMetadataError("the bytes of a tile do not match its checksum")
     etag = crc_etag(tile.crc)
     pairs = [(b"etag", etag), *plan.pairs]
     modified = moment_of(tile)
@@ -430,7 +430,10 @@ def _coded(
     if plan.coding == "gzip" and client.identity:
         return gunzipped(data), False, True
     raise Refusal(
-        406, "not-acceptable", "no content coding that there is, is accepted", (VARY_ENCODING,)
+        406,
+        "not-acceptable",
+        "the request accepts no content coding of this tile",
+        (VARY_ENCODING,),
     )
 
 

@@ -161,13 +161,13 @@ def _place(source: SiteSource) -> Placed:
     if parts is not None and parts.scheme in ("http", "https"):
         if not _ORIGIN.fullmatch(parts.netloc):
             raise InvalidInputError(
-                "the address cannot stand in a public page",
+                "the address cannot be put on a public page",
                 where=source.name or "source",
                 expected="a host, perhaps a port, and no password",
             )
         if _SIGNED.search(parts.query):
             raise InvalidInputError(
-                "a signed address cannot stand in a public page",
+                "a signed address cannot be put on a public page",
                 where=href,
                 hint="make the object public, or give a local copy",
             )
@@ -176,7 +176,7 @@ def _place(source: SiteSource) -> Placed:
         return Placed(source, kind, source.name or _stem(parts.path), url=url)
     if parts is not None and parts.scheme != "file":
         raise InvalidInputError(
-            "a browser cannot read it",
+            "a browser cannot read the source",
             where=href,
             expected="a local path, or an address that begins with https://",
             hint="give the address under which the store serves it over https",
@@ -187,7 +187,7 @@ def _place(source: SiteSource) -> Placed:
 def _local(source: SiteSource, given: Path) -> Placed:
     path = given / _META if given.is_dir() else given
     if not path.is_file():
-        raise ObjectNotFoundError("there is no source", where=shown_path(path))
+        raise ObjectNotFoundError("there is no such source", where=shown_path(path))
     with path.open("rb") as file:
         kind = _kind_of(source, path, file.read(4), shown_path(path))
     files = (path, *(_archives(path) if path.suffix == ".json" else ()))
@@ -253,16 +253,16 @@ def _slug(text: str) -> str:
 def _named(place: Placed, taken: set[str]) -> Placed:
     if not _NAME.fullmatch(place.name):
         raise InvalidInputError(
-            "the name cannot stand in an address",
+            "the name cannot be part of an address",
             where=place.name,
             expected="lower-case letters, digits, - and _",
         )
     if place.name not in taken:
         return place
     if place.source.name in _TAKEN:
-        raise InvalidInputError("the page needs the name for itself", where=place.name)
+        raise InvalidInputError("the page uses this name itself", where=place.name)
     if place.source.name is not None:
-        raise InvalidInputError("two sources have one name", where=place.name)
+        raise InvalidInputError("two sources have the same name", where=place.name)
     number = next(n for n in range(2, len(taken) + 3) if f"{place.name}-{n}" not in taken)
     return replace(place, name=f"{place.name}-{number}")
 
@@ -384,7 +384,9 @@ def _copy(source: Path, target: Path) -> None:
 
 def _write_config(folder: Path, title: str, entries: list[dict[str, Any]]) -> None:
     if len(title) > 200:
-        raise InvalidInputError("the title is too long", where="title", expected="200 characters")
+        raise InvalidInputError(
+            "the title is too long", where="title", expected="at most 200 characters"
+        )
     document = {"title": title, "sources": entries}
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     with translated({OSError: StorageError}, "cannot write", where=_CONFIG):

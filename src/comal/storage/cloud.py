@@ -78,7 +78,8 @@ _EXPIRED = frozenset({401})
 _HINTS = {
     400: "check the credentials",
     401: "check the credentials",
-    403: "check the credentials; stores answer so, too, for absent objects that may not be listed",
+    403: "check the credentials and the name: without the right to list, stores answer the same "
+    "for an absent object",
 }
 LIFETIME = 3600.0
 """Seconds for which an address is signed."""
@@ -359,7 +360,7 @@ class Signer:
                 "the endpoint of the store has no TLS",
                 where=location.label,
                 found=f"http://{parts.netloc}",
-                hint="if that is meant, say so by the option allow_http",
+                hint="set the option allow_http if that is meant",
             )
         if "%" in parts.path and not self._any_name:
             # Azure expects a signature of the plain name, obstore signs the encoded one.
@@ -543,7 +544,7 @@ class Tokens:
             ) from error
         if not isinstance(value, str) or not value.isascii() or not value.isprintable():
             raise InvalidInputError(
-                "the credential provider gives no token",
+                "the credential provider gave no usable token",
                 where=self._where,
                 expected="printable ASCII",
             )

@@ -103,9 +103,9 @@ class StorageConfig:
         provider = self.credential_provider
         if iscoroutinefunction(provider) or iscoroutinefunction(getattr(provider, "__call__", 0)):  # noqa: B004 - looked at, not called
             raise InvalidInputError(
-                "a credential provider that has to be awaited",
+                "the credential provider is asynchronous",
                 where="credential_provider",
-                hint="name its blocking twin, or a function that runs it to its end",
+                hint="pass its blocking twin, or a function that runs it to its end",
             )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -349,23 +349,27 @@ def _asking(ask: Ask, ranges: str) -> dict[str, str]:
 def _redirected(at: Location, target: str | None, origin: Location) -> Location:
     where = origin.label
     if not target:
-        raise StorageError("a redirect that does not say where to", where=where)
+        raise StorageError("the redirect does not say where to", where=where)
     try:
         url = urljoin(at.url, target)
     except ValueError as error:
-        raise StorageError("a redirect to no URL", where=where) from error
+        raise StorageError("the redirect does not lead to a URL", where=where) from error
     scheme = url.partition(":")[0].lower()
     if scheme not in HTTP_SCHEMES:
-        raise StorageError("a redirect to another scheme", where=where, found=shown(scheme))
+        raise StorageError("the redirect leads to another scheme", where=where, found=shown(scheme))
     if at.scheme == "https" and scheme == "http":
         raise StorageError(
-            "a redirect from https to http", where=where, found=shown(url.partition("?")[0], 120)
+            "the redirect leads from https to http",
+            where=where,
+            found=shown(url.partition("?")[0], 120),
         )
     try:
         followed = parse_href(url)
     except InvalidInputError as error:
         raise StorageError(
-            "a redirect to no URL", where=where, found=shown(url.partition("?")[0], 120)
+            "the redirect does not lead to a URL",
+            where=where,
+            found=shown(url.partition("?")[0], 120),
         ) from error
     # Keep a signed query, but not the user and password in a redirect.
     return Location(followed.scheme, followed.root, followed.path, followed.query)
@@ -423,7 +427,7 @@ def _network_errors(location: Location) -> Iterator[None]:
         raise
     except SSLError as error:
         raise StorageError(
-            "no secure connection", where=location.label, found=shown(str(error), 200)
+            "cannot make a secure connection", where=location.label, found=shown(str(error), 200)
         ) from error
     except LocationValueError as error:
         raise StorageError("not a URL", where=location.label, found=shown(str(error))) from error

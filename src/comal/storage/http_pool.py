@@ -268,7 +268,7 @@ def _check_by_proxy(location: Location, least: int) -> None:
         raise AccessDeniedError(
             "a reference or a redirect leads to a name that only the proxy resolves",
             where=location.label,
-            expected=f"a {_NAMES[least]} address, which cannot be looked at behind a proxy",
+            expected=f"a {_NAMES[least]} address, which cannot be checked behind a proxy",
             hint=f"name {location.origin} in linked_origins if that is meant",
         )
     if kind < least:

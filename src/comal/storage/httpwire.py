@@ -20,7 +20,7 @@ _UNSATISFIED = re.compile(r"bytes\s+\*/(\d{1,19})", re.ASCII | re.IGNORECASE)
 _PAGES = (b"<!doctype", b"<html", b"<?xml")
 PAGE = "a page or an XML document"
 """What a server sends for a listing of a folder or a login page."""
-PAGE_HINT = "see whether the URL leads to the file itself; that of a folder ends with /"
+PAGE_HINT = "check that the URL leads to the file itself; that of a folder ends with /"
 
 Headers = Mapping[str, str]
 Span = tuple[int, int]
@@ -73,7 +73,7 @@ def content_range(headers: Headers, location: Location) -> tuple[int, int, int]:
     found = parse_content_range(value)
     if found is None:
         raise StorageError(
-            "the server answers a range without saying which",
+            "the server sent a range without saying which",
             where=location.label,
             found=shown(value),
             expected="Content-Range: bytes first-last/total",
@@ -96,7 +96,7 @@ def parse_content_range(value: str) -> tuple[int, int, int] | None:
 def wrong_range(found: str, expected: object, location: Location) -> StorageError:
     """The error for a server that returns another range than the requested one."""
     return StorageError(
-        "the server answers another range than the one asked for",
+        "the server sent a range that was not asked for",
         where=location.label,
         found=shown(found),
         expected=expected,
@@ -120,7 +120,7 @@ def check_encoding(headers: Headers, location: Location) -> None:
     encoding = headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise StorageError(
-            "the server encodes the object although it was asked not to",
+            "the server encoded the object although it was asked not to",
             where=location.label,
             found=shown(encoding),
             expected="no Content-Encoding",
@@ -135,7 +135,7 @@ def ignores_range(size: int | None, limit: int, location: Location) -> StorageEr
         where=location.label,
         found="an answer of " + ("unknown size" if size is None else f"{size} bytes"),
         expected=f"status 206, or at most {limit} bytes",
-        hint="serve it from one that answers ranges, or download it first",
+        hint="use a server that supports ranges, or download the file first",
     )
 
 
@@ -148,7 +148,7 @@ def refusal(status: int, location: Location) -> ComalError:
             "access denied", where=location.label, found=f"status {status}", status=status
         )
     return StorageError(
-        "the server refuses the request",
+        "the server refused the request",
         where=location.label,
         found=f"status {status}",
         status=status,

@@ -162,7 +162,7 @@ class Location:
         """
         path = self.path.rstrip("/")
         if not path:
-            raise InvalidInputError("no folder above", where=self.label)
+            raise InvalidInputError("there is no folder above", where=self.label)
         above = path.rpartition("/")[0]
         return replace(self, path=above if self.scheme in STORE_SCHEMES else above or "/")
 
@@ -184,12 +184,12 @@ def relative_parts(relative: str, where: object) -> list[str]:
     Empty parts and ``.`` are dropped.
     """
     if "\x00" in relative or "\\" in relative:
-        raise _unsafe("a relative href with NUL or backslash", relative, where)
+        raise _unsafe("a relative href holds NUL or a backslash", relative, where)
     if relative.startswith("/") or _SCHEME.match(relative):
-        raise _unsafe("an absolute href where a relative one belongs", relative, where)
+        raise _unsafe("an href is absolute where it must be relative", relative, where)
     parts = [part for part in relative.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise _unsafe("a relative href that leaves its folder", relative, where)
+        raise _unsafe("a relative href leaves its folder", relative, where)
     return parts
 
 
@@ -288,7 +288,7 @@ def _no_url(path: str) -> str:
         raise InvalidInputError(
             "a URL where a path is expected",
             where=shown(path),
-            hint="pass the URL itself, as text; pathlib and names of GDAL change its meaning",
+            hint="pass the URL itself as text; pathlib and GDAL names change its meaning",
         )
     return path
 
@@ -320,7 +320,7 @@ def _http_url(scheme: str, text: str) -> Location:
         raise InvalidInputError(
             "not a URL",
             where=_broken(text),
-            expected="https://host[:port]/path, with all else in it percent-encoded",
+            expected="https://host[:port]/path, with all other characters percent-encoded",
         )
     root = f"[{host}]" if ":" in host else host
     if port is not None and port != _DEFAULT_PORTS[scheme]:
@@ -343,7 +343,7 @@ def _store_url(scheme: str, rest: str, text: str) -> Location:
     root, _, key = rest.partition("/")
     if not root or ("@" in root and scheme != "az"):
         raise InvalidInputError(
-            "a URL without a bucket", where=_broken(text), expected=f"{scheme}://bucket/key"
+            "the URL has no bucket", where=_broken(text), expected=f"{scheme}://bucket/key"
         )
     return Location(scheme, root, key.strip("/"))
 

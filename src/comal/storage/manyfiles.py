@@ -290,5 +290,5 @@ def changed_size(path: str, found: str, expected: int) -> InvalidInputError:
         where=shown(path, 200),
         found=found,
         expected=f"{expected} bytes",
-        hint="leave the sources alone while they are packed",
+        hint="do not change the sources while they are packed",
     )

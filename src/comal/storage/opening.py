@@ -177,7 +177,7 @@ def several(given: Any, what: str) -> list[Any]:
     check_several(given, what)
     found = list(given)
     if not found:
-        raise InvalidInputError("nothing is named", found="an empty list", expected=what)
+        raise InvalidInputError("nothing is given", found="an empty list", expected=what)
     return found
 
 

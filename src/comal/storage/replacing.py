@@ -93,7 +93,7 @@ class _Staged(NamedTuple):
             return False
         if _version_at(self.target) != self.was:
             raise ConflictError(
-                "the target was changed by somebody else meanwhile",
+                "another writer has changed the target meanwhile",
                 where=shown_path(self.target),
                 hint=f"to keep what is there now, remove {shown_path(self.path)}",
             )
@@ -181,7 +181,7 @@ class Change:
                 _sync([one.path for one in staged])
             if not all(one.waits() for one in staged):
                 raise ConflictError(
-                    "what was made ready was removed by somebody else",
+                    "another process has removed what was made ready",
                     where=shown_path(staged[-1].target.parent),
                     hint="run it again",
                 )
@@ -235,7 +235,7 @@ def changing_files(journal: Path, mend: str, *, durable: bool = True) -> Iterato
                 "the change is made, but not everything is in its place yet",
                 where=shown_path(journal.parent),
                 found=error,
-                hint=f"'{mend}' finishes it",
+                hint=f"run '{mend}' to finish it",
             ) from error
 
 

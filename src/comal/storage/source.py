@@ -315,7 +315,7 @@ def check_wanted(want: Wanted, where: object) -> None:
     offset = want.offset if isinstance(want, ByteRange) else 0
     if size < 0 or offset < 0 or offset > _LARGEST - size:
         raise InvalidMetadataError(
-            "a byte range that cannot exist", where=str(where), found=f"{offset}+{size}"
+            "the byte range cannot exist", where=str(where), found=f"{offset}+{size}"
         )
 
 
@@ -499,7 +499,7 @@ class LocalSource(Source):
                 # The name is inside the folder: the opened file has been moved out of it since.
                 raise _replaced(location, "the folder was replaced while it was read")
             raise UnsafeContentError(
-                "a symbolic link that leads out of the folder",
+                "a symbolic link leads out of the folder",
                 where=location.label,
                 expected="files inside the folder that was opened",
                 hint="pass StorageConfig(follow_symlinks=True) if the folder is trusted",

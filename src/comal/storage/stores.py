@@ -140,21 +140,21 @@ def _check_following(location: Location, options: Mapping[str, Any], config: Sto
         carried.append("session_token")
     if carried:
         raise AccessDeniedError(
-            "a redirect of the store's endpoint could take credentials to another server",
+            "a redirect of the store's endpoint could send credentials to another server",
             where=location.label,
             found=f"{carried[0]} for {host or 'an emulator'}",
-            hint="keys of customers need the cloud's own endpoint; so does listing with such "
-            "credentials: name the objects of the folder instead",
+            hint="customer-provided keys, and listing with such credentials, need the cloud's own "
+            "endpoint; to avoid listing, name the objects of the folder",
         )
 
 
 def no_network_here(location: Location) -> StorageError:
     """The error for what a forked child cannot do."""
     return StorageError(
-        "in a forked process, whose parent has used an object store, none can be listed, and none "
-        "read whose credentials come over the network",
+        "a process that was forked after its parent had used an object store can neither list one "
+        "nor get credentials over the network",
         where=location.label,
-        hint="start the process with the 'spawn' or 'forkserver' method, or name a "
+        hint="start the process with the 'spawn' or 'forkserver' method, or pass a "
         "credential_provider",
     )
 
@@ -296,7 +296,7 @@ def _generic(error: Exception, ask: Ask, *, last: bool) -> Exception:
     hint = None
     if any(sign in text.lower() for sign in (_METADATA_SERVICE, "credential", "token")):
         hint = (
-            "name credentials or a credential_provider, or read what is public unsigned: "
+            "pass credentials or a credential_provider, or read public objects unsigned: "
             + _UNSIGNED[ask.location.scheme]
         )
     return StorageError(
@@ -348,7 +348,7 @@ def _ranged(store: ObjectStore, ask: Ask, most: int, *, last: bool = False) -> R
     offset, size = ask.span(info.size, most)
     if (start, len(data)) != (offset, size):
         raise ShortReadError(
-            "the store answers another range than the one asked for",
+            "the store sent a range that was not asked for",
             where=ask.location.label,
             found=f"{start}+{len(data)}",
             expected=f"{offset}+{size}",

@@ -158,9 +158,9 @@ def _try_lock(descriptor: int, target: Path) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise ConflictError(
-            "somebody else is writing the target",
+            "another writer is at work on the target",
             where=shown_path(target),
-            hint="wait until they are done, or choose another name",
+            hint="wait until it has finished, or choose another name",
         ) from error
     except OSError as error:
         # Some network file systems have no locks. The publishing step is safe without them.
@@ -211,14 +211,14 @@ def _clear(target: Path, keep: Collection[str]) -> None:
 
 def remove_left(path: Path, target: Path) -> None:
     """Remove the leftovers of a killed writer of a target, with a warning."""
-    with system_errors("cannot remove what a killed writer has left", path):
+    with system_errors("cannot remove what a killed writer left behind", path):
         undone = take_back(path)
         for folder, owner in _old_folders(path):
             kept = set_aside(folder, owner).name
-            text = f"{shown_path(owner)}: a writer was killed when it had replaced the folder"
+            text = f"{shown_path(owner)}: a writer was killed after it had replaced the folder"
             warnings.warn(KeptWarning(f"{text}; the old one is kept as {kept}"), stacklevel=6)
         discard(path)
-    did = "took back what it had begun" if undone else "removed what it had left"
+    did = "what it had begun is undone" if undone else "what it left behind is removed"
     warnings.warn(
         LeftoverWarning(f"{shown_path(target)}: a writer was killed; {did}: {path.name}"),
         stacklevel=6,

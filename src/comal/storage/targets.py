@@ -163,7 +163,7 @@ def check_target(
         if folder:
             found = f"{found}; it holds " * bool(found) + named(target, lambda _: False)
         raise ConflictError(
-            "the target is not what would be written there",
+            "the target is of another kind than what is written",
             where=shown_path(target),
             found=found or "something else",
             expected=kind.name,
@@ -204,7 +204,7 @@ def refuse_sources(target: Path, sources: Any, *, inside: bool = False) -> None:
                 what,
                 where=shown_path(target),
                 found=shown(path, 200),
-                hint="what is read is never replaced; choose another name",
+                hint="a source is never replaced; choose another name",
             )
 
 
@@ -261,16 +261,16 @@ def _read_only(target: Path) -> AccessDeniedError:
     return AccessDeniedError(
         "the target is read-only",
         where=shown_path(target),
-        hint=f"allow it by chmod u+w {shown_path(target)}, or choose another name",
+        hint=f"run chmod u+w {shown_path(target)}, or choose another name",
     )
 
 
 def _refuse_changing(target: Path) -> None:
     if state_of(target / CHANGE) == "running":
         raise ConflictError(
-            "somebody else is changing the target",
+            "another writer is changing the target",
             where=shown_path(target),
-            hint="wait until they are done, or choose another name",
+            hint="wait until it has finished, or choose another name",
         )
 
 
@@ -301,11 +301,11 @@ def check_ending(target: str | os.PathLike[str], *own: str) -> None:
     ending = path.suffix.lower()
     if ending not in own and _ELSEWHERE.fullmatch(ending):
         raise InvalidInputError(
-            "the name of the target says another format",
+            "the name of the target is that of another format",
             where=shown_path(path),
             found=ending,
             expected=" or ".join(own) if own else "the name of a folder",
-            hint="choose another name, or what writes this format",
+            hint="choose another name, or use what writes this format",
         )
 
 
@@ -427,7 +427,7 @@ def _remove_old(old: Path, target: Path, owns: Owns) -> None:
         "the new folder is in place, but not all files of the old one could be removed",
         where=shown_path(target),
         found=shown_path(kept),
-        hint="look through what is left there, and remove it",
+        hint="look through what is left there, then remove it",
     )
 
 
@@ -495,10 +495,10 @@ class TargetSet:
             if (self.folder / JOURNAL).exists():
                 where = shown_path(self.target)
                 raise StorageError(
-                    "the set is half in place, and could not be taken back",
+                    "only a part of the set is in place, and this could not be undone",
                     where=where,
                     found=str(error),
-                    hint=f"run 'comal clean {where}', or write it once more",
+                    hint=f"run 'comal clean {where}', or write the set again",
                 ) from error
             if isinstance(error, OSError) and not isinstance(error, ComalError):
                 raise _not_written("cannot write", self.target, error) from error
@@ -548,10 +548,10 @@ def new_set(
         except FileExistsError as error:
             # We hold the lock, so this is a file system without locks.
             raise ConflictError(
-                "somebody else is writing the target, or was killed while writing it",
+                "another writer is at work on the target, or was killed",
                 where=shown_path(target),
                 found=shown_path(part),
-                hint="if nobody is, remove what was found",
+                hint="if there is no other writer, remove the folder that was found",
             ) from error
         except OSError as error:
             raise _not_written("cannot create", target, error) from error
@@ -616,7 +616,7 @@ def clean(path: str | os.PathLike[str]) -> list[Path]:
 local_path = partial(
     location.local_path,
     what="the target",
-    hint="write it here and copy it to the store when it is complete",
+    hint="write it to this machine and copy it to the store when it is complete",
 )
 """The path of a target as the caller wrote it; `InvalidInputError` if it is not local."""
 
@@ -630,7 +630,7 @@ def target_of(path: str | os.PathLike[str]) -> Path:
         raise ObjectNotFoundError(
             "the folder of the target does not exist",
             where=shown_path(target.parent),
-            hint="make it first, or write to one that is there",
+            hint="make the folder first, or write to one that exists",
         )
     return target
 

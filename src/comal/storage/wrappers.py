@@ -65,7 +65,9 @@ class RangeFile(io.RawIOBase):
     ) -> None:
         super().__init__()
         if offset < 0 or (size is not None and size < 0):
-            raise InvalidInputError("a span with a negative end", found=f"{offset}+{size}")
+            raise InvalidInputError(
+                "a span has a negative offset or size", found=f"{offset}+{size}"
+            )
         self._source = source
         self._href = href
         self._offset = offset

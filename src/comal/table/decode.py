@@ -394,7 +394,7 @@ class Decoder:
         expected = self._rows_of(part)
         if found != expected:
             raise InvalidMetadataError(
-                "Parquet file holds another number of rows than its footer says",
+                "Parquet file does not hold as many rows as its footer says",
                 where=self._where,
                 found=f"{found - expected:+d} rows",
             )

@@ -100,7 +100,7 @@ def footer_plan(
     where = where_of(span)
     if span.size < 12:
         raise InvalidMetadataError(
-            "not a Parquet file", where=where, found=f"{span.size} bytes", expected="12 at least"
+            "not a Parquet file", where=where, found=f"{span.size} bytes", expected="at least 12"
         )
     pieces = list(known)
     end = cut(pieces, span.end - 8, 8)
@@ -210,7 +210,7 @@ def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
     wrong = next((row for row, (_, chunks) in enumerate(groups) if len(chunks) != count), None)
     if wrong is not None:
         raise InvalidMetadataError(
-            "row group has another number of columns than the schema",
+            "row group does not have as many columns as the schema",
             where=f"{where}, row group {wrong}",
             found=len(groups[wrong][1]),
             expected=count,

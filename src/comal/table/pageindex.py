@@ -236,7 +236,7 @@ def _located(footer: Footer, leaves: Sequence[int], held: _Held, where: str) -> 
 def _list_head(data: bytes, at: int, kind: int, where: str) -> tuple[int, int]:
     """Position of the first element of the list in field 1, and the number of elements."""
     if data[at] != 0x10 | LIST:
-        raise InvalidMetadataError("page index is broken", where=where, found="no list")
+        raise InvalidMetadataError("page index is broken", where=where, found="not a list")
     head = data[at + 1]
     at += 2
     count = head >> 4
@@ -244,7 +244,9 @@ def _list_head(data: bytes, at: int, kind: int, where: str) -> tuple[int, int]:
         reader = CompactReader(data, at)
         count, at = reader.varint(), reader.at
     if head & 0x0F != kind or count > len(data) - at:
-        raise InvalidMetadataError("page index is broken", where=where, found="list of others")
+        raise InvalidMetadataError(
+            "page index is broken", where=where, found="a list of another type"
+        )
     return at, count
 
 
@@ -351,7 +353,7 @@ def _check_pages(footer: Footer, leaf: Ints, group: Ints, located: Ints, where: 
             "page index does not fit its column",
             where=f"{where}, column {leaf[at]}, row group {group[at]}",
             found=f"{size[at]} bytes at {offset[at]}, row {row[at]}",
-            expected=f"within {start[at]} to {end[at]}, behind the page before",
+            expected=f"within {start[at]} to {end[at]}, after the page before",
         )
 
 

@@ -71,7 +71,7 @@ def expansion(chunk: bytes, where: str) -> Expansion:
                 values += fields.get(1, 0)
                 least = min(least, fields.get(1, 0))
         if least < 0:
-            raise InvalidMetadataError("page of a negative size", where=where)
+            raise InvalidMetadataError("page has a negative size", where=where)
         # Without a codec the size of a page is its stored size, whatever else its header says.
         sizes.append(max(inflated, stored))
         if is_dictionary:
@@ -137,7 +137,7 @@ def read_page_header(data: bytes, where: str) -> PageHeader:
         )
     if numbers[2] != stored:
         raise InvalidMetadataError(
-            "page without codec has two sizes", where=where, found=f"{numbers[2]} and {stored}"
+            "uncompressed page has two sizes", where=where, found=f"{numbers[2]} and {stored}"
         )
     return PageHeader(
         reader.at,
@@ -166,7 +166,7 @@ def one_value(
     header = read_page_header(page, where)
     if header.size + header.stored != len(page):
         raise InvalidMetadataError(
-            "page has another size than its index says",
+            "page does not have the size that its index says",
             where=where,
             found=header.size + header.stored,
             expected=len(page),
@@ -197,7 +197,7 @@ def check_crc(page: bytes, start: int, expected: int, where: str) -> None:
     found = isal_zlib.crc32(memoryview(page)[start:])
     if found != expected:
         raise InvalidMetadataError(
-            "page has another checksum",
+            "page does not match its checksum",
             where=where,
             found=f"{found:08x}",
             expected=f"{expected:08x}",

@@ -149,7 +149,7 @@ class Scanned(Batches):
             decoded += rows.nbytes
             if decoded > _PASSED * limits.leaf_bytes:
                 raise LimitExceededError(
-                    "a query reads more than it may", where=where, limit="leaf_bytes"
+                    "the query reads more than it may", where=where, limit="leaf_bytes"
                 )
             for batch in self._matching(rows):
                 # A slice counts with its own bytes, even if it shares buffers with others.

@@ -79,7 +79,7 @@ class CompactReader:
         size = self.varint()
         start = self.at
         if start + size > len(self.data):
-            raise IndexError("byte string ends behind the data")
+            raise IndexError("byte string ends after the data")
         self.at = start + size
         return self.data[start : self.at]
 
@@ -177,7 +177,7 @@ class CompactReader:
     def _items_of(self, kinds: frozenset[int]) -> int:
         kind, size = self.items()
         if kind not in kinds and size:
-            raise InvalidMetadataError("Thrift list of another type", where=f"byte {self.at}")
+            raise InvalidMetadataError("Thrift list has another type", where=f"byte {self.at}")
         return size
 
     def _value(self, kind: int, want: Want) -> Any:
@@ -225,7 +225,7 @@ def _behind_binary(data: bytes, at: int, _depth: int) -> int:
         reader = CompactReader(data, at - 1)
         size, at = reader.varint(), reader.at
     if size > len(data) - at:
-        raise IndexError("byte string ends behind the data")
+        raise IndexError("byte string ends after the data")
     return at + size
 
 

@@ -69,21 +69,23 @@ class ParquetSettings:
         low, high = _LEVELS.get(codec, (0, 0))
         if codec in _LEVELS and self.level is not None and not low <= self.level <= high:
             raise InvalidInputError(
-                f"level of Parquet compression {codec}",
+                f"level of Parquet compression {codec} out of range",
                 found=self.level,
                 expected=f"{low} to {high}",
             )
         if not 0 < self.row_group_size <= 1 << 26:
             raise InvalidInputError(
-                "rows in a Parquet row group",
+                "rows of a Parquet row group out of range",
                 found=self.row_group_size,
                 expected="1 to 67108864",
             )
         if self.data_page_size is not None and self.data_page_size < 1:
-            raise InvalidInputError("bytes of a Parquet page", found=self.data_page_size)
+            raise InvalidInputError(
+                "bytes of a Parquet page out of range", found=self.data_page_size
+            )
         if self.chunk_bytes is not None and not _is_range(self.chunk_bytes):
             raise InvalidInputError(
-                "bytes between cuts by content",
+                "bytes between cuts by content cannot be used",
                 found=self.chunk_bytes,
                 expected="two numbers, at least 1, the second the larger one",
             )

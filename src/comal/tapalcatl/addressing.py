@@ -102,7 +102,7 @@ class Generation1:
         fields = set(_FIELD.findall(self.pattern))
         if not {"z", "x", "y"} <= fields or not fields <= _FIELDS:
             raise InvalidInputError(
-                "layout of keys",
+                "unknown layout of keys",
                 found=shown(self.layout),
                 expected=", ".join([*LAYOUTS, "or a pattern with {z}, {x} and {y}"]),
             )
@@ -127,7 +127,9 @@ class Generation1:
         """
         if tile_size % UNIT or tile_size <= 0:
             raise InvalidInputError(
-                "tile size", found=tile_size, expected="256 pixels times a power of two"
+                "tile size cannot be used",
+                found=tile_size,
+                expected="256 pixels times a power of two",
             )
         delta = self.levels - _log2(tile_size // UNIT, "tile size")
         if delta < 0:
@@ -172,7 +174,7 @@ class Generation1:
 
 def _log2(value: int, what: str) -> int:
     if value < 1 or value & (value - 1):
-        raise InvalidInputError(what, found=value, expected="a power of two")
+        raise InvalidInputError(f"{what} cannot be used", found=value, expected="a power of two")
     return value.bit_length() - 1
 
 

@@ -53,29 +53,29 @@ from comal.ziparchive.local import runs
 _ERRORS = {
     **ZIP_RULES,
     # The comment of an archive
-    "comment-json": "the comment is no JSON object that describes an archive",
-    "comment-version": "the comment is of a version of Tapalcatl that is not known",
+    "comment-json": "the comment is not a JSON object that describes an archive",
+    "comment-version": "the comment is of an unknown version of Tapalcatl",
     "comment-ascii": "the comment is not one line of printable ASCII",
     "comment-end-record": "the comment holds the signature of an end record",
     # The metadata of an archive against its tiles
-    "archive-root": "the root of the comment is not where the archive is",
+    "archive-root": "the root in the comment is not the place of the archive",
     "archive-zooms": "tiles lie outside of the zooms of the comment",
     "archive-bounds": "the bounds of the comment are narrower than the root tiles, or miss tiles",
     "archive-formats": "tiles have a format that the comment does not know",
     # The tileset's document
     "document": "the document cannot be read",
-    "document-version": "the document is of a version of Tapalcatl that is not known",
-    "document-source": "no archive is where the document or the configuration leads to",
+    "document-version": "the document is of an unknown version of Tapalcatl",
+    "document-source": "no archive is where the document or the configuration points",
     "document-formats": "the document has no formats, or tiles have one that it does not know",
     "document-zooms": "tiles lie outside of the zooms of the document",
     "document-bounds": "tiles lie outside of the bounds of the document",
-    "tile-place": "a tile is in an archive that nobody looks for it in",
-    "change-unfinished": "a change of several archives is decided and not in its place yet",
-    "archive-stray": "an archive is where no tile leads to",
+    "tile-place": "a tile is in an archive in which no reader looks for it",
+    "change-unfinished": "a change of several archives is committed, but not in place yet",
+    "archive-stray": "an archive is where no reader looks for one",
     # The tiles
     "tile-image": "an image cannot be decoded",
     "tile-encoding": "the bytes are not encoded as the headers say",
-    "tile-vector": "a vector tile is no Mapbox vector tile",
+    "tile-vector": "a vector tile is not a Mapbox vector tile",
     "tile-json": "a tile is not the JSON that it should be",
     "limit-exceeded": "the content is larger than the limits allow",
     "unsafe-content": "a name would lead out of the tileset",
@@ -86,23 +86,23 @@ _WARNINGS = {
     "zip-gap": "bytes stand between the directory and its end record",
     "zip-local-note": "fields that no reader needs differ in the two headers of an entry",
     "comment-missing": "the archive has no comment",
-    "comment-cut": "the comment lacks a field that existing readers want",
+    "comment-cut": "the comment lacks a field that existing readers need",
     "formats-shape": "headers of a format are not a list of objects with one key each",
     "entry-name": "an entry is not a tile",
     "entry-comment": "the comment of an entry is not a list of headers",
     "entry-header": "a tile sets a header that no tile may set",
     "archive-scales": "tiles have a scale that the document does not know",
     "archive-document": "the comment of an archive and the document disagree",
-    "change-begun": "a change was begun and left; nothing of it is in its place",
-    "archive-missing": "an archive inside zooms and bounds is not there",
+    "change-begun": "a change was begun and abandoned; nothing of it is in place",
+    "archive-missing": "an archive inside zooms and bounds is missing",
     "archive-directory": "a directory does not fit into the first request of 64 KiB",
-    "dead-space": "bytes belong to no tile any more",
+    "dead-space": "bytes no longer belong to a tile",
     "newer-version": "a document or comment may say more than this version of comal understands",
-    "document-field": "the document lacks a field that existing readers want",
+    "document-field": "the document lacks a field that existing readers need",
     "document-tilejson": "a key of TileJSON has a value that TileJSON 3.0 does not allow",
     "tile-type": "the bytes of a tile are another kind than its headers say",
     "tile-empty": "a tile has no bytes",
-    "tile-not-decoded": "an image is of a format that is compared by its checksum alone",
+    "tile-not-decoded": "an image is of a format that only its checksum can check",
 }
 
 CODES: Final = rules(_ERRORS, _WARNINGS)
@@ -188,7 +188,7 @@ def _checked(source: Source, directory: Directory, expected: _Expected, told: Ch
     told.take(problem for problem in local if problem.code not in _DEAD)
     dead = ziparchive.dead_bytes(directory, offsets)
     if dead:
-        message = f"{dead} of {directory.total} bytes belong to no tile any more"
+        message = f"{dead} of {directory.total} bytes no longer belong to a tile"
         told.add("dead-space", "", message)
     size = directory.total - directory.start
     if size > DIRECTORY_LIMIT:
@@ -226,7 +226,7 @@ def _check_comment(directory: Directory, told: Check, *, commented: bool) -> Arc
     metadata, problems = spec.read_comment(comment, f"{told.place}, comment", told.limits)
     told.take(problems)
     if zip_wire.END_SIGNATURE.to_bytes(4, "little") in comment:
-        message = "holds an end record that others take for the end"
+        message = "holds an end record that other readers may take for the real one"
         told.add("comment-end-record", "comment", message)
     odd = next((byte for byte in comment if not 0x20 <= byte < 0x7F), None)
     if odd is not None:
@@ -260,7 +260,7 @@ def _check_entry_comments(directory: Directory, told: Check) -> None:
         headers = spec.parse_entry_comment(comment)
         place = label(directory.names, row)
         if headers is None:
-            told.add("entry-comment", place, "is no JSON list of headers, and is ignored")
+            told.add("entry-comment", place, "is not a JSON list of headers, and is ignored")
             continue
         if comment[:1] == b"{" or spec.is_old_shape(json.loads(comment)):
             told.add("entry-comment", place, _OLD_SHAPE)
@@ -275,7 +275,7 @@ def _check_contents(source: Source, archive: _Archive, offsets: Any, expected: _
     readable &= (directory.method == zip_wire.STORE) | (directory.method == zip_wire.DEFLATE)
     readable &= directory.csize <= directory.start - offsets
     large = readable & (np.maximum(directory.csize, directory.size) > limits.tile_bytes)
-    archive.entries("limit-exceeded", np.flatnonzero(large), "is larger than tile_bytes")
+    archive.entries("limit-exceeded", np.flatnonzero(large), "is larger than the limit tile_bytes")
     headers: list[Headers] = []
     suffixes = np.full(len(directory), -1, np.int32)
     for names in archive.all_names:
@@ -455,7 +455,7 @@ def _is_zoom(value: Any) -> bool:
 
 
 def _is_layer(value: Any) -> bool:
-    """One of ``vector_layers``: an id, and a text for each field."""
+    """One of ``vector_layers``: an id, and a string for each field."""
     if not (isinstance(value, dict) and isinstance(value.get("id"), str)):
         return False
     fields, zooms = value.get("fields", {}), [value.get(key, 0) for key in ("minzoom", "maxzoom")]
@@ -464,19 +464,19 @@ def _is_layer(value: Any) -> bool:
 
 
 _TILEJSON: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
-    "attribution": (_is_text, "a text"),
+    "attribution": (_is_text, "a string"),
     "center": (_is_center, "longitude, latitude and zoom"),
-    "data": (_are_texts, "a list of texts"),
+    "data": (_are_texts, "a list of strings"),
     "fillzoom": (_is_zoom, "a zoom"),
-    "grids": (_are_texts, "a list of texts"),
-    "legend": (_is_text, "a text"),
+    "grids": (_are_texts, "a list of strings"),
+    "legend": (_is_text, "a string"),
     "scheme": (lambda value: value == "xyz", "xyz, as tiles are numbered here"),
-    "template": (_is_text, "a text"),
+    "template": (_is_text, "a string"),
     "tilejson": (_is_text, "a version"),
-    "tiles": (_are_texts, "a list of texts"),
+    "tiles": (_are_texts, "a list of strings"),
     "vector_layers": (
         lambda value: isinstance(value, list) and all(map(_is_layer, value)),
-        "a list of objects with an id, and a text for each of their fields",
+        "a list of objects with an id, and a string for each of their fields",
     ),
     "version": (_is_text, "a version"),
 }
@@ -496,7 +496,7 @@ def _check_own(archive: _Archive, own: ArchiveMetadata, tile: Tile | None) -> No
     findings, names = archive.findings, archive.names
     _check_tilejson(findings, "", own.extra)
     if tile is not None and own.root is not None and own.root != tile:
-        findings.add("archive-root", "", f"is called {_text(tile)}, says {_text(own.root)}")
+        findings.add("archive-root", "", f"is called {_text(tile)}, but says {_text(own.root)}")
     _check_said(archive, own, "archive", "comment")
     odd = archive.by_suffix(lambda scale, _: not own.min_scale <= scale <= own.max_scale)
     archive.tiles("archive-scales", odd, "of unknown scale")
@@ -509,7 +509,7 @@ def _check_own(archive: _Archive, own: ArchiveMetadata, tile: Tile | None) -> No
         whole = archive_bounds(root, own.metatile)
         west, south, east, north = np.subtract(own.bounds, whole)
         if max(west, south, -east, -north) > _SLACK:
-            findings.add("archive-bounds", "", f"{own.bounds}, its root tiles have {whole}")
+            findings.add("archive-bounds", "", f"{own.bounds}, but its root tiles have {whole}")
 
 
 # -- a tree ---------------------------------------------------------------------------------------
@@ -535,7 +535,7 @@ def _check_tree(tileset: TileSet, expected: _Expected, findings: Check) -> None:
     findings.progress(total, total, "archives")
     if not there_are:
         where = tileset.metadata.source or tileset.files.base.href
-        findings.add("document-source", shown(where, 120)[1:-1], "leads to no archive at all")
+        findings.add("document-source", shown(where, 120)[1:-1], "leads to no archive")
         return
     _check_missing(tileset, there, findings)
 
@@ -657,7 +657,7 @@ def _check_agreement(
     for what, mine, others in pairs:
         # A comment may leave out what is the same for all archives.
         if mine != others and mine is not None:
-            message = f"{what}: {shown(mine)}, the document says {shown(others)}"
+            message = f"{what}: {shown(mine)}, but the document says {shown(others)}"
             archive.findings.add("archive-document", "", message)
 
 
@@ -669,7 +669,7 @@ def _check_missing(tileset: TileSet, present: set[Tile], findings: Check) -> Non
         missing = [tile for tile in possible if tile not in present]
     except InvalidInputError:
         return  # too many possible archives to report the missing ones
-    message = "is inside zooms and bounds, and not there"
+    message = "is inside zooms and bounds, but missing"
     for tile in missing:
         findings.add("archive-missing", f"{_text(tile)}.zip", message)
 

@@ -98,11 +98,13 @@ class Layout:
         valid = bool(zooms) and all(0 <= zoom <= MAX_ZOOM for zoom in zooms)
         if not valid or list(zooms) != sorted(set(zooms)):
             raise InvalidInputError(
-                "materialized zooms", found=zooms, expected=f"ascending, 0 to {MAX_ZOOM}"
+                "materialized zooms cannot be used",
+                found=zooms,
+                expected=f"ascending, 0 to {MAX_ZOOM}",
             )
         if self.metatile < 1 or self.metatile & (self.metatile - 1):
             raise InvalidInputError(
-                "metatile cannot be this", found=self.metatile, expected="a power of two"
+                "metatile cannot be used", found=self.metatile, expected="a power of two"
             )
 
     def root_zoom(self, z: int) -> int | None:
@@ -218,7 +220,7 @@ def _zooms(min_zoom: int, max_zoom: int, step: int) -> tuple[int, ...]:
 def _check_zooms(min_zoom: int, max_zoom: int) -> None:
     if not 0 <= min_zoom <= max_zoom <= MAX_ZOOM:
         raise InvalidInputError(
-            "no range of zooms",
+            "not a range of zooms",
             found=f"{min_zoom} to {max_zoom}",
             expected=f"0 to {MAX_ZOOM}, ascending",
         )
@@ -302,7 +304,7 @@ class ArchiveLayout:
         total = sum(len(columns) * len(rows) for _, columns, rows in ranges)
         if total > _MOST_LOOKED_FOR:
             raise InvalidInputError(
-                "archives cannot be listed here, and there are too many to look for each",
+                "archives cannot be listed here, and are too many to look for one by one",
                 found=f"{total} possible archives",
                 expected=f"at most {_MOST_LOOKED_FOR}",
                 hint="narrow the zooms or the bounds, or read where the storage lists",
@@ -392,7 +394,7 @@ class TreeLayout(ArchiveLayout):
                 "tiles lie above the first materialized zoom",
                 found=f"zoom {keys[0].min()}",
                 expected=f"zoom {self.layout.materialized_zooms[0]} or deeper",
-                hint="lay the tileset out anew with remetatile(), materialized zooms from there on",
+                hint="lay the tileset out anew by remetatile(), with materialized zooms from there",
             )
         return found
 

@@ -267,7 +267,9 @@ def is_newer(version: str) -> bool:
 def warn_if_newer(version: str, where: str) -> None:
     """Warn about a version that may have features that comal does not know."""
     if is_newer(version):
-        text = f"{where}: Tapalcatl {shown(version)} may say more than is understood, which is 2.0"
+        text = (
+            f"{where}: Tapalcatl {shown(version)} may say more than comal understands, which is 2.0"
+        )
         warn(TapalcatlWarning(text))
 
 
@@ -281,7 +283,7 @@ def _version(document: Mapping[str, Any], where: str) -> str:
     match = _VERSION.fullmatch(text or "")
     if match is None or int(match[1]) != 2:
         raise UnsupportedVersionError(
-            "version of Tapalcatl that is not known",
+            "unknown version of Tapalcatl",
             where=f"{where}, tapalcatl",
             found=shown(text),
             expected="2.x",
@@ -295,7 +297,7 @@ def _version(document: Mapping[str, Any], where: str) -> str:
 def _header_value(name: str, value: Any, where: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise InvalidMetadataError(
-            "header without a text", where=f"{where}, {shown(name)}", found=shown(value)
+            "header is not text", where=f"{where}, {shown(name)}", found=shown(value)
         )
     return str(value)
 
@@ -319,7 +321,7 @@ def _shared(document: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _text(document: Mapping[str, Any], key: str, where: str) -> str | None:
     value = document.get(key)
     if value is not None and not isinstance(value, str):
-        raise InvalidMetadataError("not a text", where=f"{where}, {key}", found=shown(value))
+        raise InvalidMetadataError("not text", where=f"{where}, {key}", found=shown(value))
     return value
 
 
@@ -426,7 +428,7 @@ def entry_comment(headers: Headers) -> bytes:
         return b""
     if safe_headers(headers) != headers:
         bad = next(header for header in headers if not safe_headers([header]))
-        raise InvalidInputError("header that a tile cannot set", found=shown(bad[0]))
+        raise InvalidInputError("a tile cannot set this header", found=shown(bad[0]))
     data = ascii_line([{name: value} for name, value in headers])
     if len(data) > MAX_COMMENT:
         raise InvalidInputError(
@@ -491,7 +493,7 @@ def ascii_line(value: Any) -> bytes:
     try:
         text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
-        raise InvalidInputError("metadata that JSON cannot say", found=str(error)) from error
+        raise InvalidInputError("metadata cannot be written as JSON", found=str(error)) from error
     # DEL is ASCII but not printable, and the encoder does not escape it.
     return text.replace("\x7f", "\\u007f").encode("ascii")
 

@@ -55,7 +55,7 @@ def _decoded(
     name = (encoding or "identity").lower()
     if name == "identity":
         if zipped:
-            return None, ("tile-encoding", "is gzip, and the headers do not say so")
+            return None, ("tile-encoding", "is gzip, but the headers do not say so")
         return data, None
     if name != "gzip":
         return None, None  # br and others are left to clients that know them
@@ -83,14 +83,14 @@ def _image_fault(data: bytes, kind: str, where: str, limits: Limits) -> Fault | 
     except ComalError as error:
         return "tile-image", f"{error.what}: {error.found}" if error.found else error.what
     if found != kind:
-        return "tile-type", f"is {found}, the headers say {kind}"
+        return "tile-type", f"is {found}, but the headers say {kind}"
     return None
 
 
 def _other_image_fault(data: bytes, kind: str) -> Fault:
     for sign, found in _SIGNS.items():
         if data.startswith(sign):
-            return "tile-type", f"is {found}, the headers say {kind}"
+            return "tile-type", f"is {found}, but the headers say {kind}"
     return "tile-not-decoded", f"is {kind}, which is not decoded here"
 
 
@@ -98,7 +98,7 @@ def _json_fault(data: bytes) -> Fault | None:
     try:
         json.loads(data)
     except (ValueError, RecursionError) as error:
-        return "tile-json", f"is no JSON: {str(error)[:60]}"
+        return "tile-json", f"is not JSON: {str(error)[:60]}"
     return None
 
 

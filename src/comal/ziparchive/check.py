@@ -24,24 +24,24 @@ ZIP_RULES: Final[Mapping[str, str]] = {
     "zip-end": "no end record, or one that cannot be used",
     "zip-directory": "the central directory cannot be read",
     "zip-count": "the end record and the directory disagree about the number of entries",
-    "zip-two-ends": "several end records hold",
+    "zip-two-ends": "several end records are valid",
     "zip-trailing-bytes": "bytes follow the archive",
     "zip-zip64-locator": "the ZIP64 locator points nowhere",
     "zip-zip64-mismatch": "the plain and the ZIP64 end record disagree",
     "zip-zip64-field": "a ZIP64 field of an entry cannot be used",
-    "zip-prefix": "bytes stand before the archive and are not counted in it",
+    "zip-prefix": "offsets do not count bytes that stand before the archive",
     "zip-span": "an entry reaches outside of the archive",
-    "zip-overlap": "an entry reaches into another one",
+    "zip-overlap": "an entry overlaps another one",
     "zip-duplicate-name": "an entry name appears twice; the last one counts",
     "zip-name": "an entry name is not a safe path",
-    "zip-name-encoding": "an entry name is not the UTF-8 that it claims",
+    "zip-name-encoding": "an entry name is not the UTF-8 that it claims to be",
     "zip-local-header": "an entry has no local header",
-    "zip-local-mismatch": "a local header is not what the directory says",
+    "zip-local-mismatch": "a local header differs from the directory",
     "zip-method": "an entry has a compression method that is not supported",
     "zip-size": "a stored entry has two sizes",
     "zip-encrypted": "an entry is encrypted",
     "zip-symlink": "an entry is a symbolic link",
-    "zip-content": "a compressed entry does not inflate to what it should",
+    "zip-content": "a compressed entry does not inflate to its content",
     "zip-crc": "the bytes of an entry do not match its checksum",
 }
 """Meaning of each code that is an error in archives of any format, if it can occur there."""
@@ -83,7 +83,7 @@ def problems(directory: Directory, *, stored_only: bool = False) -> list[Problem
         (
             "zip-size",
             stored & (directory.csize != directory.size),
-            "is stored, yet has two sizes",
+            "is stored, but has two sizes",
             "error",
         ),
         ("zip-name", _matches(names, _UNSAFE), "has a name that is not a safe path", "error"),
@@ -236,7 +236,7 @@ def _hole(start: int, size: int, data: bytes) -> Problem:
         name = data[wire.LOCAL_SIZE : wire.LOCAL_SIZE + name_size].decode("utf-8", "replace")
         message = f"holds an entry that the directory does not list: {shown(name)}"
         return Problem("zip-undeclared-entry", place, message)
-    return Problem("zip-hole", place, f"{counted(size, 'byte')} of no entry", "warning")
+    return Problem("zip-hole", place, f"{counted(size, 'byte')} that belong to no entry", "warning")
 
 
 def content_plan(

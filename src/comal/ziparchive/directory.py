@@ -163,7 +163,11 @@ def text_names(names: Any, flags: npt.NDArray[np.uint16]) -> tuple[Any, list[Pro
             texts.append(name.decode("cp437"))
             if flags[row] & wire.FLAG_UTF8:
                 problems.append(
-                    Problem("zip-name-encoding", f"entry {row}", "name is not the UTF-8 it claims")
+                    Problem(
+                        "zip-name-encoding",
+                        f"entry {row}",
+                        "name is not the UTF-8 that it claims to be",
+                    )
                 )
     return pa.array(texts, pa.string()), problems[:MAX_PROBLEMS]
 

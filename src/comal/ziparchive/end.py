@@ -70,7 +70,7 @@ def find_end(
             "no end of central directory record",
             where=where,
             expected="a ZIP archive",
-            hint="the file is no ZIP archive, or its end was cut off",
+            hint="the file is not a ZIP archive, or its end was cut off",
         )
     end = yield from _first_valid(candidates, last, pieces, href, where)
     return end, pieces
@@ -116,7 +116,7 @@ def _first_valid(
     end = next((end for end in valid if end.count), valid[0])
     if len(valid) > 1:
         places = ", ".join(str(other.position) for other in valid)
-        end = end.but(Problem("zip-two-ends", where, f"several end records hold: at {places}"))
+        end = end.but(Problem("zip-two-ends", where, f"several end records are valid: at {places}"))
     return end
 
 
@@ -129,7 +129,7 @@ def _record(position: int, tail: Piece, pieces: list[Piece], href: str, where: s
     end = End(count, offset, size, position, comment, tail.total)
     stop = position + wire.END_SIZE + comment_size
     if stop < tail.total:
-        message = f"{counted(tail.total - stop, 'byte')} behind the end record"
+        message = f"{counted(tail.total - stop, 'byte')} after the end record"
         end = end.but(Problem("zip-trailing-bytes", f"{where}, byte {stop}", message))
     if position >= wire.LOCATOR64_SIZE:
         at = position - wire.LOCATOR64_SIZE
@@ -160,13 +160,13 @@ def _with_zip64(end: End, locator: bytes, pieces: list[Piece], href: str, where:
     if found is None:
         if end.count == wire.U16 or wire.U32 in (end.size, end.start):
             raise InvalidMetadataError(
-                "ZIP64 locator points at no ZIP64 end record", where=place_name, found=stated
+                "ZIP64 locator points to no ZIP64 end record", where=place_name, found=stated
             )
-        message = "ZIP64 locator points at no ZIP64 end record; the plain one is used"
+        message = "ZIP64 locator points to no ZIP64 end record; the plain one is used"
         return end.but(Problem("zip-zip64-locator", place_name, message))
     position, record = found
     if position != stated:
-        message = f"says {stated}, the ZIP64 end record is at {position}"
+        message = f"says {stated}, but the ZIP64 end record is at {position}"
         end = end.but(Problem("zip-zip64-locator", place_name, message))
     _, _, _, _, disk, first_disk, here, count, size, offset = wire.END64.unpack(record)
     if here != count or disk or first_disk:
@@ -216,7 +216,9 @@ def _placed(end: End, pieces: list[Piece], href: str, where: str, *, sure: bool)
 
 def _moved(end: End, start: int, adjacent: int, place: str) -> End:
     if start != end.start:
-        message = f"{counted(start - end.start, 'byte')} before the archive, not counted in it"
+        message = (
+            f"{counted(start - end.start, 'byte')} before the archive that its offsets do not count"
+        )
         end = end.but(Problem("zip-prefix", place, message))
         return replace(end, shift=start - end.start, start=start)
     if start != adjacent:

@@ -48,7 +48,7 @@ class Details:
         deflated = self.methods is not None and bool(np.any(self.methods != wire.STORE))
         if deflated and (self.sizes is None or self.crcs is None):
             raise InvalidInputError(
-                "compressed payloads come with the size and checksum of their content"
+                "compressed payloads need the size and checksum of their content"
             )
 
     def check(self, count: int) -> None:

@@ -119,7 +119,7 @@ def local_before(prefix: bytes, name: str, size: int, *, where: str) -> LocalHea
         raise InvalidMetadataError(
             "no local header in front of the payload",
             where=f"{where}, {shown(name)}",
-            hint="the index points at another place than the archive; 'comal check' tells which",
+            hint="the index does not fit the archive; 'comal check' tells where",
         )
     wrong = []
     if header.name != encoded:
@@ -197,7 +197,7 @@ def extracted(
     del data
     if length != size:
         raise InvalidMetadataError(
-            "entry has another size than stated",
+            "entry does not have the size that is stated",
             where=where,
             found=f"{length} bytes",
             expected=f"{size} bytes",

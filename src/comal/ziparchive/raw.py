@@ -255,7 +255,7 @@ def stored_directory_plan(
             "archive does not begin where its offsets say",
             where=where,
             found=f"{end.shift} bytes before it",
-            hint="write it anew",
+            hint="write the archive anew",
         )
     starts, _ = headers(data, where)
     directory = parse_directory(data, end, where, same_names=False, known=starts)

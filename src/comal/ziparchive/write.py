@@ -192,7 +192,7 @@ class ZipWriter:
         names = checked_names(names)
         if not details.plain and sizes.max(initial=0) > _LARGEST:
             raise InvalidInputError(
-                "payload is too large for a block", expected=f"{_LARGEST} bytes"
+                "payload is too large for a block", expected=f"at most {_LARGEST} bytes"
             )
         offsets = np.empty(len(names), np.int64)
         for start, stop in block_bounds(sizes):
@@ -356,7 +356,7 @@ class ZipWriter:
             than 65 535 bytes.
         """
         if self._closed:
-            raise InvalidInputError("the archive is closed already")
+            raise InvalidInputError("the archive is already closed")
         if len(comment) > wire.MAX_COMMENT:
             raise InvalidInputError(
                 "archive comment is too long", found=len(comment), expected="at most 65535 bytes"
@@ -500,11 +500,11 @@ def exact_chunks(source: BinaryIO, size: int, where: str) -> Iterator[bytes]:
             return
         if not chunk or len(chunk) > left:
             raise InvalidInputError(
-                "source is not as long as it was said to be",
+                "source is not as long as stated",
                 where=where,
                 found=f"{size - left} bytes" if not chunk else f"more than {size} bytes",
                 expected=f"{size} bytes",
-                hint="leave the source alone while it is packed",
+                hint="do not change the source while it is packed",
             )
         left -= len(chunk)
         yield chunk

@@ -69,7 +69,7 @@ def test_no_raster(tmp_path: Path) -> None:
     (tmp_path / "a.tif").write_bytes(b"no raster" * 100)
     _refused(tmp_path, tmp_path / "a.tif", NotThisFormatError, "not a raster")
     _refused(tmp_path, tmp_path / "b.tif", ObjectNotFoundError, "cannot be opened")
-    _refused(tmp_path, [], InvalidInputError, "nothing is named")
+    _refused(tmp_path, [], InvalidInputError, "nothing is given")
     _refused(tmp_path, 5, InvalidInputError, "not a list")
 
 

@@ -178,9 +178,9 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"nothing")
     (tmp_path / "empty").mkdir()
     for name, kind, match in (
-        ("other", NotThisFormatError, "holds tiles"),
+        ("other", NotThisFormatError, "not a container of tiles"),
         ("absent", ObjectNotFoundError, "no such file"),
-        ("empty", NotThisFormatError, "without tiles"),
+        ("empty", NotThisFormatError, "holds no tiles"),
     ):
         with pytest.raises(kind, match=match):
             tapalcatl.open_tiles(tmp_path / name)
@@ -216,10 +216,10 @@ def test_odd_databases(tmp_path: Path) -> None:
     path = tmp_path / "a.mbtiles"
     with closing(sqlite3.connect(path)) as base:
         base.execute("CREATE TABLE other (a)")
-    with pytest.raises(NotThisFormatError, match="without tiles"):
+    with pytest.raises(NotThisFormatError, match="holds no tiles"):
         MBTiles(path)
     path.write_bytes(b"SQLite format 3\0" + bytes(2_000))
-    with pytest.raises(NotThisFormatError, match="no MBTiles"):
+    with pytest.raises(NotThisFormatError, match="not an MBTiles"):
         MBTiles(path)
     large = broken_mbtiles(tmp_path / "b.mbtiles", (0, 0, 0, bytes(100_000)))
     with (

@@ -151,7 +151,7 @@ def test_layouts_of_several_archives_are_refused(tmp_path: Path) -> None:
         ("several archives", ALPS, {"metatile": 1}),
         ("single archive", ALPS, {"hash_in_path": True}),
         ("single archive", ALPS, {"version": 1, "generation1": Generation1()}),
-        ("without tiles", {}, {}),
+        ("holds no tiles", {}, {}),
     ]
     for match, tiles, options in refused:
         with pytest.raises(InvalidInputError, match=match):

@@ -246,7 +246,7 @@ def test_one_time_for_all(tmp_path: Path, time: Any) -> None:
 @pytest.mark.parametrize(
     ("tiles", "options", "match"),
     [
-        ([], {}, "without tiles"),
+        ([], {}, "holds no tiles"),
         (listed(pyramid(3)), {"materialized_zooms": [2]}, "above the first"),
         (listed(pyramid(1)), {"version": 3}, "version"),
         (listed(pyramid(1)), {"compression": "lzma"}, "compression"),

@@ -212,7 +212,7 @@ def test_what_cannot_be_a_tile_deletes_none(tree: Path, tile: tuple[int, int, in
 def test_one_writer_at_a_time(tree: Path, archive: Path) -> None:
     with locked(archive), pytest.raises(ConflictError):
         tapalcatl.put(archive, [(3, 2, 2, NEW)])
-    with pytest.raises(InvalidInputError, match="no tileset"):
+    with pytest.raises(InvalidInputError, match="not a tileset"):
         tapalcatl.recover(archive)
     tapalcatl.put(tree, [(3, 2, 2, NEW)])
     assert not [path.name for path in tree.rglob(".*")]
@@ -325,11 +325,11 @@ def test_a_change_that_was_left(tree: Path, archive: Path, tmp_path: Path) -> No
         assert unzipped(tree) == then
         assert code not in tapalcatl.check(tree, level="structure").counts
     with changing_files(tree / ".meta.json.change", ""):
-        with pytest.raises(ConflictError, match="somebody else is changing the tileset"):
+        with pytest.raises(ConflictError, match="another writer is changing the tileset"):
             tapalcatl.delete(archive, [(3, 2, 2)])
         assert not {"change-begun", "change-unfinished"} & tapalcatl.check(tree).counts.keys()
         assert not targets.left_beside(tree)
-        with pytest.raises(ConflictError, match="somebody else is changing"):
+        with pytest.raises(ConflictError, match="another writer is changing"):
             tapalcatl.build([(0, 0, 0, NEW)], tree, overwrite=True)
         with pytest.raises(ConflictError):
             targets.clean(tree)

@@ -180,7 +180,7 @@ def outermost(ends: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
 def gone(source: TileSource, square: Square) -> ObjectChangedError:
     """The error for a square that holds no tiles any more."""
     return ObjectChangedError(
-        "tiles are gone that were there a moment ago",
+        "tiles that were there a moment ago are gone",
         where=f"{source.label}, {square.z}/{square.x}/{square.y}",
     )
 
@@ -188,7 +188,7 @@ def gone(source: TileSource, square: Square) -> ObjectChangedError:
 def no_tiles(source: TileSource) -> InvalidInputError:
     """The error for a source without tiles."""
     return InvalidInputError(
-        "source without tiles", where=source.label, found="no tile", expected="at least one"
+        "source holds no tiles", where=source.label, found="no tile", expected="at least one"
     )
 
 

@@ -160,7 +160,7 @@ class IterableSource(IndexedSource):
     def _suffix_of(self, tile: NewTile) -> int:
         typed = tile.ext is not None
         if len(self._suffix) and typed != self._typed:
-            raise InvalidInputError("either all tiles have an extension or none", where=_name(tile))
+            raise InvalidInputError("either all tiles need an extension or none", where=_name(tile))
         self._typed = typed
         if not typed:
             if tile.scale != 1:
@@ -182,13 +182,13 @@ def _tile(item: Any) -> NewTile:
         z, x, y = (int(number) for number in tile[:3])
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
-            "no tile", found=shown(item), expected="(z, x, y, data) or NewTile"
+            "not a tile", found=shown(item), expected="(z, x, y, data) or NewTile"
         ) from error
     if not (0 <= z <= MAX_ZOOM and 0 <= x < 1 << z and 0 <= y < 1 << z):
-        raise InvalidInputError("tile outside of its zoom", found=f"{z}/{x}/{y}")
+        raise InvalidInputError("tile lies outside of its zoom", found=f"{z}/{x}/{y}")
     if not isinstance(tile.data, bytes | bytearray | memoryview):
         raise InvalidInputError(
-            "tile without bytes", where=_name(tile), found=type(tile.data).__name__
+            "tile has no bytes", where=_name(tile), found=type(tile.data).__name__
         )
     return tile._replace(z=z, x=x, y=y, data=bytes(tile.data))
 
@@ -223,7 +223,7 @@ def opened(source: Any, scope: ExitStack) -> TileSource:
         scope.callback(given.close)
         return given
     raise InvalidInputError(
-        "no source of tiles", found=type(source).__name__, expected="a path, or an iterable"
+        "not a source of tiles", found=type(source).__name__, expected="a path, or an iterable"
     )
 
 
@@ -259,14 +259,14 @@ def open_tiles(
                 raise InvalidInputError(
                     "MBTiles are read from local files only",
                     where=location.label,
-                    hint="fetch the file first",
+                    hint="download the file first",
                 )
             found = MBTiles(path)
         elif head.startswith(_ZIP):
             return _tileset(os.fspath(href), scope)
         else:
             raise NotThisFormatError(
-                "nothing that holds tiles",
+                "not a container of tiles",
                 where=location.label,
                 found=shown(head[:8].hex()),
                 expected="MBTiles, PMTiles, a folder of tiles, or a tileset",

@@ -54,7 +54,7 @@ def check_scheme(name: str) -> None:
     """Raise `InvalidInputError` for an unknown scheme."""
     if name not in SCHEMES:
         raise InvalidInputError(
-            "scheme of a folder", found=shown(name), expected=", ".join(SCHEMES)
+            "unknown scheme of a folder", found=shown(name), expected=", ".join(SCHEMES)
         )
 
 
@@ -101,7 +101,7 @@ class Folder(IndexedSource):
             files = np.array(found, np.int64).reshape(-1, 4)
         if not len(files):
             raise NotThisFormatError(
-                "folder without tiles", where=self.label, expected="files named z/x/y.ext"
+                "folder holds no tiles", where=self.label, expected="files named z/x/y.ext"
             )
         self._suffixes = tuple(suffixes)
         z, x, y, suffix = np.ascontiguousarray(files.T)

@@ -148,14 +148,14 @@ class MBTiles(TileSource):
                 names = {row[0] for row in database.execute(query)}
         except InvalidMetadataError as error:
             raise NotThisFormatError(
-                "no MBTiles file", where=self.label, found=error.found
+                "not an MBTiles file", where=self.label, found=error.found
             ) from error
         if "tiles" in names:
             return "tiles"
         if {"map", "images"} <= names:
             return _PARTS
         raise NotThisFormatError(
-            "database without tiles", where=self.label, expected="a table or view 'tiles'"
+            "database holds no tiles", where=self.label, expected="a table or view 'tiles'"
         )
 
     def _values(self) -> dict[str, str]:
@@ -174,7 +174,7 @@ class MBTiles(TileSource):
             z, x, row = np.array(rows, np.int64).T
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidMetadataError(
-                "tile with a zoom, column or row that is not a number", where=self.label
+                "tile has a zoom, column or row that is not a number", where=self.label
             ) from error
         levels = (z >= 0) & (z <= MAX_ZOOM)
         last = (1 << np.where(levels, z, 0)) - 1
@@ -182,7 +182,9 @@ class MBTiles(TileSource):
         if not good.all():
             bad = int(np.argmin(good))
             raise InvalidMetadataError(
-                "tile outside of its zoom", where=self.label, found=f"{z[bad]}/{x[bad]}/{row[bad]}"
+                "tile lies outside of its zoom",
+                where=self.label,
+                found=f"{z[bad]}/{x[bad]}/{row[bad]}",
             )
         return z, x, last - row
 
@@ -191,7 +193,7 @@ class MBTiles(TileSource):
         if set(map(type, values)) != {bytes}:
             bad = next(row for row in rows if not isinstance(row[3], bytes))
             raise InvalidMetadataError(
-                "tile without bytes",
+                "tile has no bytes",
                 where=f"{self.label}, zoom {bad[0]}, column {bad[1]}, row {bad[2]}",
                 found=type(bad[3]).__name__,
             )

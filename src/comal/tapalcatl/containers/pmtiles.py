@@ -146,7 +146,7 @@ class PMTiles(TileSource):
     def _bytes(self, offset: int, size: int) -> bytes:
         if offset + size > self._total:
             raise InvalidMetadataError(
-                "range outside of the file",
+                "range reaches outside of the file",
                 where=self.label,
                 found=f"{offset}+{size}",
                 expected=f"at most {self._total}",
@@ -203,13 +203,13 @@ class PMTiles(TileSource):
     def _fetched(self, offsets: Int64s, lengths: Int64s) -> list[bytes]:
         limit = self._header["tile_data_length"]
         if (offsets + lengths > limit).any() or (offsets < 0).any():
-            raise InvalidMetadataError("tile outside of the file", where=self.label)
+            raise InvalidMetadataError("tile reaches outside of the file", where=self.label)
         starts = offsets + self._header["tile_data_offset"]
         stops = starts + lengths
         covers = list(runs(starts, stops, np.argsort(starts, kind="stable")))
         wanted = [ByteRange(run.start, run.stop - run.start) for run in covers]
         if any(want.end > self._total for want in wanted):
-            raise InvalidMetadataError("tile outside of the file", where=self.label)
+            raise InvalidMetadataError("tile reaches outside of the file", where=self.label)
         values: list[bytes] = [b""] * len(starts)
         for run, piece in zip(covers, self._source.fetch(wanted), strict=True):
             for row in run.rows.tolist():

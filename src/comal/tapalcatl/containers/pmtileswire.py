@@ -122,7 +122,9 @@ def inflated(data: bytes, limit: int, where: str) -> bytes:
     except zlib.error as error:
         raise InvalidMetadataError("gzip is broken", where=where, found=str(error)) from error
     if stream.unconsumed_tail:
-        raise LimitExceededError("too large when decompressed", where=where, expected=limit)
+        raise LimitExceededError(
+            "data are too large when decompressed", where=where, expected=limit
+        )
     if not stream.eof:
         raise InvalidMetadataError("gzip is cut short", where=where)
     return result
@@ -201,18 +203,22 @@ def _packed(values: Int64s) -> bytes:
 def parse_header(data: bytes, where: str) -> dict[str, int]:
     """The header of a file (PMTiles 3, section 3)."""
     if not data.startswith(_MAGIC):
-        raise NotThisFormatError("no PMTiles file", where=where)
+        raise NotThisFormatError("not a PMTiles file", where=where)
     if len(data) < HEADER_SIZE or data[7] != _VERSION:
         raise UnsupportedVersionError(
-            "version of PMTiles", where=where, found=int(data[7]) if len(data) > 7 else None,
+            "unknown version of PMTiles",
+            where=where,
+            found=int(data[7]) if len(data) > 7 else None,
             expected="3",
-        )  # fmt: skip
+        )
     header = dict(zip(_FIELDS, _HEADER.unpack_from(data)[2:], strict=True))
     if max(header["internal_compression"], header["tile_compression"]) > _COMPRESSIONS:
-        raise InvalidMetadataError("header of PMTiles", where=where, found="unknown compression")
+        raise InvalidMetadataError(
+            "header of PMTiles is broken", where=where, found="unknown compression"
+        )
     if header["internal_compression"] not in {1, GZIP}:
         raise UnsupportedVersionError(
-            "directories are compressed by neither gzip nor nothing", where=where
+            "directories are compressed by something other than gzip", where=where
         )
     return header
 

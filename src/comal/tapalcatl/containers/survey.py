@@ -313,9 +313,9 @@ class Choice:
                 self.suffix = suffix if self.suffix is None else self.suffix
                 if suffix != self.suffix:
                     raise InvalidInputError(
-                        "several kinds of tiles",
+                        "source holds several kinds of tiles",
                         found=f"{self.suffix or 'no extension'} and {suffix or 'none'}",
-                        hint="say which: ext= and scale=",
+                        hint="choose one by ext= and scale=",
                     )
         stored = np.ones(len(tiles), np.bool_) if tiles.methods is None else tiles.methods == STORE
         self.gzipped.update(gzipped(kinds)[rows[stored[rows]]].tolist())

@@ -59,7 +59,7 @@ class MergedSource(TileSource):
     def __init__(self, sources: Sequence[TileSource], conflict: str = "last") -> None:
         if conflict not in CONFLICTS:
             raise InvalidInputError(
-                "what to do about tiles of several sources",
+                "unknown rule for tiles that several sources have",
                 found=conflict,
                 expected=", ".join(CONFLICTS),
             )
@@ -156,12 +156,12 @@ class Area:
 
     def __init__(self, asked: PartOptions = PartOptions()) -> None:
         if asked.bbox is not None and asked.geometry is not None:
-            raise InvalidInputError("both a box and a geometry", hint="give one of them")
+            raise InvalidInputError("both a box and a geometry are given", hint="give one of them")
         self.min_zoom = asked.min_zoom or 0
         self.max_zoom = _DEEPEST if asked.max_zoom is None else asked.max_zoom
         if not 0 <= self.min_zoom <= self.max_zoom <= _DEEPEST:
             raise InvalidInputError(
-                "no range of zooms",
+                "not a range of zooms",
                 found=f"{self.min_zoom} to {self.max_zoom}",
                 expected=f"0 to {_DEEPEST}, ascending",
             )
@@ -208,7 +208,7 @@ def _shape_of(geometry: Any) -> Any:
         with translated(faults, "not GeoJSON", where="geometry"):
             shape = shapely.from_geojson(_geojson_text(geometry))
     if shape is None or shape.is_empty:
-        raise InvalidInputError("a geometry without any place", where="geometry")
+        raise InvalidInputError("the geometry is empty", where="geometry")
     return shape
 
 

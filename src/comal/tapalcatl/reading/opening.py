@@ -131,7 +131,9 @@ def open(  # noqa: A001 - tapalcatl.open
     first = version == 1 or bool(generation1.keys() - {"layer"})
     if version not in {None, 1, 2} or (first and version == 2):
         raise InvalidInputError(
-            "version of Tapalcatl", found=version, expected="1, or 2 without settings of version 1"
+            "version of Tapalcatl cannot be used",
+            found=version,
+            expected="1, or 2 without settings of version 1",
         )
     if first or (version is None and generation1 and source is None):
         return _open_first(where, generation1, settings)
@@ -224,7 +226,7 @@ def _of_content(where: Source, settings: _Settings) -> TileSet:
         if _is_json(where):
             return _of_document(settings, where)
         raise NotThisFormatError(
-            "no Tapalcatl tileset",
+            "not a Tapalcatl tileset",
             where=_place(where),
             expected="meta.json, a folder with it, or an archive",
             hint="for Tapalcatl 1 pass version=1 and how its keys are built",
@@ -298,7 +300,7 @@ def _below(meta: Source, text: str | None, *, by_caller: bool) -> tuple[Source, 
                 "template of archives cannot be used",
                 where=f"{_place(meta)}, source",
                 found=shown(text),
-                expected="fields in the path alone",
+                expected="fields only in the path",
             )
         opened = (open_beside if by_caller else open_linked)(meta, head or "/")
         return opened, text[len(head or "/") + bool(head) :]

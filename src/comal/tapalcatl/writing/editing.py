@@ -272,11 +272,11 @@ def refuse_unfinished(archive: Path) -> None:
         if state:
             running = state == "running"
             raise ConflictError(
-                "somebody else is changing the tileset of the archive"
+                "another writer is changing the tileset of the archive"
                 if running
                 else "a change of the archive's tileset was not finished",
                 where=shown_path(folder),
-                hint="wait until they are done" if running else f"run '{recovery(folder)}'",
+                hint="wait until it has finished" if running else f"run '{recovery(folder)}'",
             )
 
 
@@ -288,9 +288,9 @@ def _place(path: Location, generation1: Generation1 | None) -> Path:
         place /= META
     if not place.is_file():
         raise ObjectNotFoundError(
-            "no tileset and no archive",
+            "neither a tileset nor an archive",
             where=shown(str(place), 200),
-            hint="a folder of Tapalcatl 1 is one when it is said how it is laid out",
+            hint="for a folder of Tapalcatl 1, pass how it is laid out",
         )
     return place
 
@@ -318,7 +318,7 @@ def _refuse_first(place: Path) -> None:
                 "nothing tells how this archive of Tapalcatl 1 is laid out",
                 where=shown(str(place), 200),
                 hint="for its tiles pass generation1=Generation1(...), or --open version=1 and what"
-                " belongs to it; metadata it has none",
+                " belongs to it; it has no metadata",
             )
 
 
@@ -326,7 +326,7 @@ def _first_tree(place: Path, generation1: Generation1 | None) -> Target:
     assert generation1 is not None
     if (place / META).is_file():
         raise InvalidInputError(
-            "a tileset of Tapalcatl 2",
+            "the folder holds a tileset of Tapalcatl 2",
             where=shown(str(place / META), 200),
             hint="leave out the settings of Tapalcatl 1",
         )
@@ -354,7 +354,7 @@ def _is_number(text: str) -> bool:
 def _tileset(meta: Path) -> Target:
     with open_tileset(meta) as tileset:
         if not isinstance(tileset.layout, TreeLayout):
-            raise InvalidInputError("no tileset of Tapalcatl 2", where=shown(str(meta), 200))
+            raise InvalidInputError("not a tileset of Tapalcatl 2", where=shown(str(meta), 200))
         base = parse_href(tileset.files.base.href)
         if not base.is_local:
             raise InvalidInputError(

@@ -78,10 +78,12 @@ class EntryOptions:
         check_fields(self)
         if self.compression not in COMPRESSION:
             raise InvalidInputError(
-                "compression", found=self.compression, expected=", ".join(COMPRESSION)
+                "unknown compression", found=self.compression, expected=", ".join(COMPRESSION)
             )
         if not 1 <= self.level <= 12:
-            raise InvalidInputError("level of DEFLATE", found=self.level, expected="1 to 12")
+            raise InvalidInputError(
+                "level of DEFLATE out of range", found=self.level, expected="1 to 12"
+            )
         suffix_of(self.scale, self.ext or "")
 
 

@@ -221,7 +221,7 @@ def _checked(tiles: Iterable[Tile]) -> Keys:
     found = [(int(z), int(x), int(y)) for z, x, y in tiles]
     for z, x, y in found:
         if not (0 <= z <= MAX_ZOOM and 0 <= x < 1 << z and 0 <= y < 1 << z):
-            raise InvalidInputError("no such tile can be", found=f"{z}/{x}/{y}")
+            raise InvalidInputError("there can be no such tile", found=f"{z}/{x}/{y}")
     columns = np.array(found, np.int64).reshape(-1, 3).T
     return columns[0], columns[1], columns[2]
 
@@ -328,7 +328,7 @@ def _check_zooms(settings: Generation1, zooms: Iterable[int]) -> None:
     for zoom in zooms:
         if not settings.min_zoom <= zoom <= settings.max_zoom:
             raise InvalidInputError(
-                "tile outside of the zooms of the tileset",
+                "tile lies outside of the zooms of the tileset",
                 found=f"zoom {zoom}",
                 expected=f"{settings.min_zoom} to {settings.max_zoom}",
             )
@@ -344,7 +344,7 @@ def _check_belongs(place: Target, archive: Tile, keys: Keys) -> None:
             where=place.single.name,
             found=f"{_text(first)}, which belongs to {_text(archive)}",
             expected=f"tiles of the archive {_text(root)}",
-            hint="put it into the tileset, by its folder or document",
+            hint="put it into the tileset, named by its folder or document",
         )
 
 
@@ -409,7 +409,7 @@ def recover(path: str | os.PathLike[str]) -> Recovered:
     journal = journal_of(place)
     if journal is None:
         raise InvalidInputError(
-            "no tileset", where=shown(str(place), 200), expected="its folder or document"
+            "not a tileset", where=shown(str(place), 200), expected="its folder or document"
         )
     return Recovered(*settle(journal))
 

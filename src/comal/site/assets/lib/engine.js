@@ -143,7 +143,7 @@ export class Engine {
   async readConfig() {
     try {
       const document = parseJson(text(await readWhole(this.address, this.access)));
-      if (document === undefined) throw new ArchiveError("site.json is no JSON");
+      if (document === undefined) throw new ArchiveError("site.json is not JSON");
       const listed = Array.isArray(document?.sources) ? document.sources : [];
       const sources = listed.filter((/** @type {any} */ entry) => typeof entry?.name === "string");
       const title = typeof document?.title === "string" ? document.title : "";

@@ -37,7 +37,7 @@ function eachField(bytes, visit) {
   const varint = () => {
     let [value, scale] = [0, 1];
     for (let i = 0; i < 10; i++) {
-      if (at >= bytes.length) throw new DamagedError("a vector tile breaks off");
+      if (at >= bytes.length) throw new DamagedError("a vector tile is cut short");
       const byte = bytes[at++];
       value += (byte & 0x7f) * scale;
       if (byte < 0x80) return value;

@@ -208,7 +208,7 @@ function slices(bytes, at, sizes) {
  */
 function hybrid(bytes, width, count) {
   if (!(width <= 32) || !(count >= 0 && count <= 20_000_000)) {
-    throw new DamagedError("a page's levels make no sense");
+    throw new DamagedError("the levels of a page are broken");
   }
   const values = new Uint32Array(count);
   const reader = new ThriftReader(bytes);
@@ -218,7 +218,7 @@ function hybrid(bytes, width, count) {
       let value = 0;
       for (let i = 0; i < Math.ceil(width / 8); i++) value += reader.byte() * 2 ** (8 * i);
       const run = Math.min(head / 2, count - filled);
-      if (run === 0) throw new DamagedError("a run of no values");
+      if (run === 0) throw new DamagedError("a run holds no values");
       values.fill(value, filled, filled + run);
       filled += run;
     } else {
@@ -227,7 +227,7 @@ function hybrid(bytes, width, count) {
       for (let i = 0; i < total; i++) values[filled + i] = bits(bytes, start + i * width, width);
       reader.at += ((head - 1) / 2) * width;
       filled += total;
-      if (total === 0) throw new DamagedError("a group of no values");
+      if (total === 0) throw new DamagedError("a group holds no values");
     }
   }
   return values;
@@ -270,7 +270,7 @@ function deltas(bytes, count) {
   const minis = Number(varint());
   const total = Number(varint());
   if (total < count || total > 20_000_000 || minis < 1 || minis > 1024 || block < minis) {
-    throw new DamagedError("a page's differences make no sense");
+    throw new DamagedError("the differences of a page are broken");
   }
   let last = zigzag();
   const values = [last];
@@ -280,7 +280,7 @@ function deltas(bytes, count) {
     at += minis;
     for (const width of widths) {
       if (values.length >= total) break;
-      if (width > 64) throw new DamagedError("a page's differences make no sense");
+      if (width > 64) throw new DamagedError("the differences of a page are broken");
       const each = block / minis;
       for (let i = 0; i < each && values.length < total; i++) {
         last = BigInt.asIntN(64, last + least + wideBits(bytes, at * 8 + i * width, width));

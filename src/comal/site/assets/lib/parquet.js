@@ -60,11 +60,11 @@ export class ParquetFile {
     const view = viewOf(tail.bytes);
     const length = tail.bytes.length;
     if (length < 12 || view.getUint32(length - 4, true) !== 0x31524150) {
-      throw new DamagedError("no Parquet file", { where });
+      throw new DamagedError("not a Parquet file", { where });
     }
     const size = view.getUint32(length - 8, true);
     if (size > LIMITS.footer || size + 12 > Number(file.size)) {
-      throw new DamagedError("the footer is longer than its file, or over the limit", { where });
+      throw new DamagedError("the footer is longer than the file, or over the limit", { where });
     }
     const footer = await file.read(Number(file.size) - 8 - size, size);
     const fields = new ThriftReader(footer).struct();
@@ -235,7 +235,7 @@ function columnsOf([root, ...rest]) {
 }
 
 function nested() {
-  return new ArchiveError("the columns are nested: no RaQuet file");
+  return new ArchiveError("the columns are nested: not a RaQuet file");
 }
 
 /** @param {import("./thrift.js").Struct} fields @returns {Group} */

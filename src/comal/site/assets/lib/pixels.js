@@ -48,7 +48,7 @@ export async function unpack(blob, size, where) {
   if ((blob[0] & 15) === 8 && (blob[0] * 256 + blob[1]) % 31 === 0) {
     return inflate(blob, "deflate", size, where);
   }
-  throw new DamagedError("a tile is no gzip, as its metadata says", { where });
+  throw new DamagedError("a tile is not gzip, although the metadata says so", { where });
 }
 
 /**
@@ -97,7 +97,7 @@ async function decodeImage(blob, bands, count, format, where) {
     colorSpaceConversion: "none",
     premultiplyAlpha: "none",
   }).catch(() => {
-    throw new DamagedError(`a tile is no ${format}, as its metadata says`, { where });
+    throw new DamagedError(`a tile is not ${format}, although the metadata says so`, { where });
   });
   const { width, height } = image;
   if (width * height !== count) throw wrongLength(width * height, count, where);

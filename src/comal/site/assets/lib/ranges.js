@@ -146,7 +146,7 @@ export class RemoteFile {
     const response = await this.send({ method: "HEAD" });
     const length = response.headers.get("Content-Length");
     if (length === null || response.headers.has("Content-Encoding")) {
-      throw new StorageError("the store does not tell how long the object is", {
+      throw new StorageError("the store does not say how long the object is", {
         where: this.url,
         hint: "allow HEAD in its CORS rules, and serve archives without content encoding",
       });

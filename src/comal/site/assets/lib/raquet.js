@@ -147,7 +147,7 @@ function boundsOf(value) {
 /** @param {any} given @param {string} where @returns {Band[]} */
 function bandsOf(given, where) {
   if (given.bands.length === 0 || given.bands.length > LIMITS.bands) {
-    throw new DamagedError("no bands, or more than anybody has", { where });
+    throw new DamagedError("no bands, or too many", { where });
   }
   return given.bands.map((/** @type {any} */ band, /** @type {number} */ index) => {
     const [name, type] = Array.isArray(band) ? band : [band?.name, band?.type];

@@ -138,7 +138,7 @@ export class TileSet {
       return new TileSet(url, access, parseMetadata(comment), Promise.resolve(archive));
     }
     const document = parseJson(text(await readWhole(url, access, LIMITS.json)));
-    if (!isObject(document)) throw new DamagedError("no tileset document", { where: url });
+    if (!isObject(document)) throw new DamagedError("not a tileset document", { where: url });
     const metadata = parseMetadata(document);
     checkSource(metadata.source, url);
     return new TileSet(url, access, metadata);

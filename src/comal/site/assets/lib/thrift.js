@@ -21,7 +21,7 @@ export class ThriftReader {
   }
 
   byte() {
-    if (this.at >= this.bytes.length) throw new DamagedError("a Thrift value breaks off");
+    if (this.at >= this.bytes.length) throw new DamagedError("a Thrift value is cut short");
     return this.bytes[this.at++];
   }
 
@@ -44,7 +44,7 @@ export class ThriftReader {
 
   binary() {
     const length = this.varint();
-    if (this.at + length > this.bytes.length) throw new DamagedError("a Thrift text breaks off");
+    if (this.at + length > this.bytes.length) throw new DamagedError("a Thrift text is cut short");
     this.at += length;
     return this.bytes.subarray(this.at - length, this.at);
   }

@@ -58,9 +58,9 @@ export async function findEnd(file) {
     empty ??= end;
   }
   if (empty) return empty;
-  throw new DamagedError(records.length ? "no valid end record" : "no ZIP archive", {
+  throw new DamagedError(records.length ? "no valid end record" : "not a ZIP archive", {
     where: file.url,
-    hint: "the file is something else, or its end was cut off",
+    hint: "the file is not a ZIP archive, or its end was cut off",
   });
 }
 
@@ -113,7 +113,7 @@ async function placed(at, tail, file) {
 /** @param {DataView} view @param {number} at */
 function number64(view, at) {
   const value = view.getUint32(at, true) + view.getUint32(at + 4, true) * 2 ** 32;
-  if (!Number.isSafeInteger(value)) throw new DamagedError("a length is beyond reason");
+  if (!Number.isSafeInteger(value)) throw new DamagedError("a length is larger than any file");
   return value;
 }
 
@@ -144,7 +144,7 @@ export class Directory {
     let at = 0;
     for (let row = 0; row < most; row++) {
       if (at + CENTRAL_SIZE > this.bytes.length || view.getUint32(at, true) !== CENTRAL) {
-        throw new DamagedError("the directory breaks off", { where });
+        throw new DamagedError("the directory is cut short", { where });
       }
       this.record[row] = at;
       this.flags[row] = view.getUint16(at + 8, true);
@@ -156,7 +156,7 @@ export class Directory {
       this.offset[row] = view.getUint32(at + 42, true);
       const [name, extra, comment] = lengths(view, at);
       if (at + CENTRAL_SIZE + name + extra + comment > this.bytes.length) {
-        throw new DamagedError("the directory breaks off", { where });
+        throw new DamagedError("the directory is cut short", { where });
       }
       this.widen(view, row, at + CENTRAL_SIZE + name, extra);
       this.offset[row] += end.shift;
@@ -310,7 +310,7 @@ export async function readEntry(file, directory, row) {
   const size = directory.size[row];
   const bytes = method === 0 ? payload : await inflate(payload, "deflate-raw", size, where);
   if (bytes.length !== size || crc32(bytes) !== directory.crc[row]) {
-    throw new DamagedError("the entry is damaged: its checksum is not that of the directory", {
+    throw new DamagedError("the entry is damaged: it does not match its checksum", {
       where,
     });
   }

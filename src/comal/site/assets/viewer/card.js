@@ -59,7 +59,8 @@ export class SourceCard {
     const { source } = this.entry;
     const problem = source.problem ?? {};
     const reason = [problem.title, problem.detail].filter(Boolean).join(": ");
-    fill(this.body, failure("It cannot be opened", reason, () => this.sources.again(this.entry)));
+    const again = () => this.sources.again(this.entry);
+    fill(this.body, failure("This source cannot be opened", reason, again));
     this.body.hidden = false;
     return h(
       "li",
@@ -208,7 +209,7 @@ export class SourceCard {
 
   /** The source cannot be shown. @param {string} reason @param {() => void} again */
   refuse(reason, again) {
-    fill(this.body, failure("It cannot be shown", reason, again));
+    fill(this.body, failure("This source cannot be shown", reason, again));
     this.body.hidden = false;
   }
 

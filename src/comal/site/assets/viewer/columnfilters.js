@@ -30,7 +30,7 @@ export function columnFilters(link, columns, filters, onChange) {
   function refreshSelect() {
     const open = new Set([...chosen.children].map((one) => one.getAttribute("data-column")));
     const rest = usable.filter((column) => !open.has(column.name));
-    const first = rest.length ? "By a column\u2026" : "All columns are here";
+    const first = rest.length ? "By a column\u2026" : "All columns are in use";
     select.disabled = !rest.length;
     fill(
       select,

@@ -189,7 +189,7 @@ export class Dataset {
       this.changed();
     };
     const box = h("input", { type: "checkbox", id, change });
-    return h("div", { class: "tick" }, box, h("label", { for: id }, "Only where the map looks"));
+    return h("div", { class: "tick" }, box, h("label", { for: id }, "Only in the area of the map"));
   }
 
   timeFilter() {
@@ -320,7 +320,7 @@ export class Dataset {
 
   nothing() {
     if (!this.detail.count) return emptiness("No samples", "The data set is empty.");
-    return emptiness("No sample fits", "Widen the filters, or move the map.");
+    return emptiness("No sample matches", "Widen the filters, or move the map.");
   }
 
   /** @param {number} matched @param {number} step */

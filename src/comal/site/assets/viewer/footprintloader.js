@@ -70,7 +70,7 @@ export class FootprintLoader {
     try {
       this.show(await this.ask({ ...this.parameters, bbox: this.view.box() }, signal));
     } catch (error) {
-      if (!isAbort(error)) this.tell(`What lies here could not be read: ${reasonOf(error)}`);
+      if (!isAbort(error)) this.tell(`The samples here could not be read: ${reasonOf(error)}`);
     }
   }
 

@@ -152,7 +152,7 @@ export class Inspector {
     const { state } = entry;
     const about = (/** @type {(Node | string)[]} */ ...parts) =>
       tileArticle(nameOf(entry), tile, ...parts);
-    if (!tile) return about(h("p", { class: "caption" }, "It has no tiles for so small a scale."));
+    if (!tile) return about(h("p", { class: "caption" }, "It has no tiles at so small a scale."));
     const [template] = state.info.tiles;
     if (!template) return about();
     try {

@@ -282,7 +282,7 @@ export class RasterControls {
   /** @param {Counted} found @param {number} index @param {string[] | null} ramp */
   plot(found, index, ramp) {
     const { style, detail } = this;
-    if (!found.counts?.length) return emptiness("No values", "Every pixel is without data.");
+    if (!found.counts?.length) return emptiness("No values", "No pixel has data.");
     const chosen = style.rescale[index] ?? [
       found.percentile_2 ?? found.min,
       found.percentile_98 ?? found.max,

@@ -299,7 +299,7 @@ export class Sources {
   tellZooms() {
     for (const { card, state } of this.shown()) {
       const isFar = this.view.zoom() < firstZoom(state);
-      card.tell(isFar ? "Zoom in to see it: there are no tiles for so small a scale." : "");
+      card.tell(isFar ? "Zoom in to see it: there are no tiles at so small a scale." : "");
     }
   }
 

@@ -126,7 +126,7 @@ export class SampleTree {
         fill(below, this.branch(child.path, await this.ask(child.path, 0)));
       } catch (error) {
         isRead = false;
-        fill(below, failure("It cannot be read", reasonOf(error), read));
+        fill(below, failure("The folder cannot be read", reasonOf(error), read));
       }
     };
     details.addEventListener("toggle", read);
