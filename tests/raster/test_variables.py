@@ -74,7 +74,7 @@ def test_a_zarr_is_one(folder: Path, source: str) -> None:
         # HDF5 knows no CF: the file has a place for NetCDF alone.
         ('HDF5:"{}/four.nc"://Band2', None, InvalidInputError, "coordinate reference system"),
         ('NETCDF:"{}/four.nc":Band9', None, InvalidInputError, "'Band1', 'Band2'"),
-        ('NETCDF:"{}/four.nc":Band1', "Band2", InvalidInputError, "two variables"),
+        ('NETCDF:"{}/four.nc":Band1', "Band2", InvalidInputError, "two different variables"),
         ("{}/a.tif", "Band1", InvalidInputError, "has no variables"),
         ("{}/none.nc", "Band1", ObjectNotFoundError, "none.nc"),
         ('NETCDF:"{}/none.nc":Band1', None, ObjectNotFoundError, "none.nc"),

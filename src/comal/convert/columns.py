@@ -265,7 +265,7 @@ def _shape(of: Footer, name: str, column: Any) -> dict[str, Any]:
         of.tell(
             "warning",
             _TENSOR_SHAPE,
-            "has no bands, because the raster's header does not tell them",
+            "has no number of bands, because the raster's header does not tell it",
             plain,
         )
     return {_TENSOR_SHAPE: shapes}

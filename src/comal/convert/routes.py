@@ -163,7 +163,7 @@ def _kind(sources: Sequence[str], output: str | None) -> str:
     raise InvalidInputError(
         "several sources can be converted together only if all are Tortilla or TACO 1",
         found=", ".join(sorted(kinds)),
-        hint="'comal taco concat' joins several data sets of TACO 2.0",
+        hint="'comal taco concat' joins several datasets of TACO 2.0",
     )
 
 

@@ -289,7 +289,7 @@ def _planned(
     for number, (depth, shape) in enumerate(zip(depths, shapes, strict=True)):
         place = f"level {number}"
         if shape.reordered:
-            notes.tell("changed", place, "order", "of children is now the same everywhere")
+            notes.tell("changed", place, "order", "the children now have the same order everywhere")
         footer = Footer(depth.table, place, notes, counts[number])
         fields = fields_of(footer, keep_ids=len(changed[number]) > 0)
         levels.append(_level(depth, shape, fields, frame.home))

@@ -75,7 +75,7 @@ def validate_bbox(bbox: Sequence[float], where: str = "bbox") -> Box:
             "invalid longitudes of a box",
             where=where,
             found=f"west {west}, east {east}",
-            expected="degrees between -180 and 180",
+            expected="degrees between -360 and 360",
         )
     wests, easts = wrap_arcs(np.array([west]), np.array([east]))
     return Box(float(wests[0]), south, float(easts[0]), north)

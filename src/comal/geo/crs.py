@@ -219,7 +219,7 @@ def _unknown(crs: str, where: str) -> InvalidInputError:
 
         authorities = get_authorities()
         if code[1].upper() not in authorities:
-            hint = f"PROJ knows the authorities {', '.join(authorities)}; pass other CRS as WKT"
+            hint = f"PROJ knows the authorities {', '.join(authorities)}; pass other CRSs as WKT"
     return InvalidInputError(
         "invalid CRS",
         where=where,

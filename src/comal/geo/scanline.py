@@ -63,7 +63,7 @@ class Edges:
                 "a zone is not a valid geometry",
                 where=f"zone {row}",
                 found=shapely.is_valid_reason(shapes[row]),
-                hint="shapely.make_valid mends it",
+                hint="repair the zone with shapely.make_valid",
             )
         parts, owner = shapely.get_parts(shapes[~empty], return_index=True)
         numbers = np.flatnonzero(~empty)[owner]

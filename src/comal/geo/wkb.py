@@ -131,7 +131,7 @@ def _decoded(array: Any, rows: Rows, where: str) -> Iterator[tuple[Rows, Any]]:
     if longest > _LEAST * _COLLECTIONS:
         for row in crashing(array.to_pylist()):
             raise InvalidMetadataError(
-                "a geometry has too many collections",
+                "a geometry nests too many collections",
                 where=f"{where}, row {row}",
                 expected=f"at most {_COLLECTIONS}",
             )

@@ -202,7 +202,7 @@ def preview(
         chosen = chosen_bands(raster.metadata, wanted, raster.href)
         if len(chosen) not in {1, 3}:
             raise InvalidInputError(
-                "a picture has one band or three", where=raster.href, found=len(chosen)
+                "a picture needs one band or three", where=raster.href, found=len(chosen)
             )
         step = _steps(raster, 0 if raster.times is not None and time is None else time)[0]
         grid = _grid_for(raster, size)

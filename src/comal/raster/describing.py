@@ -421,7 +421,7 @@ def variable_of(source: str | os.PathLike[str], variable: str | None) -> Variabl
         return None
     name = (named[4] or None) if named is not None else None
     if name and variable not in {None, name}:
-        raise InvalidInputError("two variables are named", found=variable, expected=name)
+        raise InvalidInputError("two different variables are named", found=variable, expected=name)
     name = variable if name is None else name
     if name is not None and ('"' in name or not name.isprintable() or not name.strip("/")):
         raise InvalidInputError("not the name of a variable", found=shown(repr(name)))

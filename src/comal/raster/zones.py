@@ -363,7 +363,7 @@ def _wkb(blob: Any, where: str) -> bytes | None:
     if blob is None:
         return None
     if not isinstance(blob, bytes) or blob[:2] != b"GP" or len(blob) < 8:
-        raise InvalidMetadataError("a geometry is not in the form of a GeoPackage", where=where)
+        raise InvalidMetadataError("a geometry is not a GeoPackage geometry", where=where)
     return blob[8 + int(_ENVELOPES[blob[3] >> 1 & 7]) :]
 
 

@@ -116,7 +116,7 @@ def parents_in(table: Any, names: Names, known: Any, where: str) -> Ints:
             "a sample names a parent that does not exist",
             where=f"{where}, row {row}",
             found=shown(column[row].as_py()),
-            expected=f"one of {counted(len(known), 'row')} above",
+            expected=f"one of {counted(len(known), 'row')} of the level above",
         )
     return rows
 

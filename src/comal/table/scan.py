@@ -170,7 +170,7 @@ class Scanned(Batches):
         if self._condition is None:
             yield from batches or [pa.record_batch(self.projected_schema.empty_table())]
             return
-        with translated(BROKEN, "rows cannot be filtered", where=self._table.where):
+        with translated(BROKEN, "the rows cannot be filtered", where=self._table.where):
             # Arrow's scanner would filter column by column, which takes three times as long; it
             # only computes which rows match.
             memory = ds.InMemoryDataset(rows.select(self._filtered_by or self._names[:1]))
@@ -178,7 +178,7 @@ class Scanned(Batches):
             matches = one_array(mask)
         start = 0
         for batch in batches:
-            with translated(BROKEN, "rows cannot be filtered", where=self._table.where):
+            with translated(BROKEN, "the rows cannot be filtered", where=self._table.where):
                 found = batch.take(pc.indices_nonzero(matches.slice(start, batch.num_rows)))
             start += batch.num_rows
             if found.num_rows:

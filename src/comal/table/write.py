@@ -229,17 +229,17 @@ class Writer:
     def write(self, batch: Any) -> None:
         """Add the rows of a table or record batch whose columns are those of the schema."""
         table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-        with translated(_WRITING, "table cannot be written"):
+        with translated(_WRITING, "the table cannot be written"):
             self._add(table)
 
     def close(self, key_values: Mapping[str, str] | None = None) -> None:
         """Write the remaining rows and the footer, with `key_values` as metadata of the file."""
-        with translated(_WRITING, "table cannot be written"):
+        with translated(_WRITING, "the table cannot be written"):
             self._finish(key_values)
 
     def write_all(self, table: Any) -> None:
         """Write a whole table, and close."""
-        with translated(_WRITING, "table cannot be written"):
+        with translated(_WRITING, "the table cannot be written"):
             self._add(table)
             self._finish()
 

@@ -219,7 +219,7 @@ def typed_column(name: str, column: Any, where: str) -> Any:
 
 def _cast(column: Any, wanted: Any) -> Any:
     if pa.types.is_string(wanted) and not pa.types.is_null(column.type):
-        raise TypeError("no text")
+        raise TypeError("not text")
     return pc.cast(column, wanted)
 
 

@@ -250,7 +250,7 @@ _ERRORS = {
     "tortilla-span-bounds": "an item lies outside the data",
     "tortilla-span-overlap": "two items overlap without being the same",
     # STAC
-    "tortilla-crs": "a CRS that is unknown",
+    "tortilla-crs": "an unknown CRS",
     "tortilla-geotransform": "a geotransform that is not valid",
     "tortilla-raster-shape": "a shape that is not valid",
     "tortilla-time-order": "an item ends before it starts",

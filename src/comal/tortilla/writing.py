@@ -154,7 +154,7 @@ def _broken(what: str, found: object, expected: object) -> InvalidMetadataError:
         where=what,
         found=found,
         expected=expected,
-        hint="this is a fault of comal: nothing was published; please report it",
+        hint="this is a bug in comal: nothing was published; please report it",
     )
 
 

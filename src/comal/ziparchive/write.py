@@ -85,7 +85,7 @@ def _writing(write: Callable[P, T]) -> Callable[P, T]:
             raise
         except OSError as error:
             found = reason_of(error)
-            raise StorageError("target cannot be written", found=found) from error
+            raise StorageError("the target cannot be written", found=found) from error
 
     return written
 

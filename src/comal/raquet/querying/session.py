@@ -398,7 +398,7 @@ def _zoom_of(stores: Mapping[str, TileStore]) -> Function:
         for name, number in zip(columns[0].to_pylist(), wanted, strict=True):
             if name not in stores:
                 raise InvalidInputError(
-                    "no such data set", found=shown(name), expected=", ".join(stores)
+                    "no such table", found=shown(name), expected=", ".join(stores)
                 )
             low, high = stores[name].metadata.min_zoom, stores[name].metadata.max_zoom
             found.append(high if number is None else max(low, min(high, int(number))))

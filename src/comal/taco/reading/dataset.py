@@ -292,7 +292,7 @@ class TacoDataset(Closing):
         if not isolated:
             queries.engine().parse(query)
         elif not isinstance(query, str):
-            raise InvalidInputError("the query is not text", found=type(query).__name__)
+            raise InvalidInputError("a query must be text", found=type(query).__name__)
         if params is None or isinstance(params, Mapping):
             named = dict(params or {})
         else:

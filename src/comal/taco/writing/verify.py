@@ -212,5 +212,5 @@ def _broken(name: str, found: object, expected: object) -> InvalidMetadataError:
         where=shown(name),
         found=found,
         expected=expected,
-        hint="this is a fault of comal: nothing was published; please report it",
+        hint="this is a bug in comal: nothing was published; please report it",
     )
