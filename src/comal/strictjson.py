@@ -84,7 +84,7 @@ def loads(
         ) from error
     if not isinstance(document, dict):
         raise InvalidMetadataError(
-            "JSON document is not an object", where=where, found=type(document).__name__
+            "the JSON document is not an object", where=where, found=type(document).__name__
         )
     if b"\\u" in data and _HALF.search(data):
         _refuse_halves(document, where)
@@ -136,7 +136,7 @@ def _unique_keys(where: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]
         if len(built) != len(pairs):
             seen: set[str] = set()
             twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-            raise InvalidMetadataError("JSON key appears twice", where=where, found=ascii(twice))
+            raise InvalidMetadataError("a JSON key appears twice", where=where, found=ascii(twice))
         return built
 
     return build
@@ -165,7 +165,7 @@ def _bounded_int(where: str, limits: Limits) -> Callable[[str], int]:
     def parse(digits: str) -> int:
         if len(digits) > limits.json_digits:
             raise LimitExceededError(
-                "JSON integer over the limit",
+                "a JSON integer is over the limit",
                 where=where,
                 found=f"{len(digits)} digits",
                 expected=f"at most {limits.json_digits}",

@@ -251,5 +251,5 @@ def test_errors_of_the_source_stay_what_they_are(read: Any) -> None:
 def test_chunks_outside_of_the_file() -> None:
     # The same footer behind fewer bytes: its chunks now reach into it.
     source, span = source_of(DATA[1000:])
-    with pytest.raises(InvalidMetadataError, match="outside of the Parquet file"):
+    with pytest.raises(InvalidMetadataError, match="outside the Parquet file"):
         run(footer_plan(span), source.fetch)

@@ -197,7 +197,9 @@ class _Run:
     def read(self, dataset: Any, made: Scenes) -> None:
         for key, vsi in leaf_paths(dataset):
             if not scenes.same_pixels(vsi, made.originals[key]):
-                raise InvalidMetadataError("pixels differ from the source", where=f"{key} ({vsi})")
+                raise InvalidMetadataError(
+                    "the pixels differ from the source", where=f"{key} ({vsi})"
+                )
         self.step(
             "Read",
             f"{len(made.originals)} rasters through GDAL by byte range, pixels identical; "

@@ -110,7 +110,7 @@ def _check_spans(vsi_path: str, offsets: Any, sizes: Any, limit: int | None) -> 
 
 def _outside(vsi_path: str, found: str, limit: int | None) -> InvalidMetadataError:
     return InvalidMetadataError(
-        "the span lies outside of its file",
+        "the span lies outside its file",
         where=shown(vsi_path, 120),
         found=found,
         expected="offset and size of 0 or more" + (f", an end of at most {limit}" if limit else ""),

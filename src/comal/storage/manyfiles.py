@@ -197,7 +197,7 @@ class _Reader(Generic[T]):
                 size = os.lseek(descriptor, 0, os.SEEK_END)
                 os.lseek(descriptor, 0, os.SEEK_SET)
             except OSError as error:
-                raise _unusable(error, "source cannot be read", path) from error
+                raise _unusable(error, "the source cannot be read", path) from error
             return size
         return _regular_size(os.fstat(descriptor), path)
 
@@ -215,7 +215,7 @@ def read_to_end(descriptor: int, view: memoryview, path: str) -> int:
         # its end.
         return os.preadv(descriptor, (view,), 0)
     except OSError as error:
-        raise _unusable(error, "source cannot be read", path) from error
+        raise _unusable(error, "the source cannot be read", path) from error
 
 
 def read_exactly(descriptor: int, view: memoryview, size: int, path: str) -> None:
@@ -226,7 +226,7 @@ def read_exactly(descriptor: int, view: memoryview, size: int, path: str) -> Non
         try:
             count = os.readv(descriptor, (view[done:] if done else view,))
         except OSError as error:
-            raise _unusable(error, "source cannot be read", path) from error
+            raise _unusable(error, "the source cannot be read", path) from error
         done += count
         # A regular file returns less than requested only at its end: no second read finds more.
         if not count or done > size or (done == size and count < left):
@@ -245,7 +245,7 @@ def file_sizes(paths: Sequence[str | None]) -> Ints:
         try:
             status = os.stat(path)  # noqa: PTH116 - a Path per row costs more than the call
         except (OSError, ValueError) as error:
-            raise _unusable(error, "source cannot be opened", path) from error
+            raise _unusable(error, "the source cannot be opened", path) from error
         sizes[row] = _regular_size(status, path)
     return sizes
 
@@ -254,7 +254,7 @@ def _open(path: str) -> int:
     try:
         return os.open(path, _OPEN)
     except (OSError, ValueError) as error:
-        raise _unusable(error, "source cannot be opened", path) from error
+        raise _unusable(error, "the source cannot be opened", path) from error
 
 
 @contextmanager
@@ -279,14 +279,16 @@ def _regular_size(status: os.stat_result, path: str) -> int:
     """The size of a regular file; anything else might block or never end."""
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, socket or device"
-        raise InvalidInputError("source is not a regular file", where=shown(path, 200), found=kind)
+        raise InvalidInputError(
+            "the source is not a regular file", where=shown(path, 200), found=kind
+        )
     return status.st_size
 
 
 def changed_size(path: str, found: str, expected: int) -> InvalidInputError:
     """The error for a source whose size has changed since it was determined."""
     return InvalidInputError(
-        "source changed its size while it was copied",
+        "the source changed its size while it was copied",
         where=shown(path, 200),
         found=found,
         expected=f"{expected} bytes",

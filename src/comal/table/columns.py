@@ -330,10 +330,10 @@ def _check_names(names: list[str], where: str) -> None:
     for name, count in Counter(names).items():
         if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in name):
             place = f"{where}, column {shown(name)}"
-            raise InvalidMetadataError("column name holds control characters", where=place)
+            raise InvalidMetadataError("a column name holds control characters", where=place)
         if count > 1:
             place = f"{where}, column {shown(name)}"
-            raise InvalidMetadataError("column name appears twice", where=place)
+            raise InvalidMetadataError("a column name appears twice", where=place)
 
 
 def _depth(kind: Any) -> int:

@@ -172,7 +172,7 @@ class Decoder:
         """All rows as one table, in plain types, fully validated."""
         tables = self._decoded()
         width = len(self._ways.slow) + 1
-        with translated(BROKEN, "Parquet file is broken", where=self._where):
+        with translated(BROKEN, "the Parquet file is broken", where=self._where):
             if not self._names:
                 return pa.table({}).select([])
             parts = [
@@ -189,7 +189,7 @@ class Decoder:
         dictionaries = self._ways.dictionaries
         for batch in self._read_batches(self._distinct, self._all, rows, dictionaries):
             self._limits.check("leaf_bytes", spread_bytes(batch), self._where)
-            with translated(BROKEN, "Parquet file is broken", where=self._where):
+            with translated(BROKEN, "the Parquet file is broken", where=self._where):
                 plain = self._with_twins(self._plain(batch))
             yield plain
 
@@ -333,7 +333,7 @@ class Decoder:
     def _at_once(self, names: Sequence[str], part: range, *, alone: bool) -> Any:
         """Columns of known size of some row groups; if `alone`, they are decoded in parallel."""
         ways = self._ways
-        with translated(BROKEN, "Parquet file is broken", where=self._where):
+        with translated(BROKEN, "the Parquet file is broken", where=self._where):
             reader = self._reader(part, [*ways.dictionaries, *ways.lookups])
             table = reader.read_row_groups(
                 self._groups_of(part), self._leaves(names), use_threads=alone and self._is_large
@@ -352,7 +352,7 @@ class Decoder:
         for batch in self._read_batches([name], part, self._few(BATCH), ()):
             self._take(batch.nbytes)
             batches.append(batch)
-        with translated(BROKEN, "Parquet file is broken", where=self._where):
+        with translated(BROKEN, "the Parquet file is broken", where=self._where):
             table = pa.Table.from_batches(batches, None if batches else self._schema_of([name]))
             if table.num_rows < _CHUNK * len(batches):
                 # A column stays in several chunks if one array cannot hold it.
@@ -369,12 +369,12 @@ class Decoder:
         self, names: Sequence[str], part: range, rows: int, dictionaries: Sequence[str]
     ) -> Iterator[Any]:
         found = 0
-        with translated(BROKEN, "Parquet file is broken", where=self._where):
+        with translated(BROKEN, "the Parquet file is broken", where=self._where):
             reader = self._reader(part, dictionaries)
             groups, leaves = self._groups_of(part), self._leaves(names)
             batches = reader.iter_batches(rows, groups, leaves, use_threads=False)
         while True:
-            with translated(BROKEN, "Parquet file is broken", where=self._where):
+            with translated(BROKEN, "the Parquet file is broken", where=self._where):
                 batch = next(batches, None)
                 if batch is None:
                     break
@@ -394,7 +394,7 @@ class Decoder:
         expected = self._rows_of(part)
         if found != expected:
             raise InvalidMetadataError(
-                "Parquet file does not hold as many rows as its footer says",
+                "the Parquet file does not hold as many rows as its footer says",
                 where=self._where,
                 found=f"{found - expected:+d} rows",
             )

@@ -121,21 +121,21 @@ def footer_plan(
 def _parsed(tail: Piece, size: int, span: ByteRange, limits: Limits, where: str) -> Footer:
     footer = tail.data[-size:]
     layout = read_layout(footer[:-8], span.size - size, where)
-    with translated(BROKEN, "Parquet footer is broken", where=where):
+    with translated(BROKEN, "the Parquet footer is broken", where=where):
         # Only methods that are safe on hostile bytes are called on this object; see `thrift`.
         metadata = pq.read_metadata(pa.BufferReader(_MAGIC + footer))
         limits.check("table_columns", metadata.num_columns, where)
         schema = metadata.schema.to_arrow_schema()
         check_schema(schema, limits, where)
         if list(layout.leaves) != schema.names or metadata.num_row_groups != len(layout.rows):
-            raise InvalidMetadataError("Parquet schema is broken", where=where)
+            raise InvalidMetadataError("the Parquet schema is broken", where=where)
         # Refuses some fields that a damaged schema may hold, such as required null types.
         return Footer(metadata, plain_schema(schema), layout, span, tail)
 
 
 def _footer_size(end: bytes, span: ByteRange, limits: Limits, where: str) -> int:
     if end[4:] == _ENCRYPTED:
-        raise InvalidMetadataError("Parquet file is encrypted", where=where)
+        raise InvalidMetadataError("the Parquet file is encrypted", where=where)
     if end[4:] != _MAGIC:
         raise InvalidMetadataError(
             "not a Parquet file", where=where, found=end[4:].hex(), expected=_MAGIC.hex()
@@ -143,7 +143,7 @@ def _footer_size(end: bytes, span: ByteRange, limits: Limits, where: str) -> int
     size = int.from_bytes(end[:4], "little") + 8
     if size + 4 > span.size:
         raise InvalidMetadataError(
-            "Parquet footer is longer than the file",
+            "the Parquet footer is longer than the file",
             where=where,
             found=f"{size} bytes",
             expected=f"at most {span.size - 4}",
@@ -203,14 +203,14 @@ def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
         rows, leaves, groups = _file(footer, where)
     except IndexError as error:
         raise InvalidMetadataError(
-            "Parquet footer is broken", where=where, found=reason_of(error)
+            "the Parquet footer is broken", where=where, found=reason_of(error)
         ) from error
     names, found = _tree(leaves, where)
     count = len(found)
     wrong = next((row for row, (_, chunks) in enumerate(groups) if len(chunks) != count), None)
     if wrong is not None:
         raise InvalidMetadataError(
-            "row group does not have as many columns as the schema",
+            "a row group does not have as many columns as the schema",
             where=f"{where}, row group {wrong}",
             found=len(groups[wrong][1]),
             expected=count,
@@ -294,7 +294,9 @@ def _file(footer: bytes, where: str) -> tuple[int, list[_Element], list[_Group]]
         else:
             reader.skip(kind)
     if rows is None or not schema:
-        raise InvalidMetadataError("Parquet footer holds no schema or no row count", where=where)
+        raise InvalidMetadataError(
+            "the Parquet footer holds no schema or no row count", where=where
+        )
     return rows, [_element(one, where) for one in schema], groups
 
 
@@ -463,11 +465,11 @@ def _group(reader: CompactReader, where: str) -> _Group:
 def _chunk(fields: dict[int, Any], encodings: dict[bytes, int], where: str) -> _Chunk:
     """A column chunk; `encodings` are those seen in its row group, by their bytes."""
     if fields.get(1):
-        raise InvalidMetadataError("column chunk lies in another file", where=where)
+        raise InvalidMetadataError("a column chunk lies in another file", where=where)
     metadata = fields.get(3)
     if metadata is None:
         raise InvalidMetadataError(
-            "column chunk without metadata", where=where, hint="encrypted columns are not read"
+            "a column chunk has no metadata", where=where, hint="encrypted columns are not read"
         )
     data, dictionary = metadata.get(9, -1), metadata.get(11, 0)
     # Some writers put 0 where there is no dictionary.
@@ -496,7 +498,7 @@ def _encodings(listed: bytes, where: str) -> int:
 def _bounded(value: int, where: str) -> int:
     if not 0 <= value <= _MAX_OFFSET:
         raise InvalidMetadataError(
-            "Parquet footer holds an impossible number", where=where, found=value
+            "the Parquet footer holds an impossible number", where=where, found=value
         )
     return value
 
@@ -517,12 +519,14 @@ def _tree(schema: list[_Element], where: str) -> tuple[dict[str, range], list[_L
             open_elements += _bounded(children, where) - 1
             position += 1
         if open_elements or name in names:
-            what = "column name appears twice" if name in names else "Parquet schema is broken"
+            what = (
+                "a column name appears twice" if name in names else "the Parquet schema is broken"
+            )
             raise InvalidMetadataError(what, where=f"{where}, column {shown(name)}")
         names[name] = range(first, len(leaves))
     if position != len(schema) or len(names) != schema[0][1]:
         raise InvalidMetadataError(
-            "Parquet schema is broken",
+            "the Parquet schema is broken",
             where=where,
             found=f"{len(names)} columns in {position} elements",
             expected=f"{schema[0][1]} in {len(schema)}",
@@ -534,14 +538,17 @@ def _check(layout: Layout, rows: int, data_size: int, where: str) -> None:
     total = sum(layout.rows.tolist())
     if total != rows:
         raise InvalidMetadataError(
-            "Parquet row groups do not add up", where=where, found=f"{total} rows", expected=rows
+            "the Parquet row groups do not add up",
+            where=where,
+            found=f"{total} rows",
+            expected=rows,
         )
     # Written so that nothing can overflow.
     outside = (layout.start > data_size) | (layout.size > data_size - layout.start)
     if outside.any():
         group, leaf = (int(index[0]) for index in np.nonzero(outside))
         raise InvalidMetadataError(
-            "column chunk reaches outside of the Parquet file",
+            "a column chunk reaches outside the Parquet file",
             where=f"{where}, row group {group}, leaf column {leaf}",
             found=f"{layout.size[group, leaf]} bytes at {layout.start[group, leaf]}",
             expected=f"an end at or before {data_size}",

@@ -115,7 +115,7 @@ def _check_spans(spans: Ints, footer: Footer, where: str) -> None:
     starts, sizes = spans[:, 0], spans[:, 1]
     outside = (sizes > footer.span.size) | (starts > footer.span.size - sizes)
     if outside.any():
-        raise InvalidMetadataError("page index reaches outside of the Parquet file", where=where)
+        raise InvalidMetadataError("the page index reaches outside the Parquet file", where=where)
     # Parts are joined: those that overlap would take more memory than the file has bytes.
     total = int(sizes.sum())
     if total > footer.span.size:
@@ -189,7 +189,7 @@ def _pages(footer: Footer, leaves: Sequence[int], held: _Held, where: str) -> di
         place = f"{where}, offset index of leaf column {' or '.join(map(str, some))}"
         located, counts = _located(footer, some, held, place)
         if ((counts == 0) & (rows > 0)).any():
-            raise InvalidMetadataError("page index lists no page of a row group", where=place)
+            raise InvalidMetadataError("the page index lists no page of a row group", where=place)
         column, group = np.divmod(np.repeat(np.arange(counts.size), counts.ravel()), len(rows))
         _check_pages(footer, np.array(some)[column], group, located, where)
         offset, size, row = located[:, 0], located[:, 1], located[:, 2]
@@ -218,17 +218,17 @@ def _located(footer: Footer, leaves: Sequence[int], held: _Held, where: str) -> 
     # The counts in row groups and list heads take memory only if there are bytes for them.
     fits = bool((counts <= (ends - bodies) // _TOKENS).all())
     if not (fits and _are_heads(octets, begins, counts, np.full(len(counts), STRUCT))):
-        with translated(_BROKEN, "page index is broken", where=where):
+        with translated(_BROKEN, "the page index is broken", where=where):
             lists = [_list_head(data, begin, STRUCT, where) for begin in begins.tolist()]
         bodies = np.array([at for at, _ in lists], np.int64)
         counts = np.array([count for _, count in lists], np.int64)
         if (counts > ends - bodies).any():
             raise InvalidMetadataError(
-                "page index is broken", where=where, found="more pages than bytes"
+                "the page index is broken", where=where, found="more pages than bytes"
             )
     located = _locations(octets, bodies, counts)
     if located is None:
-        with translated(_BROKEN, "page index is broken", where=where):
+        with translated(_BROKEN, "the page index is broken", where=where):
             located = _locations_one_by_one(data, bodies.tolist(), counts.tolist(), where)
     return located, counts.reshape(len(leaves), -1)
 
@@ -236,7 +236,7 @@ def _located(footer: Footer, leaves: Sequence[int], held: _Held, where: str) -> 
 def _list_head(data: bytes, at: int, kind: int, where: str) -> tuple[int, int]:
     """Position of the first element of the list in field 1, and the number of elements."""
     if data[at] != 0x10 | LIST:
-        raise InvalidMetadataError("page index is broken", where=where, found="not a list")
+        raise InvalidMetadataError("the page index is broken", where=where, found="not a list")
     head = data[at + 1]
     at += 2
     count = head >> 4
@@ -245,7 +245,7 @@ def _list_head(data: bytes, at: int, kind: int, where: str) -> tuple[int, int]:
         count, at = reader.varint(), reader.at
     if head & 0x0F != kind or count > len(data) - at:
         raise InvalidMetadataError(
-            "page index is broken", where=where, found="a list of another type"
+            "the page index is broken", where=where, found="a list of another type"
         )
     return at, count
 
@@ -326,7 +326,7 @@ def _locations_one_by_one(
                 else:
                     reader.skip(kind)
             if max(abs(value) for value in found.values()) >= 2**63:
-                raise InvalidMetadataError("page index holds an impossible number", where=where)
+                raise InvalidMetadataError("the page index holds an impossible number", where=where)
             located.append((found[1], found[2], found[3]))
     return np.array(located, np.int64).reshape(-1, 3)
 
@@ -350,7 +350,7 @@ def _check_pages(footer: Footer, leaf: Ints, group: Ints, located: Ints, where: 
     if len(wrong):
         at = int(wrong[0])
         raise InvalidMetadataError(
-            "page index does not fit its column",
+            "the page index does not fit its column",
             where=f"{where}, column {leaf[at]}, row group {group[at]}",
             found=f"{size[at]} bytes at {offset[at]}, row {row[at]}",
             expected=f"within {start[at]} to {end[at]}, after the page before",

@@ -59,7 +59,7 @@ def expansion(chunk: bytes, where: str) -> Expansion:
         try:
             header = reader.header()
         except IndexError as error:
-            raise _broken("page header is broken", where, error) from error
+            raise _broken("the page header is broken", where, error) from error
         numbers = dict(header.numbers)
         inflated, stored = numbers.get(2, 0), numbers.get(3, 0)
         least = min(inflated, stored)
@@ -71,7 +71,7 @@ def expansion(chunk: bytes, where: str) -> Expansion:
                 values += fields.get(1, 0)
                 least = min(least, fields.get(1, 0))
         if least < 0:
-            raise InvalidMetadataError("page has a negative size", where=where)
+            raise InvalidMetadataError("the page has a negative size", where=where)
         # Without a codec the size of a page is its stored size, whatever else its header says.
         sizes.append(max(inflated, stored))
         if is_dictionary:
@@ -126,7 +126,7 @@ def read_page_header(data: bytes, where: str) -> PageHeader:
     try:
         found = reader.header()
     except IndexError as error:
-        raise _broken("page header is broken", where, error) from error
+        raise _broken("the page header is broken", where, error) from error
     numbers = {1: -1, 2: -1, 3: -1, **dict(found.numbers)}
     version = {_DATA_PAGE: 1, _DATA_PAGE_V2: 2}.get(numbers[1])
     fields = dict(found.structs).get(_V1_FIELD if version == 1 else _V2_FIELD)
@@ -137,7 +137,7 @@ def read_page_header(data: bytes, where: str) -> PageHeader:
         )
     if numbers[2] != stored:
         raise InvalidMetadataError(
-            "uncompressed page has two sizes", where=where, found=f"{numbers[2]} and {stored}"
+            "an uncompressed page has two sizes", where=where, found=f"{numbers[2]} and {stored}"
         )
     return PageHeader(
         reader.at,
@@ -166,14 +166,14 @@ def one_value(
     header = read_page_header(page, where)
     if header.size + header.stored != len(page):
         raise InvalidMetadataError(
-            "page does not have the size that its index says",
+            "the page does not have the size that its index says",
             where=where,
             found=header.size + header.stored,
             expected=len(page),
         )
     if header.values != 1 or header.encoding != _PLAIN:
         raise InvalidMetadataError(
-            "page does not hold one plain value",
+            "the page does not hold one plain value",
             where=where,
             found=f"{header.values} values in encoding {header.encoding}",
         )
@@ -182,12 +182,12 @@ def one_value(
     at, there = _levels(page, header, where, required=required)
     if not there:
         if at != len(page):
-            raise InvalidMetadataError("page of a NULL holds a value", where=where)
+            raise InvalidMetadataError("the page of a NULL holds a value", where=where)
         return None
     size = int.from_bytes(page[at : at + 4], "little")
     if at + 4 + size != len(page):
         raise InvalidMetadataError(
-            "value does not fill its page", where=where, found=size, expected=len(page) - at - 4
+            "the value does not fill its page", where=where, found=size, expected=len(page) - at - 4
         )
     return page[at + 4 :]
 
@@ -197,7 +197,7 @@ def check_crc(page: bytes, start: int, expected: int, where: str) -> None:
     found = isal_zlib.crc32(memoryview(page)[start:])
     if found != expected:
         raise InvalidMetadataError(
-            "page does not match its checksum",
+            "the page does not match its checksum",
             where=where,
             found=f"{found:08x}",
             expected=f"{expected:08x}",
@@ -210,7 +210,7 @@ def _levels(page: bytes, header: PageHeader, where: str, *, required: bool) -> t
     if header.version == 2:
         repetition, size = header.levels
         if repetition or size < 0 or at + size > len(page):
-            raise InvalidMetadataError("levels do not fit their page", where=where)
+            raise InvalidMetadataError("the levels do not fit their page", where=where)
         begin, end = at, at + size
     elif required:
         begin = end = at
@@ -218,7 +218,7 @@ def _levels(page: bytes, header: PageHeader, where: str, *, required: bool) -> t
         size = int.from_bytes(page[at : at + 4], "little")
         begin, end = at + 4, at + 4 + size
         if end > len(page):
-            raise InvalidMetadataError("levels do not fit their page", where=where)
+            raise InvalidMetadataError("the levels do not fit their page", where=where)
     if required:
         return end, True
     return end, _first_level(page[begin:end], where)
@@ -231,9 +231,9 @@ def _first_level(levels: bytes, where: str) -> bool:
         head = reader.varint()
         level = levels[reader.at]
     except IndexError as error:
-        raise _broken("levels are broken", where, error) from error
+        raise _broken("the levels are broken", where, error) from error
     if head < 2 or (not head & 1 and level > 1):
-        raise InvalidMetadataError("levels are broken", where=where, found=levels[:8].hex())
+        raise InvalidMetadataError("the levels are broken", where=where, found=levels[:8].hex())
     return bool(level & 1)
 
 

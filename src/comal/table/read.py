@@ -100,7 +100,7 @@ class ParquetTable:
         """Rows ``start .. stop`` as an Arrow table; only their row groups are fetched."""
         if not 0 <= start <= stop <= self.num_rows:
             raise InvalidInputError(
-                "rows are not in the table",
+                "the rows are not in the table",
                 where=self.where,
                 found=f"{start} to {stop}",
                 expected=f"0 to {self.num_rows}",
@@ -126,7 +126,7 @@ class ParquetTable:
         wanted = np.asarray(rows, np.int64)
         if len(wanted) and not (wanted.min() >= 0 and wanted.max() < self.num_rows):
             raise InvalidInputError(
-                "rows are not in the table",
+                "the rows are not in the table",
                 where=self.where,
                 found=f"{wanted.min()} to {wanted.max()}",
                 expected=f"0 to {self.num_rows - 1}",
@@ -155,7 +155,7 @@ class ParquetTable:
         """A `pyarrow.dataset.ParquetFileFragment`, to find what its statistics rule out."""
         import pyarrow.dataset as ds  # noqa: PLC0415 - pandas comes with it
 
-        with translated(BROKEN, "Parquet file is broken", where=self.where):
+        with translated(BROKEN, "the Parquet file is broken", where=self.where):
             file = SpanFile(self.source, self.footer.span, self._known)
             return ds.ParquetFileFormat().make_fragment(pa.PythonFile(file, mode="r"))
 
@@ -166,7 +166,7 @@ class ParquetTable:
         missing = [name for name in columns if name not in known]
         if missing or len(set(columns)) != len(columns):
             raise InvalidInputError(
-                "no such column" if missing else "column is named twice",
+                "no such column" if missing else "a column is named twice",
                 where=self.where,
                 found=", ".join(shown(name) for name in missing or columns),
                 expected=", ".join(shown(name) for name in known[:30]),

@@ -193,6 +193,6 @@ class Scanned(Batches):
         every = list(range(self._table.num_row_groups))
         if self._condition is None or len(every) < 2:
             return every
-        with translated(BROKEN, "Parquet file is broken", where=self._table.where):
+        with translated(BROKEN, "the Parquet file is broken", where=self._table.where):
             fragment = self._table.fragment()
             return [group.id for group in fragment.subset(self._condition).row_groups]

@@ -117,7 +117,7 @@ class ParquetSettings:
                 )
             if not _fits(value, known[name]):
                 raise InvalidInputError(
-                    f"Parquet argument {name} has the wrong type",
+                    f"the Parquet argument {name} has the wrong type",
                     found=repr(value),
                     expected=known[name],
                 )

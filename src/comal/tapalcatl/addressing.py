@@ -96,7 +96,7 @@ class Generation1:
         _log2(self.metatile, "metatile size")
         if self.metatile > 128:
             raise InvalidInputError(
-                "metatile is too large", found=self.metatile, expected="at most 128"
+                "the metatile is too large", found=self.metatile, expected="at most 128"
             )
         self.delta(self.tile_size)
         fields = set(_FIELD.findall(self.pattern))
@@ -127,14 +127,14 @@ class Generation1:
         """
         if tile_size % UNIT or tile_size <= 0:
             raise InvalidInputError(
-                "tile size cannot be used",
+                "the tile size cannot be used",
                 found=tile_size,
                 expected="256 pixels times a power of two",
             )
         delta = self.levels - _log2(tile_size // UNIT, "tile size")
         if delta < 0:
             raise InvalidInputError(
-                "tile size is larger than the metatile",
+                "the tile size is larger than the metatile",
                 found=f"{tile_size} pixels",
                 expected=f"at most {self.metatile * UNIT}",
             )

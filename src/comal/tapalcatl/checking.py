@@ -59,7 +59,7 @@ _ERRORS = {
     "comment-end-record": "the comment holds the signature of an end record",
     # The metadata of an archive against its tiles
     "archive-root": "the root in the comment is not the place of the archive",
-    "archive-zooms": "tiles lie outside of the zooms of the comment",
+    "archive-zooms": "tiles lie outside the zooms of the comment",
     "archive-bounds": "the bounds of the comment are narrower than the root tiles, or miss tiles",
     "archive-formats": "tiles have a format that the comment does not know",
     # The tileset's document
@@ -67,8 +67,8 @@ _ERRORS = {
     "document-version": "the document is of an unknown version of Tapalcatl",
     "document-source": "no archive is where the document or the configuration points",
     "document-formats": "the document has no formats, or tiles have one that it does not know",
-    "document-zooms": "tiles lie outside of the zooms of the document",
-    "document-bounds": "tiles lie outside of the bounds of the document",
+    "document-zooms": "tiles lie outside the zooms of the document",
+    "document-bounds": "tiles lie outside the bounds of the document",
     "tile-place": "a tile is in an archive in which no reader looks for it",
     "change-unfinished": "a change of several archives is committed, but not in place yet",
     "archive-stray": "an archive is where no reader looks for one",

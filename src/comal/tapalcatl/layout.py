@@ -66,7 +66,7 @@ class Template:
         fields = set(re.findall(r"\{([^{}]*)\}", self.text))
         if not {"z", "x", "y"} <= fields or not fields <= {"z", "x", "y", "h"}:
             raise InvalidMetadataError(
-                "template of archives cannot be used",
+                "the template of archives cannot be used",
                 where="source",
                 found=shown(self.text),
                 expected="{z}, {x} and {y}, and maybe {h}",
@@ -98,13 +98,13 @@ class Layout:
         valid = bool(zooms) and all(0 <= zoom <= MAX_ZOOM for zoom in zooms)
         if not valid or list(zooms) != sorted(set(zooms)):
             raise InvalidInputError(
-                "materialized zooms cannot be used",
+                "the materialized zooms cannot be used",
                 found=zooms,
                 expected=f"ascending, 0 to {MAX_ZOOM}",
             )
         if self.metatile < 1 or self.metatile & (self.metatile - 1):
             raise InvalidInputError(
-                "metatile cannot be used", found=self.metatile, expected="a power of two"
+                "the metatile cannot be used", found=self.metatile, expected="a power of two"
             )
 
     def root_zoom(self, z: int) -> int | None:

@@ -211,7 +211,7 @@ def parse_headers(value: Any, where: str, ext: str | None = None) -> Headers:
     for item in objects:
         if not isinstance(item, dict):
             raise InvalidMetadataError(
-                "headers are not a list of objects", where=where, found=shown(item)
+                "the headers are not a list of objects", where=where, found=shown(item)
             )
         found += [(name, _header_value(name, text, where)) for name, text in item.items()]
     return tuple(found)
@@ -297,7 +297,7 @@ def _version(document: Mapping[str, Any], where: str) -> str:
 def _header_value(name: str, value: Any, where: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise InvalidMetadataError(
-            "header is not text", where=f"{where}, {shown(name)}", found=shown(value)
+            "the header is not text", where=f"{where}, {shown(name)}", found=shown(value)
         )
     return str(value)
 
@@ -363,7 +363,7 @@ def _formats(value: Any, where: str) -> dict[str, Headers]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise InvalidMetadataError("formats are not an object", where=where, found=shown(value))
+        raise InvalidMetadataError("the formats are not an object", where=where, found=shown(value))
     return {ext: parse_headers(one, where, ext) for ext, one in value.items()}
 
 
@@ -432,7 +432,9 @@ def entry_comment(headers: Headers) -> bytes:
     data = ascii_line([{name: value} for name, value in headers])
     if len(data) > MAX_COMMENT:
         raise InvalidInputError(
-            "headers are too long for an entry", found=len(data), expected=f"at most {MAX_COMMENT}"
+            "the headers are too long for an entry",
+            found=len(data),
+            expected=f"at most {MAX_COMMENT}",
         )
     return data
 
@@ -480,7 +482,7 @@ def archive_comment(metadata: ArchiveMetadata) -> tuple[bytes, tuple[str, ...]]:
     data = ascii_line({key: value for key, value in document.items() if key in _KNOWN})
     if len(data) > MAX_COMMENT:
         raise InvalidInputError(
-            "metadata do not fit into the comment of an archive",
+            "the metadata do not fit into the comment of an archive",
             found=f"{len(data)} bytes",
             expected=f"at most {MAX_COMMENT}",
             hint="shorten the name, the description or the headers of the formats",
@@ -493,7 +495,9 @@ def ascii_line(value: Any) -> bytes:
     try:
         text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
-        raise InvalidInputError("metadata cannot be written as JSON", found=str(error)) from error
+        raise InvalidInputError(
+            "the metadata cannot be written as JSON", found=str(error)
+        ) from error
     # DEL is ASCII but not printable, and the encoder does not escape it.
     return text.replace("\x7f", "\\u007f").encode("ascii")
 

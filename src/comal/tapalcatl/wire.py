@@ -137,7 +137,7 @@ def new_variant(variant: str) -> str:
     name = variant.strip("/")
     if not _VARIANT_RE.fullmatch(name):
         raise InvalidInputError(
-            "name of a variant cannot be used",
+            "the name of a variant cannot be used",
             found=shown(variant),
             expected="letters, digits, '-', '_', '.' and slashes between parts, such as 'dark'",
         )

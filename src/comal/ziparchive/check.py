@@ -30,7 +30,7 @@ ZIP_RULES: Final[Mapping[str, str]] = {
     "zip-zip64-mismatch": "the plain and the ZIP64 end record disagree",
     "zip-zip64-field": "a ZIP64 field of an entry cannot be used",
     "zip-prefix": "offsets do not count bytes that stand before the archive",
-    "zip-span": "an entry reaches outside of the archive",
+    "zip-span": "an entry reaches outside the archive",
     "zip-overlap": "an entry overlaps another one",
     "zip-duplicate-name": "an entry name appears twice; the last one counts",
     "zip-name": "an entry name is not a safe path",
@@ -215,7 +215,7 @@ def _between(
     begins, gaps, holes = _gaps(directory, offsets, known)
     inside = (gaps[:-1] < 0) & np.r_[True, starts[1:] != starts[:-1]]
     outside = known[offsets[known] + directory.csize[known] > directory.start]
-    found = _each(directory, "zip-span", outside, "reaches outside of the archive")
+    found = _each(directory, "zip-span", outside, "reaches outside the archive")
     found += _each(directory, "zip-overlap", known[inside], "begins inside another entry")
     if len(known) < len(order):
         return found  # a hole next to an entry without header is no news

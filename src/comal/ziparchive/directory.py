@@ -43,7 +43,7 @@ def headers(
     starts, position = _walk(data)
     if position != len(data):
         raise InvalidMetadataError(
-            "central directory is broken",
+            "the central directory is broken",
             where=f"{where}, byte {position} of the directory, entry {len(starts)}",
             found="no header that ends inside the directory",
             expected=f"headers that fill {len(data)} bytes exactly",
@@ -75,7 +75,7 @@ def whole_size(data: bytes, where: str) -> int:
     left = data[position : position + wire.CENTRAL_SIZE]
     if len(left) == wire.CENTRAL_SIZE and not left.startswith(_MARK):
         raise InvalidMetadataError(
-            "central directory is broken", where=f"{where}, byte {position} of the directory"
+            "the central directory is broken", where=f"{where}, byte {position} of the directory"
         )
     return position
 
@@ -214,7 +214,7 @@ def apply_zip64(
 def _zip64_values(field: bytes, count: int, place: str) -> tuple[int, ...]:
     if len(field) < 8 * count:
         raise InvalidMetadataError(
-            "ZIP64 field of an entry is too short",
+            "a ZIP64 field of an entry is too short",
             where=place,
             found=f"{len(field)} bytes",
             expected=f"{8 * count} bytes",
@@ -222,7 +222,7 @@ def _zip64_values(field: bytes, count: int, place: str) -> tuple[int, ...]:
     values = struct.unpack_from(f"<{count}Q", field)
     if max(values) >= 2**63:
         raise InvalidMetadataError(
-            "ZIP64 value of an entry is beyond any file", where=place, found=max(values)
+            "a ZIP64 value of an entry is beyond any file", where=place, found=max(values)
         )
     return values
 
@@ -474,7 +474,7 @@ def parse_directory(
 
 
 def _other_count(end: End, found: int, where: str, *, lenient: bool) -> End:
-    place, what = f"{where}, byte {end.position}", "end record and directory disagree"
+    place, what = f"{where}, byte {end.position}", "the end record and the directory disagree"
     if lenient:
         message = f"{what}: {counted(end.count, 'entry', 'entries')} stated, {found} there"
         return end.but(Problem("zip-count", place, message))
@@ -501,7 +501,7 @@ def _check_spans(directory: Directory, where: str, *, same_names: bool) -> None:
     if outside.any():
         row = int(np.argmax(outside))
         raise InvalidMetadataError(
-            "entry reaches outside of the archive",
+            "the entry reaches outside the archive",
             where=f"{where}, {label(directory.names, row)}",
             found=f"{directory.csize[row]} bytes behind a header at {starts[row]}",
             expected=f"an end at or before {directory.start}",
@@ -512,7 +512,7 @@ def _check_spans(directory: Directory, where: str, *, same_names: bool) -> None:
     if len(pairs[0]):
         first, second = int(pairs[0][0]), int(pairs[1][0])
         raise InvalidMetadataError(
-            "entries overlap",
+            "the entries overlap",
             where=f"{where}, {label(directory.names, second)}",
             found=f"its header at {starts[second]}",
             expected=f"not inside {label(directory.names, first)}",
@@ -530,7 +530,7 @@ def _outside(directory: Directory, name_sizes: wire.Int64s | int) -> npt.NDArray
 
 
 def _with_bad_marked(directory: Directory) -> Directory:
-    """The same directory with entries outside of the archive marked.
+    """The same directory with entries outside the archive marked.
 
     Of two overlapping entries one is wrong, but only their bytes can show which: they are reported.
     """
@@ -547,7 +547,7 @@ def _with_bad_marked(directory: Directory) -> Directory:
 
 def _outside_problems(directory: Directory, outside: npt.NDArray[np.bool_]) -> list[Problem]:
     return [
-        Problem("zip-span", label(directory.names, row), "reaches outside of the archive")
+        Problem("zip-span", label(directory.names, row), "reaches outside the archive")
         for row in np.flatnonzero(outside)[:MAX_PROBLEMS].tolist()
     ]
 
@@ -598,7 +598,7 @@ def entry_blocks(
         count += len(starts)
     if left or count != end.count:
         raise InvalidMetadataError(
-            "end record and directory disagree about the number of entries",
+            "the end record and the directory disagree about the number of entries",
             where=where,
             found=f"{count} entries",
             expected=f"{end.count}",

@@ -138,7 +138,7 @@ def _record(position: int, tail: Piece, pieces: list[Piece], href: str, where: s
             return (yield from _with_zip64(end, locator, pieces, href, where))
     if here != count or any(disks):
         raise InvalidMetadataError(
-            "archive is one of several volumes, which is not supported",
+            "the archive is one of several volumes, which is not supported",
             where=f"{where}, byte {position}",
             found=f"disks {disks[0]} and {disks[1]}, {here} of {count} entries here",
         )
@@ -160,9 +160,9 @@ def _with_zip64(end: End, locator: bytes, pieces: list[Piece], href: str, where:
     if found is None:
         if end.count == wire.U16 or wire.U32 in (end.size, end.start):
             raise InvalidMetadataError(
-                "ZIP64 locator points to no ZIP64 end record", where=place_name, found=stated
+                "the ZIP64 locator points to no ZIP64 end record", where=place_name, found=stated
             )
-        message = "ZIP64 locator points to no ZIP64 end record; the plain one is used"
+        message = "the ZIP64 locator points to no ZIP64 end record; the plain one is used"
         return end.but(Problem("zip-zip64-locator", place_name, message))
     position, record = found
     if position != stated:
@@ -171,7 +171,7 @@ def _with_zip64(end: End, locator: bytes, pieces: list[Piece], href: str, where:
     _, _, _, _, disk, first_disk, here, count, size, offset = wire.END64.unpack(record)
     if here != count or disk or first_disk:
         raise InvalidMetadataError(
-            "archive is one of several volumes, which is not supported", where=place_name
+            "the archive is one of several volumes, which is not supported", where=place_name
         )
     plain = (end.count, end.size, end.start)
     large = (count, size, offset)
@@ -180,7 +180,7 @@ def _with_zip64(end: End, locator: bytes, pieces: list[Piece], href: str, where:
         for short, wide, sentinel in zip(plain, large, (wire.U16, wire.U32, wire.U32), strict=True)
     ]
     if merged != list(large):
-        message = f"plain end record says {plain}, the ZIP64 one {large}"
+        message = f"the plain end record says {plain}, the ZIP64 one {large}"
         end = end.but(Problem("zip-zip64-mismatch", place_name, message))
     return replace(end, count=merged[0], size=merged[1], start=merged[2], position=position)
 
@@ -191,7 +191,7 @@ def _placed(end: End, pieces: list[Piece], href: str, where: str, *, sure: bool)
     limit = end.position
     if end.size > limit or end.count * wire.CENTRAL_SIZE > end.size:
         raise InvalidMetadataError(
-            "end record cannot be right",
+            "the end record cannot be right",
             where=place,
             found=f"{end.count} entries in a directory of {end.size} bytes",
             expected=f"at most {limit} bytes, at least {wire.CENTRAL_SIZE} for each entry",

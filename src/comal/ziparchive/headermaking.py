@@ -325,7 +325,7 @@ def checked_name(encoded: bytes) -> bytes:
     """The bytes of an entry name; refused if it is invalid in an archive."""
     if not 0 < len(encoded) <= wire.MAX_NAME or b"\0" in encoded:
         raise InvalidInputError(
-            "entry name cannot be written",
+            "an entry name cannot be written",
             found=shown(encoded.decode("utf-8", "replace")),
             expected="1 to 65535 bytes without NUL",
         )

@@ -55,7 +55,7 @@ def parse_local(data: bytes, where: str) -> LocalHeader:
     length = local_size(data, where)
     if length > len(data):
         raise InvalidMetadataError(
-            "local header is cut short",
+            "the local header is cut short",
             where=where,
             found=f"{len(data)} bytes",
             expected=f"{length}",
@@ -132,7 +132,7 @@ def local_before(prefix: bytes, name: str, size: int, *, where: str) -> LocalHea
         wrong.append(f"size {header.csize}, not {size}")
     if wrong:
         raise InvalidMetadataError(
-            "span is not the entry's payload",
+            "the span is not the entry's payload",
             where=f"{where}, {shown(name)}",
             found="; ".join(wrong),
             expected=f"the local header of {size} stored bytes",
@@ -181,11 +181,11 @@ def extracted(
     if method == wire.STORE:
         data = payload
     elif method == wire.DEFLATE:
-        with translated(_BROKEN, "compressed entry is broken", where=where):
+        with translated(_BROKEN, "the compressed entry is broken", where=where):
             data = _inflated(payload, size, where)
     else:
         raise InvalidMetadataError(
-            "compression method is not supported",
+            "the compression method is not supported",
             where=where,
             found=method,
             expected=f"{wire.STORE} or {wire.DEFLATE}",
@@ -197,7 +197,7 @@ def extracted(
     del data
     if length != size:
         raise InvalidMetadataError(
-            "entry does not have the size that is stated",
+            "the entry does not have the size that is stated",
             where=where,
             found=f"{length} bytes",
             expected=f"{size} bytes",
@@ -216,7 +216,7 @@ def _inflated(payload: bytes, size: int, where: str) -> bytes:
     if len(data) <= size and not stream.eof:
         del data
         raise InvalidMetadataError(
-            "compressed entry is broken", where=where, found="the stream is cut short"
+            "the compressed entry is broken", where=where, found="the stream is cut short"
         )
     return data
 

@@ -252,7 +252,7 @@ def stored_directory_plan(
     data, end = yield from directory_bytes_plan(href, tail, limits, where=where)
     if end.shift:
         raise InvalidMetadataError(
-            "archive does not begin where its offsets say",
+            "the archive does not begin where its offsets say",
             where=where,
             found=f"{end.shift} bytes before it",
             hint="write the archive anew",

@@ -181,7 +181,7 @@ class ZipWriter:
         payloads = payloads if listed else flat(payloads, "payloads")
         if len(names) != len(payloads):
             raise InvalidInputError(
-                "names and payloads differ in length", found=len(payloads), expected=len(names)
+                "the names and payloads differ in length", found=len(payloads), expected=len(names)
             )
         details.check(len(names))
         sizes = payload_sizes(payloads)
@@ -192,7 +192,7 @@ class ZipWriter:
         names = checked_names(names)
         if not details.plain and sizes.max(initial=0) > _LARGEST:
             raise InvalidInputError(
-                "payload is too large for a block", expected=f"at most {_LARGEST} bytes"
+                "the payload is too large for a block", expected=f"at most {_LARGEST} bytes"
             )
         offsets = np.empty(len(names), np.int64)
         for start, stop in block_bounds(sizes):
@@ -279,11 +279,11 @@ class ZipWriter:
         encoded = checked_names(flat(names, "names"))
         if len(encoded) != len(paths):
             raise InvalidInputError(
-                "names and paths differ in length", found=len(paths), expected=len(encoded)
+                "the names and paths differ in length", found=len(paths), expected=len(encoded)
             )
         if sizes is not None and len(sizes) != len(paths):
             raise InvalidInputError(
-                "sizes and paths differ in length", found=len(sizes), expected=len(paths)
+                "the sizes and paths differ in length", found=len(sizes), expected=len(paths)
             )
         name_sizes = payload_sizes(encoded)
         offsets, found = np.empty(len(paths), np.int64), np.empty(len(paths), np.int64)
@@ -328,7 +328,7 @@ class ZipWriter:
         """Write the payload of a reserved entry in its place and set its checksum."""
         if len(payload) != reserved.size:
             raise InvalidInputError(
-                "payload does not fit its reserved entry",
+                "the payload does not fit its reserved entry",
                 where=shown(reserved.name),
                 found=f"{len(payload)} bytes",
                 expected=f"{reserved.size} bytes",
@@ -359,7 +359,9 @@ class ZipWriter:
             raise InvalidInputError("the archive is already closed")
         if len(comment) > wire.MAX_COMMENT:
             raise InvalidInputError(
-                "archive comment is too long", found=len(comment), expected="at most 65535 bytes"
+                "the archive comment is too long",
+                found=len(comment),
+                expected="at most 65535 bytes",
             )
         if self._open_reservations:
             raise InvalidInputError(
@@ -481,7 +483,7 @@ def encoded_name(name: str) -> bytes:
         return name.encode()
     except UnicodeEncodeError as error:
         raise InvalidInputError(
-            "entry name is not valid Unicode", found=shown(name), hint="rename the sample"
+            "an entry name is not valid Unicode", found=shown(name), hint="rename the sample"
         ) from error
 
 
@@ -495,12 +497,12 @@ def exact_chunks(source: BinaryIO, size: int, where: str) -> Iterator[bytes]:
             raise
         except OSError as error:
             found = reason_of(error)
-            raise StorageError("source cannot be read", where=where, found=found) from error
+            raise StorageError("the source cannot be read", where=where, found=found) from error
         if not chunk and not left:
             return
         if not chunk or len(chunk) > left:
             raise InvalidInputError(
-                "source is not as long as stated",
+                "the source is not as long as stated",
                 where=where,
                 found=f"{size - left} bytes" if not chunk else f"more than {size} bytes",
                 expected=f"{size} bytes",

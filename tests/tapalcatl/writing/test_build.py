@@ -250,7 +250,7 @@ def test_one_time_for_all(tmp_path: Path, time: Any) -> None:
         (listed(pyramid(3)), {"materialized_zooms": [2]}, "above the first"),
         (listed(pyramid(1)), {"version": 3}, "version"),
         (listed(pyramid(1)), {"compression": "lzma"}, "compression"),
-        ([(1, 2, 0, b"x")], {}, "outside of its zoom"),
+        ([(1, 2, 0, b"x")], {}, "outside its zoom"),
         (listed(pyramid(1)), {"entry_headers": {(0, 0, 0): (("Set-Cookie", "x"),)}}, "cannot set"),
     ],
 )

@@ -410,7 +410,7 @@ def test_one_archive_by_its_key(first: Path) -> None:
 
 def test_tiles_that_no_reader_would_ask_for_are_refused(first: Path) -> None:
     config = Generation1(**SETTINGS, max_zoom=3)
-    with pytest.raises(InvalidInputError, match="outside of the zooms"):
+    with pytest.raises(InvalidInputError, match="outside the zooms"):
         tapalcatl.put(first, [(4, 0, 0, NEW)], generation1=config)
     assert not list(first.glob("abc/*/all/3/*/*.zip"))
 

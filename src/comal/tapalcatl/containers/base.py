@@ -188,7 +188,7 @@ def gone(source: TileSource, square: Square) -> ObjectChangedError:
 def no_tiles(source: TileSource) -> InvalidInputError:
     """The error for a source without tiles."""
     return InvalidInputError(
-        "source holds no tiles", where=source.label, found="no tile", expected="at least one"
+        "the source holds no tiles", where=source.label, found="no tile", expected="at least one"
     )
 
 

@@ -185,10 +185,10 @@ def _tile(item: Any) -> NewTile:
             "not a tile", found=shown(item), expected="(z, x, y, data) or NewTile"
         ) from error
     if not (0 <= z <= MAX_ZOOM and 0 <= x < 1 << z and 0 <= y < 1 << z):
-        raise InvalidInputError("tile lies outside of its zoom", found=f"{z}/{x}/{y}")
+        raise InvalidInputError("the tile lies outside its zoom", found=f"{z}/{x}/{y}")
     if not isinstance(tile.data, bytes | bytearray | memoryview):
         raise InvalidInputError(
-            "tile has no bytes", where=_name(tile), found=type(tile.data).__name__
+            "the tile has no bytes", where=_name(tile), found=type(tile.data).__name__
         )
     return tile._replace(z=z, x=x, y=y, data=bytes(tile.data))
 

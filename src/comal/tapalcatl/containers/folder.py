@@ -96,12 +96,12 @@ class Folder(IndexedSource):
         if not Path(self.href).is_dir():
             raise ObjectNotFoundError("no such folder", where=self.label)
         suffixes: dict[str, int] = {}
-        with translated({OSError: StorageError}, "folder cannot be listed", where=self.label):
+        with translated({OSError: StorageError}, "the folder cannot be listed", where=self.label):
             found = list(_files(self.href, scheme, suffixes))
             files = np.array(found, np.int64).reshape(-1, 4)
         if not len(files):
             raise NotThisFormatError(
-                "folder holds no tiles", where=self.label, expected="files named z/x/y.ext"
+                "the folder holds no tiles", where=self.label, expected="files named z/x/y.ext"
             )
         self._suffixes = tuple(suffixes)
         z, x, y, suffix = np.ascontiguousarray(files.T)
@@ -134,7 +134,7 @@ class Folder(IndexedSource):
     def _read_one(self, z: int, x: int, y: int, suffix: str) -> tuple[bytes, int]:
         first, second = _turned(self._scheme, z, x, y)
         path = f"{self.href}/{z}/{first}/{second}{suffix}"
-        with translated(_READING, "tile cannot be read", where=shown(path, 200)):
+        with translated(_READING, "the tile cannot be read", where=shown(path, 200)):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 status = os.fstat(descriptor)
@@ -145,7 +145,9 @@ class Folder(IndexedSource):
             finally:
                 os.close(descriptor)
         if len(data) != status.st_size:
-            raise ObjectChangedError("tile was changed while it was read", where=shown(path, 200))
+            raise ObjectChangedError(
+                "the tile was changed while it was read", where=shown(path, 200)
+            )
         return data, status.st_mtime_ns // 10**9
 
 

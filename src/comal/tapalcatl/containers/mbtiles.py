@@ -129,7 +129,7 @@ class MBTiles(TileSource):
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """A connection that no other thread uses meanwhile."""
-        with translated(_ERRORS, "database cannot be read", where=self.label):
+        with translated(_ERRORS, "the database cannot be read", where=self.label):
             try:
                 process, database = self._idle.pop()
             except IndexError:
@@ -155,7 +155,7 @@ class MBTiles(TileSource):
         if {"map", "images"} <= names:
             return _PARTS
         raise NotThisFormatError(
-            "database holds no tiles", where=self.label, expected="a table or view 'tiles'"
+            "the database holds no tiles", where=self.label, expected="a table or view 'tiles'"
         )
 
     def _values(self) -> dict[str, str]:
@@ -174,7 +174,7 @@ class MBTiles(TileSource):
             z, x, row = np.array(rows, np.int64).T
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidMetadataError(
-                "tile has a zoom, column or row that is not a number", where=self.label
+                "the tile has a zoom, column or row that is not a number", where=self.label
             ) from error
         levels = (z >= 0) & (z <= MAX_ZOOM)
         last = (1 << np.where(levels, z, 0)) - 1
@@ -182,7 +182,7 @@ class MBTiles(TileSource):
         if not good.all():
             bad = int(np.argmin(good))
             raise InvalidMetadataError(
-                "tile lies outside of its zoom",
+                "the tile lies outside its zoom",
                 where=self.label,
                 found=f"{z[bad]}/{x[bad]}/{row[bad]}",
             )
@@ -193,7 +193,7 @@ class MBTiles(TileSource):
         if set(map(type, values)) != {bytes}:
             bad = next(row for row in rows if not isinstance(row[3], bytes))
             raise InvalidMetadataError(
-                "tile has no bytes",
+                "the tile has no bytes",
                 where=f"{self.label}, zoom {bad[0]}, column {bad[1]}, row {bad[2]}",
                 found=type(bad[3]).__name__,
             )
@@ -228,7 +228,7 @@ def mbtiles_sink(
     """MBTiles 1.3, byte for byte; gzip of vector tiles stays."""
     with (
         new_file(path, overwrite, _KIND, source) as file,
-        translated(_DISK, "database cannot be written", where=shown(str(path), 200)),
+        translated(_DISK, "the database cannot be written", where=shown(str(path), 200)),
         closing(sqlite3.connect(file.path)) as database,
     ):
         # The file has no name yet: no rollback is needed, and `new_file` makes it durable.

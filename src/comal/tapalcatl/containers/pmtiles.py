@@ -146,7 +146,7 @@ class PMTiles(TileSource):
     def _bytes(self, offset: int, size: int) -> bytes:
         if offset + size > self._total:
             raise InvalidMetadataError(
-                "range reaches outside of the file",
+                "the range reaches outside the file",
                 where=self.label,
                 found=f"{offset}+{size}",
                 expected=f"at most {self._total}",
@@ -156,7 +156,7 @@ class PMTiles(TileSource):
     def _parsed(self, offset: int, size: int) -> PMDirectory:
         where = f"{self.label}, directory at {offset}"
         if size > LARGEST:
-            raise InvalidMetadataError("directory is too large", where=where, found=size)
+            raise InvalidMetadataError("the directory is too large", where=where, found=size)
         data = self._bytes(offset, size)
         return parse_directory(inflated(data, LARGEST, where) if self._gzip else data, where)
 
@@ -194,22 +194,24 @@ class PMTiles(TileSource):
 
     def _below(self, directory: PMDirectory, row: int, depth: int) -> PMDirectory:
         if depth >= _DEEPEST:
-            raise InvalidMetadataError("directories are nested too deep", where=self.label)
+            raise InvalidMetadataError("the directories are nested too deep", where=self.label)
         leaf = self._leaf(int(directory.offsets[row]), int(directory.lengths[row]))
         if len(leaf.ids) and leaf.ids[0] < directory.ids[row]:
-            raise InvalidMetadataError("leaf directory is not where it belongs", where=self.label)
+            raise InvalidMetadataError(
+                "the leaf directory is not where it belongs", where=self.label
+            )
         return leaf
 
     def _fetched(self, offsets: Int64s, lengths: Int64s) -> list[bytes]:
         limit = self._header["tile_data_length"]
         if (offsets + lengths > limit).any() or (offsets < 0).any():
-            raise InvalidMetadataError("tile reaches outside of the file", where=self.label)
+            raise InvalidMetadataError("the tile reaches outside the file", where=self.label)
         starts = offsets + self._header["tile_data_offset"]
         stops = starts + lengths
         covers = list(runs(starts, stops, np.argsort(starts, kind="stable")))
         wanted = [ByteRange(run.start, run.stop - run.start) for run in covers]
         if any(want.end > self._total for want in wanted):
-            raise InvalidMetadataError("tile reaches outside of the file", where=self.label)
+            raise InvalidMetadataError("the tile reaches outside the file", where=self.label)
         values: list[bytes] = [b""] * len(starts)
         for run, piece in zip(covers, self._source.fetch(wanted), strict=True):
             for row in run.rows.tolist():
@@ -420,4 +422,4 @@ def _directories(whole: PMDirectory) -> tuple[bytes, bytes]:
         if len(root) <= room:
             return root, b"".join(leaves)
         size *= 2
-    raise LimitExceededError("root directory of PMTiles does not fit into 16 KiB")
+    raise LimitExceededError("the root directory of PMTiles does not fit into 16 KiB")

@@ -123,7 +123,7 @@ def inflated(data: bytes, limit: int, where: str) -> bytes:
         raise InvalidMetadataError("gzip is broken", where=where, found=str(error)) from error
     if stream.unconsumed_tail:
         raise LimitExceededError(
-            "data are too large when decompressed", where=where, expected=limit
+            "the data are too large when decompressed", where=where, expected=limit
         )
     if not stream.eof:
         raise InvalidMetadataError("gzip is cut short", where=where)
@@ -136,7 +136,7 @@ def parse_directory(data: bytes, where: str) -> PMDirectory:
     count = int(values[0]) if len(values) else -1
     if count < 0 or len(values) != 1 + 4 * count:
         raise InvalidMetadataError(
-            "directory does not hold what it says",
+            "the directory does not hold what it says",
             where=where,
             found=f"{len(values)} numbers",
             expected=f"{1 + 4 * max(count, 0)}",
@@ -146,7 +146,7 @@ def parse_directory(data: bytes, where: str) -> PMDirectory:
     if count and (
         (steps[1:] < np.maximum(runs[:-1], 1)).any() or ids[-1] < 0 or steps.max() > ids[-1]
     ):
-        raise InvalidMetadataError("entries are out of order", where=where)
+        raise InvalidMetadataError("the entries are out of order", where=where)
     return PMDirectory(ids, runs, lengths, _offsets(offsets, lengths))
 
 
@@ -158,7 +158,7 @@ def _varints(data: bytes, where: str) -> Int64s:
     starts[1:] = last[:-1] + 1
     sizes = last - starts + 1
     if (len(last) and sizes.max() > _LONGEST) or (len(octets) and octets[-1] >= 0x80):
-        raise InvalidMetadataError("number is cut short or too large", where=where)
+        raise InvalidMetadataError("the number is cut short or too large", where=where)
     values = np.zeros(len(last), np.int64)
     for at in range(int(sizes.max(initial=0))):
         rows = np.flatnonzero(sizes > at)
@@ -214,11 +214,11 @@ def parse_header(data: bytes, where: str) -> dict[str, int]:
     header = dict(zip(_FIELDS, _HEADER.unpack_from(data)[2:], strict=True))
     if max(header["internal_compression"], header["tile_compression"]) > _COMPRESSIONS:
         raise InvalidMetadataError(
-            "header of PMTiles is broken", where=where, found="unknown compression"
+            "the header of PMTiles is broken", where=where, found="unknown compression"
         )
     if header["internal_compression"] not in {1, GZIP}:
         raise UnsupportedVersionError(
-            "directories are compressed by something other than gzip", where=where
+            "the directories are compressed by something other than gzip", where=where
         )
     return header
 

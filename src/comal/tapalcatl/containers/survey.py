@@ -313,7 +313,7 @@ class Choice:
                 self.suffix = suffix if self.suffix is None else self.suffix
                 if suffix != self.suffix:
                     raise InvalidInputError(
-                        "source holds several kinds of tiles",
+                        "the source holds several kinds of tiles",
                         found=f"{self.suffix or 'no extension'} and {suffix or 'none'}",
                         hint="choose one by ext= and scale=",
                     )

@@ -429,7 +429,7 @@ def _check(payloads: list[bytes], table: Any, where: str) -> None:
     bad = plain & ((checksums(payloads) != table["crc"]) | (table["csize"] != table["size"]))
     if bad.any():
         raise InvalidMetadataError(
-            "tile is damaged",
+            "the tile is damaged",
             where=where,
             found=f"{int(bad.sum())} of {len(bad)} checksums differ",
             hint="'comal check' tells which tiles",

@@ -131,7 +131,7 @@ def open(  # noqa: A001 - tapalcatl.open
     first = version == 1 or bool(generation1.keys() - {"layer"})
     if version not in {None, 1, 2} or (first and version == 2):
         raise InvalidInputError(
-            "version of Tapalcatl cannot be used",
+            "the version of Tapalcatl cannot be used",
             found=version,
             expected="1, or 2 without settings of version 1",
         )
@@ -285,7 +285,7 @@ def _below(meta: Source, text: str | None, *, by_caller: bool) -> tuple[Source, 
     """
     if text is None:
         raise InvalidMetadataError(
-            "tileset does not say where its archives are",
+            "the tileset does not say where its archives are",
             where=_place(meta),
             expected="a template called source",
             hint="pass source='{z}/{x}/{y}.zip'",
@@ -297,7 +297,7 @@ def _below(meta: Source, text: str | None, *, by_caller: bool) -> tuple[Source, 
         head, slash, _ = text[: text.index("{")].rpartition("/")
         if not slash or "?" in text or "#" in text or (head.endswith(":/") and "://" in text):
             raise InvalidMetadataError(
-                "template of archives cannot be used",
+                "the template of archives cannot be used",
                 where=f"{_place(meta)}, source",
                 found=shown(text),
                 expected="fields only in the path",
@@ -307,7 +307,7 @@ def _below(meta: Source, text: str | None, *, by_caller: bool) -> tuple[Source, 
     base = meta.sibling(".")
     if ".." in relative.split("/"):
         raise UnsafeContentError(
-            "template of archives leaves its folder",
+            "the template of archives leaves its folder",
             where=f"{_place(meta)}, source",
             found=shown(relative),
             expected=f"archives below {base.href}",

@@ -89,7 +89,7 @@ class Tile(NamedTuple):
             return self.data
         if encoding == "gzip":
             return gunzipped(self.data, limits)
-        raise InvalidMetadataError("content encoding is not supported", found=encoding)
+        raise InvalidMetadataError("the content encoding is not supported", found=encoding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def gunzipped(data: bytes, limits: Limits = DEFAULT_LIMITS) -> bytes:
                 limit="tile_bytes",
             )
         if not stream.eof:
-            raise InvalidMetadataError("gzip stream is cut short")
+            raise InvalidMetadataError("the gzip stream is cut short")
         parts.append(part)
         data = stream.unused_data
     if not parts:
@@ -267,7 +267,7 @@ def payload_in(data: bytes, archive: OpenArchive, fields: Fields, name: bytes) -
     start = offset + local_size(data, where)
     if start + csize > index.end:
         raise InvalidMetadataError(
-            "entry reaches outside of the archive",
+            "the entry reaches outside the archive",
             where=where,
             found=f"{csize} bytes at {start}",
             expected=f"an end at or before {index.end}",
@@ -302,7 +302,7 @@ def check_local_name(
     if int((offsets() == offset).sum()) > 1:
         return
     raise InvalidMetadataError(
-        "local header is that of another tile",
+        "the local header is that of another tile",
         where=f"{archive}, {name.decode(errors='replace')}",
         found=shown(local.decode(errors="replace")),
         expected=name.decode(errors="replace"),
@@ -314,16 +314,16 @@ def refuse(record: Record, limits: Limits, where: str) -> None:
     """Raise an error for a record that cannot be read."""
     if record.method & BAD:
         raise InvalidMetadataError(
-            "entry cannot be where the directory says",
+            "the entry cannot be where the directory says",
             where=where,
             found=f"{record.csize} bytes behind a header at {record.offset}",
             hint="'comal check' lists what is wrong with the archive",
         )
     if record.method & ENCRYPTED:
-        raise InvalidMetadataError("entry is encrypted", where=where)
+        raise InvalidMetadataError("the entry is encrypted", where=where)
     if record.method not in {STORE, DEFLATE}:
         raise InvalidMetadataError(
-            "compression method is not supported",
+            "the compression method is not supported",
             where=where,
             found=record.method,
             expected=f"{STORE} or {DEFLATE}",

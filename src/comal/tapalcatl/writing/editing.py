@@ -522,7 +522,7 @@ def _edit_archive(
         comment, cut = archive_comment(metadata)
         if cut and not instead:
             raise InvalidInputError(
-                "metadata do not fit into the comment of an archive",
+                "the metadata do not fit into the comment of an archive",
                 where=shown(path.name),
                 found=f"no room for {', '.join(map(shown, cut))}",
                 expected=f"at most {MAX_COMMENT} bytes",

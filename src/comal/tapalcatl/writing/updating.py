@@ -328,7 +328,7 @@ def _check_zooms(settings: Generation1, zooms: Iterable[int]) -> None:
     for zoom in zooms:
         if not settings.min_zoom <= zoom <= settings.max_zoom:
             raise InvalidInputError(
-                "tile lies outside of the zooms of the tileset",
+                "the tile lies outside the zooms of the tileset",
                 found=f"zoom {zoom}",
                 expected=f"{settings.min_zoom} to {settings.max_zoom}",
             )
@@ -340,7 +340,7 @@ def _check_belongs(place: Target, archive: Tile, keys: Keys) -> None:
     root, first = place.root, tuple(int(column[0]) for column in keys)
     if root is not None and root != archive:
         raise InvalidInputError(
-            "tile belongs to another archive",
+            "the tile belongs to another archive",
             where=place.single.name,
             found=f"{_text(first)}, which belongs to {_text(archive)}",
             expected=f"tiles of the archive {_text(root)}",
@@ -597,7 +597,7 @@ def _copied(directory: Directory, rows: Any, source: Source) -> tuple[Any, list[
 def _payloads(directory: Directory, rows: Any, source: Source) -> list[bytes]:
     encrypted = directory.flags[rows] & zip_wire.FLAG_ENCRYPTED
     if encrypted.any():
-        raise InvalidMetadataError("entry is encrypted", where=shown(source.href, 200))
+        raise InvalidMetadataError("the entry is encrypted", where=shown(source.href, 200))
     where = shown(source.href, 200)
     starts, sizes = directory.header_offset[rows], directory.csize[rows]
     names = directory.raw_names.take(pa.array(rows)).to_pylist()

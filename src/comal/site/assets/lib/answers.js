@@ -279,7 +279,7 @@ export class RaquetSource {
     if (!DRAWN.includes(extension || "png"))
       throw new AbsentError("rasters are drawn as png, webp or jpg");
     const { metadata } = this.raster;
-    if (z < metadata.minzoom || z > metadata.maxzoom) throw new AbsentError("outside of the zooms");
+    if (z < metadata.minzoom || z > metadata.maxzoom) throw new AbsentError("outside the zooms");
     const look = parseLook(query, metadata);
     const bands = look.alpha < 0 ? look.bands : [...look.bands, look.alpha];
     const tile = await this.raster.tile(z, x, y, { bands, time: look.time });
