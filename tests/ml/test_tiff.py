@@ -1,0 +1,330 @@
+"""Pixels of GeoTIFFs, compared with those that rasterio gives without comal."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+from rasterio.enums import MaskFlags
+from rasterio.errors import RasterioError
+
+from comal.errors import InvalidInputError, InvalidMetadataError, LimitExceededError
+from comal.ml.tiff import georeference, image, shape_of
+from comal.raster import opening
+from tests.raster.rasters import write
+
+TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+FLOATS = ("float32", "float64")
+STRIPS = {"blockysize": 7}
+TILES = {"tiled": True, "blockxsize": 32, "blockysize": 16}
+ORDERS = ("LITTLE", "BIG")
+
+
+def pixels_of(dtype: str, bands: int = 4, height: int = 37, width: int = 41) -> Any:
+    noise = np.random.default_rng(bands).integers(0, 90, (bands, height, width))
+    slope = np.add.outer(np.arange(height) * 300, np.arange(width) * 170)
+    return (slope + noise * 1.37).astype(dtype)
+
+
+def tiff(folder: Path, pixels: Any, **profile: Any) -> bytes:
+    return write(folder / "a.tif", pixels, **profile).read_bytes()
+
+
+def by_rasterio(data: bytes) -> Any:
+    with opening.gdal_rules(), rasterio.MemoryFile(data) as memory, memory.open() as dataset:
+        return dataset.read()
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Whether arrays are identical, NaN and signs of zeros too."""
+    return (
+        found.dtype == expected.dtype
+        and found.shape == expected.shape
+        and bool(found.tobytes() == expected.tobytes())
+    )
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left to rasterio."""
+
+    def refuse(*_: Any) -> Any:
+        pytest.fail("rasterio was asked")
+
+    monkeypatch.setattr(opening, "open_raster", refuse)
+
+
+# -- the same pixels as rasterio ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("big", ["NO", "YES"])
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("interleave", ["pixel", "band"])
+@pytest.mark.parametrize("layout", [STRIPS, TILES], ids=["strips", "tiles"])
+def test_types_and_predictors(
+    tmp_path: Path, layout: dict[str, Any], interleave: str, order: str, big: str, alone: None
+) -> None:
+    profile = {"interleave": interleave, "ENDIANNESS": order, "BIGTIFF": big, **layout}
+    codecs: list[dict[str, Any]] = [{"compress": "deflate", "predictor": n} for n in (1, 2, 3)]
+    for dtype, codec in itertools.product(TYPES + FLOATS, [{}, *codecs]):
+        if codec.get("predictor") == 3 and dtype not in FLOATS:
+            continue
+        pixels = pixels_of(dtype)
+        data = tiff(tmp_path, pixels, **profile, **codec)
+        assert same(image(data), pixels), (dtype, codec)
+        assert shape_of(data) == (pixels.shape, pixels.dtype)
+        part = image(data, bands=[3, 1], window=(5, 3, 33, 20))
+        assert same(part, pixels[[2, 0], 3:23, 5:38]), (dtype, codec)
+
+
+@pytest.mark.parametrize("predictor", [1, 2, 3])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64"])
+def test_zstd(tmp_path: Path, dtype: str, predictor: int, alone: None) -> None:
+    if predictor < 3 or dtype in FLOATS:
+        pixels = pixels_of(dtype)
+        data = tiff(tmp_path, pixels, compress="zstd", predictor=predictor, **TILES)
+        assert same(image(data), pixels)
+
+
+@pytest.mark.parametrize("bands", [1, 2, 3, 4, 5, 13])
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 300), (300, 1), (16, 32), (17, 33)])
+def test_sizes(tmp_path: Path, bands: int, height: int, width: int, alone: None) -> None:
+    for dtype, layout in itertools.product(["uint8", "uint16"], [{}, STRIPS, TILES]):
+        pixels = pixels_of(dtype, bands, height, width)
+        data = tiff(tmp_path, pixels, compress="deflate", predictor=2, **layout)
+        assert same(image(data), pixels)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_sums_of_wide_rows(tmp_path: Path, dtype: str, alone: None) -> None:
+    # Differences of -1 are stored as the largest number, and sums carry into every bit.
+    pixels = np.arange(70_000, 0, -1).astype(dtype) * np.ones((4, 1, 1), dtype)
+    for width in (65_536, 65_537, 70_000):
+        data = tiff(tmp_path, pixels[..., :width], compress="deflate", predictor=2)
+        assert same(image(data), pixels[..., :width])
+
+
+def test_values_that_are_not_numbers(tmp_path: Path, alone: None) -> None:
+    bits = np.random.default_rng(3).integers(0, 1 << 32, (2, 20, 30), dtype=np.uint32)
+    pixels = bits.view(np.float32)
+    for predictor in (1, 2, 3):
+        data = tiff(tmp_path, pixels, compress="deflate", predictor=predictor)
+        assert image(data).tobytes() == pixels.tobytes()
+
+
+def test_overviews_and_masks_are_no_bands(tmp_path: Path, alone: None) -> None:
+    pixels = pixels_of("uint16", 2, 256, 300)
+    mask = pixels[0] > 30_000
+    data = tiff(tmp_path, pixels, mask=mask, overviews=[2, 4], compress="deflate", **TILES)
+    assert same(image(data), pixels)
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        {"compress": "lzw", "predictor": 2},
+        {"compress": "packbits"},
+        {"compress": "lerc"},
+        {"compress": "webp", "WEBP_LOSSLESS": "YES"},
+        {"compress": "jpeg"},
+        {"compress": "jpeg", "photometric": "YCBCR"},
+        {"compress": "deflate", "nbits": 5},
+        {"compress": "deflate", "photometric": "MINISWHITE"},
+        {"sparse_ok": True},
+    ],
+    ids=str,
+)
+def test_what_is_left_to_rasterio(tmp_path: Path, profile: dict[str, Any]) -> None:
+    pixels = np.zeros((3, 40, 64), np.uint8) if "sparse_ok" in profile else pixels_of("uint8", 3)
+    data = tiff(tmp_path, pixels % 32, **TILES, **profile)
+    expected = by_rasterio(data)
+    assert same(image(data), expected)
+    assert shape_of(data) == (expected.shape, expected.dtype)
+    assert same(image(data, bands=[2], window=(3, 5, 7, 9)), expected[1:2, 5:14, 3:10])
+
+
+def test_palettes_and_alpha(tmp_path: Path, alone: None) -> None:
+    classes = pixels_of("uint8", 1) % 7
+    data = tiff(tmp_path, classes, colours={n: (n, 9, 9, 255) for n in range(7)})
+    assert same(image(data), by_rasterio(data))
+    coloured = pixels_of("uint8", 4)
+    data = tiff(
+        tmp_path, coloured, photometric="RGB", interpreted=("red", "green", "blue", "alpha")
+    )
+    assert same(image(data), by_rasterio(data))
+
+
+# -- arguments ------------------------------------------------------------------------------------
+
+
+def test_out_takes_the_pixels(tmp_path: Path) -> None:
+    pixels = pixels_of("float32")
+    for predictor, codec in itertools.product((1, 2, 3), ("deflate", "lzw")):
+        data = tiff(tmp_path, pixels, compress=codec, predictor=predictor, **TILES)
+        batch = np.zeros((2, 37, 41, 4), np.float32)
+        out = batch[1].transpose(2, 0, 1)
+        assert image(data, out=out) is out
+        assert np.array_equal(out, pixels)
+        assert not batch[0].any()
+
+
+@pytest.mark.parametrize("codec", ["deflate", "lzw"])
+def test_arguments_that_do_not_fit(tmp_path: Path, codec: str) -> None:
+    data = tiff(tmp_path, pixels_of("uint16"), compress=codec)
+    for bands in ([0], [5], [], [-1]):
+        with pytest.raises(InvalidInputError, match="no such band"):
+            image(data, bands=bands)
+    for window in ((0, 0, 42, 1), (-1, 0, 2, 2), (0, 37, 1, 1), (0, 0, 0, 1), (0, 0, 1, -1)):
+        with pytest.raises(InvalidInputError, match="window"):
+            image(data, window=window)
+    for shape, dtype in (((4, 37, 40), "u2"), ((4, 37, 41), "i2"), ((4, 37, 41), ">u2")):
+        out = np.zeros(shape, dtype)
+        assert same(image(data, out=out), pixels_of("uint16"))
+        assert not out.any()
+
+
+def test_a_window_reads_only_what_it_touches(tmp_path: Path) -> None:
+    pixels = pixels_of("uint16", 2, 64, 64)
+    data = bytearray(tiff(tmp_path, pixels, compress="deflate", interleave="band", **TILES))
+    with rasterio.MemoryFile(bytes(data)) as memory, memory.open() as dataset:
+        # The last tile of the second band.
+        at = int(dataset.get_tag_item("BLOCK_OFFSET_1_3", "TIFF", 2))
+    data[at + 9] ^= 1
+    assert same(image(bytes(data), window=(0, 0, 64, 48)), pixels[:, :48])
+    assert same(image(bytes(data), bands=[1]), pixels[:1])
+    with pytest.raises(InvalidMetadataError, match="damaged pixels"):
+        image(bytes(data))
+
+
+# -- georeference ---------------------------------------------------------------------------------
+
+
+def test_georeference(tmp_path: Path) -> None:
+    pixels = pixels_of("uint8")
+    affine = (500_000.0, 20.0, 0.0, 100.0, 0.0, -20.0)
+    rgba = {"photometric": "RGB", "interpreted": ("red", "green", "blue", "alpha")}
+    for profile in ({}, {"nodata": 7}, {"mask": pixels[0] > 9}, {"BIGTIFF": "YES"}, rgba):
+        data = tiff(tmp_path, pixels, affine=affine, **profile)
+        found = georeference(data)
+        with rasterio.MemoryFile(data) as memory, memory.open() as dataset:
+            masked = MaskFlags.per_dataset in dataset.mask_flag_enums[0]
+            transform = tuple(dataset.transform)[:6]
+            assert found == (transform, dataset.crs.to_string(), dataset.nodata, masked)
+
+
+def test_georeference_is_read_once_for_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [
+        tiff(
+            tmp_path, pixels_of("uint8") + number, compress="deflate", affine=(east, 1, 0, 0, 0, -1)
+        )
+        for number, east in ((0, 41), (1, 41), (2, 42))
+    ]
+    opened: list[bytes] = []
+    real = opening.open_raster
+
+    def opening_raster(data: bytes) -> Any:
+        opened.append(data)
+        return real(data)
+
+    monkeypatch.setattr(opening, "open_raster", opening_raster)
+    for _ in range(2):
+        assert [georeference(data).transform[2] for data in files] == [41, 41, 42]
+    assert opened == [files[0], files[2]]
+
+
+# -- damage and bombs -----------------------------------------------------------------------------
+
+
+def damaged(data: bytes, number: random.Random, times: int) -> list[bytes]:
+    """Files with one byte changed, mostly of the header, and files cut short."""
+    found = []
+    for _ in range(times):
+        copy = bytearray(data)
+        at = number.randrange(number.choice([200, 500, len(data)]))
+        copy[at % len(data)] ^= number.choice([1, 2, 16, 128, 255])
+        found.append(bytes(copy))
+    return found + [data[: number.randrange(len(data))] for _ in range(times // 4)]
+
+
+@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+@pytest.mark.parametrize(
+    "profile",
+    [
+        {"compress": "deflate", "predictor": 2, "nodata": 3, **TILES},
+        {"compress": "deflate", "interleave": "band", "blockysize": 4, "BIGTIFF": "YES"},
+        {"compress": "zstd", "predictor": 2, "ENDIANNESS": "BIG"},
+        {"blockysize": 4},
+    ],
+    ids=str,
+)
+def test_damage_gives_what_rasterio_gives_or_an_error(
+    tmp_path: Path, profile: dict[str, Any]
+) -> None:
+    pixels = pixels_of("uint16", 3, 9, 20)
+    data = tiff(tmp_path, pixels, **profile)
+    for file in damaged(data, random.Random(str(profile)), 150):
+        try:
+            found = image(file)
+        except (InvalidMetadataError, LimitExceededError):
+            continue
+        try:
+            expected = by_rasterio(file)
+        except RasterioError:
+            # A georeference that GDAL rejects says nothing about the pixels.
+            expected = pixels
+        assert same(found, expected)
+
+
+def patched(data: bytes, tag: int, value: int) -> bytes:
+    """A little-endian classic TIFF with another value of a tag that has one LONG or SHORT."""
+    at = int.from_bytes(data[4:8], "little") + 2
+    while int.from_bytes(data[at : at + 2], "little") != tag:
+        at += 12
+    kind = (4).to_bytes(2, "little")
+    return (
+        data[: at + 2]
+        + kind
+        + data[at + 4 : at + 8]
+        + value.to_bytes(4, "little")
+        + data[at + 12 :]
+    )
+
+
+def test_bombs_are_refused_before_they_take_memory(tmp_path: Path) -> None:
+    data = tiff(tmp_path, pixels_of("uint8", 1, 16, 32), compress="deflate", **TILES)
+    striped = tiff(tmp_path, pixels_of("uint8", 1, 32, 32), compress="deflate", blockysize=32)
+    wide = patched(patched(striped, 256, 30_000), 257, 30_000)  # ImageWidth, ImageLength
+    tracemalloc.start()
+    for file, window in (
+        (patched(patched(striped, 256, 1 << 16), 257, 1 << 16), None),
+        (patched(wide, 278, 30_000), (0, 0, 1, 1)),  # RowsPerStrip
+        (patched(patched(data, 322, 30_000), 323, 30_000), None),  # TileWidth, TileLength
+        (patched(data, 325, 1 << 30), None),  # TileByteCounts
+    ):
+        with pytest.raises((InvalidMetadataError, LimitExceededError)):
+            image(file, window=window)
+    assert tracemalloc.get_traced_memory()[1] < 16_000_000
+    tracemalloc.stop()
+
+
+def test_strips_that_inflate_to_another_size(tmp_path: Path) -> None:
+    data = tiff(tmp_path, pixels_of("uint8", 1, 16, 8), compress="deflate", blockysize=8)
+    assert image(patched(data, 257, 16)).shape == (1, 16, 8)  # ImageLength
+    for file in (patched(data, 257, 12), patched(patched(data, 257, 18), 278, 9)):  # RowsPerStrip
+        with pytest.raises(InvalidMetadataError, match="damaged pixels"):
+            image(file)
+
+
+@pytest.mark.parametrize("data", [b"", b"II", b"II*\0", b"GIF89a", b"MM\0+" + bytes(20)])
+def test_what_is_no_image(data: bytes) -> None:
+    for function in (image, shape_of, georeference):
+        with pytest.raises(InvalidMetadataError):
+            function(data)
