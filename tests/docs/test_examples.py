@@ -32,6 +32,7 @@ MADE = {
     "tapalcatl": ("cusco-tiles/meta.json", "cusco.mbtiles", "cusco.pmtiles", "t1"),
     "serve": ("cusco-tiles/meta.json",),
     "site": ("public/index.html", "public/site.json"),
+    "train": (),
 }
 
 

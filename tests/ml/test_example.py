@@ -1,0 +1,53 @@
+"""The example trains, is stopped, and ends with the weights of a run that was not stopped."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.support import REPOSITORY
+
+if not os.environ.get("CI"):  # with CI=true its absence is a failure
+    pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    place = REPOSITORY / "examples" / "train_unet.py"
+    spec = importlib.util.spec_from_file_location("train_unet", place)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+def test_a_run_that_is_stopped_ends_with_the_same_weights(
+    example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(example, "SIZE", 32)
+    archive = tmp_path / "chips.tacozip"
+    example.pack(archive, None, 30)
+    for name in ("whole", "stopped"):
+        (tmp_path / name).mkdir()
+    whole = example.train(archive, tmp_path / "whole", 2, 2)
+
+    saved = example.save
+
+    def stop(path: Path, state: Any) -> None:
+        saved(path, state)
+        if state["step"] == 4:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(example, "save", stop)
+        with pytest.raises(KeyboardInterrupt):
+            example.train(archive, tmp_path / "stopped", 2, 2)
+    again = example.train(archive, tmp_path / "stopped", 2, 2)
+    assert example.digest(again) == example.digest(whole)
