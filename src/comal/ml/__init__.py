@@ -19,5 +19,8 @@ if TYPE_CHECKING:
     from comal.ml.loader import LoaderOptions as LoaderOptions
     from comal.ml.order import Order as Order
     from comal.ml.order import Share as Share
+    from comal.ml.statistics import FieldStatistics as FieldStatistics
+    from comal.ml.statistics import Statistics as Statistics
+    from comal.ml.statistics import StatisticsOptions as StatisticsOptions
 
 __all__, __getattr__, __dir__ = exports(__name__)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import operator
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, SupportsIndex
 
 import numpy as np
@@ -22,11 +24,12 @@ from comal.errors import (
     counted,
     shown,
 )
-from comal.ml.decoding import decoded, extras
+from comal.ml.decoding import Masking, decoded, extras
 from comal.ml.fields import Decoder, Field, fields_of
 from comal.ml.index import Branch, Index, Shared, index_of
 from comal.ml.loader import Loader, LoaderOptions, loader_of
 from comal.ml.order import Shuffle
+from comal.ml.statistics import Statistics, StatisticsOptions, statistics_of
 from comal.public import guarded, options_of, takes, warn
 from comal.samples.payloads import Ints
 from comal.taco import TacoDataset, concat
@@ -35,8 +38,8 @@ from comal.tortilla import TortillaFrame
 from comal.tortilla import open as open_tortilla
 
 Sample = dict[str, Any]
-OnError = Literal["raise", "skip", "warn"] | Callable[[ComalError], None]
 Location = str | os.PathLike[str]
+OnError = Literal["raise", "skip", "warn"] | Callable[[ComalError], None]
 
 _REQUESTS = 256
 """Requests in flight for the bytes of one batch."""
@@ -139,6 +142,43 @@ class Dataset(ABC):
         """The first `n` samples."""
         found: list[Any] = self.fetch(np.arange(min(n, len(self))))
         return found
+
+    @guarded
+    @takes(StatisticsOptions)
+    def stats(self, **options: Any) -> Statistics:
+        """Statistics of the pixels by field and band, before `transform`.
+
+        Nodata, NaN and what a mask or an alpha band hides do not count.
+
+        Parameters
+        ----------
+        **options
+            Fields of `StatisticsOptions`: ``classes=["mask"]``, ``by="split"``, ``sample=1000``,
+            ``save="stats.json"`` and more.
+
+        Returns
+        -------
+        Statistics
+            ``found["image"].mean`` is an array of one number a band.
+
+        Raises
+        ------
+        ConflictError
+            `save` has statistics of another data set or with other options.
+        InvalidInputError
+            Samples have no such field or column, or differ in bands or type.
+        """
+        return statistics_of(self, options_of(StatisticsOptions, options))
+
+    def masked(self) -> Dataset:
+        """The same samples without `transform`, with images as `comal.ml.decoding.Masked`."""
+        found = copy(self)
+        found.transform = None
+        return found
+
+    def digest(self) -> str:
+        """A text that tells this data set from others."""
+        return f"{len(self)} {self!r}"
 
     def samples(self, rows: Ints) -> Iterator[Any]:
         """Samples one by one, read in one fetch."""
@@ -290,6 +330,25 @@ class ArchiveDataset(Dataset):
             sample[name] = values[place]
         sample["id"] = raw.ids[place]
         return sample
+
+    def masked(self) -> ArchiveDataset:
+        """The same samples without `transform`, with images as `comal.ml.decoding.Masked`."""
+        fields = {
+            name: one if callable(one.decode) else replace(one, decode=Masking(one), extras=())
+            for name, one in self.fields.items()
+        }
+        return ArchiveDataset(self._shared, fields, on_error=self.on_error)
+
+    def digest(self) -> str:
+        """A text that tells this data set from others: by ids, columns, fields and sizes."""
+        index = self.index
+        found = hashlib.blake2b(repr(self.fields).encode(), digest_size=16)
+        for table in (pa.table({"id": index.ids}), index.columns):
+            for batch in table.to_batches():
+                found.update(batch.serialize())
+        for leaves in index.leaves.values():
+            found.update(np.where(leaves < 0, -1, index.sizes[leaves]).tobytes())
+        return found.hexdigest()
 
     @guarded
     def take(self, rows: Ints | Sequence[int]) -> ArchiveDataset:

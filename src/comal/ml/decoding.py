@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from comal.errors import (
 from comal.limits import DEFAULT_LIMITS
 from comal.ml import tiff
 from comal.ml.fields import Field, Window
+from comal.raster.values import as_array, valid_mask
 
 _NPY = b"\x93NUMPY"
 _IMAGES = (
@@ -64,6 +66,48 @@ def decoded(data: memoryview, field: Field, name: str = "", out: Any = None) -> 
             "unknown decoder", found=shown(kind), expected=", ".join(["auto", *DECODERS])
         )
     return decoder(data, field, out)
+
+
+class Masked(NamedTuple):
+    """Pixels and which of them have a value by the rules of `comal.raster.values`."""
+
+    pixels: Any
+    """(bands, y, x), or (y, x) of one band."""
+    valid: Any = None
+    """A mask of the same shape; None if all that are finite are valid."""
+
+    def masks(self) -> Any:
+        """A mask of the same shape."""
+        pixels, valid = self
+        return as_array(valid_mask(pixels, None, valid), pixels.shape)
+
+    def planes(self) -> list[Any]:
+        """The valid pixels of each band, (n,)."""
+        pixels = self.pixels.view(np.uint8) if self.pixels.dtype == np.bool_ else self.pixels
+        masks = self.masks()
+        if pixels.ndim < 3:
+            return [pixels[masks]]
+        pairs = zip(np.moveaxis(pixels, -3, 0), np.moveaxis(masks, -3, 0), strict=True)
+        return [plane[mask] for plane, mask in pairs]
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """A decoder that gives images as `Masked`, and anything else as a field does."""
+
+    field: Field
+
+    def __call__(self, data: bytes) -> Any:
+        """The value of a leaf from its bytes."""
+        field, view = self.field, memoryview(data)
+        if field.decode not in ("auto", "image") or kind_of(view, field.leaf) != "image":
+            return decoded(view, field, field.leaf)
+        # Pixels without a value are told from others in the type of the file.
+        pixels = decoded(view, replace(field, dtype=None), field.leaf)
+        valid = Masked(pixels, tiff.valid(view, pixels, field.bands, field.window)).masks()
+        if field.dtype is not None:
+            pixels = _converted(np.where(valid, pixels, 0), field)
+        return Masked(pixels, valid)
 
 
 def extras(data: memoryview, field: Field, value: Any) -> Iterator[tuple[str, Any]]:

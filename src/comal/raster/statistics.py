@@ -358,7 +358,7 @@ def _band(dataset: Any, band: int, limits: Limits, where: str) -> tuple[Floats, 
     row = np.array([sums.low, sums.high, *moments(sums), share], np.float64)
     if sums.values is not None:
         numbers, counts = ordered(sums)
-        return row, lambda q: _from_counts(numbers.astype(np.float64), counts, q)
+        return row, lambda q: quantiles(numbers.astype(np.float64), counts, q)
     if sums.sample:
         values = np.concatenate(sums.sample).astype(np.float64)
         return row, lambda q: np.asarray(np.quantile(values, q))
@@ -367,10 +367,10 @@ def _band(dataset: Any, band: int, limits: Limits, where: str) -> tuple[Floats, 
     for pixels in _valid_blocks(dataset, band, limits, where):
         position = (pixels.astype(np.float64) - low) / (width or 1.0)
         bins += np.bincount(np.minimum(position, _BINS - 1).astype(np.int64), minlength=_BINS)
-    return row, lambda q: _from_counts(low + (np.arange(_BINS) + 0.5) * width, bins, q)
+    return row, lambda q: quantiles(low + (np.arange(_BINS) + 0.5) * width, bins, q)
 
 
-def _from_counts(values: Floats, counts: npt.NDArray[np.int64], q: Floats) -> Floats:
+def quantiles(values: Floats, counts: npt.NDArray[np.int64], q: Floats) -> Floats:
     """Quantiles of ascending values, with linear interpolation between neighbouring ranks."""
     ends = np.cumsum(counts)
     rank = q * (ends[-1] - 1)

@@ -1,0 +1,254 @@
+"""Statistics of fields beside those of NumPy over all pixels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from comal import ml, taco
+from comal.errors import ConflictError, InvalidInputError, InvalidMetadataError
+from comal.ml import statistics as room
+from comal.ml.order import Order
+from tests.ml.made import FIELDS, flat, geotiff, nested, pixels
+
+COUNT = 18
+Q = (0.0, 2.0, 50.0, 97.5, 100.0)
+
+
+@pytest.fixture(scope="module")
+def arrays() -> dict[str, list[Any]]:
+    """Pixels of each field, as they are stored."""
+    random = np.random.default_rng(5)
+    shape = (16, 16)
+    found: dict[str, list[Any]] = {"image": [], "height": [], "mask": [], "wide": []}
+    for _ in range(COUNT):
+        found["image"].append(random.integers(0, 900, (3, *shape)).astype(np.uint16))
+        height = random.normal(500, 200, (1, *shape)).astype(np.float32)
+        height[random.random(height.shape) < 0.2] = -9999
+        height[random.random(height.shape) < 0.1] = np.nan
+        height[0, 0, 0] = np.inf
+        found["height"].append(height)
+        found["mask"].append(random.integers(0, 5, (1, *shape)).astype(np.uint8))
+        found["wide"].append(random.integers(-(2**31), 2**31, (2, *shape)).astype(np.int32))
+    return found
+
+
+@pytest.fixture(scope="module")
+def archive(arrays: dict[str, list[Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    nodata: dict[str, Any] = {"image": 0, "height": -9999, "mask": 4, "wide": None}
+    samples = []
+    for number in range(COUNT):
+        leaves = [
+            taco.Sample(id=f"{name}.tif", path=geotiff(arrays[name][number], **profile))
+            for name, profile in _profiles(nodata)
+        ]
+        split = ["train", "test", None][number % 3]
+        samples.append(taco.Sample(id=f"s{number:02d}", path=taco.Tortilla(leaves), split=split))
+    target = tmp_path_factory.mktemp("made") / "made.tacozip"
+    taco.create(taco.Taco(taco.Tortilla(samples), **FIELDS), target)
+    return target
+
+
+def _profiles(nodata: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (name, {"nodata": value, "predictor": 1, "compress": "deflate"})
+        for name, value in nodata.items()
+    ]
+
+
+def opened(archive: Path, **more: Any) -> Any:
+    names = {name: f"{name}.tif" for name in ("image", "height", "mask", "wide")}
+    return ml.dataset(archive, names, columns=["split"], **more)
+
+
+def valid(name: str, arrays: dict[str, list[Any]], rows: Any) -> list[Any]:
+    """Valid pixels of each band of some samples."""
+    whole = np.stack([arrays[name][row] for row in rows]).swapaxes(0, 1)
+    good = {
+        "image": whole != 0,
+        "height": np.isfinite(whole) & (whole != -9999),
+        "mask": whole != 4,
+        "wide": np.ones(whole.shape, bool),
+    }[name]
+    return [band[mask] for band, mask in zip(whole, good, strict=True)]
+
+
+def compare(found: Any, arrays: dict[str, list[Any]], rows: Any) -> None:
+    assert found.samples == len(rows)
+    for name in arrays:
+        bands = [band.astype(np.float64) for band in valid(name, arrays, rows)]
+        one = found[name]
+        assert one.exact
+        assert one.count.tolist() == [len(band) for band in bands]
+        for stat in ("mean", "std", "min", "max"):
+            right = [getattr(np, stat)(band) for band in bands]
+            assert np.allclose(getattr(one, stat), right, rtol=1e-12), (name, stat)
+        for q, values in one.percentiles.items():
+            assert np.allclose(values, [np.percentile(band, q) for band in bands]), (name, q)
+
+
+def test_statistics_are_those_of_numpy(archive: Path, arrays: dict[str, list[Any]]) -> None:
+    data = opened(archive)
+    found = data.stats(classes=["mask"], by="split", percentiles=Q, workers=3)
+    compare(found, arrays, range(COUNT))
+    assert list(found.by) == ["train", "test", None]
+    for number, one in enumerate(found.by.values()):
+        compare(one, arrays, range(number, COUNT, 3))
+    values, counts = np.unique(valid("mask", arrays, range(COUNT))[0], return_counts=True)
+    assert {k: v.tolist() for k, v in found["mask"].classes.items()} == {
+        value: [count] for value, count in zip(values.tolist(), counts.tolist(), strict=True)
+    }
+    assert found["image"].classes == {}
+    alone = data.stats(classes=["mask"], by="split", percentiles=Q, workers=0)
+    assert alone.to_dict() == found.to_dict()
+    image = (data[0]["image"] - found["image"].mean[:, None, None]) / found["image"].std[
+        :, None, None
+    ]
+    assert abs(image.mean()) < 0.2
+
+
+def test_a_sample_is_drawn_by_its_seed(archive: Path, arrays: dict[str, list[Any]]) -> None:
+    data = opened(archive)
+    rows = Order(COUNT, True, 3).at(np.arange(7))
+    compare(data.stats(sample=7, seed=3, percentiles=Q), arrays, rows)
+    assert data.stats(sample=99).samples == COUNT
+
+
+def test_windows_bands_types_and_series(archive: Path, tmp_path: Path) -> None:
+    fields = {
+        "image": ml.Field("image.tif", bands=[2], window=(3, 4, 5, 6), dtype="float64"),
+        "height": ml.Field("height.tif", dtype="int16"),
+    }
+    found = ml.dataset(archive, fields, transform=lambda sample: sample["id"]).stats()
+    assert found["image"].count.sum() <= 30 * COUNT
+    assert found["height"].count.sum() < 0.8 * 256 * COUNT
+    assert found["height"].exact
+    series = ml.dataset(nested(tmp_path), {"x": "series/*.tif", "about": "about.json"}).stats()
+    right = np.stack([pixels(row + step) for row in range(12) for step in range(3)])
+    assert list(series.fields) == ["x"]
+    assert np.allclose(series["x"].mean, right.mean(axis=(0, 2, 3)))
+    assert series["x"].count.tolist() == [36 * 256] * 3
+
+
+def test_many_pixels_of_wide_types_give_percentiles_at_distances(
+    archive: Path, arrays: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "_KEPT", 900)
+    monkeypatch.setattr(room, "_KEPT_LEAST", 900)
+    one = opened(archive).stats(percentiles=[25, 75])["wide"]
+    bands = valid("wide", arrays, range(COUNT))
+    assert not one.exact
+    for q, values in one.percentiles.items():
+        shares = [100 * np.mean(band < value) for band, value in zip(bands, values, strict=True)]
+        assert np.allclose(shares, q, atol=6)
+    assert np.allclose(one.mean, [band.mean(dtype=np.float64) for band in bands])
+
+
+class _StoppedError(Exception):
+    pass
+
+
+def _stopping(after: int) -> Any:
+    seen: list[int] = []
+
+    def tell(done: int, total: int | None, what: str) -> None:
+        seen.append(done)
+        if len(seen) > after:
+            raise _StoppedError
+
+    tell.seen = seen  # type: ignore[attr-defined]
+    return tell
+
+
+def test_a_run_that_was_stopped_goes_on(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "_EVERY", 0)
+    monkeypatch.setattr(room, "_BATCH", 2)
+    target = tmp_path / "stats.json"
+    options: dict[str, Any] = {"classes": ["mask"], "by": "split"}
+    data = opened(archive)
+    whole = data.stats(**options).to_dict()
+    for after in (1, 2):
+        with pytest.raises(_StoppedError):
+            data.stats(save=target, progress=_stopping(after), **options)
+        with pytest.raises(InvalidMetadataError, match="not finished"):
+            ml.Statistics.load(target)
+    told = _stopping(99)
+    found = data.stats(save=target, progress=told, workers=0, **options)
+    assert told.seen[0] == 2 * 4
+    assert found.to_dict() == whole == ml.Statistics.load(target).to_dict()
+    again = _stopping(0)
+    assert data.stats(save=target, progress=again, **options).to_dict() == whole
+    assert again.seen == []
+    for other in (data.take(range(5)), opened(archive, where="split = 'test'")):
+        with pytest.raises(ConflictError, match="another data set"):
+            other.stats(save=target, **options)
+    with pytest.raises(ConflictError, match="another data set"):
+        data.stats(save=target)
+    assert [path.name for path in tmp_path.iterdir()] == ["stats.json"]
+
+
+def test_statistics_are_saved_as_json(archive: Path, tmp_path: Path) -> None:
+    found = opened(archive).take([0, 1]).stats(by="split")
+    target = tmp_path / "x.json"
+    found.save(target)
+    document = json.loads(target.read_bytes())
+    assert document["found"]["fields"]["mask"]["count"] == found["mask"].count.tolist()
+    assert ml.Statistics.load(target).to_dict() == found.to_dict()
+    with pytest.raises(ConflictError, match="exists"):
+        found.save(target)
+    found.save(target, overwrite=True)
+    target.write_text("{}")
+    with pytest.raises(ConflictError):
+        found.save(target, overwrite=True)
+    with pytest.raises(InvalidMetadataError, match="not a file of statistics"):
+        ml.Statistics.load(target)
+
+
+def test_samples_without_valid_pixels(tmp_path: Path) -> None:
+    empty = [
+        taco.Sample(
+            id="a.tif", path=geotiff(np.full((1, 4, 4), 7.0, np.float32), nodata=7, predictor=1)
+        )
+    ]
+    path = tmp_path / "empty.tacozip"
+    taco.create(taco.Taco(taco.Tortilla(empty), **FIELDS), path)
+    found = ml.dataset(path).stats()
+    found.save(tmp_path / "s.json")
+    one = ml.Statistics.load(tmp_path / "s.json")["data"]
+    assert one.count.tolist() == [0]
+    assert np.isnan([*one.mean, *one.std, *one.min, *one.percentiles[50.0]]).all()
+    assert ml.dataset(path).take([]).stats().to_dict() == {"samples": 0, "fields": {}, "by": []}
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"classes": ["height"]}, "'height' has no classes"),
+        ({"classes": ["wide"]}, "'wide' has no classes"),
+        ({"classes": ["x"]}, "no 'x'"),
+        ({"by": "place"}, "no 'place'"),
+        ({"by": "image"}, "neither texts nor integers"),
+        ({"sample": 0}, "of no samples"),
+        ({"percentiles": [101]}, "from 0 to 100"),
+        ({"percentile": [1]}, "unknown option"),
+    ],
+)
+def test_what_cannot_be_is_refused(archive: Path, options: Any, match: str) -> None:
+    with pytest.raises(InvalidInputError, match=match):
+        opened(archive).stats(**options)
+
+
+def test_samples_that_differ_in_bands(tmp_path: Path) -> None:
+    samples = [
+        taco.Sample(id=f"{bands}.tif", path=geotiff(pixels(1, bands=bands))) for bands in (2, 3)
+    ]
+    taco.create(taco.Taco(taco.Tortilla(samples), **FIELDS), tmp_path / "x.tacozip")
+    with pytest.raises(InvalidInputError, match=r"differ in 'data': sample '3.tif'"):
+        ml.dataset(tmp_path / "x.tacozip").stats()
+    assert ml.dataset(flat(tmp_path, 3)).stats(by=None).samples == 3
