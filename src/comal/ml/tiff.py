@@ -76,17 +76,13 @@ def image(
     """
     with suppress(_UnusualError):
         layout = _layout(_directory(data))
-        request = _request(layout.shape, layout.stored, bands, window, out)
-        _fill(data, layout, request)
-        return request.pixels
+        chosen, part, pixels = _request(layout.shape, layout.stored, bands, window, out)
+        _fill(data, layout, part, list(zip(pixels, chosen, strict=True)))
+        return pixels
     with _opened(data) as dataset:
-        request = _request(*_shape_of(dataset), bands, window, out)
-        column, row, width, height = request.window
-        request.pixels[...] = dataset.read(
-            [band + 1 for band in request.bands],
-            window=((row, row + height), (column, column + width)),
-        )
-    return request.pixels
+        chosen, part, pixels = _request(*_shape_of(dataset), bands, window, out)
+        pixels[...] = dataset.read([band + 1 for band in chosen], window=_ranges(part))
+    return pixels
 
 
 def shape_of(data: Data) -> tuple[Shape, np.dtype[Any]]:
@@ -105,7 +101,7 @@ def shape_of(data: Data) -> tuple[Shape, np.dtype[Any]]:
 
 
 _georeferences: dict[bytes, Georeference] = {}
-_MOST_GEOREFERENCES = 4096
+_MOST_GEOREFERENCES = 1 << 14
 
 
 def georeference(data: Data) -> Georeference:
@@ -129,9 +125,7 @@ def georeference(data: Data) -> Georeference:
         masked = "per_dataset" in {flag.name for flag in dataset.mask_flag_enums[0]}
         transform = tuple(dataset.transform)[:6]
         found = Georeference(transform, crs_name(dataset.crs), dataset.nodata, masked)
-    if key is not None:
-        if len(_georeferences) >= _MOST_GEOREFERENCES:
-            _georeferences.clear()
+    if key is not None and len(_georeferences) < _MOST_GEOREFERENCES:
         _georeferences[key] = found
     return found
 
@@ -150,12 +144,15 @@ def valid(
     if known.nodata is None and not known.masked:
         return np.ones(pixels.shape, np.bool_)
     with _opened(data) as dataset:
-        part = None
-        if window is not None:
-            column, row, width, height = window
-            part = (row, row + height), (column, column + width)
-        masks = dataset.read_masks(None if bands is None else list(bands), window=part)
+        chosen, part, _ = _request(*_shape_of(dataset), bands, window, pixels)
+        masks = dataset.read_masks([band + 1 for band in chosen], window=_ranges(part))
     return np.asarray(masks, np.bool_).reshape(pixels.shape)
+
+
+def _ranges(window: Window) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Rows and columns of a window, as rasterio takes them."""
+    column, row, width, height = window
+    return (row, row + height), (column, column + width)
 
 
 @contextmanager
@@ -246,9 +243,8 @@ def _directory(data: Data, at: int | None = None) -> _Directory:
         for tag, kind, length, field in entries:
             size = length * _SIZES[kind]
             total += size
-            if size <= width:
-                value = field[:size]
-            else:
+            value = field[:size]
+            if size > width:
                 (place,) = struct.unpack(order + offset, field)
                 value = bytes(data[place : place + size])
             # Values that overlap could take any memory.
@@ -373,21 +369,14 @@ def _is_valid(directory: _Directory, bands: int, bits: int) -> bool:
 # -- pixels ---------------------------------------------------------------------------------------
 
 
-class _Request(NamedTuple):
-    bands: list[int]
-    """Positions from 0."""
-    window: Window
-    pixels: Pixels
-
-
 def _request(
     shape: Shape,
     stored: np.dtype[Any],
     bands: Sequence[int] | None,
     window: Window | None,
     out: Pixels | None,
-) -> _Request:
-    """The request of a caller, compared with the raster."""
+) -> tuple[list[int], Window, Pixels]:
+    """Positions of bands, the window, and an array for the pixels."""
     count, rows, columns = shape
     chosen = list(range(count)) if bands is None else [band - 1 for band in bands]
     if not chosen or min(chosen) < 0 or max(chosen) >= count:
@@ -402,35 +391,33 @@ def _request(
     DEFAULT_LIMITS.check("raster_bytes", math.prod(wanted) * dtype.itemsize, _WHERE)
     if out is None or out.shape != wanted or out.dtype != dtype:
         out = np.empty(wanted, dtype)
-    return _Request(chosen, (column, row, width, height), out)
+    return chosen, (column, row, width, height), out
 
 
 _PART = 1 << 20
 """Bytes of pixels whose predictor is undone at a time, which takes up to four times as many."""
 
 
-def _fill(data: Data, layout: _Layout, request: _Request) -> None:
+def _fill(data: Data, layout: _Layout, window: Window, wanted: _Targets) -> None:
     """Decode the strips or tiles that the window touches, a column of them at a time."""
     rows, columns = layout.block
-    left, top, width, height = request.window
+    left, top, width, height = window
     downs = range(top // rows, -(-(top + height) // rows))
     lines = slice(top - downs[0] * rows, top - downs[0] * rows + height)
-    wanted = list(zip(request.pixels, request.bands, strict=True))
     undo = _UNDOING[layout.predictor]
-    together = layout.grid[0] == 1
-    groups = [(0, wanted)] if together else [(band, [(plane, 0)]) for plane, band in wanted]
+    groups = [(band, [(plane, 0)]) for plane, band in wanted]
+    if layout.grid[0] == 1:
+        groups = [(0, list(wanted))]
     for across in range(left // columns, -(-(left + width) // columns)):
         start = across * columns
         low, high = max(start, left), min(start + columns, left + width)
+        samples, into = slice(low - start, high - start), slice(low - left, high - left)
         for first, planes in groups:
             stack = _stack(data, layout, (first, downs, across))[lines]
             step = max(1, _PART // stack[:1].nbytes)
             for line in range(0, height, step):
-                parts = [
-                    (plane[line : line + step, low - left : high - left], band)
-                    for plane, band in planes
-                ]
-                undo(stack[line : line + step], slice(low - start, high - start), parts)
+                part = slice(line, line + step)
+                undo(stack[part], samples, [(plane[part, into], band) for plane, band in planes])
 
 
 def _stack(data: Data, layout: _Layout, place: tuple[int, range, int]) -> Pixels:
@@ -458,9 +445,10 @@ def _stack(data: Data, layout: _Layout, place: tuple[int, range, int]) -> Pixels
 
 def _unpacked(stored: memoryview, codec: int, size: int, where: str) -> Any:
     """The bytes of a strip or tile, exactly `size`."""
-    if codec == _NONE:
-        raw: Any = stored
-    elif codec == _ZSTD:
+    if codec in {_DEFLATE, _OLD_DEFLATE}:
+        return _inflated(stored, size, where)
+    raw: Any = stored
+    if codec == _ZSTD:
         # Its import takes longer than decoding fifty samples.
         import pyarrow as pa  # noqa: PLC0415
 
@@ -468,8 +456,6 @@ def _unpacked(stored: memoryview, codec: int, size: int, where: str) -> Any:
             raw = pa.decompress(stored, size, "zstd")
         except (OSError, ValueError):
             raise _UnusualError from None
-    else:
-        raw = _inflated(stored, size, where)
     if len(raw) != size:
         raise _UnusualError
     return raw
