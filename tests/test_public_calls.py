@@ -199,6 +199,7 @@ NAMED: dict[str, Any] = {
     "column": "id",
     "columns": ["id"],
     "condition": "1 = 1",
+    "corners": [(0, 0)],
     "datetime_range": "2020-01-01/2021-01-01",
     "ext": "png",
     "height": 4,

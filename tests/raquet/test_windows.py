@@ -68,6 +68,31 @@ def test_windows_in_pixels(file: raquet.RaquetFile, data: st.DataObject) -> None
     )
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_many_windows_are_each_window(file: raquet.RaquetFile, data: st.DataObject) -> None:
+    width, height = data.draw(st.integers(1, SIDE)), data.draw(st.integers(1, SIDE))
+    corner = st.tuples(st.integers(-SIDE, SIDE), st.integers(0, SIDE - height))
+    corners = data.draw(st.lists(corner, max_size=5))
+    scaled = data.draw(st.booleans())
+    found = file.windows(Z, corners, width, height, masked=True, scaled=scaled)
+    for one, (column, row) in zip(found, corners, strict=True):
+        alone = file.window(Z, column, row, width, height, masked=True, scaled=scaled)
+        np.testing.assert_array_equal(one.data.data, alone.data.data)
+        np.testing.assert_array_equal(one.data.mask, alone.data.mask)
+        assert (one.transform, one.zoom, one.column, one.row) == (
+            *(alone.transform, alone.zoom),
+            *(column, row),
+        )
+
+
+def test_windows_that_cannot_be(file: raquet.RaquetFile) -> None:
+    assert file.windows(Z, [], 2, 2) == []
+    for corners in ([(0, 0), (0, SIDE)], [1, 2, 3], [(0.5, 0)], None):
+        with pytest.raises(InvalidInputError):
+            file.windows(Z, corners, 2, 2)  # type: ignore[arg-type]
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_boxes_hold_the_pixels_that_they_touch(

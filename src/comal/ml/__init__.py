@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from comal.ml.loader import LoaderOptions as LoaderOptions
     from comal.ml.order import Order as Order
     from comal.ml.order import Share as Share
+    from comal.ml.rasterchips import ChipDataset as ChipDataset
+    from comal.ml.rasterchips import TileDataset as TileDataset
+    from comal.ml.rasterchips import chips as chips
     from comal.ml.statistics import FieldStatistics as FieldStatistics
     from comal.ml.statistics import Statistics as Statistics
     from comal.ml.statistics import StatisticsOptions as StatisticsOptions

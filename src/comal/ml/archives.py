@@ -32,6 +32,7 @@ from comal.ml.order import Shuffle
 from comal.ml.statistics import Statistics, StatisticsOptions, statistics_of
 from comal.public import guarded, options_of, takes, warn
 from comal.samples.payloads import Ints
+from comal.storage.source import Closing
 from comal.taco import TacoDataset, concat
 from comal.taco.copying.gather import leaf_levels
 from comal.tortilla import TortillaFrame
@@ -449,19 +450,17 @@ def dataset(
 
 def opened(source: Any) -> Any:
     """The data set of a path, of several, or one that is open."""
-    if isinstance(source, TacoDataset | TortillaFrame):
-        return source
-    if isinstance(source, str | os.PathLike):
-        found = comal.open(source)
-        if not isinstance(found, TacoDataset | TortillaFrame):
-            raise NotThisFormatError(
-                "no data set of samples",
-                where=shown(os.fspath(source), 200),
-                found=type(found).__name__,
-                expected="a TACO or a Tortilla",
-                hint="convert it to a TACO first",
-            )
+    found = comal.open(source) if isinstance(source, str | os.PathLike) else source
+    if isinstance(found, TacoDataset | TortillaFrame):
         return found
+    if found is not source or isinstance(found, Closing):
+        raise NotThisFormatError(
+            "no data set of samples",
+            where=shown(source, 200),
+            found=type(found).__name__,
+            expected="a TACO or a Tortilla",
+            hint="comal.ml.chips reads chips of a RaQuet and tiles of a Tapalcatl",
+        )
     every = [opened(one) for one in source]
     if every and all(isinstance(one, TacoDataset) for one in every):
         return concat(every)

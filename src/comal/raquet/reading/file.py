@@ -5,14 +5,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import InvalidInputError, shown
+from comal.errors import InvalidInputError, shown, translated
 from comal.grid import quadbin
-from comal.grid.arguments import integers, tile_rows
+from comal.grid.arguments import NO_ARRAY, integers, tile_rows
 from comal.parallel import in_thread
 from comal.plan import awaiting
 from comal.public import guarded_class
@@ -36,6 +37,7 @@ from comal.raquet.reading.windows import (
     points_of,
     tiles_of,
     window_of,
+    windows_of,
     zoom_for,
 )
 from comal.raquet.spec import Band, Bounds, Metadata, Number
@@ -413,6 +415,41 @@ class RaquetFile(Closing):
     window_async = awaiting(window)
     """As `window`, without blocking the event loop."""
 
+    def windows(
+        self,
+        zoom: int,
+        corners: Iterable[tuple[int, int]] | Ints,
+        width: int,
+        height: int,
+        bands: Bands = None,
+        *,
+        time: Step | None = None,
+        masked: bool = False,
+        scaled: bool = False,
+    ) -> list[Window]:
+        """Many windows of one size, whose tiles are fetched together; see `window`.
+
+        Parameters
+        ----------
+        zoom, width, height, bands, time, masked, scaled
+            As for `window`.
+        corners
+            First column and row of each: pairs, or an array of shape (n, 2).
+
+        Raises
+        ------
+        LimitExceededError
+            Together they take more bytes than ``Limits.raster_bytes``.
+        """
+        with translated(NO_ARRAY, "not a list of corners", expected="column and row of each"):
+            given = corners if isinstance(corners, np.ndarray) else np.array(list(corners))
+            places = integers(given, "corner").reshape(-1, 2)
+        spans = [self._span(zoom, column, row, width, height) for column, row in places.tolist()]
+        return self._windows(zoom, spans, self._asked(bands, time, masked, scaled))
+
+    windows_async = awaiting(windows)
+    """As `windows`, without blocking the event loop."""
+
     def holes(self, zoom: int, column: int, row: int, width: int, height: int) -> frozenset[str]:
         """Bands in which pixels of a window may lack a value without holding a nodata value.
 
@@ -640,6 +677,28 @@ class RaquetFile(Closing):
         world = grid.width, grid.height
         add_padding(missing, self._covers(asked), lambda cover: cover.window(span, world))
         return Window(asked.finished(data, missing), grid.transform(column, row), zoom, column, row)
+
+    def _windows(
+        self, zoom: int, spans: Sequence[tuple[int, int, int, int]], asked: Asked
+    ) -> list[Window]:
+        """Windows of one size."""
+        if not spans:
+            return []
+        store, grid, (_, _, width, height) = self._store, self._grid(zoom), spans[0]
+        check_tile_size(store, asked.read, self.href)
+        size = len(asked.read) * len(spans) * width * height * common_type(asked.read).itemsize
+        store.limits.check("raster_bytes", size, self.href)
+        wanted, keep = windows_of(grid, spans), size * 2 < store.cache_bytes
+        rows = self._lookup.rows(wanted.cells, asked.step)
+        data, missing = filled(store, wanted, rows, asked.read, keep=keep)
+        world, covers = (grid.width, grid.height), self._covers(asked)
+        for at, span in enumerate(spans if any(covers) else ()):
+            add_padding(missing, covers, partial(Coverage.window, span=span, world=world), at)
+        pixels = asked.finished(data, missing)
+        return [
+            Window(pixels[:, at], grid.transform(column, row), zoom, column, row)
+            for at, (column, row, _, _) in enumerate(spans)
+        ]
 
     def _points(self, lons: Any, lats: Any, zoom: int | None, asked: Asked) -> Pixels:
         grid = self._grid(self.zooms[-1] if zoom is None else int(quadbin.zooms_of(zoom)))

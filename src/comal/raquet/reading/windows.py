@@ -30,6 +30,8 @@ _ON_THE_LINE = 1e-2
 """Fraction of a pixel within which a bbox edge snaps to a pixel edge."""
 _BATCH_BYTES = 32 * MIB
 _BATCH_TILES = 256
+_MANY_BYTES = 256 * MIB
+"""Bytes of decoded tiles to fetch together for many windows."""
 
 
 @guarded_class
@@ -155,7 +157,9 @@ class Wanted:
     part_of: Callable[[int], tuple[Any, Any]]
     """By index of a tile: the index of its pixels in the result, and in the tile."""
     together: int
-    """Most tiles to fetch together; `_BATCH_BYTES` limits them too."""
+    """Most tiles to fetch together."""
+    memory: int = _BATCH_BYTES
+    """Most bytes of decoded tiles to fetch together."""
 
 
 def window_of(grid: Grid, span: tuple[int, int, int, int]) -> Wanted:
@@ -175,6 +179,27 @@ def window_of(grid: Grid, span: tuple[int, int, int, int]) -> Wanted:
 
     cells = quadbin.cells(grid.zoom, xs % (1 << grid.zoom), ys)
     return Wanted((height, width), cells, part_of, _BATCH_TILES)
+
+
+def windows_of(grid: Grid, spans: Sequence[tuple[int, int, int, int]]) -> Wanted:
+    """The pixels of n spans of one size, shape (n, height, width).
+
+    Tiles are in the order of their ids; one that several spans share comes once for each.
+    """
+    each = [window_of(grid, span) for span in spans]
+    sizes = np.array([len(one.cells) for one in each], np.int64)
+    owner = np.repeat(np.arange(len(each)), sizes)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    cells = np.concatenate([one.cells for one in each])
+    order = np.argsort(cells, kind="stable")
+
+    def part_of(at: int) -> tuple[Any, Any]:
+        number = int(owner[order[at]])
+        target, part = each[number].part_of(int(within[order[at]]))
+        return (number, *target), part
+
+    shape = (len(each), *each[0].shape)
+    return Wanted(shape, cells[order], part_of, len(cells), _MANY_BYTES)
 
 
 def points_of(grid: Grid, lons: Any, lats: Any) -> Wanted:
@@ -200,7 +225,7 @@ def filled(
     """
     data, missing = blank(bands, wanted.shape)
     there = np.flatnonzero(rows != ABSENT)
-    count = max(1, min(wanted.together, _BATCH_BYTES // max(1, tile_bytes(store.metadata))))
+    count = max(1, min(wanted.together, wanted.memory // max(1, tile_bytes(store.metadata))))
     for start in range(0, len(there), count):
         batch = there[start : start + count].tolist()
         found = store.bands_of(rows[batch].tolist(), bands, keep=keep)
@@ -227,6 +252,34 @@ def tiles_of(grid: Grid, span: tuple[int, int, int, int]) -> tuple[Ints, Ints]:
     across = np.arange(column // grid.block_width, -(-(column + width) // grid.block_width))
     down = np.arange(row // grid.block_height, -(-(row + height) // grid.block_height))
     return across, down
+
+
+def in_tiles(cells: Ints, grid: Grid, box: Ints) -> Ints:
+    """The parts of a box that are in tiles, as rectangles in ascending order, shape (4, n).
+
+    Box and rectangles are left, top, right and bottom in pixels, the latter two not included.
+    Columns continue across the antimeridian. `cells` are tiles of the zoom of the grid.
+    """
+    _, x, y = (np.atleast_1d(part) for part in quadbin.tiles(cells))
+    sides = np.array([[grid.block_width], [grid.block_height]])
+    first, last, world = box[:2, None], box[2:, None], 1 << grid.zoom
+    low = np.stack([np.concatenate([x, x + world]), np.concatenate([y, y])])
+    inside = (low * sides < last) & ((low + 1) * sides > first) & (first < last)
+    x, y = low[:, inside.all(axis=0)]
+    # Tiles side by side are one rectangle; the last one of a row is not next to the row below.
+    numbers = y * (2 * world + 1) + x
+    starts, stops = merged(numbers, numbers + 1)
+    y, x = np.divmod(starts, 2 * world + 1)
+    low, high = np.stack([x, y]) * sides, np.stack([x + stops - starts, y + 1]) * sides
+    return np.concatenate([np.maximum(low, first), np.minimum(high, last)])
+
+
+def merged(starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
+    """The runs that ranges of numbers cover together, ascending."""
+    order = np.argsort(starts, kind="stable")
+    starts, stops = starts[order], np.maximum.accumulate(stops[order])
+    opens = np.append(True, starts[1:] > stops[:-1])[: len(starts)]
+    return starts[opens], stops[np.append(opens[1:], True)[: len(starts)]]
 
 
 def pixels_of(grid: Grid, lons: Any, lats: Any) -> tuple[Any, Any, Any]:
