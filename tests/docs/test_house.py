@@ -94,6 +94,7 @@ ALLOWED = {
     "yaml": ("comal.cli.taco",),
     "xarray": ("comal.raquet.xarray_engine", "comal.ml.decoding"),
     "torch": ("comal.ml.batches",),
+    "matplotlib": ("comal.ml.plotting",),
     "pmtiles": ("comal.tapalcatl.containers.pmtiles", "comal.tapalcatl.containers.pmtiles"),
     "sqlite3": (
         "comal.tapalcatl.containers.mbtiles",

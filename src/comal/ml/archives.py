@@ -171,6 +171,63 @@ class Dataset(ABC):
         """
         return statistics_of(self, options_of(StatisticsOptions, options))
 
+    @guarded
+    def plot(self, row: int, **options: Any) -> Any:
+        """A figure of one sample: its images and masks side by side; the options of `grid`."""
+        return self.grid([row], **options)
+
+    @guarded
+    def grid(
+        self,
+        rows: Sequence[int] | Ints,
+        *,
+        fields: Sequence[str] | None = None,
+        bands: Mapping[str, Sequence[int]] | None = None,
+        classes: Mapping[str, Mapping[int, str]] | None = None,
+        percentiles: tuple[float, float] = (2.0, 98.0),
+        across: int = 3,
+        size: float = 2.2,
+    ) -> Any:
+        """A figure of some samples, before `transform`: their images and masks side by side.
+
+        A band of few integers is drawn as classes, which have the same colours everywhere.
+        Anything else is drawn in the colours of three bands, or in grey. Pixels without a value
+        are left white.
+
+        Parameters
+        ----------
+        rows
+            Numbers of the samples.
+        fields
+            Those to draw; None for all that are images.
+        bands
+            For a field the three bands for red, green and blue, or the one to draw, from 1. None
+            for the first three, or the first if there are fewer.
+        classes
+            For a field the names of its classes, by value.
+        percentiles
+            Those of each band that become black and white; 8-bit colour is drawn as it is.
+        across
+            Samples in a row of the figure.
+        size
+            Width of an image in inches.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            ``savefig`` writes it; notebooks show it. pyplot is not used.
+
+        Raises
+        ------
+        MissingExtraError
+            matplotlib is not installed: ``pip install 'comal[plot]'``.
+        """
+        from comal.ml.plotting import Drawing, figure_of  # noqa: PLC0415 - needs an extra
+
+        samples = self.masked().fetch(rows)
+        drawing = Drawing(fields, bands or {}, classes or {}, percentiles)
+        return figure_of(samples, drawing, across, size)
+
     def masked(self) -> Dataset:
         """The same samples without `transform`, with images as `comal.ml.decoding.Masked`."""
         found = copy(self)

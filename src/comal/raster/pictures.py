@@ -139,11 +139,21 @@ def picture_of(
 
     A single band may have a table of 256 colours as RGBA; `percentiles` are those of `preview`.
     """
+    return encode_picture(coloured(pixels, masks, table, percentiles), "png")
+
+
+def coloured(
+    pixels: npt.NDArray[Any],
+    masks: Sequence[Mask | None],
+    table: Bytes | None = None,
+    percentiles: tuple[float, float] = _STRETCH,
+) -> Bytes:
+    """The image of `picture_of` as an array (4, y, x): red, green, blue, alpha."""
     shown = as_array(seen(masks), pixels.shape[1:])
     if table is not None:
         rgba = table[np.clip(pixels[0], 0, 255).astype(np.uint8)]
         rgba[..., 3] = np.where(shown, rgba[..., 3], 0)
-        return encode_picture(np.moveaxis(rgba, 2, 0), "png")
+        return np.moveaxis(rgba, 2, 0)
     as_it_is = len(pixels) == 3 and pixels.dtype == np.uint8
     valid = [as_array(mask, shown.shape) for mask in masks]
     shades = [
@@ -152,7 +162,7 @@ def picture_of(
     ]
     if len(shades) == 1:
         shades *= 3
-    return encode_picture(np.stack([*shades, np.where(shown, 255, 0)]).astype(np.uint8), "png")
+    return np.stack([*shades, np.where(shown, 255, 0)]).astype(np.uint8)
 
 
 def default_bands(colours: Sequence[str | None]) -> tuple[int, ...]:
