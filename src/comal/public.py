@@ -237,7 +237,7 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
         hints[name] = _type_of(text, inspect.unwrap(function).__globals__)
     for name, text in _fields(function).items():
         if name not in hints:
-            hints[name] = _type_of(text, vars(sys.modules[function.takes.__module__]))  # type: ignore[attr-defined]
+            hints[name] = _type_of(text, _names_of(function.takes, name))  # type: ignore[attr-defined]
     return hints
 
 
@@ -265,9 +265,14 @@ def check_fields(options: Any) -> None:
     cls = type(options)
     for one in fields(cls):
         value, text = getattr(options, one.name), str(one.type)
-        home = next(base for base in cls.__mro__ if one.name in base.__annotations__)
-        if not fits(value, _type_of(text, vars(sys.modules[home.__module__]))):
+        if not fits(value, _type_of(text, _names_of(cls, one.name))):
             raise _misfit(cls, one.name, value, text)
+
+
+def _names_of(cls: type, field: str) -> dict[str, Any]:
+    """The names of the module that annotates a field of a class or of one of its bases."""
+    home = next(base for base in cls.__mro__ if field in base.__annotations__)
+    return vars(sys.modules[home.__module__])
 
 
 class _Named(str):

@@ -14,34 +14,10 @@ from hypothesis import strategies as st
 
 from comal import ml
 from comal.errors import InvalidInputError
-from comal.ml.archives import Dataset
 from comal.ml.loader import Loader, LoaderOptions
 from comal.ml.order import Order, Share
 from tests.ml.made import flat, pixels
-
-
-class Numbers(Dataset):
-    """Samples that are their own number; counts what is read."""
-
-    def __init__(self, count: int, size: int = 8) -> None:
-        self.count, self.size = count, size
-        self.reading: list[int] = []
-
-    def __len__(self) -> int:
-        return self.count
-
-    def nbytes(self, rows: Any) -> int:
-        return len(rows) * self.size
-
-    def read(self, rows: Any) -> Any:
-        self.reading += rows.tolist()
-        return rows
-
-    def decode(self, place: int, raw: Any, out: Any) -> Any:
-        return {"n": np.full(1, raw[place])}
-
-    def take(self, rows: Any) -> Any:
-        raise NotImplementedError
+from tests.ml.numbers import Numbers
 
 
 def numbers(loader: Any) -> list[int]:

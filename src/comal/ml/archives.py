@@ -25,9 +25,10 @@ from comal.errors import (
     shown,
 )
 from comal.ml.decoding import Masking, decoded, extras
+from comal.ml.epochs import Sampler, SamplerOptions, planned
 from comal.ml.fields import Decoder, Field, fields_of
 from comal.ml.index import Branch, Index, Shared, index_of
-from comal.ml.loader import Loader, LoaderOptions, loader_of
+from comal.ml.loader import Loader, LoaderOptions
 from comal.ml.order import Shuffle
 from comal.ml.statistics import Statistics, StatisticsOptions, statistics_of
 from comal.public import guarded, options_of, takes, warn
@@ -134,9 +135,40 @@ class Dataset(ABC):
         **options
             Fields of `LoaderOptions`: the rule for the rest, weights, workers, memory and more.
         """
-        order = {"shuffle": shuffle, "seed": seed}
-        share = {"batch": batch_size, "rank": rank, "ranks": ranks}
-        return loader_of(self, order, share, options_of(LoaderOptions, options))
+        chosen = options_of(LoaderOptions, options)
+        place = {"batch": batch_size, "rank": rank, "ranks": ranks}
+        order, share = planned(len(self), chosen, shuffle, seed, **place)
+        return Loader(self, order, share, chosen)
+
+    @guarded
+    @takes(SamplerOptions)
+    def sampler(
+        self,
+        batch_size: int = 32,
+        *,
+        shuffle: Shuffle = False,
+        seed: int = 0,
+        rank: int = 0,
+        ranks: int = 1,
+        **options: Any,
+    ) -> Sampler:
+        """Numbers of the samples of each batch, for ``torch.utils.data.DataLoader``.
+
+        Parameters
+        ----------
+        batch_size, shuffle, seed, rank, ranks
+            As those of `loader`.
+        **options
+            Fields of `SamplerOptions`.
+
+        Returns
+        -------
+        Sampler
+            What ``DataLoader(data, batch_sampler=...)`` takes.
+        """
+        chosen = options_of(SamplerOptions, options)
+        place = {"batch": batch_size, "rank": rank, "ranks": ranks}
+        return Sampler(*planned(len(self), chosen, shuffle, seed, **place))
 
     @guarded
     def head(self, n: int = 5) -> list[Any]:

@@ -81,22 +81,20 @@ def converted(batch: Batch, to: Kind) -> Batch:
     if to not in KINDS:
         raise InvalidInputError("unknown library", found=shown(to), expected=", ".join(KINDS))
     convert = _torch() if to == "torch" else _jax()
-    if isinstance(batch, Mapping):
-        return {
-            name: convert(value) if isinstance(value, np.ndarray) else value
-            for name, value in batch.items()
-        }
-    return [
-        {k: convert(v) if isinstance(v, np.ndarray) else v for k, v in one.items()}
-        if isinstance(one, Mapping)
-        else one
-        for one in batch
-    ]
+
+    def each(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: each(one) for name, one in value.items()}
+        if isinstance(value, list):  # samples or a series that cannot be stacked
+            return [each(one) for one in value]
+        return convert(value) if isinstance(value, np.ndarray) else value
+
+    return each(batch)
 
 
 def _torch() -> Callable[[Any], Any]:
     try:
-        import torch  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - an extra
+        import torch  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise MissingExtraError.of("torch", "ml", "to='torch'") from error
 

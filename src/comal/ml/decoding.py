@@ -154,7 +154,8 @@ def _of_npy(data: memoryview, field: Field, out: Any) -> Any:
     del out
     with translated(_UNREADABLE, "not a sound NPY file"):
         found = np.load(io.BytesIO(data), allow_pickle=False)
-    return _converted(_cut(found, field), field)
+    native = found.astype(found.dtype.newbyteorder("="), copy=False)  # what torch takes
+    return _converted(_cut(native, field), field)
 
 
 def _cut(array: Any, field: Field) -> Any:

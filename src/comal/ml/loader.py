@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from comal.errors import InvalidInputError, counted, shown
+from comal.errors import InvalidInputError, counted
 from comal.limits import MIB
 from comal.ml.batches import Batch, Buffers, Kind, Places, Together, converted
-from comal.ml.order import Ints, Order, Rest, Share
+from comal.ml.epochs import Epochs, SamplerOptions
+from comal.ml.order import Ints, Order, Share
 from comal.public import check_fields, guarded_class, warn
 
 if TYPE_CHECKING:
     from comal.ml.archives import Dataset
 
-_VERSION = 1
 _READERS = 16
 """Batches whose bytes are fetched at once at most; each may send several requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoaderOptions:
+class LoaderOptions(SamplerOptions):
     """How batches are made of samples, and how far a `Loader` reads ahead.
 
     Parameters
@@ -39,23 +37,14 @@ class LoaderOptions:
         What arrays become: ``"numpy"``, ``"torch"`` or ``"jax"``.
     together
         ``"stack"``, ``"pad"`` or ``"list"``: see `collate`.
-    rest, drop_last
-        What happens with the last, smaller step of an epoch: see `Share`.
-    weights, strata, draws, block, window
-        See `Order`.
+    rest, drop_last, weights, strata, draws, block, window
+        See `SamplerOptions`.
     """
 
     workers: int = 2
     ahead_bytes: int = 512 * MIB
     to: Kind = "numpy"
     together: Together = "stack"
-    rest: Rest = "pad"
-    drop_last: bool = False
-    weights: Any = None
-    strata: Any = None
-    draws: int | None = None
-    block: int = 64
-    window: int = 32
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -67,12 +56,10 @@ class LoaderOptions:
 
 
 @guarded_class
-class Loader:
-    """An iterable of batches; each iteration is the next epoch.
+class Loader(Epochs):
+    """An iterable of batches, read and decoded ahead; each iteration is the next epoch.
 
-    `state_dict` says where it is, `load_state_dict` continues there, also with other workers,
-    ranks or batch sizes: no sample of the epoch is lost or comes twice. `len` is the number of
-    batches of this rank in a whole epoch.
+    See `Epochs` for its place in a run, which is after the batch that was given last.
     """
 
     def __init__(
@@ -82,103 +69,28 @@ class Loader:
         share: Share | None = None,
         options: LoaderOptions | None = None,
     ) -> None:
+        super().__init__(order, share)
         self.data = data
-        self.order = order
-        self.share = share or Share()
         self.options = options or LoaderOptions()
-        self.epoch = 0
-        """The epoch of the next batch."""
         self.skipped = 0
         """Samples of this epoch that failed and were left out."""
-        self._done = 0
-        self._continues = False
         self._buffers = Buffers()
         self._size_of_decoded = 0.0
 
-    def __len__(self) -> int:
-        return self.share.steps(len(self.order))
-
-    def set_epoch(self, epoch: int) -> None:
-        """Begin `epoch` with the next iteration."""
-        self.epoch, self._done, self._continues = epoch, 0, False
-
-    # -- state -------------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the loader is: after the batch that was given last."""
-        return {
-            "version": _VERSION,
-            "epoch": self.epoch,
-            "done": self._done,
-            "samples": len(self.order),
-            "seed": self.order.seed,
-            "shuffle": self.order.shuffle,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where a loader was.
-
-        Raises
-        ------
-        InvalidInputError
-            The state is of another order: other samples, seed or shuffling.
-        """
-        mine = self.state_dict()
-        for name in ("version", "samples", "seed", "shuffle"):
-            if state.get(name) != mine[name]:
-                raise InvalidInputError(
-                    "the state of another loader",
-                    where=name,
-                    found=shown(repr(state.get(name))),
-                    expected=repr(mine[name]),
-                    hint="open the same data set with the same seed and shuffle",
-                )
-        epoch, done = state.get("epoch"), state.get("done")
-        if not isinstance(epoch, int) or not isinstance(done, int) or epoch < 0 or done < 0:
-            raise InvalidInputError("a state without epoch and position", found=shown(repr(state)))
-        self.epoch, self._done, self._continues = epoch, done, True
-
-    # -- batches -----------------------------------------------------------------------------------
-
     def __iter__(self) -> Iterator[Batch]:
-        total = len(self.order)
-        left_early = self._done and not self._continues
-        if left_early or (self._done and self.share.is_over(total, self._done)):
-            self.epoch, self._done = self.epoch + 1, 0
-        self._continues = False
+        return self._epoch(*self._begin())
+
+    def _epoch(self, epoch: int, done: int) -> Iterator[Batch]:
         self.skipped = 0
-        done = self._done
-        batches = self._batches(self.epoch, done)
+        batches = self._batches(epoch, done)
         try:
-            for batch in batches:
-                done = min(done + self.share.step, total)
-                self._done = done
+            for batch in self._counted(batches, done):
                 if batch is not None:  # all samples of a batch may have failed
                     yield batch
         finally:
             batches.close()
-        self.epoch, self._done = self.epoch + 1, 0
         if self.skipped:
             warn(f"{counted(self.skipped, 'sample')} of the epoch failed and were left out")
-
-    def _rows(self, epoch: int, done: int) -> Iterator[Ints]:
-        """The rows of each batch; positions are computed for many batches at once."""
-        share, total = self.share, len(self.order)
-        waiting: list[Ints] = []
-        for positions in share.batches(total, done):
-            waiting.append(positions)
-            if sum(map(len, waiting)) >= 4096:
-                yield from self._at(waiting, epoch)
-                waiting = []
-            elif len(waiting) == 1 and positions[0] - done < share.step:
-                yield from self._at(waiting, epoch)  # the first batch does not wait for others
-                waiting = []
-        yield from self._at(waiting, epoch)
-
-    def _at(self, positions: list[Ints], epoch: int) -> Iterator[Ints]:
-        if positions:
-            rows = self.order.at(np.concatenate(positions), epoch)
-            yield from np.split(rows, np.cumsum([len(one) for one in positions])[:-1])
 
     def _batches(self, epoch: int, done: int) -> Generator[Batch]:
         if not self.options.workers:
@@ -240,18 +152,3 @@ class Loader:
         batch = places.batch(samples, self.options.together) if samples else None
         self._size_of_decoded = max(self._size_of_decoded, places.nbytes / len(rows))
         return batch, len(rows) - len(samples)
-
-
-def loader_of(
-    data: Dataset, order: Mapping[str, Any], share: Mapping[str, Any], options: LoaderOptions
-) -> Loader:
-    """A loader from the arguments of its order and share, and the options of a caller."""
-
-    def of(kind: type) -> dict[str, Any]:
-        names = kind.__dataclass_fields__  # type: ignore[attr-defined] # a dataclass
-        return {
-            one.name: getattr(options, one.name) for one in fields(options) if one.name in names
-        }
-
-    ordered = Order(len(data), **order, **of(Order))
-    return Loader(data, ordered, Share(**share, **of(Share)), options)

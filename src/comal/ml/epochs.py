@@ -1,0 +1,195 @@
+"""Epochs of an order, one after the other: where a run is, and how it continues there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from comal.errors import InvalidInputError, shown
+from comal.ml.order import Ints, Order, Rest, Share, Shuffle
+from comal.public import check_fields, guarded_class
+
+_VERSION = 1
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerOptions:
+    """Which samples the batches of an epoch hold.
+
+    Parameters
+    ----------
+    rest, drop_last
+        What happens with the last, smaller step of an epoch: see `Share`.
+    weights, strata, draws, block, window
+        See `Order`.
+    """
+
+    rest: Rest = "pad"
+    drop_last: bool = False
+    weights: Any = None
+    strata: Any = None
+    draws: int | None = None
+    block: int = 64
+    window: int = 32
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@guarded_class
+class Epochs:
+    """What a `Sampler` and a `Loader` share: each iteration is the next epoch.
+
+    `state_dict` says where it is, `load_state_dict` continues there, also with other workers,
+    ranks or batch sizes: no sample of the epoch is lost or comes twice. All ranks have the same
+    state, and that of a loader fits a sampler. `len` is the number of batches of this rank in a
+    whole epoch.
+    """
+
+    def __init__(self, order: Order, share: Share | None = None) -> None:
+        self.order = order
+        self.share = share or Share()
+        self.epoch = 0
+        """The epoch of the next batch."""
+        self._done = 0
+        self._continues = False
+
+    def __len__(self) -> int:
+        return self.share.steps(len(self.order))
+
+    def set_epoch(self, epoch: int, batches: int = 0) -> None:
+        """Begin `epoch` with the next iteration, after so many batches of this rank.
+
+        Right after `load_state_dict` of a state in this epoch it changes nothing, as training
+        loops also call it in the epoch that they continue.
+        """
+        if epoch < 0 or batches < 0:
+            raise InvalidInputError("negative numbers", found=f"epoch {epoch}, batch {batches}")
+        if batches or epoch != self.epoch or not self._continues:
+            self._go_to(epoch, min(batches * self.share.step, len(self.order)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run is: after the batch that was given last."""
+        return {
+            "version": _VERSION,
+            "epoch": self.epoch,
+            "done": self._done,
+            "samples": len(self.order),
+            "seed": self.order.seed,
+            "shuffle": self.order.shuffle,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where a run was.
+
+        Raises
+        ------
+        InvalidInputError
+            The state is of another order: other samples, seed or shuffling.
+        """
+        mine = self.state_dict()
+        for name in ("version", "samples", "seed", "shuffle"):
+            if state.get(name) != mine[name]:
+                raise InvalidInputError(
+                    "the state of another loader",
+                    where=name,
+                    found=shown(repr(state.get(name))),
+                    expected=repr(mine[name]),
+                    hint="use the same data, seed and shuffle; set_epoch begins with others",
+                )
+        epoch, done = state.get("epoch"), state.get("done")
+        if not isinstance(epoch, int) or not isinstance(done, int) or epoch < 0 or done < 0:
+            raise InvalidInputError("a state without epoch and position", found=shown(repr(state)))
+        self._go_to(epoch, done)
+
+    def _go_to(self, epoch: int, done: int) -> None:
+        if done and self.share.is_over(len(self.order), done):
+            epoch, done = epoch + 1, 0
+        self.epoch, self._done, self._continues = epoch, done, True
+
+    def _begin(self) -> tuple[int, int]:
+        """Epoch and position of a new iteration; one that was left early is over."""
+        if self._done and not self._continues:
+            self.epoch, self._done = self.epoch + 1, 0
+        return self.epoch, self._done
+
+    def _counted(self, batches: Iterable[T], done: int) -> Iterator[T]:
+        """The batches from a position on; the run is after the one that was given last."""
+        # Only now: torch's loaders ask for an iterator several times before they use one.
+        self._continues = False
+        for batch in batches:
+            done = self._done = min(done + self.share.step, len(self.order))
+            yield batch
+        self.epoch, self._done = self.epoch + 1, 0
+
+    def _rows(self, epoch: int, done: int) -> Iterator[Ints]:
+        """The rows of each batch; positions are computed for many batches at once."""
+        share, total = self.share, len(self.order)
+        waiting: list[Ints] = []
+        for positions in share.batches(total, done):
+            waiting.append(positions)
+            if sum(map(len, waiting)) >= 4096:
+                yield from self._at(waiting, epoch)
+                waiting = []
+            elif len(waiting) == 1 and positions[0] - done < share.step:
+                yield from self._at(waiting, epoch)  # the first batch does not wait for others
+                waiting = []
+        yield from self._at(waiting, epoch)
+
+    def _at(self, positions: list[Ints], epoch: int) -> Iterator[Ints]:
+        if positions:
+            rows = self.order.at(np.concatenate(positions), epoch)
+            yield from np.split(rows, np.cumsum([len(one) for one in positions])[:-1])
+
+
+class Sampler(Epochs):
+    """The numbers of the samples of each batch, for loaders of other libraries.
+
+    ``torch.utils.data.DataLoader(data, batch_sampler=data.sampler(32, shuffle=True))`` reads each
+    batch in one fetch. The state is after the batch that was handed to the loader last.
+    torchdata's ``StatefulDataLoader`` keeps the state of the batch that its caller got, so that
+    its own state continues exactly. A plain ``DataLoader`` with workers takes batches ahead of
+    its caller, who counts them: ``set_epoch(epoch, batches)`` continues after them.
+    """
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return _Iteration(self._lists(*self._begin()), self.state_dict, self._restored)
+
+    def _lists(self, epoch: int, done: int) -> Iterator[list[int]]:
+        return self._counted((rows.tolist() for rows in self._rows(epoch, done)), done)
+
+    def _restored(self, state: Mapping[str, Any]) -> Iterator[list[int]]:
+        self.load_state_dict(state)
+        self.epoch, self._done, self._continues = state["epoch"], state["done"], False
+        return self._lists(self.epoch, self._done)
+
+
+class _Iteration(Iterator[list[int]]):
+    """An iteration of a sampler, which torchdata restores besides the sampler itself.
+
+    Restored after the last batch of an epoch it is at its end, where the sampler begins the next.
+    """
+
+    def __init__(self, batches: Iterator[list[int]], state: Any, restored: Any) -> None:
+        self._batches = batches
+        self.state_dict = state
+        self._restored = restored
+
+    def __next__(self) -> list[int]:
+        return next(self._batches)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._batches = self._restored(state)
+
+
+def planned(
+    rows: int, options: SamplerOptions, shuffle: Shuffle, seed: int, **share: int
+) -> tuple[Order, Share]:
+    """An order and a share from the arguments of a caller."""
+    drawn = {"weights": options.weights, "strata": options.strata, "draws": options.draws}
+    order = Order(rows, shuffle, seed, options.block, options.window, **drawn)
+    return order, Share(rest=options.rest, drop_last=options.drop_last, **share)

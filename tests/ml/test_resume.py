@@ -1,0 +1,179 @@
+"""Failures to resume that users of LitData and MosaicML Streaming reported, tried here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from comal.errors import InvalidInputError
+from comal.ml.order import Order
+from tests.ml.numbers import Numbers
+
+COUNT, BATCH = 23, 4
+Run = Any
+"""What `Dataset.loader` or `Dataset.sampler` gives."""
+
+
+def _loader(data: Numbers | None = None, workers: int = 0, **options: Any) -> Run:
+    return (data or Numbers(COUNT)).loader(BATCH, shuffle=True, workers=workers, **options)
+
+
+def _sampler(data: Numbers | None = None, workers: int = 0, **options: Any) -> Run:
+    return (data or Numbers(COUNT)).sampler(BATCH, shuffle=True, **options)
+
+
+def _numbers(batch: Any) -> list[int]:
+    found: list[int] = batch["n"][:, 0].tolist() if isinstance(batch, dict) else batch
+    return found
+
+
+def _take(run: Run, batches: int) -> list[int]:
+    """The samples of the first batches of an iteration, which is then left."""
+    iteration = iter(run)
+    return [one for _ in range(batches) for one in _numbers(next(iteration))]
+
+
+def _whole(run: Run) -> list[int]:
+    return [one for batch in run for one in _numbers(batch)]
+
+
+def _right(epoch: int, done: int = 0, count: int = COUNT) -> list[int]:
+    rows: list[int] = Order(count, True).at(np.arange(done, count), epoch).tolist()
+    return rows
+
+
+both = pytest.mark.parametrize("make", [_loader, _sampler])
+
+
+@both
+@pytest.mark.parametrize(("before", "after"), [(0, 0), (0, 2), (2, 0)])
+def test_without_workers_and_with_another_number(make: Any, before: int, after: int) -> None:
+    """LitData 24: a state of a loader without workers could not be loaded."""
+    run = make(workers=before)
+    _take(run, 2)
+    again = make(workers=after)
+    again.load_state_dict(run.state_dict())
+    assert _whole(again) == _right(0, 2 * BATCH)
+
+
+@both
+@pytest.mark.parametrize("ranks", [4, 6])
+def test_the_state_of_one_rank_is_that_of_all(make: Any, ranks: int) -> None:
+    """LitData 248: ranks of several nodes failed on the state that the first one had saved."""
+    data, options = Numbers(100), {"rest": "uneven"}
+    runs = [make(data, rank=rank, ranks=4, **options) for rank in range(4)]
+    seen = [one for run in runs for one in _take(run, 3)]
+    states = [run.state_dict() for run in runs]
+    assert all(state == states[0] for state in states)
+    for rank in range(ranks):
+        again = make(data, rank=rank, ranks=ranks, **options)
+        again.load_state_dict(states[0])
+        seen += _whole(again)
+    assert sorted(seen) == list(range(100))
+
+
+@both
+def test_other_data(make: Any) -> None:
+    """LitData 263: training that went on with other data failed far inside of a worker."""
+    run = make()
+    _take(run, 3)
+    other = make(Numbers(7))
+    with pytest.raises(InvalidInputError, match=r"another loader: samples(?s:.*)set_epoch"):
+        other.load_state_dict(run.state_dict())
+    other.set_epoch(run.epoch + 1)
+    assert _whole(other) == _right(1, count=7)
+
+
+@both
+def test_a_finished_epoch_is_followed_by_whole_ones(make: Any) -> None:
+    """LitData 316: after a whole epoch an error, after a part of one only parts for ever."""
+    steps = len(make())
+    for batches in (0, 1, steps - 1, steps):
+        run = make()
+        _take(run, batches)
+        again = make()
+        again.load_state_dict(run.state_dict())
+        assert again.epoch == (batches == steps)
+        if batches < steps:
+            assert _whole(again) == _right(0, BATCH * batches)
+        for epoch in (1, 2):
+            assert again.epoch == epoch
+            assert _whole(again) == _right(epoch)
+    run = make()
+    _whole(run)
+    again.load_state_dict(run.state_dict())
+    assert _whole(again) == _right(1)
+
+
+@both
+def test_positions_do_not_add_up_over_epochs(make: Any) -> None:
+    """LitData 363: after several epochs the number of samples was above that of all."""
+    run = make()
+    for epoch in range(5):
+        assert _whole(run) == _right(epoch)
+    _take(run, 2)
+    state = run.state_dict()
+    assert (state["epoch"], state["done"]) == (5, 2 * BATCH)
+    again = make()
+    again.load_state_dict(state)
+    assert _whole(again) == _right(5, 2 * BATCH)
+
+
+@both
+def test_a_second_loader_of_the_same_data(make: Any) -> None:
+    """MosaicML 437: a second loader of the same data began anew."""
+    data = Numbers(COUNT)
+    iteration = iter(run := make(data))
+    for _ in range(4):
+        next(iteration)
+    state = run.state_dict()
+    next(iteration)
+    second = make(data)
+    second.load_state_dict(state)
+    assert _take(second, 2) == _right(0, 4 * BATCH)[: 2 * BATCH]
+
+
+@given(st.integers(0, 12), st.integers(0, 12), st.sampled_from([_loader, _sampler]))
+def test_a_counted_place_is_the_place_of_a_state(epoch: int, batches: int, make: Any) -> None:
+    counted, whole = make(), _right(epoch)
+    counted.set_epoch(epoch, batches)
+    rest = whole[batches * BATCH :] or _right(epoch + 1)
+    state = counted.state_dict()
+    counted.set_epoch(counted.epoch)  # as loops do
+    assert counted.state_dict() == state
+    assert _whole(counted) == rest
+
+
+@both
+def test_asking_for_an_iteration_begins_it_once(make: Any) -> None:
+    """torch asks for several before it uses one."""
+    run = make()
+    _take(run, 2)
+    iter(run)
+    iter(run)
+    assert (run.state_dict()["epoch"], run.state_dict()["done"]) == (1, 0)
+    assert _whole(run) == _right(1)
+    with pytest.raises(InvalidInputError, match="negative"):
+        run.set_epoch(-1)
+
+
+def test_an_iteration_that_is_restored_is_exact_at_the_end() -> None:
+    """torchdata expects no more batches there, and the next epoch of the next iteration."""
+    run = _sampler()
+    _take(run, len(run))
+    state = run.state_dict()
+    again = _sampler()
+    again.load_state_dict(state)
+    iteration: Any = iter(again)
+    iteration.load_state_dict(state)
+    assert list(iteration) == []
+    assert _whole(again) == _right(1)
+
+
+def test_samplers_draw_with_weights() -> None:
+    sampler = Numbers(10).sampler(5, weights=[0] * 9 + [1], draws=15, drop_last=True)
+    assert list(sampler) == [[9] * 5] * 3

@@ -1,0 +1,304 @@
+"""comal.ml beside torch and torchdata: their loaders take data sets and samplers of comal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from comal import ml, taco
+from comal.errors import InvalidMetadataError
+from tests.ml.made import FIELDS, flat, nested, pixels
+from tests.ml.numbers import Numbers
+from tests.servers.http import HttpServer
+from tests.support import REPOSITORY
+
+pytestmark = pytest.mark.skipif(
+    not (find_spec("torch") and find_spec("torchdata")) and os.environ.get("CI") != "true",
+    reason="torch or torchdata is missing: run 'sh scripts/test'",
+)
+
+
+def _loader(data: Any, **options: Any) -> Any:
+    """A DataLoader; torch is imported only by tests that run, as it takes seconds."""
+    from torch.utils.data import DataLoader
+
+    return DataLoader(data, **options)
+
+
+def _stateful(data: Any, sampler: Any, workers: int = 0, **options: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torchdata uses what torch has deprecated
+        from torchdata.stateful_dataloader import StatefulDataLoader
+
+        return StatefulDataLoader(
+            data, batch_sampler=sampler, num_workers=workers, collate_fn=_numbers, **options
+        )
+
+
+def _numbers(samples: Any) -> list[int]:
+    return [int(one["n"][0]) for one in samples]
+
+
+@pytest.mark.parametrize(
+    ("workers", "method"), [(0, None), (2, "fork"), (2, "spawn"), (1, "forkserver")]
+)
+def test_a_batch_is_one_request(
+    workers: int, method: str | None, tmp_path: Path, http_server: HttpServer
+) -> None:
+    flat(tmp_path)
+    http_server.serve_folder(tmp_path)
+    data = ml.dataset(http_server.url_for("flat.tacozip"), columns=["label"])
+    _ = data[3]  # so that a forked worker inherits connections
+    http_server.reset()
+    collate = {"collate_fn": ml.collate} if method == "fork" else {}
+    loader = _loader(
+        data,
+        batch_sampler=data.sampler(5),
+        num_workers=workers,
+        multiprocessing_context=method,
+        **collate,
+    )
+    assert len(loader) == 4
+    batches = list(loader)
+    assert len(http_server.requests) == 4
+    for number, batch in enumerate(batches):
+        rows = range(5 * number, 5 * number + 5)
+        assert str(batch["data"].dtype) == "torch.uint16"
+        assert np.array_equal(batch["data"].numpy(), np.stack([pixels(row) for row in rows]))
+        assert batch["label"].tolist() == [row % 3 for row in rows]
+        assert batch["id"] == [f"s{row:03d}.tif" for row in rows]
+
+
+def test_arrays_of_every_type_become_tensors(tmp_path: Path) -> None:
+    def npy(array: Any) -> bytes:
+        file = io.BytesIO()
+        np.save(file, array)
+        return file.getvalue()
+
+    types = [">u2", "<u4", ">f4", "u1", "?", ">i8", "c8", "f2"]
+    samples = [
+        taco.Sample(
+            id=f"s{number}",
+            path=taco.Tortilla(
+                [
+                    taco.Sample(id=f"a{place}", path=npy(np.arange(6).astype(one) * number))
+                    for place, one in enumerate(types)
+                ]
+            ),
+        )
+        for number in range(4)
+    ]
+    path = tmp_path / "types.tacozip"
+    taco.create(taco.Taco(taco.Tortilla(samples), **FIELDS), path)
+    data = ml.dataset(path)
+    for collate in (None, ml.collate):
+        (batch,) = _loader(data, batch_sampler=data.sampler(4), collate_fn=collate)
+        for place, one in enumerate(types):
+            right = np.stack([np.arange(6).astype(one) * number for number in range(4)])
+            found = batch[f"a{place}"].numpy()
+            assert found.dtype == right.dtype.newbyteorder("=")
+            assert np.array_equal(found, right)
+
+
+def test_tensors_share_the_memory_of_batches(tmp_path: Path) -> None:
+    data = ml.dataset(nested(tmp_path), {"image": "image.tif", "series": "series/*.tif"})
+    loader = data.loader(4, to="torch")
+    kept = []
+    for batch in loader:
+        assert any(
+            batch["image"].data_ptr() == array.__array_interface__["data"][0]
+            for array in loader._buffers._arrays
+        )
+        kept.append(batch["image"])
+    for number, tensor in enumerate(kept):  # nor is the memory of a tensor that lives used again
+        assert np.array_equal(tensor[1].numpy(), pixels(4 * number + 1))
+    listed = ml.collate([{"x": np.ones((1, 2))}, {"x": np.ones((2, 1))}], "list")
+    assert [tuple(one.shape) for one in listed["x"]] == [(1, 2), (2, 1)]
+
+
+@pytest.mark.parametrize(("rest", "most"), [("uneven", 1), ("pad", 2)])
+def test_ranks_and_workers_take_every_sample_once(rest: Any, most: int) -> None:
+    data = Numbers(53)
+    seen = []
+    for rank in range(3):
+        sampler = data.sampler(4, shuffle=True, rank=rank, ranks=3, rest=rest)
+        loader = _loader(data, batch_sampler=sampler, num_workers=2, collate_fn=_numbers)
+        seen.append([one for batch in loader for one in batch])
+    assert len({len(one) for one in seen}) == (1 if rest == "pad" else 2)
+    counts = np.bincount(np.concatenate(seen), minlength=53)
+    assert counts.min() == 1
+    assert counts.max() == most
+    assert counts.sum() == (54 if rest == "pad" else 53)
+
+
+@pytest.mark.parametrize(("workers", "places"), [(0, range(8)), (2, (0, 1, 6, 7))])
+def test_torchdata_continues_after_any_batch(workers: int, places: Any) -> None:
+    """7 batches; at place 7 the iteration also has told that it is over."""
+    data = Numbers(20)
+    whole = data.sampler(3, shuffle=True)
+    epochs = [list(whole) for _ in range(3)]
+    for place in places:
+        loader = _stateful(data, data.sampler(3, shuffle=True), workers)
+        _ = list(loader)
+        iteration = iter(loader)
+        taken = [next(iteration) for _ in range(place)]
+        state = json.loads(json.dumps(loader.state_dict()))
+        assert taken == epochs[1][:place]
+        again = _stateful(data, data.sampler(3, shuffle=True), workers)
+        again.load_state_dict(state)
+        assert list(again) == epochs[1][place:]
+        assert list(again) == epochs[2]
+    loader = _stateful(data, data.sampler(3, shuffle=True), workers)
+    _ = list(loader)
+    again = _stateful(data, data.sampler(3, shuffle=True), workers)
+    again.load_state_dict(loader.state_dict())
+    assert list(again) == epochs[1]
+
+
+def test_a_new_process_with_other_workers_continues(tmp_path: Path) -> None:
+    """What torchdata restores must have as many workers; batches that are counted need not."""
+    data = Numbers(40)
+    first = data.sampler(3, shuffle=True, seed=9)
+    loader = _stateful(data, first, 2)
+    iteration = iter(loader)
+    seen = [next(iteration) for _ in range(5)]
+    state = loader.state_dict()
+    right = list(data.sampler(3, shuffle=True, seed=9))
+    with pytest.raises(AssertionError):
+        iter(_restored(data, state, 1))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _CONTINUE, json.dumps(state)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    exact, counted = json.loads(done.stdout)
+    assert seen + exact == right
+    assert seen + counted == right
+
+
+def _restored(data: Any, state: Any, workers: int) -> Any:
+    loader = _stateful(data, data.sampler(3, shuffle=True, seed=9), workers)
+    loader.load_state_dict(state)
+    return loader
+
+
+_CONTINUE = """
+import json, sys
+from tests.ml.test_torch import _loader, _numbers, _restored, Numbers
+data = Numbers(40)
+exact = list(_restored(data, json.loads(sys.argv[1]), 2))
+sampler = data.sampler(3, shuffle=True, seed=9)
+sampler.set_epoch(0, 5)
+counted = list(_loader(data, batch_sampler=sampler, collate_fn=_numbers, num_workers=1))
+print(json.dumps([exact, counted]))
+"""
+
+
+class Slow(Numbers):
+    def decode(self, place: int, raw: Any, out: Any) -> Any:
+        if raw[place] > 20:
+            time.sleep(30)
+        return super().decode(place, raw, out)
+
+
+def test_a_killed_worker_is_an_error() -> None:
+    batches = iter(_loader(Slow(100), batch_sampler=Slow(100).sampler(5), num_workers=2))
+    next(batches)
+    began = time.monotonic()
+    try:
+        with pytest.raises(RuntimeError, match=r"killed by signal: Killed|exited unexpectedly"):
+            _kill(batches)
+        assert time.monotonic() - began < 15
+    finally:
+        batches._shutdown_workers()
+
+
+def _kill(batches: Any) -> None:
+    """Torch may tell it at once, or when the next batch does not come."""
+    for worker in batches._workers:
+        os.kill(worker.pid, signal.SIGKILL)
+    for _ in batches:
+        pass
+
+
+def test_an_error_of_a_worker_names_the_sample(tmp_path: Path) -> None:
+    data = ml.dataset(flat(tmp_path, 6), {"x": ml.Field(decode=_broken)})
+    loader = _loader(data, batch_sampler=data.sampler(2), num_workers=1)
+    with pytest.raises(InvalidMetadataError, match=r"sample 's000.tif' \(row 0\)") as caught:
+        _ = list(loader)
+    assert "in _broken" in str(caught.value)
+
+
+def _broken(data: bytes) -> Any:
+    return {0: "nothing"}[len(data)]
+
+
+@pytest.mark.parametrize(("method", "workers"), [("fork", 2), ("spawn", 1)])
+def test_an_interrupt_leaves_nothing(method: str, workers: int, tmp_path: Path) -> None:
+    flat(tmp_path, 20)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", _INTERRUPTED, method, str(workers), tmp_path / "flat.tacozip"],
+        cwd=REPOSITORY,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "running\n"
+    assert list(temporary.glob("comal-index-*"))
+    os.killpg(process.pid, signal.SIGINT)
+    told = process.communicate(timeout=30)[1]
+    assert process.returncode == -signal.SIGINT, told
+    until = time.monotonic() + 20
+    while _lives(process.pid) and time.monotonic() < until:
+        time.sleep(0.05)  # Python's own tracker of resources ends after all others
+    assert not _lives(process.pid)
+    assert not list(temporary.iterdir())
+
+
+def _lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+_INTERRUPTED = """
+import sys, time, pickle
+from comal import ml
+from comal.ml import index
+from tests.ml.test_torch import _loader
+
+index._SMALL = 0
+
+if __name__ == "__main__":
+    data = ml.dataset(sys.argv[3])
+    pickle.dumps(data)  # what another library may do, with fork as well
+    batches = iter(_loader(data, batch_sampler=data.sampler(2), num_workers=int(sys.argv[2]),
+                           multiprocessing_context=sys.argv[1], persistent_workers=True))
+    own = iter(data.loader(2))
+    next(batches), next(own)
+    print("running", flush=True)
+    time.sleep(60)
+"""
