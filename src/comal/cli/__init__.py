@@ -27,6 +27,7 @@ COMMANDS = {
     ),
     "clean": ("comal.cli.generic:clean", "Remove what killed writers left behind."),
     "convert": ("comal.cli.convert:command", "Convert archives, rasters, tiles and folders."),
+    "mirror": ("comal.cli.convert:mirror", "Copy some samples and leaves of a data set."),
     "serve": ("comal.cli.serve:command", "Serve archives over HTTP, with a map viewer."),
     "taco": ("comal.cli.taco:group", "Make, query, export and join TACO data sets."),
     "tortilla": ("comal.cli.tortilla:group", "Make, change, cut and join Tortilla files."),

@@ -12,7 +12,7 @@ from comal.cli.options import Style, choice, flag, option, whole
 from comal.cli.output import done, print_json, working
 from comal.cli.taco import collection_fields, collection_options, read_document
 from comal.convert import MigrationReport, convert
-from comal.errors import InvalidInputError
+from comal.errors import InvalidInputError, counted
 
 _NO_FIELDS = ("pad", "children", "ids", "bands", "variable", "rename")
 
@@ -111,3 +111,29 @@ def command(
     else:
         _tell(made.report, style)
     ctx.exit(0 if made.report.ok else 1)
+
+
+@app.command("mirror")
+@argument("source", metavar="SRC")
+@argument("target", metavar="DST")
+@option("--where", "Condition in SQL: only samples for which it holds.", metavar="SQL")
+@option("--fields", "Leaf of each sample to copy, such as image.tif; repeatable.", multiple=True)
+@options.writing
+def mirror(
+    style: Style, /, source: str, target: str, *, fields: tuple[str, ...], **given: Any
+) -> None:
+    """Copy some samples of a data set, and of each some leaves, as one that opens the same way.
+
+    SRC is a TACO or a Tortilla, local or remote. Bytes are copied by range and compared with
+    their checksums; nothing else is read.
+
+    $ comal mirror https://example.org/scenes.tacozip scenes.tacozip --where "split = 'train'"
+      # the samples to train with
+    $ comal mirror scenes.tacozip masks.tacozip --fields mask.tif  # only the masks
+    """
+    from comal import ml  # noqa: PLC0415 - help needs none of it
+
+    with working(f"copying to {target}", style) as progress:
+        ml.mirror(source, target, fields=list(fields) or None, progress=progress, **given)
+        count = len(ml.dataset(target, {}))
+    done({"output": target, "samples": count}, style, f"{target}: {counted(count, 'sample')}")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from comal.ml.fields import Field as Field
     from comal.ml.loader import Loader as Loader
     from comal.ml.loader import LoaderOptions as LoaderOptions
+    from comal.ml.mirroring import mirror as mirror
     from comal.ml.order import Order as Order
     from comal.ml.order import Share as Share
     from comal.ml.rasterchips import ChipDataset as ChipDataset

@@ -24,6 +24,8 @@ from comal.errors import (
     counted,
     shown,
 )
+from comal.limits import GIB
+from comal.ml.cache import LeafCache, key_of
 from comal.ml.decoding import Masking, decoded, extras
 from comal.ml.epochs import Sampler, SamplerOptions, planned
 from comal.ml.fields import Decoder, Field, fields_of
@@ -349,7 +351,11 @@ class ArchiveDataset(Dataset):
         *,
         on_error: OnError = "raise",
         transform: Callable[[Sample], Any] | None = None,
+        cache: LeafCache | None = None,
+        version: str = "",
     ) -> None:
+        self.cache = cache
+        self._version = version
         self._shared = index
         self.fields = dict(fields)
         self._columns = self.index.columns.column_names
@@ -393,8 +399,23 @@ class ArchiveDataset(Dataset):
             index.ids.take(chosen).to_pylist(),
             {name: column.to_pylist() for name, column in columns.items()},
             {name: leaves[rows].tolist() for name, leaves in index.leaves.items()},
-            index.read(rows),
+            self._bytes(index.wanted(rows)),
         )
+
+    def _bytes(self, payloads: Ints) -> dict[int, memoryview]:
+        """The bytes of some payloads, from the cache if they are there."""
+        index = self.index
+        if self.cache is None:
+            return index.read(payloads)
+        keys = {one: key_of(self._version, index.payloads.place(one)) for one in payloads.tolist()}
+        kept = self.cache.get(keys.values())
+        found = {one: kept[key] for one, key in keys.items() if key in kept}
+        missing = [one for one in keys if one not in found]
+        if missing:
+            read = index.read(np.array(missing, np.int64))
+            self.cache.put({keys[one]: data for one, data in read.items()})
+            found |= read
+        return found
 
     def decode(self, place: int, raw: Raw, out: Mapping[str, Any]) -> Sample:
         """One sample: its fields, their extras, its columns and its id."""
@@ -443,8 +464,9 @@ class ArchiveDataset(Dataset):
     @guarded
     def take(self, rows: Ints | Sequence[int]) -> ArchiveDataset:
         """A data set of some samples, in that order."""
-        index = Shared(self.index.take(self._rows(rows)))
-        return ArchiveDataset(index, self.fields, on_error=self.on_error, transform=self.transform)
+        made = copy(self)
+        made._shared = Shared(self.index.take(self._rows(rows)))  # noqa: SLF001 - same class
+        return made
 
 
 def stacked(arrays: Sequence[Any]) -> Any:
@@ -486,6 +508,8 @@ def dataset(
     decode: Decoder = "auto",
     transform: Callable[[Sample], Any] | None = None,
     on_error: OnError = "raise",
+    cache: Location | LeafCache | None = None,
+    cache_bytes: int = 10 * GIB,
 ) -> ArchiveDataset:
     """The samples of an archive for training, without a copy of the data.
 
@@ -510,6 +534,9 @@ def dataset(
     on_error
         What happens with a sample that cannot be read or decoded: ``"raise"``, ``"skip"`` it,
         ``"warn"`` and skip it, or skip it and call a function with the error.
+    cache, cache_bytes
+        A folder on a fast disk that keeps leaves of remote archives, for all processes of a host,
+        and how large it may grow.
 
     Returns
     -------
@@ -525,16 +552,26 @@ def dataset(
     """
     found = opened(source)
     if where is not None:
-        found = _filtered(found, where)
+        found = filtered(found, where)
     if isinstance(found, TacoDataset):
         branches, table = _of_taco(found, columns)
-        place = found.location
+        sources = [one.source for one in found.home.containers]
     else:
         branches, table = _of_tortilla(found, columns)
-        place = ", ".join(found.files)
+        sources = found.home.sources
+    place = ", ".join(source.href for source in sources)
     known = fields_of(fields if fields is not None else _default(branches), decode)
     index = index_of(branches, table, known, place)
-    return ArchiveDataset(Shared(index), known, on_error=on_error, transform=transform)
+    kept = LeafCache(cache, cache_bytes) if isinstance(cache, str | os.PathLike) else cache
+    version = key_of(*(info for source in sources for info in source.pins.seen()))
+    return ArchiveDataset(
+        Shared(index),
+        known,
+        on_error=on_error,
+        transform=transform,
+        cache=kept,
+        version=version,
+    )
 
 
 def opened(source: Any) -> Any:
@@ -556,7 +593,8 @@ def opened(source: Any) -> Any:
     return open_tortilla(list(source))
 
 
-def _filtered(found: Any, where: str) -> Any:
+def filtered(found: Any, where: str) -> Any:
+    """The samples of an open data set for which a condition holds."""
     if isinstance(found, TacoDataset):
         # The condition is the caller's own SQL; the engine accepts only one SELECT.
         return found.sql(f"SELECT * FROM data WHERE ({where}\n)")  # noqa: S608

@@ -78,9 +78,8 @@ class Index:
         """Bytes that reading some samples takes."""
         return int(self.sizes[self.wanted(rows)].sum())
 
-    def read(self, rows: Ints) -> dict[int, memoryview]:
-        """The bytes of all leaves of some samples by payload; adjacent ones share requests."""
-        used = self.wanted(rows)
+    def read(self, used: Ints) -> dict[int, memoryview]:
+        """The bytes of some payloads, in ascending order; adjacent ones share requests."""
         data = self.payloads.block(used, self.sizes[used])
         bounds, whole = bounds_of(data).tolist(), bytes_of(data)
         pairs = zip(used.tolist(), pairwise(bounds), strict=True)
@@ -116,7 +115,7 @@ def index_of(
     starts = dict(zip(used, np.cumsum([0, *map(len, payloads)]).tolist(), strict=False))
     leaves = {}
     for name, field in fields.items():
-        found = _leaves(branches, field)
+        found = leaves_of(branches, field)
         lacking = found if found.ndim == 1 else found.max(axis=1, initial=-1)
         if len(lacking) and lacking.max() < 0:
             raise _no_leaf(name, field, branches, where)
@@ -134,7 +133,7 @@ def index_of(
     return Index(branches[0].ids, columns, leaves, joined, joined.sizes())
 
 
-def _leaves(branches: Sequence[Branch], field: Field) -> Ints:
+def leaves_of(branches: Sequence[Branch], field: Field) -> Ints:
     """Rows of the leaves of a field in the branch of its depth, by sample; -1 for none."""
     if not field.parts:
         rows = np.arange(len(branches[0].ids))

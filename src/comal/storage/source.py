@@ -91,6 +91,10 @@ class Pins:
         """The version of an object that was seen first."""
         return self._seen.get(href)
 
+    def seen(self) -> list[ObjectInfo]:
+        """The versions that were seen first, by href."""
+        return [self._seen[href] for href in sorted(self._seen.copy())]
+
     def check(self, info: ObjectInfo, where: object) -> ObjectInfo:
         """Remember a first version, or compare a later one with it.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,8 @@ from comal.ziparchive.check import dead_bytes
 
 _OF_AN_INDEX = frozenset({"_tacocat", spec.SOURCES})
 """Keys that list the archives of an index, which other containers do not have."""
+_REQUESTS = 100
+"""Requests in flight while remote bytes are copied, by default."""
 _SHOWN = 5
 _MOST = 100
 """Maximum number of problems that an error lists."""
@@ -65,7 +67,7 @@ def export(
     output: str | os.PathLike[str],
     output_format: str = "auto",
     quiet: bool = False,  # noqa: FBT001, FBT002 - the position that the specification gives it
-    limit: int = 100,
+    limit: int = _REQUESTS,
     temp_dir: str | os.PathLike[str] | None = None,
     *,
     overwrite: bool = False,
@@ -151,15 +153,52 @@ def export(
     _check_limit(limit)
     how = settings(parquet, kind)
     stamp = _date(subset_date)
-    containers = dataset.home.containers
-    refuse_sources(target, [href for one in containers for href in one.read_hrefs()])
+    _refuse_sources(dataset, target)
     levels = view_levels(dataset, limit)
+    with telling(progress, quiet=quiet) as told:
+        writing = Writing(how, overwrite, told)
+        _write_view(dataset, levels, target, kind, stamp, writing, rename=rename)
+    return target
+
+
+def export_part(
+    dataset: TacoDataset,
+    output: str | os.PathLike[str],
+    choose: Callable[[Levels], Levels],
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Path:
+    """As `export`, of what `choose` leaves of the levels of the view."""
+    target = targets.local_path(output)
+    kind = container_of(target, "auto")
+    _refuse_sources(dataset, target)
+    levels = choose(view_levels(dataset, _REQUESTS))
+    with telling(progress, quiet=False) as told:
+        writing = Writing(settings({}, kind), overwrite, told)
+        _write_view(dataset, levels, target, kind, _date(None), writing, rename=False)
+    return target
+
+
+def _write_view(
+    dataset: TacoDataset,
+    levels: Levels,
+    target: Path,
+    kind: str,
+    stamp: str,
+    how: Writing,
+    *,
+    rename: bool,
+) -> None:
     levels = check_foreign(levels, as_files=kind == "folder", rename=rename)
     document = _subset_document(dataset.collection, levels, kind, stamp)
-    with telling(progress, quiet=quiet) as told:
-        write_levels(levels, document, target, kind, Writing(how, overwrite, told))
+    write_levels(levels, document, target, kind, how)
     LOGGER.info("exported %d samples to %s", levels[0].rows, target)
-    return target
+
+
+def _refuse_sources(dataset: TacoDataset, target: Path) -> None:
+    containers = dataset.home.containers
+    refuse_sources(target, [href for one in containers for href in one.read_hrefs()])
 
 
 def _check_limit(limit: Any) -> None:

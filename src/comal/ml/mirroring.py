@@ -1,0 +1,109 @@
+"""A part of an archive as an archive that opens in the same way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from comal.errors import InvalidInputError, shown
+from comal.ml.archives import filtered, opened
+from comal.ml.fields import Field
+from comal.ml.index import Branch, leaves_of
+from comal.progress import Progress
+from comal.samples.payloads import Ints
+from comal.taco import TacoDataset
+from comal.taco.copying.exporting import export_part
+from comal.taco.model.levels import Level, Levels, check_pit
+from comal.tortilla import TortillaFrame, compile  # noqa: A004 - the name in comal.tortilla
+
+
+def mirror(
+    source: str | os.PathLike[str] | TacoDataset | TortillaFrame,
+    target: str | os.PathLike[str],
+    *,
+    fields: Sequence[str] | None = None,
+    where: str | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Path:
+    """Copy some samples of an archive, and of each some leaves.
+
+    Parameters
+    ----------
+    source
+        Path or URL of a TACO or a Tortilla, or an open data set, which may be filtered.
+    target
+        For a TACO a ZIP where the name ends in ``.tacozip`` or ``.zip``, else a folder; for a
+        Tortilla a file.
+    fields
+        Leaves to copy, by their ids below a sample as in `Field`, with ``*`` and ``?``; None for
+        all. Of a Tortilla, nested files are copied whole.
+    where
+        A condition in SQL over the columns of samples.
+    overwrite
+        Replace an existing target at the end, completely.
+    progress
+        Called with the progress of the copy, instead of a bar on the terminal.
+
+    Returns
+    -------
+    pathlib.Path
+        The target. Bytes are compared with their checksums while they are copied.
+
+    Raises
+    ------
+    InvalidInputError
+        No sample has a leaf of `fields`; some have it and some do not; `fields` of a Tortilla.
+    ConflictError
+        The target exists.
+    """
+    found = opened(source)
+    if where is not None:
+        found = filtered(found, where)
+    if isinstance(found, TacoDataset):
+        kept = None if fields is None else [Field(one) for one in fields]
+        choose = partial(_chosen, fields=kept)
+        return export_part(found, target, choose, overwrite=overwrite, progress=progress)
+    if fields is not None:
+        raise InvalidInputError(
+            "leaves of a Tortilla cannot be chosen",
+            found=shown(", ".join(fields)),
+            hint="convert it to a TACO first",
+        )
+    compile(found, target, overwrite=overwrite, progress=progress)
+    return Path(target)
+
+
+def _chosen(levels: Levels, fields: Sequence[Field] | None) -> Levels:
+    """The levels with only the leaves of some fields, and the folders around them."""
+    if fields is None:
+        return levels
+    branches = [Branch(one.ids, one.parent, ~one.folders, one.payloads) for one in levels]
+    kept = [np.zeros(level.rows, np.bool_) for level in levels]
+    kept[0][:] = True
+    for field in fields:
+        depth = len(field.parts)
+        rows = leaves_of(branches, field) if depth < len(levels) else np.zeros(0, np.int64)
+        rows = rows[rows >= 0]
+        if not len(rows):
+            raise InvalidInputError("no sample has this leaf", found=shown(field.leaf))
+        kept[depth][rows] = True
+    for depth in range(len(levels) - 1, 1, -1):
+        kept[depth - 1][levels[depth].parent[kept[depth]]] = True
+    found: list[Level] = []
+    numbers: Ints = np.arange(levels[0].rows)
+    for depth, level in enumerate(levels):
+        rows = np.flatnonzero(kept[depth])
+        if not len(rows):
+            break
+        parent = numbers[level.parent[rows]] if depth else level.parent
+        found.append(Level(level.table.take(pa.array(rows)), parent, level.payloads.take(rows)))
+        numbers = np.full(level.rows, -1, np.int64)
+        numbers[rows] = np.arange(len(rows))
+    check_pit(tuple(found))
+    return tuple(found)
