@@ -271,7 +271,7 @@ def _number(directory: _Directory, tag: int, default: int = -1, times: int = 1) 
     if default >= 0 and tag not in directory.tags:
         return default
     values = _integers(directory, tag)
-    if len(values) != times or values.count(values[0]) != times or values[0] >> 32:
+    if not values or values != values[:1] * times or values[0] >> 32:
         raise _UnusualError
     return values[0]
 
