@@ -1,0 +1,105 @@
+"""Data sets in several processes, and objects that change below them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from comal import ml
+from comal.errors import ObjectChangedError
+from comal.ml.archives import ArchiveDataset
+from comal.ml.index import Index, Shared
+from comal.samples.payloads import Spans
+from comal.storage import as_source
+from tests.ml.made import flat
+from tests.servers.http import HttpServer
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("remote", [False, True])
+def test_an_object_that_changes_within_an_epoch_is_an_error(
+    workers: int, remote: bool, tmp_path: Path, http_server: HttpServer
+) -> None:
+    path = flat(tmp_path)
+    http_server.serve_folder(tmp_path)
+    data = ml.dataset(http_server.url_for(path.name) if remote else path)
+    batches = iter(data.loader(2, workers=workers, ahead_bytes=1))
+    next(batches)
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes())
+    other.replace(path)
+    with pytest.raises(ObjectChangedError, match=path.name):
+        _ = list(batches)
+    assert len(list(ml.dataset(path).loader(2))) == 10
+
+
+def test_workers_share_the_memory_of_a_large_index(tmp_path: Path) -> None:
+    """A million samples: kilobytes are pickled, and eight workers hold one copy."""
+    count, workers = 1_000_000, 8
+    archive = tmp_path / "data"
+    archive.write_bytes(bytes(range(256)) * 4096)
+    rows = np.arange(count)
+    spans = Spans([as_source(archive)], np.zeros(count, np.int64), rows, np.ones(count, np.int64))
+    ids = pa.array([f"sample-{row:07d}" for row in range(count)])
+    columns = pa.table({"label": rows % 7})
+    index = Index(ids, columns, {"x": rows}, spans, spans.sizes())
+    data = ArchiveDataset(Shared(index), {"x": ml.Field("x.bin", decode="bytes")})
+    text = pickle.dumps(data)
+    assert len(text) < 8192
+    context = multiprocessing.get_context("fork")
+    barrier, told = context.Barrier(workers), context.Queue()
+    running = [
+        context.Process(target=_use, args=(text, number, barrier, told))
+        for number in range(workers)
+    ]
+    for one in running:
+        one.start()
+    found = [told.get(timeout=60) for _ in running]
+    for one in running:
+        one.join()
+    for mapped, shared, own in found:
+        assert mapped > 30 * MIB
+        assert shared < 1.5 * mapped / workers
+        assert own < 8 * MIB
+    file = Path(data._shared._file)
+    assert file.exists()
+    del data
+    assert not file.exists()
+
+
+def _use(text: bytes, number: int, barrier: Any, told: Any) -> None:
+    """Tell bytes of the index in memory, this process's part of them, and its own new ones."""
+    before = _memory("/proc/self/smaps_rollup", "", "Anonymous")
+    data = pickle.loads(text)
+    row = 1000 * number + 77
+    right = {"x": bytes([row % 256]), "label": row % 7, "id": f"sample-{row:07d}"}
+    assert data[row] == right
+    everything = [*data.index.leaves.values(), data.index.sizes, data.index.payloads.offsets]
+    assert sum(int(one.sum()) for one in everything) > 0
+    for buffer in data.ids.buffers()[1:]:
+        assert np.frombuffer(buffer, np.uint8).max() > 0
+    barrier.wait(60)
+    pages = [_memory("/proc/self/smaps", "comal-index-", kind) for kind in ("Rss", "Pss")]
+    own = _memory("/proc/self/smaps_rollup", "", "Anonymous") - before
+    barrier.wait(60)
+    told.put((*pages, own))
+
+
+def _memory(source: str, name: str, kind: str) -> int:
+    """Bytes of a kind, of the mappings whose line has a name."""
+    total, counts = 0, False
+    for line in Path(source).read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            counts = name in line
+        elif counts and line.startswith(f"{kind}:"):
+            total += int(line.split()[1]) * 1024
+    return total
