@@ -90,7 +90,7 @@ ALLOWED = {
     ),
     # One module for values that come in, one for frames that go out.
     "polars": ("comal.taco.extensions.base", "comal.samples.frame"),
-    "pandas": ("comal.taco.reading.frame",),
+    "pandas": ("comal.taco.reading.frame", "comal.ml.torchgeo"),
     "yaml": ("comal.cli.taco",),
     "xarray": ("comal.raquet.xarray_engine", "comal.ml.decoding"),
     "torch": ("comal.ml.batches",),
@@ -108,8 +108,9 @@ ALLOWED = {
     "PIL": ("comal.server.render",),
     "google": (),
     "azure": (),
-    # Known by what its frames offer, never by import.
-    "geopandas": (),
+    # Known by what its frames offer, and imported where TorchGeo expects them.
+    "geopandas": ("comal.ml.torchgeo",),
+    "torchgeo": (),
     # Known by what its objects offer, never by import.
     "distributed": (),
     "rich": ("comal.cli", "comal.demo", "comal.progress"),

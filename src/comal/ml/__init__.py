@@ -28,5 +28,7 @@ if TYPE_CHECKING:
     from comal.ml.statistics import FieldStatistics as FieldStatistics
     from comal.ml.statistics import Statistics as Statistics
     from comal.ml.statistics import StatisticsOptions as StatisticsOptions
+    from comal.ml.torchgeo import as_geo as as_geo
+    from comal.ml.torchgeo import as_nongeo as as_nongeo
 
 __all__, __getattr__, __dir__ = exports(__name__)

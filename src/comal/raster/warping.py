@@ -541,6 +541,26 @@ def _crs(text: str) -> Any:
 # -- many rasters ----------------------------------------------------------------------------------
 
 
+def nearest(
+    pixels: Array,
+    source: tuple[Sequence[float], str],
+    target: tuple[Sequence[float], str],
+    shape: tuple[int, int],
+) -> Array:
+    """An array (bands, y, x) on another grid of `shape`, by nearest pixels; 0 outside.
+
+    `source` and `target` are geotransforms in GDAL order, each with its CRS.
+    """
+    found = np.zeros((len(pixels), *shape), pixels.dtype)
+    grids = {
+        f"{name}_{part}": value
+        for name, (affine, crs) in (("src", source), ("dst", target))
+        for part, value in (("transform", Affine.from_gdal(*affine)), ("crs", _crs(crs)))
+    }
+    reproject(pixels, found, resampling=Resampling.nearest, **grids)
+    return found
+
+
 def values_of(info: RasterInfo, band: int) -> Array:
     """Distinct values of a band (from 1); for types over 16 bits only the minimum and maximum."""
     found: Array = np.empty(0, info.bands[band - 1].dtype)
