@@ -32,6 +32,7 @@ from comal.ml.fields import Decoder, Field, fields_of
 from comal.ml.index import Branch, Index, Shared, index_of
 from comal.ml.loader import Loader, LoaderOptions
 from comal.ml.order import Shuffle
+from comal.ml.splits import by_columns, column_of, rows_by_value, rows_of_parts
 from comal.ml.statistics import Statistics, StatisticsOptions, statistics_of
 from comal.public import guarded, options_of, takes, warn
 from comal.samples.payloads import Ints
@@ -81,6 +82,11 @@ class Dataset(ABC):
     @abstractmethod
     def take(self, rows: Ints | Sequence[int]) -> Self:
         """A data set of some samples, in that order."""
+
+    @property
+    def columns(self) -> Any:
+        """The columns that samples have, an Arrow table."""
+        return pa.table({})
 
     @guarded
     def __getitem__(self, row: SupportsIndex) -> Any:
@@ -137,7 +143,7 @@ class Dataset(ABC):
         **options
             Fields of `LoaderOptions`: the rule for the rest, weights, workers, memory and more.
         """
-        chosen = options_of(LoaderOptions, options)
+        chosen = by_columns(options_of(LoaderOptions, options), self.columns)
         place = {"batch": batch_size, "rank": rank, "ranks": ranks}
         order, share = planned(len(self), chosen, shuffle, seed, **place)
         return Loader(self, order, share, chosen)
@@ -168,7 +174,7 @@ class Dataset(ABC):
         Sampler
             What ``DataLoader(data, batch_sampler=...)`` takes.
         """
-        chosen = options_of(SamplerOptions, options)
+        chosen = by_columns(options_of(SamplerOptions, options), self.columns)
         place = {"batch": batch_size, "rank": rank, "ranks": ranks}
         return Sampler(*planned(len(self), chosen, shuffle, seed, **place))
 
@@ -467,6 +473,60 @@ class ArchiveDataset(Dataset):
         made = copy(self)
         made._shared = Shared(self.index.take(self._rows(rows)))  # noqa: SLF001 - same class
         return made
+
+    @guarded
+    def split(
+        self,
+        parts: Mapping[str, float],
+        by: str | None = None,
+        *,
+        seed: int = 0,
+        exact: bool = False,
+        zoom: int = 8,
+        gap: bool | int = False,
+    ) -> dict[str, ArchiveDataset]:
+        """Parts of the data set that have no sample in common.
+
+        Which part a sample is in follows from `seed` and its id, or that of its group. So samples
+        that are added move no others, and the order of samples does not matter.
+
+        Parameters
+        ----------
+        parts
+            Names and proportions, such as ``{"train": 0.8, "val": 0.2}``.
+        by
+            None: each sample by itself. A column: samples with the same value are in the same part,
+            null is no value. ``"place"``, or a column of geometries: blocks, which are QUADBIN
+            cells of `zoom`, by the centroid or the middle of the box of a sample. Columns are those
+            that the data set was opened with; places are in ``stac:centroid``, ``istac:centroid``,
+            ``istac:geometry`` or the columns of a raster's outline.
+        seed
+            Any integer.
+        exact
+            Meet the proportions as well as groups allow. Samples that are added can then move
+            groups. Without it, proportions are those of chance.
+        zoom
+            Zoom of blocks: at 8 they are 156 km wide at the equator.
+        gap
+            Leave out samples near a block of another part: those in cells that touch it, by an edge
+            or a corner. The cells have this zoom; True is `zoom` + 3. Samples that are not wider
+            than such a cell then touch none of another part.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, or no column with places; a proportion is not above 0.
+        """
+        found = rows_of_parts(
+            *(self.ids, self.columns, parts, by), seed=seed, exact=exact, zoom=zoom, gap=gap
+        )
+        return {name: self.take(rows) for name, rows in found.items()}
+
+    @guarded
+    def splits(self, column: str) -> dict[Any, ArchiveDataset]:
+        """The samples of each value of a column, such as ``"split"``; null is no value."""
+        found = rows_by_value(column_of(self.columns, column))
+        return {value: self.take(rows) for value, rows in found.items()}
 
 
 def stacked(arrays: Sequence[Any]) -> Any:

@@ -25,13 +25,16 @@ class SamplerOptions:
     rest, drop_last
         What happens with the last, smaller step of an epoch: see `Share`.
     weights, strata, draws, block, window
-        See `Order`.
+        See `Order`. A text as weights or strata names a column of the data set.
+    balance
+        A column: samples are drawn so that its values are equally likely, and null never.
     """
 
     rest: Rest = "pad"
     drop_last: bool = False
     weights: Any = None
     strata: Any = None
+    balance: str | None = None
     draws: int | None = None
     block: int = 64
     window: int = 32

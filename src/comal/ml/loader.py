@@ -37,7 +37,7 @@ class LoaderOptions(SamplerOptions):
         What arrays become: ``"numpy"``, ``"torch"`` or ``"jax"``.
     together
         ``"stack"``, ``"pad"`` or ``"list"``: see `collate`.
-    rest, drop_last, weights, strata, draws, block, window
+    rest, drop_last, weights, strata, balance, draws, block, window
         See `SamplerOptions`.
     """
 

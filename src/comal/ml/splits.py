@@ -1,0 +1,197 @@
+"""Samples by columns: which are drawn more often, and which part of a data set each belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from comal.errors import InvalidInputError, counted, shown, translated
+from comal.geo.boxes import arc_width, wrap
+from comal.geo.places import CENTROID, CENTROIDS, GEOMETRY, Places, way_of, ways_of
+from comal.grid import quadbin
+from comal.lazy import pc
+from comal.ml.epochs import SamplerOptions
+from comal.ml.order import Ints, Words, key_of, mixed
+from comal.public import warn
+from comal.table.columns import one_array
+
+Options = TypeVar("Options", bound=SamplerOptions)
+Floats = npt.NDArray[np.float64]
+
+PLACE = "place"
+_FINER = 3
+"""Zooms from a block to the cells of a gap, which are an eighth of it."""
+_AT_ONCE = 1 << 14
+_EAST, _SOUTH = np.array([[-1, 0, 1, -1, 1, -1, 0, 1], [-1, -1, -1, 0, 0, 1, 1, 1]])
+"""Steps to the cells around one."""
+
+
+def column_of(table: Any, name: str) -> Any:
+    """A column of a data set, an Arrow array."""
+    if name in table.column_names:
+        return one_array(table.column(name))
+    raise InvalidInputError(
+        f"samples have no column {shown(name)}",
+        found=", ".join(map(shown, table.column_names[:40])) or "no columns",
+        hint=f"open the data set with columns=[{shown(name)}]",
+    )
+
+
+def by_columns(options: Options, table: Any) -> Options:
+    """Options of a loader or a sampler with numbers in place of the names of columns."""
+    weights, strata = options.weights, options.strata
+    if isinstance(weights, str):
+        values = column_of(table, weights)
+        if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+            raise InvalidInputError(
+                f"column {shown(weights)} has no numbers for weights", found=str(values.type)
+            )
+        weights = values.to_numpy(zero_copy_only=False)
+    if options.balance is not None:
+        if weights is not None or strata is not None:
+            raise InvalidInputError("weights, strata and balance exclude one another")
+        classes, _ = _coded(column_of(table, options.balance))
+        counts = np.bincount(classes + 1, minlength=1)
+        weights = np.where(classes < 0, 0, 1 / np.maximum(counts, 1)[classes + 1])
+    if isinstance(strata, str):
+        strata, _ = _coded(column_of(table, strata))
+    return replace(options, weights=weights, strata=strata, balance=None)
+
+
+def _coded(values: Any) -> tuple[Ints, Any]:
+    """The number of the value of each row, -1 for null, and the values in order of appearance."""
+    with translated({pa.ArrowException: InvalidInputError}, "a column that cannot be grouped by"):
+        encoded = pc.dictionary_encode(values)
+    codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+    return np.asarray(codes, np.int64), encoded.dictionary
+
+
+def rows_by_value(values: Any) -> dict[Any, Ints]:
+    """The rows of each value of an Arrow array, in the order in which values first appear."""
+    codes, known = _coded(values)
+    order = np.argsort(codes, kind="stable")
+    bounds = np.searchsorted(codes[order], np.arange(len(known) + 1))
+    return {
+        value: order[start:stop]
+        for value, (start, stop) in zip(known.to_pylist(), pairwise(bounds.tolist()), strict=True)
+    }
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def rows_of_parts(
+    ids: Any,
+    table: Any,
+    parts: Mapping[str, float],
+    by: str | None,
+    *,
+    seed: int,
+    exact: bool,
+    zoom: int,
+    gap: bool | int,
+) -> dict[str, Ints]:
+    """The rows of each part: see `ArchiveDataset.split`."""
+    sizes = np.array(list(parts.values()), np.float64)
+    if not len(sizes) or not np.isfinite(sizes).all() or (sizes <= 0).any():
+        raise InvalidInputError(
+            "proportions of parts", found=shown(repr(dict(parts))), expected="numbers above 0"
+        )
+    ends: Floats = np.cumsum(sizes)[:-1] / sizes.sum()
+    key = key_of(seed)
+    if by is not None and (by == PLACE or _is_binary(column_of(table, by).type)):
+        lon, lat = _centres(table, by)
+        there = np.isfinite(lon) & np.isfinite(lat)
+        if not there.all():
+            warn(f"{counted(int((~there).sum()), 'sample')} without a place are in no part")
+        lon, lat = lon[there], lat[there]
+        shares = _of_cells(quadbin.from_lonlat(lon, lat, zoom), key)
+    elif gap:
+        raise InvalidInputError("a gap is between places", found=f"by={by!r}", expected=PLACE)
+    else:
+        there = np.ones(len(ids), np.bool_)
+        shares = _of_values(ids if by is None else column_of(table, by), ids, key)
+    if exact:
+        ends = _met(ends, shares)
+    found = np.searchsorted(ends, shares, side="right")
+    if gap:
+        finer = min(zoom + _FINER, quadbin.MAX_ZOOM) if gap is True else gap
+        cells, of_row = np.unique(quadbin.from_lonlat(lon, lat, finer), return_inverse=True)
+        around = quadbin.neighbours(cells[:, None], _EAST, _SOUTH)
+        blocks = quadbin.parents(np.where(around == 0, cells[:, None], around), zoom)
+        others = np.searchsorted(ends, _of_cells(blocks, key), side="right")
+        found[(others[of_row] != found[:, None]).any(axis=1)] = -1
+    rows = np.flatnonzero(there)
+    return {name: rows[found == number] for number, name in enumerate(parts)}
+
+
+def _is_binary(kind: Any) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _met(ends: Floats, shares: Floats) -> Floats:
+    """The shares at which parts end so that they have as many samples as they should."""
+    groups, sizes = np.unique(shares, return_counts=True)
+    middles = (np.cumsum(sizes) - sizes / 2) / max(1, len(shares))
+    return np.append(groups, 1.0)[np.searchsorted(middles, ends)]
+
+
+def _of_cells(cells: Ints, key: int) -> Floats:
+    """Where each cell is between 0 and 1, at random."""
+    return _shares(mixed(cells.astype(np.uint64), key))
+
+
+def _of_values(values: Any, ids: Any, key: int) -> Floats:
+    """Where each value of an Arrow array is between 0 and 1, at random; an id in place of null."""
+    codes, known = _coded(values)
+    words = np.append(words_of(known, key), np.uint64(0))[codes]
+    lacking = np.flatnonzero(codes < 0)
+    if len(lacking):
+        words[lacking] = words_of(ids.take(pa.array(lacking)), key_of(key, 1))
+    return _shares(words)
+
+
+def _shares(words: Words) -> Floats:
+    return np.asarray((words >> np.uint64(11)) * 2.0**-53, np.float64)
+
+
+def words_of(values: Any, key: int) -> Words:
+    """Words of 64 random bits, each a function of a key and a value of an Arrow array as text."""
+    with translated({pa.ArrowException: InvalidInputError}, "a column that cannot be grouped by"):
+        texts = pc.cast(values, pa.large_string())
+    _, offsets, buffer = texts.buffers()
+    found = np.empty(len(texts), np.uint64)
+    ends = np.frombuffer(offsets or bytes(8), np.int64)[texts.offset :]
+    for start in range(0, len(texts), _AT_ONCE):
+        mine = ends[start : min(start + _AT_ONCE, len(texts)) + 1]
+        sizes, first = np.diff(mine), int(mine[0])
+        data = np.frombuffer(buffer or b"", np.uint8)[first : int(mine[-1])].astype(np.uint64)
+        within = np.arange(len(data)) - np.repeat(mine[:-1] - first, sizes)
+        # A random odd factor for each position, as texts differ in a few characters only.
+        factors = mixed(np.arange(sizes.max(initial=0), dtype=np.uint64), 0) | np.uint64(1)
+        sums = np.zeros(len(data) + 1, np.uint64)
+        np.cumsum((data + np.uint64(1)) * factors[within], out=sums[1:])
+        found[start : start + len(sizes)] = np.diff(sums[mine - first])
+    return mixed(found, key)
+
+
+def _centres(table: Any, by: str) -> tuple[Floats, Floats]:
+    """Longitude and latitude of each sample: its centroid, or the middle of its box."""
+    schema = table.schema
+    ways = ways_of(schema) if by == PLACE else tuple(filter(None, [way_of(schema, by)]))
+    if not ways:
+        raise InvalidInputError(
+            "samples have no places",
+            found=", ".join(map(shown, table.column_names[:40])) or "no columns",
+            expected=", ".join((*CENTROIDS, GEOMETRY)),
+            hint=f"open the data set with columns=[{CENTROIDS[0]!r}]",
+        )
+    ways = tuple(sorted(ways, key=lambda way: way.by != CENTROID))
+    west, south, east, north = Places(table, ways).corners
+    return wrap(west + arc_width(west, east) / 2), (south + north) / 2
