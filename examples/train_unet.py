@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -155,7 +155,9 @@ def save(path: Path, state: dict[str, object]) -> None:
     part.replace(path)
 
 
-def train(archive: Path, work: Path, epochs: int, every: int) -> UNet:
+def train(
+    archive: Path, work: Path, epochs: int, every: int, tell: Callable[[str], None] = print
+) -> UNet:
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True)
     model = UNet()
@@ -172,7 +174,7 @@ def train(archive: Path, work: Path, epochs: int, every: int) -> UNet:
         optimizer.load_state_dict(state["optimizer"])
         loader.load_state_dict(state["loader"])
         step = state["step"]
-        print(f"goes on after step {step}", flush=True)
+        tell(f"goes on after step {step}")
 
     while loader.epoch < epochs:
         for batch in loader:
@@ -185,7 +187,7 @@ def train(archive: Path, work: Path, epochs: int, every: int) -> UNet:
                 parts = {"model": model, "optimizer": optimizer, "loader": loader}
                 states = {name: part.state_dict() for name, part in parts.items()}
                 save(checkpoint, {**states, "step": step})
-                print(f"epoch {loader.epoch}, step {step}, loss {loss.item():.4f}", flush=True)
+                tell(f"epoch {loader.epoch}, step {step}, loss {loss.item():.4f}")
     return model
 
 

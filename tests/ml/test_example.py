@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 import pytest
 
 from tests.support import REPOSITORY
+
+NOTEBOOK = REPOSITORY / "examples" / "train_unet.ipynb"
 
 if not os.environ.get("CI"):  # with CI=true its absence is a failure
     pytest.importorskip("torch")
@@ -51,3 +55,17 @@ def test_a_run_that_is_stopped_ends_with_the_same_weights(
             example.train(archive, tmp_path / "stopped", 2, 2)
     again = example.train(archive, tmp_path / "stopped", 2, 2)
     assert example.digest(again) == example.digest(whole)
+
+
+def test_the_notebook_ran_without_an_error() -> None:
+    """Its outputs are those of a whole run, and its functions are those of the example."""
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert not [output for output in outputs if output["output_type"] == "error"]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    text = "".join(line for cell in code for line in cell["source"])
+    example = (REPOSITORY / "examples" / "train_unet.py").read_text()
+    for name in set(re.findall(r"train_unet\.(\w+)\(", text)):
+        assert f"def {name}(" in example, name
