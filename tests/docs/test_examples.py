@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from comal.cli import COMMANDS, raquet, root, taco, tapalcatl, tortilla
+from comal.cli import COMMANDS, ml, raquet, root, taco, tapalcatl, tortilla
 from comal.cli.app import EXIT_CODES
 from comal.server import process
 from comal.server.settings import ProcessSettings
@@ -24,6 +24,7 @@ GROUPS = {
     "tortilla": tortilla.group.commands,
     "raquet": raquet.group.commands,
     "tapalcatl": tapalcatl.group.commands,
+    "ml": ml.group.commands,
 }
 # What the examples of a document leave behind.
 MADE = {

@@ -36,6 +36,7 @@ COMMANDS = {
         "comal.cli.tapalcatl:group",
         "Make, change, extract and join Tapalcatl tilesets.",
     ),
+    "ml": ("comal.cli.ml:group", "Statistics of samples for training, and what limits a loader."),
 }
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from comal.ml.archives import Dataset as Dataset
     from comal.ml.archives import dataset as dataset
     from comal.ml.batches import collate as collate
+    from comal.ml.benching import Bench as Bench
+    from comal.ml.benching import bench as bench
     from comal.ml.epochs import Sampler as Sampler
     from comal.ml.epochs import SamplerOptions as SamplerOptions
     from comal.ml.fields import Field as Field
