@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from comal import ml, taco
+from comal import ml, raquet, taco, tapalcatl
 from comal.errors import ConflictError, InvalidInputError, InvalidMetadataError
 from comal.ml import statistics as room
 from comal.ml.order import Order
+from comal.raster.pictures import encode_picture
 from tests.ml.made import FIELDS, flat, geotiff, nested, pixels
+from tests.raquet.writing.sources import noise, on_grid
 
 COUNT = 18
 Q = (0.0, 2.0, 50.0, 97.5, 100.0)
@@ -252,3 +254,33 @@ def test_samples_that_differ_in_bands(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"differ in 'data': sample '3.tif'"):
         ml.dataset(tmp_path / "x.tacozip").stats()
     assert ml.dataset(flat(tmp_path, 3)).stats(by=None).samples == 3
+
+
+def test_chips_of_a_raster(tmp_path: Path) -> None:
+    band = noise((2, 90, 150), "uint8")
+    band[:, 10:30, 20:60] = 7
+    source = on_grid(tmp_path / "a.tif", band, column=16_380, row=10_300, nodata=7)
+    raquet.write(source, tmp_path / "a.parquet", block_size=32)
+    data = ml.chips(tmp_path / "a.parquet", 32)
+    target = tmp_path / "stats.json"
+    found = data.stats(save=target)
+    assert list(found.fields) == ["image"]
+    for number, plane in enumerate(band):
+        values = plane[plane != 7]
+        assert found["image"].count[number] == len(values)
+        assert found["image"].mean[number] == pytest.approx(values.mean())
+    assert data.stats(save=target).to_dict() == found.to_dict()
+    other = ml.chips(tmp_path / "a.parquet", 32, count=len(data))
+    with pytest.raises(ConflictError):
+        other.stats(save=target)
+
+
+def test_tiles_of_a_map_count_where_they_are_opaque(tmp_path: Path) -> None:
+    rgba = np.random.default_rng(3).integers(0, 255, (4, 8, 8)).astype(np.uint8)
+    rgba[3] = np.where(rgba[0] < 100, 0, 255)
+    tiles = [(0, 0, 0, encode_picture(rgba, "png"))]
+    tapalcatl.build(tiles, tmp_path / "map", ext="png")
+    found = ml.chips(str(tmp_path / "map")).stats()["image"]
+    shown = rgba[3] > 0
+    assert found.count.tolist() == [shown.sum()] * 3 + [64]
+    assert np.allclose(found.mean[:3], [plane[shown].mean() for plane in rgba[:3]])

@@ -269,7 +269,10 @@ class Dataset(ABC):
         return figure_of(samples, drawing, across, size)
 
     def masked(self) -> Dataset:
-        """The same samples without `transform`, with images as `comal.ml.decoding.Masked`."""
+        """The same samples without `transform`, with images as `comal.ml.decoding.Masked`.
+
+        Arrays that stay arrays have a value wherever they are finite.
+        """
         found = copy(self)
         found.transform = None
         return found
@@ -459,7 +462,11 @@ class ArchiveDataset(Dataset):
     def digest(self) -> str:
         """A text that tells this data set from others: by ids, columns, fields and sizes."""
         index = self.index
-        found = hashlib.blake2b(repr(self.fields).encode(), digest_size=16)
+        found = hashlib.blake2b(digest_size=16)
+        for name, field in self.fields.items():
+            # The text of a function has its address, which is another one in each process.
+            decode = getattr(field.decode, "__qualname__", str(field.decode))
+            found.update(f"{name} {replace(field, decode=decode)!r}".encode())
         for table in (pa.table({"id": index.ids}), index.columns):
             for batch in table.to_batches():
                 found.update(batch.serialize())

@@ -84,11 +84,12 @@ class Masked(NamedTuple):
     def planes(self) -> list[Any]:
         """The valid pixels of each band, (n,)."""
         pixels = self.pixels.view(np.uint8) if self.pixels.dtype == np.bool_ else self.pixels
-        masks = self.masks()
-        if pixels.ndim < 3:
-            return [pixels[masks]]
-        pairs = zip(np.moveaxis(pixels, -3, 0), np.moveaxis(masks, -3, 0), strict=True)
-        return [plane[mask] for plane, mask in pairs]
+        planes = np.moveaxis(pixels, -3, 0) if pixels.ndim > 2 else [pixels]
+        valid = valid_mask(pixels, None, self.valid)
+        if valid is None:
+            return [plane.ravel() for plane in planes]
+        masks = np.moveaxis(valid, -3, 0) if pixels.ndim > 2 else [valid]
+        return [plane[mask] for plane, mask in zip(planes, masks, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +21,7 @@ from comal.grid.cover import bbox_windows
 from comal.limits import KIB
 from comal.ml.archives import Dataset, Location, OnError, Sample
 from comal.ml.chipplaces import Places, at_random, on_grid
-from comal.ml.decoding import decoded
+from comal.ml.decoding import Masked, Masking, decoded
 from comal.ml.fields import Field
 from comal.ml.index import Shared
 from comal.ml.order import Ints
@@ -55,6 +58,13 @@ class _Numbered(Dataset):
         found._shared = shared  # noqa: SLF001 - of the same class
         return found
 
+    def digest(self) -> str:
+        """A text that tells this data set from others."""
+        _, places, chosen = self._shared.value
+        how = {**vars(self), "_shared": None, "transform": None, "on_error": None}
+        known = pickle.dumps((places, chosen)) + repr(sorted(how.items(), key=str)).encode()
+        return f"{self!r} {hashlib.blake2b(known, digest_size=16).hexdigest()}"
+
     def _numbers(self, rows: Ints) -> Ints:
         """The numbers of samples among all that the source has."""
         chosen = self._shared.value[2]
@@ -86,6 +96,12 @@ class ChipDataset(_Numbered):
         )
         return found
 
+    def masked(self) -> Self:
+        """The same chips without `transform`, with images as `comal.ml.decoding.Masked`."""
+        found = copy(self)
+        found.transform = _masked
+        return found
+
     def decode(self, place: int, raw: list[Window], out: Mapping[str, Any]) -> Sample:
         """One chip."""
         window, grid, size = raw[place], self._grid, self._size
@@ -99,6 +115,12 @@ class ChipDataset(_Numbered):
             "bbox": _degrees(0, west, south, east, north),
             "id": f"{window.zoom}/{window.column}/{window.row}",
         }
+
+
+def _masked(sample: Sample) -> Sample:
+    """A chip with its image and the mask of it as one."""
+    found = {name: value for name, value in sample.items() if name != "valid"}
+    return {**found, "image": Masked(sample["image"], sample["valid"])}
 
 
 def _placed(pixels: Any, out: Any) -> Any:
@@ -121,6 +143,13 @@ class TileDataset(_Numbered):
     def __init__(self, tiles: TileSet, keys: Ints, field: Field) -> None:
         super().__init__(tiles, keys)
         self._field = field
+
+    def masked(self) -> Self:
+        """The same tiles without `transform`, with images as `comal.ml.decoding.Masked`."""
+        found = copy(self)
+        found.transform = None
+        found._field = replace(self._field, decode=Masking(self._field))  # noqa: SLF001 - its own
+        return found
 
     def nbytes(self, rows: Ints) -> int:
         """Bytes of some tiles, guessed: their sizes are in the directories of archives."""

@@ -6,7 +6,6 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -201,6 +200,7 @@ class _Sums:
         self._classes, self._by = classes, by
         self._samples: Counter[tuple[Any, ...]] = Counter()
         self._bands: dict[tuple[Any, ...], dict[str, list[_Band]]] = defaultdict(dict)
+        self._kinds: dict[str, list[str]] = {}
 
     def to_list(self) -> list[Any]:
         """All of it, as JSON can hold it."""
@@ -214,6 +214,8 @@ class _Sums:
         for group, samples, known in plain:
             self._samples[tuple(group)] = samples
             self._bands[tuple(group)] = {k: list(map(_Band.of, v)) for k, v in known.items()}
+        for name, bands in self._bands[()].items():
+            self._kinds[name] = [band.sums.dtype for band in bands]
 
     def result(self, wanted: Sequence[float]) -> Statistics:
         """Statistics of all samples and of each group."""
@@ -245,11 +247,12 @@ class _Sums:
                 for one in value if isinstance(value, list) else [value]:
                     if isinstance(one, Masked | np.ndarray):
                         planes = self._planes(name, one, sample)
-                        new = [_Band(BandSums(plane.dtype.name)) for plane in planes]
                         for group in groups:
-                            self._bands[group].setdefault(name, deepcopy(new))
                             parts[group, name].append(planes)
         for (group, name), found in parts.items():
+            if name not in self._bands[group]:
+                new = [_Band(BandSums(plane.dtype.name)) for plane in found[0]]
+                self._bands[group][name] = new
             bands = self._bands[group][name]
             most = max(_KEPT // (len(bands) * len(self._bands)), _KEPT_LEAST)
             for band, *pieces in zip(bands, *found, strict=True):
@@ -261,7 +264,7 @@ class _Sums:
         if name in self._classes:
             planes = [_narrow(name, plane) for plane in planes]
         kinds = [plane.dtype.name for plane in planes]
-        known = [band.sums.dtype for band in self._bands[()].get(name, ())] or kinds
+        known = self._kinds.setdefault(name, kinds)
         if kinds != known:
             raise InvalidInputError(
                 f"samples differ in {shown(name)}",
@@ -322,7 +325,8 @@ def statistics_of(data: Dataset, how: StatisticsOptions) -> Statistics:
     ahead = {"workers": how.workers, "ahead_bytes": _AHEAD_BYTES}
     loader = whole.loader(batch, together="list", **ahead)
     percentiles = list(map(float, how.percentiles))
-    about = [whole.digest(), sorted(how.classes), how.by, percentiles]
+    drawn = None if how.sample is None else [how.sample, how.seed]
+    about = [data.digest(), drawn, sorted(how.classes), how.by, percentiles]
     if how.save is not None and Path(how.save).exists():
         known = _read(how.save)
         if known.get("about") != about:
