@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -64,6 +64,11 @@ class Epochs:
     def __len__(self) -> int:
         return self.share.steps(len(self.order))
 
+    @property
+    def sampler(self) -> Self:
+        """Itself, because Lightning and Accelerate tell the epoch to the sampler of a loader."""
+        return self
+
     def set_epoch(self, epoch: int, batches: int = 0) -> None:
         """Begin `epoch` with the next iteration, after so many batches of this rank.
 
@@ -114,15 +119,13 @@ class Epochs:
             epoch, done = epoch + 1, 0
         self.epoch, self._done, self._continues = epoch, done, True
 
-    def _begin(self) -> tuple[int, int]:
-        """Epoch and position of a new iteration; one that was left early is over."""
+    def _begin(self) -> None:
+        """Begin an iteration: what was left early is over, unless it is to be continued."""
         if self._done and not self._continues:
             self.epoch, self._done = self.epoch + 1, 0
-        return self.epoch, self._done
 
     def _counted(self, batches: Iterable[T], done: int) -> Iterator[T]:
         """The batches from a position on; the run is after the one that was given last."""
-        # Only now: torch's loaders ask for an iterator several times before they use one.
         self._continues = False
         for batch in batches:
             done = self._done = min(done + self.share.step, len(self.order))
@@ -159,34 +162,24 @@ class Sampler(Epochs):
     its caller, who counts them: ``set_epoch(epoch, batches)`` continues after them.
     """
 
-    def __iter__(self) -> Iterator[list[int]]:
-        return _Iteration(self._lists(*self._begin()), self.state_dict, self._restored)
-
-    def _lists(self, epoch: int, done: int) -> Iterator[list[int]]:
-        return self._counted((rows.tolist() for rows in self._rows(epoch, done)), done)
-
-    def _restored(self, state: Mapping[str, Any]) -> Iterator[list[int]]:
-        self.load_state_dict(state)
-        self.epoch, self._done, self._continues = state["epoch"], state["done"], False
-        return self._lists(self.epoch, self._done)
-
-
-class _Iteration(Iterator[list[int]]):
-    """An iteration of a sampler, which torchdata restores besides the sampler itself.
-
-    Restored after the last batch of an epoch it is at its end, where the sampler begins the next.
-    """
-
-    def __init__(self, batches: Iterator[list[int]], state: Any, restored: Any) -> None:
-        self._batches = batches
-        self.state_dict = state
-        self._restored = restored
-
-    def __next__(self) -> list[int]:
-        return next(self._batches)
+    _again = False
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._batches = self._restored(state)
+        """Continue where a run was; raises as that of `Epochs`."""
+        super().load_state_dict(state)
+        self._again = state["done"] > self._done
+
+    def __iter__(self) -> Iterator[list[int]]:
+        if self._again and self._done and not self._continues:
+            self._done = 0  # torchdata reads ahead at the end of an epoch, and throws that away
+        self._begin()
+        return self._lists()
+
+    def _lists(self) -> Iterator[list[int]]:
+        # Only when the first batch is asked for: loaders set the epoch after they began to iterate.
+        rows = self._rows(self.epoch, self._done)
+        yield from self._counted((one.tolist() for one in rows), self._done)
+        self._again = False
 
 
 def planned(

@@ -78,13 +78,14 @@ class Loader(Epochs):
         self._size_of_decoded = 0.0
 
     def __iter__(self) -> Iterator[Batch]:
-        return self._epoch(*self._begin())
+        self._begin()
+        return self._epoch()
 
-    def _epoch(self, epoch: int, done: int) -> Iterator[Batch]:
+    def _epoch(self) -> Iterator[Batch]:
         self.skipped = 0
-        batches = self._batches(epoch, done)
+        batches = self._batches(self.epoch, self._done)
         try:
-            for batch in self._counted(batches, done):
+            for batch in self._counted(batches, self._done):
                 if batch is not None:  # all samples of a batch may have failed
                     yield batch
         finally:
