@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rasterio.windows import Window
 
 from comal import ml, raquet, storage, tapalcatl
-from comal.errors import InvalidInputError, InvalidMetadataError, NotThisFormatError
+from comal.errors import ConflictError, InvalidInputError, InvalidMetadataError, NotThisFormatError
 from comal.ml.chipplaces import RandomPlaces
 from tests.ml.made import flat
 from tests.raquet.build import BLOCK, Plan, noise, write
@@ -205,6 +205,18 @@ def test_chips_are_read_like_other_samples(world: raquet.RaquetFile) -> None:
         assert np.array_equal(image, TILES[z, column // BLOCK, row // BLOCK])
 
 
+def test_statistics_of_valid_pixels(world: raquet.RaquetFile, tmp_path: Path) -> None:
+    found = ml.chips(world, 32).stats(quiet=True)["image"]
+    valid = THERE & (WORLD != 0)
+    assert found.count.tolist() == [valid.sum()]
+    assert found.mean == pytest.approx(WORLD[valid].mean())
+    save = str(tmp_path / "a.json")
+    data = ml.chips(world, 32, count=9, seed=1)
+    data.stats(quiet=True, save=save)
+    with pytest.raises(ConflictError):
+        ml.chips(world, 32, count=9, seed=2).stats(quiet=True, save=save)
+
+
 def test_bands_times_zooms_and_physical_values(tmp_path: Path) -> None:
     bands = [("a", "uint8", 0), ("b", "int16", None)]
     tiles = {(2, 1, 1, day): [noise(day, "uint8"), noise(day + 9, "int16")] for day in (0, 3)}
@@ -295,6 +307,8 @@ def test_tiles_of_a_map(tmp_path: Path) -> None:
     assert fine[0]["image"].shape == (1, 4, 8)
     copy = pickle.loads(pickle.dumps(fine.take([2])))
     assert copy[0]["id"] == "2/3/1"
+    whole = ml.chips(tmp_path / "map", zoom=1).stats(quiet=True)["image"]
+    assert whole.mean == pytest.approx(np.mean([images[key] for key in images if key[0] == 1]))
     (batch,) = data.take([0, 1]).loader(2, workers=1)
     assert batch["image"].shape == (2, 3, 4, 8)
     with pytest.raises(InvalidInputError, match="no tile to take"):

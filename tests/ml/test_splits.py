@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from comal import ml, taco
 from comal.errors import InvalidInputError
 from comal.geo import wkb
+from comal.grid import mercator
 from comal.ml.splits import rows_of_parts, words_of
 from tests.ml.made import FIELDS, flat
 
@@ -131,10 +132,17 @@ def test_proportions_are_met_as_well_as_groups_allow(groups: list[str | None], s
 
 # -- by place --------------------------------------------------------------------------------------
 
-LONGITUDES = st.one_of(st.floats(-180, 180), st.floats(-3, 3), st.floats(178, 180))
-POINTS = st.lists(
-    st.tuples(LONGITUDES, st.one_of(st.floats(-89, 89), st.floats(-2, 2))), max_size=40
-)
+
+def degrees(*limits: tuple[int, int]) -> Any:
+    """Coordinates that are on no edge of a cell."""
+    return st.one_of(
+        [st.integers(64 * low, 64 * high - 1).map(lambda n: (n + 0.5) / 64) for low, high in limits]
+    )
+
+
+LONGITUDES = degrees((-180, 180), (-3, 3), (178, 180))
+LATITUDES = degrees((-85, 85), (-2, 2))
+POINTS = st.lists(st.tuples(LONGITUDES, LATITUDES), max_size=40)
 
 
 @settings(max_examples=60, deadline=None)
@@ -160,6 +168,27 @@ def test_parts_do_not_touch(
             assert name == its or fine[other] not in around[one]
     for one in whole.keys() - kept.keys():  # they are at the edge of their block
         assert {(x >> more, y >> more) for x, y in around[one]} != {block[one]}
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("zoom", [3, 5])
+def test_just_samples_near_another_part_are_left_out(zoom: int, exact: bool) -> None:
+    """A sample in each cell of the earth."""
+    fine, how = 5, {"zoom": zoom, "exact": exact, "parts": {"train": 19, "test": 1}}
+    side = 1 << fine
+    x, y = np.meshgrid(np.arange(side), np.arange(side))
+    lon, lat = mercator.xy_to_lonlat(x.ravel() + 0.5, y.ravel() + 0.5, fine)
+    ids, table = names(side * side), pa.table({"stac:centroid": wkb.point(lon, lat)})
+    whole = part_of(split(ids, table, "place", **how))
+    parts = np.array([whole[one] == "test" for one in ids]).reshape(side, side)
+    near = np.zeros((side, side), np.bool_)
+    for down in (-1, 0, 1):
+        rows = np.clip(np.arange(side) + down, 0, side - 1)
+        for across in (-1, 0, 1):
+            near |= np.roll(parts, across, axis=1)[rows] != parts
+    kept = part_of(split(ids, table, "place", gap=fine, **how))
+    assert kept == {one: whole[one] for one, out in zip(ids, near.ravel(), strict=True) if not out}
+    assert 0 < len(kept) < len(ids)
 
 
 def tile(lon: float, lat: float, zoom: int) -> tuple[int, int]:
