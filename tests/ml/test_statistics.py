@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from comal import ml, raquet, taco, tapalcatl
-from comal.errors import ConflictError, InvalidInputError, InvalidMetadataError
+from comal.errors import ConflictError, InvalidInputError, InvalidMetadataError, ObjectNotFoundError
 from comal.ml import statistics as room
 from comal.ml.order import Order
 from comal.raster.pictures import encode_picture
@@ -205,6 +205,15 @@ def test_statistics_are_saved_as_json(archive: Path, tmp_path: Path) -> None:
     with pytest.raises(ConflictError, match="exists"):
         found.save(target)
     found.save(target, overwrite=True)
+    broken = json.loads(target.read_bytes())
+    del broken["found"]["fields"]["mask"]["std"]
+    target.write_text(json.dumps(broken))
+    with pytest.raises(InvalidMetadataError, match="somebody changed"):
+        ml.Statistics.load(target)
+    with pytest.raises(ObjectNotFoundError):
+        ml.Statistics.load(tmp_path / "gone.json")
+    with pytest.raises(ObjectNotFoundError, match="folder of the target"):
+        opened(archive).stats(save=tmp_path / "gone" / "x.json")
     target.write_text("{}")
     with pytest.raises(ConflictError):
         found.save(target, overwrite=True)

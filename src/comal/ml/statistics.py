@@ -13,14 +13,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from comal import strictjson
-from comal.errors import ConflictError, InvalidInputError, InvalidMetadataError, shown, shown_path
+from comal.errors import (
+    ComalError,
+    ConflictError,
+    InvalidInputError,
+    InvalidMetadataError,
+    shown,
+    shown_path,
+    system_errors,
+    translated,
+)
 from comal.limits import MIB, Limits
 from comal.ml.decoding import Masked
 from comal.ml.order import Order
 from comal.progress import Progress, telling
 from comal.public import check_fields
 from comal.raster.statistics import BandSums, moments, ordered, quantiles, sums_of
-from comal.storage.targets import magic_kind, new_file
+from comal.storage.targets import magic_kind, new_file, target_of
 
 if TYPE_CHECKING:
     from comal.ml.archives import Dataset
@@ -29,10 +38,16 @@ Location = str | os.PathLike[str]
 
 _KIND = magic_kind("a file of statistics", b'{"statistics": 1,')
 _LIMITS = Limits(json_bytes=1024 * MIB, json_digits=100)
+_BROKEN: Mapping[type[BaseException], type[ComalError]] = {
+    LookupError: InvalidMetadataError,
+    AttributeError: InvalidMetadataError,
+    TypeError: InvalidMetadataError,
+    ValueError: InvalidMetadataError,
+}
 _EVERY = 30.0
 """Seconds between two writes of what is known so far."""
 _BATCH_BYTES, _BATCH, _AHEAD_BYTES = 4 * MIB, 32, 64 * MIB
-_AT_ONCE = 1 << 19
+_AT_ONCE, _PIECES = 1 << 19, 64
 _KEPT, _KEPT_LEAST = 1 << 20, 1 << 13
 """Pixels of wide types that are kept for percentiles: of all bands together, of each at least."""
 
@@ -137,7 +152,7 @@ class Statistics:
     @classmethod
     def load(cls, path: Location) -> Statistics:
         """From a file; raises `InvalidMetadataError` if it is no other or not finished."""
-        return cls.of(_read(path, "found")["found"])
+        return _known(_read(path, "found"), path)
 
 
 def _plain(value: Any) -> Any:
@@ -153,11 +168,18 @@ def _plain(value: Any) -> Any:
 
 
 def _read(path: Location, *keys: str) -> dict[str, Any]:
-    document = strictjson.loads(Path(path).read_bytes(), os.fspath(path), _LIMITS)
+    with system_errors("statistics cannot be read", path, writing=False):
+        data = Path(path).read_bytes()
+    document = strictjson.loads(data, os.fspath(path), _LIMITS)
     if not document.keys() >= {"statistics", *keys}:
         what = "not a file of statistics, or one that is not finished"
         raise InvalidMetadataError(what, where=shown_path(path))
     return document
+
+
+def _known(document: dict[str, Any], path: Location) -> Statistics:
+    with translated(_BROKEN, "statistics that somebody changed", where=shown_path(path)):
+        return Statistics.of(document["found"])
 
 
 def _write(path: Location, document: dict[str, Any], *, overwrite: bool = True) -> None:
@@ -188,9 +210,12 @@ class _Band:
         for start in range(0, len(values), _AT_ONCE):
             part, done = values[None, start : start + _AT_ONCE], self.sums.count
             self.sums.add(sums_of(part, None, step=self.step, x=done, y=self.step // 2))
-            while sum(map(len, self.sums.sample)) > most:
-                self.sums.sample = [np.concatenate(self.sums.sample)[1::3]]
-                self.step *= 3
+            kept = self.sums.sample
+            if len(kept) > _PIECES or sum(map(len, kept)) > most:
+                joined = np.concatenate(kept)
+                while len(joined) > most:
+                    joined, self.step = joined[1::3].copy(), self.step * 3
+                self.sums.sample = [joined]
 
 
 class _Sums:
@@ -286,11 +311,12 @@ def _value(value: Any) -> Any:
 
 def _narrow(name: str, values: Any) -> Any:
     """Values of classes in a type whose values are counted."""
-    found = values if values.dtype.itemsize <= 2 else values.astype(np.int16)
-    if values.dtype.kind not in "iu" or (found != values).any():
-        what = f"field {shown(name)} has no classes"
-        raise InvalidInputError(what, found=values.dtype.name, expected="integers of 16 bits")
-    return found
+    if values.dtype.kind in "iu":
+        found = values if values.dtype.itemsize <= 2 else values.astype(np.int16)
+        if (found == values).all():
+            return found
+    what = f"field {shown(name)} has no classes"
+    raise InvalidInputError(what, found=values.dtype.name, expected="integers of 16 bits")
 
 
 def _of_bands(bands: Sequence[_Band], wanted: Sequence[float], *, classes: bool) -> FieldStatistics:
@@ -305,11 +331,12 @@ def _of_bands(bands: Sequence[_Band], wanted: Sequence[float], *, classes: bool)
     for band, (values, numbers) in enumerate(tables if classes else ()):
         for value, number in zip(values.tolist(), numbers.tolist(), strict=True):
             counts.setdefault(value, np.zeros(len(bands), np.int64))[band] = number
-    count, mean, std, low, high = map(np.array, zip(*rows, strict=True))
+    count, *others = zip(*rows, strict=True)
+    mean, std, low, high = (np.array(one, np.float64) for one in others)
     percentiles = dict(zip(wanted, np.transpose(cuts), strict=True))
     exact = all(band.step == 1 for band in bands)
     return FieldStatistics(
-        count, mean, std, low, high, percentiles, exact, dict(sorted(counts.items()))
+        np.array(count), mean, std, low, high, percentiles, exact, dict(sorted(counts.items()))
     )
 
 
@@ -327,7 +354,7 @@ def statistics_of(data: Dataset, how: StatisticsOptions) -> Statistics:
     percentiles = list(map(float, how.percentiles))
     drawn = None if how.sample is None else [how.sample, how.seed]
     about = [data.digest(), drawn, sorted(how.classes), how.by, percentiles]
-    if how.save is not None and Path(how.save).exists():
+    if how.save is not None and target_of(how.save).exists():
         known = _read(how.save)
         if known.get("about") != about:
             raise ConflictError(
@@ -336,9 +363,10 @@ def statistics_of(data: Dataset, how: StatisticsOptions) -> Statistics:
                 hint="choose another name, or remove the file",
             )
         if "found" in known:
-            return Statistics.of(known["found"])
-        loader.load_state_dict(known["loader"])
-        sums.load(known["sums"])
+            return _known(known, how.save)
+        with translated(_BROKEN, "statistics that somebody changed", where=shown_path(how.save)):
+            loader.load_state_dict(known["loader"])
+            sums.load(known["sums"])
     written = time.monotonic()
     with telling(how.progress, quiet=how.quiet) as told:
         for one in loader:
