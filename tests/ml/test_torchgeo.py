@@ -210,6 +210,9 @@ def test_pixels_of_other_zones_are_warped(archive: Path, installed: Any) -> None
     assert south < y < north
     found = geo[x - 5 : x + 5, y - 5 : y + 5]["image"]
     assert found.ravel().tolist() == scene(4)[0][:, 8, 8].tolist()
+    # Samplers go by the bounds of an outline, whose corners have no pixels.
+    assert not geo[east - 10 : east, north - 10 : north]["image"].any()
+    assert all(geo[query]["image"].shape == (2, 8, 8) for query in grid_sampler(geo, 8))
     other = torchgeo.as_geo(data, to="numpy", crs="EPSG:32632", res=30)
     geo & other
     assert (other.crs, other.res) == (geo.crs, (10, 10))

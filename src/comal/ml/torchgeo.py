@@ -267,7 +267,8 @@ class _Geo(_Adapter):
         # Neighbours that reach in by less than half a pixel have no nearest pixel here.
         right, up = x.step / 2, y.step / 2
         box = shapely.box(x.start + right, y.start + up, x.stop - right, y.stop - up)
-        near = np.sort(self.index.sindex.query(box, predicate="intersects"))
+        # By their bounds, as samplers have them: the corners of turned outlines are empty.
+        near = np.sort(self.index.sindex.query(box))
         when = self.index.index[near]
         near = near[(when.left <= t.stop) & (when.right >= t.start)][:: t.step]
         if not len(near):
