@@ -54,8 +54,8 @@ def decoded(data: memoryview, field: Field, name: str = "", out: Any = None) -> 
 
     Raises
     ------
-    InvalidMetadataError, LimitExceededError
-        The bytes are broken or too large.
+    InvalidMetadataError, NotThisFormatError, LimitExceededError
+        The bytes are broken, no image, or too large.
     """
     if callable(field.decode):
         return field.decode(bytes(data))
