@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError
+from comal.geo.places import periods
 from comal.geo.times import isoformat, middles, parse_instant, parse_range, timestamps
 
 DAY = 86_400_000_000
@@ -112,3 +113,14 @@ def test_columns_of_times(values: Any) -> None:
 def test_columns_of_numpy_integers_and_nulls() -> None:
     assert timestamps(np.array([5], np.int32)).cast(pa.int64()).to_pylist() == [5]
     assert timestamps(pa.nulls(2)).null_count == 2
+
+
+def test_periods_of_rows_without_some_times() -> None:
+    start, end = pa.array([5, 5, None, None]), pa.array([9, None, 9, None])
+    table = pa.table({"stac:time_start": start, "stac:time_end": end})
+    first, last = (part.astype(np.int64).tolist() for part in periods(table))
+    assert first == [5, 5, *first[2:]]
+    assert last == [9, 5, 9, last[3]]
+    assert max(first[2:]) < -(2**53) < 2**53 < last[3]
+    first, last = periods(table.select(["stac:time_start"]))
+    assert last.astype(np.int64).tolist()[:2] == [5, 5]

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal.errors import ComalError
-from comal.geo import boxes, footprints, shapes, wkb
+from comal.errors import ComalError, InvalidInputError, shown
+from comal.geo import boxes, footprints, shapes, times, wkb
 from comal.geo.boxes import Corners
 from comal.geo.crs import LONLAT, groups
 from comal.lazy import pc, shapely
@@ -38,6 +38,8 @@ COLUMNS = (GEOMETRY, GEOMETRY_CRS, CRS, GEOTRANSFORM, *SHAPES, *CENTROIDS)
 TIMES = ("istac:time_start", "stac:time_start")
 """Columns with times; the first that exists is used."""
 
+_ALWAYS = np.array(["1678-01-01", "2262-01-01"], "datetime64[us]")
+"""Times that fit nanoseconds too."""
 _BLOCK = 16_384
 _WIDE = 120
 """Width of a box in degrees from which most rows meet it anyway."""
@@ -112,6 +114,39 @@ def _is_numbers(kind: Any) -> bool:
     if kind is None or not any(test(kind) for test in tests):
         return False
     return bool(pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type))
+
+
+def grids(table: Any) -> tuple[list[Any], Floats, Floats]:
+    """The grids of n rasters: CRS, geotransforms (n, 6), and numbers of rows and columns (n, 2).
+
+    Null geotransforms and shapes are NaN.
+
+    Raises
+    ------
+    InvalidInputError
+        There are no such columns; or lists of wrong length.
+    """
+    way = next((way for way in ways_of(table.schema) if way.kind == "raster"), None)
+    if way is None:
+        raise InvalidInputError(
+            "samples without CRS, geotransform and shape",
+            found=", ".join(map(shown, table.column_names)) or "no columns",
+            expected=", ".join((CRS, GEOTRANSFORM, SHAPES[0])),
+        )
+    names, affine, size = (table.column(name) for name in way.columns)
+    return names.to_pylist(), footprints.affine_of(affine), footprints.size_of(size)
+
+
+def periods(table: Any) -> tuple[Any, Any]:
+    """First and last instants of n rows, ``datetime64[us]``; all times where none is known."""
+    names = table.column_names
+    start = next((name for name in TIMES if name in names), TIMES[0])
+    parts = []
+    for name in (start, start.replace("start", "end")):
+        column = table.column(name) if name in names else pa.nulls(len(table), pa.int64())
+        parts.append(times.timestamps(column, name).to_numpy(zero_copy_only=False))
+    first, last = np.isnat(parts[0]), np.fmax(*parts)
+    return np.where(first, _ALWAYS[0], parts[0]), np.where(np.isnat(last), _ALWAYS[1], last)
 
 
 class Places:

@@ -541,23 +541,37 @@ def _crs(text: str) -> Any:
 # -- many rasters ----------------------------------------------------------------------------------
 
 
-def nearest(
-    pixels: Array,
-    source: tuple[Sequence[float], str],
+def mosaic(
+    images: Sequence[tuple[Array, Mask]],
+    places: Sequence[tuple[Sequence[float], str]],
     target: tuple[Sequence[float], str],
     shape: tuple[int, int],
 ) -> Array:
-    """An array (bands, y, x) on another grid of `shape`, by nearest pixels; 0 outside.
+    """Arrays (bands, y, x) on one grid of `shape`, by nearest pixels; 0 where none has a value.
 
-    `source` and `target` are geotransforms in GDAL order, each with its CRS.
+    Of those that have a value at a pixel, the first counts. Each image comes with a mask of its
+    shape that is True where it has values. `places` are their geotransforms in GDAL order, each
+    with its CRS, and `target` is that of the grid.
     """
-    found = np.zeros((len(pixels), *shape), pixels.dtype)
+    whole = np.zeros((len(images[0][0]), *shape), images[0][0].dtype)
+    filled = np.zeros(whole.shape, np.bool_)
+    for image, place in zip(images, places, strict=True):
+        pixels, masks = (_nearest(one, place, target, shape) for one in image)
+        new = (masks > 0) & ~filled
+        whole[new] = pixels[new]
+        filled |= new
+    return whole
+
+
+def _nearest(pixels: Array, source: Any, target: Any, shape: tuple[int, int]) -> Array:
+    dtype = np.uint8 if pixels.dtype == np.bool_ else pixels.dtype
+    found = np.zeros((len(pixels), *shape), dtype)
     grids = {
         f"{name}_{part}": value
         for name, (affine, crs) in (("src", source), ("dst", target))
         for part, value in (("transform", Affine.from_gdal(*affine)), ("crs", _crs(crs)))
     }
-    reproject(pixels, found, resampling=Resampling.nearest, **grids)
+    reproject(pixels.astype(dtype), found, resampling=Resampling.nearest, **grids)
     return found
 
 
