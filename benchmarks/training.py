@@ -125,7 +125,7 @@ def alone(work: str, sides: Sides, cases: Sequence[str], repeats: int) -> None:
 
 
 def remote(work: str, sides: Sides, size: int, repeats: int) -> None:
-    cases = ["bound", "remote bytes 0", "remote chips 0", "remote chips 2"]
+    cases = ["bound", "remote bytes 0", "remote bytes 2", "remote chips 2"]
     alone(work, sides, cases, repeats)
 
 
