@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from comal import convert, demo, raquet, site, taco, tapalcatl, tortilla
+from comal import convert, demo, ml, raquet, site, taco, tapalcatl, tortilla
 from comal.cli import root
 from comal.demo import scenes
 from comal.errors import ComalError
@@ -138,6 +138,13 @@ WRITERS: dict[str, Writer] = {
     "taco.export": writer(
         taco.export, opened("scenes.tacozip"), "o.tacozip", "scenes.tacozip", **PART
     ),
+    "ml.mirror": writer(
+        ml.mirror,
+        "scenes.tacozip",
+        "o.tacozip",
+        where="id <> 'x'",
+        subset_date=PART["subset_date"],
+    ),
     "taco.export of a folder": writer(taco.export, opened("scenes"), "o", "scenes", **PART),
     "taco.folder2zip": writer(taco.folder2zip, "scenes", "o.tacozip", quiet=True),
     "taco.zip2folder": writer(taco.zip2folder, "scenes.tacozip", "o", quiet=True),
@@ -202,6 +209,7 @@ COMMANDS: dict[str, Writer] = {
     "convert drawn": command("convert {s}/dem.parquet {o}", "o.zip"),
     "demo": small(command("demo --out {o}", "o", folder=True)),
     "get": command("get {s}/more.tacozip a.tif -o {o}", "o.tif", "more.tacozip"),
+    "mirror": command("mirror {s}/scenes.tacozip {o}", "o.tacozip", "scenes.tacozip"),
     "raquet create": command("raquet create {s}/dem.tif {o}", "o.parquet"),
     "raquet export": command("raquet export {s}/dem.parquet {o}", "o.tif"),
     "raquet export png": command("raquet export {s}/dem.parquet {o}", "o.png"),
@@ -461,7 +469,7 @@ def test_what_is_read_is_not_replaced(name: str, place: Path) -> None:
 
 # -- nobody is forgotten ---------------------------------------------------------------------------
 
-ROOMS = ("taco", "tortilla", "raquet", "tapalcatl", "site", "demo", "convert")
+ROOMS = ("ml", "taco", "tortilla", "raquet", "tapalcatl", "site", "demo", "convert")
 TARGETS = {"output", "out", "folder"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -29,6 +30,7 @@ def mirror(
     fields: Sequence[str] | None = None,
     where: str | None = None,
     overwrite: bool = False,
+    subset_date: str | dt.datetime | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Copy some samples of an archive, and of each some leaves.
@@ -47,6 +49,8 @@ def mirror(
         A condition in SQL over the columns of samples.
     overwrite
         Replace an existing target at the end, completely.
+    subset_date
+        The time for ``taco:subset_date``, as for `comal.taco.export`.
     progress
         Called with the progress of the copy, instead of a bar on the terminal.
 
@@ -68,7 +72,14 @@ def mirror(
     if isinstance(found, TacoDataset):
         kept = None if fields is None else [Field(one) for one in fields]
         choose = partial(_chosen, fields=kept)
-        return export_part(found, target, choose, overwrite=overwrite, progress=progress)
+        return export_part(
+            found,
+            target,
+            choose,
+            overwrite=overwrite,
+            subset_date=subset_date,
+            progress=progress,
+        )
     if fields is not None:
         raise InvalidInputError(
             "leaves of a Tortilla cannot be chosen",

@@ -167,16 +167,18 @@ def export_part(
     choose: Callable[[Levels], Levels],
     *,
     overwrite: bool = False,
+    subset_date: str | dt.datetime | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """As `export`, of what `choose` leaves of the levels of the view."""
     target = targets.local_path(output)
     kind = container_of(target, "auto")
+    stamp = _date(subset_date)
     _refuse_sources(dataset, target)
     levels = choose(view_levels(dataset, _REQUESTS))
     with telling(progress, quiet=False) as told:
         writing = Writing(settings({}, kind), overwrite, told)
-        _write_view(dataset, levels, target, kind, _date(None), writing, rename=False)
+        _write_view(dataset, levels, target, kind, stamp, writing, rename=False)
     return target
 
 
