@@ -38,12 +38,12 @@ Location = str | os.PathLike[str]
 
 _KIND = magic_kind("a file of statistics", b'{"statistics": 1,')
 _LIMITS = Limits(json_bytes=1024 * MIB, json_digits=100)
-_BROKEN: Mapping[type[BaseException], type[ComalError]] = {
-    LookupError: InvalidMetadataError,
-    AttributeError: InvalidMetadataError,
-    TypeError: InvalidMetadataError,
-    ValueError: InvalidMetadataError,
-}
+_BROKEN: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
+    (LookupError, AttributeError, TypeError, ValueError), InvalidMetadataError
+)
+_CHANGED = "statistics that somebody changed"
+_CLASSES = ("uint8", "int8", "uint16", "int16")
+"""Types whose values are counted."""
 _EVERY = 30.0
 """Seconds between two writes of what is known so far."""
 _BATCH_BYTES, _BATCH, _AHEAD_BYTES = 4 * MIB, 32, 64 * MIB
@@ -152,7 +152,9 @@ class Statistics:
     @classmethod
     def load(cls, path: Location) -> Statistics:
         """From a file; raises `InvalidMetadataError` if it is no other or not finished."""
-        return _known(_read(path, "found"), path)
+        known = _read(path, "found")
+        with translated(_BROKEN, _CHANGED, where=shown_path(path)):
+            return cls.of(known["found"])
 
 
 def _plain(value: Any) -> Any:
@@ -175,11 +177,6 @@ def _read(path: Location, *keys: str) -> dict[str, Any]:
         what = "not a file of statistics, or one that is not finished"
         raise InvalidMetadataError(what, where=shown_path(path))
     return document
-
-
-def _known(document: dict[str, Any], path: Location) -> Statistics:
-    with translated(_BROKEN, "statistics that somebody changed", where=shown_path(path)):
-        return Statistics.of(document["found"])
 
 
 def _write(path: Location, document: dict[str, Any], *, overwrite: bool = True) -> None:
@@ -219,50 +216,41 @@ class _Band:
 
 
 class _Sums:
-    """The pixels of all samples so far, by group, field and band; the group () is of all."""
+    """The pixels of all samples so far, by group and field; the group () is of all."""
 
     def __init__(self, classes: Sequence[str], by: str | None) -> None:
         self._classes, self._by = classes, by
         self._samples: Counter[tuple[Any, ...]] = Counter()
-        self._bands: dict[tuple[Any, ...], dict[str, list[_Band]]] = defaultdict(dict)
+        self._bands: dict[tuple[tuple[Any, ...], str], list[_Band]] = {}
         self._kinds: dict[str, list[str]] = {}
 
-    def to_list(self) -> list[Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All of it, as JSON can hold it."""
-        return [
-            [list(group), self._samples[group], {k: list(map(_plain, v)) for k, v in known.items()}]
-            for group, known in self._bands.items()
-        ]
+        bands = [[list(group), name, _plain(known)] for (group, name), known in self._bands.items()]
+        samples = [[list(group), number] for group, number in self._samples.items()]
+        return {"samples": samples, "bands": bands, "kinds": self._kinds}
 
-    def load(self, plain: Sequence[Any]) -> None:
-        """Continue where `to_list` was called."""
-        for group, samples, known in plain:
-            self._samples[tuple(group)] = samples
-            self._bands[tuple(group)] = {k: list(map(_Band.of, v)) for k, v in known.items()}
-        for name, bands in self._bands[()].items():
-            self._kinds[name] = [band.sums.dtype for band in bands]
+    def load(self, plain: Mapping[str, Any]) -> None:
+        """Continue where `to_dict` was called."""
+        self._kinds = plain["kinds"]
+        self._samples.update({tuple(group): number for group, number in plain["samples"]})
+        for group, name, known in plain["bands"]:
+            self._bands[tuple(group), name] = list(map(_Band.of, known))
 
     def result(self, wanted: Sequence[float]) -> Statistics:
         """Statistics of all samples and of each group."""
-        found = {
-            group: Statistics(
-                self._samples[group],
-                {
-                    name: _of_bands(bands, wanted, classes=name in self._classes)
-                    for name, bands in known.items()
-                },
-            )
-            for group, known in self._bands.items()
-        }
-        whole = found.pop((), Statistics(0, {}))
-        return replace(whole, by={group[0]: one for group, one in found.items()})
+        found: dict[Any, dict[str, FieldStatistics]] = {group: {} for group in self._samples}
+        for (group, name), bands in self._bands.items():
+            found[group][name] = _of_bands(bands, wanted, classes=name in self._classes)
+        whole = Statistics(self._samples[()], found.pop((), {}))
+        by = {group[0]: Statistics(self._samples[group], known) for group, known in found.items()}
+        return replace(whole, by=by)
 
     def add(self, batch: Mapping[str, Any]) -> None:
         """Add the samples of a batch, which has a list or an array a field."""
-        for name in {*self._classes, *([] if self._by is None else [self._by])} - batch.keys():
-            raise InvalidInputError(
-                f"samples have no {shown(name)}", expected=", ".join(map(shown, batch))
-            )
+        for name in {*self._classes, self._by} - {None, *batch}:
+            known = ", ".join(map(shown, batch))
+            raise InvalidInputError(f"samples have no {shown(name)}", expected=known)
         parts: dict[Any, list[list[Any]]] = defaultdict(list)
         for values in zip(*batch.values(), strict=True):
             sample = dict(zip(batch, values, strict=True))
@@ -274,20 +262,19 @@ class _Sums:
                         planes = self._planes(name, one, sample)
                         for group in groups:
                             parts[group, name].append(planes)
-        for (group, name), found in parts.items():
-            if name not in self._bands[group]:
-                new = [_Band(BandSums(plane.dtype.name)) for plane in found[0]]
-                self._bands[group][name] = new
-            bands = self._bands[group][name]
-            most = max(_KEPT // (len(bands) * len(self._bands)), _KEPT_LEAST)
+        for key, found in parts.items():
+            new = [_Band(BandSums(plane.dtype.name)) for plane in found[0]]
+            bands = self._bands.setdefault(key, new)
+            most = max(_KEPT // (len(bands) * len(self._samples)), _KEPT_LEAST)
             for band, *pieces in zip(bands, *found, strict=True):
                 band.add(np.concatenate(pieces), most)
 
     def _planes(self, name: str, array: Any, sample: Mapping[str, Any]) -> list[Any]:
         """The valid pixels of each band."""
         planes = (array if isinstance(array, Masked) else Masked(array)).planes()
-        if name in self._classes:
-            planes = [_narrow(name, plane) for plane in planes]
+        if name in self._classes and planes[0].dtype.name not in _CLASSES:
+            what, found = f"field {shown(name)} has no classes", planes[0].dtype.name
+            raise InvalidInputError(what, found=found, expected=", ".join(_CLASSES))
         kinds = [plane.dtype.name for plane in planes]
         known = self._kinds.setdefault(name, kinds)
         if kinds != known:
@@ -309,16 +296,6 @@ def _value(value: Any) -> Any:
     return value
 
 
-def _narrow(name: str, values: Any) -> Any:
-    """Values of classes in a type whose values are counted."""
-    if values.dtype.kind in "iu":
-        found = values if values.dtype.itemsize <= 2 else values.astype(np.int16)
-        if (found == values).all():
-            return found
-    what = f"field {shown(name)} has no classes"
-    raise InvalidInputError(what, found=values.dtype.name, expected="integers of 16 bits")
-
-
 def _of_bands(bands: Sequence[_Band], wanted: Sequence[float], *, classes: bool) -> FieldStatistics:
     rows = [
         (one.count, *moments(one), one.low, one.high) if one.count else (0, *[np.nan] * 4)
@@ -327,10 +304,10 @@ def _of_bands(bands: Sequence[_Band], wanted: Sequence[float], *, classes: bool)
     tables = [ordered(band.sums) for band in bands]
     q, none = np.array(wanted) / 100, np.full(len(wanted), np.nan)
     cuts = [quantiles(v.astype(np.float64), n, q) if len(v) else none for v, n in tables]
-    counts: dict[int, Any] = {}
-    for band, (values, numbers) in enumerate(tables if classes else ()):
-        for value, number in zip(values.tolist(), numbers.tolist(), strict=True):
-            counts.setdefault(value, np.zeros(len(bands), np.int64))[band] = number
+    counts: dict[int, Any] = defaultdict(lambda: np.zeros(len(bands), np.int64))
+    for band, table in enumerate(tables if classes else ()):
+        for value, number in zip(*map(np.ndarray.tolist, table), strict=True):
+            counts[value][band] = number
     count, *others = zip(*rows, strict=True)
     mean, std, low, high = (np.array(one, np.float64) for one in others)
     percentiles = dict(zip(wanted, np.transpose(cuts), strict=True))
@@ -362,9 +339,9 @@ def statistics_of(data: Dataset, how: StatisticsOptions) -> Statistics:
                 where=shown_path(how.save),
                 hint="choose another name, or remove the file",
             )
-        if "found" in known:
-            return _known(known, how.save)
-        with translated(_BROKEN, "statistics that somebody changed", where=shown_path(how.save)):
+        with translated(_BROKEN, _CHANGED, where=shown_path(how.save)):
+            if "found" in known:
+                return Statistics.of(known["found"])
             loader.load_state_dict(known["loader"])
             sums.load(known["sums"])
     written = time.monotonic()
@@ -375,7 +352,7 @@ def statistics_of(data: Dataset, how: StatisticsOptions) -> Statistics:
             told(state["done"], len(whole), "reading samples")
             is_late = time.monotonic() - written > _EVERY and state["done"] < len(whole)
             if how.save is not None and is_late:
-                _write(how.save, {"about": about, "loader": state, "sums": sums.to_list()})
+                _write(how.save, {"about": about, "loader": state, "sums": sums.to_dict()})
                 written = time.monotonic()
     found = sums.result(percentiles)
     if how.save is not None:
