@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from comal.ml.order import Order as Order
     from comal.ml.order import Share as Share
     from comal.ml.rasterchips import ChipDataset as ChipDataset
+    from comal.ml.rasterchips import ChipOptions as ChipOptions
     from comal.ml.rasterchips import TileDataset as TileDataset
     from comal.ml.rasterchips import chips as chips
     from comal.ml.statistics import FieldStatistics as FieldStatistics

@@ -7,7 +7,7 @@ import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +25,7 @@ from comal.ml.decoding import Masked, Masking, decoded
 from comal.ml.fields import Field
 from comal.ml.index import Shared
 from comal.ml.order import Ints
-from comal.public import guarded
+from comal.public import guarded, options_of, takes
 from comal.raquet.reading.file import Bands, RaquetFile
 from comal.raquet.reading.pixels import chosen_bands
 from comal.raquet.reading.windows import CRS, Grid, Window, grid_of
@@ -191,20 +191,51 @@ class TileDataset(_Numbered):
 # -- opening ---------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChipOptions:
+    """Where chips of a raster are, and what they hold.
+
+    Parameters
+    ----------
+    stride
+        Pixels from one chip to the next; None for the size of chips. Chips begin at multiples of
+        it, counted from the north-west corner of the world, so that chips of the size of tiles are
+        tiles.
+    count
+        Instead of a grid: number of chips at random places, each a function of `seed` and its
+        number. All pixels of tiles are equally likely as centres of a chip.
+    seed
+        Any integer.
+    zoom
+        None: the finest of a RaQuet, all of a Tapalcatl.
+    bands
+        Names, or numbers from 1; None for all. Bands of tiles have numbers only.
+    bbox
+        West, south, east, north in degrees of EPSG:4326; west > east crosses the antimeridian.
+        Chips lie within it; tiles overlap it. None: chips with a pixel within the bounds of the
+        raster; random ones lie within them if these are large enough.
+    time, scaled
+        See `RaquetFile`.
+    """
+
+    stride: int | None = None
+    count: int | None = None
+    seed: int = 0
+    zoom: int | None = None
+    bands: Bands = None
+    bbox: Sequence[float] | None = None
+    time: Step | None = None
+    scaled: bool = False
+
+
+@takes(ChipOptions)
 def chips(
     source: Location | Sequence[Location] | RaquetFile | TileSet,
     size: int = 256,
     *,
-    stride: int | None = None,
-    count: int | None = None,
-    zoom: int | None = None,
-    bands: Bands = None,
-    bbox: Sequence[float] | None = None,
-    seed: int = 0,
-    time: Step | None = None,
-    scaled: bool = False,
     transform: Callable[[Sample], Any] | None = None,
     on_error: OnError = "raise",
+    **options: Any,
 ) -> ChipDataset | TileDataset:
     """Chips of a RaQuet, or the tiles of a Tapalcatl, for training.
 
@@ -214,35 +245,21 @@ def chips(
         Path or URL, the files of a partitioned RaQuet, or an open `RaquetFile` or `TileSet`.
     size
         Width and height of a chip in pixels; tiles have their own.
-    stride
-        Pixels from one chip to the next; None for `size`. Chips begin at multiples of it, counted
-        from the north-west corner of the world, so that chips of the size of tiles are tiles.
-    count
-        Instead of a grid: number of chips at random places, each a function of `seed` and its
-        number. All pixels of tiles are equally likely as centres of a chip.
-    zoom
-        None: the finest of a RaQuet, all of a Tapalcatl.
-    bands
-        Names, or numbers from 1; None for all. Bands of tiles have numbers only.
-    bbox
-        West, south, east, north in degrees of EPSG:4326; west > east crosses the antimeridian.
-        Chips lie within it; tiles overlap it. None: chips with a pixel within the bounds of the
-        raster; random ones lie within them if these are large enough.
-    seed
-        Any integer.
-    time, scaled
-        See `RaquetFile`.
     transform, on_error
         See `dataset`.
+    **options
+        Fields of `ChipOptions`: ``stride`` or ``count`` and ``seed``, ``zoom``, ``bands``,
+        ``bbox``, ``time``, ``scaled``. Tiles have zoom, bands and bbox.
 
     Returns
     -------
     ChipDataset or TileDataset
         A sample has ``image`` (bands, y, x), ``transform`` (a to f) in ``crs``, ``bbox`` in degrees
-        as above, and ``id``. A chip, which touches at least one tile, has ``valid`` too, of the
-        shape of the image: False where a pixel is nodata, padding or in no tile; its id is
-        ``z/column/row`` of its first pixel. A tile has ``z``, ``x``, ``y`` too, and its id is
-        ``z/x/y``; the image of a tile that is none is its bytes, and its transform None.
+        (west > east crosses the antimeridian), and ``id``. A chip, which touches at least one tile,
+        has ``valid`` too, of the shape of the image: False where a pixel is nodata, padding or in
+        no tile; its id is ``z/column/row`` of its first pixel. A tile has ``z``, ``x``, ``y`` too,
+        and its id is ``z/x/y``; the image of a tile that is none is its bytes, and its transform
+        None.
 
     Raises
     ------
@@ -251,28 +268,12 @@ def chips(
     NotThisFormatError
         The source is neither RaQuet nor Tapalcatl.
     """
-    found = _opened(source)
-    for name, value in {"size": size, "stride": stride, "count": count}.items():
+    chosen = options_of(ChipOptions, options)
+    for name, value in {"size": size, "stride": chosen.stride, "count": chosen.count}.items():
         if value is not None and value < 1:
             raise InvalidInputError(f"{name} of chips", found=value, expected="1 or more")
-    if isinstance(found, TileSet):
-        if stride is not None or count is not None or time is not None or scaled:
-            raise InvalidInputError(
-                "the tiles of a Tapalcatl are samples as they are",
-                expected="neither stride, count, time nor scaled",
-            )
-        data: ChipDataset | TileDataset = _tiles(found, zoom, bands, bbox)
-    else:
-        grid = grid_of(found.metadata, found.zooms[-1] if zoom is None else zoom, found.href)
-        if count is None:
-            places: Places = on_grid(found, grid, bbox, size, stride or size)
-        elif stride is None:
-            places = at_random(found, grid, bbox, size, count, seed)
-        else:
-            raise InvalidInputError("chips are on a grid or at random places, not both")
-        chosen = chosen_bands(found.metadata, bands, found.href)
-        options = {"bands": [band.name for band in chosen], "time": time, "scaled": scaled}
-        data = ChipDataset(found, places, grid, size, options)
+    found = _opened(source)
+    data = _chips(found, size, chosen) if isinstance(found, RaquetFile) else _tiles(found, chosen)
     data.transform, data.on_error = transform, on_error
     return data
 
@@ -292,21 +293,39 @@ def _opened(source: Any) -> RaquetFile | TileSet:
     return found
 
 
-def _tiles(
-    found: TileSet, zoom: int | None, bands: Any, bbox: Sequence[float] | None
-) -> TileDataset:
+def _chips(file: RaquetFile, size: int, chosen: ChipOptions) -> ChipDataset | TileDataset:
+    zoom = file.zooms[-1] if chosen.zoom is None else chosen.zoom
+    grid = grid_of(file.metadata, zoom, file.href)
+    if chosen.count is None:
+        places: Places = on_grid(file, grid, chosen.bbox, size, chosen.stride or size)
+    elif chosen.stride is None:
+        places = at_random(file, grid, chosen.bbox, size, chosen.count, chosen.seed)
+    else:
+        raise InvalidInputError("chips are on a grid or at random places, not both")
+    bands = [band.name for band in chosen_bands(file.metadata, chosen.bands, file.href)]
+    options = {"bands": bands, "time": chosen.time, "scaled": chosen.scaled}
+    return ChipDataset(file, places, grid, size, options)
+
+
+def _tiles(found: TileSet, chosen: ChipOptions) -> TileDataset:
+    zoom, bands, bbox = chosen.zoom, chosen.bands, chosen.bbox
+    if replace(chosen, zoom=None, bands=None, bbox=None, seed=0) != ChipOptions():
+        raise InvalidInputError(
+            "the tiles of a Tapalcatl are samples as they are",
+            expected="neither stride, count, time nor scaled",
+        )
     keys = found.keys()
-    chosen = np.ones(len(keys), np.bool_) if zoom is None else keys[:, 0] == zoom
+    there = np.ones(len(keys), np.bool_) if zoom is None else keys[:, 0] == zoom
     if bbox is not None:
         inside = np.zeros(len(keys), np.bool_)
-        for level in np.unique(keys[chosen, 0]).tolist():
+        for level in np.unique(keys[there, 0]).tolist():
             for west, north, east, south in bbox_windows(bbox, level).tolist():
                 low, high = (level, west, north), (level, east, south)
                 inside |= ((keys >= low) & (keys <= high)).all(axis=1)
-        chosen &= inside
-    if not chosen.any():
+        there &= inside
+    if not there.any():
         raise InvalidInputError(
             "no tile to take", where=found.href, found=f"zoom {zoom}, bbox {bbox}"
         )
     numbers: Any = [bands] if isinstance(bands, int | str) else bands
-    return TileDataset(found, keys[chosen], Field(bands=numbers))
+    return TileDataset(found, keys[there], Field(bands=numbers))
