@@ -109,23 +109,18 @@ def test_overviews_and_masks_are_no_bands(tmp_path: Path) -> None:
     assert same(valid(data, pixels), pixels != pixels[0, 0, 0])
 
 
-@pytest.mark.parametrize(
-    "profile",
-    [
-        {"compress": "lzw", "predictor": 2},
-        {"compress": "packbits"},
-        {"compress": "lerc"},
-        {"compress": "webp", "WEBP_LOSSLESS": "YES"},
-        {"compress": "jpeg"},
-        {"compress": "jpeg", "photometric": "YCBCR"},
-        {"compress": "deflate", "nbits": 5},
-        {"compress": "deflate", "photometric": "MINISWHITE"},
-        {"ENDIANNESS": "BIG", **PACKED},
-        {"BIGTIFF": "YES", **PACKED},
-        {"sparse_ok": True},
-    ],
-    ids=str,
-)
+LEFT: list[dict[str, Any]] = [
+    *({"compress": codec} for codec in ("lzw", "packbits", "lerc", "jpeg")),
+    {"compress": "webp", "WEBP_LOSSLESS": "YES"},
+    {"compress": "jpeg", "photometric": "YCBCR"},
+    {"compress": "deflate", "nbits": 5},
+    {"compress": "deflate", "photometric": "MINISWHITE"},
+    *({**PACKED, option: value} for option, value in (("ENDIANNESS", "BIG"), ("BIGTIFF", "YES"))),
+    {"sparse_ok": True},
+]
+
+
+@pytest.mark.parametrize("profile", LEFT, ids=str)
 def test_what_is_left_to_rasterio(tmp_path: Path, profile: dict[str, Any]) -> None:
     pixels = np.zeros((3, 40, 64), np.uint8) if "sparse_ok" in profile else pixels_of("uint8", 3)
     data = tiff(tmp_path, pixels % 32, **TILES, **profile)
@@ -189,17 +184,16 @@ def test_georeference(tmp_path: Path) -> None:
         assert moved.transform[2] == 1
 
 
+DAMAGED: list[dict[str, Any]] = [
+    {"nodata": 3, **PACKED, **TILES},
+    {"compress": "deflate", "interleave": "band", "blockysize": 4},
+    {"compress": "zstd", "predictor": 2},
+    {"blockysize": 4},
+]
+
+
 @pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
-@pytest.mark.parametrize(
-    "profile",
-    [
-        {"nodata": 3, **PACKED, **TILES},
-        {"compress": "deflate", "interleave": "band", "blockysize": 4},
-        {"compress": "zstd", "predictor": 2},
-        {"blockysize": 4},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("profile", DAMAGED, ids=str)
 def test_damage_gives_what_rasterio_gives_or_an_error(tmp_path: Path, profile: Any) -> None:
     data = tiff(tmp_path, pixels_of("uint16", 3, 9, 20), **profile)
     number = random.Random(1)

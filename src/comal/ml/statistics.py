@@ -59,7 +59,7 @@ class StatisticsOptions:
     Parameters
     ----------
     classes
-        Fields whose values are classes: pixels are counted by value.
+        Fields of 8 or 16 bits whose values are classes: pixels are counted by value.
     sample, seed
         Number of samples drawn at random; None for all.
     by
