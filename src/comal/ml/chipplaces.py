@@ -84,15 +84,7 @@ Places = GridPlaces | RandomPlaces
 def on_grid(
     file: Any, grid: Grid, bbox: Sequence[float] | None, size: int, stride: int
 ) -> GridPlaces:
-    """Chips of an open RaQuet that have a pixel in a tile.
-
-    They lie within `bbox`; without one, they have a pixel within the bounds of the raster.
-
-    Raises
-    ------
-    InvalidInputError
-        There is none.
-    """
+    """Chips with a pixel in a tile, within `bbox`; without one, with a pixel in the bounds."""
     region = _region(file, grid, bbox, size)
     (left, top), (right, bottom) = region[:2].tolist(), region[2:].tolist()
     if bbox is None:
@@ -121,15 +113,7 @@ def on_grid(
 def at_random(
     file: Any, grid: Grid, bbox: Sequence[float] | None, size: int, count: int, seed: int
 ) -> RandomPlaces:
-    """Chips whose centres are in tiles.
-
-    They lie within `bbox`; without one, within the bounds of the raster if these are large enough.
-
-    Raises
-    ------
-    InvalidInputError
-        There is no place for one.
-    """
+    """Chips with their centres in tiles, within `bbox`; without one, in the bounds if they fit."""
     region, shift = _region(file, grid, bbox, size), size // 2
     centres = region + np.repeat([shift, shift - size + 1], 2)
     if bbox is not None or (centres[:2] < centres[2:]).all():
