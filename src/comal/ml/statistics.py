@@ -28,7 +28,7 @@ from comal.ml.decoding import Masked
 from comal.ml.order import Order
 from comal.progress import Progress, telling
 from comal.public import check_fields
-from comal.raster.statistics import BandSums, moments, ordered, quantiles, sums_of
+from comal.raster.statistics import BandSums, is_counted, moments, ordered, quantiles, sums_of
 from comal.storage.targets import magic_kind, new_file, target_of
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ _BROKEN: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
     (LookupError, AttributeError, TypeError, ValueError), InvalidMetadataError
 )
 _CHANGED = "statistics that somebody changed"
-_CLASSES = ("uint8", "int8", "uint16", "int16")
-"""Types whose values are counted."""
 _EVERY = 30.0
 """Seconds between two writes of what is known so far."""
 _BATCH_BYTES, _BATCH, _AHEAD_BYTES = 4 * MIB, 32, 64 * MIB
@@ -185,34 +183,33 @@ def _write(path: Location, document: dict[str, Any], *, overwrite: bool = True) 
 
 
 @dataclass(slots=True)
-class _Band:
+class _Band(BandSums):
     """The pixels of one band so far."""
 
-    sums: BandSums
     step: int = 1
     """Distance of the valid pixels that are kept for percentiles; a power of 3, as powers of 2
     would meet the same columns in every image."""
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> _Band:
-        known, kind = plain["sums"], np.dtype(plain["sums"]["dtype"])
-        if known["values"] is not None:
-            known["values"] = np.array(known["values"], f"u{kind.itemsize}")
-            known["counts"] = np.array(known["counts"], np.int64)
-        known["sample"] = [np.array(part, kind) for part in known["sample"]]
-        return cls(BandSums(**known), plain["step"])
+        band = cls(**plain)
+        kind = np.dtype(band.dtype)
+        if band.values is not None:
+            band.values = np.array(band.values, f"u{kind.itemsize}")
+            band.counts = np.array(band.counts, np.int64)
+        band.sample = [np.array(part, kind) for part in band.sample]
+        return band
 
-    def add(self, values: Any, most: int) -> None:
+    def take(self, values: Any, most: int) -> None:
         """Add valid pixels, shape (n,), and keep at most `most` of all for percentiles."""
         for start in range(0, len(values), _AT_ONCE):
-            part, done = values[None, start : start + _AT_ONCE], self.sums.count
-            self.sums.add(sums_of(part, None, step=self.step, x=done, y=self.step // 2))
-            kept = self.sums.sample
-            if len(kept) > _PIECES or sum(map(len, kept)) > most:
-                joined = np.concatenate(kept)
+            part = values[None, start : start + _AT_ONCE]
+            self.add(sums_of(part, None, step=self.step, x=self.count, y=self.step // 2))
+            if len(self.sample) > _PIECES or sum(map(len, self.sample)) > most:
+                joined = np.concatenate(self.sample)
                 while len(joined) > most:
                     joined, self.step = joined[1::3].copy(), self.step * 3
-                self.sums.sample = [joined]
+                self.sample = [joined]
 
 
 class _Sums:
@@ -263,19 +260,19 @@ class _Sums:
                         for group in groups:
                             parts[group, name].append(planes)
         for key, found in parts.items():
-            new = [_Band(BandSums(plane.dtype.name)) for plane in found[0]]
+            new = [_Band(plane.dtype.name) for plane in found[0]]
             bands = self._bands.setdefault(key, new)
             most = max(_KEPT // (len(bands) * len(self._samples)), _KEPT_LEAST)
             for band, *pieces in zip(bands, *found, strict=True):
-                band.add(np.concatenate(pieces), most)
+                band.take(np.concatenate(pieces), most)
 
     def _planes(self, name: str, array: Any, sample: Mapping[str, Any]) -> list[Any]:
         """The valid pixels of each band."""
         planes = (array if isinstance(array, Masked) else Masked(array)).planes()
-        if name in self._classes and planes[0].dtype.name not in _CLASSES:
-            what, found = f"field {shown(name)} has no classes", planes[0].dtype.name
-            raise InvalidInputError(what, found=found, expected=", ".join(_CLASSES))
         kinds = [plane.dtype.name for plane in planes]
+        if name in self._classes and not (planes[0].dtype.kind in "iu" and is_counted(kinds[0])):
+            what, expected = f"field {shown(name)} has no classes", "integers of 8 or 16 bits"
+            raise InvalidInputError(what, found=kinds[0], expected=expected)
         known = self._kinds.setdefault(name, kinds)
         if kinds != known:
             raise InvalidInputError(
@@ -299,9 +296,9 @@ def _value(value: Any) -> Any:
 def _of_bands(bands: Sequence[_Band], wanted: Sequence[float], *, classes: bool) -> FieldStatistics:
     rows = [
         (one.count, *moments(one), one.low, one.high) if one.count else (0, *[np.nan] * 4)
-        for one in (band.sums for band in bands)
+        for one in bands
     ]
-    tables = [ordered(band.sums) for band in bands]
+    tables = list(map(ordered, bands))
     q, none = np.array(wanted) / 100, np.full(len(wanted), np.nan)
     cuts = [quantiles(v.astype(np.float64), n, q) if len(v) else none for v, n in tables]
     counts: dict[int, Any] = defaultdict(lambda: np.zeros(len(bands), np.int64))
