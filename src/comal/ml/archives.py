@@ -457,7 +457,9 @@ class ArchiveDataset(Dataset):
             name: one if callable(one.decode) else replace(one, decode=Masking(one), extras=())
             for name, one in self.fields.items()
         }
-        return ArchiveDataset(self._shared, fields, on_error=self.on_error)
+        found = copy(self)
+        found.fields, found.transform = fields, None
+        return found
 
     def digest(self) -> str:
         """A text that tells this data set from others: by ids, columns, fields and sizes."""
