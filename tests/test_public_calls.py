@@ -26,7 +26,19 @@ import numpy as np
 import pytest
 from shapely import box
 
-from comal import convert, formats, public, raquet, raster, server, site, taco, tapalcatl, tortilla
+from comal import (
+    convert,
+    formats,
+    ml,
+    public,
+    raquet,
+    raster,
+    server,
+    site,
+    taco,
+    tapalcatl,
+    tortilla,
+)
 from comal.errors import ComalError, InvalidInputError
 from comal.public import fits, guarded
 from tests.archives import WHAT_A_TORTILLA_LACKS, Files, files, fresh, made, samples
@@ -54,9 +66,49 @@ def new(files: Files, ending: str = "") -> str:
     return str(folder / f"o{ending}")
 
 
+@functools.cache
+def training(place: str) -> Any:
+    """Samples for training, opened once: no method changes them."""
+    columns = ["cloud_cover", "split", "stac:crs", "stac:geotransform", "stac:tensor_shape"]
+    return ml.dataset(place, {"image": "image.tif"}, columns=[*columns, "stac:centroid"])
+
+
+@functools.cache
+def pixels(place: str) -> Any:
+    """Chips or tiles, opened once too."""
+    return ml.chips(place, 32)
+
+
+@functools.cache
+def statistics(place: str) -> ml.Statistics:
+    found: ml.Statistics = training(place).stats(quiet=True)
+    return found
+
+
+def saved(files: Files) -> str:
+    path = files.new("saved.json")
+    statistics(files.scenes).save(path, overwrite=True)
+    return path
+
+
 SPECIAL: dict[str, Arguments] = {
     "convert.convert": lambda f: {"source": f.tif, "output": new(f, ".parquet")},
     "convert.draw": lambda _: {"stretch": (0, 1)},
+    "ml.Field": lambda _: {"leaf": "a", "extras": ["mask"]},
+    "ml.FieldStatistics.of": lambda f: {"plain": statistics(f.scenes).to_dict()["fields"]["image"]},
+    "ml.Loader": lambda f: {"data": training(f.scenes), "order": ml.Order(2)},
+    "ml.LoaderOptions": lambda _: {"workers": 1},
+    "ml.Order": lambda _: {"rows": 2},
+    "ml.Sampler": lambda _: {"order": ml.Order(2)},
+    "ml.SamplerOptions": lambda _: {"weights": "cloud_cover"},
+    "ml.Share": lambda _: {"batch": 2},
+    "ml.Statistics.load": lambda f: {"path": saved(f)},
+    "ml.Statistics.of": lambda f: {"plain": statistics(f.scenes).to_dict()},
+    "ml.StatisticsOptions": lambda _: {"classes": ["image"]},
+    "ml.bench": lambda f: {"data": training(f.scenes), "seconds": 0.001},
+    "ml.chips": lambda f: {"source": f.dem, "size": 32},
+    "ml.collate": lambda _: {"samples": [{"a": np.zeros(2)}], "to": "numpy"},
+    "ml.mirror": lambda f: {"target": new(f, ".tacozip")},
     "raquet.parse_metadata": lambda f: {
         "text": raquet.metadata_json(raquet.open(f.dem).metadata),
         "where": "x",
@@ -115,6 +167,7 @@ SPECIAL: dict[str, Arguments] = {
 
 READ: dict[str, Callable[[Files], str]] = {
     **dict.fromkeys(("comal", "storage", "convert", "formats", "raquet"), lambda f: f.dem),
+    "ml": lambda f: f.scenes,
     "raster": lambda f: f.tif,
     "taco": lambda f: f.scenes,
     "tapalcatl": lambda f: f.tiles,
@@ -158,14 +211,16 @@ WITHOUT_ONE = {
     "site.viewer_files",
     "taco.verbose",
     "convert.migrate",  # taco.migrate
+    "ml.as_geo",  # they need TorchGeo
+    "ml.as_nongeo",
 }
 """Functions of other rooms, which take what only these have."""
 
 
 def function_of(name: str) -> Callable[..., Any]:
-    room, _, short = name.rpartition(".")
+    room, *path = name.split(".")
     thing: Any = importlib.import_module(f"comal.{room}" if room != "comal" else room)
-    function: Callable[..., Any] = getattr(thing, short)
+    function: Callable[..., Any] = functools.reduce(getattr, path, thing)
     return function
 
 
@@ -173,13 +228,14 @@ def public_functions() -> Iterator[str]:
     """All of them: a new one is tried without being named here, if its arguments are usual."""
     yield from ("comal.open", "demo.run", "storage.open_source")
     yield from (name for name, one in CLASSES.items() if one)
-    for room in (convert, formats, raquet, raster, server, site, taco, tapalcatl, tortilla):
+    rooms = (convert, formats, ml, raquet, raster, server, site, taco, tapalcatl, tortilla)
+    for room in rooms:
         for short in room.__all__:
             if inspect.isfunction(getattr(room, short)):
                 yield f"{room.__name__.partition('.')[2]}.{short}"
 
 
-CLASSES = {name: isinstance(function_of(name), type) for name in SPECIAL}
+CLASSES = {name: not inspect.isfunction(function_of(name)) for name in SPECIAL}
 FUNCTIONS: dict[str, Arguments] = {
     name: functools.partial(arguments, name) for name in sorted({*public_functions()} - WITHOUT_ONE)
 }
@@ -191,10 +247,24 @@ OBJECTS: dict[str, Callable[[Files], Any]] = {
     "RaquetConnection": lambda f: raquet.connect(f.dem),
     "TileSet": lambda f: tapalcatl.open(f.tiles),
     "raquet.Metadata": lambda f: raquet.open(f.dem).metadata,
+    "ml.ArchiveDataset": lambda f: training(f.scenes),
+    "ml.ChipDataset": lambda f: pixels(f.dem),
+    "ml.Loader": lambda f: training(f.scenes).loader(1),
+    "ml.Order": lambda _: ml.Order(2),
+    "ml.Sampler": lambda f: training(f.scenes).sampler(1),
+    "ml.Share": lambda _: ml.Share(),
+    "ml.Statistics": lambda f: statistics(f.scenes),
+    "ml.TileDataset": lambda f: pixels(sound(f)),
 }
 NAMED: dict[str, Any] = {
     "band": "height",
     "bbox": (-10, -10, 10, 10),
+    "done": 0,
+    "epoch": 0,
+    "parts": {"a": 1.0, "b": 1.0},
+    "positions": np.array([0]),
+    "state": {},
+    "total": 2,
     "by": "id",
     "column": "id",
     "columns": ["id"],
@@ -364,20 +434,26 @@ def test_methods_let_no_foreign_exception_out(name: str, made: Path, files: File
     assert found == {}
 
 
+HOOKS = {"complete", "decode"}
+"""Methods of data sets for training that get what another one has read."""
+
+
 def methods(cls: type[Any]) -> dict[str, Callable[..., Any]]:
     """Public methods of a class, inherited ones too."""
     return {
         name: getattr(cls, name)
         for name in dir(cls)
-        if not name.startswith("_") and inspect.isfunction(inspect.getattr_static(cls, name))
+        if not name.startswith("_")
+        and name not in HOOKS
+        and inspect.isfunction(inspect.getattr_static(cls, name))
     }
 
 
 # -- paths -----------------------------------------------------------------------------------------
 
 SOURCES = {"href", "source", "sources", "input", "inputs", "parts", "other", "directory"}
-SOURCES |= {"datasets", "dataset", "target", "path"}
-TARGETS = {"output", "out", "folder"}
+SOURCES |= {"datasets", "dataset", "path"}
+TARGETS = {"output", "out", "folder", "target"}
 """What parameters are called that take a path, a URL or several."""
 OPTIONAL = {"base_path", "manifest", "output"}
 """Those that may be left out, and whose name means nothing else elsewhere."""
@@ -507,6 +583,7 @@ def test_a_file_for_a_folder_and_the_other_way_round(
 OWN = {
     "taco": {".tacozip", ".zip"},
     "taco.zip2folder": set(),
+    "ml": {".tacozip", ".zip"},
     "tortilla": {".tortilla", ".taco"},
     "raquet": {".parquet"},
     "raquet.to_cog": {".tif", ".tiff"},

@@ -295,8 +295,15 @@ def fits(value: Any, hint: Any) -> bool:
     if origin is typing.Literal:
         return any(type(value) is type(one) and value == one for one in typing.get_args(hint))
     if origin is not None or hint in (list, tuple, dict):
-        return _fits_generic(value, origin or hint, typing.get_args(hint))
+        how = _fits_array if getattr(origin, "__name__", "") == "ndarray" else _fits_generic
+        return how(value, origin or hint, typing.get_args(hint))
     return _fits_plain(value, hint)
+
+
+def _fits_array(value: Any, origin: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a value is an array of the type that ``NDArray[...]`` names, of any shape."""
+    kinds = typing.get_args(args[1])
+    return isinstance(value, origin) and (Any in kinds or issubclass(value.dtype.type, kinds))
 
 
 def _fits_generic(value: Any, origin: Any, args: tuple[Any, ...]) -> bool:

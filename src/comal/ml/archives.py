@@ -34,7 +34,7 @@ from comal.ml.loader import Loader, LoaderOptions
 from comal.ml.order import Shuffle
 from comal.ml.splits import by_columns, column_of, rows_by_value, rows_of_parts
 from comal.ml.statistics import Statistics, StatisticsOptions, statistics_of
-from comal.public import guarded, options_of, takes, warn
+from comal.public import guarded, guarded_class, options_of, takes, warn
 from comal.samples.payloads import Ints
 from comal.storage.source import Closing
 from comal.taco import TacoDataset, concat
@@ -281,11 +281,13 @@ class Dataset(ABC):
         """A text that tells this data set from others."""
         return f"{len(self)} {self!r}"
 
+    @guarded
     def samples(self, rows: Ints) -> Iterator[Any]:
         """Samples one by one, read in one fetch."""
         for sample in self.complete(rows, self.attempt(rows)):
             yield sample if self.transform is None else self.transform(sample)
 
+    @guarded
     def attempt(self, rows: Ints) -> Any:
         """What `read` gives; if it fails and errors are not raised, sample by sample."""
         try:
@@ -350,6 +352,7 @@ class Raw:
     """Bytes by payload."""
 
 
+@guarded_class
 class ArchiveDataset(Dataset):
     """The samples of a TACO or Tortilla: fields are leaves, columns are metadata."""
 
@@ -401,7 +404,7 @@ class ArchiveDataset(Dataset):
     def read(self, rows: Ints) -> Raw:
         """The bytes of all leaves of some samples, their ids and columns."""
         index = self.index
-        chosen = pa.array(rows)
+        chosen = pa.array(rows, pa.int64())
         columns = {name: index.columns.column(name).take(chosen) for name in self._columns}
         return Raw(
             rows.tolist(),
@@ -476,14 +479,12 @@ class ArchiveDataset(Dataset):
             found.update(np.where(leaves < 0, -1, index.sizes[leaves]).tobytes())
         return found.hexdigest()
 
-    @guarded
     def take(self, rows: Ints | Sequence[int]) -> ArchiveDataset:
         """A data set of some samples, in that order."""
         made = copy(self)
         made._shared = Shared(self.index.take(self._rows(rows)))  # noqa: SLF001 - same class
         return made
 
-    @guarded
     def split(
         self,
         parts: Mapping[str, float],
@@ -531,7 +532,6 @@ class ArchiveDataset(Dataset):
         )
         return {name: self.take(rows) for name, rows in found.items()}
 
-    @guarded
     def splits(self, column: str) -> dict[Any, ArchiveDataset]:
         """The samples of each value of a column, such as ``"split"``; null is no value."""
         found = rows_by_value(column_of(self.columns, column))

@@ -34,11 +34,25 @@ def collate(samples: Sequence[Any], together: Together = "stack", to: Kind = "to
         list. Numbers become one array, anything else a list.
     to
         ``"torch"``, ``"numpy"`` or ``"jax"``.
+
+    Returns
+    -------
+    dict or list
+        A dict of arrays with a first axis for the samples, and of lists.
+
+    Raises
+    ------
+    InvalidInputError
+        There are no samples; arrays of one key differ.
+    MissingExtraError
+        torch or jax is not installed.
     """
     if together not in TOGETHERS:
         raise InvalidInputError(
             "unknown value of together", found=shown(together), expected=", ".join(TOGETHERS)
         )
+    if not len(samples):
+        raise InvalidInputError("a batch of no samples", expected="1 or more")
     return converted(Places(Buffers(), len(samples)).batch(samples, together), to)
 
 

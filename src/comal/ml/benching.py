@@ -21,6 +21,7 @@ STAGES = ("everything", "storage", "decoding", "python")
 _HELD_BYTES, _HELD = 64 * MIB, 16
 """Encoded bytes and batches that are kept in memory to be decoded again and again."""
 _ENDLESS = 1 << 20
+_LONGEST = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def bench(
     batch_size, shuffle, workers
         As for `Dataset.loader`.
     seconds
-        Time for each of the four runs.
+        Time for each of the four runs, at most a day.
     remote
         Whether the data set is on another machine, for the advice.
     progress
@@ -104,10 +105,12 @@ def bench(
     Raises
     ------
     InvalidInputError
-        There are no samples.
+        There are no samples; `seconds` is no such time.
     """
     if not len(data):
         raise InvalidInputError("no samples to read", found=repr(data))
+    if not 0 <= seconds <= _LONGEST:
+        raise InvalidInputError("seconds of a run", found=seconds, expected=f"0 to {_LONGEST}")
     size = data.nbytes(np.arange(min(len(data), batch_size)))
     held = max(1, min(_HELD, _HELD_BYTES // max(1, size)))
     rates, first, busy = {}, 0.0, 0.0

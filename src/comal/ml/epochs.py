@@ -152,6 +152,7 @@ class Epochs:
             yield from np.split(rows, np.cumsum([len(one) for one in positions])[:-1])
 
 
+@guarded_class
 class Sampler(Epochs):
     """The numbers of the samples of each batch, for loaders of other libraries.
 

@@ -16,7 +16,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import InvalidInputError, shown
+from comal.errors import ComalError, InvalidInputError, shown, translated
+from comal.public import check_fields, guarded_class
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -32,6 +33,12 @@ _MOST = 1 << 48
 """Largest number of rows: both halves of a position then have 24 bits and products fit 64."""
 _AT_ONCE = 1 << 16
 """Positions that are computed together; their arrays stay in the processor's caches."""
+_NO_NUMBERS: dict[type[BaseException], type[ComalError]] = {
+    TypeError: InvalidInputError,
+    ValueError: InvalidInputError,
+    OverflowError: InvalidInputError,
+}
+"""What NumPy raises for what is no array of numbers."""
 
 
 def mixed(values: Words, key: int) -> Words:
@@ -87,6 +94,7 @@ def _once(values: Words, width: int, height: int, keys: list[int]) -> Words:
     return sides[0] * np.uint64(width) + sides[1]
 
 
+@guarded_class
 @dataclass(frozen=True, slots=True, eq=False)
 class Order:
     """Rows by position, for any epoch.
@@ -136,6 +144,7 @@ class Order:
             object.__setattr__(self, "strata", _strata(self.strata, self.rows))
         if self.draws is not None and self.weights is None:
             raise InvalidInputError("draws go with weights")
+        check_fields(self)
 
     def __len__(self) -> int:
         """Number of positions of an epoch."""
@@ -189,7 +198,8 @@ class Order:
 
 
 def _cumulated(weights: Any, rows: int) -> npt.NDArray[np.float64]:
-    found = np.asarray(weights, np.float64)
+    with translated(_NO_NUMBERS, "weights do not fit", expected=f"{rows} numbers >= 0"):
+        found = np.asarray(weights, np.float64)
     if found.shape != (rows,) or not np.isfinite(found).all() or (found < 0).any():
         raise InvalidInputError(
             "weights do not fit", found=f"shape {found.shape}", expected=f"{rows} numbers >= 0"
@@ -201,12 +211,14 @@ def _cumulated(weights: Any, rows: int) -> npt.NDArray[np.float64]:
 
 
 def _strata(strata: Any, rows: int) -> Ints:
-    found = np.unique(np.asarray(strata), return_inverse=True)[1]
+    with translated(_NO_NUMBERS, "strata do not fit", expected=f"({rows},)"):
+        found = np.unique(np.asarray(strata), return_inverse=True)[1]
     if found.shape != (rows,):
         raise InvalidInputError("strata do not fit", found=f"{found.shape}", expected=f"({rows},)")
     return found
 
 
+@guarded_class
 @dataclass(frozen=True, slots=True)
 class Share:
     """What one of several ranks takes of an epoch, in batches.
@@ -247,6 +259,7 @@ class Share:
             raise InvalidInputError(
                 "unknown rule for the rest", found=shown(self.rest), expected=", ".join(RESTS)
             )
+        check_fields(self)
 
     @property
     def step(self) -> int:

@@ -93,6 +93,8 @@ def figure_of(
     samples: Sequence[Mapping[str, Any]], drawing: Drawing, across: int, size: float
 ) -> Any:
     """A figure of samples that `Dataset.masked` gave; see `Dataset.grid`."""
+    if not size > 0:
+        raise InvalidInputError("width of an image", found=size, expected="inches above 0")
     panels = [drawing.panels(sample) for sample in samples]
     wide = max(map(len, panels), default=0)
     if not wide:

@@ -25,7 +25,7 @@ from comal.ml.decoding import Masked, Masking, decoded
 from comal.ml.fields import Field
 from comal.ml.index import Shared
 from comal.ml.order import Ints
-from comal.public import guarded, options_of, takes
+from comal.public import guarded, guarded_class, options_of, takes
 from comal.raquet.reading.file import Bands, RaquetFile
 from comal.raquet.reading.pixels import chosen_bands
 from comal.raquet.reading.windows import CRS, Grid, Window, grid_of
@@ -72,6 +72,7 @@ class _Numbered(Dataset):
         return found
 
 
+@guarded_class
 class ChipDataset(_Numbered):
     """Chips of a RaQuet. Made by `chips`."""
 
@@ -137,6 +138,7 @@ def _degrees(zoom: int, west: float, south: float, east: float, north: float) ->
     return float(lon[0]), float(lat[0]), float(wrap(lon[1])), float(lat[1])
 
 
+@guarded_class
 class TileDataset(_Numbered):
     """Tiles of a Tapalcatl. Made by `chips`."""
 

@@ -27,7 +27,7 @@ from comal.limits import MIB, Limits
 from comal.ml.decoding import Masked
 from comal.ml.order import Order
 from comal.progress import Progress, telling
-from comal.public import check_fields
+from comal.public import check_fields, guarded, guarded_class
 from comal.raster.statistics import BandSums, is_counted, moments, ordered, quantiles, sums_of
 from comal.storage.targets import magic_kind, new_file, target_of
 
@@ -39,7 +39,7 @@ Location = str | os.PathLike[str]
 _KIND = magic_kind("a file of statistics", b'{"statistics": 1,')
 _LIMITS = Limits(json_bytes=1024 * MIB, json_digits=100)
 _BROKEN: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
-    (LookupError, AttributeError, TypeError, ValueError), InvalidMetadataError
+    (LookupError, AttributeError, OverflowError, TypeError, ValueError), InvalidMetadataError
 )
 _CHANGED = "statistics that somebody changed"
 _EVERY = 30.0
@@ -112,14 +112,20 @@ class FieldStatistics:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> FieldStatistics:
-        """From what `Statistics.to_dict` gives."""
-        found = {name: np.array(plain[name], np.float64) for name in ("mean", "std", "min", "max")}
-        percentiles = {float(q): np.array(v, np.float64) for q, v in plain["percentiles"].items()}
-        classes = {int(value): np.array(v) for value, v in plain["classes"].items()}
-        count = np.array(plain["count"], np.int64)
-        return cls(count, **found, percentiles=percentiles, exact=plain["exact"], classes=classes)
+        """From what `Statistics.to_dict` gives; raises as `Statistics.of`."""
+        with translated(_BROKEN, _CHANGED):
+            numbers = ("mean", "std", "min", "max")
+            found = {name: np.array(plain[name], np.float64) for name in numbers}
+            percentiles = {
+                float(q): np.array(v, np.float64) for q, v in plain["percentiles"].items()
+            }
+            classes = {int(value): np.array(v) for value, v in plain["classes"].items()}
+            count = np.array(plain["count"], np.int64)
+            exact = plain["exact"]
+        return cls(count, **found, percentiles=percentiles, exact=exact, classes=classes)
 
 
+@guarded_class
 @dataclass(frozen=True, slots=True, eq=False)
 class Statistics:
     """Statistics of samples: ``found["image"].mean`` is an array of one number a band."""
@@ -139,20 +145,20 @@ class Statistics:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Statistics:
-        """From what `to_dict` gives."""
-        known = {name: FieldStatistics.of(one) for name, one in plain["fields"].items()}
-        return cls(plain["samples"], known, {value: cls.of(one) for value, one in plain["by"]})
+        """From what `to_dict` gives; raises `InvalidMetadataError` for anything else."""
+        with translated(_BROKEN, _CHANGED):
+            known = {name: FieldStatistics.of(one) for name, one in plain["fields"].items()}
+            return cls(plain["samples"], known, {value: cls.of(one) for value, one in plain["by"]})
 
     def save(self, path: Location, *, overwrite: bool = False) -> None:
         """Write a JSON file; `overwrite` replaces older statistics, and nothing else."""
         _write(path, {"found": self.to_dict()}, overwrite=overwrite)
 
     @classmethod
+    @guarded
     def load(cls, path: Location) -> Statistics:
         """From a file; raises `InvalidMetadataError` if it is no other or not finished."""
-        known = _read(path, "found")
-        with translated(_BROKEN, _CHANGED, where=shown_path(path)):
-            return cls.of(known["found"])
+        return _known(_read(path, "found"), path)
 
 
 def _plain(value: Any) -> Any:
@@ -168,6 +174,8 @@ def _plain(value: Any) -> Any:
 
 
 def _read(path: Location, *keys: str) -> dict[str, Any]:
+    if not os.fspath(path):
+        raise InvalidInputError("no path of statistics", found=repr(path), expected="a file")
     with system_errors("statistics cannot be read", path, writing=False):
         data = Path(path).read_bytes()
     document = strictjson.loads(data, os.fspath(path), _LIMITS)
@@ -175,6 +183,14 @@ def _read(path: Location, *keys: str) -> dict[str, Any]:
         what = "not a file of statistics, or one that is not finished"
         raise InvalidMetadataError(what, where=shown_path(path))
     return document
+
+
+def _known(document: dict[str, Any], path: Location) -> Statistics:
+    try:
+        return Statistics.of(document["found"])
+    except InvalidMetadataError as error:
+        where, found = shown_path(path), error.found
+        raise InvalidMetadataError(error.what, where=where, found=found) from error
 
 
 def _write(path: Location, document: dict[str, Any], *, overwrite: bool = True) -> None:
@@ -336,9 +352,9 @@ def statistics_of(data: Dataset, how: StatisticsOptions) -> Statistics:
                 where=shown_path(how.save),
                 hint="choose another name, or remove the file",
             )
+        if "found" in known:
+            return _known(known, how.save)
         with translated(_BROKEN, _CHANGED, where=shown_path(how.save)):
-            if "found" in known:
-                return Statistics.of(known["found"])
             loader.load_state_dict(known["loader"])
             sums.load(known["sums"])
     written = time.monotonic()
