@@ -631,6 +631,13 @@ class TestGuarded:
         assert caught.value.expected == "int"
         assert isinstance(caught.value.__cause__, TypeError)
 
+    def test_arrays_fit_by_type(self) -> None:
+        whole = np.ndarray[tuple[Any, ...], np.dtype[np.int64]]
+        assert fits(np.arange(3), whole)
+        assert fits(np.zeros((2, 2), np.int64), whole)
+        assert not fits(np.zeros(3), whole)
+        assert not fits([1, 2], whole)
+
     def test_generators_and_coroutines_stay_what_they_are(self) -> None:
         def numbers(upto: int) -> Iterator[int]:
             yield from range(upto)

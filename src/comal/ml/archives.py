@@ -81,7 +81,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def take(self, rows: Ints | Sequence[int]) -> Self:
-        """A data set of some samples, in that order."""
+        """A data set of some samples by number, in that order; raises as `fetch`."""
 
     @property
     def columns(self) -> Any:
@@ -110,7 +110,7 @@ class Dataset(ABC):
     def fetch(self, rows: Sequence[int] | Ints) -> list[Any]:
         """Samples by number, in that order, in one coalesced fetch.
 
-        Samples that fail are left out unless `on_error` is ``"raise"``.
+        Samples that fail are left out unless `on_error` is ``"raise"``. Raises as ``data[row]``.
         """
         return list(self.samples(self._rows(rows)))
 
@@ -480,7 +480,7 @@ class ArchiveDataset(Dataset):
         return found.hexdigest()
 
     def take(self, rows: Ints | Sequence[int]) -> ArchiveDataset:
-        """A data set of some samples, in that order."""
+        """A data set of some samples by number, in that order; raises as `fetch`."""
         made = copy(self)
         made._shared = Shared(self.index.take(self._rows(rows)))  # noqa: SLF001 - same class
         return made

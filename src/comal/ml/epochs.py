@@ -160,7 +160,13 @@ class Sampler(Epochs):
     batch in one fetch. The state is after the batch that was handed to the loader last.
     torchdata's ``StatefulDataLoader`` keeps the state of the batch that its caller got, so that
     its own state continues exactly. A plain ``DataLoader`` with workers takes batches ahead of
-    its caller, who counts them: ``set_epoch(epoch, batches)`` continues after them.
+    its caller, who counts them: ``set_epoch(epoch, batches)`` continues after them. Made by
+    `Dataset.sampler`.
+
+    Parameters
+    ----------
+    order, share
+        Which samples come when, and those of this rank; None for one rank and batches of 1.
     """
 
     _again = False

@@ -59,7 +59,17 @@ class LoaderOptions(SamplerOptions):
 class Loader(Epochs):
     """An iterable of batches, read and decoded ahead; each iteration is the next epoch.
 
-    See `Epochs` for its place in a run, which is after the batch that was given last.
+    See `Epochs` for its place in a run, which is after the batch that was given last. Made by
+    `Dataset.loader`.
+
+    Parameters
+    ----------
+    data
+        The samples.
+    order, share
+        Which samples come when, and those of this rank; None for one rank and batches of 1.
+    options
+        The rest; None for their defaults.
     """
 
     def __init__(

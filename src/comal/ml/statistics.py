@@ -151,7 +151,13 @@ class Statistics:
             return cls(plain["samples"], known, {value: cls.of(one) for value, one in plain["by"]})
 
     def save(self, path: Location, *, overwrite: bool = False) -> None:
-        """Write a JSON file; `overwrite` replaces older statistics, and nothing else."""
+        """Write a JSON file; `overwrite` replaces older statistics, and nothing else.
+
+        Raises
+        ------
+        ConflictError
+            The file exists.
+        """
         _write(path, {"found": self.to_dict()}, overwrite=overwrite)
 
     @classmethod
