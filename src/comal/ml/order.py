@@ -117,6 +117,11 @@ class Order:
         has the proportions of all rows.
     draws
         With `weights`: number of positions of an epoch; None for `rows`.
+
+    Raises
+    ------
+    InvalidInputError
+        Weights or strata are no numbers for all rows, or are not alone; a value does not fit.
     """
 
     rows: int
@@ -240,6 +245,11 @@ class Share:
         once; ranks differ by one sample.
     drop_last
         Leave out the last step if its batches are not full.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such rank or batch; a value does not fit.
     """
 
     batch: int = 1
