@@ -21,6 +21,7 @@ from comal.errors import (
 from comal.ml import index as indexes
 from tests.ml.made import FIELDS as COLLECTION
 from tests.ml.made import flat, items, nested, pixels
+from tests.servers.http import HttpServer
 
 MAKERS: dict[str, Any] = {
     "zip": nested,
@@ -167,3 +168,16 @@ def test_damaged_samples_are_skipped_or_raised(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="1 sample of the epoch"):
         ids = [name for batch in loader for name in batch["id"]]
     assert ids == [f"s{number:03d}.tif" for number in (0, 1, 2, 4, 5)]
+
+
+def test_a_remote_data_set_opens_in_few_round_trips(
+    http_server: HttpServer, tmp_path: Path
+) -> None:
+    """Two requests for header and tail, one a level, one for a batch of neighbours."""
+    http_server.put("a.tacozip", nested(tmp_path, 400).read_bytes())
+    data = ml.dataset(http_server.url_for("a.tacozip"), {"mask": "mask.tif"})
+    opened = len(http_server.requests)
+    assert opened <= 5
+    assert np.array_equal(data.fetch([3, 4, 5])[0]["mask"], pixels(3, bands=1))
+    assert len(http_server.requests) == opened + 1
+    assert len(pickle.dumps(data)) < 200_000

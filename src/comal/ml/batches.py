@@ -17,7 +17,7 @@ Kind = Literal["numpy", "torch", "jax"]
 KINDS = ("numpy", "torch", "jax")
 Together = Literal["stack", "pad", "list"]
 TOGETHERS = ("stack", "pad", "list")
-_KEPT = 64
+_KEPT = 8
 """Arrays that wait for their next use at most."""
 
 

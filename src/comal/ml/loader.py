@@ -42,7 +42,7 @@ class LoaderOptions(SamplerOptions):
     """
 
     workers: int = 2
-    ahead_bytes: int = 512 * MIB
+    ahead_bytes: int = 256 * MIB
     to: Kind = "numpy"
     together: Together = "stack"
 

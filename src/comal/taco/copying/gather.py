@@ -267,6 +267,9 @@ def leaf_levels(
     The levels have only ids, types, parents and payloads.
     """
     home, view = dataset.home, dataset.view
+    for part in home.containers:
+        for level in part.levels:
+            level.keep(spec.PROTECTED_COLUMNS)  # one round trip for all of them
     if isinstance(view, Scan):
         level = view.container.levels[0]
         row = np.flatnonzero(~is_padding(level.column(spec.ID)))

@@ -430,7 +430,7 @@ class Level:
 
     def held(self, names: Sequence[str]) -> Any:
         """Stored columns as a table, kept in memory if `keeps_columns`."""
-        if not self.keeps_columns:
+        if not self.keeps_columns and not self._columns.keys() >= set(names):
             return self.table.read(list(names))
         missing = [name for name in names if name not in self._columns]
         found = dict(self._columns)
@@ -444,6 +444,12 @@ class Level:
                         columns[place] = found[name] = one_array(columns[place])
                 self._columns |= zip(missing, columns, strict=True)
         return pa.table([found[name] for name in names], names=list(names))
+
+    def keep(self, names: Sequence[str]) -> None:
+        """Read and keep those of the columns that are stored, whatever their size, at once."""
+        wanted = [name for name in names if name in self.stored and name not in self._columns]
+        if wanted:
+            self._columns |= zip(wanted, self.table.read(wanted).columns, strict=True)
 
     # -- paths for GDAL ----------------------------------------------------------------------------
 
