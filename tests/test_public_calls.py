@@ -452,17 +452,17 @@ def methods(cls: type[Any]) -> dict[str, Callable[..., Any]]:
 # -- paths -----------------------------------------------------------------------------------------
 
 SOURCES = {"href", "source", "sources", "input", "inputs", "parts", "other", "directory"}
-SOURCES |= {"datasets", "dataset", "path"}
-TARGETS = {"output", "out", "folder", "target"}
+SOURCES |= {"datasets", "dataset", "path", "target"}
+TARGETS = {"output", "out", "folder"}
 """What parameters are called that take a path, a URL or several."""
 OPTIONAL = {"base_path", "manifest", "output"}
 """Those that may be left out, and whose name means nothing else elsewhere."""
 
 
 def is_target(name: str, parameter: str) -> bool:
-    """Whether a parameter names what is written; ``path`` does beside what is read."""
+    """Whether a parameter names what is written; some names do so beside what is read."""
     beside = {"source", "parts"} & set(inspect.signature(function_of(name)).parameters)
-    return parameter in TARGETS or (parameter == "path" and bool(beside))
+    return parameter in TARGETS or (parameter in {"path", "target"} and bool(beside))
 
 
 def places() -> Iterator[tuple[str, str]]:

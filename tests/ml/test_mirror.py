@@ -51,6 +51,8 @@ def test_everything_and_a_tortilla(tmp_path: Path) -> None:
         ml.mirror(made, target, overwrite=True)
     with pytest.raises(InvalidInputError, match="leaves of a Tortilla"):
         ml.mirror(tmp_path / "items.tortilla", tmp_path / "x.tortilla", fields=["mask.tif"])
+    with pytest.raises(InvalidInputError, match="by a list"):
+        ml.mirror(tmp_path / "nested.tacozip", tmp_path / "x.tacozip", fields="mask.tif")
     with pytest.raises(InvalidInputError, match="no sample has this leaf"):
         ml.mirror(tmp_path / "nested.tacozip", tmp_path / "x.tacozip", fields=["nope"])
 

@@ -18,7 +18,7 @@ from pyproj import CRS, Transformer
 from shapely import Point, box
 
 from comal import ml, taco
-from comal.errors import InvalidInputError, MissingExtraError
+from comal.errors import InvalidInputError, MissingExtraError, NotInContainerError
 from comal.ml import torchgeo
 from tests.ml.made import FIELDS, flat, geotiff
 
@@ -137,7 +137,7 @@ def test_queries_of_a_sampler_give_its_pixels(data: Any) -> None:
     early = np.where(np.arange(64) < 16, whole, 0)
     assert np.array_equal(geo[:, :, : pd.Timestamp("1970-06-01")]["image"], early)
     for query in (np.s_[0:100], np.s_[:, :, : pd.Timestamp("1960-01-01")]):
-        with pytest.raises(IndexError, match="no sample there"):
+        with pytest.raises(NotInContainerError, match="no sample there"):
             geo[query]
 
 

@@ -66,6 +66,10 @@ def mirror(
     ConflictError
         The target exists.
     """
+    if isinstance(fields, str):
+        raise InvalidInputError(
+            "leaves are chosen by a list", found=shown(fields), expected="['image.tif', ...]"
+        )
     found = opened(source)
     if where is not None:
         found = filtered(found, where)

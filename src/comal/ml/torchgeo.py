@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -32,10 +33,6 @@ try:
     _DATASETS: Any = import_module("torchgeo.datasets")
 except (ImportError, RuntimeError):  # the latter comes from torchvision beside another torch
     _DATASETS = None
-
-
-class NotThereError(NotInContainerError, IndexError):
-    """No sample has this number, or is at the place and time of a query."""
 
 
 def as_nongeo(data: Dataset, to: Kind = "torch") -> Any:
@@ -90,9 +87,10 @@ class _NonGeo(getattr(_DATASETS, "NonGeoDataset", _Missing)):  # type: ignore[mi
     def __len__(self) -> int:
         return len(self.data)
 
+    def __iter__(self) -> Iterator[Any]:
+        return (self[row] for row in range(len(self)))
+
     def __getitem__(self, index: int) -> Any:
-        if index >= len(self):  # ends a loop over the samples
-            raise NotThereError("no such sample", found=index, expected=f"< {len(self)}")
         return _given(self.data[index], self.to)
 
 
@@ -117,7 +115,9 @@ class _Geo(getattr(_DATASETS, "GeoDataset", _Missing)):  # type: ignore[misc]
         when = self.index.index[near]
         near = near[(when.left <= t.stop) & (when.right >= t.start)][:: t.step]
         if not len(near):
-            raise NotThereError("no sample there", found=str(query), expected=str(self.bounds))
+            raise NotInContainerError(
+                "no sample there", found=str(query), expected=str(self.bounds)
+            )
         rows = self.index["row"].to_numpy()[near]
         names, affine, sizes = grids(self.data.columns.take(rows))
         places = list(zip(affine.tolist(), names, strict=True))
