@@ -71,8 +71,8 @@ class _Stage(Dataset):
         return self._data.decode(place, found, out) if self._decodes else {"place": place}
 
     def take(self, rows: Any) -> Any:
-        """Not needed by a loader."""
-        raise NotImplementedError
+        """The same steps of some samples."""
+        return _Stage(self._data.take(rows), self._batch, decodes=self._decodes)
 
 
 def bench(

@@ -74,7 +74,7 @@ def _opened(folder: str, size: int) -> Any:
     try:
         import diskcache  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise MissingExtraError.of("diskcache", "ml", "cache=") from error
+        raise MissingExtraError.of("diskcache", "cache", "cache=") from error
 
     class Plain(diskcache.Disk):  # type: ignore[misc,unused-ignore] # without types
         """Bytes as they are: a pickle that somebody put there must not be loaded."""
