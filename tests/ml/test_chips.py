@@ -16,7 +16,7 @@ from rasterio.windows import Window
 
 from comal import ml, raquet, storage, tapalcatl
 from comal.errors import ConflictError, InvalidInputError, InvalidMetadataError, NotThisFormatError
-from comal.ml.chipplaces import RandomPlaces
+from comal.ml.rasterchips import Places
 from tests.ml.made import flat
 from tests.raquet.build import BLOCK, Plan, noise, write
 from tests.raquet.test_windows import HALF, SIDE, THERE, TILES, WORLD, Z, lonlat
@@ -166,8 +166,8 @@ def test_every_pixel_is_as_likely_as_any_other(world: raquet.RaquetFile) -> None
     chips = ml.chips(world, 1, count=200_000, seed=1)
     assert isinstance(chips, ml.ChipDataset)
     places = chips._shared.value[1]
-    assert isinstance(places, RandomPlaces)
-    columns, rows = places.at(np.arange(200_000)).T
+    assert isinstance(places, Places)
+    columns, rows = places[np.arange(200_000)].T
     assert THERE[rows, columns].all()
     counts = np.bincount(rows // BLOCK * 8 + columns // BLOCK, minlength=64)
     expected = np.zeros(64)
@@ -187,7 +187,7 @@ def test_numbers_cost_no_memory(world: raquet.RaquetFile) -> None:
     grid = ml.chips(world, 1, stride=1)
     assert isinstance(grid, ml.ChipDataset)
     assert len(grid) == THERE.sum()
-    assert len(grid._shared.value[1].starts) < 40 * BLOCK
+    assert len(grid._shared.value[1].rectangles.T) < 40 * BLOCK
 
 
 def test_chips_are_read_like_other_samples(world: raquet.RaquetFile) -> None:

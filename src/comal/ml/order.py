@@ -20,6 +20,7 @@ from comal.errors import ComalError, InvalidInputError, shown, translated
 from comal.public import check_fields, guarded_class
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
 
 Shuffle = bool | Literal["blocks"]
@@ -59,6 +60,17 @@ def key_of(*parts: int) -> int:
         word = np.array([(key ^ part ^ (part >> 64)) & _MASK], np.uint64)
         key = int(mixed(word, key)[0])
     return key
+
+
+def uniform(values: Ints, key: int) -> Floats:
+    """Numbers from 0 to below 1 at random, each a function of a value and a key."""
+    return shares(mixed(values.astype(np.uint64), key))
+
+
+def shares(words: Words) -> Floats:
+    """Words as numbers from 0 to below 1, of 53 bits, as many as a float holds."""
+    found: Floats = (words >> np.uint64(11)) * 2.0**-53
+    return found
 
 
 def permuted(positions: Ints, count: int, key: int) -> Ints:
@@ -159,9 +171,8 @@ class Order:
         """The rows at some positions of an epoch."""
         key = key_of(self.seed, epoch)
         if self.weights is not None:
-            # 53 bits, as many as a float holds, so that a draw is below 1.
-            drawn = (mixed(positions.astype(np.uint64), key) >> np.uint64(11)) * 2.0**-53
-            places: Ints = np.searchsorted(self.weights, drawn * self.weights[-1], side="right")
+            drawn = uniform(positions, key) * self.weights[-1]
+            places: Ints = np.searchsorted(self.weights, drawn, side="right")
             return places
         if self.strata is not None:
             return self._spread(key)[positions]
@@ -196,13 +207,13 @@ class Order:
         first = np.cumsum(counts) - counts
         within = np.arange(self.rows) - first[classes[by_class]]
         # A random start for each class, or the first rows would be one of each.
-        starts = (mixed(np.arange(len(counts)).astype(np.uint64), key) >> np.uint64(11)) * 2.0**-53
+        starts = uniform(np.arange(len(counts)), key)
         places = np.empty(self.rows)
         places[by_class] = (within + starts[classes[by_class]]) / counts[classes[by_class]]
         return shuffled[np.argsort(places, kind="stable")]
 
 
-def _cumulated(weights: Any, rows: int) -> npt.NDArray[np.float64]:
+def _cumulated(weights: Any, rows: int) -> Floats:
     with translated(_NO_NUMBERS, "weights do not fit", expected=f"{rows} numbers >= 0"):
         found = np.asarray(weights, np.float64)
     if found.shape != (rows,) or not np.isfinite(found).all() or (found < 0).any():

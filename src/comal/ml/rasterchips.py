@@ -1,4 +1,8 @@
-"""Chips of a RaQuet and tiles of a Tapalcatl as samples, by number."""
+"""Chips of a RaQuet and tiles of a Tapalcatl as samples, by number.
+
+Positions are pixels of one zoom, counted from the north-west corner of the world. Columns continue
+across the antimeridian. Rectangles are left, top, right and bottom, the latter two not included.
+"""
 
 from __future__ import annotations
 
@@ -20,55 +24,59 @@ from comal.grid import mercator
 from comal.grid.cover import bbox_windows
 from comal.limits import KIB
 from comal.ml.archives import Dataset, Location, OnError, Sample
-from comal.ml.chipplaces import Places, at_random, on_grid
 from comal.ml.decoding import Masked, Masking, decoded
 from comal.ml.fields import Field
 from comal.ml.index import Shared
-from comal.ml.order import Ints
+from comal.ml.order import Ints, key_of, uniform
 from comal.public import guarded, guarded_class, options_of, takes
 from comal.raquet.reading.file import Bands, RaquetFile
 from comal.raquet.reading.pixels import chosen_bands
-from comal.raquet.reading.windows import CRS, Grid, Window, grid_of
+from comal.raquet.reading.windows import CRS, Grid, Window, grid_of, in_tiles, merged
 from comal.raquet.times import Step
 from comal.tapalcatl.reading.tile import Tile
 from comal.tapalcatl.reading.tileset import TileSet
 
 _USUAL = 32 * KIB
+_MOST = 1 << 62
+"""Most places of a grid, so that their numbers fit 64 bits."""
 
 
 class _Numbered(Dataset):
     """Samples of a source by number, all or some of them; workers share source and numbers."""
 
-    def __init__(self, source: Any, places: Any) -> None:
-        self._shared = Shared((source, places, None))
+    def __init__(self, source: Any, places: Any, how: Any) -> None:
+        self._shared, self._how = Shared((source, places, None)), how
 
     def __len__(self) -> int:
         _, places, chosen = self._shared.value
         return len(places if chosen is None else chosen)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self):,} of {shown(self._shared.value[0].href, 90)}>"
+        return f"<{type(self).__name__}: {len(self):,} of {shown(self._source.href, 90)}>"
 
     @guarded
     def take(self, rows: Ints | Sequence[int]) -> Self:
         """A data set of some samples, in that order."""
-        source, places, _ = self._shared.value
+        source, places, chosen = self._shared.value
+        numbers = self._rows(rows)
+        shared = Shared((source, places, numbers if chosen is None else chosen[numbers]))
         found = copy(self)
-        shared = Shared((source, places, self._numbers(self._rows(rows))))
         found._shared = shared  # noqa: SLF001 - of the same class
         return found
 
     def digest(self) -> str:
         """A text that tells this data set from others."""
-        _, places, chosen = self._shared.value
-        how = {**vars(self), "_shared": None, "transform": None, "on_error": None}
-        known = pickle.dumps((places, chosen)) + repr(sorted(how.items(), key=str)).encode()
+        known = pickle.dumps(self._shared.value[1:]) + repr(self._how).encode()
         return f"{self!r} {hashlib.blake2b(known, digest_size=16).hexdigest()}"
 
-    def _numbers(self, rows: Ints) -> Ints:
-        """The numbers of samples among all that the source has."""
-        chosen = self._shared.value[2]
-        found: Ints = rows if chosen is None else chosen[rows]
+    @property
+    def _source(self) -> Any:
+        return self._shared.value[0]
+
+    def _places(self, rows: Ints) -> Ints:
+        """Where some samples are."""
+        _, places, chosen = self._shared.value
+        found: Ints = places[rows if chosen is None else chosen[rows]]
         return found
 
 
@@ -76,24 +84,19 @@ class _Numbered(Dataset):
 class ChipDataset(_Numbered):
     """Chips of a RaQuet. Made by `chips`."""
 
-    def __init__(
-        self, file: RaquetFile, places: Places, grid: Grid, size: int, options: Mapping[str, Any]
-    ) -> None:
-        super().__init__(file, places)
-        self._grid, self._size, self._options = grid, size, options
+    _how: _Cut
 
     def nbytes(self, rows: Ints) -> int:
         """Bytes of some chips as float64, or less."""
-        return len(rows) * self._size**2 * len(self._options["bands"]) * 8
+        return len(rows) * self._how.size**2 * len(self._how.bands) * 8
 
     def read(self, rows: Ints) -> list[Window]:
         """The pixels of some chips; all tiles that they touch are fetched together."""
-        file, places, _ = self._shared.value
-        corners = places.at(self._numbers(rows))
-        corners[:, 0] %= self._grid.width
-        sides = self._size, self._size
-        found: list[Window] = file.windows(
-            self._grid.zoom, corners, *sides, masked=True, **self._options
+        how, corners = self._how, self._places(rows)
+        corners[:, 0] %= how.grid.width
+        options: Any = {"masked": True, "time": how.time, "scaled": how.scaled}
+        found: list[Window] = self._source.windows(
+            how.grid.zoom, corners, how.size, how.size, how.bands, **options
         )
         return found
 
@@ -105,17 +108,25 @@ class ChipDataset(_Numbered):
 
     def decode(self, place: int, raw: list[Window], out: Mapping[str, Any]) -> Sample:
         """One chip."""
-        window, grid, size = raw[place], self._grid, self._size
-        west, east = window.column / grid.width, (window.column + size) / grid.width
-        north, south = window.row / grid.height, (window.row + size) / grid.height
+        del out
+        window, size = raw[place], self._how.size
         return {
-            "image": _placed(window.data.data, out.get("image")),
-            "valid": _placed(~np.ma.getmaskarray(window.data), out.get("valid")),
-            "transform": window.transform,
-            "crs": window.crs,
-            "bbox": _degrees(0, west, south, east, north),
+            "image": window.data.data,
+            "valid": ~np.ma.getmaskarray(window.data),
+            **_placed(self._how.grid, window.column, window.row, size, size),
             "id": f"{window.zoom}/{window.column}/{window.row}",
         }
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What chips hold."""
+
+    grid: Grid
+    size: int
+    bands: list[str]
+    time: Step | None
+    scaled: bool
 
 
 def _masked(sample: Sample) -> Sample:
@@ -124,33 +135,25 @@ def _masked(sample: Sample) -> Sample:
     return {**found, "image": Masked(sample["image"], sample["valid"])}
 
 
-def _placed(pixels: Any, out: Any) -> Any:
-    """Pixels in an array of their own, which is `out` where it fits."""
-    if out is None or out.shape != pixels.shape or out.dtype != pixels.dtype:
-        return pixels.copy()
-    out[...] = pixels
-    return out
-
-
-def _degrees(zoom: int, west: float, south: float, east: float, north: float) -> tuple[float, ...]:
-    """A box in tiles of a zoom as one in degrees; west > east crosses the antimeridian."""
-    lon, lat = mercator.xy_to_lonlat(np.array([west, east]), np.array([south, north]), zoom)
-    return float(lon[0]), float(lat[0]), float(wrap(lon[1])), float(lat[1])
+def _placed(grid: Grid, column: int, row: int, width: int, height: int) -> Sample:
+    """Where a window is; west > east crosses the antimeridian."""
+    x, y = np.array([column, column + width]), np.array([row + height, row])
+    (west, east), (south, north) = mercator.xy_to_lonlat(x / grid.width, y / grid.height, 0)
+    bbox = tuple(map(float, (west, south, wrap(east), north)))
+    return {"transform": grid.transform(column, row), "crs": CRS, "bbox": bbox}
 
 
 @guarded_class
 class TileDataset(_Numbered):
     """Tiles of a Tapalcatl. Made by `chips`."""
 
-    def __init__(self, tiles: TileSet, keys: Ints, field: Field) -> None:
-        super().__init__(tiles, keys)
-        self._field = field
+    _how: Field
 
     def masked(self) -> Self:
         """The same tiles without `transform`, with images as `comal.ml.decoding.Masked`."""
         found = copy(self)
         found.transform = None
-        found._field = replace(self._field, decode=Masking(self._field))  # noqa: SLF001 - its own
+        found._how = replace(self._how, decode=Masking(self._how))  # noqa: SLF001 - its own
         return found
 
     def nbytes(self, rows: Ints) -> int:
@@ -159,35 +162,26 @@ class TileDataset(_Numbered):
 
     def read(self, rows: Ints) -> tuple[Ints, list[Tile | None]]:
         """Some tiles, fetched together."""
-        tiles, keys, _ = self._shared.value
-        keys = keys[self._numbers(rows)]
-        return keys, tiles.tiles(keys)
+        keys = self._places(rows)
+        return keys, self._source.tiles(keys)
 
     def decode(
         self, place: int, raw: tuple[Ints, list[Tile | None]], out: Mapping[str, Any]
     ) -> Sample:
         """One tile."""
         z, x, y = raw[0][place].tolist()
-        name, tile, tiles = f"{z}/{x}/{y}", raw[1][place], self._shared.value[0]
+        name, tile = f"{z}/{x}/{y}", raw[1][place]
         if tile is None:
-            raise NotInContainerError("the tile is gone", where=tiles.href, found=name)
-        data = memoryview(tile.content(tiles.limits))
-        image = decoded(data, self._field, f"{name}.{tile.ext}", out.get("image"))
-        transform = None
+            raise NotInContainerError("the tile is gone", where=self._source.href, found=name)
+        data = memoryview(tile.content(self._source.limits))
+        image = decoded(data, self._how, f"{name}.{tile.ext}", out.get("image"))
+        found = {"image": image, **_placed(Grid(z, 1, 1), x, y, 1, 1), "z": z, "x": x, "y": y}
         if isinstance(image, np.ndarray):
-            (west, _, _, north), (height, width) = mercator.tile_box_3857(z, x, y), image.shape[-2:]
-            pixel = mercator.pixel_size(z, width), mercator.pixel_size(z, height)
-            transform = (pixel[0], 0.0, west, 0.0, -pixel[1], north)
-        return {
-            "image": image,
-            "transform": transform,
-            "crs": CRS,
-            "bbox": _degrees(z, x, y + 1, x + 1, y),
-            "z": z,
-            "x": x,
-            "y": y,
-            "id": name,
-        }
+            height, width = image.shape[-2:]
+            found["transform"] = Grid(z, width, height).transform(x * width, y * height)
+        else:
+            found["transform"] = None
+        return {**found, "id": name}
 
 
 # -- opening ---------------------------------------------------------------------------------------
@@ -295,18 +289,19 @@ def _opened(source: Any) -> RaquetFile | TileSet:
     return found
 
 
-def _chips(file: RaquetFile, size: int, chosen: ChipOptions) -> ChipDataset | TileDataset:
+def _chips(file: RaquetFile, size: int, chosen: ChipOptions) -> ChipDataset:
     zoom = file.zooms[-1] if chosen.zoom is None else chosen.zoom
     grid = grid_of(file.metadata, zoom, file.href)
-    if chosen.count is None:
-        places: Places = on_grid(file, grid, chosen.bbox, size, chosen.stride or size)
-    elif chosen.stride is None:
-        places = at_random(file, grid, chosen.bbox, size, chosen.count, chosen.seed)
-    else:
+    if chosen.count is not None and chosen.stride is not None:
         raise InvalidInputError("chips are on a grid or at random places, not both")
+    if size > min(grid.width, grid.height):
+        raise InvalidInputError("a chip is larger than the world", found=size)
+    places = (_on_grid if chosen.count is None else _at_random)(file, grid, size, chosen)
+    if not places.rectangles.size:
+        where, found = file.href, f"size {size}, bbox {chosen.bbox}"
+        raise InvalidInputError("no chip with a tile fits", where=where, found=found)
     bands = [band.name for band in chosen_bands(file.metadata, chosen.bands, file.href)]
-    options = {"bands": bands, "time": chosen.time, "scaled": chosen.scaled}
-    return ChipDataset(file, places, grid, size, options)
+    return ChipDataset(file, places, _Cut(grid, size, bands, chosen.time, chosen.scaled))
 
 
 def _tiles(found: TileSet, chosen: ChipOptions) -> TileDataset:
@@ -317,17 +312,97 @@ def _tiles(found: TileSet, chosen: ChipOptions) -> TileDataset:
             expected="neither stride, count, time nor scaled",
         )
     keys = found.keys()
-    there = np.ones(len(keys), np.bool_) if zoom is None else keys[:, 0] == zoom
-    if bbox is not None:
-        inside = np.zeros(len(keys), np.bool_)
-        for level in np.unique(keys[there, 0]).tolist():
-            for west, north, east, south in bbox_windows(bbox, level).tolist():
-                low, high = (level, west, north), (level, east, south)
-                inside |= ((keys >= low) & (keys <= high)).all(axis=1)
-        there &= inside
-    if not there.any():
+    keys = keys if zoom is None else keys[keys[:, 0] == zoom]
+    if bbox is not None and len(keys):
+        finest = int(keys[-1, 0])
+        finer = finest - keys[:, :1]
+        first, last = keys[:, 1:] << finer, (keys[:, 1:] + 1 << finer) - 1
+        parts = [
+            ((last >= part[:2]) & (first <= part[2:])).all(axis=1)
+            for part in bbox_windows(bbox, finest)
+        ]
+        keys = keys[np.any(parts, axis=0)] if parts else keys[:0]
+    if not len(keys):
         raise InvalidInputError(
             "no tile to take", where=found.href, found=f"zoom {zoom}, bbox {bbox}"
         )
     numbers: Any = [bands] if isinstance(bands, int | str) else bands
-    return TileDataset(found, keys[there], Field(bands=numbers))
+    return TileDataset(found, keys, Field(bands=numbers))
+
+
+# -- places of chips -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """First pixels of chips: points of rectangles that do not overlap, by number or drawn."""
+
+    rectangles: Ints
+    """Shape (4, n), in strides; their points are numbered one rectangle after the other."""
+    last_row: int
+    """The last row in which a chip may begin."""
+    stride: int = 1
+    shift: int = 0
+    """Pixels from the first one of a chip to its point."""
+    draws: int | None = None
+    """Number of points drawn at random; None for each of them once."""
+    key: int = 0
+
+    def __len__(self) -> int:
+        left, top, right, bottom = self.rectangles
+        return int(((right - left) * (bottom - top)).sum()) if self.draws is None else self.draws
+
+    def __getitem__(self, numbers: Ints) -> Ints:
+        """Columns and rows of first pixels, shape (n, 2)."""
+        left, top, right, bottom = self.rectangles
+        ends = np.cumsum((right - left) * (bottom - top))
+        if self.draws is not None:
+            points = (uniform(numbers, self.key) * ends[-1]).astype(np.int64)
+            numbers = np.minimum(points, ends[-1] - 1)
+        which = np.searchsorted(ends, numbers, side="right")
+        down, across = np.divmod(numbers - np.append(0, ends)[which], (right - left)[which])
+        columns = (left[which] + across) * self.stride - self.shift
+        rows = (top[which] + down) * self.stride - self.shift
+        return np.column_stack([columns, rows.clip(0, self.last_row)])
+
+
+def _region(file: RaquetFile, grid: Grid, bbox: Sequence[float] | None) -> Ints:
+    left, top, width, height = grid.span(file.bounds if bbox is None else bbox)
+    return np.array([left, top, left + width, top + height], np.int64)
+
+
+def _at_random(file: RaquetFile, grid: Grid, size: int, chosen: ChipOptions) -> Places:
+    """Chips with their centres in tiles, within `bbox`; without one, in the bounds if they fit."""
+    region, shift = _region(file, grid, chosen.bbox), size // 2
+    centres = region + np.repeat([shift, shift - size + 1], 2)
+    if chosen.bbox is not None or (centres[:2] < centres[2:]).all():
+        region = centres
+    parts = in_tiles(file.cells(grid.zoom), grid, region)
+    drawn: Any = {"shift": shift, "draws": chosen.count, "key": key_of(chosen.seed)}
+    return Places(parts, grid.height - size, **drawn)
+
+
+def _on_grid(file: RaquetFile, grid: Grid, size: int, chosen: ChipOptions) -> Places:
+    """Chips with a pixel in a tile, within `bbox`; without one, with a pixel in the bounds."""
+    region, stride = _region(file, grid, chosen.bbox), chosen.stride or size
+    start, stop = region[:2], region[2:]
+    if chosen.bbox is None:
+        first = np.maximum((start - size) // stride + 1, 0)
+        last = np.minimum(stop - 1, [stop[0], grid.height - size]) // stride
+    else:
+        first, last = -(-start // stride), (stop - size) // stride
+    across, down = np.maximum(last - first + 2, 1).tolist()
+    if across * down > _MOST:
+        raise InvalidInputError("the grid of chips has too many places", found=across * down)
+    parts = in_tiles(file.cells(grid.zoom), grid, region)
+    # The first and last chips that touch each rectangle, counted from the first one of all.
+    x0, y0 = np.maximum((parts[:2] - size) // stride + 1 - first[:, None], 0)
+    x1, y1 = np.minimum((parts[2:] - 1) // stride, last[:, None]) - first[:, None]
+    heights = np.where(x1 >= x0, np.maximum(y1 - y0 + 1, 0), 0)
+    part = np.repeat(np.arange(len(heights)), heights)
+    rows = y0[part] + np.arange(len(part)) - (np.cumsum(heights) - heights)[part]
+    # Rows have a place more, so that the last chip of one is not next to the first one below.
+    starts, stops = merged(rows * across + x0[part], rows * across + x1[part] + 1)
+    top, left = np.divmod(starts, across)
+    runs = np.stack([left, top, left + stops - starts, top + 1])
+    return Places(runs + np.tile(first, 2)[:, None], grid.height - size, stride)

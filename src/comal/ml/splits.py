@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from comal.errors import InvalidInputError, counted, shown, translated
@@ -17,12 +16,12 @@ from comal.geo.places import CENTROID, CENTROIDS, GEOMETRY, Places, way_of, ways
 from comal.grid import quadbin
 from comal.lazy import pc
 from comal.ml.epochs import SamplerOptions
-from comal.ml.order import Ints, Words, key_of, mixed
+from comal.ml.order import Floats, Ints, Words, key_of, mixed, uniform
+from comal.ml.order import shares as shares_of
 from comal.public import warn
 from comal.table.columns import one_array
 
 Options = TypeVar("Options", bound=SamplerOptions)
-Floats = npt.NDArray[np.float64]
 
 PLACE = "place"
 _FINER = 3
@@ -111,7 +110,7 @@ def rows_of_parts(
         if not there.all():
             warn(f"{counted(int((~there).sum()), 'sample')} without a place are in no part")
         lon, lat = lon[there], lat[there]
-        shares = _of_cells(quadbin.from_lonlat(lon, lat, zoom), key)
+        shares = uniform(quadbin.from_lonlat(lon, lat, zoom), key)
     elif gap:
         raise InvalidInputError("a gap is between places", found=f"by={by!r}", expected=PLACE)
     else:
@@ -125,7 +124,7 @@ def rows_of_parts(
         cells, of_row = np.unique(quadbin.from_lonlat(lon, lat, finer), return_inverse=True)
         around = quadbin.neighbours(cells[:, None], _EAST, _SOUTH)
         blocks = quadbin.parents(np.where(around == 0, cells[:, None], around), zoom)
-        others = np.searchsorted(ends, _of_cells(blocks, key), side="right")
+        others = np.searchsorted(ends, uniform(blocks, key), side="right")
         found[(others[of_row] != found[:, None]).any(axis=1)] = -1
     rows = np.flatnonzero(there)
     return {name: rows[found == number] for number, name in enumerate(parts)}
@@ -142,11 +141,6 @@ def _met(ends: Floats, shares: Floats) -> Floats:
     return np.append(groups, 1.0)[np.searchsorted(middles, ends)]
 
 
-def _of_cells(cells: Ints, key: int) -> Floats:
-    """Where each cell is between 0 and 1, at random."""
-    return _shares(mixed(cells.astype(np.uint64), key))
-
-
 def _of_values(values: Any, ids: Any, key: int) -> Floats:
     """Where each value of an Arrow array is between 0 and 1, at random; an id in place of null."""
     codes, known = _coded(values)
@@ -154,11 +148,7 @@ def _of_values(values: Any, ids: Any, key: int) -> Floats:
     lacking = np.flatnonzero(codes < 0)
     if len(lacking):
         words[lacking] = words_of(ids.take(pa.array(lacking)), key_of(key, 1))
-    return _shares(words)
-
-
-def _shares(words: Words) -> Floats:
-    return np.asarray((words >> np.uint64(11)) * 2.0**-53, np.float64)
+    return shares_of(words)
 
 
 def words_of(values: Any, key: int) -> Words:
