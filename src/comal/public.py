@@ -204,16 +204,17 @@ def _blame(
     texts = {**_fields(function), **function.__annotations__}
     for name, value in {**named, **bound}.items():
         if name in hints and not fits(value, hints[name]):
-            raise _misfit(function, name, value, texts[name]) from error
+            raise _misfit(function, name, value, texts[name], hints[name]) from error
 
 
-def _misfit(taker: Any, name: str, value: Any, annotation: Any) -> InvalidInputError:
+def _misfit(taker: Any, name: str, value: Any, text: Any, hint: Any) -> InvalidInputError:
     """The error for an argument of a function, or a field of a class, that does not fit."""
+    told = str(hint) if "Literal[" in str(hint) else str(text)  # an alias hides its values
     return InvalidInputError(
         f"{name} cannot be used",
         where=f"{taker.__qualname__}({name}=...)",
         found=f"{shown(repr(value))}, {type(value).__name__}",
-        expected=str(annotation),
+        expected=told.replace("typing.", ""),
     )
 
 
@@ -265,8 +266,9 @@ def check_fields(options: Any) -> None:
     cls = type(options)
     for one in fields(cls):
         value, text = getattr(options, one.name), str(one.type)
-        if not fits(value, _type_of(text, _names_of(cls, one.name))):
-            raise _misfit(cls, one.name, value, text)
+        hint = _type_of(text, _names_of(cls, one.name))
+        if not fits(value, hint):
+            raise _misfit(cls, one.name, value, text, hint)
 
 
 def _names_of(cls: type, field: str) -> dict[str, Any]:

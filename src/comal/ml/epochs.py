@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -134,22 +135,11 @@ class Epochs:
 
     def _rows(self, epoch: int, done: int) -> Iterator[Ints]:
         """The rows of each batch; positions are computed for many batches at once."""
-        share, total = self.share, len(self.order)
-        waiting: list[Ints] = []
-        for positions in share.batches(total, done):
-            waiting.append(positions)
-            if sum(map(len, waiting)) >= 4096:
-                yield from self._at(waiting, epoch)
-                waiting = []
-            elif len(waiting) == 1 and positions[0] - done < share.step:
-                yield from self._at(waiting, epoch)  # the first batch does not wait for others
-                waiting = []
-        yield from self._at(waiting, epoch)
-
-    def _at(self, positions: list[Ints], epoch: int) -> Iterator[Ints]:
-        if positions:
-            rows = self.order.at(np.concatenate(positions), epoch)
-            yield from np.split(rows, np.cumsum([len(one) for one in positions])[:-1])
+        batches, count = self.share.batches(len(self.order), done), 1
+        while some := list(islice(batches, count)):
+            rows = self.order.at(np.concatenate(some), epoch)
+            yield from np.split(rows, np.cumsum([len(one) for one in some])[:-1])
+            count = 1 + 4096 // self.share.batch  # the first batch did not wait for others
 
 
 @guarded_class

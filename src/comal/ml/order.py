@@ -9,14 +9,14 @@ may change.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import ComalError, InvalidInputError, shown, translated
+from comal.errors import InvalidInputError, translated
 from comal.public import check_fields, guarded_class
 
 Ints = npt.NDArray[np.int64]
@@ -25,7 +25,6 @@ Words = npt.NDArray[np.uint64]
 
 Shuffle = bool | Literal["blocks"]
 Rest = Literal["pad", "drop", "uneven"]
-RESTS = ("pad", "drop", "uneven")
 
 _ROUNDS = 8
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -34,12 +33,6 @@ _MOST = 1 << 48
 """Largest number of rows: both halves of a position then have 24 bits and products fit 64."""
 _AT_ONCE = 1 << 16
 """Positions that are computed together; their arrays stay in the processor's caches."""
-_NO_NUMBERS: dict[type[BaseException], type[ComalError]] = {
-    TypeError: InvalidInputError,
-    ValueError: InvalidInputError,
-    OverflowError: InvalidInputError,
-}
-"""What NumPy raises for what is no array of numbers."""
 
 
 def mixed(values: Words, key: int) -> Words:
@@ -69,8 +62,7 @@ def uniform(values: Ints, key: int) -> Floats:
 
 def shares(words: Words) -> Floats:
     """Words as numbers from 0 to below 1, of 53 bits, as many as a float holds."""
-    found: Floats = (words >> np.uint64(11)) * 2.0**-53
-    return found
+    return np.asarray((words >> np.uint64(11)) * 2.0**-53, np.float64)
 
 
 def permuted(positions: Ints, count: int, key: int) -> Ints:
@@ -146,22 +138,27 @@ class Order:
     draws: int | None = None
 
     def __post_init__(self) -> None:
-        if self.shuffle not in {True, False, "blocks"}:
-            raise InvalidInputError(
-                "unknown shuffle", found=shown(self.shuffle), expected="True, False or 'blocks'"
-            )
+        check_fields(self)
         for name, value in (("block", self.block), ("window", self.window)):
             if value < 1:
                 raise InvalidInputError(f"{name} of an order", found=value, expected="1 or more")
         if self.weights is not None and self.strata is not None:
             raise InvalidInputError("an order has weights or strata, not both")
-        if self.weights is not None:
-            object.__setattr__(self, "weights", _cumulated(self.weights, self.rows))
-        if self.strata is not None:
-            object.__setattr__(self, "strata", _strata(self.strata, self.rows))
         if self.draws is not None and self.weights is None:
             raise InvalidInputError("draws go with weights")
-        check_fields(self)
+        if self.weights is not None:
+            self._set("weights", _summed)
+        if self.strata is not None:
+            self._set("strata", _ranked)
+
+    def _set(self, name: str, change: Callable[[Any], Any]) -> None:
+        """Change what a caller gave for each row into an array."""
+        faults: Any = dict.fromkeys((TypeError, ValueError, OverflowError), InvalidInputError)
+        with translated(faults, f"{name} do not fit", expected=f"one for each of {self.rows} rows"):
+            found = change(getattr(self, name))
+            if found.shape != (self.rows,):
+                raise ValueError(f"shape {found.shape}")
+        object.__setattr__(self, name, found)
 
     def __len__(self) -> int:
         """Number of positions of an epoch."""
@@ -213,25 +210,18 @@ class Order:
         return shuffled[np.argsort(places, kind="stable")]
 
 
-def _cumulated(weights: Any, rows: int) -> Floats:
-    with translated(_NO_NUMBERS, "weights do not fit", expected=f"{rows} numbers >= 0"):
-        found = np.asarray(weights, np.float64)
-    if found.shape != (rows,) or not np.isfinite(found).all() or (found < 0).any():
-        raise InvalidInputError(
-            "weights do not fit", found=f"shape {found.shape}", expected=f"{rows} numbers >= 0"
-        )
-    total = np.cumsum(found)
-    if rows and total[-1] <= 0:
-        raise InvalidInputError("all weights are 0", expected="a row with a weight above 0")
+def _summed(weights: Any) -> Floats:
+    """Weights added up, so that rows can be drawn by them."""
+    found = np.asarray(weights, np.float64)
+    if not np.isfinite(found).all() or (found < 0).any() or (len(found) and not found.any()):
+        raise ValueError("weights that are negative, not finite, or all 0")
+    total: Floats = np.cumsum(found)
     return total
 
 
-def _strata(strata: Any, rows: int) -> Ints:
-    with translated(_NO_NUMBERS, "strata do not fit", expected=f"({rows},)"):
-        found = np.unique(np.asarray(strata), return_inverse=True)[1]
-    if found.shape != (rows,):
-        raise InvalidInputError("strata do not fit", found=f"{found.shape}", expected=f"({rows},)")
-    return found
+def _ranked(strata: Any) -> Ints:
+    """Classes as numbers from 0."""
+    return np.unique(np.asarray(strata), return_inverse=True)[1]
 
 
 @guarded_class
@@ -270,17 +260,13 @@ class Share:
     drop_last: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.batch < 1 or self.ranks < 1 or not 0 <= self.rank < self.ranks:
             raise InvalidInputError(
                 "a share that does not exist",
                 found=f"batches of {self.batch}, rank {self.rank} of {self.ranks}",
                 expected="batches of 1 or more, and 0 <= rank < ranks",
             )
-        if self.rest not in RESTS:
-            raise InvalidInputError(
-                "unknown rule for the rest", found=shown(self.rest), expected=", ".join(RESTS)
-            )
-        check_fields(self)
 
     @property
     def step(self) -> int:
