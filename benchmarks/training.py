@@ -125,7 +125,10 @@ def alone(work: str, sides: Sides, cases: Sequence[str], repeats: int) -> None:
 
 
 def remote(work: str, sides: Sides, size: int, repeats: int) -> None:
+    """Chips over HTTP with 30 ms latency, loops with a step, and S3 as moto makes it."""
     cases = ["bound", "remote bytes 0", "remote bytes 2", "remote chips 2"]
+    cases += ["waiting bytes", "waiting chips"]
+    cases += ["remote_bucket bytes 96"]
     alone(work, sides, cases, repeats)
 
 
@@ -157,8 +160,9 @@ def main() -> None:
     print(f"{machine()}; {options.size} chips, {options.size * SMALL} small samples\n", flush=True)
     with work_directory() as folder:
         work = str(folder)
+        maker = Side("samples", sys.executable, HERE / "cases" / "peer_training.py")
         for kind, count in (("chips", options.size), ("small", options.size * SMALL)):
-            peer("folder").measure("samples", [work, kind, str(count)])
+            maker.measure("samples", [work, kind, str(count)])
         for name, (group, kinds) in GROUPS.items():
             if options.groups and not name.startswith(tuple(options.groups)):
                 continue

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import http.client
-import multiprocessing
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from http.server import ThreadingHTTPServer
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
+import obstore
 import ours_remote
 import ours_taco
 import training_loop
+from obstore.store import S3Store
 from training_loop import BATCH, batches
+from training_stores import BUCKET, CONNECTIONS, bucket, fetched, served
 
 import comal
+from comal import taco
+from comal.storage import StorageConfig
 from harness import main_of_case
-
-CONNECTIONS = 64
-"""As many as comal opens by default."""
 
 
 def prepare(directory: str, peer: str, kind: str) -> dict[str, Any]:
@@ -48,7 +45,7 @@ class _Field:
             yield batch[self.name]
 
 
-def _loader(path: str, peer: str, kind: str, workers: int, mixed: bool) -> Iterable[Any]:
+def _loader(path: Any, peer: str, kind: str, workers: int, mixed: bool) -> Iterable[Any]:
     if kind == "chips":
         data, to = comal.ml.dataset(path, fields={"data": ""}), "torch"
     else:
@@ -73,72 +70,13 @@ def memory(*arguments: str) -> dict[str, Any]:
     return training_loop.memory(_local(*arguments))
 
 
-class _Timed(ours_remote.RangeHandler):
-    disable_nagle_algorithm = True
-    spans: ClassVar[list[tuple[float, float]]] = []
-    """End and start of each answer."""
-
-    def do_GET(self) -> None:  # noqa: N802 - the name of the library
-        started = time.perf_counter()
-        super().do_GET()
-        self.spans.append((time.perf_counter(), started))
-
-
-def _rounds(spans: list[tuple[float, float]]) -> int:
-    """Answers that came one after the other at least, however long anything else took."""
-    rounds, last = 0, 0.0
-    for ended, started in sorted(spans):
-        if started >= last:
-            rounds, last = rounds + 1, ended
-    return rounds
-
-
-def _serve(folder: str, latency: float, pipe: Any) -> None:
-    """A server in a process of its own, which says how many requests came, in how many rounds."""
-    ours_remote.LATENCY, ours_remote.RangeHandler = latency, _Timed
-    ThreadingHTTPServer.request_queue_size = 128
-    with ours_remote.served(Path(folder)) as (url, log):
-        pipe.send(url)
-        while pipe.recv():
-            pipe.send(f"{len(log)} requests in {_rounds(_Timed.spans)} rounds")
-
-
-@contextmanager
-def _served(directory: str, latency: float) -> Iterator[tuple[str, Any]]:
-    ours, theirs = multiprocessing.Pipe()
-    context = multiprocessing.get_context("spawn")
-    server = context.Process(target=_serve, args=(directory, latency, theirs))
-    server.start()
-
-    def requests() -> str:
-        ours.send(True)
-        return str(ours.recv())
-
-    try:
-        yield ours.recv(), requests
-    finally:
-        ours.send(False)
-        server.join()
-
-
 def bound(directory: str) -> dict[str, Any]:
     """What so many connections can do at best: rounds x latency + bytes / bandwidth."""
     archive = Path(directory) / "chips.tacozip"
     size, count = archive.stat().st_size, len(training_loop.samples(directory, "chips"))
-    parts = range(0, size, 8 << 20)
-    with _served(directory, 0) as (url, _):
-
-        def share(first: int) -> None:
-            connection = http.client.HTTPConnection(url.removeprefix("http://"))
-            for start in parts[first::4]:
-                span = f"bytes={start}-{min(start + parts.step, size) - 1}"
-                connection.request("GET", f"/{archive.name}", headers={"Range": span})
-                connection.getresponse().read()
-
-        with ThreadPoolExecutor(4) as pool:
-            started = time.perf_counter()
-            list(pool.map(share, range(4)))
-            transfer = time.perf_counter() - started
+    spans = [f"bytes={at}-{min(at + (8 << 20), size) - 1}" for at in range(0, size, 8 << 20)]
+    with served(directory, 0) as (url, _):
+        transfer = fetched(f"{url}/{archive.name}", spans, 4)
     rounds = -(-count // CONNECTIONS)
     note = {"rounds": rounds, "MB a second": round(size / transfer / 1e6)}
     return {"seconds": rounds * ours_remote.LATENCY + transfer, "note": note}
@@ -156,14 +94,63 @@ def _timed(url: str, kind: str, workers: int, requests: Any, most: int) -> dict[
 def remote(directory: str, kind: str, workers: str) -> dict[str, Any]:
     """One epoch of the chips, decoded or as bytes."""
     next(iter(_local(directory, "comal", "small", "0", "random")))  # imports are not measured
-    with _served(directory, ours_remote.LATENCY) as (url, requests):
+    with served(directory, ours_remote.LATENCY) as (url, requests):
         return _timed(f"{url}/chips.tacozip", kind, int(workers), requests, 1 << 30)
+
+
+def waiting(directory: str, kind: str) -> dict[str, Any]:
+    """How long a loop waits whose step takes a quarter longer than a batch needs without it."""
+    next(iter(_local(directory, "comal", "small", "0", "random")))
+    with served(directory, ours_remote.LATENCY) as (url, _):
+        loader = _loader(f"{url}/chips.tacozip", "comal", kind, 2, True)
+        started = time.perf_counter()
+        count = sum(1 for _ in loader)
+        step = 1.25 * (time.perf_counter() - started) / count
+        batches, waits = iter(loader), []
+        for _ in range(count):
+            started = time.perf_counter()
+            next(batches)
+            waits.append((time.perf_counter() - started) * 1e3)
+            time.sleep(step)
+    note = {
+        "ms of a step": round(step * 1e3, 1),
+        "steps": count,
+        "ms until the first batch": round(waits[0], 1),
+        "ms waited after it, in all": round(sum(waits[1:]), 1),
+        "longest wait": round(max(waits[1:]), 1),
+    }
+    return {"seconds": sum(waits[1:]) / 1e3, "note": note}
+
+
+def remote_bucket(directory: str, kind: str, most: str) -> dict[str, Any]:
+    """So many samples in random order from S3, beside plain requests for the same ranges.
+
+    Few samples, for moto copies the whole object for each request.
+    """
+    archive = Path(directory) / "few.tacozip"
+    whole = Path(directory) / "chips.tacozip"
+    comal.ml.mirror(whole, archive, where=f"id < '{int(most):06}'", overwrite=True)
+    next(iter(_local(directory, "comal", "small", "0", "random")))
+    with bucket() as (options, asked):
+        store = S3Store(BUCKET, config=options, client_options={"allow_http": True})
+        obstore.put(store, archive.name, archive)
+        href = f"s3://{BUCKET}/{archive.name}"
+        with taco.load(href, config=StorageConfig(s3=options)) as opened:
+            loader = _loader(opened, "comal", kind, 2, True)
+            asked()
+            started = time.perf_counter()
+            count = sum(len(batch) for batch in loader)
+            seconds = time.perf_counter() - started
+        ranges = asked()
+        alone = fetched(f"{options['endpoint']}/{BUCKET}/{archive.name}", ranges, CONNECTIONS)
+    note = {"requests": len(ranges), "the same by plain requests": round(alone, 2)}
+    return {"seconds": seconds, "check": count, "note": note | {"x": round(alone / seconds, 2)}}
 
 
 def first_batch(directory: str, where: str) -> dict[str, Any]:
     """From the location of a million samples to the first batch of them."""
     next(iter(_local(directory, "comal", "small", "0", "random")))
-    with _served(directory, ours_remote.LATENCY) as (url, requests):
+    with served(directory, ours_remote.LATENCY) as (url, requests):
         base = url if where == "remote" else directory
         return _timed(f"{base}/ours_batches.tacozip", "small", 0, requests, 1)
 

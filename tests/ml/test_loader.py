@@ -123,6 +123,38 @@ def test_reading_ahead_keeps_its_budget() -> None:
     assert not [one for one in threading.enumerate() if one.name.startswith("comal-decode")]
 
 
+class Waiting(Numbers):
+    """Each batch of 5 is answered only when all up to 8 later ones have been asked for."""
+
+    AHEAD = 8
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.asked = 0
+        self.changed = threading.Condition()
+
+    def read(self, rows: Any) -> Any:
+        with self.changed:
+            self.asked += 1
+            self.changed.notify_all()
+        self.wait_for_those_after(int(rows[0]) // 5)
+        return super().read(rows)
+
+    def wait_for_those_after(self, batch: int) -> None:
+        with self.changed:
+            all_asked = min(batch + 1 + self.AHEAD, self.count // 5)
+            assert self.changed.wait_for(lambda: self.asked >= all_asked, 30), (batch, self.asked)
+
+
+def test_the_next_batches_are_asked_for_before_one_is_given() -> None:
+    """So a step that takes longer than the bytes of its batch never waits for a slow store."""
+    data = Waiting(200)
+    for number, batch in enumerate(data.loader(5, workers=2)):
+        data.wait_for_those_after(number)  # they need nothing of the caller, who is in a step
+        assert batch["n"][:, 0].tolist() == list(range(5 * number, 5 * number + 5))
+    assert sorted(data.reading) == list(range(200))
+
+
 def test_an_error_of_a_worker_arrives() -> None:
     class Broken(Numbers):
         def decode(self, place: int, raw: Any, out: Any) -> Any:

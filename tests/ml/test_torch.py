@@ -16,17 +16,23 @@ import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
+from rasterio.io import MemoryFile
 
 from comal import ml, taco
 from comal.errors import InvalidMetadataError
+from comal.ml.order import Order
 from tests.ml.made import FIELDS, flat, nested, pixels
 from tests.ml.numbers import Numbers
 from tests.servers.http import HttpServer
 from tests.support import REPOSITORY
+
+if TYPE_CHECKING:
+    from tests.servers.s3 import S3Server
 
 pytestmark = pytest.mark.skipif(
     not (find_spec("torch") and find_spec("torchdata")) and os.environ.get("CI") != "true",
@@ -83,6 +89,39 @@ def test_a_batch_is_one_request(
         assert np.array_equal(batch["data"].numpy(), np.stack([pixels(row) for row in rows]))
         assert batch["label"].tolist() == [row % 3 for row in rows]
         assert batch["id"] == [f"s{row:03d}.tif" for row in rows]
+
+
+def test_a_shuffled_epoch_from_a_bucket(tmp_path: Path, s3_server: S3Server) -> None:
+    """By threads of comal and by spawned workers of torch; rasterio says what is right."""
+    path = flat(tmp_path)
+    right = {}
+    with ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.endswith(".tif"):
+                with MemoryFile(archive.read(name)) as file, file.open() as image:
+                    right[name.removeprefix("DATA/")] = image.read()
+    with taco.load(s3_server.put("ml/x.tacozip", path.read_bytes()), config=s3_server.config) as it:
+        data = ml.dataset(it, columns=["label"])
+        order = {"batch_size": 3, "shuffle": True, "seed": 2}
+        loaders = [
+            data.loader(workers=2, to="torch", **order),
+            _loader(
+                data,
+                batch_sampler=data.sampler(**order),
+                num_workers=1,
+                multiprocessing_context="spawn",
+                collate_fn=ml.collate,
+            ),
+        ]
+        for loader in loaders:
+            seen = []
+            for batch in loader:
+                seen += batch["id"]
+                pixels = np.stack([right[name] for name in batch["id"]])
+                assert np.array_equal(batch["data"].numpy(), pixels)
+                assert batch["label"].tolist() == [int(name[1:4]) % 3 for name in batch["id"]]
+            rows = Order(20, shuffle=True, seed=2).at(np.arange(20))
+            assert seen == [f"s{row:03d}.tif" for row in rows.tolist()] != sorted(right)
 
 
 def test_arrays_of_every_type_become_tensors(tmp_path: Path) -> None:
