@@ -6,15 +6,22 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import (
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
 from contextvars import ContextVar
 from multiprocessing import get_context
 from typing import Any
 
 import pytest
 
-from comal.errors import ComalError
+from comal.errors import ComalError, InvalidInputError
 from comal.parallel import (
+    Workers,
     in_thread,
     pause,
     results,
@@ -27,11 +34,13 @@ from comal.parallel import (
 COLOUR: ContextVar[str] = ContextVar("colour", default="none")
 
 
-@pytest.fixture(params=["own", "threads", "processes"])
-def executor(request: pytest.FixtureRequest) -> Iterator[Executor | int]:
-    """Threads made for a call, and executors of the caller."""
+@pytest.fixture(params=["own", "number", "threads", "processes"])
+def executor(request: pytest.FixtureRequest) -> Iterator[Workers]:
+    """Threads and processes made for a call, and executors of the caller."""
     if request.param == "own":
-        yield 3
+        yield None
+    elif request.param == "number":
+        yield 2
     elif request.param == "threads":
         with ThreadPoolExecutor(3) as threads:
             yield threads
@@ -49,9 +58,11 @@ def half(number: int) -> float:
 
 @pytest.mark.parametrize("ahead", [1, 4, 100])
 def test_results_come_in_order(executor: Any, ahead: int) -> None:
-    assert list(results(executor, half, range(10), ahead)) == [number / 2 for number in range(10)]
-    assert list(results(executor, half, [], ahead)) == []
-    found = results(executor, half, range(10, 20), ahead)
+    assert list(results(executor, half, range(10), ahead=ahead)) == [
+        number / 2 for number in range(10)
+    ]
+    assert list(results(executor, half, [], ahead=ahead)) == []
+    found = results(executor, half, range(10, 20), ahead=ahead)
     assert [next(found) for _ in range(3)] == [5.0, 5.5, 6.0]
     with pytest.raises(ZeroDivisionError):
         next(found)
@@ -62,7 +73,7 @@ def test_a_lost_worker_is_told() -> None:
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes,
         pytest.raises(ComalError, match="ended before its work was done") as caught,
     ):
-        list(results(processes, os._exit, [3], 1))
+        list(results(processes, os._exit, [3]))
     assert "spawn" in str(caught.value.hint)
 
 
@@ -74,13 +85,13 @@ def test_few_are_in_flight_and_none_begins_after_an_error() -> None:
             begun.append(number)
             yield number
 
-    found = results(2, half, items(), 4)
+    found = results(None, half, items(), threads=2)
     assert next(found) == 0.0
     assert len(begun) <= 5
     with pytest.raises(ZeroDivisionError):
         list(found)
     assert len(begun) <= 13 + 4
-    unfinished = results(2, half, items(), 4)
+    unfinished = results(None, half, items(), threads=2)
     next(unfinished)
     unfinished.close()  # type: ignore[attr-defined]
     assert not [one for one in threading.enumerate() if one.name.startswith("comal-work")]
@@ -145,3 +156,60 @@ def test_how_wide_an_executor_is() -> None:
     with ThreadPoolExecutor(7) as threads:
         assert width(threads) == 7
     assert width(object()) > 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("nobody", [0, -1, True, 1.5, "threads", object()])
+def test_what_cannot_work_is_refused(nobody: Any) -> None:
+    with pytest.raises(InvalidInputError, match="nobody can do the work") as caught:
+        list(results(nobody, half, [1]))
+    assert "get_executor" in str(caught.value.expected)
+
+
+class _Cluster(Executor):
+    """As an executor of Dask: futures never say that they run, and a cluster gives up tasks."""
+
+    def __init__(self, error: type[Exception] | None) -> None:
+        self._client = self
+        self.error = error
+        self.most = self.ended = 0
+        self.threads = ThreadPoolExecutor(2)
+
+    def nthreads(self) -> dict[str, int]:
+        return {"one": 1, "two": 2}
+
+    def submit(self, function: Any, item: int, *, pure: bool) -> Future[Any]:  # type: ignore[override]
+        assert not pure
+        self.most = max(self.most, item + 1 - self.ended)
+        future: Future[Any] = Future()
+
+        def work() -> None:
+            self.ended += 1
+            if self.error and item == 3:
+                future.set_exception(self.error("worker was killed"))
+            else:
+                future.set_result(function(item))
+
+        self.threads.submit(work)
+        return future
+
+
+class KilledWorker(Exception):  # noqa: N818 - its name in distributed
+    """As that of Dask, by its module."""
+
+
+KilledWorker.__module__ = "distributed.scheduler"
+
+
+def test_a_cluster_has_its_width_and_gives_up_with_an_error_of_comal() -> None:
+    cluster = _Cluster(None)
+    assert width(cluster) == 3
+    assert list(results(cluster, half, range(12))) == [number / 2 for number in range(12)]
+    assert cluster.most <= 6
+    for error in (KilledWorker, CancelledError):
+        lost = _Cluster(error)
+        with pytest.raises(ComalError, match="ended before its work was done"):
+            list(results(lost, half, range(12)))
+        begun = lost.ended
+        lost.threads.shutdown()
+        assert lost.ended == begun, "what was in flight was awaited"
+    cluster.threads.shutdown()

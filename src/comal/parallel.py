@@ -11,19 +11,30 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
+from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import islice
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from comal.errors import ComalError
+from comal.errors import ComalError, InvalidInputError, shown
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
+
+Workers = Executor | int | None
+"""Who does the work: any executor, so many spawned processes, or threads of this one if None."""
 
 _REMOTE = 8
 """Assumed workers of an executor that does not tell their number, such as one of a cluster."""
@@ -144,48 +155,103 @@ def shared_threads(name: str, count: int) -> ThreadPoolExecutor:
 
 def width(executor: Executor) -> int:
     """How many tasks an executor runs at once, as far as it is known."""
-    workers = getattr(executor, "_max_workers", None)
-    return workers if isinstance(workers, int) else _REMOTE
+    workers, client = (getattr(executor, name, None) for name in ("_max_workers", "_client"))
+    if client is not None:  # of Dask
+        workers = sum(client.nthreads().values())
+    return workers if isinstance(workers, int) and workers > 0 else _REMOTE
+
+
+@contextmanager
+def workers_of(workers: Workers, threads: int | None = None) -> Iterator[Executor]:
+    """The executor behind an argument ``executor=``; what is started here ends with the block.
+
+    `threads` is the number of threads if `workers` is None; by default one for each core.
+
+    Raises
+    ------
+    InvalidInputError
+        `workers` is neither an executor nor a number of processes.
+    """
+    own: Executor
+    if isinstance(workers, Executor):
+        yield workers
+        return
+    if workers is None:
+        own = ThreadPoolExecutor(threads or os.cpu_count(), "comal-work")
+    elif type(workers) is int and workers > 0:
+        from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - few need processes
+        from multiprocessing import get_context  # noqa: PLC0415
+
+        # Spawned: a fork would inherit the threads and locks of this process.
+        own = ProcessPoolExecutor(workers, get_context("spawn"))
+    else:
+        raise InvalidInputError(
+            "nobody can do the work",
+            found=f"executor={shown(workers)}",
+            expected="an Executor of concurrent.futures (of Dask: client.get_executor()), a number"
+            " of processes, or None",
+        )
+    try:
+        yield own
+    finally:
+        own.shutdown(cancel_futures=True)
 
 
 def results(
-    executor: Executor | int, function: Callable[[T], R], items: Iterable[T], ahead: int
+    workers: Workers,
+    function: Callable[[T], R],
+    items: Iterable[T],
+    *,
+    threads: int | None = None,
+    ahead: int | None = None,
 ) -> Iterator[R]:
     """The results of a function for each item, in the order of the items.
 
     Parameters
     ----------
-    executor
-        Any `concurrent.futures.Executor`, or the number of threads to start.
+    workers, threads
+        As for `workers_of`. In other processes, function, items and results are pickled.
     ahead
-        Tasks that may be in flight. After an error no task begins, and running ones are awaited.
+        Tasks that may be in flight; by default two for each worker. After an error no task begins,
+        and running ones are awaited.
 
     Raises
     ------
     ComalError
-        A worker of the executor ended abruptly.
+        A worker of the executor ended abruptly, or a cluster gave a task up.
     """
-    if isinstance(executor, int):
-        with ThreadPoolExecutor(executor, "comal-work") as own:
-            yield from results(own, function, items, ahead)
-        return
-    waiting = iter(items)
-    pending: deque[Future[R]] = deque()
-    try:
-        pending.extend(executor.submit(function, item) for item in islice(waiting, ahead))
-        while pending:
-            found = pending.popleft().result()
-            pending.extend(executor.submit(function, item) for item in islice(waiting, 1))
-            yield found
-    except BrokenExecutor as error:
-        raise ComalError(
-            "a worker of the executor ended before its work was done",
-            expected="workers that live until their results are taken",
-            hint="spawn processes instead of forking them, and check whether the system killed one"
-            " for lack of memory",
-        ) from error
-    finally:
-        wait([future for future in pending if not future.cancel()])
+    with workers_of(workers, threads) as executor:
+        waiting, pending = iter(items), deque[Future[R]]()
+        submit: Callable[..., Future[R]] = executor.submit
+        if hasattr(executor, "_client"):
+            # Dask gives an equal task the result of an earlier one, which may be gone from disk.
+            submit = partial(submit, pure=False)
+        try:
+            for item in islice(waiting, ahead or 2 * width(executor)):
+                pending.append(submit(function, item))
+            while pending:
+                found = pending.popleft().result()
+                pending.extend(submit(function, item) for item in islice(waiting, 1))
+                yield found
+        except Exception as error:
+            if not _is_lost(error):
+                raise
+            raise ComalError(
+                "a worker of the executor ended before its work was done",
+                expected="workers that live until their results are taken",
+                hint="spawn processes instead of forking them, and check whether the system killed"
+                " one for lack of memory",
+            ) from error
+        finally:
+            # A cluster does not tell which tasks run, so that cancelling would not await them.
+            exact = type(executor).__module__.startswith("concurrent.")
+            wait([future for future in pending if not (exact and future.cancel())])
+
+
+def _is_lost(error: Exception) -> bool:
+    """Whether an error of a task is that of its worker."""
+    lost = isinstance(error, BrokenExecutor | CancelledError)
+    return lost or type(error).__module__.startswith("distributed.")
 
 
 def side_by_side(jobs: Sequence[Callable[[], R]], threads: int | ThreadPoolExecutor) -> list[R]:

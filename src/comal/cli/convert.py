@@ -13,6 +13,7 @@ from comal.cli.output import done, print_json, working
 from comal.cli.taco import collection_fields, collection_options, read_document
 from comal.convert import MigrationReport, convert
 from comal.errors import InvalidInputError, counted
+from comal.parallel import Workers
 
 _NO_FIELDS = ("pad", "children", "ids", "bands", "variable", "rename")
 
@@ -46,6 +47,7 @@ def _tell(report: MigrationReport, style: Style) -> None:
 @option("--variable", "Variable of a NetCDF, HDF5 or Zarr file that becomes RaQuet.")
 @options.rename
 @collection_options
+@options.by_workers
 @options.writing
 @click.pass_context
 def command(
@@ -56,6 +58,7 @@ def command(
     *,
     overwrite: bool,
     dry_run: bool,
+    executor: Workers,
     **given: Any,
 ) -> None:
     """Write SRC in another container or format; its bytes tell what SRC is.
@@ -100,6 +103,7 @@ def command(
             dry_run=dry_run,
             overwrite=overwrite,
             progress=progress,
+            executor=executor,
             **own,
             **collection_fields(**given),
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import click
@@ -37,6 +38,7 @@ from comal.errors import (
     shown_path,
 )
 from comal.formats import FORMATS, Adapter, Archive, Partly, adapter_of, of_band, sniff
+from comal.parallel import Workers, results
 from comal.storage import parse_href, targets
 from comal.storage.targets import like, refuse_sources
 
@@ -255,6 +257,7 @@ def get(
     "With --repair, RaQuet: tiles are byte-interleaved; store them value by value.",
 )
 @options.opening
+@options.by_workers
 @options.overwrite
 @options.pass_style
 @click.pass_context
@@ -266,12 +269,14 @@ def check(
     repair: str | None,
     *,
     overwrite: bool,
+    executor: Workers,
     **asked: Any,
 ) -> None:
     """List every problem of X: structure, index, metadata, and the checksum of each leaf.
 
     Exit code 1 means that an X has an error; warnings do not count. With --repair, the exit
     code is that of the copy. Exit code 11 means that some of several X could not be checked.
+    With --processes or --dask, several X are checked at a time.
 
     $ comal check scenes.tacozip  # exit code 1 when there is an error
     $ comal check scenes.tacozip --json  # every problem with its code and place
@@ -284,28 +289,46 @@ def check(
         raise click.UsageError("--repair takes one X.", ctx)
     if asked["byte_interleaved"] and repair is None:
         raise click.UsageError("--byte-interleaved is for --repair.", ctx)
-    errors, failed = 0, 0
-    for source in sources:
-        try:
-            if repair is None:
-                errors += _checked(source, style, asked, named=len(sources) > 1)
-            else:
-                errors += _repaired(source, repair, style, asked, overwrite=overwrite)
-        except ComalError as error:
-            if len(sources) == 1:
-                raise
-            tell(error, as_json=style.json)
-            failed += 1
+    if repair is not None:
+        errors, failed = _repaired(sources[0], repair, style, asked, overwrite=overwrite), 0
+    else:
+        errors, failed = _checked(sources, style, asked, executor)
     if failed or errors:
         ctx.exit(PARTLY if failed else 1)
 
 
-def _checked(source: str, style: Style, asked: Mapping[str, Any], *, named: bool) -> int:
-    """Check one archive, print what was found, and return the number of errors."""
-    name, adapter = _known(source, asked["opening"])
-    found = _with_leftovers(_found(name, adapter, source, style, asked), source)
-    _print_findings(found, style, {"source": source} if named else {}, f"{source}: " * named)
-    return found.errors
+def _checked(
+    sources: Sequence[str], style: Style, asked: Mapping[str, Any], executor: Workers
+) -> tuple[int, int]:
+    """Check archives, print what was found, and return the numbers of errors and of failures."""
+    errors = failed = 0
+    several = len(sources) > 1
+    found: Iterable[Report | ComalError]
+    if several and executor is not None:
+        silent = replace(style, quiet=True)
+        found = results(executor, partial(check_archive, style=silent, asked=asked), sources)
+    else:
+        found = (check_archive(source, style, asked) for source in sources)
+    for source, one in zip(sources, found, strict=True):
+        if isinstance(one, Report):
+            more, head = ({"source": source}, f"{source}: ") if several else ({}, "")
+            _print_findings(one, style, more, head)
+            errors += one.errors
+        elif several:
+            tell(one, as_json=style.json)
+            failed += 1
+        else:
+            raise one
+    return errors, failed
+
+
+def check_archive(source: str, style: Style, asked: Mapping[str, Any]) -> Report | ComalError:
+    """The report of one archive, or why there is none, so that others are checked all the same."""
+    try:
+        name, adapter = _known(source, asked["opening"])
+        return _with_leftovers(_found(name, adapter, source, style, asked), source)
+    except ComalError as error:
+        return error
 
 
 def _repaired(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
 from typing import Any
 
 import click
@@ -217,6 +219,55 @@ overwrite = flag("--overwrite", "Replace an older target of the same kind, and n
 
 writing = together(overwrite, pass_style)
 """Options of every command that writes an archive."""
+
+_by_whom = together(
+    whole("--processes", "Processes that do the work; by default threads.", 1, metavar="N"),
+    option(
+        "--dask",
+        "Scheduler whose workers do the work, or 'local' for workers on this machine.",
+        metavar="ADDRESS",
+    ),
+)
+
+
+def by_workers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that say who does long work; the command receives them as ``executor``."""
+
+    @wraps(function)
+    def run(*given: Any, processes: int | None, dask: str | None, **named: Any) -> Any:
+        if dask is None:
+            return function(*given, executor=processes, **named)
+        if processes is not None:
+            raise click.UsageError("Give either --processes or --dask.")
+        with _dask(dask) as executor:
+            return function(*given, executor=executor, **named)
+
+    return _by_whom(run)
+
+
+@contextmanager
+def _dask(address: str) -> Iterator[Any]:
+    """The workers of a cluster; a lost one's tasks are done again by others."""
+    from comal.errors import MissingExtraError, StorageError, reason_of  # noqa: PLC0415 - as below
+
+    try:
+        distributed: Any = import_module("distributed")
+    except ImportError as error:
+        raise MissingExtraError.of("distributed", "dask", "--dask") from error
+    with ExitStack() as scope:
+        try:
+            cluster: Any = address
+            if address == "local":
+                cluster = scope.enter_context(distributed.LocalCluster(threads_per_worker=1))
+            client = scope.enter_context(distributed.Client(cluster))
+        except (OSError, ValueError) as error:
+            raise StorageError(
+                "the scheduler of Dask cannot be reached",
+                where=address,
+                found=reason_of(error),
+                expected="an address such as tcp://10.0.0.1:8786, or local",
+            ) from error
+        yield client.get_executor(retries=2)
 
 
 def listed(_ctx: click.Context, _parameter: click.Parameter, value: tuple[Any, ...]) -> Any:

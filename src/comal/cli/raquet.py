@@ -131,6 +131,7 @@ _OVERVIEWS = ("average", "mode", "nearest", "min", "max")
 )
 @whole("--row-group-size", "Tiles per row group, 64 or more.", 1)
 @choice("--block-dtype", ["uint64", "int64"], "Type of the column of tile ids.", default="uint64")
+@options.by_workers
 @options.writing
 def create(
     style: Style, /, sources: tuple[str, ...], output: str, *, nodata: str | None, **named: Any

@@ -157,6 +157,7 @@ def _filtered(
     metavar="FIELD",
 )
 @collection_options
+@options.by_workers
 @options.writing
 def create(
     style: Style, /, directory: str, output: str, *, pattern: tuple[str, ...], **named: Any
@@ -174,7 +175,7 @@ def create(
       # only what a table lists, with its columns as fields
     $ comal taco create rasters/ big.tacozip --split-size 4GB  # several archives
     """
-    packing = ("manifest", "stac", "pad", "split_size", "group_by", "overwrite")
+    packing = ("manifest", "stac", "pad", "split_size", "group_by", "overwrite", "executor")
     given = {name: named.pop(name) for name in packing} | {"pattern": list(pattern) or "*"}
     fields = collection_fields(**named)
     with working(f"packing {directory}", style) as progress:

@@ -156,15 +156,13 @@ def _generation1_of(opening: Mapping[str, Any]) -> tapalcatl.Generation1 | None:
     default=256,
     metavar="PIXELS",
 )
-@whole(
-    "--processes", "Processes that write archives; by default threads of this one.", 1, metavar="N"
-)
 @option("--variant", "Put tiles below this name; 'put' adds other variants.", metavar="NAME")
 @options.negative("--no-resume", "resume", "Start anew, and keep nothing after an error.")
 @_layout_options
 @_entry_options
 @_described_options
 @options.opening
+@options.by_workers
 @options.writing
 def create(
     style: Style, /, source: str, output: str, *, opening: Mapping[str, Any], **more: Any
@@ -185,7 +183,7 @@ def create(
     $ comal tapalcatl create dark.mbtiles tiles/ --variant dark  # tiles below a name
     $ comal tapalcatl create t1/ t2/ --open metatile=8 --open layer=all  # out of Tapalcatl 1
     """
-    scheme, processes = more.pop("scheme"), more.pop("processes")
+    scheme = more.pop("scheme")
     layout = {name: more.pop(name) for name in ("metatile", "materialized_zooms", "hash_in_path")}
     first = {name: more.pop(name) for name in ("layer", "prefix", "tile_size")}
     first["layout"] = more.pop("keys")
@@ -196,13 +194,6 @@ def create(
         chosen = _given(layout)
     with ExitStack() as scope, working(f"building {output}", style) as progress:
         tiles = _tiles_of(source, opening, scope, scheme=scheme)
-        if processes is not None:
-            import multiprocessing  # noqa: PLC0415 - help needs none of it
-            from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415
-
-            # Spawned: a fork would inherit the threads and locks of this process.
-            pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
-            chosen["executor"] = scope.enter_context(pool)
         made = tapalcatl.build(tiles, output, progress=progress, **chosen, **more)
     _report(made, style)
 
@@ -381,6 +372,7 @@ def _changed(text: str) -> tuple[str, Any]:
     default="last",
 )
 @_layout_options
+@options.by_workers
 @options.writing
 def merge(style: Style, /, sources: tuple[str, ...], output: str, **named: Any) -> None:
     """Write the tiles of all SRC as one tileset; stored bytes are copied as they are.
@@ -402,6 +394,7 @@ def merge(style: Style, /, sources: tuple[str, ...], output: str, **named: Any) 
 @argument("source", metavar="SRC")
 @argument("output", metavar="OUT")
 @_layout_options
+@options.by_workers
 @options.writing
 def remetatile(style: Style, /, source: str, output: str, **named: Any) -> None:
     """Write the tileset SRC with another layout; stored bytes are copied as they are.
@@ -462,6 +455,7 @@ def export(
     to="materialized_zooms",
 )
 @options.opening
+@options.by_workers
 @options.writing
 def extract(
     style: Style, /, source: str, output: str, *, opening: Mapping[str, Any], **named: Any

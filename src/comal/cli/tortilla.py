@@ -71,6 +71,7 @@ def _report(made: tortilla.Created, style: Style, placed_by: Sequence[str] = ())
 @options.no_stac
 @flag("--allow-ids", "Keep ids that are not portable: a?b, CON, two that differ in case.")
 @_cut_options
+@options.by_workers
 @options.writing
 def create(
     style: Style, /, directory: str, output: str, *, pattern: tuple[str, ...], **more: Any

@@ -20,6 +20,7 @@ from comal.convert.report import MigrationReport
 from comal.convert.tortilla_taco import migrate
 from comal.errors import InvalidInputError, NotThisFormatError, without_secrets
 from comal.formats import adapter_of, sniff
+from comal.parallel import Workers
 from comal.progress import Progress, silent
 from comal.storage import href_text, parse_href
 from comal.storage.targets import local_path
@@ -37,6 +38,8 @@ _NUMBER = re.compile(r"0|[1-9][0-9]?")
 
 _TORTILLAS = frozenset({"tortilla", "taco-v1"})
 _PACKED = frozenset({"rasters", "manifest"})
+_IN_PARTS = _PACKED | {"raster", "raquet", "tiles"}
+"""Kinds of sources whose conversion can be divided among workers."""
 _TAKEN_BY: Mapping[str, frozenset[str]] = {
     "variable": frozenset({"raster"}),
     "rename": frozenset({"zip"}),
@@ -71,6 +74,7 @@ def convert(
     dry_run: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
+    executor: Workers = None,
     **options: Any,
 ) -> Conversion:
     """Write a source in another container or format, as ``comal convert`` does.
@@ -91,6 +95,9 @@ def convert(
         Replace an older target of the same kind.
     progress
         Called with the progress.
+    executor
+        Draws, encodes or packs rasters and tiles: any `concurrent.futures.Executor`, or a number of
+        processes; threads if None. What copies one file to another does not use it.
     **options
         ``variable`` as for `comal.raquet.write`, ``rename`` as for `comal.taco.zip2folder`, those
         of `comal.convert.migrate`, and fields of the collection; others go to the function that
@@ -122,6 +129,8 @@ def convert(
     }
     _refuse_others(kind, given | ({"dry_run": True} if dry_run else {}))
     writing = {"overwrite": overwrite, "progress": progress or silent, **given}
+    if kind in _IN_PARTS:
+        writing["executor"] = executor
     if kind in _TORTILLAS:
         report = migrate(hrefs[0] if len(hrefs) == 1 else hrefs, target, dry_run=dry_run, **writing)
         return Conversion(kind, {"from": kind, **report.to_dict()}, report)
@@ -280,17 +289,21 @@ def _write_raquet(source: str, output: str, **writing: Any) -> Mapping[str, Any]
     return {"from": "raster", "to": "raquet", **made.to_dict()}
 
 
-def _convert_raquet(source: str, output: str, **writing: Any) -> Mapping[str, Any]:
+def _convert_raquet(
+    source: str, output: str, *, executor: Workers, **writing: Any
+) -> Mapping[str, Any]:
     if _suffix(output) == _PARQUET:
         raquet.repair(source, output, **writing)
         return {"from": "raquet", "to": "raquet"}
     if _suffix(output) in _TIFF:
         return {"from": "raquet", "to": "cog", **raquet.to_cog(source, output, **writing).to_dict()}
-    made = draw(source, output, **writing)
+    made = draw(source, output, executor=executor, **writing)
     return {"from": "raquet", "to": "tapalcatl", "tiles": made.tiles, "archives": made.archives}
 
 
-def _convert_tiles(source: str, output: str, **writing: Any) -> Mapping[str, Any]:
+def _convert_tiles(
+    source: str, output: str, *, executor: Workers, **writing: Any
+) -> Mapping[str, Any]:
     """Convert tiles to what the name of `output` says.
 
     A folder becomes a tileset, unless the source is one: then it gets loose tiles. A name that
@@ -308,6 +321,8 @@ def _convert_tiles(source: str, output: str, **writing: Any) -> Mapping[str, Any
             write = tapalcatl.remetatile
         else:
             write = tapalcatl.to_directory
+        if write in (tapalcatl.build, tapalcatl.remetatile):
+            writing["executor"] = executor
         summary: Mapping[str, Any] = write(tiles, output, **writing).to_dict()
     return {"tiles": summary["tiles"], **summary}
 

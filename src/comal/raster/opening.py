@@ -10,7 +10,6 @@ import os
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +38,7 @@ from comal.errors import (
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
-from comal.parallel import results
+from comal.parallel import Workers, results
 from comal.raster.values import Array, Mask, alpha_at, as_array, valid_mask
 from comal.storage import check_several, local_path
 from comal.storage.config import StorageConfig, default_config
@@ -414,7 +413,7 @@ def header(source: RasterSource, limits: Limits = DEFAULT_LIMITS) -> Header:
 
 def headers(
     sources: Iterable[RasterSource],
-    executor: Executor | None = None,
+    executor: Workers = None,
     *,
     limits: Limits = DEFAULT_LIMITS,
 ) -> pa.Table:
@@ -425,7 +424,7 @@ def headers(
     sources
         Paths, bytes or spans.
     executor
-        Any `concurrent.futures.Executor`; None for threads.
+        Any `concurrent.futures.Executor`, a number of processes, or None for threads.
     limits
         As for `open_raster`.
 
@@ -441,8 +440,8 @@ def headers(
     """
     check_several(sources, "rasters")
     # Few batches are in flight at a time, so that a million paths do not need a million futures.
-    read = partial(_read, limits=limits)
-    rows = results(executor or _THREADS, read, _batches(sources), 4 * _THREADS)
+    read = partial(read_headers, limits=limits)
+    rows = results(executor, read, _batches(sources), threads=_THREADS, ahead=4 * _THREADS)
     return pa.Table.from_batches(rows, SCHEMA)
 
 
@@ -452,7 +451,8 @@ def _batches(sources: Iterable[RasterSource]) -> Any:
         yield list(chain([first], islice(iterator, _BATCH - 1)))
 
 
-def _read(sources: Sequence[RasterSource], limits: Limits) -> pa.RecordBatch:
+def read_headers(sources: Sequence[RasterSource], limits: Limits) -> pa.RecordBatch:
+    """The headers of some rasters, one row each; a task of `headers`."""
     found = [header(source, limits) for source in sources]
     columns = [
         pa.array([getattr(one, column.name) for one in found], column.type) for column in SCHEMA

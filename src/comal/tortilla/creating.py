@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyarrow as pa
 from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.parallel import Workers
 from comal.progress import Progress, silent
 from comal.public import takes, warn
 from comal.samples import intake
@@ -78,7 +78,7 @@ def create(
     base: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
-    executor: Executor | None = None,
+    executor: Workers = None,
     **options: Any,
 ) -> Created:
     """Write samples as a Tortilla of version 0.5.0.
@@ -111,7 +111,8 @@ def create(
     progress
         Called with the number of samples that are written.
     executor
-        Reads the headers of rasters; threads when None.
+        Reads the headers of rasters: any `concurrent.futures.Executor`, or a number of processes;
+        threads when None.
     **options
         Parameters above that are not in the signature, and settings of the footer: compression,
         compression_level, row_group_size, ...
@@ -147,7 +148,7 @@ def described(
     *,
     stac: bool | None = None,
     allow_ids: bool | None = None,
-    executor: Executor | None = None,
+    executor: Workers = None,
 ) -> Prepared:
     """Check items, and fill in their formats and places.
 

@@ -6,7 +6,6 @@ Only missing values are filled in; values from the user are never changed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 from comal.errors import InvalidInputError, shown
 from comal.geo import footprints
 from comal.lazy import pc
+from comal.parallel import Workers
 from comal.public import warn
 from comal.samples.copying import Copied
 from comal.samples.payloads import Heads, Ints
@@ -150,7 +150,7 @@ def wants_place(prepared: Prepared) -> bool:
     )
 
 
-def with_place(level: Prepared, executor: Executor | None = None) -> Prepared:
+def with_place(level: Prepared, executor: Workers = None) -> Prepared:
     """Fill the STAC columns of place from rasters, and the centroid from the full affine.
 
     A nested item gets the place and the times of its first item that has a place, as in
@@ -168,7 +168,7 @@ def with_place(level: Prepared, executor: Executor | None = None) -> Prepared:
     return replace(level, table=_with_centroids(table))
 
 
-def _with_headers(level: Prepared, table: Any, rows: Ints, executor: Executor | None) -> Any:
+def _with_headers(level: Prepared, table: Any, rows: Ints, executor: Workers) -> Any:
     from comal.raster import headers  # noqa: PLC0415 - loads GDAL
 
     sources = level.payloads.rasters(rows)

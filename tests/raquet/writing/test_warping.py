@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from hashlib import sha256
@@ -67,22 +66,6 @@ def test_the_same_bytes_for_any_executor(digest: Callable[..., str]) -> None:
             assert digest(threads) == own
     with ProcessPoolExecutor(2, get_context("spawn")) as processes:
         assert digest(processes) == own
-
-
-@pytest.mark.slow
-def test_the_same_bytes_on_a_cluster(digest: Callable[..., str]) -> None:
-    distributed = pytest.importorskip("distributed")
-    own = digest(None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what a cluster says of ports and clocks is not ours
-        with (
-            distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-            ) as cluster,
-            distributed.Client(cluster) as client,
-            client.get_executor() as executor,
-        ):
-            assert digest(executor) == own
 
 
 @pytest.mark.parametrize("place", [utm, on_grid])

@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from comal import storage
 from comal.errors import ComalError, InvalidInputError
 from comal.grid import quadbin
+from comal.parallel import Workers
 from comal.plan import ByteRange, run
 from comal.progress import Progress, silent
 from comal.public import options_of, takes
@@ -130,7 +131,7 @@ def write(
     min_zoom: int | None = None,
     time: Sequence[Any] | None = None,
     overwrite: bool = False,
-    executor: Executor | None = None,
+    executor: Workers = None,
     progress: Progress = silent,
     **options: Any,
 ) -> Written:
@@ -164,8 +165,8 @@ def write(
     overwrite
         Whether to replace an existing file.
     executor
-        Any `concurrent.futures.Executor`, such as one of spawned processes or of a Dask cluster,
-        which must reach the same files; threads by default.
+        Any `concurrent.futures.Executor`, such as one of a Dask cluster, which must reach the same
+        files; or a number of processes; threads by default.
     progress
         Called with the number of subtrees of tiles that are done.
     **options

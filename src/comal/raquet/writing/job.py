@@ -6,11 +6,9 @@ run in threads, processes or on a cluster. The result of a task depends on its c
 
 from __future__ import annotations
 
-import os
 import threading
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.grid import quadbin
-from comal.parallel import results, width
+from comal.parallel import Workers, results, width, workers_of
 from comal.progress import Progress
 from comal.raquet import blobs
 from comal.raquet.spec import Number
@@ -160,7 +158,7 @@ class Subtree:
     """The pixels of the root, if there are overviews above and it is not empty."""
 
 
-def run_subtree(job: Job, task: tuple[int, int, int]) -> Subtree:
+def make_tiles(job: Job, task: tuple[int, int, int]) -> Subtree:
     """The tiles below a root (step, x, y), and the root itself unless it is too coarse."""
     step, x, y = task
     made, size = Subtree(Totals.of(job.dtypes)), job.block
@@ -419,7 +417,7 @@ class Pyramid:
 
 
 def run_job(
-    job: Job, totals: Totals, executor: Executor | None, progress: Progress
+    job: Job, totals: Totals, executor: Workers, progress: Progress
 ) -> Generator[tuple[Subtree, int], None, None]:
     """Run all subtrees, and add to `totals`; yields tiles with the number of their time step.
 
@@ -430,13 +428,11 @@ def run_job(
     total, done = len(places) * len(job.steps), 0
     with ExitStack() as stack:
         stack.callback(_close_readers, job.key)
-        if executor is None:
-            executor = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="comal-raquet")
-            stack.callback(executor.shutdown, cancel_futures=True)
+        pool = stack.enter_context(workers_of(executor))
         for step in range(len(job.steps)):
             pyramid = Pyramid(job)
             tasks = [(step, x, y) for x, y in places]
-            subtrees = results(executor, partial(run_subtree, job), tasks, width(executor) + _AHEAD)
+            subtrees = results(pool, partial(make_tiles, job), tasks, ahead=width(pool) + _AHEAD)
             for (x, y), made in zip(places, subtrees, strict=True):
                 totals.add(made.totals)
                 pyramid.add(job.root_zoom, x, y, made.root, made)

@@ -8,7 +8,6 @@ contains the centroid.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -27,13 +26,12 @@ from comal.geo.footprints import (
     raster_footprints,
 )
 from comal.geo.places import CENTROID, FOOTPRINT, ways_of
-from comal.parallel import results
+from comal.parallel import Workers, results
 from comal.public import warn
 from comal.raster.zones import Regions, load_regions
 from comal.taco.extensions.base import ComputedColumns, SampleExtension, declared, list_of, table_of
 
 _THREADS = 4
-_IN_FLIGHT = 64
 
 Job = tuple[Any, Any, Any]
 
@@ -56,12 +54,13 @@ class GeotiffStats(SampleExtension):
     class_values
         The classes, in the order of the shares; required if `categorical`.
     executor
-        Any `concurrent.futures.Executor` for many samples; None uses a few threads.
+        Any `concurrent.futures.Executor` for many samples, or a number of processes; None uses a
+        few threads.
     """
 
     categorical: bool = False
     class_values: Sequence[int] | None = None
-    executor: Executor | None = field(default=None, repr=False, compare=False)
+    executor: Workers = field(default=None, repr=False, compare=False)
     schema_only: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -95,11 +94,11 @@ class GeotiffStats(SampleExtension):
                 found=", ".join(table.column_names),
                 expected="a column 'path' of files or bytes",
             )
-        stats = partial(_stats, classes=self._classes())
+        stats = partial(raster_statistics, classes=self._classes())
         if table.num_rows == 1 and self.executor is None:
             rows = list(map(stats, _jobs(table)))
         else:
-            rows = list(results(self.executor or _THREADS, stats, _jobs(table), _IN_FLIGHT))
+            rows = list(results(self.executor, stats, _jobs(table), threads=_THREADS))
         return pa.table({"geotiff:stats": rows}, schema=self.get_schema())
 
     def _compute(self, sample: Any) -> pa.Table:
@@ -121,7 +120,8 @@ def _jobs(table: pa.Table) -> Any:
         yield from zip(*columns, strict=True)
 
 
-def _stats(job: Job, classes: list[int] | None) -> list[list[float | None]] | None:
+def raster_statistics(job: Job, classes: list[int] | None) -> list[list[float | None]] | None:
+    """Statistics of one raster by band; a task of `GeotiffStats`."""
     from comal.raster.statistics import band_stats, class_shares  # noqa: PLC0415 - loads GDAL
 
     path, factor, offset = job
@@ -193,7 +193,8 @@ class GeoEnrich(ComputedColumns):
     tolerance
         Degrees: a centroid outside all areas takes the nearest within this distance.
     executor
-        Any `concurrent.futures.Executor`, which then computes the layers in parallel.
+        Any `concurrent.futures.Executor`, or a number of processes, which then compute the layers
+        in parallel; None computes one after the other.
 
     Raises
     ------
@@ -211,7 +212,7 @@ class GeoEnrich(ComputedColumns):
     admin: Mapping[Any, Any] = field(default_factory=dict)
     prefix: str = "geoenrich"
     tolerance: float = 0.0
-    executor: Executor | None = field(default=None, repr=False, compare=False)
+    executor: Workers = field(default=None, repr=False, compare=False)
 
     _kinds: ClassVar[dict[str, pa.DataType]] = {}
     _default: ClassVar[pa.DataType] = pa.float32()
@@ -258,8 +259,7 @@ class GeoEnrich(ComputedColumns):
         from comal.raster.layers import sample_footprint  # noqa: PLC0415 - loads GDAL
 
         compute = partial(sample_footprint, footprints=footprints)
-        run = map if self.executor is None else self.executor.map
-        return list(run(compute, self.layers.values()))
+        return list(results(self.executor, compute, self.layers.values(), threads=1))
 
 
 @dataclass

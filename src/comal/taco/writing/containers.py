@@ -14,7 +14,6 @@ import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +27,7 @@ import pyarrow.parquet as pq
 from comal import strictjson
 from comal.errors import ComalError, InvalidInputError, system_errors, translated
 from comal.limits import MIB
-from comal.parallel import results
+from comal.parallel import Workers, results
 from comal.progress import Progress
 from comal.samples.copying import STREAM_BYTES, blocks
 from comal.samples.payloads import Files, Ints, Payloads
@@ -60,7 +59,6 @@ _META_GROUP = 128
 _COMPRESS_META_ROWS = 256
 """With fewer rows, compression makes a __meta__ file larger and slower to write."""
 _WORKERS = 2
-_IN_FLIGHT = 8
 _ENCODINGS = (
     (spec.ID, "DELTA_BYTE_ARRAY"),
     (spec.RELATIVE_PATH, "DELTA_BYTE_ARRAY"),
@@ -89,7 +87,7 @@ class Writing:
     parquet: ParquetSettings
     overwrite: bool = False
     progress: Progress | None = None
-    executor: Executor | None = None
+    executor: Workers = None
 
 
 def settings(parquet: Mapping[str, Any], kind: str) -> ParquetSettings:
@@ -175,7 +173,7 @@ def table_writer(file: BinaryIO, schema: Any, parquet: ParquetSettings) -> Itera
 
 
 def meta_files(
-    levels: Levels, depth: int, spans: Spans | None, executor: Executor | None = None
+    levels: Levels, depth: int, spans: Spans | None, executor: Workers = None
 ) -> Iterator[tuple[Ints, Any]]:
     """Groups of FOLDER rows of `levels[depth]`, with the local metadata of each row (6.2)."""
     below = levels[depth + 1]
@@ -187,9 +185,9 @@ def meta_files(
     stops = np.searchsorted(below.parent, folders, side="right")
     groups = [slice(n, n + _META_GROUP) for n in range(0, len(folders), _META_GROUP)]
     jobs = (_job(batch, starts[group], stops[group]) for group in groups)
-    files: Iterator[Any] = map(_encode, jobs)
+    files: Iterator[Any] = map(encode_local_metadata, jobs)
     if len(groups) > 1:
-        files = results(executor or _WORKERS, _encode, jobs, _IN_FLIGHT)
+        files = results(executor, encode_local_metadata, jobs, threads=_WORKERS)
     for group, some in zip(groups, files, strict=True):
         yield folders[group], some
 
@@ -203,7 +201,8 @@ def _job(batch: Any, starts: Ints, stops: Ints) -> _Job:
     return batch.slice(first, last - first), (starts - first).tolist(), (stops - first).tolist()
 
 
-def _encode(job: _Job) -> Any:
+def encode_local_metadata(job: _Job) -> Any:
+    """The files of some folders, as bytes; a task of `meta_files`."""
     batch, starts, stops = job
     return pa.array(
         [_encode_one(batch.slice(a, b - a)) for a, b in zip(starts, stops, strict=True)],
@@ -385,7 +384,7 @@ class FolderSink(Sink):
             (names.slice(start, stop - start), payloads, start, sizes[start:stop])
             for start, stop in blocks(sizes, rows=_BLOCK_ROWS)
         )
-        for count in results(_WORKERS, lambda job: self._copy_block(*job), jobs, 2 * _WORKERS):
+        for count in results(None, lambda job: self._copy_block(*job), jobs, threads=_WORKERS):
             self._tell(count, total)
 
     def _copy_block(self, names: Any, payloads: Payloads, start: int, sizes: Ints) -> int:

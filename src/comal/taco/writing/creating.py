@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 
 from comal.errors import ComalError, ConflictError, InvalidInputError, shown
 from comal.limits import parse_size
+from comal.parallel import Workers
 from comal.plan import run
 from comal.progress import Progress
 from comal.samples.payloads import Ints, refuse_read
@@ -51,7 +51,7 @@ def create(
     group_by: str | Sequence[str] | None = None,
     consolidate: bool = True,
     progress: Progress | None = None,
-    executor: Executor | None = None,
+    executor: Workers = None,
     temp_dir: str | os.PathLike[str] | None = None,
     **parquet: Any,
 ) -> list[Path]:
@@ -82,7 +82,8 @@ def create(
     progress
         Called with the progress of the copy.
     executor
-        Encodes the many small metadata files of nested datasets; None uses threads.
+        Encodes the many small metadata files of nested datasets: any
+        `concurrent.futures.Executor`, or a number of processes; None uses threads.
     temp_dir
         Ignored, but part of the specification; temporary files are beside the target.
     **parquet

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from comal import raster
 from comal.errors import InvalidInputError
 from comal.geo import footprints, times, wkb
 from comal.limits import DEFAULT_LIMITS
+from comal.parallel import Workers
 from comal.progress import Progress, silent
 from comal.public import takes
 from comal.samples import intake
@@ -124,7 +124,7 @@ def pack_folder(
     pad: bool = False,
     extra: Mapping[str, Any] | None = None,
     output_format: str = "auto",
-    executor: Executor | None = None,
+    executor: Workers = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> list[Path]:
@@ -159,7 +159,8 @@ def pack_folder(
     output_format, progress, **options
         As for `create`, including ``overwrite``.
     executor
-        Reads the headers; None uses threads.
+        Reads the headers: any `concurrent.futures.Executor`, or a number of processes; None uses
+        threads.
 
     Returns
     -------
@@ -222,7 +223,7 @@ def _read_manifest(manifest: Any) -> Any:
     return table
 
 
-def _with_stac(table: Any, executor: Executor | None, progress: Progress) -> Any:
+def _with_stac(table: Any, executor: Workers, progress: Progress) -> Any:
     """The table with STAC fields of its rasters; null for other files."""
     paths = one_array(table.column(spec.PATH))
     rows = rows_where(pc.match_substring_regex(paths, _RASTER))

@@ -156,7 +156,7 @@ class TileSource:
         """
         if len(squares) < 2:
             return map(self._expected, squares)
-        return results(1, self._expected, squares, 2)
+        return results(None, self._expected, squares, threads=1)
 
     def _expected(self, square: Square) -> Tiles:
         tiles = self.read(square)

@@ -280,7 +280,7 @@ class TileSetSource(TileSource):
         """As `TileSource.gather`; remote tiles are read some 8 MiB at a time, in few requests."""
         if self._tileset.archives.local:
             return super().gather(squares)
-        return results(1, self._read, self._batches(squares), 2)
+        return results(None, self._read, self._batches(squares), threads=1)
 
     def _batches(self, squares: Sequence[Square]) -> Iterator[list[dict[Tile, Int64s]]]:
         """Records of squares to read together."""
@@ -353,7 +353,7 @@ class TileSetSource(TileSource):
         if self._tileset.archives.local or self._wanted is None:
             found = ((archive, get(archive)) for archive in archives)
         else:
-            opened = results(_AT_ONCE, get, self._wanted, _AT_ONCE)
+            opened = results(None, get, self._wanted, threads=_AT_ONCE, ahead=_AT_ONCE)
             found = zip(archives, opened, strict=True)  # type: ignore[assignment]
         yield from ((archive, one) for archive, one in found if one is not None)
 

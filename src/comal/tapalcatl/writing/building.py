@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -21,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from comal.errors import ComalError, InvalidInputError, system_errors
-from comal.parallel import results, width
+from comal.parallel import Workers, results
 from comal.plan import run
 from comal.progress import Progress, silent
 from comal.public import takes, warn
@@ -109,7 +108,7 @@ def build(
     out: Location,
     options: BuildOptions | None = None,
     *,
-    executor: Executor | None = None,
+    executor: Workers = None,
     resume: bool = True,
     overwrite: bool = False,
     durable: bool = True,
@@ -131,7 +130,8 @@ def build(
     options
         Options of the tileset.
     executor
-        Runs the writing of archives: any `concurrent.futures.Executor`; threads if None.
+        Writes archives: any `concurrent.futures.Executor`, or a number of processes; threads if
+        None.
     resume
         Reuse the archives of an interrupted build of the same source with the same options. They
         are kept beside `out` after an error, and their checksums are verified. A single archive
@@ -216,7 +216,7 @@ class _Job:
     place: Workplace
     progress: Progress
 
-    def run(self, executor: Executor | None, out: str) -> Built:
+    def run(self, executor: Workers, out: str) -> Built:
         """Write all archives, then the metadata."""
         formats = self._probed()
         done = Written(formats=formats)
@@ -264,15 +264,12 @@ class _Job:
                 formats.update(new_entries(one, one.keys, self.rules, formats).formats)
         return formats
 
-    def _written(
-        self, executor: Executor | None, formats: Mapping[str, Headers]
-    ) -> Iterator[Written]:
+    def _written(self, executor: Workers, formats: Mapping[str, Headers]) -> Iterator[Written]:
         writer = ArchiveWriter(
             self.source, self.arrangement, self.rules, formats, str(self.place.tree)
         )
         own = min(os.cpu_count() or 1, 8)
-        ahead = 2 * (own if executor is None else width(executor))
-        return results(executor or own, writer.write, self._tasks(), ahead)
+        return results(executor, writer.write_archives, self._tasks(), threads=own)
 
     def _tasks(self) -> Iterator[list[GroupTask]]:
         """Batches of groups."""
@@ -450,7 +447,7 @@ class ArchiveWriter:
     formats: Mapping[str, Headers]
     tree: str
 
-    def write(self, tasks: Sequence[GroupTask]) -> Written:
+    def write_archives(self, tasks: Sequence[GroupTask]) -> Written:
         """Write some groups."""
         done = Written()
         folders: set[str] = set()

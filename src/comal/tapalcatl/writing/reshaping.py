@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from contextlib import ExitStack
 from typing import Any
 
 from comal.errors import InvalidInputError
+from comal.parallel import Workers
 from comal.progress import Progress
 from comal.public import takes
 from comal.storage import Source, several
@@ -81,7 +81,7 @@ def extract(
     *,
     metatile: int | None = None,
     materialized_zooms: Sequence[int] | None = None,
-    executor: Executor | None = None,
+    executor: Workers = None,
     overwrite: bool = False,
     progress: Progress | None = None,
     **options: Any,

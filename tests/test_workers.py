@@ -1,0 +1,168 @@
+"""Every long job gives the same bytes whoever does it: threads, processes, or a cluster of Dask."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from comal import convert, raquet, taco, tapalcatl, tortilla
+from comal.raquet.writing import job
+from comal.raster import opening
+from comal.taco.extensions.rasters import GeotiffStats
+from comal.taco.writing import containers
+from comal.tapalcatl.writing import building
+from tests.raquet.writing.sources import noise, on_grid, utm
+from tests.support import command, digests, files_below
+from tests.tapalcatl.making import sparse, write_mbtiles
+
+Job = Callable[[Path, Path, Any], object]
+
+
+def _statistics(home: Path, out: Path, executor: Any) -> None:
+    samples = [taco.Sample(path.name, path=path) for path in sorted(home.glob("scenes/*/*.tif"))]
+    table = taco.Tortilla([taco.Sample(f"s{n}", path=s.path) for n, s in enumerate(samples)])
+    table.extend_with(GeotiffStats(executor=executor))
+    out.write_text(str(table.export_metadata().to_pydict()["geotiff:stats"]))
+
+
+JOBS: Mapping[str, Job] = {
+    "raquet.parquet": lambda home, out, who: raquet.write(
+        home / "utm.tif", out, block_size=64, spec_version="0.5.0", executor=who
+    ),
+    "packed.tacozip": lambda home, out, who: taco.pack_folder(home / "scenes", out, executor=who),
+    "packed.tortilla": lambda home, out, who: tortilla.pack_folder(
+        home / "scenes", out, executor=who
+    ),
+    "statistics": _statistics,
+    "tiles": lambda home, out, who: tapalcatl.build(home / "a.mbtiles", out, executor=who),
+    "again": lambda home, out, who: tapalcatl.remetatile(
+        home / "a.mbtiles", out, metatile=2, executor=who
+    ),
+    "converted.parquet": lambda home, out, who: convert.convert(
+        home / "grid.tif", out, executor=who
+    ),
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Sources, which jobs cut into some pieces each."""
+    monkeypatch.setattr(job, "_MOST_SIDE", 256)
+    monkeypatch.setattr(opening, "_BATCH", 3)
+    monkeypatch.setattr(containers, "_META_GROUP", 2)
+    monkeypatch.setattr(building, "_TASK", 4)
+    on_grid(tmp_path / "grid.tif", noise((1, 300, 400), "uint8"))
+    utm(tmp_path / "utm.tif", noise((2, 300, 400), "float32"), nodata=0)
+    for number in range(5):
+        folder = tmp_path / "scenes" / f"s{number}"
+        folder.mkdir(parents=True)
+        for name in ("a.tif", "b.tif"):
+            utm(folder / name, np.full((1, 8, 8), number, np.uint8))
+    write_mbtiles(tmp_path / "a.mbtiles", sparse(400, 7, kind="json"))
+    return tmp_path
+
+
+def _done(home: Path, name: str, executor: Any, jobs: Mapping[str, Job] = JOBS) -> dict[str, str]:
+    """Digests of what one of the jobs writes."""
+    folder = home / f"made {time.monotonic_ns()}"
+    folder.mkdir()
+    jobs[name](home, folder / name, executor)
+    return digests(files_below(folder))
+
+
+@contextmanager
+def _cluster(**options: Any) -> Iterator[Any]:
+    distributed = pytest.importorskip("distributed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a cluster says of ports and clocks is not ours
+        named = {"n_workers": 2, "threads_per_worker": 1, "processes": True, **options}
+        with (
+            distributed.LocalCluster(dashboard_address=None, **named) as cluster,
+            distributed.Client(cluster) as client,
+        ):
+            yield client
+
+
+def test_processes_give_the_same_bytes(home: Path) -> None:
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        for name in JOBS:
+            assert _done(home, name, pool) == _done(home, name, None), name
+
+
+def test_a_cluster_gives_the_same_bytes_with_a_worker_killed_in_the_middle(home: Path) -> None:
+    with _cluster() as client, client.get_executor(retries=2) as executor:
+        for name in JOBS:
+            assert _done(home, name, executor) == _done(home, name, None), name
+        _lose_a_worker(home, client, executor)
+        address = client.scheduler_info()["address"]
+        path, own = home / "x.parquet", home / "y.parquet"
+        command("raquet", "create", home / "grid.tif", path, "--dask", address)
+        raquet.write(home / "grid.tif", own)
+        assert path.read_bytes() == own.read_bytes()
+
+
+def _lose_a_worker(home: Path, client: Any, executor: Executor) -> None:
+    pids = list(client.run(os.getpid).values())
+    seen: list[int] = []
+
+    def progress(done: int, total: int | None, what: str) -> None:
+        if not seen:
+            os.kill(pids[0], signal.SIGKILL)
+        seen.append(done)
+
+    def build(home: Path, out: Path, who: Any) -> None:
+        raquet.write(
+            home / "utm.tif",
+            out,
+            block_size=64,
+            spec_version="0.5.0",
+            executor=who,
+            progress=progress if who else lambda *_: None,
+        )
+
+    jobs = {"raquet.parquet": build}
+    assert _done(home, "raquet.parquet", executor, jobs) == _done(
+        home, "raquet.parquet", None, jobs
+    )
+    assert seen == sorted(seen)
+    assert len(seen) > 3
+
+
+def test_commands_say_why_there_is_no_cluster(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("raquet", "create", home / "grid.tif", home / "x.parquet")
+    command(*words, "--dask", "nothing://there", code=7)
+    command(*words, "--dask", "local", "--processes", 2, code=2)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    told = command(*words, "--dask", "local", code=8)
+    assert "comal[dask]" in told.output
+    assert not (home / "x.parquet").exists()
+
+
+@pytest.mark.skipif("COMAL_FULL_SWEEP" not in os.environ, reason="starts another cluster; nightly")
+def test_a_command_starts_a_cluster_of_its_own(home: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        command("raquet", "create", home / "grid.tif", home / "x.parquet", "--dask", "local")
+    command("raquet", "create", home / "grid.tif", home / "y.parquet")
+    assert (home / "x.parquet").read_bytes() == (home / "y.parquet").read_bytes()
+
+
+def test_several_archives_are_checked_at_a_time(home: Path) -> None:
+    command("raquet", "create", home / "grid.tif", home / "x.parquet", "--quiet")
+    broken = home / "y.parquet"
+    broken.write_bytes((home / "x.parquet").read_bytes()[:-40])
+    words = ("check", home / "x.parquet", broken, home / "absent", "--json")
+    alone = command(*words, code=11)
+    assert command(*words, "--processes", 2, code=11).output == alone.output
