@@ -136,15 +136,11 @@ def bench(
     $ comal ml bench s3://bucket/big.tacozip --order blocks --workers 8 --json  # as JSON
     """
     from comal.ml import benching  # noqa: PLC0415 - help needs none of it
-    from comal.storage.location import parse_href  # noqa: PLC0415
 
     shuffle: Mapping[str, Any] = {"random": True, "blocks": "blocks", "archive": False}
     data = _opened(source, fields, where)
-    remote = parse_href(source).scheme != "file"
     with working(f"measuring {source}", style) as progress:
-        found = benching.bench(
-            data, shuffle=shuffle[order], remote=remote, progress=progress, **named
-        )
+        found = benching.bench(data, shuffle=shuffle[order], progress=progress, **named)
     if style.json:
         print_json(
             {
@@ -153,7 +149,7 @@ def bench(
                 "first_batch_seconds": found.first,
                 "sample_bytes": found.sample_bytes,
                 "limit": found.limit,
-                "advice": list(found.advice),
+                "advice": found.advice,
             }
         )
         return
@@ -161,9 +157,8 @@ def bench(
         [name, f"{rate:.0f}", f"{human_size(round(rate * found.sample_bytes))}/s"]
         for name, rate in found.rates.items()
     ]
+    rows[-1][-1] = ""  # python moves no bytes
     print_rows(["run", "samples/s", "bytes"], rows)
     if not style.quiet:
         click.echo(f"first batch after {found.first:.2f} s")
-        click.echo(f"{found.limit} is the limit; what may help:")
-        for line in found.advice:
-            click.echo(f"  {line}")
+        click.echo(f"{found.limit} is the limit; what may help: {found.advice}")

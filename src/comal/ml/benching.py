@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,15 @@ _HELD_BYTES, _HELD = 64 * MIB, 16
 """Encoded bytes and batches that are kept in memory to be decoded again and again."""
 _ENDLESS = 1 << 20
 _LONGEST = 86_400
+_ADVICE = {
+    "storage": "read neighbours together (shuffle='blocks'), read further ahead (ahead_bytes=), or "
+    "bring the bytes nearer: a faster disk, 'comal mirror', and for remote archives cache=",
+    "decoding": "decode with as many workers as there are processors, decode less (bands and a "
+    "window of a Field), or store GeoTIFF with deflate in one strip or tile",
+    "python": "decode in several processes (torch's DataLoader over the same data set), or have "
+    "fewer samples that are larger, or a larger batch_size",
+}
+"""By limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +46,21 @@ class Bench:
     """Encoded bytes of a sample, on average."""
     limit: str
     """What takes most of the time: ``storage``, ``decoding`` or ``python``."""
-    advice: tuple[str, ...]
+    advice: str
     """What to change, the most promising first."""
 
 
 class _Stage(Dataset):
-    """Samples of which only some steps are done."""
+    """Samples of which only some steps are done: those in memory are not read, others not decoded.
 
-    def __init__(self, data: Dataset, batch: int, *, held: int = 0, decodes: bool = True) -> None:
+    What is in memory comes again and again, in batches of one size.
+    """
+
+    def __init__(self, data: Dataset, batch: int, held: int = 0, *, decodes: bool = False) -> None:
         self.on_error = data.on_error
         self._data, self._batch, self._decodes = data, batch, decodes
-        starts = range(0, min(len(data), held * batch), batch)
-        rows = [np.arange(start, min(start + batch, len(data))) for start in starts]
-        self._raws = [(len(some), data.read(some)) for some in rows]
+        rows = np.arange(held * batch).reshape(held, batch) % len(data)
+        self._raws = list(map(data.read, rows))
 
     def __len__(self) -> int:
         return self._batch * _ENDLESS if self._raws else len(self._data)
@@ -65,10 +76,8 @@ class _Stage(Dataset):
         return self._raws[int(rows[0]) // self._batch % len(self._raws)]
 
     def decode(self, place: int, raw: Any, out: Mapping[str, Any]) -> Sample:
-        """A sample of the batch that is in memory, if that is asked for."""
-        count, found = raw if self._raws else (place + 1, raw)
-        place %= count
-        return self._data.decode(place, found, out) if self._decodes else {"place": place}
+        """A sample, or its place in the batch."""
+        return self._data.decode(place, raw, out) if self._decodes else {"place": place}
 
     def take(self, rows: Any) -> Any:
         """The same steps of some samples."""
@@ -82,7 +91,6 @@ def bench(
     shuffle: Shuffle = True,
     workers: int = 2,
     seconds: float = 3.0,
-    remote: bool = False,
     progress: Progress = silent,
 ) -> Bench:
     """Run a loader for some seconds: whole, without decoding, from memory, and both.
@@ -97,8 +105,6 @@ def bench(
         As for `Dataset.loader`.
     seconds
         Time for each of the four runs, at most a day.
-    remote
-        Whether the data set is on another machine, for the advice.
     progress
         Called before each run.
 
@@ -118,10 +124,9 @@ def bench(
         progress(number, len(STAGES), f"measuring {name}")
         stage, order = data, shuffle
         if name == "storage":
-            stage = _Stage(data, batch_size, decodes=False)
+            stage = _Stage(data, batch_size)
         elif name != "everything":
-            stage = _Stage(data, batch_size, held=held, decodes=name == "decoding")
-            order = False
+            stage, order = _Stage(data, batch_size, held, decodes=name == "decoding"), False
         # Another seed for each, or a run would find what the last one has read.
         loader = stage.loader(batch_size, shuffle=order, seed=number, workers=workers)
         rates[name], waited, share = _rate(loader, seconds)
@@ -129,23 +134,21 @@ def bench(
         busy = share if name == "storage" else busy
     limit = limit_of(rates, busy)
     each = round(size / min(len(data), batch_size))
-    return Bench(rates, first, each, limit, _advice(limit, rates, workers, remote=remote))
+    return Bench(rates, first, each, limit, _ADVICE[limit])
 
 
 def _rate(loader: Loader, seconds: float) -> tuple[float, float, float]:
     """Samples a second after the first batch, seconds until then, and processors in use."""
-    asked = begun = time.perf_counter()
-    used, samples = 0.0, -1
-    while True:
-        for batch in loader:
-            now = time.perf_counter()
-            if samples < 0:
-                begun, used, samples = now, time.process_time(), 0
-                continue
-            samples += len(next(iter(batch.values())) if isinstance(batch, Mapping) else batch)
-            if now - begun > seconds:
-                passed = now - begun
-                return samples / passed, begun - asked, (time.process_time() - used) / passed
+    asked = time.perf_counter()
+    batches = chain.from_iterable(repeat(loader))  # epoch after epoch
+    next(batches)
+    begun, used = time.perf_counter(), time.process_time()
+    samples, passed = 0, 0.0
+    while passed <= seconds:
+        batch = next(batches)
+        samples += len(next(iter(batch.values())) if isinstance(batch, Mapping) else batch)
+        passed = time.perf_counter() - begun
+    return samples / passed, begun - asked, (time.process_time() - used) / passed
 
 
 def limit_of(rates: Mapping[str, float], busy: float) -> str:
@@ -158,32 +161,3 @@ def limit_of(rates: Mapping[str, float], busy: float) -> str:
     if rates["python"] < 2 * rates[slowest] or (slowest == "storage" and busy > 0.8):
         return "python"
     return slowest
-
-
-def _advice(
-    limit: str, rates: Mapping[str, float], workers: int, *, remote: bool
-) -> tuple[str, ...]:
-    processors = len(os.sched_getaffinity(0))
-    told = []
-    if limit == "storage" and remote:
-        told = [
-            "keep what was read on a fast disk: cache='/fast/disk'",
-            "read neighbours together: shuffle='blocks'",
-            "have more on its way: a larger ahead_bytes, a larger batch_size",
-            "copy the samples and leaves in use to a nearer place: 'comal mirror'",
-        ]
-    elif limit == "storage":
-        told = ["read neighbours together: shuffle='blocks'", "put the archive on a faster disk"]
-    elif limit == "decoding":
-        if workers < processors:
-            told.append(f"decode with more workers: {workers} of {processors} processors do")
-        told.append("decode less: bands and a window of each Field")
-        told.append("store leaves that decode faster: GeoTIFF with deflate, in one strip or tile")
-    else:
-        told = [
-            "decode in several processes: torch's DataLoader over the same data set",
-            "have fewer samples that are larger, or a larger batch_size",
-        ]
-    if rates["everything"] < rates[limit] / 2:
-        told.append("look at what else runs: the steps are slower together, or a transform is slow")
-    return tuple(told)
