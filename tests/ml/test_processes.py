@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import re
+import signal
+import threading
+import time
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +18,14 @@ import pyarrow as pa
 import pytest
 
 from comal import ml
-from comal.errors import ObjectChangedError
+from comal.errors import ComalError, InvalidMetadataError, ObjectChangedError
+from comal.ml import loader as loading
+from comal.ml import processes, tiff
 from comal.ml.archives import ArchiveDataset
 from comal.ml.index import Index, Shared
 from comal.samples.payloads import Spans
 from comal.storage import as_source
-from tests.ml.made import flat
+from tests.ml.made import flat, pixels
 from tests.servers.http import HttpServer
 
 MIB = 1 << 20
@@ -92,6 +99,104 @@ def _use(text: bytes, number: int, barrier: Any, told: Any) -> None:
     own = _memory("/proc/self/smaps_rollup", "", "Anonymous") - before
     barrier.wait(60)
     told.put((*pages, own))
+
+
+@pytest.fixture(scope="module")
+def chips(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path = flat(tmp_path_factory.mktemp("chips"), 23)
+    decode = ml.Field(decode=_length_or_error, leaf="")
+    return ml.dataset(path, {"x": "", "size": decode}, columns=["label"], on_error="skip")
+
+
+def _length_or_error(data: bytes) -> int:
+    """A decoder that fails for one sample."""
+    if np.array_equal(tiff.image(data), pixels(9)):
+        raise ValueError("nine")
+    return len(data)
+
+
+@pytest.fixture(scope="module")
+def loader(chips: Any) -> Any:
+    return chips.loader(4, shuffle=True, seed=3, processes=True, to="torch")
+
+
+@pytest.mark.filterwarnings("ignore:1 sample of the epoch failed")
+def test_batches_of_processes_are_those_of_threads(chips: Any, loader: Any) -> None:
+    threads = chips.loader(4, shuffle=True, seed=3, to="torch")
+    for _ in range(2):
+        ours = list(loader)
+        for one, other in zip(ours, list(threads), strict=True):
+            assert one["x"].equal(other["x"])
+            assert one["label"].tolist() == other["label"].tolist()
+            assert (one["id"], one["size"].tolist()) == (other["id"], other["size"].tolist())
+        assert sum(len(one["id"]) for one in ours) == 22
+        assert loader.skipped == 1
+    assert loader.processes
+    assert not threads.processes
+
+
+@pytest.mark.filterwarnings("ignore:1 sample of the epoch failed")
+def test_an_epoch_in_processes_that_is_left_early(chips: Any, loader: Any) -> None:
+    """It continues at its state in threads, and neither processes nor files are left."""
+    before = {one.pid for one in multiprocessing.active_children()}
+    loader.set_epoch(5)
+    taken = iter(loader)
+    ids = [*next(taken)["id"], *next(taken)["id"]]
+    threads = chips.loader(4, shuffle=True, seed=3)
+    threads.load_state_dict(loader.state_dict())
+    taken.close()
+    assert not [one for one in multiprocessing.active_children() if one.pid in before]
+    ids += [one for batch in threads for one in batch["id"]]
+    whole = chips.loader(4, shuffle=True, seed=3, workers=0)
+    whole.set_epoch(5)
+    assert ids == [one for batch in whole for one in batch["id"]]
+
+
+def test_errors_of_processes_arrive(chips: Any) -> None:
+    """That of a decoder with its traceback; one that is killed, within seconds."""
+    strict = copy(chips)
+    strict.on_error = "raise"
+    with pytest.raises(InvalidMetadataError, match=r"(?s)s009.tif.*: nine") as caught:
+        _ = list(strict.loader(4, processes=True, workers=1))
+    assert "in _length_or_error" in "".join(caught.value.__notes__)
+    before = set(multiprocessing.active_children())
+    batches = iter(chips.loader(1, processes=True, workers=1))
+    next(batches)
+    (worker,) = set(multiprocessing.active_children()) - before
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises(ComalError, match="exit code -9"):
+        _ = list(batches)
+
+
+def test_processes_are_taken_where_threads_wait_for_each_other() -> None:
+    lock = threading.Lock()
+
+    def busy(_: int) -> None:
+        with lock:
+            time.sleep(0.002)
+
+    assert processes.pays(busy, 4)
+    assert not processes.pays(lambda _: time.sleep(0.002), 4)
+    assert not processes.pays(lambda _: None, 4)
+
+
+def test_decoding_is_measured_before_the_first_batch(
+    chips: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def pays(decode: Any, count: int) -> bool:
+        decode(0)
+        tried.append(count)
+        return False
+
+    monkeypatch.setattr(loading, "pays", pays)
+    loader = chips.loader(4, processes="auto")
+    assert loader.processes is None
+    next(iter(loader))
+    assert tried == [4]
+    assert loader.processes is False
 
 
 def _memory(source: str, name: str, kind: str) -> int:

@@ -25,6 +25,7 @@ from comal.errors import (
     shown,
 )
 from comal.limits import GIB
+from comal.ml.batches import Fetched, Places, buffers_of_worker
 from comal.ml.cache import LeafCache, key_of
 from comal.ml.decoding import Masking, decoded, extras
 from comal.ml.epochs import Sampler, SamplerOptions, planned
@@ -114,9 +115,13 @@ class Dataset(ABC):
         """
         return list(self.samples(self._rows(rows)))
 
+    @guarded
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
-        found: list[Any] = self.fetch(rows)
-        return found
+        chosen = self._rows(rows)
+        if self.transform is not None:
+            return list(self.samples(chosen))
+        places = Places(buffers_of_worker(), len(chosen))
+        return Fetched(self.complete(chosen, self.attempt(chosen), places.free), places)
 
     @guarded
     @takes(LoaderOptions)

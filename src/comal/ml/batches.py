@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -53,7 +52,9 @@ def collate(samples: Sequence[Any], together: Together = "stack", to: Kind = "to
         )
     if not len(samples):
         raise InvalidInputError("a batch of no samples", expected="1 or more")
-    return converted(Places(Buffers(), len(samples)).batch(samples, together), to)
+    known = samples.places if isinstance(samples, Fetched) else None
+    places = known or Places(Buffers(), len(samples))
+    return converted(places.batch(samples, together), to)
 
 
 def _column(name: str, values: list[Any], samples: Sequence[Any], how: Together) -> Any:
@@ -112,9 +113,17 @@ def _torch() -> Callable[[Any], Any]:
     except ImportError as error:
         raise MissingExtraError.of("torch", "ml", "to='torch'") from error
 
-    return lambda array: torch.from_numpy(
-        array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-    )
+    def tensor(array: Any) -> Any:
+        owner = getattr(array.base, "base", None)
+        if isinstance(owner, torch.Tensor) and owner.shape[1:] == array.shape[1:]:
+            return owner[
+                : len(array)
+            ]  # its memory is shared with other processes, see TensorBuffers
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        return torch.from_numpy(array)
+
+    return tensor
 
 
 def _jax() -> Callable[[Any], Any]:
@@ -147,10 +156,32 @@ class Buffers:
                 if array.shape == shape and array.dtype == dtype and sys.getrefcount(array) == 3:
                     self._arrays.append(self._arrays.pop(number))
                     return array[...]
-            array = np.empty(shape, dtype)
+            array = self.new(shape, dtype)
             self._arrays.append(array)
             del self._arrays[:-_KEPT]
             return array[...]
+
+    def new(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """New memory."""
+        return np.empty(shape, dtype)
+
+
+class TensorBuffers(Buffers):
+    """Arrays in memory that a worker of torch shares with the process that gets its batches."""
+
+    def take(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """An array of undefined content; never one that was given before."""
+        import torch  # noqa: PLC0415 - loaded already
+
+        kind = torch.from_numpy(np.empty(0, dtype)).dtype
+        return torch.empty(shape, dtype=kind).share_memory_().numpy()[...]
+
+
+def buffers_of_worker() -> Buffers:
+    """Where a data set that torch may have sent to a worker puts its pixels."""
+    workers = sys.modules.get("torch.utils.data")
+    is_worker = workers is not None and workers.get_worker_info() is not None
+    return TensorBuffers() if is_worker else Buffers()
 
 
 class Places:
@@ -160,7 +191,6 @@ class Places:
         self._buffers = buffers
         self._count = count
         self._arrays: dict[str, Any] = {}
-        self._filled: Counter[str] = Counter()
         self._taken = 0
 
     @property
@@ -172,8 +202,8 @@ class Places:
         """For each field the array of the next sample; none before the first."""
         return {name: array[self._taken] for name, array in self._arrays.items()}
 
-    def keep(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Put a sample into its place, unless it was decoded there."""
+    def keep(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """Put the arrays of a sample into their places, unless they were decoded there."""
         for name, value in sample.items():
             if not isinstance(value, np.ndarray):
                 continue
@@ -183,9 +213,9 @@ class Places:
             array = self._arrays.get(name)
             if array is None or array.shape[1:] != value.shape or array.dtype != value.dtype:
                 continue
-            self._filled[name] += 1
             if value.base is not array.base:
                 array[self._taken] = value
+                sample[name] = array[self._taken]
         self._taken += 1
         return sample
 
@@ -193,10 +223,35 @@ class Places:
         """One batch of samples, of which all or none were kept."""
         if not all(isinstance(one, Mapping) for one in samples):
             return list(samples)
-        count = len(samples)
         return {
-            name: self._arrays[name][:count]
-            if self._filled[name] == count
+            name: self._arrays[name][: len(samples)]
+            if name in self._arrays and self._is_whole(name, samples)
             else _column(name, [sample.get(name) for sample in samples], samples, how)
             for name in samples[0]
         }
+
+    def _is_whole(self, name: str, samples: Sequence[Any]) -> bool:
+        """Whether the values of samples are what was kept, in that order."""
+        array = self._arrays[name]
+        start, step = address(array), array.strides[0]
+        return len(samples) <= len(array) and all(
+            isinstance(value := sample.get(name), np.ndarray)
+            and value.base is array.base
+            and value.shape == array.shape[1:]
+            and address(value) == start + number * step
+            for number, sample in enumerate(samples)
+        )
+
+
+def address(array: Any) -> int:
+    """Where the pixels of an array begin in memory."""
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+class Fetched(list[Any]):
+    """Samples whose pixels are neighbours in memory, so that `collate` does not copy them."""
+
+    def __init__(self, samples: Iterable[dict[str, Any]], places: Places) -> None:
+        super().__init__(map(places.keep, samples))
+        self.places = places

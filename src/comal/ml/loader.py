@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from comal.errors import InvalidInputError, counted
 from comal.limits import MIB
 from comal.ml.batches import Batch, Buffers, Kind, Places, Together, converted
 from comal.ml.epochs import Epochs, SamplerOptions
 from comal.ml.order import Ints, Order, Share
+from comal.ml.processes import Loaded, Processes, pays
 from comal.public import check_fields, guarded_class, warn
 
 if TYPE_CHECKING:
     from comal.ml.archives import Dataset
 
+_TRIED = 8
+"""Samples whose decoding is timed."""
 _READERS = 16
 """Batches whose bytes are fetched at once at most; each may send several requests."""
 
@@ -29,7 +36,13 @@ class LoaderOptions(SamplerOptions):
     Parameters
     ----------
     workers
-        Threads that decode. 0 reads and decodes in the thread that asks for a batch.
+        Threads or processes that decode. 0 reads and decodes in the thread that asks for a batch.
+    processes
+        Whether workers are processes, which read and decode, and call `transform`: for decoders
+        that hold the lock of the interpreter, and images of many strips. ``"auto"`` decodes a few
+        samples in one thread and in two, and takes processes if two are hardly faster; then
+        `Loader.processes` tells what was taken. They are spawned: a script must start its work
+        below ``if __name__ == "__main__"``.
     ahead_bytes
         Bytes that may be on their way or wait in memory, encoded and decoded, besides the batch
         that is in use. One batch is always under way.
@@ -42,6 +55,7 @@ class LoaderOptions(SamplerOptions):
     """
 
     workers: int = 2
+    processes: bool | Literal["auto"] = False
     ahead_bytes: int = 256 * MIB
     to: Kind = "numpy"
     together: Together = "stack"
@@ -70,6 +84,8 @@ class Loader(Epochs):
         Which samples come when, and those of this rank; None for one rank and batches of 1.
     options
         The rest; None for their defaults.
+    buffers
+        Where pixels are decoded into; None for memory of its own.
     """
 
     def __init__(
@@ -78,13 +94,17 @@ class Loader(Epochs):
         order: Order,
         share: Share | None = None,
         options: LoaderOptions | None = None,
+        buffers: Buffers | None = None,
     ) -> None:
         super().__init__(order, share)
         self.data = data
         self.options = options or LoaderOptions()
         self.skipped = 0
         """Samples of this epoch that failed and were left out."""
-        self._buffers = Buffers()
+        self.processes: bool | None = None
+        """Whether processes decode; None until the first batch if that is to be measured."""
+        self._pool: Processes | None = None
+        self._buffers = buffers or Buffers()
         self._size_of_decoded = 0.0
 
     def __iter__(self) -> Iterator[Batch]:
@@ -104,9 +124,44 @@ class Loader(Epochs):
             warn(f"{counted(self.skipped, 'sample')} of the epoch failed and were left out")
 
     def _batches(self, epoch: int, done: int) -> Generator[Batch]:
+        if self.processes is None:
+            self.processes = self.options.workers > 0 and self._wants_processes(epoch, done)
+        if self.processes:
+            yield from map(self._given, self._by_processes(epoch, done))
+        else:
+            yield from map(self._given, self._loading(self._rows(epoch, done)))
+
+    def _wants_processes(self, epoch: int, done: int) -> bool:
+        if self.options.processes != "auto":
+            return self.options.processes
+        rows = next(self._rows(epoch, done), np.zeros(0, np.int64))[:_TRIED]
+        raw = self.data.attempt(rows)
+        return raw is not None and pays(lambda place: self.data.decode(place, raw, {}), len(rows))
+
+    def _by_processes(self, epoch: int, done: int) -> Iterator[Loaded]:
+        count = self.options.workers
+        if self._pool is None:
+            ahead = max(1, self.options.ahead_bytes // count)
+            options = replace(self.options, workers=1, processes=False, ahead_bytes=ahead)
+            part = Part(self.data, self.order, self.share, options)
+            self._pool = Processes(part, count)
+            weakref.finalize(self, self._pool.close)
+        pool, self._pool = self._pool, None
+        try:
+            yield from pool.batches(epoch, done)
+        except BaseException:  # also when the epoch is left early
+            pool.close()
+            raise
+        self._pool = pool
+
+    def part(self, number: int, count: int, epoch: int, done: int) -> Iterator[Loaded]:
+        """Every `count`-th batch of an epoch after a position, from `number` on, as NumPy."""
+        return self._loading(islice(self._rows(epoch, done), number, None, count))
+
+    def _loading(self, rows: Iterator[Ints]) -> Iterator[Loaded]:
         if not self.options.workers:
-            for rows in self._rows(epoch, done):
-                yield self._given(self._loaded(rows, self.data.attempt(rows)))
+            for some in rows:
+                yield self._loaded(some, self.data.attempt(some))
             return
         with (
             ThreadPoolExecutor(_READERS, "comal-read") as readers,
@@ -114,7 +169,7 @@ class Loader(Epochs):
         ):
             under_way: deque[tuple[Future[Any], int]] = deque()
             try:
-                yield from self._ahead(self._rows(epoch, done), readers, decoders, under_way)
+                yield from self._ahead(rows, readers, decoders, under_way)
             finally:
                 for pool in (readers, decoders):
                     pool.shutdown(wait=False, cancel_futures=True)
@@ -125,7 +180,7 @@ class Loader(Epochs):
         readers: ThreadPoolExecutor,
         decoders: ThreadPoolExecutor,
         under_way: deque[tuple[Future[Any], int]],
-    ) -> Iterator[Batch]:
+    ) -> Iterator[Loaded]:
         taken = 0
         following = next(waiting, None)
         while under_way or following is not None:
@@ -140,7 +195,7 @@ class Loader(Epochs):
                 following = next(waiting, None)
             taken -= under_way[0][1]
             # No name here refers to the batch, so that its arrays are free when the caller's are.
-            yield self._given(under_way.popleft()[0].result())
+            yield under_way.popleft()[0].result()
 
     def _cost(self, rows: Ints) -> int:
         """Bytes of a batch in memory: encoded, and decoded as large as the last ones."""
@@ -149,12 +204,12 @@ class Loader(Epochs):
     def _decoded(self, rows: Ints, read: Future[Any]) -> Any:
         return self._loaded(rows, read.result())
 
-    def _given(self, loaded: tuple[Batch, int]) -> Batch:
+    def _given(self, loaded: Loaded) -> Batch:
         batch, failed = loaded
         self.skipped += failed
         return None if batch is None else converted(batch, self.options.to)
 
-    def _loaded(self, rows: Ints, raw: Any) -> tuple[Batch, int]:
+    def _loaded(self, rows: Ints, raw: Any) -> Loaded:
         """A batch, and how many of its samples failed."""
         places = Places(self._buffers, len(rows))
         complete = self.data.complete(rows, raw, places.free)
@@ -163,3 +218,20 @@ class Loader(Epochs):
         batch = places.batch(samples, self.options.together) if samples else None
         self._size_of_decoded = max(self._size_of_decoded, places.nbytes / len(rows))
         return batch, len(rows) - len(samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The batches that one of several processes loads."""
+
+    data: Dataset
+    order: Order
+    share: Share
+    options: LoaderOptions
+
+    def __call__(
+        self, buffers: Buffers, number: int, count: int, epoch: int, done: int
+    ) -> Iterator[Loaded]:
+        """Every `count`-th batch of an epoch after a position, from `number` on."""
+        loader = Loader(self.data, self.order, self.share, self.options, buffers)
+        return loader.part(number, count, epoch, done)

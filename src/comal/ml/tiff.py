@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple
 
@@ -298,40 +298,62 @@ def _stack(data: Data, layout: _Layout, band: int, downs: range, across: int) ->
     samples, itemsize = bands // layout.grid[0], layout.dtype.itemsize
     line = columns * samples * itemsize
     DEFAULT_LIMITS.check("raster_bytes", line * rows * len(downs), f"{_WHERE}, strips or tiles")
+    sizes = [line * rows] * len(downs)
+    if not layout.tiled:
+        sizes[-1] = line * min(rows, height - downs[-1] * rows)
+    first = (band * layout.grid[1] + downs[0]) * layout.grid[2] + across
+    places = layout.places[first :: layout.grid[2]]
+    view, unpack = memoryview(data), _UNPACK[layout.codec]
     blocks = []
-    for down in downs:
-        index = (band * layout.grid[1] + down) * layout.grid[2] + across
-        start, length = layout.places[index]
-        stored = memoryview(data)[start : start + length]
-        size = line * (rows if layout.tiled else min(rows, height - down * rows))
+    for (start, length), size in zip(places, sizes, strict=False):
+        stored = view[start : start + length]
         if not start or not length or len(stored) != length:
             raise _UnusualError  # GDAL takes them for missing, cut off or padded.
-        where = f"{_WHERE}, block {index} (bytes {start}+{length})"
-        blocks.append(_unpacked(stored, layout.codec, size, where))
+        raw = unpack(stored, size)
+        if len(raw) != size:
+            raise _damaged(layout.codec, start, length, size)
+        blocks.append(raw)
     raw = blocks[0] if len(blocks) == 1 else b"".join(blocks)
     return np.frombuffer(raw, f"<u{itemsize}").reshape(-1, columns, samples)
 
 
-def _unpacked(stored: memoryview, codec: int, size: int, where: str) -> Any:
-    """The bytes of a strip or tile, exactly `size`."""
-    raw: Any = stored if codec != _DEFLATE else b""
+def _inflated(stored: memoryview, size: int) -> Any:
     # A byte of deflate becomes at most 1032: 258 for two bits.
-    if codec == _DEFLATE and size <= 1032 * len(stored):
-        with suppress(deflate.DeflateError):
-            raw = deflate.zlib_decompress(stored, size)
-    elif codec == _ZSTD:
-        # Its import takes longer than decoding fifty samples.
-        import pyarrow as pa  # noqa: PLC0415
+    if size > 1032 * len(stored):
+        return b""
+    try:
+        return deflate.zlib_decompress(stored, size)
+    except deflate.DeflateError:
+        return b""
 
-        with suppress(OSError, ValueError):
-            raw = pa.CompressedInputStream(pa.BufferReader(stored), "zstd").read(size)
-    if len(raw) == size:
-        return raw
+
+def _of_zstd(stored: memoryview, size: int) -> Any:
+    # Its import takes longer than decoding fifty samples.
+    import pyarrow as pa  # noqa: PLC0415
+
+    with suppress(OSError, ValueError):
+        return pa.CompressedInputStream(pa.BufferReader(stored), "zstd").read(size)
+    return b""
+
+
+_UNPACK: dict[int, Callable[[memoryview, int], Any]] = {
+    1: lambda stored, _: stored,
+    _DEFLATE: _inflated,
+    _ZSTD: _of_zstd,
+}
+"""By codec: the bytes of a strip or tile, of another length than asked if they are damaged."""
+
+
+def _damaged(codec: int, start: int, length: int, size: int) -> Exception:
     if codec != _DEFLATE:
-        raise _UnusualError
+        return _UnusualError()
     # Where a stream is too long, the pixels that GDAL gives end in memory that was never written.
-    found, expected = f"{len(stored)} bytes of zlib", f"{size} bytes of pixels"
-    raise InvalidMetadataError("damaged pixels", where=where, found=found, expected=expected)
+    return InvalidMetadataError(
+        "damaged pixels",
+        where=f"{_WHERE}, strip or tile of bytes {start}+{length}",
+        found=f"{length} bytes of zlib",
+        expected=f"{size} bytes of pixels",
+    )
 
 
 def _undone(block: Pixels, predictor: int, bands: list[int]) -> Iterator[Pixels]:
