@@ -93,13 +93,16 @@ def small(work: str, sides: Sides, size: int, repeats: int) -> None:
 
 
 def memory(work: str, sides: Sides, size: int, repeats: int) -> None:
-    """The largest of two workers in each of three epochs."""
-    rows = {}
-    for name, side in sides.items():
-        note = side.measure("memory", [work, name, "chips", "2", "random"]).note
-        assert isinstance(note, list)
-        rows[name] = [" ".join(str(epoch[part]) for epoch in note) for part in range(3)]
-    table(["MB in three epochs", "main process", "a worker", "shared with no one"], rows)
+    """The largest worker in each of three epochs: of two, and of eight beside torch alone."""
+    many = {name: sides["comal"] for name in (OWN[1], "torch alone") if "comal" in sides}
+    for workers, chosen in (("2", sides), ("8", many)):
+        rows = {}
+        for name, side in chosen.items():
+            note = side.measure("memory", [work, name, "chips", workers, "random"]).note
+            assert isinstance(note, list)
+            rows[name] = [" ".join(str(epoch[part]) for epoch in note) for part in range(3)]
+        headings = ["main process", f"the largest of {workers} workers", "shared with no one"]
+        table(["MB in three epochs", *headings], rows)
 
 
 def decoder(work: str, sides: Sides, size: int, repeats: int) -> None:
@@ -138,6 +141,20 @@ def first(work: str, sides: Sides, size: int, repeats: int) -> None:
     alone(work, sides, ["first_batch local", "first_batch remote"], repeats)
 
 
+def order(work: str, sides: Sides, size: int, repeats: int) -> None:
+    """How well each order mixes and what it asks of a store; a permutation of ten million."""
+    if "comal" not in sides:
+        return
+    rows: dict[str, list[object]] = {}
+    blocks = ["64 128", "64 32", "64 8", "64 2", "16 32", "8 16", "8 4", "4 8", "2 16"]
+    for shuffle in ("full", *blocks, "archive"):
+        found = sides["comal"].measure("order", [work, *shuffle.split()]).note
+        assert isinstance(found, dict)
+        rows[shuffle], headings = list(found.values()), list(found)
+    table(["block, window", *headings], rows)
+    alone(work, sides, ["permutation 10000000"], repeats)
+
+
 GROUPS = {
     "chips": (chips, ["chips"]),
     "small": (small, ["small"]),
@@ -145,6 +162,7 @@ GROUPS = {
     "decoder": (decoder, []),
     "remote": (remote, ["chips", "small"]),
     "first": (first, ["small"]),
+    "order": (order, []),
 }
 """What is measured, and the samples that have to be written in all formats for it."""
 

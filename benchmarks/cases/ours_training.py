@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import obstore
 import ours_remote
 import ours_taco
@@ -18,7 +20,9 @@ from training_stores import BUCKET, CONNECTIONS, bucket, fetched, served
 
 import comal
 from comal import taco
+from comal.ml.order import Order
 from comal.storage import StorageConfig
+from comal.storage.coalesce import coalesce
 from harness import main_of_case
 
 
@@ -66,8 +70,25 @@ def epoch(*arguments: str) -> dict[str, Any]:
     return training_loop.epoch(_local(*arguments))
 
 
+class _Numbers:
+    """As many samples as there are chips, which cost a worker nothing."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, row: int) -> int:
+        return row
+
+
 def memory(*arguments: str) -> dict[str, Any]:
-    return training_loop.memory(_local(*arguments))
+    directory, name, kind, workers, _ = arguments
+    if name != "torch alone":
+        return training_loop.memory(_local(*arguments))
+    data = _Numbers(len(training_loop.samples(directory, kind)))
+    return training_loop.memory(batches(data, int(workers), shuffle=True))
 
 
 def bound(directory: str) -> dict[str, Any]:
@@ -153,6 +174,64 @@ def first_batch(directory: str, where: str) -> dict[str, Any]:
     with served(directory, ours_remote.LATENCY) as (url, requests):
         base = url if where == "remote" else directory
         return _timed(f"{base}/ours_batches.tacozip", "small", 0, requests, 1)
+
+
+def order(directory: str, kind: str, window: str = "32") -> dict[str, Any]:
+    """An epoch of 100 000 samples in batches of 32, with 100 labels, sorted in the archive."""
+    count, labels = 100_000, 100
+    places = np.arange(count)
+    shuffle: Any = {"full": True, "archive": False}.get(kind, "blocks")
+    made = Order(count, shuffle, 0, int(kind) if shuffle == "blocks" else 64, int(window))
+    each = made.at(places).reshape(-1, BATCH)
+    alike = np.diff(np.sort(each * labels // count)) == 0
+    trends = [abs(np.corrcoef(places, made.at(places, epoch))[0, 1]) for epoch in range(8)]
+    note = {
+        "correlation of place and row": f"{np.mean(trends):.3f}",
+        "distance of neighbours": _part(np.abs(np.diff(each)).mean(), count / 3),
+        "spread of means": _part(each.mean(axis=1).std(), count / np.sqrt(12 * BATCH)),
+        "labels in a batch": f"{BATCH - alike.sum(axis=1).mean():.1f}",
+        "requests for 300 KB": _requests(each, 300 << 10),
+        "requests for 1 KB": _requests(each, 1 << 10),
+    }
+    return {"seconds": 0, "note": note}
+
+
+def _requests(each: Any, size: int) -> int:
+    """Requests of an epoch of samples of so many bytes, as comal merges those of a batch."""
+    config, sizes = StorageConfig(), np.full(BATCH, size)
+    limits = config.coalesce_gap, config.max_request
+    return sum(len(coalesce(batch * size, sizes, *limits).starts) for batch in each)
+
+
+def _part(found: Any, right: Any) -> str:
+    return f"{found / right:.2f}"
+
+
+def permutation(directory: str, count: str) -> dict[str, Any]:
+    """A whole order in parts, as a loader asks for them, beside NumPy's, which is kept whole."""
+    order, before = Order(int(count), True), _peak()
+    started = time.perf_counter()
+    first = order.at(np.arange(BATCH))
+    early = time.perf_counter() - started
+    total = int(first.sum())
+    for start in range(BATCH, len(order), 1 << 16):
+        total += int(order.at(np.arange(start, min(start + (1 << 16), len(order)))).sum())
+    seconds, after = time.perf_counter() - started, _peak()
+    assert total == len(order) * (len(order) - 1) // 2
+    started = time.perf_counter()
+    np.random.default_rng(0).permutation(len(order))
+    note = {
+        "ms until the first batch": round(early * 1e3, 2),
+        "MB": after - before,
+        "s of NumPy": round(time.perf_counter() - started, 2),
+        "MB of NumPy": _peak() - before,
+    }
+    return {"seconds": seconds, "note": note}
+
+
+def _peak() -> int:
+    """Most MB of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def decoder(directory: str, name: str, threads: str) -> dict[str, Any]:
