@@ -7,19 +7,18 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from comal.errors import InvalidInputError, shown
 from comal.ml.archives import filtered, opened
 from comal.ml.fields import Field
 from comal.ml.index import Branch, leaves_of
 from comal.progress import Progress
-from comal.samples.payloads import Ints
 from comal.taco import TacoDataset
 from comal.taco.copying.exporting import export_part
-from comal.taco.model.levels import Level, Levels, check_pit
+from comal.taco.model.levels import Levels, check_pit, select
 from comal.tortilla import TortillaFrame, compile  # noqa: A004 - the name in comal.tortilla
 
 
@@ -75,15 +74,8 @@ def mirror(
         found = filtered(found, where)
     if isinstance(found, TacoDataset):
         kept = None if fields is None else [Field(one) for one in fields]
-        choose = partial(_chosen, fields=kept)
-        return export_part(
-            found,
-            target,
-            choose,
-            overwrite=overwrite,
-            subset_date=subset_date,
-            progress=progress,
-        )
+        named: Any = {"overwrite": overwrite, "subset_date": subset_date, "progress": progress}
+        return export_part(found, target, partial(_chosen, fields=kept), **named)
     if fields is not None:
         raise InvalidInputError(
             "leaves of a Tortilla cannot be chosen",
@@ -110,15 +102,6 @@ def _chosen(levels: Levels, fields: Sequence[Field] | None) -> Levels:
         kept[depth][rows] = True
     for depth in range(len(levels) - 1, 1, -1):
         kept[depth - 1][levels[depth].parent[kept[depth]]] = True
-    found: list[Level] = []
-    numbers: Ints = np.arange(levels[0].rows)
-    for depth, level in enumerate(levels):
-        rows = np.flatnonzero(kept[depth])
-        if not len(rows):
-            break
-        parent = numbers[level.parent[rows]] if depth else level.parent
-        found.append(Level(level.table.take(pa.array(rows)), parent, level.payloads.take(rows)))
-        numbers = np.full(level.rows, -1, np.int64)
-        numbers[rows] = np.arange(len(rows))
-    check_pit(tuple(found))
-    return tuple(found)
+    found = tuple(one for one in select(levels, *map(np.flatnonzero, kept)) if one.rows)
+    check_pit(found)
+    return found

@@ -246,21 +246,19 @@ def leaves(levels: Levels, paths: Sequence[Any]) -> Leaves:
     )
 
 
-def select(levels: Levels, roots: Ints) -> Levels:
-    """The dataset of the level 0 rows `roots` (ascending) and their descendants."""
-    chosen = np.asarray(roots, np.int64)
-    kept: list[Level] = []
+def select(levels: Levels, *kept: Ints) -> Levels:
+    """The rows `kept` of each depth, ascending, whose parents are kept; all of the depths below."""
+    found: list[Level] = []
+    numbers = np.zeros(0, np.int64)
     for depth, level in enumerate(levels):
-        if depth == 0:
-            rows, parent = chosen, np.arange(len(chosen))
-        else:
-            renumbered = np.full(levels[depth - 1].rows, -1, np.int64)
-            renumbered[chosen] = np.arange(len(chosen))
-            rows = np.flatnonzero(renumbered[level.parent] >= 0)
-            parent = renumbered[level.parent[rows]]
-        kept.append(Level(level.table.take(pa.array(rows)), parent, level.payloads.take(rows)))
-        chosen = rows
-    return tuple(kept)
+        rows = np.asarray(kept[depth], np.int64) if depth < len(kept) else np.arange(level.rows)
+        if depth:
+            rows = rows[numbers[level.parent[rows]] >= 0]
+        parent = numbers[level.parent[rows]] if depth else np.arange(len(rows))
+        found.append(Level(level.table.take(pa.array(rows)), parent, level.payloads.take(rows)))
+        numbers = np.full(level.rows, -1, np.int64)
+        numbers[rows] = np.arange(len(rows))
+    return tuple(found)
 
 
 # -- the Position-Invariant Tree (5.5) -------------------------------------------------------------
