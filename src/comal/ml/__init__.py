@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from comal.ml.batches import collate as collate
     from comal.ml.benching import Bench as Bench
     from comal.ml.benching import bench as bench
+    from comal.ml.decoding import Field as Field
     from comal.ml.epochs import Sampler as Sampler
     from comal.ml.epochs import SamplerOptions as SamplerOptions
-    from comal.ml.fields import Field as Field
     from comal.ml.loader import Loader as Loader
     from comal.ml.loader import LoaderOptions as LoaderOptions
     from comal.ml.mirroring import mirror as mirror

@@ -27,9 +27,8 @@ from comal.errors import (
 from comal.limits import GIB
 from comal.ml.batches import Fetched, Places, buffers_of_worker
 from comal.ml.cache import LeafCache, key_of
-from comal.ml.decoding import Masking, decoded, extras
+from comal.ml.decoding import Decoder, Field, Masking, decoded, extras, fields_of
 from comal.ml.epochs import Sampler, SamplerOptions, planned
-from comal.ml.fields import Decoder, Field, fields_of
 from comal.ml.index import Branch, Index, Shared, index_of
 from comal.ml.loader import Loader, LoaderOptions
 from comal.ml.order import Shuffle
@@ -476,7 +475,7 @@ class ArchiveDataset(Dataset):
         for name, field in self.fields.items():
             # The text of a function has its address, which is another one in each process.
             decode = getattr(field.decode, "__qualname__", str(field.decode))
-            found.update(f"{name} {replace(field, decode=decode)!r}".encode())
+            found.update(f"{name} {decode} {replace(field, decode='auto')!r}".encode())
         for table in (pa.table({"id": index.ids}), index.columns):
             for batch in table.to_batches():
                 found.update(batch.serialize())

@@ -1,11 +1,12 @@
-"""From the bytes of a leaf to what a training loop takes."""
+"""What a training sample is made of: leaves of an archive, and how their bytes are decoded."""
 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -20,9 +21,12 @@ from comal.errors import (
 )
 from comal.limits import DEFAULT_LIMITS
 from comal.ml import tiff
-from comal.ml.fields import Field, Window
+from comal.public import check_fields, guarded_class
 from comal.raster.values import as_array, valid_mask
 
+Window = tuple[int, int, int, int]
+Decoder = Literal["auto", "image", "npy", "json", "xarray", "bytes"] | Callable[[bytes], Any]
+Extra = Literal["transform", "crs", "nodata", "mask"]
 _NPY = b"\x93NUMPY"
 _IMAGES = (
     *(b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
@@ -31,11 +35,80 @@ _IMAGES = (
 )
 _NETCDF = (b"\x89HDF\r\n\x1a\n", b"CDF\x01", b"CDF\x02", b"CDF\x05")
 _JSON = (".json", ".geojson")
-_UNREADABLE: dict[type[BaseException], type[ComalError]] = {
-    ValueError: InvalidMetadataError,
-    OSError: InvalidMetadataError,
-    EOFError: InvalidMetadataError,
-}
+_UNREADABLE: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
+    (ValueError, OSError, EOFError), InvalidMetadataError
+)
+
+
+@guarded_class
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A leaf of each sample, and how it is decoded.
+
+    Parameters
+    ----------
+    leaf
+        Ids below the sample, joined by slashes: ``"s2.tif"``, ``"t1/image.tif"``. The empty string
+        is the sample itself, where samples are files. ``*`` and ``?`` stand for any characters
+        of an id; all leaves that match are a series, in the order of the archive.
+    bands
+        Bands to decode, from 1; None for all.
+    window
+        Column, row, width and height in pixels; None for the whole image.
+    dtype
+        Type that pixels are converted to, such as ``"float32"``; None keeps that of the file.
+    decode
+        ``"auto"`` goes by the bytes: GeoTIFF and other images as arrays (bands, y, x), NPY as the
+        array, JSON as its value, anything else as bytes. ``"bytes"`` leaves all as they are. A
+        function is called with the bytes.
+    optional
+        A sample without this leaf has None; otherwise it is an error.
+    extras
+        Of ``transform``, ``crs``, ``nodata``, ``mask``: each becomes an entry of the sample,
+        called like the field with ``_transform`` and so on. The mask is True where pixels are
+        valid.
+    """
+
+    leaf: str = ""
+    bands: Sequence[int] | None = None
+    window: Window | None = None
+    dtype: str | None = None
+    decode: Decoder = "auto"
+    optional: bool = False
+    extras: Sequence[Extra] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The ids of each depth below the sample; empty for the sample itself."""
+        return tuple(self.leaf.strip("/").split("/")) if self.leaf.strip("/") else ()
+
+    @property
+    def is_series(self) -> bool:
+        """Whether several leaves of a sample may match."""
+        return "*" in self.leaf or "?" in self.leaf
+
+
+def fields_of(given: Mapping[str, str | Field], decode: Decoder = "auto") -> dict[str, Field]:
+    """The fields of a caller, where a text is short for a `Field`."""
+    found = {}
+    for name, one in given.items():
+        if not name or not isinstance(name, str):
+            raise InvalidInputError("a field has no name", found=shown(repr(name)))
+        found[name] = one if isinstance(one, Field) else Field(one, decode=decode)
+    return found
+
+
+def matcher(part: str) -> Callable[[str], bool]:
+    """Whether an id is that of one part of a field, with its wildcards."""
+    pattern = re.escape(part).replace(r"\*", ".*").replace(r"\?", ".")
+    matches = re.compile(pattern, re.DOTALL).fullmatch
+    return lambda text: matches(text) is not None
+
+
+# -- from bytes ------------------------------------------------------------------------------------
 
 
 def decoded(data: memoryview, field: Field, name: str = "", out: Any = None) -> Any:
@@ -60,12 +133,7 @@ def decoded(data: memoryview, field: Field, name: str = "", out: Any = None) -> 
     if callable(field.decode):
         return field.decode(bytes(data))
     kind = field.decode if field.decode != "auto" else kind_of(data, name)
-    decoder = DECODERS.get(kind)
-    if decoder is None:
-        raise InvalidInputError(
-            "unknown decoder", found=shown(kind), expected=", ".join(["auto", *DECODERS])
-        )
-    return decoder(data, field, out)
+    return _DECODERS[kind](data, field, out)
 
 
 class Masked(NamedTuple):
@@ -90,6 +158,14 @@ class Masked(NamedTuple):
             return [plane.ravel() for plane in planes]
         masks = np.moveaxis(valid, -3, 0) if pixels.ndim > 2 else [valid]
         return [plane[mask] for plane, mask in zip(planes, masks, strict=True)]
+
+
+def images_of(sample: Mapping[str, Any]) -> Iterator[tuple[str, list[Masked]]]:
+    """The fields of a sample that have arrays, each with one or those of its series."""
+    for name, value in sample.items():
+        series = value if isinstance(value, list) else [value]
+        if series and isinstance(series[0], Masked | np.ndarray):
+            yield name, [one if isinstance(one, Masked) else Masked(one) for one in series]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,40 +227,23 @@ def _of_image(data: memoryview, field: Field, out: Any) -> Any:
     return _converted(image, field)
 
 
-def _of_npy(data: memoryview, field: Field, out: Any) -> Any:
-    del out
+def _of_npy(data: memoryview, field: Field) -> Any:
     with translated(_UNREADABLE, "not a sound NPY file"):
         found = np.load(io.BytesIO(data), allow_pickle=False)
     native = found.astype(found.dtype.newbyteorder("="), copy=False)  # what torch takes
-    return _converted(_cut(native, field), field)
-
-
-def _cut(array: Any, field: Field) -> Any:
-    """Bands and window of an array (bands, y, x) or (y, x)."""
     if field.bands is not None:
-        array = array[[band - 1 for band in field.bands]]
+        native = native[[band - 1 for band in field.bands]]
     if field.window is not None:
         column, row, width, height = field.window
-        array = array[..., row : row + height, column : column + width]
-    return array
+        native = native[..., row : row + height, column : column + width]
+    return _converted(native, field)
 
 
 def _converted(array: Any, field: Field) -> Any:
     return array if field.dtype is None else array.astype(field.dtype, copy=False)
 
 
-def _of_json(data: memoryview, field: Field, out: Any) -> Any:
-    del field, out
-    return strictjson.loads(bytes(data), "JSON", DEFAULT_LIMITS)
-
-
-def _of_bytes(data: memoryview, field: Field, out: Any) -> bytes:
-    del field, out
-    return bytes(data)
-
-
-def _by_xarray(data: memoryview, field: Field, out: Any) -> Any:
-    del field, out
+def _by_xarray(data: memoryview) -> Any:
     try:
         import xarray  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -193,11 +252,10 @@ def _by_xarray(data: memoryview, field: Field, out: Any) -> Any:
         return xarray.open_dataset(io.BytesIO(data)).load()
 
 
-DECODERS: Mapping[str, Callable[[memoryview, Field, Any], Any]] = {
+_DECODERS: Mapping[str, Callable[[memoryview, Field, Any], Any]] = {
     "image": _of_image,
-    "npy": _of_npy,
-    "json": _of_json,
-    "xarray": _by_xarray,
-    "bytes": _of_bytes,
+    "npy": lambda data, field, _: _of_npy(data, field),
+    "json": lambda data, *_: strictjson.loads(bytes(data), "JSON", DEFAULT_LIMITS),
+    "xarray": lambda data, *_: _by_xarray(data),
+    "bytes": lambda data, *_: bytes(data),
 }
-"""Decoders by name."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from comal.errors import InvalidInputError, InvalidMetadataError, ObjectNotFoundError, shown
 from comal.lazy import pc
-from comal.ml.fields import Field, matcher
+from comal.ml.decoding import Field, matcher
 from comal.samples.payloads import Ints, Payloads, bounds_of, bytes_of, concat
 from comal.table.columns import flags_of
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from comal.errors import InvalidInputError, shown
 from comal.ml.archives import filtered, opened
-from comal.ml.fields import Field
+from comal.ml.decoding import Field
 from comal.ml.index import Branch, leaves_of
 from comal.progress import Progress
 from comal.taco import TacoDataset

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from comal.errors import InvalidInputError, MissingExtraError, shown
-from comal.ml.decoding import Masked
+from comal.ml.decoding import Masked, images_of
 from comal.raster.pictures import coloured
 
 try:
@@ -53,14 +53,11 @@ class Drawing:
     def panels(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """Names and `Masked` images of a sample; those of a series have numbers."""
         found = {}
-        for name, value in sample.items():
-            if self.fields is not None and name not in self.fields:
-                continue
-            series = value if isinstance(value, list) else [value]
-            for number, one in enumerate(series):
-                image = Masked(one) if isinstance(one, np.ndarray) else one
-                if isinstance(image, Masked) and image.pixels.ndim in (2, 3):
-                    found[name if len(series) == 1 else f"{name} {number}"] = image, name
+        for name, images in images_of(sample):
+            for number, image in enumerate(images):
+                is_wanted = self.fields is None or name in self.fields
+                if is_wanted and image.pixels.ndim in (2, 3):
+                    found[name if len(images) == 1 else f"{name} {number}"] = image, name
         return found
 
     def draw(self, axes: Any, image: Masked, name: str) -> None:

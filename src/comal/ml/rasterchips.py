@@ -24,8 +24,7 @@ from comal.grid import mercator
 from comal.grid.cover import bbox_windows
 from comal.limits import KIB
 from comal.ml.archives import Dataset, Location, OnError, Sample
-from comal.ml.decoding import Masked, Masking, decoded
-from comal.ml.fields import Field
+from comal.ml.decoding import Field, Masked, Masking, decoded
 from comal.ml.index import Shared
 from comal.ml.order import Ints, key_of, uniform
 from comal.public import guarded, guarded_class, options_of, takes

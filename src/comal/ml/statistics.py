@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from comal.errors import (
     translated,
 )
 from comal.limits import MIB, Limits
-from comal.ml.decoding import Masked
+from comal.ml.decoding import images_of
 from comal.ml.order import Order
 from comal.progress import Progress, telling
 from comal.public import check_fields, guarded, guarded_class
@@ -110,20 +110,6 @@ class FieldStatistics:
     classes: Mapping[int, Any]
     """For a field of classes an array for each value: the number of its pixels."""
 
-    @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> FieldStatistics:
-        """From what `Statistics.to_dict` gives; raises as `Statistics.of`."""
-        with translated(_BROKEN, _CHANGED):
-            numbers = ("mean", "std", "min", "max")
-            found = {name: np.array(plain[name], np.float64) for name in numbers}
-            percentiles = {
-                float(q): np.array(v, np.float64) for q, v in plain["percentiles"].items()
-            }
-            classes = {int(value): np.array(v) for value, v in plain["classes"].items()}
-            count = np.array(plain["count"], np.int64)
-            exact = plain["exact"]
-        return cls(count, **found, percentiles=percentiles, exact=exact, classes=classes)
-
 
 @guarded_class
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,11 +130,15 @@ class Statistics:
         return {"samples": self.samples, "fields": _plain(self.fields), "by": groups}
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> Statistics:
-        """From what `to_dict` gives; raises `InvalidMetadataError` for anything else."""
-        with translated(_BROKEN, _CHANGED):
-            known = {name: FieldStatistics.of(one) for name, one in plain["fields"].items()}
-            return cls(plain["samples"], known, {value: cls.of(one) for value, one in plain["by"]})
+    def of(cls, plain: Mapping[str, Any], where: str | None = None) -> Statistics:
+        """From what `to_dict` gives; raises `InvalidMetadataError` for anything else.
+
+        `where` is the name of its file, for the error.
+        """
+        with translated(_BROKEN, _CHANGED, where=where):
+            known = {name: _field_of(one) for name, one in plain["fields"].items()}
+            by = {value: cls.of(one, where) for value, one in plain["by"]}
+            return cls(plain["samples"], known, by)
 
     def save(self, path: Location, *, overwrite: bool = False) -> None:
         """Write a JSON file; `overwrite` replaces older statistics, and nothing else.
@@ -158,25 +148,35 @@ class Statistics:
         ConflictError
             The file exists.
         """
-        _write(path, {"found": self.to_dict()}, overwrite=overwrite)
+        _write(path, overwrite=overwrite, found=self.to_dict())
 
     @classmethod
     @guarded
     def load(cls, path: Location) -> Statistics:
         """From a file; raises `InvalidMetadataError` if it is no other or not finished."""
-        return _known(_read(path, "found"), path)
+        return cls.of(_read(path, "found")["found"], shown_path(path))
+
+
+# -- files -----------------------------------------------------------------------------------------
 
 
 def _plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
     if is_dataclass(value):
         return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, np.ndarray):
         return [None if one != one else one for one in value.tolist()]  # noqa: PLR0124 - NaN
-    if isinstance(value, list):
-        return list(map(_plain, value))
-    return value
+    return list(map(_plain, value)) if isinstance(value, list) else value
+
+
+def _field_of(plain: Mapping[str, Any]) -> FieldStatistics:
+    numbers = ("mean", "std", "min", "max")
+    found: Any = {name: np.array(plain[name], np.float64) for name in numbers}
+    for name, key in (("percentiles", float), ("classes", int)):
+        found[name] = {key(one): np.array(v, key) for one, v in plain[name].items()}
+    return FieldStatistics(count=np.array(plain["count"], int), exact=plain["exact"], **found)
 
 
 def _read(path: Location, *keys: str) -> dict[str, Any]:
@@ -191,17 +191,12 @@ def _read(path: Location, *keys: str) -> dict[str, Any]:
     return document
 
 
-def _known(document: dict[str, Any], path: Location) -> Statistics:
-    try:
-        return Statistics.of(document["found"])
-    except InvalidMetadataError as error:
-        where, found = shown_path(path), error.found
-        raise InvalidMetadataError(error.what, where=where, found=found) from error
-
-
-def _write(path: Location, document: dict[str, Any], *, overwrite: bool = True) -> None:
+def _write(path: Location, *, overwrite: bool = True, **document: Any) -> None:
     with new_file(path, overwrite, _KIND) as file:
         file.write(strictjson.dumps({"statistics": 1, **document}, indent=None))
+
+
+# -- sums ------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -234,76 +229,52 @@ class _Band(BandSums):
                 self.sample = [joined]
 
 
-class _Sums:
-    """The pixels of all samples so far, by group and field; the group () is of all."""
+@dataclass(slots=True)
+class _Group:
+    """All samples so far, or those with one value of a column."""
 
-    def __init__(self, classes: Sequence[str], by: str | None) -> None:
-        self._classes, self._by = classes, by
-        self._samples: Counter[tuple[Any, ...]] = Counter()
-        self._bands: dict[tuple[tuple[Any, ...], str], list[_Band]] = {}
-        self._kinds: dict[str, list[str]] = {}
+    samples: int = 0
+    fields: dict[str, list[_Band]] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it, as JSON can hold it."""
-        bands = [[list(group), name, _plain(known)] for (group, name), known in self._bands.items()]
-        samples = [[list(group), number] for group, number in self._samples.items()]
-        return {"samples": samples, "bands": bands, "kinds": self._kinds}
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> _Group:
+        known = {name: list(map(_Band.of, bands)) for name, bands in plain["fields"].items()}
+        return cls(plain["samples"], known)
 
-    def load(self, plain: Mapping[str, Any]) -> None:
-        """Continue where `to_dict` was called."""
-        self._kinds = plain["kinds"]
-        self._samples.update({tuple(group): number for group, number in plain["samples"]})
-        for group, name, known in plain["bands"]:
-            self._bands[tuple(group), name] = list(map(_Band.of, known))
+    def result(self, how: StatisticsOptions) -> Statistics:
+        found = {
+            name: _of_bands(bands, how.percentiles, classes=name in how.classes)
+            for name, bands in self.fields.items()
+        }
+        return Statistics(self.samples, found)
 
-    def result(self, wanted: Sequence[float]) -> Statistics:
-        """Statistics of all samples and of each group."""
-        found: dict[Any, dict[str, FieldStatistics]] = {group: {} for group in self._samples}
-        for (group, name), bands in self._bands.items():
-            found[group][name] = _of_bands(bands, wanted, classes=name in self._classes)
-        whole = Statistics(self._samples[()], found.pop((), {}))
-        by = {group[0]: Statistics(self._samples[group], known) for group, known in found.items()}
-        return replace(whole, by=by)
 
-    def add(self, batch: Mapping[str, Any]) -> None:
-        """Add the samples of a batch, which has a list or an array a field."""
-        for name in {*self._classes, self._by} - {None, *batch}:
-            known = ", ".join(map(shown, batch))
-            raise InvalidInputError(f"samples have no {shown(name)}", expected=known)
-        parts: dict[Any, list[list[Any]]] = defaultdict(list)
-        for values in zip(*batch.values(), strict=True):
-            sample = dict(zip(batch, values, strict=True))
-            groups = [()] if self._by is None else [(), (_value(sample[self._by]),)]
-            self._samples.update(groups)
-            for name, value in sample.items():
-                for one in value if isinstance(value, list) else [value]:
-                    if isinstance(one, Masked | np.ndarray):
-                        planes = self._planes(name, one, sample)
-                        for group in groups:
-                            parts[group, name].append(planes)
-        for key, found in parts.items():
-            new = [_Band(plane.dtype.name) for plane in found[0]]
-            bands = self._bands.setdefault(key, new)
-            most = max(_KEPT // (len(bands) * len(self._samples)), _KEPT_LEAST)
-            for band, *pieces in zip(bands, *found, strict=True):
-                band.take(np.concatenate(pieces), most)
+Groups = dict[tuple[Any, ...], _Group]
+"""By the value of a column, as a tuple; the group () is of all samples."""
 
-    def _planes(self, name: str, array: Any, sample: Mapping[str, Any]) -> list[Any]:
-        """The valid pixels of each band."""
-        planes = (array if isinstance(array, Masked) else Masked(array)).planes()
-        kinds = [plane.dtype.name for plane in planes]
-        if name in self._classes and not (planes[0].dtype.kind in "iu" and is_counted(kinds[0])):
-            what, expected = f"field {shown(name)} has no classes", "integers of 8 or 16 bits"
-            raise InvalidInputError(what, found=kinds[0], expected=expected)
-        known = self._kinds.setdefault(name, kinds)
-        if kinds != known:
-            raise InvalidInputError(
-                f"samples differ in {shown(name)}",
-                where=f"sample {shown(sample.get('id'), 120)}",
-                found=f"{len(kinds)} bands of {kinds[0]}",
-                expected=f"{len(known)} bands of {known[0]}",
-            )
-        return planes
+
+def _add(groups: Groups, batch: Mapping[str, Any], how: StatisticsOptions) -> None:
+    """Add the samples of a batch, which has a list or an array a field."""
+    for name in {*how.classes, how.by} - {None, *batch}:
+        known = ", ".join(map(shown, batch))
+        raise InvalidInputError(f"samples have no {shown(name)}", expected=known)
+    kinds = {name: [one.dtype for one in bands] for name, bands in groups[()].fields.items()}
+    parts: dict[Any, list[list[Any]]] = defaultdict(list)
+    for values in zip(*batch.values(), strict=True):
+        sample = dict(zip(batch, values, strict=True))
+        mine: list[Any] = [()] if how.by is None else [(), (_value(sample[how.by]),)]
+        for group in mine:
+            groups.setdefault(group, _Group()).samples += 1
+        for name, images in images_of(sample):
+            for planes in (image.planes() for image in images):
+                _check_planes(sample, name, planes, kinds, how)
+                for group in mine:
+                    parts[group, name].append(planes)
+    for (group, name), found in parts.items():
+        bands = groups[group].fields.setdefault(name, list(map(_Band, kinds[name])))
+        most = max(_KEPT // (len(bands) * len(groups)), _KEPT_LEAST)
+        for band, *pieces in zip(bands, *found, strict=True):
+            band.take(np.concatenate(pieces), most)
 
 
 def _value(value: Any) -> Any:
@@ -315,65 +286,85 @@ def _value(value: Any) -> Any:
     return value
 
 
+def _check_planes(
+    sample: Any, name: str, planes: list[Any], kinds: dict[str, list[str]], how: StatisticsOptions
+) -> None:
+    """Refuse an image whose bands differ from those before, or cannot be counted by value."""
+    found = [plane.dtype.name for plane in planes]
+    if name in how.classes and not (planes[0].dtype.kind in "iu" and is_counted(found[0])):
+        raise InvalidInputError(
+            f"field {shown(name)} has no classes that can be counted",
+            found=found[0],
+            expected="integers of 8 or 16 bits",
+            hint="a Field with dtype='uint16' converts pixels",
+        )
+    known = kinds.setdefault(name, found)
+    if found != known:
+        raise InvalidInputError(
+            f"samples differ in {shown(name)}",
+            where=f"sample {shown(sample.get('id'), 120)}",
+            found=f"{len(found)} bands of {found[0]}",
+            expected=f"{len(known)} bands of {known[0]}",
+        )
+
+
 def _of_bands(bands: Sequence[_Band], wanted: Sequence[float], *, classes: bool) -> FieldStatistics:
-    rows = [
-        (one.count, *moments(one), one.low, one.high) if one.count else (0, *[np.nan] * 4)
-        for one in bands
-    ]
-    tables = list(map(ordered, bands))
     q, none = np.array(wanted) / 100, np.full(len(wanted), np.nan)
-    cuts = [quantiles(v.astype(np.float64), n, q) if len(v) else none for v, n in tables]
-    counts: dict[int, Any] = defaultdict(lambda: np.zeros(len(bands), np.int64))
-    for band, table in enumerate(tables if classes else ()):
-        for value, number in zip(*map(np.ndarray.tolist, table), strict=True):
-            counts[value][band] = number
-    count, *others = zip(*rows, strict=True)
-    mean, std, low, high = (np.array(one, np.float64) for one in others)
-    percentiles = dict(zip(wanted, np.transpose(cuts), strict=True))
-    exact = all(band.step == 1 for band in bands)
+    rows, cuts, counts = [], [], defaultdict[Any, Any](lambda: np.zeros(len(bands), np.int64))
+    for number, band in enumerate(bands):
+        values, sizes = ordered(band)
+        rows.append([*moments(band), band.low, band.high] if band.count else [np.nan] * 4)
+        cuts.append(quantiles(values.astype(np.float64), sizes, q) if band.count else none)
+        for value, size in zip(values.tolist(), sizes.tolist(), strict=True) if classes else ():
+            counts[value][number] = size
+    count, exact = np.array([band.count for band in bands]), all(band.step == 1 for band in bands)
+    percentiles = dict(zip(map(float, wanted), np.transpose(cuts), strict=True))
+    mean, std, low, high = np.array(rows, np.float64).T
     return FieldStatistics(
-        np.array(count), mean, std, low, high, percentiles, exact, dict(sorted(counts.items()))
+        count, mean, std, low, high, percentiles, exact, dict(sorted(counts.items()))
     )
 
 
 def statistics_of(data: Dataset, how: StatisticsOptions) -> Statistics:
     """Statistics of a data set: see `Dataset.stats`."""
-    whole = data.masked()
-    if how.sample is not None and how.sample < len(data):
-        rows = Order(len(data), True, how.seed).at(np.arange(how.sample))
-        whole = whole.take(np.sort(rows))
-    sums = _Sums(how.classes, how.by)
+    whole, drawn = data.masked(), None
+    if how.sample is not None:
+        drawn = [how.sample, how.seed]
+        if how.sample < len(data):
+            rows = Order(len(data), True, how.seed).at(np.arange(how.sample))
+            whole = whole.take(np.sort(rows))
     size = whole.nbytes(np.arange(min(len(whole), _BATCH)))
     batch = min(_BATCH, max(1, _BATCH_BYTES * _BATCH // max(1, size)))
     ahead = {"workers": how.workers, "ahead_bytes": _AHEAD_BYTES}
     loader = whole.loader(batch, together="list", **ahead)
-    percentiles = list(map(float, how.percentiles))
-    drawn = None if how.sample is None else [how.sample, how.seed]
-    about = [data.digest(), drawn, sorted(how.classes), how.by, percentiles]
+    about = [data.digest(), drawn, sorted(how.classes), how.by, list(map(float, how.percentiles))]
+    groups: Groups = {(): _Group()}
     if how.save is not None and target_of(how.save).exists():
-        known = _read(how.save)
+        known, where = _read(how.save), shown_path(how.save)
         if known.get("about") != about:
             raise ConflictError(
                 "the file has statistics of another data set, or other ones",
-                where=shown_path(how.save),
+                where=where,
                 hint="choose another name, or remove the file",
             )
         if "found" in known:
-            return _known(known, how.save)
-        with translated(_BROKEN, _CHANGED, where=shown_path(how.save)):
+            return Statistics.of(known["found"], where)
+        with translated(_BROKEN, _CHANGED, where=where):
             loader.load_state_dict(known["loader"])
-            sums.load(known["sums"])
+            groups |= {tuple(value): _Group.of(one) for value, one in known["groups"]}
     written = time.monotonic()
     with telling(how.progress, quiet=how.quiet) as told:
         for one in loader:
-            sums.add(one)
+            _add(groups, one, how)
             state = loader.state_dict()
             told(state["done"], len(whole), "reading samples")
             is_late = time.monotonic() - written > _EVERY and state["done"] < len(whole)
             if how.save is not None and is_late:
-                _write(how.save, {"about": about, "loader": state, "sums": sums.to_dict()})
+                so_far = [[list(value), _plain(group)] for value, group in groups.items()]
+                _write(how.save, about=about, loader=state, groups=so_far)
                 written = time.monotonic()
-    found = sums.result(percentiles)
+    every, *others = ((value, group.result(how)) for value, group in groups.items())
+    found = replace(every[1], by={value[0]: one for value, one in others})
     if how.save is not None:
-        _write(how.save, {"about": about, "found": found.to_dict()})
+        _write(how.save, about=about, found=found.to_dict())
     return found
