@@ -57,10 +57,10 @@ def key_of(*parts: int) -> int:
 
 def uniform(values: Ints, key: int) -> Floats:
     """Numbers from 0 to below 1 at random, each a function of a value and a key."""
-    return shares(mixed(values.astype(np.uint64), key))
+    return fractions(mixed(values.astype(np.uint64), key))
 
 
-def shares(words: Words) -> Floats:
+def fractions(words: Words) -> Floats:
     """Words as numbers from 0 to below 1, of 53 bits, as many as a float holds."""
     return np.asarray((words >> np.uint64(11)) * 2.0**-53, np.float64)
 
@@ -293,13 +293,9 @@ class Share:
             yield last
 
     def _last(self, done: int, total: int) -> Ints:
-        left = total - done
-        if left <= 0 or self.drop_last:
-            return np.zeros(0, np.int64)
-        if self.rest == "uneven":
-            most, more = divmod(left, self.ranks)
-            first = done + self.rank * most + min(self.rank, more)
-            return np.arange(first, first + most + (self.rank < more))
-        count = -(-left // self.ranks) if self.rest == "pad" else left // self.ranks
-        first = done + self.rank * count
-        return np.arange(first, first + count) % total
+        left = 0 if self.drop_last else max(0, total - done)
+        even = left // self.ranks * self.ranks
+        rests = {"uneven": left, "drop": even, "pad": even + self.ranks * (left > even)}
+        most, more = divmod(rests[self.rest], self.ranks)
+        first = done + self.rank * most + min(self.rank, more)
+        return np.arange(first, first + most + (self.rank < more)) % max(1, total)

@@ -12,12 +12,11 @@ import pyarrow as pa
 
 from comal.errors import InvalidInputError, counted, shown, translated
 from comal.geo.boxes import arc_width, wrap
-from comal.geo.places import CENTROID, CENTROIDS, GEOMETRY, Places, way_of, ways_of
+from comal.geo.places import CENTROID, CENTROIDS, GEOMETRY, Places, Way, way_of, ways_of
 from comal.grid import quadbin
 from comal.lazy import pc
 from comal.ml.epochs import SamplerOptions
-from comal.ml.order import Floats, Ints, Words, key_of, mixed, uniform
-from comal.ml.order import shares as shares_of
+from comal.ml.order import Floats, Ints, Words, fractions, key_of, mixed, uniform
 from comal.public import warn
 from comal.table.columns import one_array
 
@@ -103,19 +102,17 @@ def rows_of_parts(
             "proportions of parts", found=shown(repr(dict(parts))), expected="numbers above 0"
         )
     ends: Floats = np.cumsum(sizes)[:-1] / sizes.sum()
-    key = key_of(seed)
-    if by is not None and (by == PLACE or _is_binary(column_of(table, by).type)):
-        lon, lat = _centres(table, by)
-        there = np.isfinite(lon) & np.isfinite(lat)
-        if not there.all():
-            warn(f"{counted(int((~there).sum()), 'sample')} without a place are in no part")
-        lon, lat = lon[there], lat[there]
+    key, ways = key_of(seed), _ways(table, by)
+    rows = np.arange(len(ids))
+    if ways:
+        rows, lon, lat = _placed(table, ways)
         shares = uniform(quadbin.from_lonlat(lon, lat, zoom), key)
     elif gap:
         raise InvalidInputError("a gap is between places", found=f"by={by!r}", expected=PLACE)
     else:
-        there = np.ones(len(ids), np.bool_)
-        shares = _of_values(ids if by is None else column_of(table, by), ids, key)
+        groups = ids if by is None else pc.coalesce(_texts(column_of(table, by)), _texts(ids))
+        codes, known = _coded(groups)
+        shares = fractions(words_of(known, key))[codes]
     if exact:
         ends = _met(ends, shares)
     found = np.searchsorted(ends, shares, side="right")
@@ -126,12 +123,7 @@ def rows_of_parts(
         blocks = quadbin.parents(np.where(around == 0, cells[:, None], around), zoom)
         others = np.searchsorted(ends, uniform(blocks, key), side="right")
         found[(others[of_row] != found[:, None]).any(axis=1)] = -1
-    rows = np.flatnonzero(there)
     return {name: rows[found == number] for number, name in enumerate(parts)}
-
-
-def _is_binary(kind: Any) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _met(ends: Floats, shares: Floats) -> Floats:
@@ -141,20 +133,14 @@ def _met(ends: Floats, shares: Floats) -> Floats:
     return np.append(groups, 1.0)[np.searchsorted(middles, ends)]
 
 
-def _of_values(values: Any, ids: Any, key: int) -> Floats:
-    """Where each value of an Arrow array is between 0 and 1, at random; an id in place of null."""
-    codes, known = _coded(values)
-    words = np.append(words_of(known, key), np.uint64(0))[codes]
-    lacking = np.flatnonzero(codes < 0)
-    if len(lacking):
-        words[lacking] = words_of(ids.take(pa.array(lacking)), key_of(key, 1))
-    return shares_of(words)
+def _texts(values: Any) -> Any:
+    with translated({pa.ArrowException: InvalidInputError}, "a column that cannot be grouped by"):
+        return pc.cast(values, pa.large_string())
 
 
 def words_of(values: Any, key: int) -> Words:
     """Words of 64 random bits, each a function of a key and a value of an Arrow array as text."""
-    with translated({pa.ArrowException: InvalidInputError}, "a column that cannot be grouped by"):
-        texts = pc.cast(values, pa.large_string())
+    texts = _texts(values)
     _, offsets, buffer = texts.buffers()
     found = np.empty(len(texts), np.uint64)
     ends = np.frombuffer(offsets or bytes(8), np.int64)[texts.offset :]
@@ -171,10 +157,15 @@ def words_of(values: Any, key: int) -> Words:
     return mixed(found, key)
 
 
-def _centres(table: Any, by: str) -> tuple[Floats, Floats]:
-    """Longitude and latitude of each sample: its centroid, or the middle of its box."""
-    schema = table.schema
-    ways = ways_of(schema) if by == PLACE else tuple(filter(None, [way_of(schema, by)]))
+def _ways(table: Any, by: str | None) -> tuple[Way, ...]:
+    """How samples are located, centroids first; none if they are not divided by place."""
+    if by is None:
+        return ()
+    if by != PLACE:
+        column_of(table, by)  # or an error
+        way = way_of(table.schema, by)
+        return () if way is None or way.kind != "geometry" else (way,)
+    ways = tuple(sorted(ways_of(table.schema), key=lambda way: way.by != CENTROID))
     if not ways:
         raise InvalidInputError(
             "samples have no places",
@@ -182,6 +173,14 @@ def _centres(table: Any, by: str) -> tuple[Floats, Floats]:
             expected=", ".join((*CENTROIDS, GEOMETRY)),
             hint=f"open the data set with columns=[{CENTROIDS[0]!r}]",
         )
-    ways = tuple(sorted(ways, key=lambda way: way.by != CENTROID))
+    return ways
+
+
+def _placed(table: Any, ways: tuple[Way, ...]) -> tuple[Ints, Floats, Floats]:
+    """The rows with a place, and longitude and latitude of centroid or middle of the box."""
     west, south, east, north = Places(table, ways).corners
-    return wrap(west + arc_width(west, east) / 2), (south + north) / 2
+    lon, lat = wrap(west + arc_width(west, east) / 2), (south + north) / 2
+    there = np.isfinite(lon) & np.isfinite(lat)
+    if not there.all():
+        warn(f"{counted(int((~there).sum()), 'sample')} without a place are in no part")
+    return np.flatnonzero(there), lon[there], lat[there]
