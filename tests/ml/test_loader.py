@@ -129,7 +129,7 @@ class Waiting(Numbers):
     AHEAD = 8
 
     def __init__(self, count: int) -> None:
-        super().__init__(count)
+        super().__init__(count, size=1 << 20)  # so large that each batch is read by itself
         self.asked = 0
         self.changed = threading.Condition()
 
@@ -188,3 +188,15 @@ def test_samples_of_different_shapes() -> None:
     assert padded["x"].sum() == 12
     assert len(ml.collate(samples, "list", "numpy")["x"]) == 2
     assert ml.collate([{"n": 1, "s": "x"}, {"n": 2, "s": "y"}], to="numpy")["s"] == ["x", "y"]
+
+
+def test_small_batches_are_read_together_after_the_first() -> None:
+    class Reads(Numbers):
+        def read(self, rows: Any) -> Any:
+            self.reads = [*getattr(self, "reads", []), len(rows)]
+            return super().read(rows)
+
+    for workers in (0, 1):
+        data = Reads(1000, size=2048)  # 512 samples are a MiB
+        assert numbers(data.loader(10, workers=workers)) == list(range(1000))
+        assert data.reads == [10, 510, 480]

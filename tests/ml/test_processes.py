@@ -174,10 +174,10 @@ def test_processes_are_taken_where_threads_wait_for_each_other() -> None:
 
     def busy(_: int) -> None:
         with lock:
-            time.sleep(0.002)
+            time.sleep(0.03)
 
-    assert processes.pays(busy, 4)
-    assert not processes.pays(lambda _: time.sleep(0.002), 4)
+    assert processes.pays(busy, 3)
+    assert not processes.pays(lambda _: time.sleep(0.03), 3)
     assert not processes.pays(lambda _: None, 4)
 
 

@@ -301,15 +301,18 @@ class Dataset(ABC):
                 raise
             return None
 
-    def complete(self, rows: Ints, raw: Any, out: Any = None) -> Iterator[Sample]:
-        """The samples of `raw`, without those that fail; `out` gives arrays for the next one."""
+    def complete(self, rows: Ints, raw: Any, out: Any = None, first: int = 0) -> Iterator[Sample]:
+        """The samples of some rows, without those that fail; `out` gives arrays for the next one.
+
+        `raw` is of these rows after `first` others; None reads them one by one.
+        """
         for place in range(len(rows)):
             try:
                 found = {} if out is None else out()
                 if raw is None:
                     yield self.decode(0, self.read(rows[place : place + 1]), found)
                 else:
-                    yield self.decode(place, raw, found)
+                    yield self.decode(first + place, raw, found)
             except ComalError as error:
                 self._failed(error)
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 _TRIED = 8
 """Samples whose decoding is timed."""
 _READERS = 16
-"""Batches whose bytes are fetched at once at most; each may send several requests."""
+"""Reads at once at most; each may send several requests."""
+_TOGETHER = MIB
+"""Bytes up to which batches are read together, as reading one takes longer than its bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,64 +162,88 @@ class Loader(Epochs):
 
     def _loading(self, rows: Iterator[Ints]) -> Iterator[Loaded]:
         if not self.options.workers:
-            for some in rows:
-                yield self._loaded(some, self.data.attempt(some))
+            for group in self._groups(rows):
+                yield from self._loaded(group, self.data.attempt(np.concatenate(group)))
             return
         with (
             ThreadPoolExecutor(_READERS, "comal-read") as readers,
             ThreadPoolExecutor(self.options.workers, "comal-decode") as decoders,
         ):
-            under_way: deque[tuple[Future[Any], int]] = deque()
             try:
-                yield from self._ahead(rows, readers, decoders, under_way)
+                yield from self._ahead(self._groups(rows), readers, decoders)
             finally:
                 for pool in (readers, decoders):
                     pool.shutdown(wait=False, cancel_futures=True)
 
+    def _groups(self, rows: Iterator[Ints]) -> Iterator[list[Ints]]:
+        """Batches that are read together; the first does not wait for others."""
+        most = min(_TOGETHER, self.options.ahead_bytes // _READERS)
+        group = list(islice(rows, 1))
+        size = most
+        for some in rows:
+            mine = self.data.nbytes(some)
+            if size + mine > most:
+                yield group
+                group, size = [], 0
+            group.append(some)
+            size += mine
+        if group:
+            yield group
+
     def _ahead(
         self,
-        waiting: Iterator[Ints],
+        waiting: Iterator[list[Ints]],
         readers: ThreadPoolExecutor,
         decoders: ThreadPoolExecutor,
-        under_way: deque[tuple[Future[Any], int]],
     ) -> Iterator[Loaded]:
+        under_way: deque[tuple[Future[list[Loaded]], int]] = deque()
         taken = 0
         following = next(waiting, None)
         while under_way or following is not None:
             while following is not None and len(under_way) < _READERS:
-                cost = self._cost(following)
+                rows = np.concatenate(following)
+                cost = self._cost(rows)
                 if under_way and taken + cost > self.options.ahead_bytes:
                     break
-                read = readers.submit(self.data.attempt, following)
+                read = readers.submit(self.data.attempt, rows)
                 made = decoders.submit(self._decoded, following, read)
                 under_way.append((made, cost))
                 taken += cost
                 following = next(waiting, None)
             taken -= under_way[0][1]
-            # No name here refers to the batch, so that its arrays are free when the caller's are.
-            yield under_way.popleft()[0].result()
+            loaded = under_way.popleft()[0].result()
+            # No name here refers to a batch, so that its arrays are free when the caller's are.
+            while loaded:
+                yield loaded.pop()
 
     def _cost(self, rows: Ints) -> int:
-        """Bytes of a batch in memory: encoded, and decoded as large as the last ones."""
+        """Bytes of samples in memory: encoded, and decoded as large as the largest so far."""
         return self.data.nbytes(rows) + int(self._size_of_decoded * len(rows))
 
-    def _decoded(self, rows: Ints, read: Future[Any]) -> Any:
-        return self._loaded(rows, read.result())
+    def _decoded(self, group: list[Ints], read: Future[Any]) -> list[Loaded]:
+        """The batches of a group, the first one last."""
+        return [*self._loaded(group, read.result())][::-1]
 
     def _given(self, loaded: Loaded) -> Batch:
         batch, failed = loaded
         self.skipped += failed
         return None if batch is None else converted(batch, self.options.to)
 
-    def _loaded(self, rows: Ints, raw: Any) -> Loaded:
-        """A batch, and how many of its samples failed."""
-        places = Places(self._buffers, len(rows))
-        complete = self.data.complete(rows, raw, places.free)
-        change = self.data.transform
-        samples = [places.keep(one) if change is None else change(one) for one in complete]
-        batch = places.batch(samples, self.options.together) if samples else None
-        self._size_of_decoded = max(self._size_of_decoded, places.nbytes / len(rows))
-        return batch, len(rows) - len(samples)
+    def _loaded(self, group: list[Ints], raw: Any) -> Iterator[Loaded]:
+        """Batches, and how many samples of each failed."""
+        first = 0
+        for rows in group:
+            places = Places(self._buffers, len(rows))
+            complete = self.data.complete(rows, raw, places.free, first)
+            change = self.data.transform
+            samples = [places.keep(one) if change is None else change(one) for one in complete]
+            batch = places.batch(samples, self.options.together) if samples else None
+            self._size_of_decoded = max(self._size_of_decoded, places.nbytes / len(rows))
+            first += len(rows)
+            failed = len(rows) - len(samples)
+            del samples, complete, places
+            yield batch, failed
+            del batch
 
 
 @dataclass(frozen=True, slots=True)

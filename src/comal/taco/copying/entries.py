@@ -32,6 +32,7 @@ from comal.ziparchive.local import local_before, prefix_size
 
 _GAP = 64 * KIB
 """Largest gap between two samples that is cheaper to read than to skip by another request."""
+_LOCAL_GAP = 16 * KIB
 _REQUEST = 4 * MIB
 _GROUP = 32 * MIB
 """Bytes to fetch at once, gaps included."""
@@ -147,7 +148,8 @@ def _fetched(entries: ZipEntries, source: Source) -> Iterator[Any]:
     # The same for all rows, so that the starts of ranges ascend too.
     before = prefix_size(int(name_sizes.max(initial=0)))
     starts = np.maximum(0, entries.offsets - before)
-    merged = coalesce(starts, entries.offsets + entries.lengths - starts, _GAP, _REQUEST)
+    gap = _LOCAL_GAP if source.location.is_local else _GAP
+    merged = coalesce(starts, entries.offsets + entries.lengths - starts, gap, _REQUEST)
     limited = LimitedSource(source, entries.limit)
     first = 0
     for begin, end in _groups(merged, entries.limit):
