@@ -13,8 +13,8 @@ from comal.taco import load
 from tests.cli.conftest import NESTED_KEYS, Run, payload
 
 
-@pytest.mark.parametrize("target", ["s3://bucket/x.tacozip", "https://example.org/x"])
-def test_targets_are_local(run: Run, nested: Path, folder: Path, target: str) -> None:
+@pytest.mark.parametrize("target", ["https://example.org/x", "hf://datasets/a/b/x"])
+def test_targets_are_local_or_in_stores(run: Run, nested: Path, folder: Path, target: str) -> None:
     for line in (
         ("taco", "create", folder, target),
         ("taco", "export", nested, target),

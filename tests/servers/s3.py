@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import obstore
@@ -18,6 +20,34 @@ _OPTIONS = {
 }
 
 
+@dataclass(slots=True)
+class Faults:
+    """The application of the server, which answers some requests wrongly."""
+
+    application: Any
+    seen: list[str] = field(default_factory=list)
+    """Method, key and query of each request."""
+    fault: Callable[[int, str], str] = lambda _number, _request: ""
+    """What happens to a request, by its number and what is seen of it: nothing, ``lost`` for an
+    answer that is lost, or the status of an answer that is given instead."""
+
+    def __call__(self, environ: dict[str, Any], start: Any) -> Any:
+        query = environ["QUERY_STRING"].partition("X-Amz")[0]
+        request = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{query}".rstrip("?")
+        self.seen.append(request)
+        fault = self.fault(len(self.seen), request)
+        if not fault:
+            return self.application(environ, start)
+        if fault == "lost":
+            list(self.application(environ, lambda *_: None))
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+        else:
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        wait = [("Retry-After", "0")] if fault.startswith("503") else []
+        start(fault if fault != "lost" else "200 OK", [("Content-Length", "0"), *wait])
+        return []
+
+
 @dataclass(frozen=True, slots=True)
 class S3Server:
     """A running server.
@@ -30,12 +60,15 @@ class S3Server:
         The storage configuration that speaks to it.
     store
         An obstore store of the bucket, to put objects with.
+    faults
+        What it does wrong.
     """
 
     endpoint: str
     config: StorageConfig
     store: S3Store
     server: Any
+    faults: Faults
 
     def url_for(self, key: str = "") -> str:
         """The href of a key in the bucket."""
@@ -62,7 +95,9 @@ def start() -> S3Server:
     options = {"endpoint": endpoint, **_OPTIONS}
     _create_bucket(endpoint)
     store = S3Store(BUCKET, config=options, client_options={"allow_http": True})  # type: ignore[arg-type]  # a plain dict
-    return S3Server(endpoint, StorageConfig(s3=options), store, server)
+    listening = server._server
+    listening.app = faults = Faults(listening.app)
+    return S3Server(endpoint, StorageConfig(s3=options), store, server, faults)
 
 
 def _create_bucket(endpoint: str) -> None:

@@ -77,7 +77,8 @@ def test_targets_that_cannot_be(tmp_path: Path) -> None:
             (targets.new_folder, tmp_path / "file", ConflictError),
             (targets.new_file, tmp_path / "absent" / "x", ObjectNotFoundError),
             (targets.new_folder, tmp_path / "file" / "x", ObjectNotFoundError),
-            (targets.new_file, "s3://bucket/key", InvalidInputError),
+            (targets.new_file, "https://example.org/x", InvalidInputError),
+            (targets.new_file, "s3://bucket/", InvalidInputError),
             (targets.new_file, "/", InvalidInputError),
             (targets.new_file, "", InvalidInputError),
         ):

@@ -235,7 +235,7 @@ def get(
             for block in archive.blocks(key):
                 write_bytes(block)
             return
-        refuse_sources(targets.local_path(output), source)
+        refuse_sources(targets.target_path(output), source)
         blocks = iter(archive.blocks(key))
         first = next(blocks, b"")
         with targets.new_file(output, overwrite, like(bytes(first)), source) as file:

@@ -23,7 +23,7 @@ from comal.formats import adapter_of, sniff
 from comal.parallel import Workers
 from comal.progress import Progress, silent
 from comal.storage import href_text, parse_href
-from comal.storage.targets import local_path
+from comal.storage.targets import target_path
 
 _PARQUET, _ZIP, _META = ".parquet", ".zip", "meta.json"
 _TIFF = frozenset({".tif", ".tiff"})
@@ -116,7 +116,7 @@ def convert(
     """
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     hrefs = [href_text(one) for one in sources]
-    target = None if output is None else os.fspath(local_path(output))
+    target = None if output is None else os.fspath(target_path(output))
     if not hrefs:
         raise InvalidInputError("nothing to convert", found="no source")
     if target is None and not dry_run:

@@ -406,7 +406,7 @@ def migrate(
     ObjectChangedError
         The source is something else, broken, or cannot be read; or the target cannot be written.
     """
-    target = None if output is None else targets.local_path(output)
+    target = None if output is None else targets.target_path(output)
     if target is None and not dry_run:
         raise InvalidInputError("nowhere to write", expected="output, or dry_run=True")
     kind = "zip" if target is None else container_of(target, output_format)
@@ -420,7 +420,7 @@ def migrate(
         files = frame.files
         if target is not None:
             refuse_sources(target, list(files))
-            if target.exists() and not (overwrite or dry_run):
+            if not (overwrite or dry_run or targets.stored(target)) and target.exists():
                 raise existing(target)  # checked again, without a race, when the target is made
         notes = Notes()
         fields = collection_of(frame.collection, given, asked.extra or {}, notes)

@@ -16,7 +16,7 @@ from comal.demo import scenes
 from comal.demo.scenes import IMAGE, MASK, Scenes
 from comal.errors import InvalidMetadataError, counted
 from comal.raster.pictures import encode_picture
-from comal.storage import targets
+from comal.storage import local_path, targets
 from comal.storage.targetlock import Owns
 from comal.storage.targets import Kind, check_ending
 from comal.tapalcatl.writing.targets import TREE
@@ -89,7 +89,7 @@ def run(
     InvalidMetadataError
         Pixels read back differ from the source, or the check found an error.
     """
-    target = targets.local_path(out)
+    target = local_path(out, "the target")
     check_ending(target)
     with targets.new_folder(target, overwrite, DEMO) as folder:
         work = _Run(folder, target, tell)

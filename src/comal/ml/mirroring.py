@@ -16,6 +16,7 @@ from comal.ml.archives import filtered, opened
 from comal.ml.decoding import Field
 from comal.ml.index import Branch, leaves_of
 from comal.progress import Progress
+from comal.storage.targets import target_path
 from comal.taco import TacoDataset
 from comal.taco.copying.exporting import export_part
 from comal.taco.model.levels import Levels, check_pit, select
@@ -83,7 +84,7 @@ def mirror(
             hint="convert it to a TACO first",
         )
     compile(found, target, overwrite=overwrite, progress=progress)
-    return Path(target)
+    return target_path(target)
 
 
 def _chosen(levels: Levels, fields: Sequence[Field] | None) -> Levels:

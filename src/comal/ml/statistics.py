@@ -29,6 +29,7 @@ from comal.ml.order import Order
 from comal.progress import Progress, telling
 from comal.public import check_fields, guarded, guarded_class
 from comal.raster.statistics import BandSums, is_counted, moments, ordered, quantiles, sums_of
+from comal.storage.location import local_path
 from comal.storage.targets import magic_kind, new_file, target_of
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def _read(path: Location, *keys: str) -> dict[str, Any]:
 
 
 def _write(path: Location, *, overwrite: bool = True, **document: Any) -> None:
-    with new_file(path, overwrite, _KIND) as file:
+    with new_file(local_path(path, "the target"), overwrite, _KIND) as file:
         file.write(strictjson.dumps({"statistics": 1, **document}, indent=None))
 
 
@@ -339,7 +340,7 @@ def statistics_of(data: Dataset, how: StatisticsOptions) -> Statistics:
     loader = whole.loader(batch, together="list", **ahead)
     about = [data.digest(), drawn, sorted(how.classes), how.by, list(map(float, how.percentiles))]
     groups: Groups = {(): _Group()}
-    if how.save is not None and target_of(how.save).exists():
+    if how.save is not None and target_of(local_path(how.save)).exists():
         known, where = _read(how.save), shown_path(how.save)
         if known.get("about") != about:
             raise ConflictError(

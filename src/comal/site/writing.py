@@ -24,7 +24,7 @@ from comal.errors import (
 from comal.progress import Progress, silent
 from comal.storage import check_several, href_text
 from comal.storage.targetlock import Owns
-from comal.storage.targets import Kind, check_ending, local_path, new_folder
+from comal.storage.targets import Kind, check_ending, new_folder, stored, target_path
 
 ROOM: Final = Path(__file__).resolve().parent
 
@@ -322,7 +322,7 @@ def write(
     StorageError
         The disk is full or fails.
     """
-    target = local_path(out)
+    target = target_path(out)
     check_ending(target)
     places = placed(sources)
     entries = []
@@ -372,6 +372,12 @@ def _href(place: Placed, target: Path, *, link: bool) -> str:
         return place.url
     if not link:
         return quote(f"{_DATA}/{place.name}/{place.path.name}")
+    if stored(target) is not None:
+        raise InvalidInputError(
+            "a page in a store cannot refer to a file of this machine",
+            where=shown_path(place.path),
+            hint="leave out link, or name the archive by its URL",
+        )
     relative = os.path.relpath(place.path.resolve(), target.resolve())
     return quote(Path(relative).as_posix())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from comal.storage import gdal, targets
 from comal.storage.config import DEFAULT_CONFIG, StorageConfig
-from comal.storage.location import Location, href_text, local_path, parse_href
+from comal.storage.location import Location, StorePath, href_text, local_path, parse_href
 from comal.storage.opening import (
     as_source,
     check_several,
@@ -32,6 +32,7 @@ __all__ = [
     "RangeFile",
     "Source",
     "StorageConfig",
+    "StorePath",
     "as_source",
     "check_several",
     "gdal",

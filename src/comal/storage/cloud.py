@@ -122,7 +122,7 @@ class CloudTransport(Transport):
             raise NotThisFormatError("not an object", where=location.label, found="a whole bucket")
         if location.scheme == "memory":
             return self._by_store(ask)
-        with _no_secrets(location, self.config):
+        with guarding(location, self.config):
             return self._get(ask)
 
     def stat(self, ask: Ask) -> ObjectInfo:
@@ -140,7 +140,7 @@ class CloudTransport(Transport):
 
     def names(self, location: Location) -> list[str]:
         """Names directly below a prefix; prefixes end in ``/``."""
-        with _no_secrets(location, self.config):
+        with guarding(location, self.config):
             store = networked_store(location, self.config)
             listed = retrying(self.config, location, 0, lambda _: _list(store, location))
         skipped = len(location.path) + 1 if location.path else 0
@@ -229,7 +229,7 @@ class CloudTransport(Transport):
 
 
 @contextmanager
-def _no_secrets(location: Location, config: StorageConfig) -> Iterator[None]:
+def guarding(location: Location, config: StorageConfig) -> Iterator[None]:
     """Raise errors with a hint and without their causes, which may show the signed URL."""
     if config.withheld:
         raise no_secrets(location.label)

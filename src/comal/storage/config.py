@@ -30,7 +30,7 @@ def _from_environment() -> Linked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageConfig:
-    """Settings of remote reading. Times are seconds, sizes bytes.
+    """Settings of remote reading and writing. Times are seconds, sizes bytes.
 
     Headers, store options and the provider are credentials of the origin (scheme, host and port,
     or bucket) that they are given with. No other origin that an archive or a redirect leads to gets
@@ -68,6 +68,9 @@ class StorageConfig:
     """Bytes per second: a request for more bytes gets more time, at this rate."""
     max_redirects: int = 5
     """Redirects that are followed for one request."""
+    scratch: str | None = None
+    """Folder in which a file lies until it is whole and goes to a store; None for that of the
+    system (``TMPDIR``). It needs room for all that is written."""
     follow_symlinks: bool = False
     """Whether names below a local folder may lead out of it through symbolic links."""
     linked_origins: Linked = field(default_factory=_from_environment)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -173,6 +173,64 @@ class Location:
         return unquote(last) if self.scheme in HTTP_SCHEMES else last
 
 
+@dataclass(frozen=True, slots=True, init=False)
+class StorePath(os.PathLike[str]):
+    """A key in a store, in the place of the path of a target: it has the same names.
+
+    It is made of a URL or a `Location`, and `os.fspath` gives its URL. What only a file of this
+    machine has, such as `exists`, is missing. Raises `InvalidInputError` for other places.
+    """
+
+    location: Location
+    config: Any = field(repr=False, compare=False)
+    """The `StorageConfig` to write with, and to read with what was written; None for the default
+    one."""
+
+    def __init__(self, place: str | Location, config: Any = None) -> None:
+        location = place if isinstance(place, Location) else parse_href(place)
+        if location.scheme not in STORE_SCHEMES:
+            raise InvalidInputError(
+                "not a place in a store",
+                where=location.label,
+                expected=", ".join(f"{scheme}://" for scheme in STORE_SCHEMES),
+            )
+        object.__setattr__(self, "location", location)
+        object.__setattr__(self, "config", config)
+
+    def __fspath__(self) -> str:
+        return self.location.href
+
+    def __str__(self) -> str:
+        return self.location.href
+
+    def __truediv__(self, name: str) -> StorePath:
+        return StorePath(self.location.join(name), self.config)
+
+    @property
+    def name(self) -> str:
+        """The last part of the key; empty for a bucket."""
+        return self.location.name
+
+    @property
+    def stem(self) -> str:
+        """The name without its suffix."""
+        return PurePosixPath(self.name).stem
+
+    @property
+    def suffix(self) -> str:
+        """The last suffix of the name, with its dot."""
+        return PurePosixPath(self.name).suffix
+
+    @property
+    def parent(self) -> StorePath:
+        """The prefix or bucket that holds the key."""
+        return StorePath(self.location.parent(), self.config)
+
+    def with_name(self, name: str) -> StorePath:
+        """The key of another name beside this one."""
+        return self.parent / name
+
+
 def _located(scheme: str, root: str, path: str, secrets: Sealed) -> Location:
     query, userinfo = secrets.value or ("", "")
     return Location(scheme, root, path, query, userinfo, secrets.value is None)
@@ -259,6 +317,8 @@ def parse_href(href: str | os.PathLike[str]) -> Location:
     InvalidInputError
         For an unknown scheme or an URL that lacks its host or bucket.
     """
+    if isinstance(href, StorePath):
+        return href.location
     text = href_text(href)
     scheme, separator, rest = text.partition("://")
     if isinstance(href, os.PathLike) or not separator or not _SCHEME.fullmatch(scheme + ":"):

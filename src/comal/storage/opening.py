@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from comal.errors import AccessDeniedError, InvalidInputError, ObjectChangedError
 from comal.storage.config import ANY, LOOPBACK, PUBLIC, StorageConfig, default_config
-from comal.storage.location import HTTP_SCHEMES, STORE_SCHEMES, Location, parse_href
+from comal.storage.location import HTTP_SCHEMES, STORE_SCHEMES, Location, StorePath, parse_href
 from comal.storage.source import LocalSource, Source
 from comal.storage.wrappers import SourceWrapper
 
@@ -39,6 +39,8 @@ def open_source(
     InvalidInputError
         For an unknown scheme, or a URL without host or bucket.
     """
+    if isinstance(href, StorePath):
+        config = config or href.config
     return _opened(href if isinstance(href, Location) else parse_href(href), config)
 
 

@@ -109,8 +109,12 @@ def forked() -> bool:
     return _first_user[0] != os.getpid()
 
 
-def networked_store(location: Location, config: StorageConfig) -> ObjectStore:
+def networked_store(
+    location: Location, config: StorageConfig, retries: int = 0, **client: Any
+) -> ObjectStore:
     """The store of a location, to be used over the network, or in memory.
+
+    `retries` are those of the store itself, `client` further options of its HTTP client.
 
     Raises in a forked child of a process that has used obstore, and for secrets that a redirect of
     the endpoint would carry to another server.
@@ -122,7 +126,9 @@ def networked_store(location: Location, config: StorageConfig) -> ObjectStore:
         raise no_network_here(location)
     options = store_options(location.scheme, config)
     _check_following(location, options, config)
-    return opened_store(location, options, config)
+    if location.scheme == "s3":
+        options.setdefault("copy_if_not_exists", "multipart")
+    return opened_store(location, options, config, retries, **client)
 
 
 def _check_following(location: Location, options: Mapping[str, Any], config: StorageConfig) -> None:
@@ -203,15 +209,19 @@ def switched_on(value: object) -> bool:
 
 
 def opened_store(
-    location: Location, options: Mapping[str, Any], config: StorageConfig, **client: Any
+    location: Location,
+    options: Mapping[str, Any],
+    config: StorageConfig,
+    retries: int = 0,
+    **client: Any,
 ) -> ObjectStore:
     """The store of a location, one per configuration, shared with forked children.
 
-    `client` are further options of its HTTP client.
+    `retries` and `client` as for `networked_store`.
     """
-    parts = repr(sorted(options.items())), config.key, repr(client)
+    parts = repr(sorted(options.items())), config.key, repr((retries, client))
     named = (location.scheme, location.root, *parts)
-    return _opened.get(named, lambda: _open(location, dict(options), config, client))
+    return _opened.get(named, lambda: _open(location, dict(options), config, retries, client))
 
 
 def allows_http(scheme: str, options: Mapping[str, Any]) -> bool:
@@ -222,7 +232,11 @@ def allows_http(scheme: str, options: Mapping[str, Any]) -> bool:
 
 
 def _open(
-    location: Location, options: dict[str, Any], config: StorageConfig, client: dict[str, Any]
+    location: Location,
+    options: dict[str, Any],
+    config: StorageConfig,
+    retries: int,
+    client: dict[str, Any],
 ) -> ObjectStore:
     container, _, account = location.root.partition("@")
     client = {
@@ -233,7 +247,7 @@ def _open(
         **client,
     }
     options.pop("allow_http", None)
-    named: dict[str, Any] = {"client_options": client, "retry_config": {"max_retries": 0}}
+    named: dict[str, Any] = {"client_options": client, "retry_config": {"max_retries": retries}}
     if config.credential_provider is not None:
         named["credential_provider"] = config.credential_provider
     if account:

@@ -1,5 +1,8 @@
 """Atomic writing of a file, a folder or several files: target names only show finished ones.
 
+A target is a path, or a key in a store: then everything is written into a folder for temporary
+files, and `comal.storage.upload` publishes it.
+
 Output is written under a hidden name in the same folder, made durable and published by one step
 that replaces nothing, or, with `overwrite`, the old target as a whole. Any failure, Ctrl-C and
 SIGTERM leave the target as it was and nothing beside it. What SIGKILL leaves has a name derived
@@ -20,7 +23,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
@@ -38,7 +40,9 @@ from comal.errors import (
 )
 from comal.limits import MIB
 from comal.storage import location
-from comal.storage.location import parse_href
+from comal.storage.config import StorageConfig
+from comal.storage.location import STORE_SCHEMES, StorePath, parse_href
+from comal.storage.opening import open_source
 from comal.storage.replacing import settle, state_of
 from comal.storage.targetlock import (
     CHANGE,
@@ -67,6 +71,7 @@ from comal.storage.targetlock import (
     strangers,
     sync,
 )
+from comal.storage.wrappers import RangeFile
 
 _BUFFER = MIB
 
@@ -89,8 +94,9 @@ def file_kind(name: str, test: Callable[[BinaryIO], bool]) -> Kind:
     """The kind of files that pass a test of their bytes."""
 
     def claim(path: Path) -> Owns | None:
-        with path.open("rb") as file:
-            return _everything if test(file) else None
+        remote = stored(path) is not None
+        with RangeFile(open_source(path)) if remote else path.open("rb") as file:
+            return _everything if test(cast("BinaryIO", file)) else None
 
     return Kind(name, claim)
 
@@ -150,6 +156,15 @@ def check_target(
         raise _read_only(target)
     if _is_empty(target, status):
         return _everything
+    owns = claimed(target, kind, folder=folder)
+    if folder:
+        _refuse_changing(target)
+        _refuse_strangers(target, owns)
+    return owns
+
+
+def claimed(target: Path, kind: Kind, *, folder: bool = False) -> Owns:
+    """Which files of an existing target are those of a kind; `ConflictError` if it is another."""
     owns, found = None, ""
     try:
         owns = kind.claim(target)
@@ -169,9 +184,6 @@ def check_target(
             expected=kind.name,
             hint="remove it yourself, or choose another name",
         )
-    if folder:
-        _refuse_changing(target)
-        _refuse_strangers(target, owns)
     return owns
 
 
@@ -190,14 +202,15 @@ def refuse_sources(target: Path, sources: Any, *, inside: bool = False) -> None:
     Sources are a path or URL, an object with one as its `href`, or a list of such; others pass.
     With `inside`, the target may be in a source folder, if the reader skips it.
     """
-    real = os.path.realpath(target)
-    for path in _local(sources):
+    remote = stored(target) is not None
+    real = os.fspath(target) if remote else os.path.realpath(target)
+    for path in _remote(sources) if remote else _local(sources):
         what = ""
-        if path == real or _is_same(path, real):
+        if path == real or (not remote and _is_same(path, real)):
             what = "the target is the source"
         elif path.startswith(real + os.sep):
             what = "the target holds the source"
-        elif not inside and real.startswith(path + os.sep) and os.path.isdir(path):  # noqa: PTH112 - a string
+        elif not inside and real.startswith(path + os.sep) and (remote or os.path.isdir(path)):  # noqa: PTH112 - a string
             what = "the target lies in the source"
         if what:
             raise ConflictError(
@@ -208,20 +221,33 @@ def refuse_sources(target: Path, sources: Any, *, inside: bool = False) -> None:
             )
 
 
-def _local(source: Any) -> Iterator[str]:
+def _local(sources: Any) -> Iterator[str]:
+    for text in _hrefs(sources):
+        path = text.removeprefix("file://")
+        if path and "://" not in path:
+            # An invalid path, such as one with NUL, is refused by its reader.
+            with suppress(ValueError):
+                yield os.path.realpath(path)
+
+
+def _remote(sources: Any) -> Iterator[str]:
+    for text in _hrefs(sources):
+        if "://" in text:
+            # What is no URL, such as a name of GDAL, is refused by its reader.
+            with suppress(InvalidInputError):
+                yield parse_href(text).href
+
+
+def _hrefs(source: Any) -> Iterator[str]:
     if isinstance(source, list | tuple):
         for one in source:
-            yield from _local(one)
+            yield from _hrefs(one)
         return
     if not isinstance(source, str | os.PathLike):
         source = getattr(source, "href", None)
-        yield from _local(source) if isinstance(source, list | tuple) else ()
+        yield from _hrefs(source) if isinstance(source, list | tuple) else ()
     if isinstance(source, str | os.PathLike):
-        text = os.fsdecode(source).removeprefix("file://")
-        if text and "://" not in text:
-            # An invalid path, such as one with NUL, is refused by its reader.
-            with suppress(ValueError):
-                yield os.path.realpath(text)
+        yield os.fsdecode(source)
 
 
 def _is_same(path: str, real: str) -> bool:
@@ -297,7 +323,7 @@ def check_ending(target: str | os.PathLike[str], *own: str) -> None:
 
     `own` are the extensions of this format, such as ``.tif``; none for a folder.
     """
-    path = target if isinstance(target, Path) else local_path(target)
+    path = target if isinstance(target, Path) else target_path(target)
     ending = path.suffix.lower()
     if ending not in own and _ELSEWHERE.fullmatch(ending):
         raise InvalidInputError(
@@ -349,7 +375,7 @@ def new_file(
     kind: Kind = NOTHING,
     sources: Any = (),
 ) -> Iterator[TargetFile]:
-    """Write a local file that appears complete or not at all; buffered, readable and seekable too.
+    """Write a file that appears complete or not at all; buffered, readable and seekable too.
 
     With `overwrite` an existing file of this `kind` is replaced at the end, as a whole. `sources`
     are never replaced: a path or URL, an object with one as its `href`, or a list of such.
@@ -361,11 +387,11 @@ def new_file(
     AccessDeniedError
         When the target is read-only.
     InvalidInputError
-        When the target is not a local path.
+        When the target is neither a local path nor a key in a store.
     ObjectNotFoundError
-        When the target's folder does not exist.
+        When the target's folder or bucket does not exist.
     StorageError
-        When the disk is full or fails, raised by the write that fails.
+        When the disk is full or fails, raised by the write that fails; or the store fails.
     """
     with new_set(path, overwrite, sources) as made:
         with made.file(made.target.name, kind) as file:
@@ -438,6 +464,7 @@ class TargetSet:
         self.folder = folder
         """Where they are until then, under their final names."""
         self.target = target
+        self._home = target.parent
         self._overwrite, self._sources = overwrite, sources
         self._kinds: dict[str, Kind] = {}
         self._folders: set[str] = set()
@@ -454,7 +481,7 @@ class TargetSet:
     @contextmanager
     def file(self, name: str, kind: Kind) -> Iterator[TargetFile]:
         """As `add`, and opened for writing; on the disk when the block ends without an error."""
-        part, target = self.add(name, kind), self.folder.parent / name
+        part, target = self.add(name, kind), self._home / name
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         with ExitStack() as scope:
             try:
@@ -503,10 +530,10 @@ class TargetSet:
             if isinstance(error, OSError) and not isinstance(error, ComalError):
                 raise _not_written("cannot write", self.target, error) from error
             raise
-        return [self.folder.parent / name for name in owns]
+        return [self._home / name for name in owns]
 
     def _publish(self, owns: dict[str, Owns]) -> None:
-        home, first = self.folder.parent, next(iter(owns))
+        home, first = self._home, next(iter(owns))
         gone = [name for name in self._gone if name not in owns]
         alone = len(owns) == 1 and not gone
         if alone and not self._folders:
@@ -521,7 +548,7 @@ class TargetSet:
     def check(self, name: str, kind: Kind, *, folder: bool = False) -> Owns:
         """Refuse a name whose file or folder may not be replaced; see `check_target`."""
         return check_target(
-            self.folder.parent / name,
+            self._home / name,
             kind,
             folder=folder,
             overwrite=self._overwrite,
@@ -541,6 +568,14 @@ def new_set(
     discarded. `overwrite` and `sources` as for `new_file`.
     """
     target = target_of(path)
+    place = stored(target)
+    if place is not None:
+        # Local targets need none of its libraries.
+        from comal.storage.upload import new_store_set  # noqa: PLC0415
+
+        with new_store_set(place, overwrite=overwrite, sources=sources) as made:
+            yield made
+        return
     with locked(target), ExitStack() as scope:
         part = hidden(target, PART)
         try:
@@ -597,7 +632,7 @@ def clean(path: str | os.PathLike[str]) -> list[Path]:
     A change of several files that was decided is finished instead. Raises `ConflictError` if
     somebody is writing the target.
     """
-    target = target_of(path)
+    target = target_of(location.local_path(path, "what is cleaned"))
     found = _left(target)
     for journal in found:
         if journal.name == CHANGE:
@@ -613,26 +648,52 @@ def clean(path: str | os.PathLike[str]) -> list[Path]:
     return found
 
 
-local_path = partial(
-    location.local_path,
-    what="the target",
-    hint="write it to this machine and copy it to the store when it is complete",
-)
-"""The path of a target as the caller wrote it; `InvalidInputError` if it is not local."""
+def target_path(path: str | os.PathLike[str], config: StorageConfig | None = None) -> Path:
+    """The path of a target as the caller wrote it, or in a store a `StorePath` with `config`.
+
+    A `StorePath` counts as a path here: it has what writers use of one. Raises `InvalidInputError`
+    if it is neither local nor in a store.
+    """
+    place = parse_href(path)
+    if place.scheme not in STORE_SCHEMES:
+        hint = "write it to this machine or to a store: s3://, gs:// or az://"
+        return location.local_path(path, "the target", hint)
+    own = path.config if isinstance(path, StorePath) else None
+    return cast("Path", StorePath(place, own or config))
+
+
+def stored(target: Any) -> StorePath | None:
+    """The target if it is a key in a store, else None."""
+    return target if isinstance(target, StorePath) else None
 
 
 def target_of(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a target; it must have a name, and its folder must exist."""
-    target = Path(parse_href(local_path(path)).path)
+    """The absolute path of a target, which must have a name and a folder that exists."""
+    target = target_path(path)
+    remote = stored(target) is not None
+    target = target if remote else Path(parse_href(target).path)
     if not target.name:
-        raise InvalidInputError("the target must have a name", where=shown_path(target))
-    if not target.parent.is_dir():
+        raise InvalidInputError(
+            "the target must have a name", where=shown_path(target), hint="add one after a slash"
+        )
+    if not remote and not target.parent.is_dir():
         raise ObjectNotFoundError(
             "the folder of the target does not exist",
             where=shown_path(target.parent),
             hint="make the folder first, or write to one that exists",
         )
     return target
+
+
+def beside(target: Path) -> list[Path]:
+    """Everything in the folder of a target, by name; in a store, objects only."""
+    place = stored(target)
+    if place is None:
+        folder = target.absolute().parent
+        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    else:
+        names = [one for one in open_source(place.parent).names() if not one.endswith("/")]
+    return [target.with_name(name) for name in sorted(names)]
 
 
 def _publish_file(part: Path, target: Path) -> None:

@@ -139,7 +139,7 @@ def create(
         for items in batches_of(samples, names)
     )
     tier = 1 if chosen.allow_ids else 2
-    path_ = targets.local_path(output)
+    path_ = targets.target_path(output)
     return _write_set(batches, path_, chosen, tier=tier, overwrite=overwrite, progress=progress)
 
 
@@ -255,7 +255,7 @@ def pack_folder(
     """
     _, levels, fields = intake.samples_of(
         directory,
-        targets.local_path(output),
+        targets.target_path(output),
         manifest,
         pattern,
         read=lambda path: _with_paths(read_manifest(path)),
@@ -374,9 +374,11 @@ def compile(  # noqa: A001 - the name that users of published readers know
     check_ids(items.table[spec.ID], "rows", tier=tier, keeps=not chosen.allow_ids)
     # The collection of a TACO v1 is kept if all files behind the frame have the same.
     collections = {part.collection for part in frame.home.parts}
+    target = targets.target_path(output, config)
+    targets.refuse_sources(target, list(frame.files))
     return _write_set(
         [items],
-        targets.local_path(output),
+        target,
         chosen,
         tier=tier,
         overwrite=overwrite,

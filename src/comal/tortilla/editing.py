@@ -427,7 +427,7 @@ def compact(
     if output is None:
         target = _changed(path)
     else:
-        target = targets.local_path(output)
+        target = targets.target_path(output)
         targets.refuse_sources(target, path)
     part = frame.home.parts[0]
     options = SetOptions.of({"parquet": parquet})
@@ -438,8 +438,9 @@ def compact(
         new.rows.append(_copied_live(frame, new))
         (progress or silent)(len(frame), None, "samples")
         parts.finish(part.collection, max(1, part.header.parts))
+        size = new.file.path.stat().st_size
         parts.publish()
-    return part.size - target.stat().st_size
+    return part.size - size
 
 
 def _copied_live(frame: TortillaFrame, part: Part) -> Any:

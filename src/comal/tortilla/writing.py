@@ -36,7 +36,7 @@ from comal.progress import Progress, silent
 from comal.samples.copying import Appender, copy_payloads
 from comal.samples.payloads import Ints, Spans
 from comal.storage import open_source
-from comal.storage.targets import TargetFile, TargetSet, magic_kind, new_set
+from comal.storage.targets import TargetFile, TargetSet, beside, magic_kind, new_set
 from comal.table import ParquetSettings, ParquetTable, Writer, footer_plan, write_table
 from comal.table.columns import numbers_column
 from comal.tortilla import spec, wire
@@ -440,7 +440,7 @@ class PartSet:
         """Raise if another set in the folder has this name: its parts would mix with ours."""
         mine = {part.file.target.name for part in self.parts}
         for path in self.named_alike():
-            if path.name not in mine and path != self._output.absolute():
+            if path.name not in mine and path.name != self._output.name:
                 raise ConflictError(
                     "a part of another set has this name",
                     where=shown(path, 200),
@@ -449,13 +449,13 @@ class PartSet:
 
     def named_alike(self) -> list[Path]:
         """Existing files that have the name of the set, or of any part of it."""
-        output = self._output.absolute()
         found = spec.PART_NAME.fullmatch(self._numbered(0).name)
         assert found is not None, "parts have names of parts"
-        alike = [output] if output.exists() else []
-        for path in output.parent.iterdir() if output.parent.is_dir() else ():
+        alike = []
+        for path in beside(self._output):
             other = spec.PART_NAME.fullmatch(path.name)
-            if other is not None and other["stem"] == found["stem"]:
+            of_set = other is not None and other["stem"] == found["stem"]
+            if of_set or path.name == self._output.name:
                 alike.append(path)
         return alike
 

@@ -45,7 +45,7 @@ from comal.raquet.writing.layout import RowGroup, write_parquet
 from comal.raster.statistics import BandSums, lattice_step, sums_of
 from comal.raster.values import valid_mask
 from comal.storage import Source, StorageConfig, open_source
-from comal.storage.targets import check_ending, local_path, new_file, refuse_sources
+from comal.storage.targets import check_ending, new_file, refuse_sources, target_path
 
 Ints = npt.NDArray[np.int64]
 _CACHE = 64 * MIB
@@ -101,7 +101,7 @@ def repair(
     ConflictError
         The target exists, or is the input.
     """
-    target = local_path(output)
+    target = target_path(output, config)
     check_ending(target, ".parquet")
     tell = progress or silent
     with open_source(href, config=config) as source:

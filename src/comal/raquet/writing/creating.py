@@ -62,7 +62,7 @@ _PART = re.compile(r"z\d{1,2}_\d{1,10}_\d{1,10}\.parquet")
 
 def _claim_file(path: Path) -> Owns | None:
     with storage.open_source(path) as source:
-        span = ByteRange(0, path.stat().st_size)
+        span = ByteRange(0, source.stat().size)
         names = run(footer_plan(span), source.fetch).schema.names
     return (lambda _: True) if {spec.BLOCK, spec.METADATA} < set(names) else None
 

@@ -148,7 +148,7 @@ def export(
         raise InvalidInputError(
             "not a dataset", found=type(dataset).__name__, hint="pass the dataset that load returns"
         )
-    target = targets.local_path(output)
+    target = targets.target_path(output)
     kind = container_of(target, output_format)
     _check_limit(limit)
     how = settings(parquet, kind)
@@ -171,7 +171,7 @@ def export_part(
     progress: Progress | None = None,
 ) -> Path:
     """As `export`, of what `choose` leaves of the levels of the view."""
-    target = targets.local_path(output)
+    target = targets.target_path(output)
     kind = container_of(target, "auto")
     stamp = _date(subset_date)
     _refuse_sources(dataset, target)
@@ -374,7 +374,7 @@ def _converted(
     limit: int = 100,
     rename: bool = False,
 ) -> Path:
-    target = targets.local_path(output)
+    target = targets.target_path(output)
     container_of(target, kind)  # refuses names that a folder cannot have
     with open_source(href, config=config) as source:
         container = open_container(source)

@@ -129,7 +129,7 @@ def repair(
     ConflictError
         The target exists, or is the input itself.
     """
-    target = targets.local_path(output)
+    target = targets.target_path(output)
     findings = new_check(limits=limits)
     with open_source(href, config=config) as source:
         subject = _opened(source, findings)

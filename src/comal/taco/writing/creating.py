@@ -114,7 +114,7 @@ def create(
             found=type(taco).__name__,
             hint="give a Tortilla the fields of a collection: Taco(tortilla, id=..., ...)",
         )
-    target = targets.local_path(output)
+    target = targets.target_path(output)
     kind = container_of(target, output_format)
     how = Writing(settings(parquet, kind), overwrite, progress, executor)
     if split_size is None and group_by is None:
@@ -211,10 +211,8 @@ class _ArchiveSet:
         self._target = target
         self._old: list[Path] = []
         self._ending = target.suffix or ".tacozip"
-        folder = target.absolute().parent
         alike = re.compile(rf"{re.escape(target.stem)}(_.*)?_part\d{{4,}}{re.escape(self._ending)}")
-        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-        self._parts = [target.with_name(name) for name in names if alike.fullmatch(name)]
+        self._parts = [path for path in targets.beside(target) if alike.fullmatch(path.name)]
         """Existing parts, of any group."""
 
     def write(self, group_by: str | Sequence[str] | None) -> list[Path]:

@@ -176,7 +176,7 @@ def pack_folder(
     ConflictError
         The target is the folder, or holds it.
     """
-    target = targets.local_path(output)
+    target = targets.target_path(output)
     container_of(target, output_format)
     tell = progress or silent
     root, levels, fields = intake.samples_of(

@@ -154,7 +154,7 @@ def _output_folder(
 ) -> Path:
     """The folder to write to; `output` may include the fixed name of the result."""
     if output is not None:
-        path = targets.local_path(output)
+        path = targets.target_path(output)
         return path.parent if path.name in own else path
     text = os.fspath(first)
     if "://" in text:

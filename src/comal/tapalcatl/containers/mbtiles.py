@@ -6,11 +6,13 @@ views are not trusted (``trusted_schema``).
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sqlite3
+import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 from urllib.parse import quote
@@ -28,7 +30,7 @@ from comal.errors import (
     shown,
     translated,
 )
-from comal.limits import DEFAULT_LIMITS, Limits
+from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.storage.location import parse_href
 from comal.storage.targets import file_kind, new_file
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource, empty_tiles
@@ -258,10 +260,15 @@ def mbtiles_sink(
 
 def _is_mbtiles(file: BinaryIO) -> bool:
     """Whether a file is SQLite with the tables that MBTiles requires."""
-    if not file.read(16).startswith(b"SQLite format 3\0"):
+    head = file.read(MIB)
+    if not head.startswith(b"SQLite format 3\0"):
         return False
-    uri = f"{Path(file.name).absolute().as_uri()}?mode=ro&immutable=1"
-    with closing(sqlite3.connect(uri, uri=True)) as database:
+    # The names of tables are at the beginning; SQLite also compares the size.
+    with tempfile.NamedTemporaryFile() as copy, ExitStack() as scope:
+        copy.write(head)
+        copy.truncate(file.seek(0, io.SEEK_END))
+        uri = f"file:{quote(copy.name)}?mode=ro&immutable=1"
+        database = scope.enter_context(closing(sqlite3.connect(uri, uri=True)))
         try:
             rows = database.execute("SELECT name FROM sqlite_master").fetchall()
         except sqlite3.Error:

@@ -27,10 +27,9 @@ from comal.errors import (
 from comal.plan import ByteRange, Piece, Tail, Wanted, run
 from comal.progress import Progress, silent
 from comal.storage import open_source
-from comal.storage.location import parse_href
+from comal.storage.location import local_path, parse_href
 from comal.storage.replacing import Change, NextVersion, changing_file, changing_files, state_of
 from comal.storage.targetlock import CHANGE
-from comal.storage.targets import local_path
 from comal.tapalcatl.addressing import Generation1, archive_bounds, union
 from comal.tapalcatl.containers.survey import extents_of, grown, survey
 from comal.tapalcatl.containers.tilesets import TileSetSource
@@ -281,7 +280,7 @@ def refuse_unfinished(archive: Path) -> None:
 
 
 def _place(path: Location, generation1: Generation1 | None) -> Path:
-    place = local_path(path).resolve()
+    place = local_path(path, "a tileset changed in place").resolve()
     if place.is_dir():
         if generation1 is not None:
             return place

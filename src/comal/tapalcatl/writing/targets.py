@@ -15,7 +15,16 @@ from typing import Any, BinaryIO, Final
 from comal.errors import ComalError, InvalidInputError, shown_path, system_errors
 from comal.storage import href_text
 from comal.storage.targetlock import BUILD, Owns, discard, flush_file_system, hidden, locked
-from comal.storage.targets import Kind, check_target, file_kind, new_file, publish_folder, target_of
+from comal.storage.targets import (
+    Kind,
+    check_target,
+    file_kind,
+    new_file,
+    new_folder,
+    publish_folder,
+    stored,
+    target_of,
+)
 from comal.tapalcatl.addressing import Generation1
 from comal.tapalcatl.containers.survey import Survey
 from comal.tapalcatl.spec import META
@@ -118,6 +127,10 @@ def workplace(
     fingerprint nothing is kept after an error.
     """
     target = target_of(path)
+    if stored(target) is not None:
+        with new_folder(path, overwrite, kind, sources) as tree:
+            yield Workplace(tree, target, going_on=False)
+        return
     with locked(target, keep=(BUILD,)):
         owns = check_target(target, kind, folder=True, overwrite=overwrite, sources=sources)
         folder = hidden(target, BUILD)

@@ -21,8 +21,8 @@ from comal.plan import run
 from comal.progress import Progress, silent
 from comal.public import takes, warn
 from comal.storage import Source, open_source
+from comal.storage.location import local_path
 from comal.storage.replacing import changing_file, settle
-from comal.storage.targets import local_path
 from comal.tapalcatl.addressing import Generation1
 from comal.tapalcatl.containers.base import Tiles, TileSource, concatenated
 from comal.tapalcatl.containers.export import IterableSource, opened
@@ -405,7 +405,7 @@ def recover(path: str | os.PathLike[str]) -> Recovered:
     ConflictError
         Another process is writing the tileset, or has changed an archive since.
     """
-    place = local_path(path).resolve()
+    place = local_path(path, "a tileset changed in place").resolve()
     journal = journal_of(place)
     if journal is None:
         raise InvalidInputError(

@@ -1,0 +1,327 @@
+"""Publishing to an object store: a finished file of this machine becomes an object in one step.
+
+An object appears under the condition that its key is free, or still holds what was there at first.
+Up to 64 MiB one request says so. No request with parts can: a larger new object goes to a hidden
+key and is copied from there under the condition, and one that replaces another goes to the key
+itself, when that was compared right before.
+
+Requests are tried again. Where an answer was lost, the object is compared with the file. What a
+failed writer has made is removed, as far as nothing was replaced.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+from comal.errors import (
+    AccessDeniedError,
+    ComalError,
+    ConflictError,
+    LimitExceededError,
+    ObjectNotFoundError,
+    StorageError,
+    shown_path,
+    system_errors,
+)
+from comal.limits import MIB
+from comal.parallel import results
+from comal.plan import Head
+from comal.storage.cloud import guarding
+from comal.storage.config import StorageConfig, default_config
+from comal.storage.location import StorePath
+from comal.storage.opening import open_source
+from comal.storage.remote import Ask, retrying
+from comal.storage.stores import networked_store, store_errors
+from comal.storage.targetlock import Owns, discard, next_name
+from comal.storage.targets import Kind, TargetSet, claimed, existing, refuse_sources
+from comal.storage.wrappers import RangeFile
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import ObjectStore
+
+T = TypeVar("T")
+
+SINGLE = 64 * MIB
+"""Up to this size, an object is put by one request."""
+COPIED = 5 << 30
+"""S3 copies no larger object in one request."""
+_PART = 8 * MIB
+_PARTS = 9_000
+"""Stores take up to 10 000 parts."""
+_THREADS = 16
+_INDEX = (".json", ".html")
+"""Suffixes of documents in a folder that name its other files."""
+
+
+class StoreObject:
+    """A key in a store, for one writer."""
+
+    def __init__(self, place: StorePath) -> None:
+        self.place = place
+        self.key = place.location.path
+        self._where = place.location.label
+        self._config: StorageConfig = place.config or default_config()
+
+    def ask(self, request: Callable[[ObjectStore], T], size: int = 0) -> T:
+        """Make a request for `size` bytes, again if a failure may pass; raises errors of comal."""
+        location, config = self.place.location, self._config
+        longest = timedelta(seconds=config.deadline(size))
+        # The client's time to read an answer begins with the request, and ends a long upload.
+        client: dict[str, Any] = {"timeout": longest, "read_timeout": longest} if size else {}
+
+        def tried(_: float) -> T:
+            with store_errors(Ask(location, Head(0), None), last=True):
+                return request(store)
+
+        try:
+            with guarding(location, config):
+                if size <= SINGLE:
+                    store = networked_store(location, config, **client)
+                    return retrying(config, location, size, tried)
+                # The store itself sends single parts again.
+                store = networked_store(location, config, config.tries - 1, **client)
+                return retrying(replace(config, tries=1), location, size, tried)
+        except AccessDeniedError as error:
+            error.hint = "check that the credentials may write there, and that the name is right"
+            raise
+        except StorageError as error:
+            if error.fields.get("status") == 404:
+                raise ObjectNotFoundError("no such object", where=self._where) from error
+            if error.fields.get("status") is None:
+                error.hint = "check the endpoint and the region, or try again later"
+            raise
+
+    def meta(self) -> ObjectMeta | None:
+        """Size and version of the object; None if there is none."""
+        try:
+            return self.ask(lambda store: obstore.head(store, self.key))
+        except ObjectNotFoundError:
+            return None
+
+    def look(self, kind: Kind, *, folder: bool, overwrite: bool) -> ObjectMeta | None:
+        """The object that may be replaced, or None if the key is free; errors as `check_target`."""
+        found = self.meta()
+        holds = found is None and self._holds_others()
+        if holds or (found is not None and folder):
+            form = "the target is a folder" if holds else "the target is a file"
+            raise ConflictError(
+                "the target exists" if holds and folder else form,
+                where=self._where,
+                hint="choose another name; a folder in a store is never replaced as a whole",
+            )
+        if found is not None and not overwrite:
+            raise existing(cast("Path", self.place))
+        if found is not None and found["size"]:
+            claimed(cast("Path", self.place), kind)
+        return found
+
+    def _holds_others(self) -> bool:
+        """Whether there are objects below the key."""
+        try:
+            first = self.ask(lambda store: next(iter(_below(store, self.key + "/")), None))
+        except AccessDeniedError:  # who may write need not have the right to list
+            return False
+        except ObjectNotFoundError as error:
+            raise self._not_there(None) from error
+        return bool(first)
+
+    def _not_there(self, seen: ObjectMeta | None) -> ComalError:
+        """The error for a bucket that is missing, or an object that is another one than `seen`."""
+        if seen is None:
+            return ObjectNotFoundError(
+                "the bucket of the target does not exist",
+                where=self._where,
+                hint="make it first, or check its name, the region and the endpoint",
+            )
+        return ConflictError(
+            "another writer has changed the target meanwhile",
+            where=self._where,
+            hint="look at what is there now, and run it again",
+        )
+
+    def publish(self, path: Path, seen: ObjectMeta | None, made: list[StoreObject]) -> None:
+        """Make a file the object if what is there is still `seen`; a new one is noted in `made`.
+
+        Raises `ConflictError` if somebody else has written the object.
+        """
+        size = path.stat().st_size
+        tag = (self._put if size <= SINGLE else self._put_large)(path, size, seen)
+        if seen is None:
+            made.append(self)
+        there = self.meta()
+        if there is None or there["size"] != size or tag not in (None, there["e_tag"]):
+            raise StorageError(
+                "the object is not what was written",
+                where=self._where,
+                found="none" if there is None else f"{there['size']} bytes, {there['e_tag']}",
+                expected=f"{size} bytes, {tag}",
+                hint="another writer may have replaced it; look at it, and run it again",
+            )
+
+    def _put(self, path: Path, size: int, seen: ObjectMeta | None) -> str | None:
+        mode: Any = "create" if seen is None else _version(seen)
+        with path.open("rb") as file:  # mapped, not read: many small files go at once
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+        return self._made(path, size, seen, data, mode=mode)
+
+    def _put_large(self, path: Path, size: int, seen: ObjectMeta | None) -> str | None:
+        parts = {"use_multipart": True, "chunk_size": max(_PART, -(-size // _PARTS))}
+        if seen is not None:
+            now = self.meta()
+            if now is None or _version(now) != _version(seen):
+                raise self._not_there(seen)
+            return self._made(path, size, seen, path, **parts)
+        if size > COPIED and self.place.location.scheme == "s3":
+            raise LimitExceededError(
+                "a new object in S3 may have 5 GiB",
+                where=self._where,
+                found=f"{size} bytes",
+                hint="write several files, or write to this machine and copy the file",
+            )
+        hidden = StoreObject(self.place.with_name(next_name(self.place.name)))
+        try:
+            hidden._made(path, size, None, path, **parts)
+            return self._made(path, size, None, hidden)
+        finally:
+            with suppress(ComalError):  # an error under way says more
+                hidden.remove()
+
+    def _made(
+        self, path: Path, size: int, seen: ObjectMeta | None, data: Any, **how: Any
+    ) -> str | None:
+        """Put data, or copy another object to a free key; returns the ETag if it is known."""
+
+        def request(store: ObjectStore) -> Any:
+            try:
+                if isinstance(data, StoreObject):
+                    obstore.copy(store, data.key, self.key, overwrite=False)
+                    return {}
+                return obstore.put(store, self.key, data, attributes=attributes, **how)
+            except (AlreadyExistsError, PreconditionError):
+                return None
+
+        kind = mimetypes.guess_type(self.place.name)[0] or "application/octet-stream"
+        attributes: Any = {"Content-Type": kind}
+        try:
+            made = self.ask(request, size)
+        except (ObjectNotFoundError, StorageError) as error:
+            with suppress(ComalError):  # the last answer may be what was lost
+                if self._holds(path, size):
+                    return None
+            if isinstance(error, ObjectNotFoundError):
+                raise self._not_there(seen) from error
+            raise
+        if made is not None:
+            return cast("str | None", made.get("e_tag"))
+        if not self._holds(path, size):
+            raise self._not_there(seen) if seen else existing(cast("Path", self.place))
+        return None
+
+    def _holds(self, path: Path, size: int) -> bool:
+        """Whether the object has the bytes of a file."""
+        found = self.meta()
+        if found is None or found["size"] != size:
+            return False
+        with path.open("rb") as file, RangeFile(open_source(self.place)) as there:
+            blocks = iter(partial(file.read, _PART), b"")
+            return all(there.read(len(block)) == block for block in blocks)
+
+    def remove(self) -> None:
+        """Remove the object, if there is one."""
+        with suppress(ObjectNotFoundError):
+            self.ask(lambda store: obstore.delete(store, self.key))
+
+
+def _below(store: ObjectStore, prefix: str) -> Any:
+    return obstore.list(store, prefix, chunk_size=1)
+
+
+def _version(meta: ObjectMeta) -> dict[str, str]:
+    """What a store compares: ETag, version or both."""
+    values = {"e_tag": meta["e_tag"], "version": meta["version"]}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+class StoreSet(TargetSet):
+    """Files and folders that become objects one after the other, when all are whole."""
+
+    def __init__(self, folder: Path, place: StorePath, *, overwrite: bool, sources: Any) -> None:
+        super().__init__(folder, cast("Path", place), overwrite=overwrite, sources=sources)
+        self._seen: dict[str, ObjectMeta | None] = {}
+
+    def check(self, name: str, kind: Kind, *, folder: bool = False) -> Owns:
+        """Refuse a name whose object may not be replaced, or whose folder exists."""
+        refuse_sources(self._home / name, self._sources)
+        place = cast("StorePath", self._home / name)
+        self._seen[name] = StoreObject(place).look(kind, folder=folder, overwrite=self._overwrite)
+        return lambda _: True
+
+    def publish(self) -> list[Path]:
+        """Make all of them objects, in the order in which they were announced.
+
+        In a folder, documents beside its subfolders come last.
+
+        Raises
+        ------
+        ConflictError
+            Somebody else has written an object; or several would replace others.
+        """
+        groups = [group for name in self._kinds for group in self._groups(name)]
+        if len(groups) > 1 and (self._gone or any(self._seen.values())):
+            raise ConflictError(
+                "several objects in a store cannot be replaced together",
+                where=shown_path(self._home),
+                hint="remove the old ones, or choose another name",
+            )
+        made: list[StoreObject] = []
+        try:
+            for group in groups:
+                for _ in results(None, partial(self._upload, made=made), group, threads=_THREADS):
+                    pass
+        except BaseException:  # also on Ctrl-C: nothing half done may stay
+            for one in made:
+                with suppress(ComalError):  # the error under way says more
+                    one.remove()
+            raise
+        return [self._home / name for name in self._kinds]
+
+    def _groups(self, name: str) -> list[list[str]]:
+        """The files of a name, by their names below the set; the next group waits for all."""
+        if name not in self._folders:
+            return [[name]]
+        top = self.folder / name
+        files = [path for path in top.rglob("*") if path.is_file()]
+        last = {path for path in files if path.parent == top and path.suffix in _INDEX}
+        groups = [[path for path in files if path not in last], *([path] for path in sorted(last))]
+        return [[os.path.relpath(path, self.folder) for path in sorted(one)] for one in groups]
+
+    def _upload(self, name: str, made: list[StoreObject]) -> None:
+        found = StoreObject(cast("StorePath", self._home / name))
+        found.publish(self.folder / name, self._seen.get(name), made)
+
+
+@contextmanager
+def new_store_set(place: StorePath, *, overwrite: bool, sources: Any) -> Iterator[StoreSet]:
+    """As `comal.storage.targets.new_set`, for keys in a store."""
+    within = (place.config or default_config()).scratch
+    with system_errors("cannot make a temporary folder", within or tempfile.gettempdir()):
+        folder = Path(tempfile.mkdtemp(prefix="comal-", dir=within))
+    try:
+        yield StoreSet(folder, place, overwrite=overwrite, sources=sources)
+    finally:
+        with suppress(OSError):
+            discard(folder)

@@ -1,0 +1,372 @@
+"""Targets on this machine and in stores: whole or not there, and nothing of others is lost."""
+
+# What a block leaves when it fails part of the way is what is tested here.
+# ruff: noqa: PT012, SIM117
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import obstore
+import pytest
+import urllib3
+
+from comal.errors import (
+    AccessDeniedError,
+    ComalError,
+    ConflictError,
+    InvalidInputError,
+    LimitExceededError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from comal.storage import StorageConfig, open_source, targets, upload
+from comal.storage.cloud import memory_store
+from comal.storage.location import StorePath, parse_href
+from comal.storage.targets import magic_kind
+from tests.servers.s3 import BUCKET, S3Server
+from tests.support import files_below
+
+OLD, NEW, OTHER = b"mine: old", b"mine: new " * 1000, b"a letter"
+MINE = magic_kind("a file of mine", b"mine")
+
+
+@dataclass(frozen=True)
+class Box:
+    """A folder or prefix to write to.
+
+    Attributes
+    ----------
+    target
+        The target of a name.
+    files
+        All files or objects in it, with hidden ones.
+    put
+        Somebody else's writing.
+    """
+
+    kind: str
+    target: Callable[[str], Any]
+    files: Callable[[], dict[str, bytes]]
+    put: Callable[[str, bytes], object]
+    scratch: Path
+
+    def write(self, name: str, data: bytes, *, overwrite: bool = False) -> None:
+        with targets.new_file(self.target(name), overwrite, MINE) as file:
+            file.write(data)
+        assert list(self.scratch.iterdir()) == []
+
+
+def store_box(kind: str, store: Any, href: str, config: StorageConfig, scratch: Path) -> Box:
+    scratch.mkdir()
+    config = replace(config, scratch=str(scratch))
+    prefix = parse_href(href).path + "/"
+
+    def files() -> dict[str, bytes]:
+        metas = [meta for chunk in obstore.list(store, prefix) for meta in chunk]
+        paths = [meta["path"] for meta in metas]
+        return {p.removeprefix(prefix): bytes(obstore.get(store, p).bytes()) for p in paths}
+
+    def target(name: str) -> StorePath:
+        return StorePath(f"{href}/{name}", config)
+
+    return Box(kind, target, files, lambda n, d: obstore.put(store, prefix + n, d), scratch)
+
+
+@pytest.fixture(params=["local", "memory", "s3"])
+def box(request: pytest.FixtureRequest, tmp_path: Path, hasty: StorageConfig) -> Box:
+    name, scratch = uuid.uuid4().hex, tmp_path / "scratch"
+    if request.param == "memory":
+        return store_box("memory", memory_store(name), f"memory://{name}/in", hasty, scratch)
+    if request.param == "s3":
+        return s3_box(request.getfixturevalue("s3_server"), hasty, scratch)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    scratch.mkdir()
+
+    def put(name: str, data: bytes) -> None:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+
+    def files() -> dict[str, bytes]:
+        return {name: (folder / name).read_bytes() for name in files_below(folder)}
+
+    return Box("local", lambda name: folder / name, files, put, scratch)
+
+
+def s3_box(server: S3Server, hasty: StorageConfig, scratch: Path) -> Box:
+    href = server.url_for(uuid.uuid4().hex)
+    return store_box("s3", server.store, href, replace(hasty, s3=server.config.s3), scratch)
+
+
+@pytest.fixture(params=[upload.SINGLE, 1000], ids=["one request", "in parts"])
+def single(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Above this size, objects go in parts."""
+    monkeypatch.setattr(upload, "SINGLE", request.param)
+    return int(request.param)
+
+
+# -- the same everywhere ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [NEW, b""])
+@pytest.mark.parametrize("old", [None, OLD, b""])
+def test_it_appears_at_the_end(box: Box, single: int, old: bytes | None, data: bytes) -> None:
+    if old is not None:
+        box.put("x", old)
+    before = box.files()
+    with targets.new_file(box.target("x"), old is not None, MINE) as file:
+        file.write(data)
+        file.flush()
+        visible = {name: data for name, data in box.files().items() if not name.startswith(".")}
+        assert visible == before
+        file.seek(0)
+        assert file.read() == data
+    assert box.files() == {"x": data}
+    assert list(box.scratch.iterdir()) == []
+
+
+def test_what_is_there_stays(box: Box) -> None:
+    for data, overwrite, told in (
+        (OLD, False, "overwrite=True"),
+        (OTHER, False, "overwrite=True"),
+        (OTHER, True, "another kind"),
+    ):
+        box.put("x", data)
+        with pytest.raises(ConflictError, match=told):
+            box.write("x", NEW, overwrite=overwrite)
+        assert box.files() == {"x": data}
+    box.put("folder/x", OTHER)
+    for overwrite in (False, True):
+        with pytest.raises(ConflictError, match="is a folder"):
+            box.write("folder", NEW, overwrite=overwrite)
+        with pytest.raises(ConflictError), targets.new_folder(box.target("folder"), overwrite):
+            pass
+        with pytest.raises(ConflictError, match="is a file"):
+            with targets.new_folder(box.target("x"), overwrite):
+                pass
+    assert box.files() == {"x": OTHER, "folder/x": OTHER}
+
+
+def test_an_error_of_the_caller_leaves_nothing(box: Box) -> None:
+    box.put("x", OLD)
+    for error in (ValueError, KeyboardInterrupt):
+        with pytest.raises(error), targets.new_file(box.target("x"), True, MINE) as file:
+            file.write(NEW)
+            file.spool().write(NEW)
+            (file.folder() / "y").touch()
+            raise error
+        assert box.files() == {"x": OLD}
+        assert list(box.scratch.iterdir()) == []
+
+
+def test_who_came_first_stays(box: Box, single: int) -> None:
+    with pytest.raises(ConflictError), targets.new_file(box.target("x"), False, MINE) as file:
+        file.write(NEW)
+        box.put("x", OTHER)
+    assert box.files() == {"x": OTHER}
+    if box.kind == "local":  # where a lock keeps writers apart
+        return
+    box.put("x", OLD)
+    with pytest.raises(ConflictError, match="another writer"):
+        with targets.new_file(box.target("x"), True, MINE) as file:
+            file.write(NEW)
+            box.put("x", OTHER)
+    assert box.files() == {"x": OTHER}
+
+
+def test_a_source_is_not_replaced(box: Box) -> None:
+    box.put("s/x", OLD)
+    source = box.target("s/x")
+    for name, given in (("s/x", source), ("s/x", [str(source)]), ("s", source), ("s/x/y", source)):
+        if name == "s/x/y" and box.kind == "local":
+            continue
+        with pytest.raises(ConflictError, match="source"):
+            with targets.new_file(box.target(name), True, MINE, given):
+                pass
+    with targets.new_file(box.target("s/y"), True, MINE, [source, "NETCDF://x", ""]):
+        pass
+
+
+def test_a_folder_and_its_index(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {"DATA/a/1": b"1", "DATA/2": b"2", "other": b"3", "index.json": b"{}"}
+
+    def write(fails: str = "") -> None:
+        with targets.new_folder(box.target("tree")) as folder:
+            for name, data in content.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(data)
+            assert box.files() == {} or box.kind == "local"
+            if fails:
+                monkeypatch.setattr(obstore, "put", failing)
+
+    real, put = obstore.put, list[str]()
+
+    def failing(store: Any, key: str, *args: Any, **named: Any) -> Any:
+        put.append(key.partition("tree/")[2])
+        if put[-1] == "index.json" and len(put) == len(content):
+            raise PermissionError
+        return real(store, key, *args, **named)
+
+    if box.kind != "local":
+        with pytest.raises(AccessDeniedError, match="may write"):
+            write("index.json")
+        assert put[-1] == "index.json"
+        assert sorted(put) == sorted(content)
+        assert box.files() == {}
+        monkeypatch.undo()
+    write()
+    assert box.files() == {f"tree/{name}": data for name, data in content.items()}
+    assert list(box.scratch.iterdir()) == []
+
+
+def test_several_appear_or_none(box: Box) -> None:
+    def write(overwrite: bool) -> list[Path]:
+        with targets.new_set(box.target("x"), overwrite) as made:
+            for name in ("a", "b"):
+                with made.file(name, MINE) as file:
+                    file.write(NEW)
+            return made.publish()
+
+    box.put("b", OLD)
+    with pytest.raises(ConflictError):
+        write(False)
+    if box.kind != "local":
+        with pytest.raises(ConflictError, match="replaced together"):
+            write(True)
+        assert box.files() == {"b": OLD}
+    else:
+        assert [str(path) for path in write(True)] == [str(box.target("a")), str(box.target("b"))]
+        assert box.files() == {"a": NEW, "b": NEW}
+
+
+# -- a store that fails ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bucket(
+    s3_server: S3Server, hasty: StorageConfig, tmp_path: Path
+) -> Iterator[tuple[Box, S3Server]]:
+    yield s3_box(s3_server, hasty, tmp_path / "scratch"), s3_server
+    s3_server.faults.fault = lambda *_: ""
+
+
+def uploads(box: Box, server: S3Server) -> list[int]:
+    """The numbers of parts of uploads that were neither finished nor given up."""
+    listed = urllib3.request("GET", f"{server.endpoint}/{BUCKET}?uploads").data.decode()
+    prefix = parse_href(box.target("x")).path.removesuffix("x")
+    left = []
+    for upload_ in ET.fromstring(listed).findall("{*}Upload"):
+        key, number = upload_.findtext("{*}Key", ""), upload_.findtext("{*}UploadId")
+        if key.startswith(prefix):
+            url = f"{server.endpoint}/{BUCKET}/{key}?uploadId={number}"
+            left.append(urllib3.request("GET", url).data.count(b"<Part>"))
+            urllib3.request("DELETE", url)
+    return left
+
+
+FAULTS = ("500 Oh", "503 Slow Down", "lost", "412 No", "403 No")
+
+
+@pytest.mark.parametrize(
+    ("fault", "for_ever"),
+    [*((fault, False) for fault in FAULTS), *((fault, True) for fault in ("lost", "403 No"))],
+)
+@pytest.mark.parametrize("old", [None, OLD])
+def test_each_request_fails(
+    bucket: tuple[Box, S3Server], single: int, old: bytes | None, for_ever: bool, fault: str
+) -> None:
+    """Once, or from then on; but what is removed can be, for else nothing could be."""
+    box, server = bucket
+
+    def attempt(first: int) -> ComalError | None:
+        server.faults.fault = lambda *_: ""
+        for name in box.files():
+            obstore.delete(server.store, f"{parse_href(box.target(name)).path}")
+        if old is not None:
+            box.put("x", old)
+        del server.faults.seen[:]
+
+        def strike(number: int, request: str) -> str:
+            struck = number >= first if for_ever else number == first
+            return fault if struck and "delete" not in request.lower() else ""
+
+        server.faults.fault = strike
+        try:
+            box.write("x", NEW, overwrite=old is not None)
+        except ComalError as error:
+            return error
+        finally:
+            server.faults.fault = lambda *_: ""
+        return None
+
+    assert attempt(10**9) is None
+    count = len(server.faults.seen)
+    assert count >= 3
+    for first in range(1, count + 1):
+        error, before = attempt(first), {} if old is None else {"x": old}
+        what = f"{fault} at {server.faults.seen[first - 1 :]}: {error}"
+        assert box.files() in ([{"x": NEW}] if error is None else [before, {"x": NEW}]), what
+        # Who does not hear the number of an upload cannot give it up; it is empty.
+        assert not [parts for parts in uploads(box, server) if parts or fault != "lost"], what
+        if not for_ever and fault in FAULTS[:3]:
+            assert error is None, what
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "told"),
+    [
+        ("403 No", AccessDeniedError, "may write there"),
+        ("301 Elsewhere", StorageError, "region"),
+        ("400 Bad", StorageError, "region"),
+        ("404 Nothing", ObjectNotFoundError, "bucket of the target"),
+    ],
+)
+def test_what_cannot_be_written_to_is_named_before_the_work(
+    bucket: tuple[Box, S3Server], fault: str, kind: type[ComalError], told: str
+) -> None:
+    box, server = bucket
+    server.faults.fault = lambda *_: fault
+    with pytest.raises(kind, match=told), targets.new_file(box.target("x"), False, MINE):
+        raise AssertionError("not reached")
+
+
+@pytest.mark.parametrize("target", ["https://example.org/x", "hf://datasets/a/b/x", "s3://bucket"])
+def test_places_that_nothing_can_be_written_to(target: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"s3://|must have a name"):
+        with targets.new_file(target):
+            raise AssertionError("not reached")
+
+
+def test_no_endpoint_and_too_large_for_s3(
+    bucket: tuple[Box, S3Server], monkeypatch: pytest.MonkeyPatch, hasty: StorageConfig
+) -> None:
+    box, _ = bucket
+    monkeypatch.setattr(upload, "SINGLE", 10)
+    monkeypatch.setattr(upload, "COPIED", 100)
+    with pytest.raises(LimitExceededError, match="write several files"):
+        box.write("x", NEW)
+    assert box.files() == {}
+    box.put("x", OLD)
+    box.write("x", NEW, overwrite=True)
+    nowhere = {**hasty.s3, "endpoint": "http://127.0.0.1:1", "access_key_id": "k"}
+    config = replace(hasty, s3={**nowhere, "secret_access_key": "s"}, tries=2)
+    with pytest.raises(StorageError, match="check the endpoint"):
+        with targets.new_file(targets.target_path("s3://bucket/x", config), False, MINE):
+            raise AssertionError("not reached")
+
+
+def test_what_was_written_can_be_read_by_its_path(box: Box) -> None:
+    with targets.new_file(box.target("a.x"), False, MINE) as file:
+        file.write(NEW)
+    place = box.target("b.y").with_name("a.x")
+    assert (place.name, place.stem, place.suffix) == ("a.x", "a", ".x")
+    assert place == box.target("a.x") == place.parent / "a.x"
+    with open_source(place) as source:
+        assert source.stat().size == len(NEW)
+    assert [path.name for path in targets.beside(place)] == ["a.x"]
