@@ -71,12 +71,18 @@ class Index:
     def wanted(self, rows: Ints) -> Ints:
         """The payloads of some samples, each once, in ascending order."""
         every = [leaves[rows].ravel() for leaves in self.leaves.values()]
-        used = np.unique(np.concatenate(every)) if every else np.zeros(0, np.int64)
-        return used[used >= 0]
+        used = np.sort(np.concatenate([np.zeros(0, np.int64), *every]))
+        # np.unique takes ten times as long for so few.
+        once: Ints = used[(used >= 0) & (np.diff(used, prepend=-1) != 0)]
+        return once
 
     def nbytes(self, rows: Ints) -> int:
-        """Bytes that reading some samples takes."""
-        return int(self.sizes[self.wanted(rows)].sum())
+        """Bytes of all leaves of some samples."""
+        total = 0
+        for leaves in self.leaves.values():
+            used = leaves[rows]
+            total += int(self.sizes[used].sum(where=used >= 0))
+        return total
 
     def read(self, used: Ints) -> dict[int, memoryview]:
         """The bytes of some payloads, in ascending order; adjacent ones share requests."""

@@ -28,7 +28,8 @@ _TRIED = 8
 _READERS = 16
 """Reads at once at most; each may send several requests."""
 _TOGETHER = MIB
-"""Bytes up to which batches are read together, as reading one takes longer than its bytes."""
+_SAMPLES = 1024
+"""Bytes and samples up to which batches are read together, as one takes longer than its bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,14 +180,14 @@ class Loader(Epochs):
         """Batches that are read together; the first does not wait for others."""
         most = min(_TOGETHER, self.options.ahead_bytes // _READERS)
         group = list(islice(rows, 1))
-        size = most
+        size = count = most
         for some in rows:
             mine = self.data.nbytes(some)
-            if size + mine > most:
+            if size + mine > most or count + len(some) > _SAMPLES:
                 yield group
-                group, size = [], 0
+                group, size, count = [], 0, 0
             group.append(some)
-            size += mine
+            size, count = size + mine, count + len(some)
         if group:
             yield group
 

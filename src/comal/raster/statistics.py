@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rasterio.windows import Window
 
 from comal.errors import InvalidInputError
 from comal.limits import DEFAULT_LIMITS, Limits
@@ -317,8 +316,10 @@ def class_shares(
     return shares
 
 
-def windows(dataset: Any, cells: int = _CELLS) -> Iterator[Window]:
+def windows(dataset: Any, cells: int = _CELLS) -> Iterator[Any]:
     """Windows that cover a raster, of complete blocks and about `cells` pixels."""
+    from rasterio.windows import Window  # noqa: PLC0415 - sums of arrays need no GDAL
+
     block_rows, block_columns = dataset.block_shapes[0]
     columns = min(dataset.width, max(1, cells // (block_rows * block_columns)) * block_columns)
     rows = min(dataset.height, max(1, cells // (columns * block_rows)) * block_rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -65,11 +65,17 @@ class _Entries(Spans):
     """Samples that are entries of ZIP archives."""
 
     names: Any = field(kw_only=True)
-    """Arrow strings: the expected entry name of each row, or its path below DATA/."""
+    """Arrow strings: the expected entry name of each row after `folder`."""
+    folder: str = field(default="", kw_only=True)
+    """What the names of all entries begin with: made for few rows, it is not held for all."""
+
+    def name(self, row: int) -> str:
+        """The name of an entry."""
+        return f"{self.folder}{self.names[row].as_py()}"
 
     def place(self, row: int) -> str:
         """The sample and the span of its bytes."""
-        name = shown(self.names[row].as_py(), 120)
+        name = shown(self.name(row), 120)
         where = self.sources[int(self.source[row])].href
         return f"sample {name} in {where} (bytes {self.offsets[row]}+{self.lengths[row]})"
 
@@ -100,6 +106,7 @@ class ZipEntries(_Entries):
             np.concatenate([part.offsets for part in parts]),
             np.concatenate([part.lengths for part in parts]),
             names=pa.concat_arrays([part.names for part in parts]),
+            folder=parts[0].folder,
             limit=min(part.limit for part in parts),
         )
 
@@ -108,6 +115,8 @@ class ZipEntries(_Entries):
         del sizes  # local headers are compared instead
         order = np.lexsort((self.offsets[rows], self.source[rows]))
         chosen = self.take(rows[order])
+        names = pc.binary_join_element_wise(self.folder, chosen.names, "")
+        chosen = replace(chosen, names=names, folder="")
         parts = []
         for position in np.unique(chosen.source).tolist():
             mine = chosen.take(np.flatnonzero(chosen.source == position))
@@ -120,7 +129,7 @@ class ZipEntries(_Entries):
     def open(self, row: int) -> BinaryIO:
         """One entry as a stream that raises `InvalidMetadataError` if its checksum is wrong."""
         source = self.sources[int(self.source[row])]
-        name, offset, size = self.names[row].as_py(), int(self.offsets[row]), int(self.lengths[row])
+        name, offset, size = self.name(row), int(self.offsets[row]), int(self.lengths[row])
         before = min(offset, prefix_size(len(name.encode())))
         (piece,) = source.fetch([ByteRange(offset - before, before)])
         header = local_before(piece.data, name, size, where=self.place(row))

@@ -34,7 +34,7 @@ from comal.taco.reading import sql as views
 from comal.taco.reading.container import Container
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.level import Level as StoredLevel
-from comal.taco.reading.spans import entry_names, stored_spans
+from comal.taco.reading.spans import stored_spans
 from comal.taco.reading.sql import quoted
 from comal.taco.reading.view import Home, Scan, Sql, Staged, View, outer_union, queries
 
@@ -184,12 +184,13 @@ def _of_container(
         return _local_files(container, level, rows, folders, links=links)
     offsets, sizes = _spans(level, rows)
     lost = np.flatnonzero((sizes < 0) & ~folders)
-    names = entry_names(level.paths().take(pa.array(rows)), folders)
+    paths = level.paths()
+    names = paths if len(rows) == len(paths) and is_run(rows) else paths.take(pa.array(rows))
     for row in lost[:1].tolist():
         raise InvalidMetadataError(
             "the sample is not in its archive",
             where=f"{level.where}, row {rows[row]}",
-            found=f"no entry {shown(names[row].as_py(), 120)}",
+            found=f"no entry {shown(spec.DATA + names[row].as_py(), 120)}",
         )
     sizes = np.where(folders, 0, sizes)
     if not container.is_index:
@@ -200,7 +201,8 @@ def _of_container(
         used, source = np.unique(level.codes[rows], return_inverse=True)
         labels = list(container.source_codes)
         sources = [container.part(labels[code]) for code in used.tolist()]
-    return ZipEntries(sources, source.astype(np.int64), offsets, sizes, names=names, limit=limit)
+    spans = source.astype(np.int64), offsets, sizes
+    return ZipEntries(sources, *spans, names=names, folder=spec.DATA, limit=limit)
 
 
 def _spans(level: StoredLevel, rows: Ints) -> tuple[Ints, Ints]:
