@@ -130,6 +130,26 @@ def awaiting(
     return twin  # type: ignore[return-value]  # `self` by its name is more than is asked for
 
 
+# -- plans -----------------------------------------------------------------------------------------
+
+
+def together(plans: Sequence[Plan[T]]) -> Plan[list[T]]:
+    """Several plans of one object as one: what they want at the same time is fetched at once."""
+    results: dict[int, T] = {}
+    answers: dict[int, Sequence[Piece] | None] = dict.fromkeys(range(len(plans)))
+    while answers:
+        wanted: dict[int, Sequence[Wanted]] = {}
+        for number, pieces in answers.items():
+            plan = plans[number]
+            try:
+                wanted[number] = next(plan) if pieces is None else plan.send(pieces)
+            except StopIteration as stop:
+                results[number] = stop.value
+        found = iter((yield [want for some in wanted.values() for want in some]) if wanted else ())
+        answers = {number: [next(found) for _ in some] for number, some in wanted.items()}
+    return [results[number] for number in range(len(plans))]
+
+
 # -- spans ----------------------------------------------------------------------------------------
 
 

@@ -336,7 +336,7 @@ class Decoder:
         with translated(BROKEN, "the Parquet file is broken", where=self._where):
             reader = self._reader(part, [*ways.dictionaries, *ways.lookups])
             table = reader.read_row_groups(
-                self._groups_of(part), self._leaves(names), use_threads=alone and self._is_large
+                self._numbers_of(part), self._leaves(names), use_threads=alone and self._is_large
             ).select(list(names))
             self._check_rows(table.num_rows, part)
             size = table.nbytes
@@ -371,7 +371,7 @@ class Decoder:
         found = 0
         with translated(BROKEN, "the Parquet file is broken", where=self._where):
             reader = self._reader(part, dictionaries)
-            groups, leaves = self._groups_of(part), self._leaves(names)
+            groups, leaves = self._numbers_of(part), self._leaves(names)
             batches = reader.iter_batches(rows, groups, leaves, use_threads=False)
         while True:
             with translated(BROKEN, "the Parquet file is broken", where=self._where):
@@ -385,6 +385,11 @@ class Decoder:
 
     def _groups_of(self, part: range) -> list[int]:
         return self._groups[part.start : part.stop]
+
+    def _numbers_of(self, part: range) -> list[int]:
+        """The numbers of row groups in the file."""
+        numbers, groups = self._footer.numbers, self._groups_of(part)
+        return groups if numbers is None else list(numbers[groups].tolist())
 
     def _rows_of(self, part: range) -> int:
         groups = np.array(self._groups_of(part), np.int64)

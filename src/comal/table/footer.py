@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -70,11 +70,20 @@ class Footer:
     """The whole file as a span of its object."""
     tail: Piece
     """The end of the file with the footer, so that nothing needs to fetch it again."""
+    numbers: npt.NDArray[np.int64] | None = None
+    """The numbers of the row groups of `layout` in the file; None if it has all."""
     where: str = field(init=False, repr=False, compare=False)
     """The name of the table in messages."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "where", where_of(self.span))
+
+    def only(self, groups: Sequence[int]) -> Footer:
+        """The same with some of the row groups of `layout`."""
+        chosen = np.asarray(groups, np.int64)
+        kept = {name: getattr(self.layout, name)[chosen] for name in _PER_GROUP}
+        numbers = chosen if self.numbers is None else self.numbers[chosen]
+        return replace(self, layout=replace(self.layout, **kept), numbers=numbers)
 
 
 def where_of(span: ByteRange) -> str:
@@ -155,6 +164,9 @@ def _footer_size(end: bytes, span: ByteRange, limits: Limits, where: str) -> int
 # -- layout ----------------------------------------------------------------------------------------
 
 
+_CHUNKS = ("start", "size", "values", "codec", "encodings", "offset_index", "column_index")
+_PER_GROUP = ("rows", *_CHUNKS)
+"""Fields of `Layout` with one item per row group."""
 _INTEGERS = frozenset({I16, I32, I64})
 _MAX_OFFSET = 2**63 - 1
 

@@ -9,8 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from comal.errors import InvalidInputError, shown, translated
+from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Piece, cut
+from comal.table.columns import one_array
 from comal.table.decode import BATCH, Decoder, Ranges, SpanFile
 from comal.table.footer import BROKEN, Footer
 
@@ -54,7 +56,9 @@ class ParquetTable:
         """Arrow schema, in plain types."""
         self.num_rows = int(footer.layout.rows.sum())
         """Rows of the table."""
-        self.num_row_groups = len(footer.layout.rows)
+        self.group_rows = footer.layout.rows
+        """Rows of each row group."""
+        self.num_row_groups = len(self.group_rows)
         """Row groups of the table."""
 
     @property
@@ -151,13 +155,24 @@ class ParquetTable:
         for groups in self.runs(names):
             yield from self._decoder(names, groups).batches(rows)
 
-    def fragment(self) -> Any:
-        """A `pyarrow.dataset.ParquetFileFragment`, to find what its statistics rule out."""
+    def only(self, groups: Sequence[int]) -> ParquetTable:
+        """The table of some of its row groups."""
+        footer = self.footer.only(groups)
+        return ParquetTable(self.source, footer, known=self._known, limits=self.limits)
+
+    def groups_of(self, condition: Any) -> list[int]:
+        """The row groups that statistics do not rule out for an Arrow expression."""
+        every = list(range(self.num_row_groups))
+        if condition is None or len(every) < 2:
+            return every
         import pyarrow.dataset as ds  # noqa: PLC0415 - pandas comes with it
 
         with translated(BROKEN, "the Parquet file is broken", where=self.where):
-            file = SpanFile(self.source, self.footer.span, self._known)
-            return ds.ParquetFileFormat().make_fragment(pa.PythonFile(file, mode="r"))
+            file = pa.PythonFile(SpanFile(self.source, self.footer.span, self._known), mode="r")
+            fragment = ds.ParquetFileFormat().make_fragment(file)
+            found = {group.id for group in fragment.subset(condition).row_groups}
+        numbers = self.footer.numbers
+        return [group for group in every if (group if numbers is None else numbers[group]) in found]
 
     def _names(self, columns: Sequence[str] | None) -> list[str]:
         known = self.column_names
@@ -250,3 +265,44 @@ class ParquetTable:
             run.append(group)
         if run:
             yield run
+
+
+class Filtered(ParquetTable):
+    """The rows of a table that have one of some `values` in a `column`, as one row group.
+
+    That column and those of `held` are read at once and kept, others are read when asked for.
+    """
+
+    def __init__(
+        self, table: ParquetTable, column: str, values: Sequence[str], held: Sequence[str]
+    ) -> None:
+        super().__init__(table.source, table.footer, limits=table.limits)
+        self._table = table
+        rows = table.read(list(dict.fromkeys([column, *held])))
+        known = pa.array(values, self.schema.field(column).type)
+        self._rows = pc.indices_nonzero(one_array(pc.is_in(rows.column(column), value_set=known)))
+        self._held = rows.take(self._rows)
+        self.num_rows, self.num_row_groups = len(self._rows), 1
+        self.group_rows = np.array([self.num_rows], np.int64)
+
+    def read(
+        self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None
+    ) -> Any:
+        """All rows, which are row group 0."""
+        assert row_groups is None or list(row_groups) == [0], "there is one row group"
+        names = self._names(columns)
+        missing = [name for name in names if name not in self._held.column_names]
+        others = self._table.read(missing).take(self._rows) if missing else self._held
+        return pa.table(
+            [(others if name in missing else self._held).column(name) for name in names], names
+        )
+
+    def take_rows(self, rows: Any, columns: Sequence[str] | None = None) -> Any:
+        """As `ParquetTable.take_rows`."""
+        return self.read(columns).take(pa.array(rows))
+
+    def iter_batches(
+        self, columns: Sequence[str] | None = None, rows: int = BATCH
+    ) -> Iterator[Any]:
+        """As `ParquetTable.iter_batches`."""
+        yield from self.read(columns).to_batches(rows)

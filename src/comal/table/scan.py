@@ -161,7 +161,8 @@ class Scanned(Batches):
         if self._whole is not None:
             yield self._whole(names)
             return
-        runs = self._table.runs(names, self._groups(), stored=_RUN_BYTES, cells=_RUN_CELLS)
+        groups = self._table.groups_of(self._condition)
+        runs = self._table.runs(names, groups, stored=_RUN_BYTES, cells=_RUN_CELLS)
         for run in runs:
             yield self._table.read(names, run)
 
@@ -187,12 +188,3 @@ class Scanned(Batches):
     @cached_property
     def _filtered_by(self) -> list[str]:
         return columns_of(self._condition, self._table.schema)
-
-    def _groups(self) -> list[int]:
-        """The row groups that statistics do not rule out."""
-        every = list(range(self._table.num_row_groups))
-        if self._condition is None or len(every) < 2:
-            return every
-        with translated(BROKEN, "the Parquet file is broken", where=self._table.where):
-            fragment = self._table.fragment()
-            return [group.id for group in fragment.subset(self._condition).row_groups]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -204,7 +205,7 @@ def _fits(value: object, kind: str) -> bool:
 
 
 class Writer:
-    """Write a table of any length batch by batch; row groups are full except the last.
+    """Write a table of any length batch by batch; row groups are full except before a `cut`.
 
     Parameters
     ----------
@@ -214,16 +215,23 @@ class Writer:
         Arrow schema of the batches; written in plain types, see `columns.plain_schema`.
     settings
         How to write.
+    before
+        Bytes to write after the first four, such as stored row groups.
     """
 
     def __init__(
-        self, file: BinaryIO, schema: Any, settings: ParquetSettings | None = None
+        self,
+        file: BinaryIO,
+        schema: Any,
+        settings: ParquetSettings | None = None,
+        before: Iterable[bytes] = (),
     ) -> None:
         self._settings = settings or ParquetSettings()
         self.schema = plain_schema(schema)
         self._pending: list[Any] = []
         self._rows = 0
         self._file = file
+        self._before = before
         self._opened: Any = None
 
     def write(self, batch: Any) -> None:
@@ -232,10 +240,19 @@ class Writer:
         with translated(_WRITING, "the table cannot be written"):
             self._add(table)
 
-    def close(self, key_values: Mapping[str, str] | None = None) -> None:
-        """Write the remaining rows and the footer, with `key_values` as metadata of the file."""
+    def cut(self) -> int:
+        """End the row group, so that the next rows begin another; returns its end in the file."""
         with translated(_WRITING, "the table cannot be written"):
-            self._finish(key_values)
+            self._flush()
+        return self._file.tell()
+
+    def close(self, key_values: Mapping[str, str] | None = None) -> Any:
+        """Write the remaining rows and the footer, with `key_values` as metadata of the file.
+
+        Returns the `pyarrow.parquet.FileMetaData`.
+        """
+        with translated(_WRITING, "the table cannot be written"):
+            return self._finish(key_values)
 
     def write_all(self, table: Any) -> None:
         """Write a whole table, and close."""
@@ -253,15 +270,20 @@ class Writer:
         if self._rows >= self._settings.row_group_size:
             self._write_full_groups()
 
-    def _finish(self, key_values: Mapping[str, str] | None = None) -> None:
+    def _finish(self, key_values: Mapping[str, str] | None = None) -> Any:
+        writer = self._flush()
+        if key_values:
+            writer.add_key_value_metadata(dict(key_values))
+        writer.close()
+        return writer.writer.metadata
+
+    def _flush(self) -> Any:
         table = pa.concat_tables(self._pending or [self.schema.empty_table()])
         writer = self._writer(table)
         if self._rows:
             writer.write_table(table)
             self._pending, self._rows = [], 0
-        if key_values:
-            writer.add_key_value_metadata(dict(key_values))
-        writer.close()
+        return writer
 
     def _write_full_groups(self) -> None:
         size = self._settings.row_group_size
@@ -281,7 +303,30 @@ class Writer:
                 memory_pool=SMALL_POOL,  # holds at most pages and a row group
                 **self._settings.writer_arguments(self.schema, first),
             )
+            for block in self._before:
+                self._file.write(block)
         return self._opened
+
+
+def joined_footer(
+    schema: Any, settings: ParquetSettings, key_values: Mapping[str, str], parts: Sequence[Any]
+) -> bytes:
+    """The end of a file with the row groups that several `pyarrow.parquet.FileMetaData` describe.
+
+    Raises
+    ------
+    InvalidInputError
+        Their columns differ from `schema`.
+    """
+    empty, end = io.BytesIO(), io.BytesIO()
+    Writer(cast("BinaryIO", empty), schema, settings).close(key_values)
+    what = "the new rows do not have the columns of the stored ones"
+    with translated({**_WRITING, RuntimeError: InvalidInputError}, what):
+        joined = pq.read_metadata(empty)
+        for part in parts:
+            joined.append_row_groups(part)
+        joined.write_metadata_file(end)
+    return end.getvalue()[4:]
 
 
 def write_table(table: Any, file: BinaryIO, settings: ParquetSettings | None = None) -> None:

@@ -5,11 +5,13 @@ Integers are little-endian (6.3, 6.5).
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 from isal import isal_zlib
 
 from comal import strictjson
@@ -23,7 +25,7 @@ from comal.errors import (
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, KIB, Limits
-from comal.plan import ByteRange, Head, Piece, Plan, Tail, Wanted, Whole, cut
+from comal.plan import ByteRange, Head, Piece, Plan, Tail, Wanted, Whole, cut, together
 from comal.table import Footer, footer_plan
 from comal.taco import spec
 from comal.ziparchive.local import local_before, prefix_size
@@ -202,6 +204,40 @@ def parse_tacocat_header(head: bytes, total: int, where: str) -> Header:
     return Header(levels, _span(pairs[-1], _SLOTS - 1, total, where))
 
 
+# -- row groups of an index ------------------------------------------------------------------------
+# Key-value metadata of the level tables of a TACOCAT that comal writes; other readers ignore it.
+# It says that the rows were compared with their ZIPs, and holds a box around the places of each row
+# group. The rows and ends of the row groups tell whether the table is still the one described.
+
+GROUPS_KEY = "comal:groups"
+_NOWHERE = (math.nan,) * 4
+
+
+def pack_groups(rows: Sequence[int], ends: Sequence[int], boxes: Sequence[Any]) -> str:
+    """The value of `GROUPS_KEY`: per row group its rows, its end in the file, and a box or None."""
+    return strictjson.dumps({"rows": rows, "ends": ends, "boxes": boxes}, indent=None).decode()
+
+
+def parse_groups(footer: Footer, limits: Limits = DEFAULT_LIMITS) -> Any:
+    """Boxes of the row groups, shape (row groups, 4), NaN if unknown; None without `GROUPS_KEY`.
+
+    None also if that describes another table, as after the rows were written anew.
+    """
+    text = (footer.metadata.metadata or {}).get(GROUPS_KEY.encode())
+    layout = footer.layout
+    if text is None or not len(layout.rows):
+        return None
+    try:
+        document = strictjson.loads(text, footer.where, limits)
+        rows, ends = (np.array(document[key], np.int64) for key in ("rows", "ends"))
+        boxes = np.array([box or _NOWHERE for box in document["boxes"]], np.float64)
+    except (InvalidMetadataError, LookupError, TypeError, ValueError, OverflowError):
+        return None
+    starts = layout.start.min(axis=1)[1:]
+    same = np.array_equal(rows, layout.rows) and np.array_equal(ends[:-1], starts)
+    return boxes if same and boxes.shape == (len(rows), 4) else None
+
+
 # -- plans that open a container ------------------------------------------------------------------
 
 
@@ -229,8 +265,6 @@ def _read_metadata(
     spans = [*header.levels, header.collection]
     prefix = _LOCAL_PREFIX if container == "zip" else 0
     missing: list[Wanted] = []
-    for span in header.levels:
-        limits.check("table_bytes", span.size, where)
     limits.check("json_bytes", header.collection.size, where)
     for span in header.levels:
         ending = min(span.size, _LEVEL_TAIL)
@@ -244,10 +278,7 @@ def _read_metadata(
         known += yield missing
     raw = cut(known, header.collection.offset, header.collection.size)
     assert raw is not None, "what was missing has been fetched"
-    footers = []
-    for span in header.levels:
-        footer = yield from footer_plan(span, known, limits)
-        footers.append(footer)
+    footers = yield from together([footer_plan(span, known, limits) for span in header.levels])
     if container == "zip":
         names = [*spec.LEVEL_PATHS[: len(header.levels)], spec.COLLECTION]
         yield from _check_slots(spans, names, known, header, where)
@@ -309,9 +340,10 @@ def open_folder_plan(
             found=str(error.where),
             expected=f"{counted(len(hrefs), 'level')}, as {spec.PIT_SCHEMA} says",
         ) from error
-    footers = []
-    for href, tail in zip(hrefs, tails, strict=True):
-        limits.check("table_bytes", tail.total, f"{where}/{href}")
-        footer = yield from footer_plan(ByteRange(0, tail.total, href), [tail], limits)
-        footers.append(footer)
+    footers = yield from together(
+        [
+            footer_plan(ByteRange(0, tail.total, href), [tail], limits)
+            for href, tail in zip(hrefs, tails, strict=True)
+        ]
+    )
     return Opened(container, document, tuple(footers), None)

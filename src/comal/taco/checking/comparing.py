@@ -38,8 +38,8 @@ from comal.taco.checking.archive import EntrySpans, check_bounds, compare_spans,
 from comal.taco.checking.codes import new_check
 from comal.taco.checking.subject import Subject, open_zip
 from comal.taco.checking.tree import Int64s, Rows, differing, same_type
-from comal.taco.reading.container import Collected, Container, open_container
-from comal.taco.writing.tacocat import check_members, merged_collection
+from comal.taco.reading.container import Collected, open_container
+from comal.taco.writing.tacocat import Member, check_members, merged_collection
 
 _FOLDERS = 256
 _ROWS = 65_536
@@ -401,7 +401,7 @@ def check_collected(listed: Collected, findings: Check) -> list[str]:
     members = []
     for name in listed.files:
         try:
-            members.append(open_container(listed.part(name)))
+            members.append(Member.of(open_container(listed.part(name))))
         except ComalError as error:
             _take_unopened(error, "dataset", f"{spec.SOURCES} {shown(name)}", findings)
     if len(members) == len(listed.files):
@@ -410,9 +410,7 @@ def check_collected(listed: Collected, findings: Check) -> list[str]:
     return [member.name for member in members]
 
 
-def _compare_collected(
-    stated: dict[str, Any], members: Sequence[Container], findings: Check
-) -> None:
+def _compare_collected(stated: dict[str, Any], members: Sequence[Member], findings: Check) -> None:
     """Compare trees and fields of all datasets; then counts, extents and sources with theirs."""
     try:
         check_members(members, validate=True)

@@ -6,7 +6,7 @@ file or as a folder. The bytes tell which; more is read only on demand.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,6 +30,7 @@ from comal.storage import Source
 from comal.storage.httpwire import PAGE, PAGE_HINT, is_page
 from comal.storage.source import bind
 from comal.table import ParquetTable
+from comal.table.read import Filtered
 from comal.taco import spec, wire
 from comal.taco.reading.level import Level
 from comal.taco.spec import TacoWarning
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 Opened = TypeVar("Opened")
 
 INDEX_KINDS = frozenset({"tacocat", "tacocat-folder"})
+_WIDE = 500_000
+"""Rows of a level above which arrays of all rows are avoided."""
+_REMEMBERED = 8
 
 
 class Origin:
@@ -134,7 +138,7 @@ class Container:
         base: Source | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        origin = Origin(source, opened, base, limits)
+        self._origin = origin = Origin(source, opened, base, limits)
         self.source, self.base, self.limits, self.opened = source, base, limits, opened
         self.kind, self.is_index = origin.kind, origin.is_index
         self.part, self.directory = origin.part, origin.directory
@@ -150,12 +154,37 @@ class Container:
             table = ParquetTable(source, footer, known=opened.pieces, limits=limits)
             levels.append(Level(origin, table, levels[-1] if levels else None))
         self.levels = tuple(levels)
-        self.masks: dict[Filter, npt.NDArray[np.bool_]] = {}
+        self.masks: dict[Filter, tuple[Level, npt.NDArray[np.bool_]]] = {}
         """Masks of filters over deeper levels, cached for all views of the container."""
+        self._narrowed: dict[tuple[str, ...], tuple[Level, ...]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         made = partial(Container, base=self.base, limits=self.limits)
         return made, (self.source, replace(self.opened, pieces=()))
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it is an index of so many rows that only those of the wanted ZIPs are read."""
+        most = max(level.num_rows for level in self.levels)
+        return self.is_index and most > _WIDE and not all(one.keeps_columns for one in self.levels)
+
+    def levels_of(self, names: Iterable[str | None]) -> tuple[Level, ...]:
+        """The levels, of a wide index with the rows of some ZIPs alone, numbered anew."""
+        if not self.is_wide:
+            return self.levels
+        wanted = tuple(sorted({name for name in names if name is not None}))
+        found = self._narrowed.get(wanted)
+        if found is None:
+            levels: list[Level] = []
+            for level in self.levels:
+                table = level.table.only(level.groups_of(wanted))
+                held = [name for name in level.stored if name in spec.PROTECTED_COLUMNS]
+                rows = Filtered(table, spec.SOURCE_FILE, wanted, held)
+                levels.append(Level(self._origin, rows, levels[-1] if levels else None))
+            while len(self._narrowed) >= _REMEMBERED:
+                self._narrowed.pop(next(iter(self._narrowed)), None)
+            found = self._narrowed[wanted] = tuple(levels)
+        return found
 
     @property
     def source_codes(self) -> dict[str, int]:

@@ -9,8 +9,8 @@ level above.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidMetadataError, UnsafeContentError, shown
+from comal.geo.boxes import boxes_intersect
+from comal.geo.places import COLUMNS
 from comal.names import bad_names
 from comal.public import warn
+from comal.samples.filters import Box, Filter
 from comal.table import ParquetTable
 from comal.table.columns import one_array
-from comal.taco import spec
+from comal.taco import spec, wire
 from comal.taco.reading.spans import Spans, verified_spans
 from comal.taco.spec import TacoWarning
 
@@ -67,8 +70,6 @@ class Level:
         self._columns: dict[str, Any] = {}
         self.where = f"{container.source.href}: level {self.index}"
         names = table.column_names
-        container.limits.check("table_rows", self.num_rows, self.where)
-        container.limits.check("table_cells", self.num_rows * len(names), self.where)
         self._check_columns(names)
         ignored = {spec.GDAL_VSI}
         if container.kind == "folder":
@@ -143,6 +144,29 @@ class Level:
     def column(self, name: str) -> Any:
         """One stored column, all rows."""
         return self.held([name]).column(name)
+
+    # -- row groups --------------------------------------------------------------------------------
+
+    @cached_property
+    def group_boxes(self) -> Any:
+        """Boxes around the row groups of an index that comal wrote: see `wire.parse_groups`."""
+        if not self.container.is_index:
+            return None
+        return wire.parse_groups(self.table.footer, self.container.limits)
+
+    def groups_meeting(self, rule: Filter) -> list[int]:
+        """The row groups that may hold rows that a filter keeps."""
+        every = list(range(self.table.num_row_groups))
+        known = self.group_boxes
+        if not isinstance(rule, Box) or known is None or not {*rule.columns} <= {*COLUMNS}:
+            return every
+        west, south, east, north = known.T
+        meets = boxes_intersect(west, south, east, north, rule.bounds) | np.isnan(west)
+        return list(np.flatnonzero(meets).tolist())
+
+    def groups_of(self, names: Iterable[str]) -> list[int]:
+        """The row groups that may hold rows of these ZIPs of an index."""
+        return self.table.groups_of(pc.field(spec.SOURCE_FILE).isin(sorted(names)))
 
     # -- identity of rows --------------------------------------------------------------------------
 
@@ -361,7 +385,7 @@ class Level:
 
     @cached_property
     def _group_starts(self) -> Int64s:
-        counts = np.asarray(self.table.footer.layout.rows, np.int64)
+        counts = np.asarray(self.table.group_rows, np.int64)
         return np.cumsum(counts) - counts
 
     def navigation(self, rows: Int64s) -> Any:
@@ -405,10 +429,15 @@ class Level:
         `spans` means that the query may use spans, so that they must be right.
         """
         self.check_names()
-        wrong = self.index > 0 and (
-            spec.RELATIVE_PATH not in self.stored
-            or self._parents_repaired
-            or (spans and self.spans is not None)
+        # The writer of an index with boxes has compared it with its ZIPs.
+        wrong = (
+            self.index > 0
+            and self.group_boxes is None
+            and (
+                spec.RELATIVE_PATH not in self.stored
+                or self._parents_repaired
+                or (spans and self.spans is not None)
+            )
         )
         # A query cannot derive ids within each ZIP of an index from the row order.
         return self._mended if wrong or (self.container.is_index and not self.has_ids) else None
@@ -453,39 +482,36 @@ class Level:
 
     # -- paths for GDAL ----------------------------------------------------------------------------
 
-    def vsi_parts(self) -> list[tuple[str, str, dict[str, str]]]:
+    def vsi_parts(self) -> list[tuple[str, str, Callable[[Any], Any] | None]]:
         """The parts of ``internal:gdal_vsi``, which is never taken from a file (7.2.3).
 
-        Each part is a string, the column whose value follows it, and replacements of its values.
-        Empty if GDAL cannot open the container, such as one in memory.
+        Each part is a string, the column whose value follows it, and what spells its values if
+        they are not taken as they are. Empty if GDAL cannot open the container, such as one in
+        memory.
         """
         container, root = self.container, self.container.vsi()
         if root is None:
             return []
         if container.kind == "folder":
             path = spec.RELATIVE_PATH if self.index else spec.ID
-            return [(root.rstrip("/") + "/" + spec.DATA, path, {})]
-        parts: list[tuple[str, str, dict[str, str]]] = [
-            ("/vsisubfile/", spec.OFFSET, {}),
-            ("_", spec.SIZE, {}),
+            return [(root.rstrip("/") + "/" + spec.DATA, path, None)]
+        parts: list[tuple[str, str, Callable[[Any], Any] | None]] = [
+            ("/vsisubfile/", spec.OFFSET, None),
+            ("_", spec.SIZE, None),
         ]
         if not container.is_index:
-            return [*parts, ("," + root, "", {})]
-        odd = {}
-        if "://" in container.source.href:  # GDAL needs escaped names, such as ``%20``
-            paths = {name: str(container.part(name).vsi()) for name in self.source_codes}
-            odd = {n: vsi.removeprefix(root) for n, vsi in paths.items() if vsi != root + n}
-        return [*parts, ("," + root, spec.SOURCE_FILE, odd)]
+            return [*parts, ("," + root, "", None)]
+        is_remote = "://" in container.source.href  # GDAL needs escaped names, such as ``%20``
+        spelled = partial(_spelled, container, root) if is_remote else None
+        return [*parts, ("," + root, spec.SOURCE_FILE, spelled)]
 
     def _vsi(self, table: Any) -> Any:
         parts: list[Any] = []
-        for text, name, odd in self.vsi_parts():
+        for text, name, spelled in self.vsi_parts():
             parts.append(text)
             if name:
                 column = pc.cast(table.column(name), pa.string())
-                for stored, spelled in odd.items():
-                    column = pc.if_else(pc.equal(column, stored), spelled, column)
-                parts.append(column)
+                parts.append(spelled(column) if spelled else column)
         if not parts:
             return pa.nulls(table.num_rows, pa.string())
         return pc.binary_join_element_wise(*parts, "")
@@ -511,6 +537,14 @@ class Level:
                     found=shown(column[row].as_py()),
                 )
         return True
+
+
+def _spelled(container: Origin, root: str, names: Any) -> Any:
+    """Names of ZIPs as in GDAL paths below `root`."""
+    encoded = one_array(names).dictionary_encode()
+    known = encoded.dictionary.to_pylist()
+    spelled = [str(container.part(name).vsi()).removeprefix(root) for name in known]
+    return pa.array(spelled, pa.string()).take(encoded.indices)
 
 
 def in_order(ids: Int64s, codes: Int64s | None) -> tuple[Int64s, Int64s]:

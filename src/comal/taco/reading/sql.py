@@ -40,6 +40,8 @@ from comal.taco.reading.view import (
     walk,
 )
 
+_MOST_PARTS = 1_000
+"""ZIPs of a view from which deeper levels are read as a whole."""
 _JOIN_COLUMNS = frozenset({spec.CURRENT_ID, spec.PARENT_ID})
 
 
@@ -85,20 +87,28 @@ class Compiler:
         self.params[name] = value
         return f"${name}"
 
-    def function(self, call: Callable[..., Any], *arguments: str) -> str:
+    def function(self, call: Callable[..., Any], *arguments: str, returns: str = "BOOLEAN") -> str:
         """Add a function to this query; returns its name."""
         name = f"comal_f{len(self.functions)}"
-        self.functions[name] = Function(call, arguments)
+        self.functions[name] = Function(call, arguments, returns)
         return name
 
     # -- rows of one level -------------------------------------------------------------------------
 
-    def rows(self, number: int, index: int, columns: Sequence[str]) -> str:
-        """The rows of one level of one container, with computed GDAL paths."""
+    def rows(
+        self, number: int, index: int, columns: Sequence[str], groups: Sequence[int] | None = None
+    ) -> str:
+        """The rows of one level of one container, with computed GDAL paths.
+
+        `groups` are row groups that hold all rows that are wanted; None for all.
+        """
         container = self.home.containers[number]
         level = container.levels[index]
         name = f"comal_c{number}_l{index}"
-        if name not in self.tables:
+        if groups is not None and len(groups) < level.table.num_row_groups:
+            name = f"{name}_{len(self.tables)}"
+            self.tables[name] = self._relation(container, index, groups)
+        elif name not in self.tables:
             self.tables[name] = self._relation(container, index)
         table = name
         if isinstance(self.tables[name], pa.Table) or level.has_ids:
@@ -113,7 +123,9 @@ class Compiler:
             return text
         return f"{text} WHERE starts_with({spec.ID}, '{spec.PAD_PREFIX}') IS NOT TRUE"
 
-    def _relation(self, container: Container, index: int) -> Any:
+    def _relation(
+        self, container: Container, index: int, groups: Sequence[int] | None = None
+    ) -> Any:
         # pyarrow.dataset imports pandas if installed: 45 MB that only queries need.
         from comal.table.scan import Scan  # noqa: PLC0415 - see above
 
@@ -123,6 +135,8 @@ class Compiler:
             return mended
         if self.spans and level.keeps_columns:
             return Scan(level.table, self.failures, whole=level.held)
+        if groups is not None:
+            return Scan(level.table.only(groups), self.failures)
         return Scan(level.table, self.failures)
 
     def _column(self, name: str, number: int, index: int, known: set[str]) -> str:
@@ -140,16 +154,14 @@ class Compiler:
     def _vsi(self, level: Level) -> str:
         """The GDAL path from `Level.vsi_parts`, in SQL."""
         parts, tests = [], []
-        for text, name, odd in level.vsi_parts():
+        for text, name, spelled in level.vsi_parts():
             parts.append(self.value(text))
             if name:
                 column = quoted(name)
                 tests.append(f"{column} IS NOT NULL")
-                cases = "".join(
-                    f" WHEN {self.value(stored)} THEN {self.value(spelled)}"
-                    for stored, spelled in odd.items()
-                )
-                parts.append(f"CASE {column}{cases} ELSE {column} END" if cases else column)
+                if spelled:
+                    column = f"{self.function(spelled, 'VARCHAR', returns='VARCHAR')}({column})"
+                parts.append(column)
         if not parts:
             return "NULL::VARCHAR"
         # Takes half the time of a chain of ||, but treats NULL as an empty string.
@@ -214,42 +226,58 @@ class Compiler:
 
     # -- views -------------------------------------------------------------------------------------
 
-    def view(self, view: View) -> str:
-        """The SQL text of `view`."""
+    def view(self, view: View, rules: tuple[Filter, ...] = ()) -> str:
+        """The SQL text of `view`, which may lack rows that a filter of `rules` would drop."""
         match view:
             case Scan(container):
-                return self._scan(container)
+                return self._scan(container, rules)
             case Union(parts, columns):
-                return self._union(parts, columns)
+                return self._union(parts, columns, rules)
             case Staged(below, stage):
-                return self._staged(below, stage)
+                return self._staged(below, stage, rules)
 
-    def _scan(self, container: Container) -> str:
+    def _scan(self, container: Container, rules: Sequence[Filter]) -> str:
         names = scan_schema(container, self.home).names
-        return self.rows(self.home.number(container), 0, names)
+        groups: set[int] | None = None
+        for rule in rules if self.spans else ():
+            some = self._groups_kept(container, rule)
+            groups = some if groups is None else groups & some
+        chosen = None if groups is None else sorted(groups)
+        return self.rows(self.home.number(container), 0, names, chosen)
 
-    def _union(self, parts: Sequence[View], columns: Sequence[str]) -> str:
+    def _groups_kept(self, container: Container, rule: Filter) -> set[int]:
+        """The row groups of level 0 that may hold rows that a filter keeps."""
+        level = container.levels[0]
+        if rule.level and container.is_wide:
+            return {*level.groups_of(self.home.matched(container, rule)[0].source_codes)}
+        if rule.level:
+            return {*range(level.table.num_row_groups)}
+        return {*level.groups_meeting(rule)}
+
+    def _union(
+        self, parts: Sequence[View], columns: Sequence[str], rules: tuple[Filter, ...]
+    ) -> str:
         texts = []
         for part in parts:
             known = set(self.names(part))
             chosen = ", ".join(
                 quoted(name) if name in known else f"NULL AS {quoted(name)}" for name in columns
             )
-            texts.append(f"(SELECT {chosen} FROM (\n{self.view(part)}\n) AS q)")
+            texts.append(f"(SELECT {chosen} FROM (\n{self.view(part, rules)}\n) AS q)")
         return " UNION ALL ".join(texts)
 
-    def _staged(self, below: View, stage: Any) -> str:
+    def _staged(self, below: View, stage: Any, rules: tuple[Filter, ...]) -> str:
         match stage:
             case Sql():
                 return self._query(below, stage)
             case Box() | Period():
-                inner = f"SELECT * FROM (\n{self.view(below)}\n) AS q WHERE "
+                inner = f"SELECT * FROM (\n{self.view(below, (*rules, stage))}\n) AS q WHERE "
                 return inner + self._condition(below, stage)
             case Sort(column, descending):
                 order = f"{quoted(column)} {'DESC' if descending else 'ASC'} NULLS LAST"
                 return (
                     "SELECT * EXCLUDE (comal_row) FROM (SELECT *, row_number() OVER () AS comal_row"
-                    f" FROM (\n{self.view(below)}\n) AS q) AS q ORDER BY {order}, comal_row"
+                    f" FROM (\n{self.view(below, rules)}\n) AS q) AS q ORDER BY {order}, comal_row"
                 )
             case Limit(count):
                 return f"SELECT * FROM (\n{self.view(below)}\n) AS q LIMIT {self.value(count)}"
@@ -316,8 +344,9 @@ class Compiler:
     def _descendants(self, below: View, index: int) -> str:
         """The rows of level `index` below ``data`` (which is level 0 of this scope)."""
         columns = self.level_columns(below, index)
+        groups = self._groups_below(below, index)
         texts = [
-            self.rows(number, index, columns)
+            self.rows(number, index, columns, groups.get(number))
             for number, container in enumerate(self.home.containers)
             if index < len(container.levels)
         ]
@@ -331,6 +360,24 @@ class Compiler:
             f"SELECT * EXCLUDE (comal_row) FROM ({numbered}) AS q"
             f" WHERE ({parents}) IN (SELECT {ids} FROM {above}) ORDER BY comal_row"
         )
+
+    def _groups_below(self, below: View, index: int) -> dict[int, list[int]]:
+        """By number of a wide index the row groups of a level with the ZIPs of a view's rows."""
+        wide = [one for one in self.home.containers if one.is_wide and index < len(one.levels)]
+        if not wide or not stages(below) or not self.spans:
+            return {}
+        check_identity(self.names(below), self.home)
+        other = Compiler(self.home)
+        source = quoted(spec.SOURCE_FILE)
+        text = f"SELECT DISTINCT {source} FROM (\n{other.view(below)}\n) AS q LIMIT {_MOST_PARTS}"
+        names = other.run(text, about(below)).column(0).drop_null().to_pylist()
+        if len(names) == _MOST_PARTS:
+            return {}
+        inner: dict[int, list[str]] = {self.home.number(one): [] for one in wide}
+        for container, name in map(self.home.resolve, names):
+            if name is not None and container.is_wide:
+                inner[self.home.number(container)].append(name)
+        return {n: self.home.containers[n].levels[index].groups_of(s) for n, s in inner.items()}
 
     def _keys(self, below: View, index: int) -> tuple[str, str]:
         """Columns that identify a row of the level above, and those that refer to it."""

@@ -30,6 +30,7 @@ from comal.samples.filters import Filter
 from comal.table.columns import one_array
 from comal.taco import spec
 from comal.taco.reading.container import Container
+from comal.taco.reading.level import Level
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
@@ -210,8 +211,9 @@ class Home:
                 where=container.source.href,
                 found=f"{len(container.levels)} levels",
             )
-        level = container.levels[index]
-        parent = container.levels[index - 1].row(current_id, inner)
+        levels = container.levels_of([inner])
+        level = levels[index]
+        parent = levels[index - 1].row(current_id, inner)
         table = level.take(level.children(parent))
         if self.is_labelled:
             table = _labelled(table, pa.repeat(source_file, len(table)))
@@ -233,12 +235,13 @@ class Home:
         without an id or path, as from an outer join, become null. Raises if the query changed a
         protected value, or names a row that does not exist.
         """
-        containers, depths, rows = self.locate(table)
+        levels = self._levels_of(table)
+        containers, depths, rows = self._located(table, levels)
         sources = table.column(spec.SOURCE_FILE) if self.is_labelled else None
         parts = [self.containers[0].levels[0].navigation(np.zeros(0, np.int64))]
         places = [np.zeros(0, np.int64)]
-        for number, container in enumerate(self.containers):
-            for depth, level in enumerate(container.levels):
+        for number, found in enumerate(levels):
+            for depth, level in enumerate(found):
                 mine = np.flatnonzero((rows >= 0) & (containers == number) & (depths == depth))
                 if len(mine):
                     part = level.navigation(rows[mine])
@@ -256,6 +259,23 @@ class Home:
 
     def locate(self, table: Any) -> tuple[Int64s, Int64s, Int64s]:
         """For each row of a query its container, level and row there; -1 without id or path."""
+        return self._located(table, [container.levels for container in self.containers])
+
+    def _levels_of(self, table: Any) -> list[tuple[Level, ...]]:
+        """For each container the levels with the rows that a query can name."""
+        named: dict[int, list[str | None]] = {}
+        column = table.column(spec.SOURCE_FILE) if spec.SOURCE_FILE in table.column_names else None
+        names = column.unique().to_pylist() if self.is_labelled and column is not None else ()
+        for name in names:
+            if name is not None:
+                container, inner = self.resolve(name)
+                named.setdefault(self.number(container), []).append(inner)
+        every = enumerate(self.containers)
+        return [container.levels_of(named.get(number, ())) for number, container in every]
+
+    def _located(
+        self, table: Any, levels: Sequence[Sequence[Level]]
+    ) -> tuple[Int64s, Int64s, Int64s]:
         paths = _paths(table, labelled=self.is_labelled)
         keys = table.column(spec.CURRENT_ID) if spec.CURRENT_ID in table.column_names else paths
         named = np.asarray(keys.is_valid())
@@ -271,7 +291,8 @@ class Home:
                 if len(mine):
                     container, inner = self.resolve(name)
                     containers[mine] = self.number(container)
-                    rows[mine] = _named(container, inner, depth, keys.take(pa.array(mine)))
+                    found = levels[self.number(container)]
+                    rows[mine] = _named(found, inner, depth, keys.take(pa.array(mine)))
         if (named & (rows < 0)).any():
             raise QueryError(
                 "a row of the query is not a sample of the dataset",
@@ -295,8 +316,8 @@ class Home:
 
     # -- filters over descendants ------------------------------------------------------------------
 
-    def _mask(self, container: Container, rule: Filter) -> Bools:
-        """The mask of level 0 rows of a container at or above a match."""
+    def matched(self, container: Container, rule: Filter) -> tuple[Level, Bools]:
+        """Level 0, of a wide index with the ZIPs of matches alone, and which rows have one."""
         found = container.masks.get(rule)
         if found is None:
             found = _matching(container, rule)
@@ -308,7 +329,7 @@ class Home:
     def prepare(self, rule: Filter) -> None:
         """Compute the masks of a filter, so that a running query need not read anything."""
         for container in self.containers:
-            self._mask(container, rule)
+            self.matched(container, rule)
 
     def keep(self, rule: Filter, sources: Any, ids: Any) -> Any:
         """Which rows of level 0 a filter keeps, as an Arrow array.
@@ -319,15 +340,16 @@ class Home:
         numbers = spec.int64s(ids)
         for name, mine in _by_source(sources, len(ids)):
             container, inner = self.resolve(name)
-            rows = container.levels[0].find(numbers[mine], inner)
-            result[mine] = (rows >= 0) & self._mask(container, rule)[np.maximum(rows, 0)]
+            level, mask = self.matched(container, rule)
+            rows = level.find(numbers[mine], inner)
+            result[mine] = np.append(mask, False)[rows]  # -1 is no row
         return pa.array(result)
 
 
-def _named(container: Container, inner: str | None, depth: int, keys: Any) -> Int64s:
+def _named(levels: Sequence[Level], inner: str | None, depth: int, keys: Any) -> Int64s:
     """The rows of a level with these ids or paths; -1 for no such row."""
-    if depth < len(container.levels):
-        level = container.levels[depth]
+    if depth < len(levels):
+        level = levels[depth]
         if spec.is_text(keys.type):
             return level.find_paths(keys, inner)
         if pa.types.is_integer(keys.type):
@@ -396,24 +418,37 @@ def _changed(name: str, row: int, found: object, expected: str) -> QueryError:
     )
 
 
-def _matching(container: Container, rule: Filter) -> Bools:
-    """Mask of level 0 rows that match, or have a matching descendant at the filter's level."""
-    if rule.level >= len(container.levels):
-        return np.zeros(container.levels[0].num_rows, np.bool_)
-    target = container.levels[rule.level]
+def _matching(container: Container, rule: Filter) -> tuple[Level, Bools]:
+    """Level 0, and which of its rows match or have a matching descendant at the filter's level."""
+    levels = container.levels
+    own = rule.within(levels[rule.level].stored) if rule.level < len(levels) else None
+    if own is None:
+        levels = container.levels_of(())
+        return levels[0], np.zeros(levels[0].num_rows, np.bool_)
+    if container.is_wide:
+        levels = container.levels_of(_parts_of_matches(levels[rule.level], own))
+    target = levels[rule.level]
     mask = np.zeros(target.num_rows, np.bool_)
-    own = rule.within(target.stored)
-    if own is not None:
-        start = 0
-        for batch in target.table.iter_batches(list(own.columns)):
-            columns = [batch.column(name) for name in own.columns]
-            mask[start : start + batch.num_rows] = own.matches(*columns)
-            start += batch.num_rows
+    start = 0
+    for batch in target.table.iter_batches(list(own.columns)):
+        columns = [batch.column(name) for name in own.columns]
+        mask[start : start + batch.num_rows] = own.matches(*columns)
+        start += batch.num_rows
     for index in range(rule.level, 0, -1):
-        above = np.zeros(container.levels[index - 1].num_rows, np.bool_)
-        above[container.levels[index].parents[mask]] = True
+        above = np.zeros(levels[index - 1].num_rows, np.bool_)
+        above[levels[index].parents[mask]] = True
         mask = above
-    return mask
+    return levels[0], mask
+
+
+def _parts_of_matches(level: Level, rule: Filter) -> set[str]:
+    """The ZIPs of an index with rows of a level that match."""
+    found: set[str] = set()
+    table = level.table.only(level.groups_meeting(rule))
+    for batch in table.iter_batches([*rule.columns, spec.SOURCE_FILE]):
+        mask = rule.matches(*(batch.column(name) for name in rule.columns))
+        found.update(batch.column(spec.SOURCE_FILE).filter(pa.array(mask)).unique().to_pylist())
+    return found
 
 
 def _labelled(table: Any, labels: Any) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -157,9 +157,11 @@ def computed_schemas(levels: Levels, *, spans: bool) -> dict[str, Any]:
 
 
 @contextmanager
-def table_writer(file: BinaryIO, schema: Any, parquet: ParquetSettings) -> Iterator[Writer]:
+def table_writer(
+    file: BinaryIO, schema: Any, parquet: ParquetSettings, before: Iterable[bytes] = ()
+) -> Iterator[Writer]:
     """A `Writer` that is always closed; an earlier error takes precedence over one of closing."""
-    writer = Writer(file, schema, parquet)
+    writer = Writer(file, schema, parquet, before)
     try:
         yield writer
     except BaseException:  # also on Ctrl-C: the writer must not stay open

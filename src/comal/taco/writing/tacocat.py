@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,16 +16,22 @@ import pyarrow as pa
 
 from comal import strictjson
 from comal.errors import (
+    ComalError,
     InvalidInputError,
     InvalidMetadataError,
     NotThisFormatError,
+    ObjectNotFoundError,
     shown,
     system_errors,
     translated,
 )
+from comal.geo import boxes
+from comal.geo.places import Places, ways_of
 from comal.limits import MIB
-from comal.storage import open_source, several, targets
+from comal.plan import ByteRange
+from comal.storage import Source, open_source, several, targets
 from comal.table import ParquetSettings
+from comal.table.write import joined_footer
 from comal.taco import spec, wire
 from comal.taco.columns import normal, normal_type, root_paths
 from comal.taco.model.collection import united
@@ -37,6 +44,8 @@ from comal.taco.writing.verify import COLLECTIONS, INDEX, INDEX_FOLDER
 
 _FORMS = frozenset({"both", "binary", "folder"})
 _BATCH_ROWS = 65_536
+_MARGIN, _ALMOST_ALL = 1e-6, 359
+"""Degrees."""
 _INTERNAL = {
     spec.CURRENT_ID: pa.int64(),
     spec.PARENT_ID: pa.int64(),
@@ -53,9 +62,15 @@ def create_tacocat(
     form: str = "both",
     validate_schema: bool = True,  # noqa: FBT001, FBT002 - the signature that users know
     overwrite: bool = False,  # noqa: FBT001, FBT002 - as above
+    *,
+    append: bool = False,
     **parquet: Any,
 ) -> list[Path]:
     """Join the metadata of several ZIP archives.
+
+    Row groups end where archives end, as far as these are not small, and are described by a box
+    around their places, so that queries read only the row groups of the archives that they concern.
+    One archive is held in memory at a time.
 
     Parameters
     ----------
@@ -69,6 +84,9 @@ def create_tacocat(
         Refuse archives whose trees or fields differ. Otherwise missing fields become null.
     overwrite
         Replace an existing result.
+    append
+        Add the archives to the index in that folder. Its archives are not opened, and its row
+        groups are copied as they are stored; the old index is there until the new one is whole.
     **parquet
         Settings of the tables, as for `create`.
 
@@ -80,7 +98,10 @@ def create_tacocat(
     Raises
     ------
     InvalidInputError
-        No archives, two with the same base name, archives that differ, or another format than ZIP.
+        No archives, two with the same base name, archives that differ, or another format than ZIP;
+        or the index to append to has other columns.
+    ObjectNotFoundError
+        There is no index to append to.
     ConflictError
         The result exists and `overwrite` is False.
     """
@@ -89,8 +110,11 @@ def create_tacocat(
     how = settings(parquet, "zip")
     named = several(inputs, "paths or URLs")
     folder = _output_folder(output, named[0], {spec.TACOCAT, spec.TACOCAT_FOLDER})
-    with targets.new_set(folder / spec.TACOCAT, overwrite, list(named)) as made:
-        write_tacocat(made, named, how, form, validate=validate_schema)
+    with ExitStack() as scope:
+        base = _index_in(folder, scope) if append else None
+        target = folder / spec.TACOCAT
+        made = scope.enter_context(targets.new_set(target, overwrite or append, list(named)))
+        write_tacocat(made, named, how, form, validate=validate_schema, base=base)
         paths = made.publish()
     for path in paths:
         LOGGER.info("wrote %s (%d archives)", path, len(named))
@@ -104,11 +128,19 @@ def write_tacocat(
     form: str = "both",
     *,
     validate: bool = True,
+    base: Container | None = None,
 ) -> None:
-    """As `create_tacocat`, into a set of targets."""
-    with ExitStack() as scope:
-        members = _open_all(inputs, scope, only_zip=True, validate=validate)
-        _write(made, form, members, how)
+    """As `create_tacocat`, into a set of targets; `base` is an index to append to."""
+    members = _read_all(inputs, only_zip=True, validate=validate)
+    _write(made, form, members, how, base)
+
+
+def _index_in(folder: Path, scope: ExitStack) -> Container:
+    """The index in a folder."""
+    for name in (spec.TACOCAT_FOLDER, spec.TACOCAT):
+        if (folder / name).exists():
+            return open_container(scope.enter_context(open_source(folder / name)))
+    raise ObjectNotFoundError("no index to append to", where=str(folder), expected=spec.TACOCAT)
 
 
 def create_tacollection(
@@ -139,9 +171,8 @@ def create_tacollection(
         The file.
     """
     named = several(inputs, "paths or URLs")
-    with ExitStack() as scope:
-        members = _open_all(named, scope, only_zip=False, validate=validate_schema)
-        document = merged_collection(members)
+    members = _read_all(named, only_zip=False, validate=validate_schema)
+    document = merged_collection(members)
     path = _output_folder(output, named[0], {spec.TACOLLECTION}) / spec.TACOLLECTION
     with targets.new_file(path, overwrite, COLLECTIONS, inputs) as file:
         file.write(strictjson.dumps(document, ascii_only=True))
@@ -165,18 +196,44 @@ def _output_folder(
 # -- comparing the datasets ------------------------------------------------------------------------
 
 
-def _open_all(
-    inputs: Sequence[str | os.PathLike[str]], scope: ExitStack, *, only_zip: bool, validate: bool
-) -> list[Container]:
-    """Open all datasets and check that they fit in one table; `scope` closes them."""
-    members: dict[str, Container] = {}
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What is kept of one dataset; its rows are read when they are written."""
+
+    name: str
+    source: Source
+    pit: spec.PITSchema
+    fields: tuple[dict[str, Any], ...]
+    """Per level the metadata fields and their types in plain form."""
+    collection: dict[str, Any]
+
+    @classmethod
+    def of(cls, container: Container, like: Member | None = None) -> Member:
+        """The member of an open dataset, which shares with `like` what is equal."""
+        fields = tuple(map(_fields_of, container.levels))
+        collection = container.collection
+        if like is not None:
+            fields = like.fields if fields == like.fields else fields
+            collection = {key: collection.get(key) for key in ("id", "extent")}
+        return cls(container.name, container.source, container.pit, fields, collection)
+
+
+def _read_all(
+    inputs: Sequence[str | os.PathLike[str]], *, only_zip: bool, validate: bool
+) -> list[Member]:
+    """Look at all datasets and check that they fit in one table."""
+    members: dict[str, Member] = {}
+    first: Member | None = None
     for href in inputs:
-        member = open_container(scope.enter_context(open_source(href)))
-        where = member.source.href
-        if only_zip and member.kind != "zip":
-            raise NotThisFormatError(
-                "TACOCAT joins ZIP archives only", where=where, found=member.kind
-            )
+        with open_source(href) as source:
+            container = open_container(source)
+            where = source.href
+            if only_zip and container.kind != "zip":
+                raise NotThisFormatError(
+                    "TACOCAT joins ZIP archives only", where=where, found=container.kind
+                )
+            member = Member.of(container, first)
+        first = first or member
         known = members.setdefault(member.name, member)
         if known is not member:
             raise InvalidInputError(
@@ -189,7 +246,7 @@ def _open_all(
     return found
 
 
-def check_members(members: Sequence[Container], *, validate: bool) -> None:
+def check_members(members: Sequence[Member], *, validate: bool) -> None:
     """Refuse datasets that do not fit in one table.
 
     Without `validate` only the number of levels must agree.
@@ -206,7 +263,7 @@ def check_members(members: Sequence[Container], *, validate: bool) -> None:
                 )
 
 
-def _compared(first: Container, other: Container) -> Iterator[tuple[str, object, object]]:
+def _compared(first: Member, other: Member) -> Iterator[tuple[str, object, object]]:
     """Properties that must be equal in two datasets; callers stop at a difference."""
     yield "number of levels", first.pit.levels, other.pit.levels
     yield "type of level 0", first.pit.root_type, other.pit.root_type
@@ -216,8 +273,7 @@ def _compared(first: Container, other: Container) -> Iterator[tuple[str, object,
         for one, two in zip(patterns, theirs, strict=True):
             if one.type != two.type or not _same_ids(one.id, two.id):
                 yield f"children at level {level}", [*one.type, *one.id], [*two.type, *two.id]
-    for level, tables in enumerate(zip(first.levels, other.levels, strict=False)):
-        here, there = map(_fields_of, tables)
+    for level, (here, there) in enumerate(zip(first.fields, other.fields, strict=False)):
         for name in [*here, *there]:
             ours, found = (
                 spec.type_name(fields[name]) if name in fields else "absent"
@@ -243,7 +299,7 @@ def _fields_of(level: Level) -> dict[str, Any]:
     }
 
 
-def merged_collection(members: Sequence[Container]) -> dict[str, Any]:
+def merged_collection(members: Sequence[Member]) -> dict[str, Any]:
     """The first collection with united extent, summed counts and ``taco:sources`` (6.6)."""
     collections = [member.collection for member in members]
     merged = dict(collections[0])
@@ -275,10 +331,13 @@ def merged_collection(members: Sequence[Container]) -> dict[str, Any]:
 def _write(
     made: targets.TargetSet,
     form: str,
-    members: Sequence[Container],
+    members: Sequence[Member],
     how: ParquetSettings,
+    base: Container | None,
 ) -> None:
     document = merged_collection(members)
+    if base is not None:
+        document = _extended(base, document, members)
     with system_errors("cannot write", made.target), ExitStack() as scope:
         tree = file = None
         if form != "binary":
@@ -288,24 +347,139 @@ def _write(
             file = scope.enter_context(made.file(spec.TACOCAT, INDEX))
             file.write(bytes(wire.TACOCAT_HEADER.size))
         spans = []
-        for level in range(len(members[0].levels)):
-            schema = _schema(members, level)
+        for number in range(len(members[0].fields)):
+            schema = _schema(members, number)
             if tree is not None:
-                table: BinaryIO = (tree / f"level{level}.parquet").open("w+b")
+                table: BinaryIO = (tree / f"level{number}.parquet").open("w+b")
                 scope.enter_context(table)
             else:
                 assert file is not None
                 table = file.spool()
-            with table_writer(table, schema, how) as writer:
-                for member in members:
-                    for rows in _rows(member, level, schema):
-                        writer.write(rows)
+            groups = _groups(members, number, schema, how.row_group_size)
+            if base is None:
+                _write_groups(table, schema, groups, how)
+            else:
+                _continue(table, base.levels[number], schema, groups, how)
             if file is not None:
                 spans.append(_append(file, table))
         if tree is not None:
             (tree / spec.COLLECTION).write_bytes(strictjson.dumps(document, ascii_only=True))
         if file is not None:
-            _finish_binary(file, spans, document, members)
+            _finish_binary(file, spans, document)
+
+
+def _groups(members: Sequence[Member], number: int, schema: Any, size: int) -> Iterator[Any]:
+    """The rows of a level as row groups of at most `size` rows.
+
+    An archive that does not fit in what is left of a row group begins another.
+    """
+    pending: list[Any] = []
+    rows = 0
+    for member in members:
+        with member.source as source:
+            container = open_container(source)
+            if rows and rows + container.levels[number].num_rows > size:
+                yield pa.Table.from_batches(pending)
+                pending, rows = [], 0
+            for batch in _rows(container, number, schema):
+                pending.append(batch)
+                rows += batch.num_rows
+                while rows >= size:
+                    table = pa.Table.from_batches(pending)
+                    yield table.slice(0, size)
+                    pending, rows = table.slice(size).to_batches(), rows - size
+    if rows:
+        yield pa.Table.from_batches(pending)
+
+
+def _write_groups(
+    file: Any,
+    schema: Any,
+    groups: Iterator[Any],
+    how: ParquetSettings,
+    stored: Iterable[bytes] = (),
+    known: Any = ((), (), ()),
+) -> tuple[Any, dict[str, str]]:
+    """Write row groups behind `stored` ones, which `known` describes.
+
+    Returns the `pyarrow.parquet.FileMetaData` of the new ones, and what tells of all.
+    """
+    rows, ends, around = map(list, known)
+    with table_writer(file, schema, how, stored) as writer:
+        for group in groups:
+            writer.write(group)
+            rows.append(group.num_rows)
+            ends.append(writer.cut())
+            around.append(_box(group))
+        told = {wire.GROUPS_KEY: wire.pack_groups(rows, ends, around)}
+        return writer.close(told), told
+
+
+def _box(rows: Any) -> list[float] | None:
+    """A box around rows, by whichever column a query may use; None if that cannot be told."""
+    found = []
+    for way in ways_of(rows.schema):
+        try:
+            corners = np.stack(Places(rows, (way,)).corners)
+        except ComalError:
+            return None
+        found.append(corners[:, np.isfinite(corners).all(axis=0)])
+    box = boxes.union_box(*np.concatenate(found, axis=1)) if found else None
+    if box is None:
+        return None
+    # Computed again by another version of PROJ, a place may differ in its last digits.
+    west, east = box.west - _MARGIN, box.east + _MARGIN
+    if boxes.arc_width(box.west, box.east) > _ALMOST_ALL:
+        west, east = -180.0, 180.0
+    return [west, box.south - _MARGIN, east, box.north + _MARGIN]
+
+
+# -- appending -------------------------------------------------------------------------------------
+
+
+def _extended(base: Container, new: dict[str, Any], members: Sequence[Member]) -> dict[str, Any]:
+    """The collection of an index and of the archives that are added to it."""
+    listed = base.collection.get(spec.SOURCES) or {}
+    twice = set(listed.get("files", ())) & {member.name for member in members}
+    if twice or len(base.levels) != len(members[0].fields):
+        what = "the index has an archive of this name" if twice else "the number of levels differs"
+        raise InvalidInputError(
+            what,
+            where=base.source.href,
+            found=", ".join(map(shown, sorted(twice)[:10])) or len(members[0].fields),
+        )
+    document = dict(base.collection)
+    document.pop("_tacocat", None)
+    document["extent"] = united([document.get("extent"), new["extent"]])
+    pit = spec.PITSchema.from_dict(new[spec.PIT_SCHEMA])
+    document[spec.PIT_SCHEMA] = spec.PITSchema.summed([base.pit, pit]).to_dict()
+    document[spec.SOURCES] = {
+        key: listed.get(key, type(value)()) + value for key, value in new[spec.SOURCES].items()
+    }
+    return document
+
+
+def _continue(
+    file: BinaryIO, level: Level, schema: Any, groups: Iterator[Any], how: ParquetSettings
+) -> None:
+    """Write a table of the stored row groups of `level`, and of more."""
+    footer, boxes = level.table.footer, level.group_boxes
+    end = footer.span.size - int.from_bytes(footer.tail.data[-8:-4], "little") - 8
+    wanted = (
+        ByteRange(footer.span.offset + at, min(MIB, end - at), footer.span.href)
+        for at in range(4, end, MIB)
+    )
+    stored = (level.table.source.fetch([want])[0].data for want in wanted)
+    known: Any = ((), (), ())
+    if boxes is not None:
+        starts = footer.layout.start.min(axis=1)[1:].tolist()
+        around = [None if box[0] != box[0] else box for box in boxes.tolist()]
+        known = footer.layout.rows.tolist(), [*starts, end], around
+    sink = pa.PythonFile(file, mode="w")  # counts bytes: the new row groups know their place
+    new, told = _write_groups(sink, schema, groups, how, stored, known)
+    told = told if boxes is not None else {}
+    sink.write(joined_footer(schema, how, told, [footer.metadata, new]))
+    sink.flush()
 
 
 def _append(file: targets.TargetFile, table: BinaryIO) -> tuple[int, int]:
@@ -321,12 +495,11 @@ def _finish_binary(
     file: targets.TargetFile,
     spans: Sequence[tuple[int, int]],
     document: dict[str, Any],
-    members: Sequence[Container],
 ) -> None:
     provenance = {
         "version": wire.TACOCAT_VERSION,
-        "num_datasets": len(members),
-        "dataset_sources": sorted(member.name for member in members),
+        "num_datasets": document[spec.SOURCES]["count"],
+        "dataset_sources": sorted(document[spec.SOURCES]["files"]),
     }
     text = strictjson.dumps({**document, "_tacocat": provenance}, indent=2, ascii_only=True)
     offset = file.tell()
@@ -335,11 +508,11 @@ def _finish_binary(
     file.write(wire.pack_tacocat_header(spans, (offset, len(text))))
 
 
-def _schema(members: Sequence[Container], number: int) -> Any:
+def _schema(members: Sequence[Member], number: int) -> Any:
     """The columns of one level of TACOCAT: id, type, and all others sorted by name."""
     types: dict[str, Any] = {}
     for member in members:
-        for name, kind in _fields_of(member.levels[number]).items():
+        for name, kind in member.fields[number].items():
             known = types.setdefault(name, kind)
             if pa.types.is_null(known):
                 types[name] = kind
@@ -357,11 +530,17 @@ def _schema(members: Sequence[Container], number: int) -> Any:
 
 
 def _rows(member: Container, number: int, schema: Any) -> Iterator[Any]:
-    """The rows of one level of one archive with right spans, in batches."""
+    """The rows of one level of one archive with right parents, paths and spans, in batches."""
     level = member.levels[number]
-    wanted = [name for name in level.stored if name in schema.names and name != spec.SOURCE_FILE]
+    mended = level.relation(spans=True)
+    stored = level.stored if mended is None else mended.column_names
+    wanted = [name for name in stored if name in schema.names and name != spec.SOURCE_FILE]
+    if mended is None:
+        batches = level.table.iter_batches(columns=wanted, rows=_BATCH_ROWS)
+    else:
+        batches = iter(mended.select(wanted).to_batches(_BATCH_ROWS))
     first = 0
-    for batch in level.table.iter_batches(columns=wanted, rows=_BATCH_ROWS):
+    for batch in batches:
         count = batch.num_rows
         places = np.arange(first, first + count, dtype=np.int64)
         columns = {name: normal(flat(batch.column(name))) for name in wanted}
@@ -369,9 +548,6 @@ def _rows(member: Container, number: int, schema: Any) -> Iterator[Any]:
         if number == 0:
             columns.setdefault(spec.PARENT_ID, pa.array(places))
             columns.setdefault(spec.RELATIVE_PATH, root_paths(columns[spec.ID], columns[spec.TYPE]))
-        if level.spans is not None:
-            columns[spec.OFFSET] = level.spans.column(level.spans.offsets, places)
-            columns[spec.SIZE] = level.spans.column(level.spans.sizes, places)
         columns[spec.SOURCE_FILE] = pa.array([member.name] * count, pa.string())
         with translated(
             {pa.ArrowInvalid: InvalidMetadataError},
