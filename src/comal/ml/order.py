@@ -9,7 +9,7 @@ may change.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,6 +22,9 @@ from comal.public import check_fields, guarded_class
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
+
+Sides = npt.NDArray[np.uint32]
+Turn = Callable[[Sides], Sides]
 
 Shuffle = bool | Literal["blocks"]
 Rest = Literal["pad", "drop", "uneven"]
@@ -75,27 +78,43 @@ def permuted(positions: Ints, count: int, key: int) -> Ints:
         raise InvalidInputError("too many rows to shuffle", found=count, expected=f"<= {_MOST}")
     width = max(1, math.isqrt(max(0, count - 1)) + 1)
     height = max(1, -(-count // width))
-    keys = [key_of(key, turn) for turn in range(_ROUNDS)]
+    sizes = height, width
+    turns = [_turn(key_of(key, turn), sizes[turn % 2]) for turn in range(_ROUNDS)]
+    if len(positions) > 4 * width:
+        # A side has few values: what a turn adds to the other is looked up.
+        turns = [
+            turn(np.arange(sizes[1 - n % 2], dtype=np.uint32)).take for n, turn in enumerate(turns)
+        ]
     found = np.empty(len(positions), np.int64)
     for start in range(0, len(positions), _AT_ONCE):
-        values = positions[start : start + _AT_ONCE].astype(np.uint64)
-        values = _once(values, width, height, keys)
-        while (outside := values >= np.uint64(count)).any():
-            values[outside] = _once(values[outside], width, height, keys)
+        values = _once(positions[start : start + _AT_ONCE], sizes, turns)
+        while (outside := values >= count).any():
+            values[outside] = _once(values[outside], sizes, turns)
         found[start : start + _AT_ONCE] = values
     return found
 
 
-def _once(values: Words, width: int, height: int, keys: list[int]) -> Words:
-    left, right = np.divmod(values, np.uint64(width))
-    sides, sizes = [left, right], [np.uint64(height), np.uint64(width)]
-    for turn, key in enumerate(keys):
-        side = turn % 2
+def _turn(key: int, size: int) -> Turn:
+    """What a turn moves one side by, of a size, as a function of the other side."""
+    scale, half = np.uint64(size), np.uint64(32)
+
+    def turn(side: Sides) -> Sides:
         # The upper 32 bits, scaled to the size of the side.
-        shift = (mixed(sides[1 - side], key) >> np.uint64(32)) * sizes[side] >> np.uint64(32)
-        moved = sides[side] + shift
-        sides[side] = np.where(moved >= sizes[side], moved - sizes[side], moved)
-    return sides[0] * np.uint64(width) + sides[1]
+        words = (mixed(side.astype(np.uint64), key) >> half) * scale >> half
+        return words.astype(np.uint32)
+
+    return turn
+
+
+def _once(values: Ints, sizes: tuple[int, int], turns: Sequence[Turn]) -> Ints:
+    left = values // sizes[1]
+    sides: list[Sides] = [left.astype(np.uint32), (values - left * sizes[1]).astype(np.uint32)]
+    for number, turn in enumerate(turns):
+        side = number % 2
+        moved = sides[side] + turn(sides[1 - side])
+        # Of two values of 32 bits that differ by the size, one has wrapped around.
+        sides[side] = np.minimum(moved, moved - np.uint32(sizes[side]))
+    return sides[0].astype(np.int64) * sizes[1] + sides[1]
 
 
 @guarded_class
