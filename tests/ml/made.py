@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +49,29 @@ def geotiff(array: Any, **profile: Any) -> bytes:
         return bytes(file.read())
 
 
+def pack(target: Path, samples: list[taco.Sample], **options: Any) -> Path:
+    """A TACO of some samples."""
+    taco.create(taco.Taco(taco.Tortilla(samples), **FIELDS), target, **options)
+    return target
+
+
+@cache
+def _bytes(make: Callable[[Path, int], None], name: str, count: int) -> bytes:
+    """A file that many tests want, made once."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        make(path, count)
+        return path.read_bytes()
+
+
 def flat(folder: Path, count: int = 20) -> Path:
     """A TACO whose samples are images."""
+    target = folder / "flat.tacozip"
+    target.write_bytes(_bytes(_flat, target.name, count))
+    return target
+
+
+def _flat(target: Path, count: int) -> None:
     samples = [
         taco.Sample(
             id=f"s{number:03d}.tif",
@@ -57,9 +81,7 @@ def flat(folder: Path, count: int = 20) -> Path:
         )
         for number in range(count)
     ]
-    target = folder / "flat.tacozip"
-    taco.create(taco.Taco(taco.Tortilla(samples), **FIELDS), target)
-    return target
+    pack(target, samples)
 
 
 def _children(number: int) -> list[tuple[str, Any]]:
@@ -78,24 +100,35 @@ def _samples(children: list[tuple[str, Any]]) -> list[taco.Sample]:
     ]
 
 
-def nested(folder: Path, count: int = 12, **options: Any) -> Path:
+def nested(folder: Path, count: int = 12, kind: str = "zip") -> Path:
     """A TACO whose samples have an image, a mask, a document and a series of images."""
+    target = folder / ("nested.tacozip" if kind == "zip" else "nested")
+    if kind == "zip":
+        target.write_bytes(_bytes(_nested, target.name, count))
+    else:
+        _nested(target, count)
+    return target
+
+
+def _nested(target: Path, count: int) -> None:
     samples = [
         taco.Sample(
             id=f"s{number:03d}", path=taco.Tortilla(_samples(_children(number))), label=number
         )
         for number in range(count)
     ]
-    kind = options.pop("kind", "zip")
-    target = folder / ("nested.tacozip" if kind == "zip" else "nested")
-    dataset = taco.Taco(taco.Tortilla(samples), **FIELDS)
-    taco.create(dataset, target, output_format=kind, **options)
-    return target
+    kind = "zip" if target.suffix else "folder"
+    pack(target, samples, output_format=kind)
 
 
 def items(folder: Path, count: int = 12) -> Path:
     """A Tortilla with the same samples as `nested`."""
+    target = folder / "items.tortilla"
+    target.write_bytes(_bytes(_items, target.name, count))
+    return target
 
+
+def _items(target: Path, count: int) -> None:
     def of(children: list[tuple[str, Any]]) -> list[tortilla.Sample]:
         return [
             tortilla.Sample(id=name, path=of(one) if isinstance(one, list) else one)
@@ -106,6 +139,4 @@ def items(folder: Path, count: int = 12) -> Path:
         tortilla.Sample(f"s{number:03d}", path=of(_children(number)), label=number)
         for number in range(count)
     ]
-    target = folder / "items.tortilla"
     tortilla.create(samples, target)
-    return target

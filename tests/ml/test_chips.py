@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rasterio.windows import Window
 
 from comal import ml, raquet, storage, tapalcatl
-from comal.errors import ConflictError, InvalidInputError, InvalidMetadataError, NotThisFormatError
+from comal.errors import InvalidInputError, InvalidMetadataError, NotThisFormatError
 from comal.ml.rasterchips import Places
 from tests.ml.made import flat
 from tests.raquet.build import BLOCK, Plan, noise, write
@@ -203,18 +203,6 @@ def test_chips_are_read_like_other_samples(world: raquet.RaquetFile) -> None:
     for name, image in seen.items():
         z, column, row = map(int, name.split("/"))
         assert np.array_equal(image, TILES[z, column // BLOCK, row // BLOCK])
-
-
-def test_statistics_of_valid_pixels(world: raquet.RaquetFile, tmp_path: Path) -> None:
-    found = ml.chips(world, 32).stats(quiet=True)["image"]
-    valid = THERE & (WORLD != 0)
-    assert found.count.tolist() == [valid.sum()]
-    assert found.mean == pytest.approx(WORLD[valid].mean())
-    save = str(tmp_path / "a.json")
-    data = ml.chips(world, 32, count=9, seed=1)
-    data.stats(quiet=True, save=save)
-    with pytest.raises(ConflictError):
-        ml.chips(world, 32, count=9, seed=2).stats(quiet=True, save=save)
 
 
 def test_bands_times_zooms_and_physical_values(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from comal import ml, taco
 from comal.errors import InvalidInputError, MissingExtraError, NotInContainerError
-from tests.ml.made import FIELDS, geotiff, nested
+from tests.ml.made import geotiff, nested, pack
 
 if not os.environ.get("CI"):  # with CI=true its absence is a failure
     pytest.importorskip("matplotlib")
@@ -42,8 +42,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Any:
                 place=None if number else "here",
             )
         )
-    path = tmp_path_factory.mktemp("made") / "made.tacozip"
-    taco.create(taco.Taco(taco.Tortilla(samples), **FIELDS), path)
+    path = pack(tmp_path_factory.mktemp("made") / "made.tacozip", samples)
     names = {"image": "image.tif", "mask": "mask.tif", "colour": "colour.tif"}
     return ml.dataset(path, names, columns=COLUMNS, transform=lambda sample: sample["id"])
 

@@ -18,7 +18,7 @@ from comal.errors import InvalidInputError
 from comal.geo import wkb
 from comal.grid import mercator
 from comal.ml.splits import rows_of_parts, words_of
-from tests.ml.made import FIELDS, flat
+from tests.ml.made import flat, pack
 
 NONE = pa.table({})
 PARTS = {"train": 0.7, "val": 0.2, "test": 0.1}
@@ -278,8 +278,7 @@ def counts(loader: Any, name: str) -> Counter[int]:
 def test_null_is_no_class(tmp_path: Path) -> None:
     labels = ["a", None, "b", "a", None, "a"]
     samples = [taco.Sample(id=f"s{row}", path=b"x", kind=label) for row, label in enumerate(labels)]
-    path = tmp_path / "a.tacozip"
-    taco.create(taco.Taco(taco.Tortilla(samples), **FIELDS), path)
+    path = pack(tmp_path / "a.tacozip", samples)
     data = ml.dataset(path, columns=["kind"])
     drawn = [one for batch in data.loader(64, balance="kind", draws=1_024) for one in batch["kind"]]
     assert set(drawn) == {"a", "b"}

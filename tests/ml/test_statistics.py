@@ -14,7 +14,7 @@ from comal.errors import ConflictError, InvalidInputError, InvalidMetadataError,
 from comal.ml import statistics as room
 from comal.ml.order import Order
 from comal.raster.pictures import encode_picture
-from tests.ml.made import FIELDS, flat, geotiff, nested, pixels
+from tests.ml.made import flat, geotiff, nested, pack, pixels
 from tests.raquet.writing.sources import noise, on_grid
 
 COUNT = 12
@@ -50,9 +50,7 @@ def archive(arrays: dict[str, list[Any]], tmp_path_factory: pytest.TempPathFacto
         ]
         split = ["train", "test", None][number % 3]
         samples.append(taco.Sample(id=f"s{number:02d}", path=taco.Tortilla(leaves), split=split))
-    target = tmp_path_factory.mktemp("made") / "made.tacozip"
-    taco.create(taco.Taco(taco.Tortilla(samples), **FIELDS), target)
-    return target
+    return pack(tmp_path_factory.mktemp("made") / "made.tacozip", samples)
 
 
 def _profiles(nodata: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -227,8 +225,7 @@ def test_samples_without_valid_pixels(tmp_path: Path) -> None:
             id="a.tif", path=geotiff(np.full((1, 4, 4), 7.0, np.float32), nodata=7, predictor=1)
         )
     ]
-    path = tmp_path / "empty.tacozip"
-    taco.create(taco.Taco(taco.Tortilla(empty), **FIELDS), path)
+    path = pack(tmp_path / "empty.tacozip", empty)
     found = ml.dataset(path).stats()
     found.save(tmp_path / "s.json")
     one = ml.Statistics.load(tmp_path / "s.json")["data"]
@@ -259,7 +256,7 @@ def test_samples_that_differ_in_bands(tmp_path: Path) -> None:
     samples = [
         taco.Sample(id=f"{bands}.tif", path=geotiff(pixels(1, bands=bands))) for bands in (2, 3)
     ]
-    taco.create(taco.Taco(taco.Tortilla(samples), **FIELDS), tmp_path / "x.tacozip")
+    pack(tmp_path / "x.tacozip", samples)
     with pytest.raises(InvalidInputError, match=r"differ in 'data': sample '3.tif'"):
         ml.dataset(tmp_path / "x.tacozip").stats()
     assert ml.dataset(flat(tmp_path, 3)).stats(by=None).samples == 3

@@ -20,7 +20,7 @@ from shapely import Point, box
 from comal import ml, taco
 from comal.errors import InvalidInputError, MissingExtraError, NotInContainerError
 from comal.ml import torchgeo
-from tests.ml.made import FIELDS, flat, geotiff
+from tests.ml.made import flat, geotiff, pack
 
 LEFT, TOP, SIZE = 500_000, 4_600_000, 16
 YEAR = 31_557_600_000_000
@@ -53,9 +53,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "stac:time_end": number * YEAR + 1_000_000,
         }
         samples.append(taco.Sample(id=f"s{number}", path=taco.Tortilla(leaves), **columns))
-    path = tmp_path_factory.mktemp("made") / "made.tacozip"
-    taco.create(taco.Taco(taco.Tortilla(samples), **FIELDS), path)
-    return path
+    return pack(tmp_path_factory.mktemp("made") / "made.tacozip", samples)
 
 
 class Geo:
