@@ -43,6 +43,9 @@ _MOST = 1 << 62
 class _Numbered(Dataset):
     """Samples of a source by number, all or some of them; workers share source and numbers."""
 
+    masks = False
+    """Whether images are `comal.ml.decoding.Masked`."""
+
     def __init__(self, source: Any, places: Any, how: Any) -> None:
         self._shared, self._how = Shared((source, places, None)), how
 
@@ -61,6 +64,12 @@ class _Numbered(Dataset):
         shared = Shared((source, places, numbers if chosen is None else chosen[numbers]))
         found = copy(self)
         found._shared = shared  # noqa: SLF001 - of the same class
+        return found
+
+    def masked(self) -> Self:
+        """The same samples without `transform`, with images as `comal.ml.decoding.Masked`."""
+        found = copy(self)
+        found.transform, found.masks = None, True
         return found
 
     def digest(self) -> str:
@@ -99,19 +108,13 @@ class ChipDataset(_Numbered):
         )
         return found
 
-    def masked(self) -> Self:
-        """The same chips without `transform`, with images as `comal.ml.decoding.Masked`."""
-        found = copy(self)
-        found.transform = _masked
-        return found
-
     def decode(self, place: int, raw: list[Window], out: Mapping[str, Any]) -> Sample:
         """One chip."""
         del out
         window, size = raw[place], self._how.size
+        image, valid = window.data.data, ~np.ma.getmaskarray(window.data)
         return {
-            "image": window.data.data,
-            "valid": ~np.ma.getmaskarray(window.data),
+            **({"image": Masked(image, valid)} if self.masks else {"image": image, "valid": valid}),
             **_placed(self._how.grid, window.column, window.row, size, size),
             "id": f"{window.zoom}/{window.column}/{window.row}",
         }
@@ -128,12 +131,6 @@ class _Cut:
     scaled: bool
 
 
-def _masked(sample: Sample) -> Sample:
-    """A chip with its image and the mask of it as one."""
-    found = {name: value for name, value in sample.items() if name != "valid"}
-    return {**found, "image": Masked(sample["image"], sample["valid"])}
-
-
 def _placed(grid: Grid, column: int, row: int, width: int, height: int) -> Sample:
     """Where a window is; west > east crosses the antimeridian."""
     x, y = np.array([column, column + width]), np.array([row + height, row])
@@ -147,13 +144,6 @@ class TileDataset(_Numbered):
     """Tiles of a Tapalcatl. Made by `chips`."""
 
     _how: Field
-
-    def masked(self) -> Self:
-        """The same tiles without `transform`, with images as `comal.ml.decoding.Masked`."""
-        found = copy(self)
-        found.transform = None
-        found._how = replace(self._how, decode=Masking(self._how))  # noqa: SLF001 - its own
-        return found
 
     def nbytes(self, rows: Ints) -> int:
         """Bytes of some tiles, guessed: their sizes are in the directories of archives."""
@@ -173,14 +163,13 @@ class TileDataset(_Numbered):
         if tile is None:
             raise NotInContainerError("the tile is gone", where=self._source.href, found=name)
         data = memoryview(tile.content(self._source.limits))
-        image = decoded(data, self._how, f"{name}.{tile.ext}", out.get("image"))
-        found = {"image": image, **_placed(Grid(z, 1, 1), x, y, 1, 1), "z": z, "x": x, "y": y}
+        field = replace(self._how, decode=Masking(self._how)) if self.masks else self._how
+        image = decoded(data, field, f"{name}.{tile.ext}", out.get("image"))
+        found = {**_placed(Grid(z, 1, 1), x, y, 1, 1), "transform": None}
         if isinstance(image, np.ndarray):
             height, width = image.shape[-2:]
-            found["transform"] = Grid(z, width, height).transform(x * width, y * height)
-        else:
-            found["transform"] = None
-        return {**found, "id": name}
+            found = _placed(Grid(z, width, height), x * width, y * height, width, height)
+        return {"image": image, **found, "z": z, "x": x, "y": y, "id": name}
 
 
 # -- opening ---------------------------------------------------------------------------------------
@@ -295,7 +284,13 @@ def _chips(file: RaquetFile, size: int, chosen: ChipOptions) -> ChipDataset:
         raise InvalidInputError("chips are on a grid or at random places, not both")
     if size > min(grid.width, grid.height):
         raise InvalidInputError("a chip is larger than the world", found=size)
-    places = (_on_grid if chosen.count is None else _at_random)(file, grid, size, chosen)
+    left, top, width, height = grid.span(file.bounds if chosen.bbox is None else chosen.bbox)
+    region = np.array([left, top, left + width, top + height], np.int64)
+    cells = file.cells(zoom)
+    if chosen.count is None:
+        places = _on_grid(cells, grid, region, size, chosen)
+    else:
+        places = _at_random(cells, grid, region, size, chosen)
     if not places.rectangles.size:
         where, found = file.href, f"size {size}, bbox {chosen.bbox}"
         raise InvalidInputError("no chip with a tile fits", where=where, found=found)
@@ -365,26 +360,19 @@ class Places:
         return np.column_stack([columns, rows.clip(0, self.last_row)])
 
 
-def _region(file: RaquetFile, grid: Grid, bbox: Sequence[float] | None) -> Ints:
-    left, top, width, height = grid.span(file.bounds if bbox is None else bbox)
-    return np.array([left, top, left + width, top + height], np.int64)
-
-
-def _at_random(file: RaquetFile, grid: Grid, size: int, chosen: ChipOptions) -> Places:
+def _at_random(cells: Ints, grid: Grid, region: Ints, size: int, chosen: ChipOptions) -> Places:
     """Chips with their centres in tiles, within `bbox`; without one, in the bounds if they fit."""
-    region, shift = _region(file, grid, chosen.bbox), size // 2
+    shift = size // 2
     centres = region + np.repeat([shift, shift - size + 1], 2)
     if chosen.bbox is not None or (centres[:2] < centres[2:]).all():
         region = centres
-    parts = in_tiles(file.cells(grid.zoom), grid, region)
     drawn: Any = {"shift": shift, "draws": chosen.count, "key": key_of(chosen.seed)}
-    return Places(parts, grid.height - size, **drawn)
+    return Places(in_tiles(cells, grid, region), grid.height - size, **drawn)
 
 
-def _on_grid(file: RaquetFile, grid: Grid, size: int, chosen: ChipOptions) -> Places:
+def _on_grid(cells: Ints, grid: Grid, region: Ints, size: int, chosen: ChipOptions) -> Places:
     """Chips with a pixel in a tile, within `bbox`; without one, with a pixel in the bounds."""
-    region, stride = _region(file, grid, chosen.bbox), chosen.stride or size
-    start, stop = region[:2], region[2:]
+    stride, start, stop = chosen.stride or size, region[:2], region[2:]
     if chosen.bbox is None:
         first = np.maximum((start - size) // stride + 1, 0)
         last = np.minimum(stop - 1, [stop[0], grid.height - size]) // stride
@@ -393,7 +381,7 @@ def _on_grid(file: RaquetFile, grid: Grid, size: int, chosen: ChipOptions) -> Pl
     across, down = np.maximum(last - first + 2, 1).tolist()
     if across * down > _MOST:
         raise InvalidInputError("the grid of chips has too many places", found=across * down)
-    parts = in_tiles(file.cells(grid.zoom), grid, region)
+    parts = in_tiles(cells, grid, region)
     # The first and last chips that touch each rectangle, counted from the first one of all.
     x0, y0 = np.maximum((parts[:2] - size) // stride + 1 - first[:, None], 0)
     x1, y1 = np.minimum((parts[2:] - 1) // stride, last[:, None]) - first[:, None]
