@@ -370,3 +370,18 @@ def test_what_was_written_can_be_read_by_its_path(box: Box) -> None:
     with open_source(place) as source:
         assert source.stat().size == len(NEW)
     assert [path.name for path in targets.beside(place)] == ["a.x"]
+
+
+def test_what_an_equal_writer_made_is_not_ours(box: Box) -> None:
+    """Two jobs of the same bytes: the second is told, and takes away nothing."""
+    if box.kind == "local":
+        return
+    with (
+        pytest.raises(ConflictError, match="exists"),
+        targets.new_folder(box.target("x")) as folder,
+    ):
+        for name in ("a/1", "b.json"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(NEW)
+        box.put("x/b.json", NEW)
+    assert box.files() == {"x/b.json": NEW}

@@ -41,7 +41,7 @@ def draw(
     source
         Path or URL of a RaQuet file.
     out
-        A local folder, or a name that ends in ``.zip`` for a single archive; it appears when it is
+        A folder, or a name that ends in ``.zip`` for a single archive; it appears when it is
         complete.
     bands
         One or three bands, by name or number from 1; by default those marked red, green and blue,

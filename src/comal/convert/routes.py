@@ -116,7 +116,8 @@ def convert(
     """
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     hrefs = [href_text(one) for one in sources]
-    target = None if output is None else os.fspath(target_path(output))
+    place = None if output is None else target_path(output)
+    target = None if place is None else os.fspath(place)
     if not hrefs:
         raise InvalidInputError("nothing to convert", found="no source")
     if target is None and not dry_run:
@@ -132,17 +133,17 @@ def convert(
     if kind in _IN_PARTS:
         writing["executor"] = executor
     if kind in _TORTILLAS:
-        report = migrate(hrefs[0] if len(hrefs) == 1 else hrefs, target, dry_run=dry_run, **writing)
+        report = migrate(hrefs[0] if len(hrefs) == 1 else hrefs, place, dry_run=dry_run, **writing)
         return Conversion(kind, {"from": kind, **report.to_dict()}, report)
-    assert target is not None
+    assert place is not None
     route = _ROUTES.get(kind)
     if route is not None:
-        written = {"source": hrefs[0], "output": target, **route(hrefs[0], target, **writing)}
+        written = {"source": hrefs[0], "output": target, **route(hrefs[0], place, **writing)}
         return Conversion(kind, written)
     if kind in _PACKED:
-        _pack(kind, hrefs[0], target, **writing)
+        _pack(kind, hrefs[0], place, **writing)
     else:
-        _repack(kind, hrefs[0], target, **writing)
+        _repack(kind, hrefs[0], place, **writing)
     return Conversion(kind, {"source": hrefs[0], "from": kind, "output": target})
 
 
@@ -210,8 +211,8 @@ def _is_format(source: str, name: str) -> bool:
         return False
 
 
-def _suffix(path: str) -> str:
-    return Path(without_secrets(path)).suffix.lower()
+def _suffix(path: str | os.PathLike[str]) -> str:
+    return Path(without_secrets(os.fspath(path))).suffix.lower()
 
 
 def _is_raster(source: str, output: str) -> bool:
@@ -284,13 +285,13 @@ def _local(source: str) -> Path | None:
 # -- what it becomes ------------------------------------------------------------------------------
 
 
-def _write_raquet(source: str, output: str, **writing: Any) -> Mapping[str, Any]:
+def _write_raquet(source: str, output: Path, **writing: Any) -> Mapping[str, Any]:
     made = raquet.write(source, output, **writing)
     return {"from": "raster", "to": "raquet", **made.to_dict()}
 
 
 def _convert_raquet(
-    source: str, output: str, *, executor: Workers, **writing: Any
+    source: str, output: Path, *, executor: Workers, **writing: Any
 ) -> Mapping[str, Any]:
     if _suffix(output) == _PARQUET:
         raquet.repair(source, output, **writing)
@@ -302,7 +303,7 @@ def _convert_raquet(
 
 
 def _convert_tiles(
-    source: str, output: str, *, executor: Workers, **writing: Any
+    source: str, output: Path, *, executor: Workers, **writing: Any
 ) -> Mapping[str, Any]:
     """Convert tiles to what the name of `output` says.
 
@@ -311,13 +312,14 @@ def _convert_tiles(
     """
     with ExitStack() as scope:
         tiles = tapalcatl.open_tiles(source, scope=scope)
-        if output.lower().endswith(".mbtiles"):
+        name = output.name.lower()
+        if name.endswith(".mbtiles"):
             write: Any = tapalcatl.to_mbtiles
-        elif output.lower().endswith(".pmtiles"):
+        elif name.endswith(".pmtiles"):
             write = tapalcatl.to_pmtiles
         elif not _is_archives(source):
             write = tapalcatl.build
-        elif output.lower().endswith(_ZIP):
+        elif name.endswith(_ZIP):
             write = tapalcatl.remetatile
         else:
             write = tapalcatl.to_directory
@@ -331,13 +333,13 @@ _HANDLED = {"raster": _is_raster, "raquet": _is_raquet, "tiles": _is_tiles}
 _ROUTES = {"raster": _write_raquet, "raquet": _convert_raquet, "tiles": _convert_tiles}
 
 
-def _pack(kind: str, source: str, output: str, **writing: Any) -> None:
+def _pack(kind: str, source: str, output: Path, **writing: Any) -> None:
     manifest = source if kind == "manifest" else None
     folder = Path(source).absolute().parent if manifest else source
     taco.pack_folder(folder, output, manifest=manifest, **writing)
 
 
-def _repack(kind: str, source: str, output: str, **writing: Any) -> None:
+def _repack(kind: str, source: str, output: Path, **writing: Any) -> None:
     """From one container of TACO 2.0 to another."""
     to_zip = _suffix(output) in _ZIP_SUFFIXES
     if kind == "zip" and not to_zip:

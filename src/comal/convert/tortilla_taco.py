@@ -406,7 +406,7 @@ def migrate(
     ObjectChangedError
         The source is something else, broken, or cannot be read; or the target cannot be written.
     """
-    target = None if output is None else targets.target_path(output)
+    target = None if output is None else targets.target_path(output, config)
     if target is None and not dry_run:
         raise InvalidInputError("nowhere to write", expected="output, or dry_run=True")
     kind = "zip" if target is None else container_of(target, output_format)

@@ -16,6 +16,7 @@ from comal.ml.archives import filtered, opened
 from comal.ml.decoding import Field
 from comal.ml.index import Branch, leaves_of
 from comal.progress import Progress
+from comal.storage import StorageConfig
 from comal.storage.targets import target_path
 from comal.taco import TacoDataset
 from comal.taco.copying.exporting import export_part
@@ -32,6 +33,7 @@ def mirror(
     overwrite: bool = False,
     subset_date: str | dt.datetime | None = None,
     progress: Progress | None = None,
+    config: StorageConfig | None = None,
 ) -> Path:
     """Copy some samples of an archive, and of each some leaves.
 
@@ -53,6 +55,8 @@ def mirror(
         The time for ``taco:subset_date``, as for `comal.taco.export`.
     progress
         Called with the progress of the copy, instead of a bar on the terminal.
+    config
+        Settings and credentials to write with, where the target is in a store.
 
     Returns
     -------
@@ -70,21 +74,22 @@ def mirror(
         raise InvalidInputError(
             "leaves are chosen by a list", found=shown(fields), expected="['image.tif', ...]"
         )
+    place = target_path(target, config)
     found = opened(source)
     if where is not None:
         found = filtered(found, where)
     if isinstance(found, TacoDataset):
         kept = None if fields is None else [Field(one) for one in fields]
         named: Any = {"overwrite": overwrite, "subset_date": subset_date, "progress": progress}
-        return export_part(found, target, partial(_chosen, fields=kept), **named)
+        return export_part(found, place, partial(_chosen, fields=kept), **named)
     if fields is not None:
         raise InvalidInputError(
             "leaves of a Tortilla cannot be chosen",
             found=shown(", ".join(fields)),
             hint="convert it to a TACO first",
         )
-    compile(found, target, overwrite=overwrite, progress=progress)
-    return target_path(target)
+    compile(found, place, overwrite=overwrite, progress=progress)
+    return place
 
 
 def _chosen(levels: Levels, fields: Sequence[Field] | None) -> Levels:

@@ -76,12 +76,13 @@ class StoreObject:
         self._where = place.location.label
         self._config: StorageConfig = place.config or default_config()
 
-    def ask(self, request: Callable[[ObjectStore], T], size: int = 0) -> T:
+    def ask(self, request: Callable[[ObjectStore], T], size: int = 0, *, parts: bool = False) -> T:
         """Make a request for `size` bytes, again if a failure may pass; raises errors of comal."""
         location, config = self.place.location, self._config
         longest = timedelta(seconds=config.deadline(size))
         # The client's time to read an answer begins with the request, and ends a long upload.
         client: dict[str, Any] = {"timeout": longest, "read_timeout": longest} if size else {}
+        by_store = config.tries - 1 if parts else 0  # single parts are sent again by the store
 
         def tried(_: float) -> T:
             with store_errors(Ask(location, Head(0), None), last=True):
@@ -89,12 +90,9 @@ class StoreObject:
 
         try:
             with guarding(location, config):
-                if size <= SINGLE:
-                    store = networked_store(location, config, **client)
-                    return retrying(config, location, size, tried)
-                # The store itself sends single parts again.
-                store = networked_store(location, config, config.tries - 1, **client)
-                return retrying(replace(config, tries=1), location, size, tried)
+                store = networked_store(location, config, by_store, **client)
+                config = replace(config, tries=config.tries - by_store)
+                return retrying(config, location, size, tried)
         except AccessDeniedError as error:
             error.hint = "check that the credentials may write there, and that the name is right"
             raise
@@ -132,21 +130,20 @@ class StoreObject:
     def _holds_others(self) -> bool:
         """Whether there are objects below the key."""
         try:
-            first = self.ask(lambda store: next(iter(_below(store, self.key + "/")), None))
+            return self.ask(lambda store: any(obstore.list(store, self.key + "/", chunk_size=1)))
         except AccessDeniedError:  # who may write need not have the right to list
             return False
         except ObjectNotFoundError as error:
-            raise self._not_there(None) from error
-        return bool(first)
+            raise self._no_bucket() from error
 
-    def _not_there(self, seen: ObjectMeta | None) -> ComalError:
-        """The error for a bucket that is missing, or an object that is another one than `seen`."""
-        if seen is None:
-            return ObjectNotFoundError(
-                "the bucket of the target does not exist",
-                where=self._where,
-                hint="make it first, or check its name, the region and the endpoint",
-            )
+    def _no_bucket(self) -> ObjectNotFoundError:
+        return ObjectNotFoundError(
+            "the bucket of the target does not exist",
+            where=self._where,
+            hint="make it first, or check its name, the region and the endpoint",
+        )
+
+    def _changed(self) -> ConflictError:
         return ConflictError(
             "another writer has changed the target meanwhile",
             where=self._where,
@@ -160,17 +157,11 @@ class StoreObject:
         """
         size = path.stat().st_size
         tag = (self._put if size <= SINGLE else self._put_large)(path, size, seen)
-        if seen is None:
+        if seen is None and tag is not None:
             made.append(self)
         there = self.meta()
-        if there is None or there["size"] != size or tag not in (None, there["e_tag"]):
-            raise StorageError(
-                "the object is not what was written",
-                where=self._where,
-                found="none" if there is None else f"{there['size']} bytes, {there['e_tag']}",
-                expected=f"{size} bytes, {tag}",
-                hint="another writer may have replaced it; look at it, and run it again",
-            )
+        if there is None or there["size"] != size or (tag and tag != there["e_tag"]):
+            raise self._changed()
 
     def _put(self, path: Path, size: int, seen: ObjectMeta | None) -> str | None:
         mode: Any = "create" if seen is None else _version(seen)
@@ -183,7 +174,7 @@ class StoreObject:
         if seen is not None:
             now = self.meta()
             if now is None or _version(now) != _version(seen):
-                raise self._not_there(seen)
+                raise self._changed()
             return self._made(path, size, seen, path, **parts)
         if size > COPIED and self.place.location.scheme == "s3":
             raise LimitExceededError(
@@ -203,33 +194,39 @@ class StoreObject:
     def _made(
         self, path: Path, size: int, seen: ObjectMeta | None, data: Any, **how: Any
     ) -> str | None:
-        """Put data, or copy another object to a free key; returns the ETag if it is known."""
+        """Put data, or copy an object to a free key; returns the ETag, empty where it is unknown.
 
-        def request(store: ObjectStore) -> Any:
+        None says that an answer was lost, and that the object has the bytes of the file.
+        """
+        kind = mimetypes.guess_type(self.place.name)[0] or "application/octet-stream"
+        tries: list[bool] = []
+
+        def request(store: ObjectStore) -> str | None:
+            tries.append(True)
             try:
                 if isinstance(data, StoreObject):
                     obstore.copy(store, data.key, self.key, overwrite=False)
-                    return {}
-                return obstore.put(store, self.key, data, attributes=attributes, **how)
+                    return ""
+                how["attributes"] = {"Content-Type": kind}
+                return obstore.put(store, self.key, data, **how)["e_tag"] or ""
             except (AlreadyExistsError, PreconditionError):
                 return None
 
-        kind = mimetypes.guess_type(self.place.name)[0] or "application/octet-stream"
-        attributes: Any = {"Content-Type": kind}
+        error: ComalError | None = None
         try:
-            made = self.ask(request, size)
-        except (ObjectNotFoundError, StorageError) as error:
-            with suppress(ComalError):  # the last answer may be what was lost
-                if self._holds(path, size):
-                    return None
-            if isinstance(error, ObjectNotFoundError):
-                raise self._not_there(seen) from error
-            raise
-        if made is not None:
-            return cast("str | None", made.get("e_tag"))
-        if not self._holds(path, size):
-            raise self._not_there(seen) if seen else existing(cast("Path", self.place))
-        return None
+            tag = self.ask(request, size, parts="chunk_size" in how)
+        except (ObjectNotFoundError, StorageError) as failed:
+            tag, error = None, failed
+        if tag is not None:
+            return tag
+        with suppress(ComalError):  # the error that led here says more
+            if (error or len(tries) > 1) and self._holds(path, size):
+                return None
+        if isinstance(error, StorageError):
+            raise error
+        if seen is not None:
+            raise self._changed()
+        raise self._no_bucket() if error else existing(cast("Path", self.place))
 
     def _holds(self, path: Path, size: int) -> bool:
         """Whether the object has the bytes of a file."""
@@ -244,10 +241,6 @@ class StoreObject:
         """Remove the object, if there is one."""
         with suppress(ObjectNotFoundError):
             self.ask(lambda store: obstore.delete(store, self.key))
-
-
-def _below(store: ObjectStore, prefix: str) -> Any:
-    return obstore.list(store, prefix, chunk_size=1)
 
 
 def _version(meta: ObjectMeta) -> dict[str, str]:
@@ -281,7 +274,7 @@ class StoreSet(TargetSet):
             Somebody else has written an object; or several would replace others.
         """
         groups = [group for name in self._kinds for group in self._groups(name)]
-        if len(groups) > 1 and (self._gone or any(self._seen.values())):
+        if self._gone or (len(groups) > 1 and any(self._seen.values())):
             raise ConflictError(
                 "several objects in a store cannot be replaced together",
                 where=shown_path(self._home),

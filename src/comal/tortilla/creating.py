@@ -79,6 +79,7 @@ def create(
     overwrite: bool = False,
     progress: Progress | None = None,
     executor: Workers = None,
+    config: StorageConfig | None = None,
     **options: Any,
 ) -> Created:
     """Write samples as a Tortilla of version 0.5.0.
@@ -113,6 +114,8 @@ def create(
     executor
         Reads the headers of rasters: any `concurrent.futures.Executor`, or a number of processes;
         threads when None.
+    config
+        Settings and credentials to write with, where the target is in a store.
     **options
         Parameters above that are not in the signature, and settings of the footer: compression,
         compression_level, row_group_size, ...
@@ -139,7 +142,7 @@ def create(
         for items in batches_of(samples, names)
     )
     tier = 1 if chosen.allow_ids else 2
-    path_ = targets.target_path(output)
+    path_ = targets.target_path(output, config)
     return _write_set(batches, path_, chosen, tier=tier, overwrite=overwrite, progress=progress)
 
 

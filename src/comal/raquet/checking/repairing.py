@@ -77,7 +77,7 @@ def repair(
     href
         The file to repair.
     output
-        The copy, a local path. It appears complete or not at all.
+        The copy. It appears complete or not at all.
     byte_interleaved
         The tiles are interleaved byte by byte, as one writer does: reorder them. Only pixels show
         whether a file is affected, so this is never done unless requested.

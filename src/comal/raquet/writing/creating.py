@@ -148,7 +148,7 @@ def write(
         variable of a local NetCDF, HDF5 or Zarr file (``NETCDF:"path":name``, or the file and
         `variable`), or an xarray DataArray or Dataset, with or without a time dimension.
     path
-        The file to write; a local path that ends in ``.parquet``.
+        The file to write; its name ends in ``.parquet``.
     spec_version
         ``"0.1.0"``, or ``"0.5.0"`` for the interleaved layout, JPEG, WebP, float16 and tile
         statistics.
@@ -197,7 +197,8 @@ def write(
     check_ending(path, ".parquet")
     rasters = source if isinstance(source, list | tuple) else [source]
     files = [file_of(one) for one in rasters if isinstance(one, str | os.PathLike)]
-    with storage.targets.new_file(path, overwrite, RAQUET, files) as file:
+    target = storage.targets.target_path(path, chosen.config)
+    with storage.targets.new_file(target, overwrite, RAQUET, files) as file:
         conversion = conversion_of(sources_of(source, chosen, time), chosen)
         job, axis = conversion.job, conversion.sources.time
         spool, totals = Spool(file.spool()), Totals.of(job.dtypes)

@@ -74,6 +74,7 @@ def export(
     rename: bool = False,
     subset_date: str | dt.datetime | None = None,
     progress: Progress | None = None,
+    config: StorageConfig | None = None,
     **parquet: Any,
 ) -> Path:
     """Write the rows of a dataset's current view, with all descendants, as a container.
@@ -105,6 +106,8 @@ def export(
         if set, else now. It is the only difference between two exports.
     progress
         Called with the progress of the copy, instead of the terminal.
+    config
+        Settings and credentials to write with, where the target is in a store.
     **parquet
         Settings of the level tables: ``compression``, ``compression_level``, ``row_group_size``,
         ...
@@ -112,7 +115,7 @@ def export(
     Returns
     -------
     pathlib.Path
-        The target.
+        The target; in a store, a `StorePath`.
 
     Raises
     ------
@@ -148,7 +151,7 @@ def export(
         raise InvalidInputError(
             "not a dataset", found=type(dataset).__name__, hint="pass the dataset that load returns"
         )
-    target = targets.target_path(output)
+    target = targets.target_path(output, config)
     kind = container_of(target, output_format)
     _check_limit(limit)
     how = settings(parquet, kind)
@@ -374,7 +377,7 @@ def _converted(
     limit: int = 100,
     rename: bool = False,
 ) -> Path:
-    target = targets.target_path(output)
+    target = targets.target_path(output, config)
     container_of(target, kind)  # refuses names that a folder cannot have
     with open_source(href, config=config) as source:
         container = open_container(source)

@@ -102,7 +102,7 @@ def repair(
     href
         The container to repair.
     output
-        The copy, a local path. It appears complete or not at all.
+        The copy. It appears complete or not at all.
     overwrite
         Replace an existing target.
     extent
@@ -129,7 +129,7 @@ def repair(
     ConflictError
         The target exists, or is the input itself.
     """
-    target = targets.target_path(output)
+    target = targets.target_path(output, config)
     findings = new_check(limits=limits)
     with open_source(href, config=config) as source:
         subject = _opened(source, findings)

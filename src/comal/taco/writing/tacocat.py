@@ -137,6 +137,12 @@ def write_tacocat(
 
 def _index_in(folder: Path, scope: ExitStack) -> Container:
     """The index in a folder."""
+    if targets.stored(folder) is not None:
+        raise InvalidInputError(
+            "an index in a store cannot be appended to",
+            where=str(folder),
+            hint="append to a copy on this machine, or write the index again",
+        )
     for name in (spec.TACOCAT_FOLDER, spec.TACOCAT):
         if (folder / name).exists():
             return open_container(scope.enter_context(open_source(folder / name)))

@@ -342,7 +342,7 @@ def to_mbtiles(
     source
         Anything that `build` takes.
     path
-        A local file, which appears when it is complete.
+        A file, which appears when it is complete.
     ext, scale
         Selects one kind of tiles if the source has several.
     overwrite
@@ -377,7 +377,7 @@ def to_pmtiles(
     source
         Anything that `build` takes.
     path
-        A local file, which appears when it is complete.
+        A file, which appears when it is complete.
     ext, scale
         Selects one kind of tiles if the source has several.
     overwrite
@@ -421,7 +421,7 @@ def to_directory(
     source
         Anything that `build` takes.
     path
-        A local folder, which appears when it is complete.
+        A folder, which appears when it is complete.
     scheme
         ``xyz``, ``tms`` with rows from the south, or ``zyx``.
     ext, scale

@@ -24,8 +24,8 @@ from comal.parallel import Workers, results
 from comal.plan import run
 from comal.progress import Progress, silent
 from comal.public import takes, warn
-from comal.storage import open_source
-from comal.storage.targets import check_ending
+from comal.storage import StorageConfig, open_source
+from comal.storage.targets import check_ending, target_path
 from comal.tapalcatl.addressing import Generation1
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource, concatenated, no_tiles
 from comal.tapalcatl.containers.export import opened
@@ -113,6 +113,7 @@ def build(
     overwrite: bool = False,
     durable: bool = True,
     progress: Progress | None = None,
+    config: StorageConfig | None = None,
     **changes: Any,
 ) -> Built:
     """Write a Tapalcatl tileset: a folder of archives with ``meta.json``, or a single archive.
@@ -123,7 +124,7 @@ def build(
         Path or URL of an MBTiles or PMTiles file, of a folder of tiles or of a tileset, an open
         source, or an iterable of ``(z, x, y, data)`` or `NewTile`.
     out
-        A local folder, which appears when it is complete. A name that ends in ``.zip`` makes one
+        A folder, which appears when it is complete. A name that ends in ``.zip`` makes one
         archive that holds all tiles and its metadata: its root zoom is the first zoom, its
         metatile the smallest that holds all tiles. Metadata that do not fit into its comment of
         65 535 bytes are left out with a warning, the longest keys first.
@@ -143,6 +144,8 @@ def build(
         nothing, but a power cut may.
     progress
         Called with the number of archives done.
+    config
+        Settings and credentials to write with, where `out` is in a store.
     **changes
         Fields of `BuildOptions`, such as ``metatile=2, name="Cloudless"``.
 
@@ -160,7 +163,7 @@ def build(
     ObjectChangedError
         The source changed meanwhile.
     """
-    wanted = replace(options or BuildOptions(), **changes)
+    wanted, target = replace(options or BuildOptions(), **changes), target_path(out, config)
     with ExitStack() as scope:
         tiles = opened(source, scope)
         rules = rules_of(tiles, wanted)
@@ -186,7 +189,7 @@ def build(
         if alone:
             check_one(plan, out)
             placing: AbstractContextManager[Workplace] = place_of_one(
-                out, overwrite=overwrite, source=source
+                target, overwrite=overwrite, source=source
             )
         else:
             fingerprint = _fingerprint(tiles, arrangement, rules, plan) if resume else b""
@@ -194,7 +197,7 @@ def build(
             if isinstance(arrangement, MetatileLayout):
                 kind = first_generation(arrangement.settings)
             placing = workplace(
-                out, fingerprint, kind, source, overwrite=overwrite, durable=durable
+                target, fingerprint, kind, source, overwrite=overwrite, durable=durable
             )
         with placing as place:
             if place.name and isinstance(arrangement, TreeLayout):

@@ -36,7 +36,7 @@ def merge(
     sources
         A list of anything that `build` takes.
     out
-        A local folder, or a name that ends in ``.zip`` for a single archive.
+        A folder, or a name that ends in ``.zip`` for a single archive.
     conflict
         Which tile wins if several sources have one: that of the ``first`` or the ``last`` source.
     **options
@@ -66,7 +66,7 @@ def remetatile(source: Any, out: Location, **options: Any) -> Built:
     source
         Anything that `build` takes, most often a tileset.
     out
-        A local folder, or a name that ends in ``.zip`` for a single archive.
+        A folder, or a name that ends in ``.zip`` for a single archive.
     **options
         As for `build`; times are those of the source by default.
     """
