@@ -255,6 +255,7 @@ def _frame(
         _check_sets(members, results[0][0].href, allow_partial=allow_partial)
     parts: list[Part] = []
     tables: list[Any] = []
+    count = 0
     for position in chain(*sets_of(members)):
         source, opened = sound[position]
         stored = stored_table(opened, source.href, limits, columns)
@@ -264,7 +265,8 @@ def _frame(
             table = table.append_column(spec.PART, pa.array(number))
         parts.append(Part.of(source, opened))
         tables.append(table)
-        limits.check("table_rows", sum(one.num_rows for one in tables), source.href)
+        count += table.num_rows
+        limits.check("table_rows", count, source.href)
     table = joined(tables, parts[0].source.href)
     _refuse_unknown(columns, table.column_names, parts[0].source.href)
     return TortillaFrame(table, Home(parts, limits, typed=typed))

@@ -1,0 +1,45 @@
+"""What grows with the number of parts, rows or workers, measured by simulation.
+
+    python benchmarks/scale.py parts                    a minute
+    python benchmarks/scale.py parts --size 10000       10 000 parts and 100 million rows
+
+Indexes are real, the bytes that they lead to are not there. Requests go to a server on this machine
+that waits 30 ms before each answer.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness import HERE, Cases, Row, Side, compare, run
+
+PARTS = Side("comal", sys.executable, HERE / "cases" / "scale_parts.py")
+ROWS = 10_000
+"""Rows of a part of a TACOCAT."""
+
+
+def parts(work: Path, size: int, repeats: int) -> Iterator[Row]:
+    """Sets of 1/100, 1/10 and all of `size` parts, to tell what grows."""
+    for count in sorted({max(4, size // 100), max(4, size // 10), size}):
+        arguments = [str(work), str(count), str(ROWS)]
+        yield compare("taco_build", PARTS, None, arguments, repeats=1, target="bounded memory")
+        for case, target in [
+            ("taco_open", "a fixed number of round trips"),
+            ("taco_three", "3 parts of the columns"),
+            ("taco_box", "3 parts of the columns"),
+            ("taco_append", "no part opened"),
+        ]:
+            yield compare(case, PARTS, None, arguments, repeats=repeats, target=target)
+        for kind in ("tortilla", "raquet"):
+            few = [str(work), str(min(count, 10_000))]
+            yield compare(f"{kind}_build", PARTS, None, few, repeats=1)
+            yield compare(f"{kind}_open", PARTS, None, few, repeats=repeats, target="linear")
+
+
+GROUPS: Cases = {"parts": parts}
+
+
+if __name__ == "__main__":
+    run(GROUPS, size=500, unit="parts", repeats=1)
