@@ -1,4 +1,4 @@
-"""The example trains, is stopped, and ends with the weights of a run that was not stopped."""
+"""The examples train, are stopped, and go on as if they had not been stopped."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import importlib.util
 import json
 import os
 import re
+import sys
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from comal.ml.order import Order
 from tests.support import REPOSITORY
 
 NOTEBOOK = REPOSITORY / "examples" / "train_unet.ipynb"
@@ -22,8 +27,11 @@ if not os.environ.get("CI"):  # with CI=true its absence is a failure
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    place = REPOSITORY / "examples" / "train_unet.py"
-    spec = importlib.util.spec_from_file_location("train_unet", place)
+    return loaded("train_unet")
+
+
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, REPOSITORY / "examples" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -70,3 +78,69 @@ def test_the_notebook_ran_without_an_error() -> None:
     example = (REPOSITORY / "examples" / "train_unet.py").read_text()
     for name in set(re.findall(r"train_unet\.(\w+)\(", text)):
         assert f"def {name}(" in example, name
+
+
+# -- Lightning -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scenes(example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The data module, over a base class that does nothing: Lightning takes seconds to import.
+
+    `tests/ml/test_frameworks.py` runs it with the library itself.
+    """
+    parts = {name: ModuleType(name) for name in ("lightning", "lightning.pytorch.callbacks")}
+    parts["lightning"].__dict__.update(LightningDataModule=object, LightningModule=object)
+    parts["lightning.pytorch.callbacks"].__dict__["ModelCheckpoint"] = None
+    for name, part in {**parts, "train_unet": example}.items():
+        monkeypatch.setitem(sys.modules, name, part)
+    monkeypatch.setattr(example, "SIZE", 16)
+    example.pack(tmp_path / "chips.tacozip", None, 30)
+    return loaded("lightning_data").Scenes
+
+
+@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+@pytest.mark.parametrize("processes", [0, 1])
+@pytest.mark.parametrize("stop", [(0, 2), (1, 6), (2, 0)])
+def test_a_run_of_lightning_goes_on(
+    scenes: Any, tmp_path: Path, processes: int, stop: tuple[int, int]
+) -> None:
+    """After a batch, the last batch of an epoch, and an epoch; an epoch has 6 batches of 4."""
+    archive = tmp_path / "chips.tacozip"
+    epoch, batches = stop
+    place = epoch, batches, epoch + (batches > 0)
+    first = Fit(scenes(archive, 4, processes), (0, 0, 0))
+    seen = list(islice(first, 6 * epoch + batches))
+    again = Fit(scenes(archive, 4, processes), place, first.loader if batches else None)
+    seen += list(again)
+    rows = [Order(24, shuffle=True, seed=1).at(np.arange(24), epoch) for epoch in range(3)]
+    names = np.array(again.data.train.ids.to_pylist())
+    assert seen == names[np.concatenate(rows)].reshape(-1, 4).tolist()
+
+
+class Fit:
+    """The calls of a data module and its loader that release 2.6.6 makes, in that order.
+
+    A loader is iterated before its first epoch is set, and is given a state only in an epoch.
+    """
+
+    def __init__(self, data: Any, place: tuple[int, int, int], saved: Any = None) -> None:
+        self.data, (done, batches, ready) = data, place
+        counts = SimpleNamespace(processed=done, ready=ready), SimpleNamespace(processed=batches)
+        inner = SimpleNamespace(batch_progress=SimpleNamespace(current=counts[1]))
+        outer = SimpleNamespace(epoch_progress=SimpleNamespace(current=counts[0]), epoch_loop=inner)
+        data.trainer = SimpleNamespace(global_rank=0, world_size=1, fit_loop=outer)
+        data.setup("fit")
+        self.loader = data.train_dataloader()
+        if hasattr(saved, "state_dict"):
+            self.loader.load_state_dict(json.loads(json.dumps(saved.state_dict())))
+        self.first = done + (batches == 6)
+
+    def __iter__(self) -> Iterator[list[str]]:
+        batches = iter(self.loader)
+        for epoch in range(self.first, 3):
+            getattr(self.loader, "batch_sampler", self.loader).sampler.set_epoch(epoch)
+            if epoch > self.first:
+                batches = iter(self.loader)
+            for batch in batches:
+                yield batch["id"]

@@ -172,6 +172,23 @@ def test_an_epoch_may_be_set_after_the_iteration_began(make: Any) -> None:
 
 
 @both
+def test_an_epoch_that_is_set_too_late(make: Any) -> None:
+    """Lightning sets it after workers of torch took their first batches, if a run continues."""
+    run = make()
+    iteration = iter(run)
+    seen = _numbers(next(iteration)) + _numbers(next(iteration))
+    run.set_epoch(1)
+    with pytest.warns(UserWarning, match="epoch 0 goes on.*epoch 1 was set.*before"):
+        seen += _numbers(next(iteration))
+    again = make()
+    again.load_state_dict(run.state_dict())
+    rest = [one for batch in iteration for one in _numbers(batch)]
+    assert seen + rest == _right(0)
+    assert _whole(again) == rest
+    assert _whole(run) == _whole(again) == _right(1)
+
+
+@both
 @pytest.mark.parametrize(("batches", "at_end"), [(2, False), (6, False), (6, True)])
 def test_calls_as_lightning_makes_them(make: Any, batches: int, at_end: bool) -> None:
     """A checkpoint after a batch, or at the end of an epoch, whose state Lightning leaves out.

@@ -11,7 +11,7 @@ import numpy as np
 
 from comal.errors import InvalidInputError, shown
 from comal.ml.order import Ints, Order, Rest, Share, Shuffle
-from comal.public import check_fields, guarded_class
+from comal.public import check_fields, guarded_class, warn
 
 _VERSION = 1
 T = TypeVar("T")
@@ -127,11 +127,18 @@ class Epochs:
 
     def _counted(self, batches: Iterable[T], done: int) -> Iterator[T]:
         """The batches from a position on; the run is after the one that was given last."""
-        self._continues = False
+        self._continues, epoch = False, self.epoch
         for batch in batches:
             done = self._done = min(done + self.share.step, len(self.order))
             yield batch
-        self.epoch, self._done = self.epoch + 1, 0
+            if self.epoch != epoch:
+                warn(
+                    f"epoch {epoch} goes on, as its first batches had been given when epoch "
+                    f"{self.epoch} was set; workers of torch take batches as soon as they are "
+                    "iterated, so set the epoch before"
+                )
+                self.epoch = epoch  # a state is that of the batches that are given
+        self.epoch, self._done = epoch + 1, 0
 
     def _rows(self, epoch: int, done: int) -> Iterator[Ints]:
         """The rows of each batch; positions are computed for many batches at once."""
