@@ -91,7 +91,7 @@ class Slow(Dataset):
         return self.count
 
     def nbytes(self, rows: Any) -> int:
-        return 1000 * len(rows)
+        return 1_000_000 * len(rows)  # batches are not read together
 
     def read(self, rows: Any) -> Any:
         time.sleep(self.seconds.get("read", 0))
@@ -117,7 +117,7 @@ def test_the_slowest_part_is_the_limit(seconds: Any, limit: str, advice: str) ->
     found = ml.bench(Slow(1000, **seconds), 4, workers=1, seconds=0.1)
     assert found.limit == limit
     assert advice in found.advice
-    assert found.sample_bytes == 1000
+    assert found.sample_bytes == 1_000_000
     assert found.first > 0
     # Readers are 16 and one thread decodes; nothing is faster than that.
     most = {"storage": 16 * 4 / 0.02, "decoding": 1 / 0.002}[limit]

@@ -67,7 +67,6 @@ def test_a_sample_with_its_image_and_mask(data: Any) -> None:
     assert {image[..., :3].min(), image[..., :3].max()} == {0, 255}
     (part,) = figure.subfigs
     assert part.get_suptitle() == "s$1$"
-    assert part.get_supxlabel() == "split train · cover 0.3333"
     assert figure._repr_png_()[:4] == b"\x89PNG"
     assert figure.savefig(os.devnull, format="png") is None
 

@@ -11,15 +11,12 @@ from typing import Any
 import numpy as np
 
 from comal.errors import InvalidInputError
-from comal.limits import MIB
 from comal.ml.archives import Dataset, Sample
 from comal.ml.loader import Loader
 from comal.ml.order import Ints, Shuffle
 from comal.progress import Progress, silent
 
 STAGES = ("everything", "storage", "decoding", "python")
-_HELD_BYTES, _HELD = 64 * MIB, 16
-"""Encoded bytes and batches that are kept in memory to be decoded again and again."""
 _ENDLESS = 1 << 20
 _LONGEST = 86_400
 _ADVICE = {
@@ -51,37 +48,33 @@ class Bench:
 
 
 class _Stage(Dataset):
-    """Samples of which only some steps are done: those in memory are not read, others not decoded.
+    """Samples of which only some steps are done: a batch that is held comes again and again."""
 
-    What is in memory comes again and again, in batches of one size.
-    """
-
-    def __init__(self, data: Dataset, batch: int, held: int = 0, *, decodes: bool = False) -> None:
+    def __init__(self, data: Dataset, batch: int, *, held: bool, decodes: bool) -> None:
         self.on_error = data.on_error
         self._data, self._batch, self._decodes = data, batch, decodes
-        rows = np.arange(held * batch).reshape(held, batch) % len(data)
-        self._raws = list(map(data.read, rows))
+        self._held = data.read(np.arange(batch) % len(data)) if held else None
 
     def __len__(self) -> int:
-        return self._batch * _ENDLESS if self._raws else len(self._data)
+        return len(self._data) if self._held is None else _ENDLESS
 
     def nbytes(self, rows: Ints) -> int:
         """Bytes that are read."""
         return self._data.nbytes(rows % len(self._data))
 
     def read(self, rows: Ints) -> Any:
-        """Bytes from memory, or from the data set."""
-        if not self._raws:
-            return self._data.read(rows)
-        return self._raws[int(rows[0]) // self._batch % len(self._raws)]
+        """Bytes from the data set, or those of the batch in memory."""
+        return self._data.read(rows) if self._held is None else self._held
 
     def decode(self, place: int, raw: Any, out: Mapping[str, Any]) -> Sample:
-        """A sample, or its place in the batch."""
-        return self._data.decode(place, raw, out) if self._decodes else {"place": place}
+        """A sample, or its place; batches may be read together."""
+        if not self._decodes:
+            return {"place": place}
+        return self._data.decode(place % self._batch, raw, out)
 
     def take(self, rows: Any) -> Any:
         """The same steps of some samples."""
-        return _Stage(self._data.take(rows), self._batch, decodes=self._decodes)
+        raise NotImplementedError
 
 
 def bench(
@@ -117,23 +110,23 @@ def bench(
         raise InvalidInputError("no samples to read", found=repr(data))
     if not 0 <= seconds <= _LONGEST:
         raise InvalidInputError("seconds of a run", found=seconds, expected=f"0 to {_LONGEST}")
-    size = data.nbytes(np.arange(min(len(data), batch_size)))
-    held = max(1, min(_HELD, _HELD_BYTES // max(1, size)))
     rates, first, busy = {}, 0.0, 0.0
     for number, name in enumerate(STAGES):
         progress(number, len(STAGES), f"measuring {name}")
         stage, order = data, shuffle
         if name == "storage":
-            stage = _Stage(data, batch_size)
+            stage = _Stage(data, batch_size, held=False, decodes=False)
         elif name != "everything":
-            stage, order = _Stage(data, batch_size, held, decodes=name == "decoding"), False
+            stage = _Stage(data, batch_size, held=True, decodes=name == "decoding")
+            order = False
         # Another seed for each, or a run would find what the last one has read.
         loader = stage.loader(batch_size, shuffle=order, seed=number, workers=workers)
         rates[name], waited, share = _rate(loader, seconds)
         first = waited if name == "everything" else first
         busy = share if name == "storage" else busy
     limit = limit_of(rates, busy)
-    each = round(size / min(len(data), batch_size))
+    some = np.arange(min(len(data), batch_size))
+    each = round(data.nbytes(some) / len(some))
     return Bench(rates, first, each, limit, _ADVICE[limit])
 
 

@@ -27,13 +27,15 @@ from comal.raster.values import as_array, valid_mask
 Window = tuple[int, int, int, int]
 Decoder = Literal["auto", "image", "npy", "json", "xarray", "bytes"] | Callable[[bytes], Any]
 Extra = Literal["transform", "crs", "nodata", "mask"]
-_NPY = b"\x93NUMPY"
-_IMAGES = (
-    *(b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
-    b"\x89PNG\r\n\x1a\n",
-    b"\xff\xd8\xff",
+_MAGIC = (
+    (
+        "image",
+        re.compile(rb"II[*+]\0|MM\0[*+]|\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF.{4}WEBP", re.DOTALL),
+    ),
+    ("npy", re.compile(rb"\x93NUMPY")),
+    ("xarray", re.compile(rb"\x89HDF\r\n\x1a\n|CDF[\x01\x02\x05]")),
 )
-_NETCDF = (b"\x89HDF\r\n\x1a\n", b"CDF\x01", b"CDF\x02", b"CDF\x05")
+"""The first bytes of what a decoder reads."""
 _JSON = (".json", ".geojson")
 _UNREADABLE: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
     (ValueError, OSError, EOFError), InvalidMetadataError
@@ -212,13 +214,8 @@ def _moved(transform: Sequence[float], window: Window | None) -> tuple[float, ..
 def kind_of(data: memoryview, name: str) -> str:
     """The decoder that the first bytes ask for, and for JSON the name."""
     head = bytes(data[:12])
-    if head.startswith(_IMAGES) or (head[:4] == b"RIFF" and head[8:] == b"WEBP"):
-        return "image"
-    if head.startswith(_NPY):
-        return "npy"
-    if head.startswith(_NETCDF):
-        return "xarray"
-    return "json" if name.endswith(_JSON) else "bytes"
+    usual = "json" if name.endswith(_JSON) else "bytes"
+    return next((kind for kind, magic in _MAGIC if magic.match(head)), usual)
 
 
 def _of_image(data: memoryview, field: Field, out: Any) -> Any:

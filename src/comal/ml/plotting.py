@@ -104,15 +104,8 @@ def figure_of(
     figure = Picture(figsize=(size * wide * columns, high * rows + 0.3), layout="constrained")
     parts = figure.subfigures(rows, columns, squeeze=False, wspace=0.04).ravel()
     for part, sample, images in zip(parts, samples, panels, strict=False):
-        told = [
-            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-            for name, value in sample.items()
-            if name != "id" and isinstance(value, str | int | float)
-        ]
-        part.suptitle(
-            str(sample.get("id", "")), fontsize=9, color=_INK, weight="bold", parse_math=False
-        )
-        part.supxlabel(" · ".join(told), fontsize=7, color=_FAINT, parse_math=False)
+        title = str(sample.get("id", ""))
+        part.suptitle(title, fontsize=9, color=_INK, weight="bold", parse_math=False)
         axes = part.subplots(1, wide, squeeze=False).ravel()
         for panel in axes:
             panel.set_axis_off()

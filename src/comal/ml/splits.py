@@ -45,12 +45,7 @@ def by_columns(options: Options, table: Any) -> Options:
     """Options of a loader or a sampler with numbers in place of the names of columns."""
     weights, strata = options.weights, options.strata
     if isinstance(weights, str):
-        values = column_of(table, weights)
-        if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
-            raise InvalidInputError(
-                f"column {shown(weights)} has no numbers for weights", found=str(values.type)
-            )
-        weights = values.to_numpy(zero_copy_only=False)
+        weights = column_of(table, weights).to_numpy(zero_copy_only=False)
     if options.balance is not None:
         if weights is not None or strata is not None:
             raise InvalidInputError("weights, strata and balance exclude one another")
