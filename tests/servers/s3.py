@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import socket
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import obstore
-from obstore.store import S3Store
+from obstore.store import GCSStore, S3Store
 
 from comal.storage import StorageConfig
 
 BUCKET = "comal-tests"
+GOOGLE_BUCKET = "comaltests"
+"""Its client writes a hyphen in another way, which the server does not know."""
+_LATE = 0.6
 _OPTIONS = {
     "access_key_id": "testing",
     "secret_access_key": "testing",
@@ -28,8 +33,8 @@ class Faults:
     seen: list[str] = field(default_factory=list)
     """Method, key and query of each request."""
     fault: Callable[[int, str], str] = lambda _number, _request: ""
-    """What happens to a request, by its number and what is seen of it: nothing, ``lost`` for an
-    answer that is lost, or the status of an answer that is given instead."""
+    """What happens to a request, by its number and what is seen of it: nothing, ``lost`` or
+    ``late`` for its answer, or the status of an answer that is given instead."""
 
     def __call__(self, environ: dict[str, Any], start: Any) -> Any:
         query = environ["QUERY_STRING"].partition("X-Amz")[0]
@@ -38,14 +43,51 @@ class Faults:
         fault = self.fault(len(self.seen), request)
         if not fault:
             return self.application(environ, start)
-        if fault == "lost":
+        if fault in ("lost", "late"):
             list(self.application(environ, lambda *_: None))
+            time.sleep(_LATE if fault == "late" else 0)
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         else:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         wait = [("Retry-After", "0")] if fault.startswith("503") else []
-        start(fault if fault != "lost" else "200 OK", [("Content-Length", "0"), *wait])
+        start("200 OK" if fault in ("lost", "late") else fault, [("Content-Length", "0"), *wait])
         return []
+
+
+@dataclass(slots=True)
+class AsGoogle:
+    """Google's XML API as far as it differs: conditions are numbers of generations."""
+
+    application: Any
+
+    def __call__(self, environ: dict[str, Any], start: Any) -> Any:
+        wanted = environ.pop("HTTP_X_GOOG_IF_GENERATION_MATCH", None)
+        if wanted is not None and wanted != self._generation(environ):
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start("412 Precondition Failed", [("Content-Length", "0")])
+            return []
+        if "HTTP_X_GOOG_COPY_SOURCE" in environ:
+            environ["HTTP_X_AMZ_COPY_SOURCE"] = environ.pop("HTTP_X_GOOG_COPY_SOURCE")
+
+        def answer(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
+            return start(status, [*headers, ("x-goog-generation", _number(headers))], *more)
+
+        return self.application(environ, answer)
+
+    def _generation(self, environ: dict[str, Any]) -> str:
+        found: list[str] = []
+
+        def noted(status: str, headers: list[tuple[str, str]], *_: Any) -> None:
+            found.append(_number(headers) if status.startswith("200") else "0")
+
+        asked = {**environ, "REQUEST_METHOD": "HEAD", "CONTENT_LENGTH": "", "QUERY_STRING": ""}
+        list(self.application({**asked, "wsgi.input": io.BytesIO()}, noted))
+        return found[0]
+
+
+def _number(headers: list[tuple[str, str]]) -> str:
+    tags = [value for name, value in headers if name.lower() == "etag"]
+    return str(int(tags[0].strip('"').partition("-")[0][:15], 16)) if tags else "1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +126,22 @@ class S3Server:
         self.server.stop()
 
 
+def start_google() -> S3Server:
+    """The same server with the requests and answers of Google Cloud Storage."""
+    server = start()
+    server.faults.application = AsGoogle(server.faults.application)
+    _create_bucket(server.endpoint, GOOGLE_BUCKET)
+    options = {"base_url": server.endpoint}
+    named: Any = {"client_options": {"allow_http": True}, "credential_provider": _token}
+    store: Any = GCSStore(GOOGLE_BUCKET, config=options, **named)  # type: ignore[arg-type]  # a plain dict
+    config = StorageConfig(gcs=options, credential_provider=_token)
+    return replace(server, config=config, store=store)
+
+
+def _token() -> dict[str, Any]:
+    return {"token": "anybody", "expires_at": None}
+
+
 def start() -> S3Server:
     """Start a server on a free port."""
     from moto.server import ThreadedMotoServer
@@ -93,16 +151,16 @@ def start() -> S3Server:
     host, port = server.get_host_and_port()
     endpoint = f"http://{host}:{port}"
     options = {"endpoint": endpoint, **_OPTIONS}
-    _create_bucket(endpoint)
+    _create_bucket(endpoint, BUCKET)
     store = S3Store(BUCKET, config=options, client_options={"allow_http": True})  # type: ignore[arg-type]  # a plain dict
     listening = server._server
     listening.app = faults = Faults(listening.app)
     return S3Server(endpoint, StorageConfig(s3=options), store, server, faults)
 
 
-def _create_bucket(endpoint: str) -> None:
+def _create_bucket(endpoint: str, name: str) -> None:
     import urllib3
 
     with urllib3.PoolManager() as manager:
-        answer = manager.request("PUT", f"{endpoint}/{BUCKET}")
+        answer = manager.request("PUT", f"{endpoint}/{name}")
         assert answer.status == 200, answer.data

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from comal.storage import StorageConfig, open_source, targets, upload
 from comal.storage.cloud import memory_store
 from comal.storage.location import StorePath, parse_href
 from comal.storage.targets import magic_kind
+from tests.servers import azure, s3
 from tests.servers.s3 import BUCKET, S3Server
 from tests.support import files_below
 
@@ -78,13 +80,40 @@ def store_box(kind: str, store: Any, href: str, config: StorageConfig, scratch: 
     return Box(kind, target, files, lambda n, d: obstore.put(store, prefix + n, d), scratch)
 
 
-@pytest.fixture(params=["local", "memory", "s3"])
+@pytest.fixture(scope="module")
+def google_server() -> Iterator[S3Server]:
+    server = s3.start_google()
+    yield server
+    server.close()
+
+
+KINDS = ("local", "memory", "s3", "gs", *(("az",) if azure.found() else ()))
+
+
+@pytest.fixture(scope="module")
+def azure_server() -> Iterator[azure.AzureServer]:
+    server = azure.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=KINDS)
 def box(request: pytest.FixtureRequest, tmp_path: Path, hasty: StorageConfig) -> Box:
     name, scratch = uuid.uuid4().hex, tmp_path / "scratch"
     if request.param == "memory":
         return store_box("memory", memory_store(name), f"memory://{name}/in", hasty, scratch)
     if request.param == "s3":
         return s3_box(request.getfixturevalue("s3_server"), hasty, scratch)
+    if request.param == "gs":
+        google = request.getfixturevalue("google_server")
+        provider = google.config.credential_provider
+        config = replace(hasty, gcs=google.config.gcs, credential_provider=provider)
+        return store_box("gs", google.store, f"gs://{s3.GOOGLE_BUCKET}/{name}", config, scratch)
+    if request.param == "az":
+        server = request.getfixturevalue("azure_server")
+        config = replace(hasty, azure=server.options, total_timeout=10.0)
+        href = f"az://{azure.CONTAINER}/{name}"
+        return store_box("az", server.store, href, config, scratch)
     folder = tmp_path / "in"
     folder.mkdir()
     scratch.mkdir()
@@ -341,6 +370,39 @@ def test_places_that_nothing_can_be_written_to(target: str) -> None:
     with pytest.raises(InvalidInputError, match=r"s3://|must have a name"):
         with targets.new_file(target):
             raise AssertionError("not reached")
+
+
+@pytest.mark.parametrize("old", [None, OLD])
+def test_an_answer_that_comes_too_late(
+    bucket: tuple[Box, S3Server], single: int, old: bytes | None
+) -> None:
+    """The object was written, and the writer does not know: it looks."""
+    box, server = bucket
+    if old is not None:
+        box.put("x", old)
+    config = replace(box.target("x").config, total_timeout=0.3)
+    server.faults.fault = lambda _, request: (
+        "late" if re.match(r"PUT [^?]*$|POST .*/x\?uploadId", request) else ""
+    )
+    with targets.new_file(StorePath(str(box.target("x")), config), old is not None, MINE) as file:
+        file.write(NEW)
+    server.faults.fault = lambda *_: ""
+    assert box.files() == {"x": NEW}
+
+
+@pytest.mark.parametrize(("status", "told"), [("501 Not Implemented", "no conditions")])
+def test_a_store_without_conditions(bucket: tuple[Box, S3Server], status: str, told: str) -> None:
+    box, server = bucket
+    server.faults.fault = lambda _, request: status if request.startswith("PUT") else ""
+    with pytest.raises(StorageError, match=told):
+        box.write("x", NEW)
+    server.faults.fault = lambda *_: ""
+    own = box.target("x")
+    config = replace(own.config, s3={**own.config.s3, "conditional_put": "disabled"})
+    with pytest.raises(StorageError, match=told):
+        with targets.new_file(StorePath(str(own), config), False, MINE) as file:
+            file.write(NEW)
+    assert box.files() == {}
 
 
 def test_no_endpoint_and_too_large_for_s3(

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, NotSupportedError, PreconditionError
 
 from comal.errors import (
     AccessDeniedError,
@@ -150,6 +150,13 @@ class StoreObject:
             hint="look at what is there now, and run it again",
         )
 
+    def _no_conditions(self) -> StorageError:
+        return StorageError(
+            "the store knows no conditions for writing, so it could replace what others write",
+            where=self._where,
+            hint="write to this machine and copy the file",
+        )
+
     def publish(self, path: Path, seen: ObjectMeta | None, made: list[StoreObject]) -> None:
         """Make a file the object if what is there is still `seen`; a new one is noted in `made`.
 
@@ -211,6 +218,8 @@ class StoreObject:
                 return obstore.put(store, self.key, data, **how)["e_tag"] or ""
             except (AlreadyExistsError, PreconditionError):
                 return None
+            except (NotSupportedError, NotImplementedError) as error:
+                raise self._no_conditions() from error
 
         error: ComalError | None = None
         try:
@@ -223,7 +232,7 @@ class StoreObject:
             if (error or len(tries) > 1) and self._holds(path, size):
                 return None
         if isinstance(error, StorageError):
-            raise error
+            raise self._no_conditions() if error.fields.get("status") == 501 else error
         if seen is not None:
             raise self._changed()
         raise self._no_bucket() if error else existing(cast("Path", self.place))
