@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from comal import ml
 from comal.errors import InvalidInputError
+from comal.ml.epochs import digest_of
 from comal.ml.order import Order
+from tests.ml.made import flat
 from tests.ml.numbers import Numbers
 
 COUNT, BATCH = 23, 4
@@ -86,6 +92,39 @@ def test_other_data(make: Any) -> None:
         other.load_state_dict(run.state_dict())
     other.set_epoch(run.epoch + 1)
     assert _whole(other) == _right(1, count=7)
+
+
+@pytest.mark.parametrize("kind", ["loader", "sampler"])
+def test_other_samples_of_the_same_number(kind: str, tmp_path: Path) -> None:
+    """A selection is told by its ids and their order, wherever the archive is."""
+    path = flat(tmp_path, 12)
+    copy = path.rename(tmp_path / "elsewhere.tacozip")
+    data = ml.dataset(copy, columns=["split", "label"])
+
+    def run(samples: Any) -> Run:
+        return getattr(samples, kind)(2, shuffle=True)
+
+    state = json.loads(json.dumps(run(data.splits("split")["train"]).state_dict()))
+    train = range(0, 12, 2)
+    for same in (ml.dataset(copy, where="split = 'train'"), data.take(train)):
+        run(same).load_state_dict(state)
+    for other in (data.splits("split")["test"], data.take(train[::-1]), data.take([0] * 6)):
+        with pytest.raises(InvalidInputError, match=r"another loader: ids(?s:.*)where, split"):
+            run(other).load_state_dict(state)
+    del state["ids"]  # as older releases wrote it
+    run(data.take(train[::-1])).load_state_dict(state)
+
+
+@given(st.lists(st.text(max_size=3), max_size=5), st.lists(st.text(max_size=3), max_size=5))
+def test_ids_have_one_digest_in_any_form(some: list[str], others: list[str]) -> None:
+    forms = [
+        pa.array(some, pa.string()),
+        pa.array(some, pa.large_string()),
+        pa.array(["x", *some, "y"]).slice(1, len(some)),
+        pa.chunked_array([some[:1], some[1:]], pa.string()),
+    ]
+    assert len({digest_of(one) for one in forms}) == 1
+    assert (digest_of(forms[0]) == digest_of(pa.array(others, pa.string()))) == (some == others)
 
 
 @both

@@ -84,6 +84,11 @@ class Dataset(ABC):
         """A data set of some samples by number, in that order; raises as `fetch`."""
 
     @property
+    def ids(self) -> Any:
+        """The id of each sample, an Arrow array; None if they are not listed."""
+        return None
+
+    @property
     def columns(self) -> Any:
         """The columns that samples have, an Arrow table."""
         return pa.table({})
@@ -180,7 +185,7 @@ class Dataset(ABC):
         """
         chosen = by_columns(options_of(SamplerOptions, options), self.columns)
         place = {"batch": batch_size, "rank": rank, "ranks": ranks}
-        return Sampler(*planned(len(self), chosen, shuffle, seed, **place))
+        return Sampler(*planned(len(self), chosen, shuffle, seed, **place), self.ids)
 
     @guarded
     def head(self, n: int = 5) -> list[Any]:

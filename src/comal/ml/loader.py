@@ -99,7 +99,7 @@ class Loader(Epochs):
         options: LoaderOptions | None = None,
         buffers: Buffers | None = None,
     ) -> None:
-        super().__init__(order, share)
+        super().__init__(order, share, data.ids)
         self.data = data
         self.options = options or LoaderOptions()
         self.skipped = 0
