@@ -75,33 +75,6 @@ def _loader(count: int, batch: int, rank: int, ranks: int, data: Any) -> Loader:
     return Loader(Numbers(count), Order(count, True, 7), share, options)
 
 
-def test_a_state_before_the_first_and_after_the_last_batch() -> None:
-    data = Numbers(10)
-    loader = data.loader(4)
-    before = loader.state_dict()
-    whole = numbers(loader)
-    batches = iter(loader)
-    for _ in range(3):
-        next(batches)
-    last = loader.state_dict()
-    fresh = data.loader(4)
-    fresh.load_state_dict(before)
-    assert (fresh.epoch, numbers(fresh)) == (0, whole)
-    fresh.load_state_dict(last)
-    assert numbers(fresh) == whole
-    assert fresh.epoch == 3
-
-
-def test_an_iteration_that_was_left_early_is_over() -> None:
-    loader = Numbers(50).loader(5, shuffle=True)
-    next(iter(loader))
-    state = loader.state_dict()
-    assert (state["epoch"], state["done"]) == (0, 5)
-    assert numbers(loader) == Order(50, True).at(np.arange(50), 1).tolist()
-    loader.set_epoch(0)
-    assert numbers(loader) == Order(50, True).at(np.arange(50), 0).tolist()
-
-
 def test_a_state_of_another_order_is_refused() -> None:
     state = Numbers(50).loader(5, shuffle=True, seed=1).state_dict()
     for other in (Numbers(51).loader(shuffle=True, seed=1), Numbers(50).loader(seed=1)):

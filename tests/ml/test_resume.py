@@ -196,6 +196,8 @@ def test_asking_for_an_iteration_begins_it_once(make: Any) -> None:
     iter(run)
     assert (run.state_dict()["epoch"], run.state_dict()["done"]) == (1, 0)
     assert _whole(run) == _right(1)
+    run.set_epoch(0)
+    assert _whole(run) == _right(0)
     with pytest.raises(InvalidInputError, match="negative"):
         run.set_epoch(-1)
 

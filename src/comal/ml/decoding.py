@@ -114,18 +114,7 @@ def matcher(part: str) -> Callable[[str], bool]:
 
 
 def decoded(data: memoryview, field: Field, name: str = "", out: Any = None) -> Any:
-    """The value of a leaf.
-
-    Parameters
-    ----------
-    data
-        Its bytes.
-    field
-        How it is decoded.
-    name
-        The id of the leaf.
-    out
-        An array to write pixels into; it is used where shape and type fit, and for images alone.
+    """The value of a leaf with an id; pixels are in `out` if shape and type fit.
 
     Raises
     ------
@@ -190,10 +179,7 @@ class Masking:
 
 
 def extras(data: memoryview, field: Field, value: Any) -> Iterator[tuple[str, Any]]:
-    """What a field wants to know of an image besides its pixels, by name.
-
-    `value` are the decoded pixels, of all bands or those of the field.
-    """
+    """What a field wants to know of an image besides its pixels, which are `value`, by name."""
     known = tiff.georeference(data)
     for name in field.extras:
         if name == "mask":

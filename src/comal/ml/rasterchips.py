@@ -92,43 +92,31 @@ class _Numbered(Dataset):
 class ChipDataset(_Numbered):
     """Chips of a RaQuet. Made by `chips`."""
 
-    _how: _Cut
+    _how: tuple[Grid, int, list[str], ChipOptions]
 
     def nbytes(self, rows: Ints) -> int:
         """Bytes of some chips as float64, or less."""
-        return len(rows) * self._how.size**2 * len(self._how.bands) * 8
+        _, size, bands, _ = self._how
+        return len(rows) * size**2 * len(bands) * 8
 
     def read(self, rows: Ints) -> list[Window]:
         """The pixels of some chips; all tiles that they touch are fetched together."""
-        how, corners = self._how, self._places(rows)
-        corners[:, 0] %= how.grid.width
-        options: Any = {"masked": True, "time": how.time, "scaled": how.scaled}
-        found: list[Window] = self._source.windows(
-            how.grid.zoom, corners, how.size, how.size, how.bands, **options
-        )
-        return found
+        (grid, size, bands, options), corners = self._how, self._places(rows)
+        corners[:, 0] %= grid.width
+        how: Any = {"masked": True, "time": options.time, "scaled": options.scaled}
+        file: RaquetFile = self._source
+        return file.windows(grid.zoom, corners, size, size, bands, **how)
 
     def decode(self, place: int, raw: list[Window], out: Mapping[str, Any]) -> Sample:
         """One chip."""
         del out
-        window, size = raw[place], self._how.size
+        window, (grid, size, *_) = raw[place], self._how
         image, valid = window.data.data, ~np.ma.getmaskarray(window.data)
         return {
             **({"image": Masked(image, valid)} if self.masks else {"image": image, "valid": valid}),
-            **_placed(self._how.grid, window.column, window.row, size, size),
+            **_placed(grid, window.column, window.row, size, size),
             "id": f"{window.zoom}/{window.column}/{window.row}",
         }
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """What chips hold."""
-
-    grid: Grid
-    size: int
-    bands: list[str]
-    time: Step | None
-    scaled: bool
 
 
 def _placed(grid: Grid, column: int, row: int, width: int, height: int) -> Sample:
@@ -295,7 +283,7 @@ def _chips(file: RaquetFile, size: int, chosen: ChipOptions) -> ChipDataset:
         where, found = file.href, f"size {size}, bbox {chosen.bbox}"
         raise InvalidInputError("no chip with a tile fits", where=where, found=found)
     bands = [band.name for band in chosen_bands(file.metadata, chosen.bands, file.href)]
-    return ChipDataset(file, places, _Cut(grid, size, bands, chosen.time, chosen.scaled))
+    return ChipDataset(file, places, (grid, size, bands, chosen))
 
 
 def _tiles(found: TileSet, chosen: ChipOptions) -> TileDataset:
