@@ -29,6 +29,7 @@ from shapely import box
 from comal import (
     convert,
     formats,
+    jobs,
     ml,
     public,
     raquet,
@@ -90,6 +91,13 @@ def pixels(place: str) -> Any:
 
 
 @functools.cache
+def planned(f: Files) -> str:
+    plan = new(f, "")
+    jobs.plan_raquet([f.tif], new(f, ""), plan)
+    jobs.run(plan)
+    return plan
+
+
 def statistics(place: str) -> ml.Statistics:
     found: ml.Statistics = training(place).stats(quiet=True)
     return found
@@ -104,6 +112,9 @@ def saved(files: Files) -> str:
 SPECIAL: dict[str, Arguments] = {
     "convert.convert": lambda f: {"source": f.tif, "output": new(f, ".parquet")},
     "convert.draw": lambda _: {"stretch": (0, 1)},
+    **dict.fromkeys(("jobs.merge", "jobs.run", "jobs.status"), lambda f: {"plan": planned(f)}),
+    "jobs.plan_raquet": lambda f: {"sources": [f.tif], "output": new(f, ""), "plan": new(f, "")},
+    "jobs.plan_taco": lambda f: {"output": new(f, ".tacozip"), "plan": new(f, "")},
     "ml.Field": lambda _: {"leaf": "a", "extras": ["mask"]},
     "ml.Loader": lambda f: {"data": training(f.scenes), "order": ml.Order(2)},
     "ml.LoaderOptions": lambda _: {"workers": 1},
@@ -237,7 +248,7 @@ def public_functions() -> Iterator[str]:
     """All of them: a new one is tried without being named here, if its arguments are usual."""
     yield from ("comal.open", "demo.run", "storage.open_source")
     yield from (name for name, one in CLASSES.items() if one)
-    rooms = (convert, formats, ml, raquet, raster, server, site, taco, tapalcatl, tortilla)
+    rooms = (convert, formats, jobs, ml, raquet, raster, server, site, taco, tapalcatl, tortilla)
     for room in rooms:
         for short in room.__all__:
             if inspect.isfunction(getattr(room, short)):
@@ -596,6 +607,7 @@ OWN = {
     "taco.zip2folder": set(),
     "ml": {".tacozip", ".zip"},
     "tortilla": {".tortilla", ".taco"},
+    "jobs.plan_taco": {".tacozip", ".zip"},
     "raquet": {".parquet"},
     "raquet.to_cog": {".tif", ".tiff"},
     "raquet.to_geotiff": {".tif", ".tiff"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import time
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from comal import convert, raquet, taco, tapalcatl, tortilla
+from comal import convert, jobs, raquet, taco, tapalcatl, tortilla
 from comal.raquet.writing import job
 from comal.raster import opening
 from comal.taco.extensions.rasters import GeotiffStats
@@ -37,6 +38,17 @@ def _statistics(home: Path, out: Path, executor: Any) -> None:
     out.write_text(str(table.export_metadata().to_pydict()["geotiff:stats"]))
 
 
+def _planned(home: Path, out: Path, executor: Any) -> None:
+    out.mkdir()
+    plan = out.with_name("plan")
+    jobs.plan_taco(home / "scenes", out / "a.tacozip", plan, split_size=1500, id="a")
+    ran = jobs.run(plan, executor=executor)
+    assert ran.made > 2
+    assert not ran.failed
+    jobs.merge(plan)
+    shutil.rmtree(plan)
+
+
 JOBS: Mapping[str, Job] = {
     "raquet.parquet": lambda home, out, who: raquet.write(
         home / "utm.tif", out, block_size=64, spec_version="0.5.0", executor=who
@@ -50,6 +62,7 @@ JOBS: Mapping[str, Job] = {
     "again": lambda home, out, who: tapalcatl.remetatile(
         home / "a.mbtiles", out, metatile=2, executor=who
     ),
+    "planned": _planned,
     "converted.parquet": lambda home, out, who: convert.convert(
         home / "grid.tif", out, executor=who
     ),
@@ -74,11 +87,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _done(home: Path, name: str, executor: Any, jobs: Mapping[str, Job] = JOBS) -> dict[str, str]:
+def _done(home: Path, name: str, executor: Any, known: Mapping[str, Job] = JOBS) -> dict[str, str]:
     """Digests of what one of the jobs writes."""
     folder = home / f"made {time.monotonic_ns()}"
     folder.mkdir()
-    jobs[name](home, folder / name, executor)
+    known[name](home, folder / name, executor)
     return digests(files_below(folder))
 
 
@@ -132,10 +145,9 @@ def _lose_a_worker(home: Path, client: Any, executor: Executor) -> None:
             progress=progress if who else lambda *_: None,
         )
 
-    jobs = {"raquet.parquet": build}
-    assert _done(home, "raquet.parquet", executor, jobs) == _done(
-        home, "raquet.parquet", None, jobs
-    )
+    known: Mapping[str, Job] = {"raquet.parquet": build}
+    made = _done(home, "raquet.parquet", executor, known)
+    assert made == _done(home, "raquet.parquet", None, known)
     assert seen == sorted(seen)
     assert len(seen) > 3
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import islice
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from comal.errors import ComalError, InvalidInputError, shown
 
@@ -173,8 +173,8 @@ def workers_of(workers: Workers, threads: int | None = None) -> Iterator[Executo
         `workers` is neither an executor nor a number of processes.
     """
     own: Executor
-    if isinstance(workers, Executor):
-        yield workers
+    if callable(getattr(workers, "submit", None)):  # not all are of the class
+        yield cast("Executor", workers)
         return
     if workers is None:
         own = ThreadPoolExecutor(threads or os.cpu_count(), "comal-work")

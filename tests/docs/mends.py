@@ -319,6 +319,14 @@ def copied(f: Files, source: Any, **more: Any) -> Any:
 
 
 MENDS: dict[str, tuple[Do, Do]] = {
+    # Plans
+    "run 'comal run ": (
+        lambda f: (
+            cli("plan", "raquet", f.tif, f.new("o"), "-o", f.new("plan")),
+            cli("merge", f.new("plan")),
+        ),
+        lambda f: (cli("run", f.new("plan")), cli("merge", f.new("plan"))),
+    ),
     # The command line
     "'comal taco concat' joins": (
         lambda f: cli("convert", f.scenes, f.scenes, f.new("o.tacozip")),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from comal.cli import COMMANDS, ml, raquet, root, taco, tapalcatl, tortilla
+from comal.cli import COMMANDS, jobs, ml, raquet, root, taco, tapalcatl, tortilla
 from comal.cli.app import EXIT_CODES
 from comal.server import process
 from comal.server.settings import ProcessSettings
@@ -25,6 +25,7 @@ GROUPS = {
     "raquet": raquet.group.commands,
     "tapalcatl": tapalcatl.group.commands,
     "ml": ml.group.commands,
+    "plan": jobs.plan.commands,
 }
 # What the examples of a document leave behind.
 MADE = {
@@ -34,6 +35,7 @@ MADE = {
     "serve": ("cusco-tiles/meta.json",),
     "site": ("public/index.html", "public/site.json"),
     "train": (),
+    "scale-out": ("two.parquet", "plan/job.json", "parts/__TACOCAT__"),
 }
 
 

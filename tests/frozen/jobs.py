@@ -35,7 +35,7 @@ Fact = tuple[str, str]
 PACKAGES = (
     *("comal", "comal.taco", "comal.taco.extensions", "comal.tortilla", "comal.raquet"),
     *("comal.tapalcatl", "comal.ml", "comal.server", "comal.site", "comal.convert"),
-    "comal.storage",
+    *("comal.storage", "comal.jobs"),
 )
 _LONGEST = 400
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")

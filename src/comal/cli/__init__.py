@@ -36,6 +36,10 @@ COMMANDS = {
         "comal.cli.tapalcatl:group",
         "Make, change, extract and join Tapalcatl tilesets.",
     ),
+    "plan": ("comal.cli.jobs:plan", "Plan a large job for many machines, as a folder of parts."),
+    "run": ("comal.cli.jobs:run", "Make the parts of a plan, or a share of them."),
+    "merge": ("comal.cli.jobs:merge", "Make one data set of the parts of a plan."),
+    "status": ("comal.cli.jobs:status", "Show what has become of the parts of a plan."),
     "ml": ("comal.cli.ml:group", "Statistics of samples for training, and what limits a loader."),
 }
 

@@ -12,7 +12,7 @@ from click import argument
 from comal import raquet
 from comal.cli import options
 from comal.cli.app import Group
-from comal.cli.options import Style, choice, flag, option, whole
+from comal.cli.options import Style, choice, flag, option, together, whole
 from comal.cli.output import done, human_size, print_fields, print_result, working, write_file
 from comal.errors import InvalidInputError, counted
 
@@ -69,59 +69,69 @@ _RESAMPLING = (
 _OVERVIEWS = ("average", "mode", "nearest", "min", "max")
 
 
+raster_options = together(
+    choice("--spec-version", ["0.1.0", "0.5.0"], "Version of RaQuet to write.", default="0.1.0"),
+    whole("--zoom", "Zoom of the full resolution.", 0, 26),
+    choice(
+        "--zoom-strategy",
+        ["auto", "lower", "upper"],
+        "Take the zoom nearest to the resolution, or the coarser or finer one.",
+        default="auto",
+    ),
+    whole("--min-zoom", "Zoom of the coarsest overview to make.", 0, 26),
+    choice(
+        "--resampling",
+        _RESAMPLING,
+        "How pixels are resampled to the grid; a raster that lies on it is copied.",
+        default="nearest",
+    ),
+    choice(
+        "--overview-resampling",
+        _OVERVIEWS,
+        "How overviews are made; by default average, or mode for colour tables.",
+    ),
+    option("--block-size", "Side of a tile in pixels, 16 to 4096.", type=int, default=256),
+    option(
+        "--band",
+        "Only this band, by number or name, optionally renamed; repeatable.",
+        multiple=True,
+        metavar="[NAME=]BAND",
+        to="bands",
+    ),
+    option(
+        "--nodata",
+        "Nodata value: a number, nan, or none to let none be chosen.",
+        metavar="VALUE",
+    ),
+    option("--crs", "CRS of a raster that has none, such as EPSG:32618."),
+    option("--variable", "Variable of a NetCDF, HDF5 or Zarr file, unless named as GDAL does."),
+    choice(
+        "--compression",
+        ["gzip", "none", "jpeg", "webp"],
+        "Compression of tiles; JPEG and WebP are lossy and need 0.5.0 and the interleaved layout.",
+        default="gzip",
+    ),
+    whole("--level", "Level of gzip, 1 to 12; 0 is fastest.", 0, 12, default=3),
+    whole("--quality", "Quality of JPEG and WebP.", 1, 100, default=85),
+    choice(
+        "--layout",
+        ["sequential", "interleaved"],
+        "A column for each band, or one for the pixels of all bands (0.5.0).",
+        default="sequential",
+    ),
+    flag("--tile-statistics", "Statistics of each tile as columns (0.5.0)."),
+    whole("--row-group-size", "Tiles per row group, 64 or more.", 1),
+    choice(
+        "--block-dtype", ["uint64", "int64"], "Type of the column of tile ids.", default="uint64"
+    ),
+)
+"""How rasters become RaQuet."""
+
+
 @group.command()
 @argument("sources", nargs=-1, required=True, metavar="RASTER...")
 @argument("output", metavar="OUTPUT")
-@choice("--spec-version", ["0.1.0", "0.5.0"], "Version of RaQuet to write.", default="0.1.0")
-@whole("--zoom", "Zoom of the full resolution.", 0, 26)
-@choice(
-    "--zoom-strategy",
-    ["auto", "lower", "upper"],
-    "Take the zoom nearest to the resolution, or the coarser or finer one.",
-    default="auto",
-)
-@whole("--min-zoom", "Zoom of the coarsest overview to make.", 0, 26)
-@choice(
-    "--resampling",
-    _RESAMPLING,
-    "How pixels are resampled to the grid; a raster that lies on it is copied.",
-    default="nearest",
-)
-@choice(
-    "--overview-resampling",
-    _OVERVIEWS,
-    "How overviews are made; by default average, or mode for colour tables.",
-)
-@option("--block-size", "Side of a tile in pixels, 16 to 4096.", type=int, default=256)
-@option(
-    "--band",
-    "Only this band, by number or name, optionally renamed; repeatable.",
-    multiple=True,
-    metavar="[NAME=]BAND",
-    to="bands",
-)
-@option(
-    "--nodata",
-    "Nodata value: a number, nan, or none to let none be chosen.",
-    metavar="VALUE",
-)
-@option("--crs", "CRS of a raster that has none, such as EPSG:32618.")
-@option("--variable", "Variable of a NetCDF, HDF5 or Zarr file, unless named as GDAL does.")
-@choice(
-    "--compression",
-    ["gzip", "none", "jpeg", "webp"],
-    "Compression of tiles; JPEG and WebP are lossy and need 0.5.0 and the interleaved layout.",
-    default="gzip",
-)
-@whole("--level", "Level of gzip, 1 to 12; 0 is fastest.", 0, 12, default=3)
-@whole("--quality", "Quality of JPEG and WebP.", 1, 100, default=85)
-@choice(
-    "--layout",
-    ["sequential", "interleaved"],
-    "A column for each band, or one for the pixels of all bands (0.5.0).",
-    default="sequential",
-)
-@flag("--tile-statistics", "Statistics of each tile as columns (0.5.0).")
+@raster_options
 @option(
     "--time",
     "Time of each raster, in the same order; rasters become the steps of a time series.",
@@ -129,13 +139,9 @@ _OVERVIEWS = ("average", "mode", "nearest", "min", "max")
     callback=options.listed,
     to="time",
 )
-@whole("--row-group-size", "Tiles per row group, 64 or more.", 1)
-@choice("--block-dtype", ["uint64", "int64"], "Type of the column of tile ids.", default="uint64")
 @options.by_workers
 @options.writing
-def create(
-    style: Style, /, sources: tuple[str, ...], output: str, *, nodata: str | None, **named: Any
-) -> None:
+def create(style: Style, /, sources: tuple[str, ...], output: str, **named: Any) -> None:
     """Write RASTER, or several as a mosaic, to OUTPUT as RaQuet.
 
     A raster that lies on the pixel grid of a Web Mercator zoom is copied; any other is warped.
@@ -150,16 +156,24 @@ def create(
       # pictures as tiles
     """
     source: Any = sources[0] if len(sources) == 1 and not named["time"] else list(sources)
-    named["bands"] = _chosen_bands(named["bands"])
-    named["nodata"] = nodata if nodata in {None, "none"} else _number(str(nodata))
-    if named["compression"] == "none":
-        named["compression"] = None
     with working(f"converting {sources[0]}", style) as progress:
-        made = raquet.write(source, output, progress=progress, **named)
+        made = raquet.write(source, output, progress=progress, **raster_choices(**named))
     low, high = made.min_zoom, made.max_zoom
     zooms = f"zoom {low}" if low == high else f"zooms {low} to {high}"
     text = f"{output}: {counted(made.tiles, 'tile')} of {zooms}, {human_size(made.size)}"
     done(made.to_dict(), style, text + _padding(made))
+
+
+def raster_choices(
+    *, bands: tuple[str, ...], nodata: str | None, compression: str, **named: Any
+) -> dict[str, Any]:
+    """The values of `raster_options` as `comal.raquet.write` takes them."""
+    return {
+        **named,
+        "bands": _chosen_bands(bands),
+        "nodata": nodata if nodata in {None, "none"} else _number(str(nodata)),
+        "compression": None if compression == "none" else compression,
+    }
 
 
 def _padding(made: raquet.Written) -> str:

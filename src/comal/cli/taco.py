@@ -136,18 +136,24 @@ def _filtered(
     return dataset
 
 
-@group.command()
-@argument("directory")
-@argument("output")
-@option(
-    "--manifest",
-    "CSV, Parquet or GeoParquet with id (such as scene_1/red.tif), path below DIRECTORY, and "
-    "fields; time_start becomes a STAC time. A row with an empty path is a folder: id scene_1.",
-    metavar="FILE",
+packing_options = together(
+    argument("directory"),
+    argument("output"),
+    option(
+        "--manifest",
+        "CSV, Parquet or GeoParquet with id (such as scene_1/red.tif), path below DIRECTORY, and "
+        "fields; time_start becomes a STAC time. A row with an empty path is a folder: id scene_1.",
+        metavar="FILE",
+    ),
+    option("--pattern", "Names to pack, such as '*.tif'; repeatable.", multiple=True),
+    options.no_stac,
+    flag("--pad", "Pad subfolders that lack a file others have."),
 )
-@option("--pattern", "Names to pack, such as '*.tif'; repeatable.", multiple=True)
-@options.no_stac
-@flag("--pad", "Pad subfolders that lack a file others have.")
+"""The parameters of commands that pack a folder."""
+
+
+@group.command()
+@packing_options
 @option("--split-size", "Write several archives of about this size: 4GB.", metavar="SIZE")
 @option(
     "--group-by",

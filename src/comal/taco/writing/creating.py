@@ -264,15 +264,8 @@ class _ArchiveSet:
 
     def part(self, key: str, number: int | None) -> Path:
         """The path of the archive of a group, of a numbered part, or of a part of a group."""
-        if (number or 0) > MOST:
-            raise InvalidInputError(
-                "too many archives",
-                found=str(number),
-                expected=f"at most {MOST}",
-                hint="pass a larger split_size, or group by a field with fewer values",
-            )
-        end = "" if number is None else f"_part{number:04d}"
-        return self._target.with_name(f"{self._named(key)}{end}{self._ending}")
+        name = part_name(self._named(key), number, self._ending)
+        return self._target.with_name(name)
 
     def _named(self, key: str) -> str:
         return f"{self._target.stem}_{key}" if key else self._target.stem
@@ -380,6 +373,31 @@ class _Series:
         self._archive.close()
         self._writer = None
         self._used = 0
+
+
+def part_name(stem: str, number: int | None, ending: str) -> str:
+    """The name of a numbered part of a set, or of an archive that is not divided."""
+    if (number or 0) > MOST:
+        raise InvalidInputError(
+            "too many archives",
+            found=str(number),
+            expected=f"at most {MOST}",
+            hint="pass a larger split_size, or group by a field with fewer values",
+        )
+    return f"{stem}{ending}" if number is None else f"{stem}_part{number:04d}{ending}"
+
+
+def cuts(ends: Ints, limit: int) -> Iterator[tuple[int, int]]:
+    """First and last row (exclusive) of each part of at most `limit` bytes, or of one sample.
+
+    `ends` has the bytes up to the end of each sample.
+    """
+    start = 0
+    while start < len(ends):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + limit, side="right")))
+        yield start, stop
+        start = stop
 
 
 def root_bytes(levels: Levels) -> Ints:

@@ -178,7 +178,23 @@ def pack_folder(
     """
     target = targets.target_path(output)
     container_of(target, output_format)
-    tell = progress or silent
+    root, tables = folder_tables(directory, target, manifest, pattern, pad=pad)
+    if stac:
+        tables = placed(tables, executor, progress or silent)
+    fields, writing = collection_of(root, options)
+    taco = taco_of(tables, fields, extra)
+    return create(taco, output, output_format, progress=progress, executor=executor, **writing)
+
+
+def folder_tables(
+    directory: str | os.PathLike[str],
+    target: Path,
+    manifest: Any,
+    pattern: str | Sequence[str],
+    *,
+    pad: bool,
+) -> tuple[Path, list[Any]]:
+    """The folder, and a table of each level of its samples; arguments as for `pack_folder`."""
     root, levels, fields = intake.samples_of(
         directory,
         target,
@@ -188,11 +204,13 @@ def pack_folder(
         nest=partial(nested, pad=pad),
         warning=TacoWarning,
     )
-    tables = level_tables(levels, fields)
-    if stac:
-        for depth, level in enumerate(levels):  # before reading headers, which is slow
-            check_ids(level.ids, level.parents, depth=depth)
-        tables = [_with_stac(table, executor, tell) for table in tables]
+    for depth, level in enumerate(levels):  # before reading headers, which is slow
+        check_ids(level.ids, level.parents, depth=depth)
+    return root, level_tables(levels, fields)
+
+
+def collection_of(root: Path, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields of the collection of a folder, and the options that are none."""
     given, writing = CollectionFields.split(options)
     name = _ID_UNSAFE.sub("-", root.resolve().name.lower()).strip("-") or "dataset"
     unknown = {
@@ -203,10 +221,30 @@ def pack_folder(
         "providers": [{"name": "unknown"}],
         "tasks": ["other"],
     }
+    return {**unknown, **given}, writing
+
+
+def taco_of(
+    tables: Sequence[Any], fields: Mapping[str, Any], extra: Mapping[str, Any] | None
+) -> Taco:
+    """The dataset of tables as `folder_tables` makes them."""
     samples = Tortilla.from_tables(tables, type=spec.TYPE, parent=spec.PARENT_ID)
-    taco = Taco(samples, **{**unknown, **given})
+    taco = Taco(samples, **fields)
     taco.extend_with(extra or {})
-    return create(taco, output, output_format, progress=progress, executor=executor, **writing)
+    return taco
+
+
+def placed(
+    tables: Sequence[Any],
+    executor: Workers,
+    progress: Progress = silent,
+    always: Sequence[bool] = (),
+) -> list[Any]:
+    """The tables with STAC fields; those that `always` have them get them without rasters, too."""
+    return [
+        _with_stac(table, executor, progress, always=depth < len(always) and always[depth])
+        for depth, table in enumerate(tables)
+    ]
 
 
 def _read_manifest(manifest: Any) -> Any:
@@ -223,13 +261,18 @@ def _read_manifest(manifest: Any) -> Any:
     return table
 
 
-def _with_stac(table: Any, executor: Workers, progress: Progress) -> Any:
-    """The table with STAC fields of its rasters; null for other files."""
+def rasters_of(table: Any) -> Ints:
+    """The rows of a table that are rasters, by their names."""
     paths = one_array(table.column(spec.PATH))
-    rows = rows_where(pc.match_substring_regex(paths, _RASTER))
-    if len(rows):
+    return rows_where(pc.match_substring_regex(paths, _RASTER))
+
+
+def _with_stac(table: Any, executor: Workers, progress: Progress, *, always: bool) -> Any:
+    """The table with STAC fields of its rasters; null for other files."""
+    paths, rows = one_array(table.column(spec.PATH)), rasters_of(table)
+    if len(rows) or always:
         parts = []
-        for start in range(0, len(rows), _HEADER_BLOCK):
+        for start in range(0, max(len(rows), 1), _HEADER_BLOCK):
             some = paths.take(numbers_column(rows[start : start + _HEADER_BLOCK]))
             parts.append(raster.headers(some.to_pylist(), executor=executor))
             progress(min(start + _HEADER_BLOCK, len(rows)), len(rows), "headers")
@@ -241,7 +284,7 @@ def _with_stac(table: Any, executor: Workers, progress: Progress) -> Any:
             if name not in table.column_names:
                 field = STAC_SCHEMA.field(name)
                 table = table.append_column(field, column.take(where).cast(field.type))
-    return _with_times(table)
+    return with_times(table)
 
 
 def _stac_columns(headers: Any) -> list[Any]:
@@ -252,7 +295,8 @@ def _stac_columns(headers: Any) -> list[Any]:
     return [crs, shape, transform, wkb.point(np.where(np.isfinite(x), x, np.nan), y)]
 
 
-def _with_times(table: Any) -> Any:
+def with_times(table: Any) -> Any:
+    """The table with its times as STAC fields."""
     for name in _TIMES:
         plain = name.partition(":")[2]
         if plain in table.column_names and name not in table.column_names:

@@ -1,0 +1,285 @@
+"""What can be planned: how it is cut, how a part is made, and what all parts become."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from comal import strictjson
+from comal.errors import InvalidInputError, shown, without_secrets
+from comal.jobs.plans import INDEXES, Part, Plan
+from comal.limits import parse_size
+from comal.parallel import workers_of
+from comal.public import options_of, takes
+from comal.storage import href_text, local_path, parse_href, several
+from comal.storage.targets import check_ending, magic_kind, new_file, target_of
+from comal.taco.model.collection import CollectionFields
+
+Location = str | os.PathLike[str]
+Record = Mapping[str, Any]
+
+_INDEX_KIND = magic_kind("an index of RaQuet files", b'{\n    "files"')
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How the parts of a format are made and become one."""
+
+    make: Callable[..., dict[str, Any]]
+    """Makes a part; returns the counts for its record."""
+    merge: Callable[..., dict[str, Any]]
+    """Makes the index; returns its paths and statistics."""
+
+
+# -- TACO ------------------------------------------------------------------------------------------
+
+
+@takes(CollectionFields)
+def plan_taco(
+    directory: Location,
+    output: Location,
+    plan: Location,
+    *,
+    split_size: int | str = "2GB",
+    manifest: Location | Any = None,
+    pattern: str | Sequence[str] = "*",
+    stac: bool = True,
+    pad: bool = False,
+    extra: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Plan:
+    """Plan a TACO of a folder or a table as archives of about one size, with an index.
+
+    When the plan is run and merged, the archives and their index have the same bytes as those of
+    `comal.taco.pack_folder` with the same arguments. Headers of rasters are read by who makes a
+    part.
+
+    Parameters
+    ----------
+    directory, manifest, pattern, stac, pad, extra
+        As for `comal.taco.pack_folder`. The plan has the paths of the files.
+    output
+        Names the archives: ``out/scenes.tacozip`` becomes ``out/scenes_part0001.tacozip``, ...
+    plan
+        The folder to write; it must not exist.
+    split_size
+        Bytes of an archive, or text such as ``"2GB"``. Samples of level 0 are never split.
+    **options
+        Fields of the collection, and settings of the tables.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    ConflictError
+        The plan or an archive exists.
+    InvalidInputError, ObjectNotFoundError
+        As for `comal.taco.pack_folder`.
+    """
+    from comal.taco.model.levels import check_pit  # noqa: PLC0415 - arrays
+    from comal.taco.writing import containers, creating, packing  # noqa: PLC0415 - rasters
+
+    target = local_path(output, "the target").absolute()
+    if creating.container_of(target, "zip") != "zip" or target.suffix == "":
+        target = target.with_suffix(".tacozip")
+    limit = parse_size(split_size, "split_size is not a size")
+    root, tables = packing.folder_tables(directory, target, manifest, pattern, pad=pad)
+    fields, parquet = packing.collection_of(root, options)
+    containers.settings(parquet, "zip")  # refuses unknown ones
+    taco = packing.taco_of(tables, fields, extra)
+    known = taco.export_metadata()
+    levels = taco.tortilla.levels()
+    check_pit(levels)
+    rasters = [bool(len(packing.rasters_of(table))) for table in tables] if stac else None
+    if stac:
+        tables = [packing.with_times(table) for table in tables]
+    ends = np.cumsum(creating.root_bytes(levels))
+    cuts = list(creating.cuts(ends, limit))
+    parts = []
+    for number, (start, stop) in enumerate(cuts, 1):
+        size = int(ends[stop - 1]) - (int(ends[start - 1]) if start else 0)
+        name = creating.part_name(target.stem, number, target.suffix)
+        parts.append(Part(name, stop - start, size))
+    named = {
+        "fields": {name: known[name] for name in fields},
+        "extra": taco.extra,
+        "rasters": rasters,
+        "parquet": parquet,
+    }
+    made = Plan(target_of(local_path(plan, "the plan")), "taco", target.parent, named, tuple(parts))
+    pieces = zip(parts, cuts, strict=True)
+    made.write((part.name, list(_rows(tables, *cut))) for part, cut in pieces)
+    return made
+
+
+def _rows(tables: Sequence[Any], start: int, stop: int) -> Iterator[Any]:
+    """Some samples of level 0 and all below them, with parents counted anew."""
+    import pyarrow as pa  # noqa: PLC0415 - RaQuet needs none
+
+    from comal.table.columns import numbers_column, numbers_of, one_array  # noqa: PLC0415
+    from comal.taco.spec import PARENT_ID  # noqa: PLC0415
+
+    above = np.arange(start, stop)
+    for table in tables:
+        if PARENT_ID not in table.column_names:
+            yield table.slice(start, stop - start)
+            continue
+        parents = numbers_of(one_array(table.column(PARENT_ID)))
+        rows = np.flatnonzero((parents >= above[0]) & np.isin(parents, above))
+        column = numbers_column(np.searchsorted(above, parents[rows]))
+        place = table.column_names.index(PARENT_ID)
+        yield table.take(pa.array(rows)).set_column(place, PARENT_ID, column)
+        above = rows
+
+
+def _make_taco(plan: Plan, part: Part, *, overwrite: bool, threads: int | None) -> dict[str, Any]:
+    from comal.taco.writing import creating, packing  # noqa: PLC0415 - rasters
+
+    options, tables = plan.options, plan.tables(part)
+    with workers_of(None, threads) as pool:
+        if options["rasters"] is not None:
+            tables = packing.placed(tables, pool, always=options["rasters"])
+        taco = packing.taco_of(tables, options["fields"], options["extra"])
+        creating.create(
+            taco, plan.path(part), "zip", overwrite=overwrite, executor=pool, **options["parquet"]
+        )
+    return {"items": part.items}
+
+
+def _merge_taco(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
+    del records  # the archives themselves say more
+    from comal.taco.writing.tacocat import create_tacocat  # noqa: PLC0415 - rasters
+
+    paths = [plan.path(part) for part in plan.parts]
+    made = create_tacocat(paths, plan.output, overwrite=True, **plan.options["parquet"])
+    return {"output": [str(path) for path in made]}
+
+
+# -- RaQuet ----------------------------------------------------------------------------------------
+
+
+def plan_raquet(
+    sources: Sequence[Location], output: Location, plan: Location, **options: Any
+) -> Plan:
+    """Plan a RaQuet file of each of many rasters, with an index that has their statistics.
+
+    Parameters
+    ----------
+    sources
+        Paths or URLs of rasters; their names without suffix become those of the files.
+    output
+        Folder of the files.
+    plan
+        The folder to write; it must not exist.
+    **options
+        Fields of `comal.raquet.Options` but ``config``; see `comal.raquet.write`.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    ConflictError
+        The plan or a file exists.
+    InvalidInputError
+        An invalid option, two rasters of one name, or a URL with a secret.
+    """
+    from comal.raquet.writing.planning import Options  # noqa: PLC0415 - rasters
+    from comal.raster.describing import file_of  # noqa: PLC0415
+
+    options_of(Options, options).check()
+    check_ending(output)
+    parts: dict[str, Part] = {}
+    for href in map(href_text, several(sources, "paths or URLs")):
+        if without_secrets(href) != href:
+            raise InvalidInputError("a plan keeps no secret", where=without_secrets(href))
+        place = parse_href(file_of(href))
+        path = Path(place.path)
+        name = f"{path.stem}.parquet"
+        if name in parts:
+            raise InvalidInputError(
+                "two rasters have the same name",
+                found=f"{shown(parts[name].source, 120)} and {shown(href, 120)}",
+                hint="plan them for two folders, or rename one",
+            )
+        if not place.is_local:
+            parts[name] = Part(name, 1, source=href)
+            continue
+        text = str(path) if href == os.fspath(file_of(href)) else href
+        parts[name] = Part(name, 1, path.stat().st_size if path.is_file() else None, text)
+    folder = local_path(output, "the target").absolute()
+    made = Plan(
+        target_of(local_path(plan, "the plan")), "raquet", folder, options, tuple(parts.values())
+    )
+    made.write()
+    return made
+
+
+def _make_raquet(plan: Plan, part: Part, *, overwrite: bool, threads: int | None) -> dict[str, Any]:
+    from comal import raquet  # noqa: PLC0415 - rasters
+
+    path = plan.path(part)
+    with workers_of(None, threads) as pool:
+        made = raquet.write(part.source, path, overwrite=overwrite, executor=pool, **plan.options)
+    with raquet.open(path) as file:
+        bands = {band.name: _sums(band.statistics) for band in file.bands}
+    zooms = [made.min_zoom, made.max_zoom]
+    return {"items": 1, "tiles": made.tiles, "zooms": zooms, "bounds": made.bounds, "bands": bands}
+
+
+def _sums(found: Any) -> dict[str, Any]:
+    names = ("count", "min", "max", "sum", "sum_squares")
+    return {name: getattr(found, name) for name in names}
+
+
+def _merge_raquet(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
+    """Write ``index.json``: the files with their extent, and the statistics of each band."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        for name, sums in record["bands"].items():
+            found.setdefault(name, []).append(sums)
+    bands = {name: _joined(sums) for name, sums in found.items()}
+    files = [
+        {"name": part.name, **{key: record[key] for key in ("size", "tiles", "zooms", "bounds")}}
+        for part, record in zip(plan.parts, records, strict=True)
+    ]
+    path = plan.output / INDEXES["raquet"][0]
+    with new_file(path, True, _INDEX_KIND) as file:
+        file.write(strictjson.dumps({"files": files, "bands": bands}))
+    return {"output": [str(path)], "bands": bands}
+
+
+def _joined(parts: Sequence[Record]) -> dict[str, Any]:
+    """The statistics of all pixels; sums are exact, as far as those of the parts are."""
+    parts = [part for part in parts if part["count"]]
+    count = sum(part["count"] for part in parts)
+    if not count:
+        return {"count": 0}
+    total, squares = (sum(Fraction(part[key]) for part in parts) for key in ("sum", "sum_squares"))
+    mean = Fraction(total) / count
+    whole = total.denominator == 1 and all(isinstance(part["sum"], int) for part in parts)
+    return {
+        "count": count,
+        "min": min(part["min"] for part in parts),
+        "max": max(part["max"] for part in parts),
+        "sum": int(total) if whole else float(total),
+        "mean": float(mean),
+        "stddev": math.sqrt(max(Fraction(squares) / count - mean * mean, 0)),
+    }
+
+
+KINDS: Mapping[str, Kind] = {
+    "taco": Kind(_make_taco, _merge_taco),
+    "raquet": Kind(_make_raquet, _merge_raquet),
+}
+"""By name, as in ``job.json``."""
