@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError
 from comal.ml.order import Order, Share, key_of, permuted
+from tests.ml.numbers import Numbers
 
 WRONG: Any = "rows"
 SHUFFLES: list[Any] = [False, True, "blocks"]
@@ -81,6 +82,22 @@ def test_strata_spread_every_class_over_the_epoch() -> None:
     batches = classes[found].reshape(20, 50).sum(axis=1)
     assert batches.min() >= 4
     assert batches.max() <= 6
+
+
+def test_an_epoch_spreads_strata_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the first batch, and for all others: each time over all rows."""
+    keys: list[int] = []
+    spread = Order._spread
+
+    def counted(order: Order, key: int) -> Any:
+        keys.append(key)
+        return spread(order, key)
+
+    monkeypatch.setattr(Order, "_spread", counted)
+    sampler = Numbers(50_000).sampler(64, shuffle=True, strata=np.arange(50_000) % 3)
+    rows = [row for batch in sampler for row in batch]
+    assert sorted(rows) == list(range(50_000))
+    assert len(keys) <= 2
 
 
 @given(

@@ -158,7 +158,9 @@ class Epochs:
         while some := list(islice(batches, count)):
             rows = self.order.at(np.concatenate(some), epoch)
             yield from np.split(rows, np.cumsum([len(one) for one in some])[:-1])
-            count = 1 + 4096 // self.share.batch  # the first batch did not wait for others
+            # The first batch did not wait for others; strata are spread over all rows at once.
+            together = 4096 if self.order.strata is None else len(self.order)
+            count = 1 + together // self.share.batch
 
 
 @guarded_class
