@@ -29,6 +29,7 @@ from comal.errors import (
     ObjectNotFoundError,
 )
 from comal.limits import Limits
+from comal.raquet.reading import opening
 from comal.raquet.reading.tilefile import ABSENT, TileIndex, cell_of
 from tests.raquet.build import Plan, blobs_of, cell, framed, noise, stored, write
 from tests.support import SHARED, needs_shared
@@ -272,7 +273,11 @@ def parts(folder: Path) -> dict[Any, Any]:
     return TILES
 
 
-def test_a_partitioned_set(tmp_path: Path, http_server: HttpServer) -> None:
+@pytest.mark.parametrize("few", [64, 1])
+def test_a_partitioned_set(
+    tmp_path: Path, http_server: HttpServer, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_FEW", few)
     tiles = parts(tmp_path)
     both = [tmp_path / "one.parquet", tmp_path / "two.parquet"]
     urls = [http_server.put(path.name, path.read_bytes()) for path in both]
@@ -289,6 +294,9 @@ def test_a_partitioned_set(tmp_path: Path, http_server: HttpServer) -> None:
             for found in (file.tiles(list(tiles)), asyncio.run(file.tiles_async(list(tiles)))):
                 for bands, seen in zip(tiles.values(), found, strict=True):
                     np.testing.assert_array_equal(seen, bands)
+            tails = [len(part.footer.tail.data) for part in file.store.parts]
+            footers = [part.footer.size for part in file.store.parts]
+            assert (tails == footers) == (few == 1)
 
 
 def test_files_that_do_not_belong_together(tmp_path: Path) -> None:

@@ -78,6 +78,18 @@ class Footer:
     def __post_init__(self) -> None:
         object.__setattr__(self, "where", where_of(self.span))
 
+    @property
+    def size(self) -> int:
+        """Bytes of the footer at the end of the file."""
+        return int.from_bytes(self.tail.data[-8:-4], "little") + 8
+
+    def alone(self) -> Footer:
+        """The same without the bytes before it, for one of many files that stay open."""
+        start = self.tail.end - self.size
+        return replace(
+            self, tail=replace(self.tail, data=self.tail.data[-self.size :], offset=start)
+        )
+
     def only(self, groups: Sequence[int]) -> Footer:
         """The same with some of the row groups of `layout`."""
         chosen = np.asarray(groups, np.int64)

@@ -25,6 +25,8 @@ Location = str | os.PathLike[str] | Source
 
 CACHE = 64 * MIB
 SUFFIX = ".parquet"
+_FEW = 64
+"""Files whose last 64 KiB may stay in memory."""
 
 
 def open(  # noqa: A001 - the name users expect: raquet.open
@@ -69,7 +71,8 @@ def open(  # noqa: A001 - the name users expect: raquet.open
     """
 
     def part_of(source: Source) -> TileFile:
-        return run(file_plan(source.href, limits), source.fetch)
+        found = run(file_plan(source.href, limits), source.fetch)
+        return found if len(sources) <= _FEW else replace(found, footer=found.footer.alone())
 
     sources = sources_of(path, config)
     parts = side_by_side([partial(part_of, source) for source in sources], sources)

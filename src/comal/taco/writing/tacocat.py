@@ -470,7 +470,7 @@ def _continue(
 ) -> None:
     """Write a table of the stored row groups of `level`, and of more."""
     footer, boxes = level.table.footer, level.group_boxes
-    end = footer.span.size - int.from_bytes(footer.tail.data[-8:-4], "little") - 8
+    end = footer.span.size - footer.size
     wanted = (
         ByteRange(footer.span.offset + at, min(MIB, end - at), footer.span.href)
         for at in range(4, end, MIB)
