@@ -184,7 +184,8 @@ def test_tacocat_and_tacollection(run: Run, flat: Path, tmp_path: Path) -> None:
     parts = [folder / "a.tacozip", folder / "b.tacozip"]
     run("taco", "export", flat, parts[0], "--where", "number < 2")
     run("taco", "export", flat, parts[1], "--where", "number >= 2")
-    run("taco", "tacocat", *parts)
+    run("taco", "tacocat", parts[0])
+    run("taco", "tacocat", parts[1], "--append")
     rows = run("ls", folder).stdout.splitlines()
     assert [row.partition("\t")[0] for row in rows] == [
         "a.tacozip/s0",

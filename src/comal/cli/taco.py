@@ -279,6 +279,7 @@ def concat(
 @group.command()
 @argument("archives", nargs=-1, required=True)
 @option("-o --output", "Folder of the index; by default beside the archives.", metavar="FOLDER")
+@flag("--append", "Add the archives to the index that is there, whose others stay unopened.")
 @options.any_schema
 @options.writing
 def tacocat(style: Style, /, archives: tuple[str, ...], output: str | None, **named: Any) -> None:
@@ -288,6 +289,7 @@ def tacocat(style: Style, /, archives: tuple[str, ...], output: str | None, **na
     newer readers expect.
 
     $ comal taco tacocat parts/*.tacozip  # an index beside the archives
+    $ comal taco tacocat parts/new.tacozip --append  # add one later
     """
     with working("writing the index", style):
         written = taco.create_tacocat(list(archives), output, **named)
