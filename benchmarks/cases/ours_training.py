@@ -55,7 +55,7 @@ def _loader(path: Any, peer: str, kind: str, workers: int, mixed: bool) -> Itera
     else:
         data, to = comal.ml.dataset(path, fields={"data": ""}, decode="bytes"), "numpy"
     if peer == "comal":
-        named = data.loader(batch_size=BATCH, shuffle=mixed, seed=0, workers=workers, to=to)
+        named = data.loader(BATCH, shuffle=mixed, workers=workers, processes="auto", to=to)
     else:
         named = batches(data, workers, shuffle=mixed, collate_fn=comal.ml.collate)
     return _Field(named, "data")

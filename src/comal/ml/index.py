@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import pyarrow as pa
 from comal.errors import InvalidInputError, InvalidMetadataError, ObjectNotFoundError, shown
 from comal.lazy import pc
 from comal.ml.decoding import Field, matcher
-from comal.samples.payloads import Ints, Payloads, bounds_of, bytes_of, concat
+from comal.samples.payloads import Ints, Payloads, concat
 from comal.table.columns import flags_of
 
 _SMALL = 1 << 18
@@ -84,12 +83,9 @@ class Index:
             total += int(self.sizes[used].sum(where=used >= 0))
         return total
 
-    def read(self, used: Ints) -> dict[int, memoryview]:
+    def read(self, used: Ints) -> dict[int, Any]:
         """The bytes of some payloads, in ascending order; adjacent ones share requests."""
-        data = self.payloads.block(used, self.sizes[used])
-        bounds, whole = bounds_of(data).tolist(), bytes_of(data)
-        pairs = zip(used.tolist(), pairwise(bounds), strict=True)
-        return {payload: whole[start:stop] for payload, (start, stop) in pairs}
+        return dict(zip(used.tolist(), self.payloads.views(used, self.sizes[used]), strict=True))
 
     def place(self, row: int, name: str) -> str:
         """A sample and one of its fields, for messages."""

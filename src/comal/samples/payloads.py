@@ -12,7 +12,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -53,6 +53,12 @@ class Payloads(ABC):
     @abstractmethod
     def block(self, rows: Ints, sizes: Ints) -> Any:
         """The bytes of `rows` as an Arrow binary array; raises unless they still have `sizes`."""
+
+    def views(self, rows: Ints, sizes: Ints) -> list[Any]:
+        """The bytes of `rows`, each as a buffer; for few or large ones. Raises as `block`."""
+        data = self.block(rows, sizes)
+        bounds, whole = bounds_of(data).tolist(), bytes_of(data)
+        return [whole[start:stop] for start, stop in pairwise(bounds)]
 
     @abstractmethod
     def open(self, row: int) -> BinaryIO:

@@ -78,10 +78,12 @@ def test_blocks_in_any_order_and_of_any_size(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copying, "_REQUEST", request)
         patch.setattr(copying, "_GROUP", group)
-        patch.setattr(copying, "_GAP", gap)
+        patch.setattr(copying, "_LOCAL_GAP", gap)
         picked = np.array(rows, np.int64)
         block = chosen.block(picked, found.lengths[picked])
+        views = chosen.views(picked, found.lengths[picked])
     assert block.to_pylist() == [wanted[row] for row in rows]
+    assert [bytes(view) for view in views] == [wanted[row] for row in rows]
     for row in rows[:3]:
         with chosen.open(row) as stream:
             assert stream.read() == wanted[row]
@@ -102,7 +104,8 @@ def test_no_other_span_passes(
     lengths[row] = max(0, lengths[row] + grow)
     wrong = ZipEntries(found.sources, found.source, offsets, lengths, names=found.names)
     everything = np.arange(len(wrong))
-    with pytest.raises(InvalidMetadataError):
-        wrong.block(everything, lengths)
+    for read in (wrong.block, wrong.views):
+        with pytest.raises(InvalidMetadataError):
+            read(everything, lengths)
     with pytest.raises(InvalidMetadataError), wrong.open(row) as stream:
         stream.read()

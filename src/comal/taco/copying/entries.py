@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ _GROUP = 32 * MIB
 _UNUSUAL = wire.FLAG_ENCRYPTED | wire.FLAG_DESCRIPTOR | wire.FLAG_STRONG_ENCRYPTION
 
 _Bools = npt.NDArray[np.bool_]
+Crcs = npt.NDArray[np.uint32]
 
 
 class LimitedSource(SourceWrapper):
@@ -113,18 +114,37 @@ class ZipEntries(_Entries):
     def block(self, rows: Ints, sizes: Ints) -> Any:
         """Fetch `rows`, adjacent ones together, and compare each with its local header."""
         del sizes  # local headers are compared instead
-        order = np.lexsort((self.offsets[rows], self.source[rows]))
-        chosen = self.take(rows[order])
-        names = pc.binary_join_element_wise(self.folder, chosen.names, "")
-        chosen = replace(chosen, names=names, folder="")
-        parts = []
-        for position in np.unique(chosen.source).tolist():
-            mine = chosen.take(np.flatnonzero(chosen.source == position))
-            parts += list(_fetched(mine, self.sources[position]))
+        order, parts = [np.zeros(0, np.int64)], []
+        for places, entries, source in self._by_source(rows):
+            order.append(places)
+            for first, last, fetched in _fetched(entries, source):
+                parts.append(_taken(entries, first, last, fetched))
         joined = pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
-        if (order[1:] >= order[:-1]).all():
+        back = np.concatenate(order)
+        if (back[1:] >= back[:-1]).all():
             return joined
-        return joined.take(pa.array(np.argsort(order)))
+        return joined.take(pa.array(np.argsort(back)))
+
+    def views(self, rows: Ints, sizes: Ints) -> list[Any]:
+        """As `block`, but nothing is copied from what is fetched."""
+        del sizes
+        found: list[Any] = [b""] * len(rows)
+        for places, entries, source in self._by_source(rows):
+            for first, last, fetched in _fetched(entries, source):
+                taken = _viewed(entries, first, last, fetched)
+                for place, view in zip(places[first:last].tolist(), taken, strict=True):
+                    found[place] = view
+        return found
+
+    def _by_source(self, rows: Ints) -> Iterator[tuple[Ints, ZipEntries, Source]]:
+        """For each archive the positions of its entries in `rows`, by ascending offsets."""
+        order = np.lexsort((self.offsets[rows], self.source[rows]))
+        owners = self.source[rows[order]]
+        for position in np.unique(owners).tolist():
+            mine = order[owners == position]
+            chosen = self.take(rows[mine])
+            names = pc.binary_join_element_wise(self.folder, chosen.names, "")
+            yield mine, replace(chosen, names=names, folder=""), self.sources[position]
 
     def open(self, row: int) -> BinaryIO:
         """One entry as a stream that raises `InvalidMetadataError` if its checksum is wrong."""
@@ -145,8 +165,17 @@ class ZipEntries(_Entries):
 # -- a block of entries ---------------------------------------------------------------------------
 
 
-def _fetched(entries: ZipEntries, source: Source) -> Iterator[Any]:
-    """The payloads of entries of one archive, in ascending order of their offsets."""
+class _Group(NamedTuple):
+    """Requests that were sent at once."""
+
+    merged: Merged
+    begin: int
+    """The first of them."""
+    pieces: list[bytes]
+
+
+def _fetched(entries: ZipEntries, source: Source) -> Iterator[tuple[int, int, _Group]]:
+    """Runs of entries of one archive, in ascending order of their offsets, and their bytes."""
     name_sizes = _name_sizes(entries.names)
     for row in np.flatnonzero(entries.offsets < wire.LOCAL_SIZE + name_sizes)[:1].tolist():
         raise InvalidMetadataError(
@@ -168,7 +197,7 @@ def _fetched(entries: ZipEntries, source: Source) -> Iterator[Any]:
         pieces = limited.fetch([ByteRange(start, size) for start, size in ranges])
         # `owner` ascends, because offsets do.
         last = int(np.searchsorted(merged.owner, end))
-        yield from _taken(entries, first, last, merged, begin, b"".join(p.data for p in pieces))
+        yield first, last, _Group(merged, begin, [piece.data for piece in pieces])
         first = last
 
 
@@ -188,32 +217,61 @@ def _groups(merged: Merged, limit: int) -> Iterator[tuple[int, int]]:
         yield begin, len(merged.sizes)
 
 
-def _taken(
-    entries: ZipEntries, first: int, last: int, merged: Merged, begin: int, data: bytes
-) -> Iterator[Any]:
-    """Payloads of the rows ``first .. last`` from the bytes of their requests."""
-    rows = np.arange(first, last)
-    sizes = merged.sizes[begin:]
+def _taken(entries: ZipEntries, first: int, last: int, group: _Group) -> Any:
+    """The payloads of the rows ``first .. last`` as an Arrow array."""
+    data = b"".join(group.pieces)
+    merged, rows = group.merged, np.arange(first, last)
+    sizes = merged.sizes[group.begin :]
     bases = np.cumsum(sizes) - sizes
     owner = merged.owner[rows]
-    places = entries.offsets[rows] - merged.starts[owner] + bases[owner - begin]
-    lengths = entries.lengths[rows]
+    places = entries.offsets[rows] - merged.starts[owner] + bases[owner - group.begin]
     crcs = _expected(entries, rows, places, data)
-    overlaps = np.flatnonzero(places[1:] < places[:-1] + lengths[:-1])
-    for row in overlaps[:1].tolist():
+    _refuse_overlaps(entries, rows)
+    payloads = slices(data, places, entries.lengths[rows])
+    _compare(entries, rows, checksums(payloads), crcs)
+    return payloads
+
+
+def _viewed(entries: ZipEntries, first: int, last: int, group: _Group) -> list[memoryview]:
+    """The payloads of the rows ``first .. last`` in what was fetched."""
+    merged, rows = group.merged, np.arange(first, last)
+    owner = merged.owner[rows]
+    used = np.unique(owner)
+    ends = np.append(used[1:], group.begin + len(group.pieces))
+    runs = {  # a long range has several requests
+        one: memoryview(b"".join(group.pieces[one - group.begin : end - group.begin]))
+        for one, end in zip(used.tolist(), ends.tolist(), strict=True)
+    }
+    before = prefix_size(int(_name_sizes(entries.names).max(initial=0)))
+    heads, views = [], []
+    places = entries.offsets[rows] - merged.starts[owner]
+    spans = zip(owner.tolist(), places.tolist(), entries.lengths[rows].tolist(), strict=True)
+    for run, start, length in spans:
+        data = runs[run]
+        heads.append(bytes(data[max(0, start - before) : start]).rjust(before, b"\0"))
+        views.append(data[start : start + length])
+    crcs = _expected(entries, rows, before * np.arange(1, len(rows) + 1), b"".join(heads))
+    _refuse_overlaps(entries, rows)
+    _compare(entries, rows, checksums(views), crcs)
+    return views
+
+
+def _refuse_overlaps(entries: ZipEntries, rows: Ints) -> None:
+    starts, sizes = entries.offsets[rows], entries.lengths[rows]
+    for row in rows[:-1][starts[1:] < starts[:-1] + sizes[:-1]][:1].tolist():
         raise InvalidMetadataError(
             "two samples overlap",
-            where=entries.place(first + row + 1),
-            found=f"begins inside {entries.place(first + row)}",
+            where=entries.place(row + 1),
+            found=f"begins inside {entries.place(row)}",
         )
-    payloads = slices(data, places, lengths)
-    found = checksums(payloads)
+
+
+def _compare(entries: ZipEntries, rows: Ints, found: Crcs, crcs: Crcs) -> None:
     for row in np.flatnonzero(found != crcs)[:1].tolist():
-        raise _damaged(entries, first + row, int(found[row]), int(crcs[row]))
-    yield payloads
+        raise _damaged(entries, int(rows[row]), int(found[row]), int(crcs[row]))
 
 
-def _expected(entries: ZipEntries, rows: Ints, places: Ints, data: bytes) -> npt.NDArray[np.uint32]:
+def _expected(entries: ZipEntries, rows: Ints, places: Ints, data: bytes) -> Crcs:
     """The checksums in the local headers; raises if a header is not that of its row."""
     names = entries.names.take(pa.array(rows))
     name_sizes = _name_sizes(names)
