@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import obstore
@@ -20,7 +20,8 @@ from training_stores import BUCKET, CONNECTIONS, bucket, fetched, served
 
 import comal
 from comal import taco
-from comal.ml.order import Order
+from comal.ml.loader import Loader
+from comal.ml.order import Order, Share
 from comal.storage import StorageConfig
 from comal.storage.coalesce import coalesce
 from harness import main_of_case
@@ -190,17 +191,34 @@ def order(directory: str, kind: str, window: str = "32") -> dict[str, Any]:
         "distance of neighbours": _part(np.abs(np.diff(each)).mean(), count / 3),
         "spread of means": _part(each.mean(axis=1).std(), count / np.sqrt(12 * BATCH)),
         "labels in a batch": f"{BATCH - alike.sum(axis=1).mean():.1f}",
-        "requests for 300 KB": _requests(each, 300 << 10),
-        "requests for 1 KB": _requests(each, 1 << 10),
+        "requests for 300 KB": _requests(made, 300 << 10),
+        "requests for 1 KB": _requests(made, 1 << 10),
     }
     return {"seconds": 0, "note": note}
 
 
-def _requests(each: Any, size: int) -> int:
-    """Requests of an epoch of samples of so many bytes, as comal merges those of a batch."""
-    config, sizes = StorageConfig(), np.full(BATCH, size)
-    limits = config.coalesce_gap, config.max_request
-    return sum(len(coalesce(batch * size, sizes, *limits).starts) for batch in each)
+class _Planned:
+    """So many bytes a sample, for a loader that is asked what it would read together."""
+
+    ids = None
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def nbytes(self, rows: Any) -> int:
+        return len(rows) * self.size
+
+
+def _requests(made: Order, size: int) -> int:
+    """Requests of an epoch of samples of so many bytes, as comal merges them."""
+    config, data, total = StorageConfig(), cast("Any", _Planned(size)), 0
+    loader = Loader(data, made, Share(BATCH))
+    groups = loader._groups(loader._rows(0, 0))  # noqa: SLF001 - without reading
+    for rows in map(np.concatenate, groups):
+        sizes = np.full(len(rows), size)
+        merged = coalesce(rows * size, sizes, config.coalesce_gap, config.max_request)
+        total += len(merged.starts)
+    return total
 
 
 def _part(found: Any, right: Any) -> str:

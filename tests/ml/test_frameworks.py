@@ -74,13 +74,14 @@ def test_a_run_goes_on(module: Any, tmp_path: Path, processes: int, stop: tuple[
     assert rest == {one: names for one, names in left.items() if names}
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_batches_of_jax_keep_their_pixels(tmp_path: Path, workers: int) -> None:
+@pytest.mark.parametrize(("workers", "processes"), [(0, False), (2, False), (1, True)])
+def test_batches_of_jax_keep_their_pixels(tmp_path: Path, workers: int, processes: bool) -> None:
     jax: Any = pytest.importorskip("jax")
 
     data = ml.dataset(flat(tmp_path, 40), columns=["label"])
     total, kept, sums = jax.jit(lambda array: array.astype("float32").sum()), [], []
-    for batch in data.loader(4, workers=workers, ahead_bytes=1, to="jax"):
+    options: Any = {"workers": workers, "processes": processes, "ahead_bytes": 1, "to": "jax"}
+    for batch in data.loader(4, **options):
         assert isinstance(batch["data"], jax.Array)
         kept.append(batch["data"])
         sums.append(total(batch["data"]))  # not waited for
