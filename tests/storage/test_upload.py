@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -432,6 +436,40 @@ def test_what_was_written_can_be_read_by_its_path(box: Box) -> None:
     with open_source(place) as source:
         assert source.stat().size == len(NEW)
     assert [path.name for path in targets.beside(place)] == ["a.x"]
+
+
+def test_an_interrupt_ends_an_upload(
+    bucket: tuple[Box, S3Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ctrl-C does, which obstore itself does not hear before its last request."""
+    box, server = bucket
+    monkeypatch.setattr(upload, "SINGLE", 1000)
+    monkeypatch.setattr(upload, "_PART", 5 << 20)
+    monkeypatch.setattr(upload, "_AHEAD", 0)
+    waiting = threading.Event()
+
+    def strike(_: int, request: str) -> str:
+        if "partNumber" in request:
+            waiting.set()
+            time.sleep(0.3)
+        return ""
+
+    def interrupt() -> None:
+        waiting.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    del server.faults.seen[:]
+    server.faults.fault = strike
+    killer = threading.Thread(target=interrupt)
+    killer.start()
+    with pytest.raises(KeyboardInterrupt):
+        box.write("x", b"mine" + bytes(60 << 20))
+    killer.join()
+    parts = [request for request in server.faults.seen if "partNumber" in request]
+    server.faults.fault = lambda *_: ""
+    assert box.files() == {}
+    assert uploads(box, server) == []
+    assert len(parts) < 10
 
 
 def test_what_an_equal_writer_made_is_not_ours(box: Box) -> None:

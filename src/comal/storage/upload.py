@@ -16,11 +16,13 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import obstore
@@ -37,7 +39,6 @@ from comal.errors import (
     system_errors,
 )
 from comal.limits import MIB
-from comal.parallel import results
 from comal.plan import Head
 from comal.storage.cloud import guarding
 from comal.storage.config import StorageConfig, default_config
@@ -62,16 +63,40 @@ COPIED = 5 << 30
 _PART = 8 * MIB
 _PARTS = 9_000
 """Stores take up to 10 000 parts."""
+_AHEAD = 256 * MIB
 _THREADS = 16
 _INDEX = (".json", ".html")
 """Suffixes of documents in a folder that name its other files."""
+
+_NO_BUCKET = (
+    ObjectNotFoundError,
+    "the bucket of the target does not exist",
+    "make it first, or check its name, the region and the endpoint",
+)
+_CHANGED = (
+    ConflictError,
+    "another writer has changed the target meanwhile",
+    "look at what is there now, and run it again",
+)
+_NO_CONDITIONS = (
+    StorageError,
+    "the store knows no conditions for writing, so it could replace what others write",
+    "write to this machine and copy the file",
+)
+_TOO_LARGE = (
+    LimitExceededError,
+    "a new object in S3 may have 5 GiB",
+    "write several files, or write to this machine and copy the file",
+)
+_FOLDER = "choose another name; a folder in a store is never replaced as a whole"
 
 
 class StoreObject:
     """A key in a store, for one writer."""
 
-    def __init__(self, place: StorePath) -> None:
+    def __init__(self, place: StorePath, stop: Event | None = None) -> None:
         self.place = place
+        self._stop = stop or Event()
         self.key = place.location.path
         self._where = place.location.label
         self._config: StorageConfig = place.config or default_config()
@@ -115,12 +140,8 @@ class StoreObject:
         found = self.meta()
         holds = found is None and self._holds_others()
         if holds or (found is not None and folder):
-            form = "the target is a folder" if holds else "the target is a file"
-            raise ConflictError(
-                "the target exists" if holds and folder else form,
-                where=self._where,
-                hint="choose another name; a folder in a store is never replaced as a whole",
-            )
+            form = "is a file" if found else "exists" if folder else "is a folder"
+            raise self._error((ConflictError, f"the target {form}", _FOLDER))
         if found is not None and not overwrite:
             raise existing(cast("Path", self.place))
         if found is not None and found["size"]:
@@ -134,28 +155,11 @@ class StoreObject:
         except AccessDeniedError:  # who may write need not have the right to list
             return False
         except ObjectNotFoundError as error:
-            raise self._no_bucket() from error
+            raise self._error(_NO_BUCKET) from error
 
-    def _no_bucket(self) -> ObjectNotFoundError:
-        return ObjectNotFoundError(
-            "the bucket of the target does not exist",
-            where=self._where,
-            hint="make it first, or check its name, the region and the endpoint",
-        )
-
-    def _changed(self) -> ConflictError:
-        return ConflictError(
-            "another writer has changed the target meanwhile",
-            where=self._where,
-            hint="look at what is there now, and run it again",
-        )
-
-    def _no_conditions(self) -> StorageError:
-        return StorageError(
-            "the store knows no conditions for writing, so it could replace what others write",
-            where=self._where,
-            hint="write to this machine and copy the file",
-        )
+    def _error(self, told: tuple[type[ComalError], str, str]) -> ComalError:
+        kind, what, hint = told
+        return kind(what, where=self._where, hint=hint)
 
     def publish(self, path: Path, seen: ObjectMeta | None, made: list[StoreObject]) -> None:
         """Make a file the object if what is there is still `seen`; a new one is noted in `made`.
@@ -168,7 +172,7 @@ class StoreObject:
             made.append(self)
         there = self.meta()
         if there is None or there["size"] != size or (tag and tag != there["e_tag"]):
-            raise self._changed()
+            raise self._error(_CHANGED)
 
     def _put(self, path: Path, size: int, seen: ObjectMeta | None) -> str | None:
         mode: Any = "create" if seen is None else _version(seen)
@@ -177,20 +181,17 @@ class StoreObject:
         return self._made(path, size, seen, data, mode=mode)
 
     def _put_large(self, path: Path, size: int, seen: ObjectMeta | None) -> str | None:
-        parts = {"use_multipart": True, "chunk_size": max(_PART, -(-size // _PARTS))}
+        part = max(_PART, -(-size // _PARTS))
+        at_once = max(2, min(12, _AHEAD // part))
+        parts = {"use_multipart": True, "chunk_size": part, "max_concurrency": at_once}
         if seen is not None:
             now = self.meta()
             if now is None or _version(now) != _version(seen):
-                raise self._changed()
+                raise self._error(_CHANGED)
             return self._made(path, size, seen, path, **parts)
         if size > COPIED and self.place.location.scheme == "s3":
-            raise LimitExceededError(
-                "a new object in S3 may have 5 GiB",
-                where=self._where,
-                found=f"{size} bytes",
-                hint="write several files, or write to this machine and copy the file",
-            )
-        hidden = StoreObject(self.place.with_name(next_name(self.place.name)))
+            raise self._error(_TOO_LARGE)
+        hidden = StoreObject(self.place.with_name(next_name(self.place.name)), self._stop)
         try:
             hidden._made(path, size, None, path, **parts)
             return self._made(path, size, None, hidden)
@@ -215,11 +216,12 @@ class StoreObject:
                     obstore.copy(store, data.key, self.key, overwrite=False)
                     return ""
                 how["attributes"] = {"Content-Type": kind}
-                return obstore.put(store, self.key, data, **how)["e_tag"] or ""
+                whole = self._blocks(path) if data is path else data
+                return obstore.put(store, self.key, whole, **how)["e_tag"] or ""
             except (AlreadyExistsError, PreconditionError):
                 return None
             except (NotSupportedError, NotImplementedError) as error:
-                raise self._no_conditions() from error
+                raise self._error(_NO_CONDITIONS) from error
 
         error: ComalError | None = None
         try:
@@ -232,10 +234,18 @@ class StoreObject:
             if (error or len(tries) > 1) and self._holds(path, size):
                 return None
         if isinstance(error, StorageError):
-            raise self._no_conditions() if error.fields.get("status") == 501 else error
+            raise self._error(_NO_CONDITIONS) if error.fields.get("status") == 501 else error
         if seen is not None:
-            raise self._changed()
-        raise self._no_bucket() if error else existing(cast("Path", self.place))
+            raise self._error(_CHANGED)
+        raise self._error(_NO_BUCKET) if error else existing(cast("Path", self.place))
+
+    def _blocks(self, path: Path) -> Iterator[bytes]:
+        """The bytes of a file; an error once nobody waits any more, for requests do not end."""
+        with path.open("rb") as file:
+            for block in iter(partial(file.read, _PART), b""):
+                if self._stop.is_set():
+                    raise ComalError("the upload was stopped", where=self._where)
+                yield block
 
     def _holds(self, path: Path, size: int) -> bool:
         """Whether the object has the bytes of a file."""
@@ -289,16 +299,20 @@ class StoreSet(TargetSet):
                 where=shown_path(self._home),
                 hint="remove the old ones, or choose another name",
             )
-        made: list[StoreObject] = []
-        try:
-            for group in groups:
-                for _ in results(None, partial(self._upload, made=made), group, threads=_THREADS):
-                    pass
-        except BaseException:  # also on Ctrl-C: nothing half done may stay
-            for one in made:
-                with suppress(ComalError):  # the error under way says more
-                    one.remove()
-            raise
+        made, stop = list[StoreObject](), Event()
+        with ThreadPoolExecutor(_THREADS, "comal-upload") as pool:
+            try:
+                for group in groups:
+                    running = [pool.submit(self._upload, name, made, stop) for name in group]
+                    for one in running:
+                        one.result()
+            except BaseException:  # also on Ctrl-C: nothing half done may stay
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+                for published in made:
+                    with suppress(ComalError):  # the error under way says more
+                        published.remove()
+                raise
         return [self._home / name for name in self._kinds]
 
     def _groups(self, name: str) -> list[list[str]]:
@@ -311,8 +325,8 @@ class StoreSet(TargetSet):
         groups = [[path for path in files if path not in last], *([path] for path in sorted(last))]
         return [[os.path.relpath(path, self.folder) for path in sorted(one)] for one in groups]
 
-    def _upload(self, name: str, made: list[StoreObject]) -> None:
-        found = StoreObject(cast("StorePath", self._home / name))
+    def _upload(self, name: str, made: list[StoreObject], stop: Event) -> None:
+        found = StoreObject(cast("StorePath", self._home / name), stop)
         found.publish(self.folder / name, self._seen.get(name), made)
 
 
