@@ -96,8 +96,10 @@ ALLOWED = {
     "xarray": ("comal.raquet.xarray_engine", "comal.ml.decoding"),
     "torch": ("comal.ml.batches",),
     "matplotlib": ("comal.ml.plotting",),
+    "diskcache": ("comal.ml.cache",),
     "pmtiles": ("comal.tapalcatl.containers.pmtiles", "comal.tapalcatl.containers.pmtiles"),
     "sqlite3": (
+        "comal.ml.cache",
         "comal.tapalcatl.containers.mbtiles",
         "comal.tapalcatl.containers.mbtiles",
         "comal.raster.zones",

@@ -4,86 +4,89 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
+import sqlite3
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from isal import isal_zlib
 
-from comal.errors import reason_of
+from comal.errors import MissingExtraError, reason_of
 from comal.limits import GIB
+from comal.parallel import PerProcess
 from comal.public import warn
 
 _SUM = 4
 """Bytes of the checksum before each value."""
-_SHARE = 16
-"""A process looks through the folder after it has written this part of its size."""
+_open: PerProcess[tuple[str, int], Any] = PerProcess()
 
 
 class LeafCache:
-    """A folder with a file for each leaf, about `size` bytes; the least recently used go first.
+    """A folder of leaves by key, at most `size` bytes; the least recently used go first.
 
-    Any number of processes may share a folder. A file that is damaged counts as absent. When the
+    Any number of processes may share a folder. A value that is damaged counts as absent. When the
     disk is full or broken, nothing is kept from then on, and a warning says so once.
     """
 
     def __init__(self, folder: str | os.PathLike[str], size: int = 10 * GIB) -> None:
-        self.folder, self.size = Path(folder).absolute(), size
-        self._works, self._written = True, 0
+        self.folder = os.fspath(Path(folder).absolute())
+        self.size = size
+        self._works = True
+        _ = self._cache  # a missing extra is an error here, not in a worker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LeafCache, (self.folder, self.size)
+
+    @property
+    def _cache(self) -> Any:
+        return _open.get((self.folder, self.size), partial(_opened, self.folder, self.size))
 
     def get(self, keys: Iterable[str]) -> dict[str, memoryview]:
         """The leaves that are kept of some keys."""
         found = {}
-        for key in keys:
-            path = self._path(key)
-            with suppress(OSError):  # it is absent, or was removed just now
-                data = memoryview(path.read_bytes())
-                if _sum(data[_SUM:]) == data[:_SUM]:
-                    found[key] = data[_SUM:]
-                    os.utime(path)
+        try:
+            for key in keys if self._works else ():
+                value = self._cache.get(key)
+                if value is not None and _sum(value[_SUM:]) == value[:_SUM]:
+                    found[key] = memoryview(value)[_SUM:]
+        except _FAULTS as error:
+            self._fails(error)
         return found
 
     def put(self, leaves: Mapping[str, memoryview]) -> None:
         """Keep some leaves."""
         try:
             for key, data in leaves.items() if self._works else ():
-                self._keep(self._path(key), _sum(data) + bytes(data))
-        except OSError as error:
-            self._works = False
-            warn(f"nothing more is kept in {self.folder}: {reason_of(error)}")
+                self._cache.set(key, _sum(data) + bytes(data))
+        except _FAULTS as error:
+            self._fails(error)
 
-    def _path(self, key: str) -> Path:
-        return self.folder / key[:2] / key
+    def _fails(self, error: Exception) -> None:
+        self._works = False
+        warn(f"nothing more is kept in {self.folder}: {reason_of(error)}")
 
-    def _keep(self, path: Path, value: bytes) -> None:
-        part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            part.write_bytes(value)
-            part.replace(path)
-        except OSError:
-            part.unlink(missing_ok=True)
-            raise
-        self._written += len(value)
-        if self._written * _SHARE > self.size:
-            self._written = 0
-            self._trim()
 
-    def _trim(self) -> None:
-        """Remove what was used longest ago, and what killed processes left."""
-        known = []
-        for path in self.folder.glob("*/*"):
-            with suppress(FileNotFoundError):  # another process removes files too
-                state = path.stat()
-                known.append((state.st_mtime_ns, max(state.st_size, state.st_blocks * 512), path))
-        over = sum(size for _, size, _ in known) - self.size
-        for _, size, path in sorted(known):
-            if over <= 0:
-                break
-            path.unlink(missing_ok=True)
-            over -= size
+_FAULTS = (OSError, sqlite3.Error)
+
+
+def _opened(folder: str, size: int) -> Any:
+    try:
+        import diskcache  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise MissingExtraError.of("diskcache", "cache", "cache=") from error
+
+    class Plain(diskcache.Disk):  # type: ignore[misc,unused-ignore] # without types
+        """Bytes as they are: a pickle that somebody put there must not be loaded."""
+
+        def fetch(self, mode: int, filename: str, value: Any, read: bool) -> Any:  # noqa: FBT001
+            if mode == diskcache.core.MODE_PICKLE:
+                return None
+            return super().fetch(mode, filename, value, read)
+
+    return diskcache.Cache(
+        folder, disk=Plain, size_limit=size, eviction_policy="least-recently-used"
+    )
 
 
 def _sum(data: Any) -> bytes:
