@@ -79,9 +79,9 @@ def mirror(
     if where is not None:
         found = filtered(found, where)
     if isinstance(found, TacoDataset):
-        kept = None if fields is None else [Field(one) for one in fields]
+        choose = None if fields is None else partial(_chosen, fields=list(map(Field, fields)))
         named: Any = {"overwrite": overwrite, "subset_date": subset_date, "progress": progress}
-        return export_part(found, place, partial(_chosen, fields=kept), **named)
+        return export_part(found, place, choose, **named)
     if fields is not None:
         raise InvalidInputError(
             "leaves of a Tortilla cannot be chosen",
@@ -92,10 +92,8 @@ def mirror(
     return place
 
 
-def _chosen(levels: Levels, fields: Sequence[Field] | None) -> Levels:
+def _chosen(levels: Levels, fields: Sequence[Field]) -> Levels:
     """The levels with only the leaves of some fields, and the folders around them."""
-    if fields is None:
-        return levels
     branches = [Branch(one.ids, one.parent, ~one.folders, one.payloads) for one in levels]
     kept = [np.zeros(level.rows, np.bool_) for level in levels]
     kept[0][:] = True

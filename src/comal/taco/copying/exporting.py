@@ -151,54 +151,47 @@ def export(
         raise InvalidInputError(
             "not a dataset", found=type(dataset).__name__, hint="pass the dataset that load returns"
         )
-    target = targets.target_path(output, config)
-    kind = container_of(target, output_format)
     _check_limit(limit)
-    how = settings(parquet, kind)
-    stamp = _date(subset_date)
-    _refuse_sources(dataset, target)
-    levels = view_levels(dataset, limit)
-    with telling(progress, quiet=quiet) as told:
-        writing = Writing(how, overwrite, told)
-        _write_view(dataset, levels, target, kind, stamp, writing, rename=rename)
-    return target
+    return export_part(
+        dataset,
+        targets.target_path(output, config),
+        output_format=output_format,
+        limit=limit,
+        quiet=quiet,
+        overwrite=overwrite,
+        rename=rename,
+        subset_date=subset_date,
+        progress=progress,
+        parquet=parquet,
+    )
 
 
 def export_part(
     dataset: TacoDataset,
-    output: str | os.PathLike[str],
-    choose: Callable[[Levels], Levels],
+    target: Path,
+    choose: Callable[[Levels], Levels] | None = None,
     *,
+    output_format: str = "auto",
+    limit: int = _REQUESTS,
+    quiet: bool = False,
     overwrite: bool = False,
+    rename: bool = False,
     subset_date: str | dt.datetime | None = None,
     progress: Progress | None = None,
+    parquet: Mapping[str, Any] | None = None,
 ) -> Path:
     """As `export`, of what `choose` leaves of the levels of the view."""
-    target = targets.target_path(output)
-    kind = container_of(target, "auto")
-    stamp = _date(subset_date)
+    kind = container_of(target, output_format)
+    how, stamp = settings(parquet or {}, kind), _date(subset_date)
     _refuse_sources(dataset, target)
-    levels = choose(view_levels(dataset, _REQUESTS))
-    with telling(progress, quiet=False) as told:
-        writing = Writing(settings({}, kind), overwrite, told)
-        _write_view(dataset, levels, target, kind, stamp, writing, rename=False)
-    return target
-
-
-def _write_view(
-    dataset: TacoDataset,
-    levels: Levels,
-    target: Path,
-    kind: str,
-    stamp: str,
-    how: Writing,
-    *,
-    rename: bool,
-) -> None:
-    levels = check_foreign(levels, as_files=kind == "folder", rename=rename)
-    document = _subset_document(dataset.collection, levels, kind, stamp)
-    write_levels(levels, document, target, kind, how)
+    levels = view_levels(dataset, limit)
+    levels = levels if choose is None else choose(levels)
+    with telling(progress, quiet=quiet) as told:
+        levels = check_foreign(levels, as_files=kind == "folder", rename=rename)
+        document = _subset_document(dataset.collection, levels, kind, stamp)
+        write_levels(levels, document, target, kind, Writing(how, overwrite, told))
     LOGGER.info("exported %d samples to %s", levels[0].rows, target)
+    return target
 
 
 def _refuse_sources(dataset: TacoDataset, target: Path) -> None:
