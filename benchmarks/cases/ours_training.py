@@ -253,10 +253,10 @@ def _peak() -> int:
 
 
 def decoder(directory: str, name: str, threads: str) -> dict[str, Any]:
-    from comal.ml import tiff
+    from comal.raster import imagebytes
 
     data = [path.read_bytes() for path in training_loop.samples(directory, "chips")]
-    return {"seconds": len(data) / training_loop.rate(tiff.image, data, int(threads))}
+    return {"seconds": len(data) / training_loop.rate(imagebytes.image, data, int(threads))}
 
 
 if __name__ == "__main__":

@@ -20,9 +20,10 @@ import pytest
 from comal import ml
 from comal.errors import ComalError, InvalidMetadataError, ObjectChangedError
 from comal.ml import loader as loading
-from comal.ml import processes, tiff
+from comal.ml import processes
 from comal.ml.archives import ArchiveDataset
 from comal.ml.index import Index, Shared
+from comal.raster import imagebytes
 from comal.samples.payloads import Spans
 from comal.storage import as_source
 from tests.ml.made import flat, pixels
@@ -110,7 +111,7 @@ def chips(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def _length_or_error(data: bytes) -> int:
     """A decoder that fails for one sample."""
-    if np.array_equal(tiff.image(data), pixels(9)):
+    if np.array_equal(imagebytes.image(data), pixels(9)):
         raise ValueError("nine")
     return len(data)
 

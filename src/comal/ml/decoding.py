@@ -20,8 +20,8 @@ from comal.errors import (
     translated,
 )
 from comal.limits import DEFAULT_LIMITS
-from comal.ml import tiff
 from comal.public import check_fields, guarded_class
+from comal.raster import imagebytes
 from comal.raster.values import as_array, valid_mask
 
 Window = tuple[int, int, int, int]
@@ -172,7 +172,7 @@ class Masking:
             return decoded(view, field, field.leaf)
         # Pixels without a value are told from others in the type of the file.
         pixels = decoded(view, replace(field, dtype=None), field.leaf)
-        valid = Masked(pixels, tiff.valid(view, pixels, field.bands, field.window)).masks()
+        valid = Masked(pixels, imagebytes.valid(view, pixels, field.bands, field.window)).masks()
         if field.dtype is not None:
             pixels = _converted(np.where(valid, pixels, 0), field)
         return Masked(pixels, valid)
@@ -180,10 +180,10 @@ class Masking:
 
 def extras(data: memoryview, field: Field, value: Any) -> Iterator[tuple[str, Any]]:
     """What a field wants to know of an image besides its pixels, which are `value`, by name."""
-    known = tiff.georeference(data)
+    known = imagebytes.georeference(data)
     for name in field.extras:
         if name == "mask":
-            yield name, tiff.valid(data, value, field.bands, field.window)
+            yield name, imagebytes.valid(data, value, field.bands, field.window)
         elif name == "transform":
             yield name, _moved(known.transform, field.window)
         else:
@@ -206,7 +206,9 @@ def kind_of(data: memoryview, name: str) -> str:
 
 def _of_image(data: memoryview, field: Field, out: Any) -> Any:
     fits = out is not None and (field.dtype is None or out.dtype == field.dtype)
-    image = tiff.image(data, bands=field.bands, window=field.window, out=out if fits else None)
+    image = imagebytes.image(
+        data, bands=field.bands, window=field.window, out=out if fits else None
+    )
     return _converted(image, field)
 
 

@@ -19,8 +19,8 @@ from comal.errors import (
     LimitExceededError,
     NotThisFormatError,
 )
-from comal.ml.tiff import georeference, image, valid
 from comal.raster import opening
+from comal.raster.imagebytes import georeference, image, valid
 from tests.raster.rasters import write
 
 INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
