@@ -123,3 +123,16 @@ def test_depth_counts_no_bracket_inside_of_a_string(document: dict[str, object])
     assert strictjson.loads(data, "test", Limits(json_depth=deep)) == document
     with pytest.raises(LimitExceededError, match="json depth"):
         strictjson.loads(data, "test", Limits(json_depth=deep - 1))
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_integers_have_as_many_characters_as_the_limit_says(sign: str) -> None:
+    limits = Limits(json_digits=20)
+    longest = sign + "7" * (20 - len(sign))
+    assert strictjson.loads(f'{{"a": {longest}}}'.encode(), "x", limits) == {"a": int(longest)}
+    # An integer beyond the limit makes the others be counted as well.
+    text = f'{{"a": {longest}, "b": {longest}7}}'
+    with pytest.raises(LimitExceededError, match="21 digits"):
+        strictjson.loads(text.encode(), "x", limits)
+    for short in (f'{{"a": 1, "b": "{"7" * 40}"}}', f'{{"a": {longest}, "b": "{"7" * 40}"}}'):
+        assert "b" in strictjson.loads(short.encode(), "x", limits)
