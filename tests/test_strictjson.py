@@ -126,11 +126,11 @@ def test_depth_counts_no_bracket_inside_of_a_string(document: dict[str, object])
 
 
 @pytest.mark.parametrize("sign", ["", "-"])
-def test_integers_have_as_many_characters_as_the_limit_says(sign: str) -> None:
+def test_integers_have_as_many_digits_as_the_limit_says(sign: str) -> None:
     limits = Limits(json_digits=20)
-    longest = sign + "7" * (20 - len(sign))
+    longest = sign + "7" * 20
     assert strictjson.loads(f'{{"a": {longest}}}'.encode(), "x", limits) == {"a": int(longest)}
-    # An integer beyond the limit makes the others be counted as well.
+    # An integer beyond the limit makes the others be counted too.
     text = f'{{"a": {longest}, "b": {longest}7}}'
     with pytest.raises(LimitExceededError, match="21 digits"):
         strictjson.loads(text.encode(), "x", limits)

@@ -163,11 +163,12 @@ def _finite(constant: Callable[[str], Any]) -> Callable[[str], Any]:
 
 def _bounded_int(where: str, limits: Limits) -> Callable[[str], int]:
     def parse(digits: str) -> int:
-        if len(digits) > limits.json_digits:
+        count = len(digits.removeprefix("-"))
+        if count > limits.json_digits:
             raise LimitExceededError(
                 "a JSON integer is over the limit",
                 where=where,
-                found=f"{len(digits)} digits",
+                found=f"{count} digits",
                 expected=f"at most {limits.json_digits}",
             )
         return int(digits)
