@@ -209,12 +209,16 @@ def _blame(
 
 def _misfit(taker: Any, name: str, value: Any, text: Any, hint: Any) -> InvalidInputError:
     """The error for an argument of a function, or a field of a class, that does not fit."""
-    told = str(hint) if "Literal[" in str(hint) else str(text)  # an alias hides its values
+    if "Literal[" in str(hint):  # an alias hides its values
+        is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        parts = typing.get_args(hint) if is_union else (hint,)
+        text = " | ".join(map(inspect.formatannotation, parts))
+        text = re.sub(r"\b(typing|collections\.abc)\.", "", text)
     return InvalidInputError(
         f"{name} cannot be used",
         where=f"{taker.__qualname__}({name}=...)",
         found=f"{shown(repr(value))}, {type(value).__name__}",
-        expected=told.replace("typing.", ""),
+        expected=str(text),
     )
 
 
