@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -355,6 +356,7 @@ def test_each_request_fails(
     ("fault", "kind", "told"),
     [
         ("403 No", AccessDeniedError, "may write there"),
+        ("403 Only reading", AccessDeniedError, "may write there"),
         ("301 Elsewhere", StorageError, "region"),
         ("400 Bad", StorageError, "region"),
         ("404 Nothing", ObjectNotFoundError, "bucket of the target"),
@@ -363,8 +365,11 @@ def test_each_request_fails(
 def test_what_cannot_be_written_to_is_named_before_the_work(
     bucket: tuple[Box, S3Server], fault: str, kind: type[ComalError], told: str
 ) -> None:
+    """Also where everything can be read, and nothing written."""
     box, server = bucket
-    server.faults.fault = lambda *_: fault
+    server.faults.fault = lambda _, request: (
+        fault if "Only" not in fault or request.startswith(("PUT", "POST")) else ""
+    )
     with pytest.raises(kind, match=told), targets.new_file(box.target("x"), False, MINE):
         raise AssertionError("not reached")
 
@@ -485,3 +490,24 @@ def test_what_an_equal_writer_made_is_not_ours(box: Box) -> None:
             (folder / name).write_bytes(NEW)
         box.put("x/b.json", NEW)
     assert box.files() == {"x/b.json": NEW}
+
+
+def test_of_many_writers_one_wins(box: Box, single: int) -> None:
+    """All look before any writes, and none takes the place of another."""
+    if box.kind == "local":  # where a lock lets in one
+        return
+    ready = threading.Barrier(6)
+
+    def write(number: int) -> bool:
+        try:
+            with targets.new_file(box.target("x"), False, MINE) as file:
+                file.write(NEW + bytes([number]))
+                ready.wait(20)
+        except ConflictError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        won = list(pool.map(write, range(6)))
+    assert sum(won) == 1
+    assert box.files() == {"x": NEW + bytes([won.index(True)])}

@@ -200,8 +200,7 @@ class StorePath(os.PathLike[str]):
     def __fspath__(self) -> str:
         return self.location.href
 
-    def __str__(self) -> str:
-        return self.location.href
+    __str__ = __fspath__
 
     def __truediv__(self, name: str) -> StorePath:
         return StorePath(self.location.join(name), self.config)

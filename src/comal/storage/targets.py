@@ -113,8 +113,6 @@ def _everything(_: str) -> bool:
 
 NOTHING = Kind("nothing", lambda _: None)
 """For a writer that replaces only empty files and folders."""
-ITSELF = Kind("the file that was read", lambda _: _everything)
-"""For a writer that rewrites the file that it has read."""
 
 TIFF = magic_kind("a TIFF file", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
@@ -204,7 +202,7 @@ def refuse_sources(target: Path, sources: Any, *, inside: bool = False) -> None:
     """
     remote = stored(target) is not None
     real = os.fspath(target) if remote else os.path.realpath(target)
-    for path in _remote(sources) if remote else _local(sources):
+    for path in _named(sources, remote=remote):
         what = ""
         if path == real or (not remote and _is_same(path, real)):
             what = "the target is the source"
@@ -221,21 +219,14 @@ def refuse_sources(target: Path, sources: Any, *, inside: bool = False) -> None:
             )
 
 
-def _local(sources: Any) -> Iterator[str]:
-    for text in _hrefs(sources):
-        path = text.removeprefix("file://")
-        if path and "://" not in path:
-            # An invalid path, such as one with NUL, is refused by its reader.
-            with suppress(ValueError):
-                yield os.path.realpath(path)
-
-
-def _remote(sources: Any) -> Iterator[str]:
-    for text in _hrefs(sources):
-        if "://" in text:
-            # What is no URL, such as a name of GDAL, is refused by its reader.
-            with suppress(InvalidInputError):
-                yield parse_href(text).href
+def _named(sources: Any, *, remote: bool) -> Iterator[str]:
+    """The URLs of remote sources, or the real paths of local ones."""
+    for href in _hrefs(sources):
+        text = href.removeprefix("file://")
+        # What is neither a path nor a URL, such as a name of GDAL, is refused by its reader.
+        with suppress(ValueError):
+            if text and ("://" in text) is remote:
+                yield parse_href(text).href if remote else os.path.realpath(text)
 
 
 def _hrefs(source: Any) -> Iterator[str]:

@@ -46,7 +46,7 @@ from comal.storage.location import StorePath
 from comal.storage.opening import open_source
 from comal.storage.remote import Ask, retrying
 from comal.storage.stores import networked_store, store_errors
-from comal.storage.targetlock import Owns, discard, next_name
+from comal.storage.targetlock import Owns, next_name
 from comal.storage.targets import Kind, TargetSet, claimed, existing, refuse_sources
 from comal.storage.wrappers import RangeFile
 
@@ -146,7 +146,15 @@ class StoreObject:
             raise existing(cast("Path", self.place))
         if found is not None and found["size"]:
             claimed(cast("Path", self.place), kind)
+        if self.place.location.scheme in ("s3", "gs"):
+            self._begin_and_give_up()
         return found
+
+    def _begin_and_give_up(self) -> None:
+        """Begin an upload in parts: who may not write hears of it before the work."""
+        nothing: Any = iter([].pop, None)  # an error in place of the first block
+        with suppress(IndexError):
+            self.ask(lambda store: obstore.put(store, self.key, nothing, use_multipart=True))
 
     def _holds_others(self) -> bool:
         """Whether there are objects below the key."""
@@ -335,9 +343,6 @@ def new_store_set(place: StorePath, *, overwrite: bool, sources: Any) -> Iterato
     """As `comal.storage.targets.new_set`, for keys in a store."""
     within = (place.config or default_config()).scratch
     with system_errors("cannot make a temporary folder", within or tempfile.gettempdir()):
-        folder = Path(tempfile.mkdtemp(prefix="comal-", dir=within))
-    try:
-        yield StoreSet(folder, place, overwrite=overwrite, sources=sources)
-    finally:
-        with suppress(OSError):
-            discard(folder)
+        made = tempfile.TemporaryDirectory(prefix="comal-", dir=within, ignore_cleanup_errors=True)
+    with made as folder:
+        yield StoreSet(Path(folder), place, overwrite=overwrite, sources=sources)
