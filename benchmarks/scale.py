@@ -2,6 +2,7 @@
 
     python benchmarks/scale.py parts                    a minute
     python benchmarks/scale.py parts --size 10000       10 000 parts and 100 million rows
+    python benchmarks/scale.py workers --size 100       one worker against two; 100 files
 
 Indexes are real, the bytes that they lead to are not there. Requests go to a server on this machine
 that waits 30 ms before each answer.
@@ -10,10 +11,11 @@ that waits 30 ms before each answer.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from harness import HERE, Cases, Row, Side, compare, run
+from harness import HERE, Cases, Measurement, Row, Side, compare, run
 
 PARTS = Side("comal", sys.executable, HERE / "cases" / "scale_parts.py")
 ROWS = 10_000
@@ -38,7 +40,27 @@ def parts(work: Path, size: int, repeats: int) -> Iterator[Row]:
             yield compare(f"{kind}_open", PARTS, None, few, repeats=repeats, target="linear")
 
 
-GROUPS: Cases = {"parts": parts}
+@dataclass(frozen=True)
+class Crew(Side):
+    """So many workers."""
+
+    count: int = 1
+
+    def measure(self, case: str, arguments: Sequence[str]) -> Measurement:
+        return super().measure(case, [*arguments, str(self.count)])
+
+
+def workers(work: Path, size: int, repeats: int) -> Iterator[Row]:
+    """Two workers (first column) against one (the peer): the ratio is the speed-up, 2 at best."""
+    script = HERE / "cases" / "scale_workers.py"
+    two, one = (Crew(f"{n} workers", sys.executable, script, n) for n in (2, 1))
+    for job in ("raquet_write", "tapalcatl_build", "taco_pack", "taco_plan"):
+        for kind in ("processes", "dask"):
+            case = f"{job}_{kind}"
+            yield compare(case, two, one, [str(work), str(size)], repeats=repeats, target="2")
+
+
+GROUPS: Cases = {"parts": parts, "workers": workers}
 
 
 if __name__ == "__main__":

@@ -200,13 +200,13 @@ _PROGRAM = """
 import os, signal, sys
 from comal import jobs
 from comal.jobs import kinds
-make = kinds.KINDS["taco"].make
+make = kinds.MAKE["taco"]
 def slow(plan, part, **more):
     if part.name.endswith("0002.tacozip"):
         print("there", flush=True)
         signal.pause()
     return make(plan, part, **more)
-kinds.KINDS["taco"] = kinds.Kind(slow, None)
+kinds.MAKE["taco"] = slow
 jobs.run(sys.argv[1])
 """
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -25,17 +24,8 @@ from comal.taco.model.collection import CollectionFields
 Location = str | os.PathLike[str]
 Record = Mapping[str, Any]
 
+_SUMS = ("count", "min", "max", "sum", "sum_squares")
 _INDEX_KIND = magic_kind("an index of RaQuet files", b'{\n    "files"')
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How the parts of a format are made and become one."""
-
-    make: Callable[..., dict[str, Any]]
-    """Makes a part; returns the counts for its record."""
-    merge: Callable[..., dict[str, Any]]
-    """Makes the index; returns its paths and statistics."""
 
 
 # -- TACO ------------------------------------------------------------------------------------------
@@ -89,8 +79,7 @@ def plan_taco(
     from comal.taco.writing import containers, creating, packing  # noqa: PLC0415 - rasters
 
     target = local_path(output, "the target").absolute()
-    if creating.container_of(target, "zip") != "zip" or target.suffix == "":
-        target = target.with_suffix(".tacozip")
+    creating.container_of(target, "zip")
     limit = parse_size(split_size, "split_size is not a size")
     root, tables = packing.folder_tables(directory, target, manifest, pattern, pad=pad)
     fields, parquet = packing.collection_of(root, options)
@@ -107,7 +96,7 @@ def plan_taco(
     parts = []
     for number, (start, stop) in enumerate(cuts, 1):
         size = int(ends[stop - 1]) - (int(ends[start - 1]) if start else 0)
-        name = creating.part_name(target.stem, number, target.suffix)
+        name = creating.part_name(target.stem, number, target.suffix or ".tacozip")
         parts.append(Part(name, stop - start, size))
     named = {
         "fields": {name: known[name] for name in fields},
@@ -232,14 +221,12 @@ def _make_raquet(plan: Plan, part: Part, *, overwrite: bool, threads: int | None
     with workers_of(None, threads) as pool:
         made = raquet.write(part.source, path, overwrite=overwrite, executor=pool, **plan.options)
     with raquet.open(path) as file:
-        bands = {band.name: _sums(band.statistics) for band in file.bands}
+        bands = {
+            band.name: {name: getattr(band.statistics, name) for name in _SUMS}
+            for band in file.bands
+        }
     zooms = [made.min_zoom, made.max_zoom]
     return {"items": 1, "tiles": made.tiles, "zooms": zooms, "bounds": made.bounds, "bands": bands}
-
-
-def _sums(found: Any) -> dict[str, Any]:
-    names = ("count", "min", "max", "sum", "sum_squares")
-    return {name: getattr(found, name) for name in names}
 
 
 def _merge_raquet(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
@@ -278,8 +265,7 @@ def _joined(parts: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-KINDS: Mapping[str, Kind] = {
-    "taco": Kind(_make_taco, _merge_taco),
-    "raquet": Kind(_make_raquet, _merge_raquet),
-}
-"""By name, as in ``job.json``."""
+MAKE: dict[str, Callable[..., dict[str, Any]]] = {"taco": _make_taco, "raquet": _make_raquet}
+"""By kind, what makes a part; it returns the counts for its record."""
+MERGE: dict[str, Callable[..., dict[str, Any]]] = {"taco": _merge_taco, "raquet": _merge_raquet}
+"""By kind, what makes the index; it returns its paths and statistics."""

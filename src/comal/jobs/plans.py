@@ -35,7 +35,7 @@ JOB: Final = "job.json"
 INDEXES: Final = {"taco": ("__TACOCAT__", ".tacocat"), "raquet": ("index.json",)}
 """By kind of plan: the names of what all parts become."""
 _VERSION: Final = 1
-_TABLES, _DONE, _STATE = "parts", "done", "state"
+_TABLES, DONE, STATE = "parts", "done", "state"
 _RECORD: Final = magic_kind("a record of a job", b"{")
 _DAMAGED: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
     (LookupError, TypeError, ValueError), InvalidMetadataError
@@ -122,10 +122,7 @@ class Plan:
             "kind": self.kind,
             "output": str(self.output),
             "options": dict(self.options),
-            "parts": [
-                {name: value for name, value in asdict(part).items() if value is not None}
-                for part in self.parts
-            ],
+            "parts": [asdict(part) for part in self.parts],
         }
         try:
             data = strictjson.dumps(document)
@@ -134,7 +131,7 @@ class Plan:
                 "an option cannot be written into a plan", found=str(error), expected="JSON"
             ) from error
         with targets.new_folder(self.folder) as new, system_errors("cannot write", self.folder):
-            for name in (_TABLES, _DONE, _STATE):
+            for name in (_TABLES, DONE, STATE):
                 (new / name).mkdir()
             for part_name, levels in tables:
                 for depth, table in enumerate(levels):
@@ -157,37 +154,19 @@ class Plan:
         """The file of a part."""
         return self.output / part.name
 
-    def record(self, part: Part) -> dict[str, Any] | None:
-        """What was written when the part was done."""
-        return _read(self.folder / _DONE / f"{part.name}.json")
+    def told(self, part: Part, what: str) -> dict[str, Any] | None:
+        """The record of a part in `DONE`, or its `STATE`."""
+        path = self.folder / what / f"{part.name}.json"
+        try:
+            with system_errors("cannot read", path, writing=False):
+                return strictjson.loads(path.read_bytes(), path.name, _LIMITS)
+        except FileNotFoundError:
+            return None
 
-    def keep(self, part: Part, record: Mapping[str, Any], *, replace: bool) -> None:
-        """Record that a part is done; the first record counts unless it does `replace` one."""
-        with suppress(ConflictError):  # of who was faster, with the same bytes
-            _write(self.folder / _DONE / f"{part.name}.json", record, overwrite=replace)
-
-    def state(self, part: Part) -> dict[str, Any] | None:
-        """Who works on a part, or why it failed."""
-        return _read(self.folder / _STATE / f"{part.name}.json")
-
-    def tell(self, part: Part, state: Mapping[str, Any] | None) -> None:
-        """Replace the state of a part; None removes it."""
-        path = self.folder / _STATE / f"{part.name}.json"
-        with system_errors("cannot write", path), suppress(ConflictError):
-            if state is None:
-                path.unlink(missing_ok=True)
-            else:
-                _write(path, state, overwrite=True)
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        with system_errors("cannot read", path, writing=False):
-            return strictjson.loads(path.read_bytes(), path.name, _LIMITS)
-    except FileNotFoundError:
-        return None
-
-
-def _write(path: Path, document: Mapping[str, Any], *, overwrite: bool) -> None:
-    with targets.new_file(path, overwrite, _RECORD) as file:
-        file.write(strictjson.dumps(dict(document)))
+    def tell(
+        self, part: Part, what: str, document: Mapping[str, Any], *, replace: bool = True
+    ) -> None:
+        """Write a record or a state; the first counts unless it is to be replaced."""
+        path = self.folder / what / f"{part.name}.json"
+        with suppress(ConflictError), targets.new_file(path, replace, _RECORD) as file:
+            file.write(strictjson.dumps(dict(document)))

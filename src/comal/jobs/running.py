@@ -23,10 +23,11 @@ from comal.errors import (
     system_errors,
     without_secrets,
 )
-from comal.jobs.kinds import KINDS
-from comal.jobs.plans import Part, Plan
+from comal.jobs.kinds import MAKE, MERGE
+from comal.jobs.plans import DONE, STATE, Part, Plan
 from comal.parallel import Workers, results
 from comal.progress import Progress, silent
+from comal.storage.targetlock import is_free
 
 _MADE, _KEPT, _ELSEWHERE = "made", "kept", "elsewhere"
 
@@ -117,36 +118,31 @@ def make_part(plan: str, threads: int | None, number: int) -> str:
         return _make(job, part, threads)
     except ComalError as error:
         text = without_secrets(str(error))
-        job.tell(part, {"state": "failed", **_here(), "reason": text})
+        job.tell(part, STATE, {"state": "failed", **_here(), "reason": text})
         return text
 
 
 def _make(job: Plan, part: Part, threads: int | None) -> str:
-    path, known = job.path(part), job.record(part)
+    path, known = job.path(part), job.told(part, DONE)
     if known is not None and _is_same(path, known):
         return _KEPT
-    job.tell(part, {"state": "running", **_here()})
+    job.tell(part, STATE, {"state": "running", **_here()})
     there = os.path.lexists(path)
     try:
         # What is there without a record, or with other bytes, is what a killed runner left.
-        counts = KINDS[job.kind].make(job, part, overwrite=there, threads=threads)
+        counts = MAKE[job.kind](job, part, overwrite=there, threads=threads)
     except ConflictError:
-        if there != os.path.lexists(path) or known != job.record(part) or _is_locked(path):
-            return _ELSEWHERE
+        was_idle = is_free(path) and there == os.path.lexists(path)
+        if was_idle and known == job.told(part, DONE):
+            raise
+        return _ELSEWHERE
+    except KeyboardInterrupt:
+        job.tell(part, STATE, {"state": "waiting", **_here()})
         raise
-    except BaseException:
-        job.tell(part, None)
-        raise
-    size = path.stat().st_size
-    job.keep(part, {"size": size, "sha256": _sha256(path), **counts}, replace=known is not None)
-    job.tell(part, None)
+    found = {"size": path.stat().st_size, "sha256": _sha256(path), **counts}
+    job.tell(part, DONE, found, replace=known is not None)
+    job.tell(part, STATE, {"state": "done", **_here()})
     return _MADE
-
-
-def _is_locked(path: Path) -> bool:
-    from comal.storage.targetlock import is_free  # noqa: PLC0415 - after a conflict only
-
-    return not is_free(path)
 
 
 def _is_same(path: Path, known: dict[str, Any]) -> bool:
@@ -176,10 +172,10 @@ def status(plan: str | os.PathLike[str]) -> list[PartStatus]:
 
 
 def _status(job: Plan, part: Part) -> PartStatus:
-    known, state, path = job.record(part), job.state(part), job.path(part)
+    known, state, path = job.told(part, DONE), job.told(part, STATE), job.path(part)
     if known is not None and path.is_file() and path.stat().st_size == known["size"]:
         return PartStatus(part.name, "done")
-    if state is None:
+    if state is None or state["state"] in {"waiting", "done"}:
         return PartStatus(part.name, "waiting")
     if state["state"] == "failed":
         return PartStatus(part.name, "failed", state["reason"])
@@ -218,10 +214,10 @@ def merge(plan: str | os.PathLike[str]) -> dict[str, Any]:
             found=", ".join(f"{shown(one.name)} is {one.state}" for one in lacking[:5]),
             hint=f"run 'comal run {shown_path(job.folder)}' first",
         )
-    records: Sequence[dict[str, Any]] = [job.record(part) or {} for part in job.parts]
+    records: Sequence[dict[str, Any]] = [job.told(part, DONE) or {} for part in job.parts]
     return {
         "parts": len(records),
         "items": sum(record["items"] for record in records),
         "size": sum(record["size"] for record in records),
-        **KINDS[job.kind].merge(job, records),
+        **MERGE[job.kind](job, records),
     }
