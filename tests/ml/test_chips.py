@@ -293,6 +293,16 @@ def test_tiles_of_a_map(tmp_path: Path) -> None:
     fine = ml.chips(tapalcatl.open(tmp_path / "map"), zoom=2, bands=[2], bbox=(100, -10, -100, 10))
     assert [one["id"] for one in fine.head(9)] == ["2/0/1", "2/0/2", "2/3/1", "2/3/2"]
     assert fine[0]["image"].shape == (1, 4, 8)
+    boxes = {one["id"]: one["bbox"] for one in data.fetch(range(18))}
+    for west, south, east, north in ((100, -10, -100, 10), (1, 1, 2, 2), (-91, 3, -89, 70)):
+        parts = [(west, east)] if west < east else [(west, 180), (-180, east)]
+        right = {
+            name
+            for name, (left, bottom, far, top) in boxes.items()
+            if bottom < north and top > south and any(left < e and far > w for w, e in parts)
+        }
+        some = ml.chips(tmp_path / "map", bbox=(west, south, east, north))
+        assert {one["id"] for one in some.fetch(range(len(some)))} == right
     copy = pickle.loads(pickle.dumps(fine.take([2])))
     assert copy[0]["id"] == "2/3/1"
     whole = ml.chips(tmp_path / "map", zoom=1).stats(quiet=True)["image"]

@@ -303,11 +303,10 @@ class Share:
 
     def batches(self, total: int, done: int = 0) -> Iterator[Ints]:
         """The positions of each batch of this rank, from `done` positions on."""
-        while total - done >= self.step:
-            first = done + self.rank * self.batch
+        end = total - max(0, total - done) % self.step
+        for first in range(done + self.rank * self.batch, end, self.step):
             yield np.arange(first, first + self.batch)
-            done += self.step
-        last = self._last(done, total)
+        last = self._last(end, total)
         if len(last):
             yield last
 
