@@ -101,13 +101,16 @@ class StoreObject:
         self._where = place.location.label
         self._config: StorageConfig = place.config or default_config()
 
-    def ask(self, request: Callable[[ObjectStore], T], size: int = 0, *, parts: bool = False) -> T:
-        """Make a request for `size` bytes, again if a failure may pass; raises errors of comal."""
+    def ask(self, request: Callable[[ObjectStore], T], size: int = 0, part: int = 0) -> T:
+        """Make a request for `size` bytes, again if a failure may pass; raises errors of comal.
+
+        With `part` it becomes several requests of this size, which the store makes again itself.
+        """
         location, config = self.place.location, self._config
-        longest = timedelta(seconds=config.deadline(size))
+        longest = timedelta(seconds=config.deadline(part or size))
         # The client's time to read an answer begins with the request, and ends a long upload.
         client: dict[str, Any] = {"timeout": longest, "read_timeout": longest} if size else {}
-        by_store = config.tries - 1 if parts else 0  # single parts are sent again by the store
+        by_store = config.tries - 1 if part else 0
 
         def tried(_: float) -> T:
             with store_errors(Ask(location, Head(0), None), last=True):
@@ -233,7 +236,7 @@ class StoreObject:
 
         error: ComalError | None = None
         try:
-            tag = self.ask(request, size, parts="chunk_size" in how)
+            tag = self.ask(request, size, how.get("chunk_size", 0))
         except (ObjectNotFoundError, StorageError) as failed:
             tag, error = None, failed
         if tag is not None:
