@@ -226,7 +226,7 @@ def test_every_damaged_index_gives_the_same_pages_or_an_error(
     broken = bytearray(whole)
     broken[place] = data.draw(st.integers(0, 255))
     piece = Piece(bytes(broken), 0, len(whole))
-    hurt = Footer(footer.metadata, footer.schema, footer.layout, footer.span, piece)
+    hurt = replace(footer, tail=piece)
     try:
         index = run(page_index_plan(hurt, [0, 1], 0), source.fetch)
     except ComalError:

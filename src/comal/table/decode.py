@@ -388,8 +388,7 @@ class Decoder:
 
     def _numbers_of(self, part: range) -> list[int]:
         """The numbers of row groups in the file."""
-        numbers, groups = self._footer.numbers, self._groups_of(part)
-        return groups if numbers is None else list(numbers[groups].tolist())
+        return list(self._footer.numbers[self._groups_of(part)].tolist())
 
     def _rows_of(self, part: range) -> int:
         groups = np.array(self._groups_of(part), np.int64)

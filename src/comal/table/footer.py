@@ -70,8 +70,8 @@ class Footer:
     """The whole file as a span of its object."""
     tail: Piece
     """The end of the file with the footer, so that nothing needs to fetch it again."""
-    numbers: npt.NDArray[np.int64] | None = None
-    """The numbers of the row groups of `layout` in the file; None if it has all."""
+    numbers: npt.NDArray[np.int64]
+    """The numbers of the row groups of `layout` in the file."""
     where: str = field(init=False, repr=False, compare=False)
     """The name of the table in messages."""
 
@@ -94,8 +94,7 @@ class Footer:
         """The same with some of the row groups of `layout`."""
         chosen = np.asarray(groups, np.int64)
         kept = {name: getattr(self.layout, name)[chosen] for name in _PER_GROUP}
-        numbers = chosen if self.numbers is None else self.numbers[chosen]
-        return replace(self, layout=replace(self.layout, **kept), numbers=numbers)
+        return replace(self, layout=replace(self.layout, **kept), numbers=self.numbers[chosen])
 
 
 def where_of(span: ByteRange) -> str:
@@ -151,7 +150,8 @@ def _parsed(tail: Piece, size: int, span: ByteRange, limits: Limits, where: str)
         if list(layout.leaves) != schema.names or metadata.num_row_groups != len(layout.rows):
             raise InvalidMetadataError("the Parquet schema is broken", where=where)
         # Refuses some fields that a damaged schema may hold, such as required null types.
-        return Footer(metadata, plain_schema(schema), layout, span, tail)
+        numbers = np.arange(len(layout.rows))
+        return Footer(metadata, plain_schema(schema), layout, span, tail, numbers)
 
 
 def _footer_size(end: bytes, span: ByteRange, limits: Limits, where: str) -> int:

@@ -170,9 +170,8 @@ class ParquetTable:
         with translated(BROKEN, "the Parquet file is broken", where=self.where):
             file = pa.PythonFile(SpanFile(self.source, self.footer.span, self._known), mode="r")
             fragment = ds.ParquetFileFormat().make_fragment(file)
-            found = {group.id for group in fragment.subset(condition).row_groups}
-        numbers = self.footer.numbers
-        return [group for group in every if (group if numbers is None else numbers[group]) in found]
+            found = [group.id for group in fragment.subset(condition).row_groups]
+        return list(np.flatnonzero(np.isin(self.footer.numbers, found)).tolist())
 
     def _names(self, columns: Sequence[str] | None) -> list[str]:
         known = self.column_names

@@ -430,14 +430,10 @@ class Level:
         """
         self.check_names()
         # The writer of an index with boxes has compared it with its ZIPs.
-        wrong = (
-            self.index > 0
-            and self.group_boxes is None
-            and (
-                spec.RELATIVE_PATH not in self.stored
-                or self._parents_repaired
-                or (spans and self.spans is not None)
-            )
+        told = self.group_boxes is not None and spec.PARENT_ID in self.stored
+        wrong = self.index > 0 and (
+            spec.RELATIVE_PATH not in self.stored
+            or (not told and (self._parents_repaired or (spans and self.spans is not None)))
         )
         # A query cannot derive ids within each ZIP of an index from the row order.
         return self._mended if wrong or (self.container.is_index and not self.has_ids) else None
