@@ -108,6 +108,10 @@ def _cluster(**options: Any) -> Iterator[Any]:
             yield client
 
 
+NIGHTLY = pytest.mark.skipif("COMAL_FULL_SWEEP" not in os.environ, reason="starts many; nightly")
+
+
+@NIGHTLY
 def test_processes_give_the_same_bytes(home: Path) -> None:
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         for name in JOBS:
@@ -124,6 +128,10 @@ def test_a_cluster_gives_the_same_bytes_with_a_worker_killed_in_the_middle(home:
         command("raquet", "create", home / "grid.tif", path, "--dask", address)
         raquet.write(home / "grid.tif", own)
         assert path.read_bytes() == own.read_bytes()
+        broken = home / "z.parquet"
+        broken.write_bytes(own.read_bytes()[:-40])
+        words = ("check", own, broken, home / "absent", "--json")
+        assert command(*words, "--dask", address, code=11).output == command(*words, code=11).output
 
 
 def _lose_a_worker(home: Path, client: Any, executor: Executor) -> None:
@@ -162,19 +170,10 @@ def test_commands_say_why_there_is_no_cluster(home: Path, monkeypatch: pytest.Mo
     assert not (home / "x.parquet").exists()
 
 
-@pytest.mark.skipif("COMAL_FULL_SWEEP" not in os.environ, reason="starts another cluster; nightly")
+@NIGHTLY
 def test_a_command_starts_a_cluster_of_its_own(home: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         command("raquet", "create", home / "grid.tif", home / "x.parquet", "--dask", "local")
     command("raquet", "create", home / "grid.tif", home / "y.parquet")
     assert (home / "x.parquet").read_bytes() == (home / "y.parquet").read_bytes()
-
-
-def test_several_archives_are_checked_at_a_time(home: Path) -> None:
-    command("raquet", "create", home / "grid.tif", home / "x.parquet", "--quiet")
-    broken = home / "y.parquet"
-    broken.write_bytes((home / "x.parquet").read_bytes()[:-40])
-    words = ("check", home / "x.parquet", broken, home / "absent", "--json")
-    alone = command(*words, code=11)
-    assert command(*words, "--processes", 2, code=11).output == alone.output
