@@ -103,6 +103,9 @@ CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
         {"validate_schema": False, "overwrite": True},
     ),
     "raquet create a.tif o": ("raquet.write", ("a.tif", "o"), WRITE),
+    "raquet create a.tif o --processes 3": (
+        "raquet.write", ("a.tif", "o"), WRITE | {"executor": 3},
+    ),
     "raquet create a.tif b.tif o --band red=1 --band nir=x --nodata 255 --compression none"
     " --spec-version 0.5.0 --zoom 9 --zoom-strategy lower --min-zoom 3 --resampling mode"
     " --overview-resampling min --block-size 512 --crs EPSG:3857 --variable v --level 6"
@@ -276,8 +279,9 @@ def test_what_a_command_hands_on(line: str, monkeypatch: pytest.MonkeyPatch) -> 
     command(*shlex.split(line), code=70)
     ((found, given),) = calls
     given.pop("progress", None)
-    if not given.get("overwrite"):
-        given.pop("overwrite", None)
+    for name in ("overwrite", "executor"):
+        if not given.get(name):
+            given.pop(name, None)
     assert found == args
     assert given == named
 
@@ -291,9 +295,10 @@ def lines_of(words: str) -> Iterator[list[str]]:
 def test_every_option_is_in_the_table() -> None:
     """Of the commands that are; those that work on what they have opened are tried elsewhere."""
     given = {option for make in options.COMMON for option in make().opts}
+    given |= {"--processes", "--dask"}  # tests/test_workers.py
     elsewhere = {
         "taco create --collection", "tortilla edit --columns", "tortilla edit --add",
-        "tortilla edit --split", "tapalcatl create --scheme", "tapalcatl create --processes",
+        "tortilla edit --split", "tapalcatl create --scheme",
         "tapalcatl create --open", "tapalcatl export --open", "tapalcatl put --tile",
     }  # fmt: skip
     lost = set()
