@@ -91,12 +91,14 @@ CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
             "providers": [{"name": "p"}], "tasks": ["y"], "keywords": ["k"],
         },
     ),
-    "taco tacocat a b -o o --any-schema --overwrite": (
+    "taco tacocat a b -o o --any-schema --overwrite --append": (
         "taco.create_tacocat",
         (["a", "b"], "o"),
-        {"validate_schema": False, "overwrite": True},
+        {"validate_schema": False, "overwrite": True, "append": True},
     ),
-    "taco tacocat a": ("taco.create_tacocat", (["a"], None), {"validate_schema": True}),
+    "taco tacocat a": (
+        "taco.create_tacocat", (["a"], None), {"validate_schema": True, "append": False},
+    ),
     "taco tacollection a b -o o --any-schema --overwrite": (
         "taco.create_tacollection",
         (["a", "b"], "o"),
