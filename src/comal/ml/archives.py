@@ -32,7 +32,7 @@ from comal.ml.epochs import Sampler, SamplerOptions, planned
 from comal.ml.index import Branch, Index, Shared, index_of
 from comal.ml.loader import Loader, LoaderOptions
 from comal.ml.order import Shuffle
-from comal.ml.splits import by_columns, column_of, rows_by_value, rows_of_parts
+from comal.ml.splits import column_of, rows_by_value, rows_of_parts
 from comal.ml.statistics import Statistics, StatisticsOptions, statistics_of
 from comal.public import guarded, guarded_class, options_of, takes, warn
 from comal.samples.payloads import Ints
@@ -152,10 +152,9 @@ class Dataset(ABC):
         **options
             Fields of `LoaderOptions`: the rule for the rest, weights, workers, memory and more.
         """
-        chosen = by_columns(options_of(LoaderOptions, options), self.columns)
+        chosen = options_of(LoaderOptions, options)
         place = {"batch": batch_size, "rank": rank, "ranks": ranks}
-        order, share = planned(len(self), chosen, shuffle, seed, **place)
-        return Loader(self, order, share, chosen)
+        return Loader(self, *planned(self, chosen, shuffle, seed, **place), chosen)
 
     @guarded
     @takes(SamplerOptions)
@@ -183,9 +182,9 @@ class Dataset(ABC):
         Sampler
             What ``DataLoader(data, batch_sampler=...)`` takes.
         """
-        chosen = by_columns(options_of(SamplerOptions, options), self.columns)
+        chosen = options_of(SamplerOptions, options)
         place = {"batch": batch_size, "rank": rank, "ranks": ranks}
-        return Sampler(*planned(len(self), chosen, shuffle, seed, **place), self.ids)
+        return Sampler(*planned(self, chosen, shuffle, seed, **place), self.ids)
 
     @guarded
     def head(self, n: int = 5) -> list[Any]:

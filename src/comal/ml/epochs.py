@@ -14,6 +14,7 @@ from isal import isal_zlib
 
 from comal.errors import InvalidInputError, shown
 from comal.ml.order import Ints, Order, Rest, Share, Shuffle
+from comal.ml.splits import coded, column_of
 from comal.public import check_fields, guarded_class, warn
 from comal.samples.payloads import bounds_of, bytes_of
 
@@ -220,9 +221,20 @@ def digest_of(ids: Any) -> str:
 
 
 def planned(
-    rows: int, options: SamplerOptions, shuffle: Shuffle, seed: int, **share: int
+    data: Any, options: SamplerOptions, shuffle: Shuffle, seed: int, **share: int
 ) -> tuple[Order, Share]:
-    """An order and a share from the arguments of a caller."""
-    drawn = {"weights": options.weights, "strata": options.strata, "draws": options.draws}
-    order = Order(rows, shuffle, seed, options.block, options.window, **drawn)
+    """The order of the samples of a data set, and the share of a rank, by options of a caller."""
+    table, weights, strata = data.columns, options.weights, options.strata
+    if isinstance(weights, str):
+        weights = column_of(table, weights).to_numpy(zero_copy_only=False)
+    if options.balance is not None:
+        if weights is not None or strata is not None:
+            raise InvalidInputError("weights, strata and balance exclude one another")
+        classes, _ = coded(column_of(table, options.balance))
+        counts = np.bincount(classes + 1, minlength=1)
+        weights = np.where(classes < 0, 0, 1 / np.maximum(counts, 1)[classes + 1])
+    if isinstance(strata, str):
+        strata, _ = coded(column_of(table, strata))
+    drawn = {"weights": weights, "strata": strata, "draws": options.draws}
+    order = Order(len(data), shuffle, seed, options.block, options.window, **drawn)
     return order, Share(rest=options.rest, drop_last=options.drop_last, **share)

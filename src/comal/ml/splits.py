@@ -1,11 +1,10 @@
-"""Samples by columns: which are drawn more often, and which part of a data set each belongs to."""
+"""Parts of a data set: which part each sample belongs to, by its id, a column or its place."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +14,9 @@ from comal.geo.boxes import arc_width, wrap
 from comal.geo.places import CENTROID, CENTROIDS, GEOMETRY, Places, Way, way_of, ways_of
 from comal.grid import quadbin
 from comal.lazy import pc
-from comal.ml.epochs import SamplerOptions
 from comal.ml.order import Floats, Ints, Words, fractions, key_of, mixed, uniform
 from comal.public import warn
 from comal.table.columns import one_array
-
-Options = TypeVar("Options", bound=SamplerOptions)
 
 PLACE = "place"
 _FINER = 3
@@ -41,23 +37,7 @@ def column_of(table: Any, name: str) -> Any:
     )
 
 
-def by_columns(options: Options, table: Any) -> Options:
-    """Options of a loader or a sampler with numbers in place of the names of columns."""
-    weights, strata = options.weights, options.strata
-    if isinstance(weights, str):
-        weights = column_of(table, weights).to_numpy(zero_copy_only=False)
-    if options.balance is not None:
-        if weights is not None or strata is not None:
-            raise InvalidInputError("weights, strata and balance exclude one another")
-        classes, _ = _coded(column_of(table, options.balance))
-        counts = np.bincount(classes + 1, minlength=1)
-        weights = np.where(classes < 0, 0, 1 / np.maximum(counts, 1)[classes + 1])
-    if isinstance(strata, str):
-        strata, _ = _coded(column_of(table, strata))
-    return replace(options, weights=weights, strata=strata, balance=None)
-
-
-def _coded(values: Any) -> tuple[Ints, Any]:
+def coded(values: Any) -> tuple[Ints, Any]:
     """The number of the value of each row, -1 for null, and the values in order of appearance."""
     with translated({pa.ArrowException: InvalidInputError}, "a column that cannot be grouped by"):
         encoded = pc.dictionary_encode(values)
@@ -67,7 +47,7 @@ def _coded(values: Any) -> tuple[Ints, Any]:
 
 def rows_by_value(values: Any) -> dict[Any, Ints]:
     """The rows of each value of an Arrow array, in the order in which values first appear."""
-    codes, known = _coded(values)
+    codes, known = coded(values)
     order = np.argsort(codes, kind="stable")
     bounds = np.searchsorted(codes[order], np.arange(len(known) + 1))
     return {
@@ -106,7 +86,7 @@ def rows_of_parts(
         raise InvalidInputError("a gap is between places", found=f"by={by!r}", expected=PLACE)
     else:
         groups = ids if by is None else pc.coalesce(_texts(column_of(table, by)), _texts(ids))
-        codes, known = _coded(groups)
+        codes, known = coded(groups)
         shares = fractions(words_of(known, key))[codes]
     if exact:
         ends = _met(ends, shares)
