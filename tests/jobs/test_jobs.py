@@ -350,3 +350,21 @@ def test_commands_plan_run_merge_and_tell(
     command("run", tmp_path / "p2")
     made = json.loads(command("merge", tmp_path / "p2", "--json").output)
     assert made["parts"] == made["items"] == 4
+
+
+def test_damaged_records_are_told(tmp_path: Path, rasters: list[Path]) -> None:
+    plan = tmp_path / "plan"
+    jobs.plan_raquet(rasters, tmp_path / "out", plan)
+    jobs.run(plan)
+    path = plan / "done" / "r1.parquet.json"
+    sound = json.loads(path.read_text())
+    for name in ("size", "bands", "zooms"):
+        path.write_text(json.dumps({key: sound[key] for key in sound if key != name}))
+        with pytest.raises(InvalidMetadataError, match="damaged"):
+            jobs.merge(plan)
+    path.write_text("{")
+    with pytest.raises(InvalidMetadataError):
+        jobs.status(plan)
+    path.unlink()
+    assert jobs.run(plan).made == 1
+    assert json.loads(path.read_text()) == sound

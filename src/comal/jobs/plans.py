@@ -37,7 +37,8 @@ INDEXES: Final = {"taco": ("__TACOCAT__", ".tacocat"), "raquet": ("index.json",)
 _VERSION: Final = 1
 _TABLES, DONE, STATE = "parts", "done", "state"
 _RECORD: Final = magic_kind("a record of a job", b"{")
-_DAMAGED: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
+_NEEDED = {DONE: {"size", "sha256", "items"}, STATE: {"state", "host", "pid", "since"}}
+DAMAGED: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
     (LookupError, TypeError, ValueError), InvalidMetadataError
 )
 _LIMITS: Final = Limits(json_bytes=256 * MIB, json_digits=100)
@@ -92,7 +93,7 @@ class Plan:
                 found=f"comal {shown(document.get('made_by'))}",
                 expected=f"comal {__version__}",
             )
-        with translated(_DAMAGED, "the plan is damaged", where=shown_path(home / JOB)):
+        with translated(DAMAGED, "the plan is damaged", where=shown_path(home / JOB)):
             parts = tuple(Part(**part) for part in document["parts"])
             names = [part.name for part in parts]
             if any(name != Path(name).name or name.startswith(".") for name in names):
@@ -159,9 +160,17 @@ class Plan:
         path = self.folder / what / f"{part.name}.json"
         try:
             with system_errors("cannot read", path, writing=False):
-                return strictjson.loads(path.read_bytes(), path.name, _LIMITS)
+                found = strictjson.loads(path.read_bytes(), path.name, _LIMITS)
         except FileNotFoundError:
             return None
+        if lacking := _NEEDED[what] - found.keys():
+            raise InvalidMetadataError(
+                "the record is damaged",
+                where=shown_path(path),
+                found=f"no {', '.join(sorted(lacking))}",
+                hint="remove it: the part is made again",
+            )
+        return found
 
     def tell(
         self, part: Part, what: str, document: Mapping[str, Any], *, replace: bool = True

@@ -21,10 +21,11 @@ from comal.errors import (
     shown,
     shown_path,
     system_errors,
+    translated,
     without_secrets,
 )
 from comal.jobs.kinds import MAKE, MERGE
-from comal.jobs.plans import DONE, STATE, Part, Plan
+from comal.jobs.plans import DAMAGED, DONE, STATE, Part, Plan
 from comal.parallel import Workers, results
 from comal.progress import Progress, silent
 from comal.storage.targetlock import is_free
@@ -178,7 +179,7 @@ def _status(job: Plan, part: Part) -> PartStatus:
     if state is None or state["state"] in {"waiting", "done"}:
         return PartStatus(part.name, "waiting")
     if state["state"] == "failed":
-        return PartStatus(part.name, "failed", state["reason"])
+        return PartStatus(part.name, "failed", str(state.get("reason")))
     runner = f"process {state['pid']} of {state['host']} since {state['since']}"
     if state["host"] == socket.gethostname() and not Path(f"/proc/{state['pid']}").exists():
         return PartStatus(part.name, "waiting", f"{runner} is gone")
@@ -215,9 +216,10 @@ def merge(plan: str | os.PathLike[str]) -> dict[str, Any]:
             hint=f"run 'comal run {shown_path(job.folder)}' first",
         )
     records: Sequence[dict[str, Any]] = [job.told(part, DONE) or {} for part in job.parts]
-    return {
-        "parts": len(records),
-        "items": sum(record["items"] for record in records),
-        "size": sum(record["size"] for record in records),
-        **MERGE[job.kind](job, records),
-    }
+    with translated(DAMAGED, "a record is damaged", where=shown_path(job.folder)):
+        return {
+            "parts": len(records),
+            "items": sum(record["items"] for record in records),
+            "size": sum(record["size"] for record in records),
+            **MERGE[job.kind](job, records),
+        }
