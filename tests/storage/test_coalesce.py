@@ -151,3 +151,9 @@ def test_neighbours_are_read_together() -> None:
     assert neighbours(offsets, sizes, 4, 1 << 20) == [(0, 100)]
     assert neighbours(offsets, sizes, 3, 1 << 20) == [(row, row + 1) for row in range(100)]
     assert len(neighbours(offsets, sizes, 4, 200)) == 10
+
+
+def test_neighbours_that_touch_are_read_together() -> None:
+    offsets, sizes = np.arange(10) * 16, np.full(10, 16)
+    assert neighbours(offsets, sizes, 0, 1000) == [(0, 10)]
+    assert neighbours(offsets, sizes + 1, 0, 1000) == [(n, n + 1) for n in range(10)]
