@@ -109,7 +109,7 @@ class ParquetTable:
                 found=f"{start} to {stop}",
                 expected=f"0 to {self.num_rows}",
             )
-        ends = np.cumsum(self.footer.layout.rows)
+        ends = np.cumsum(self.group_rows)
         first = int(np.searchsorted(ends, start, side="right"))
         last = int(np.searchsorted(ends, stop, side="left"))
         groups = range(first, min(last + 1, len(ends))) if stop > start else range(0)
@@ -135,7 +135,7 @@ class ParquetTable:
                 found=f"{wanted.min()} to {wanted.max()}",
                 expected=f"0 to {self.num_rows - 1}",
             )
-        ends = np.cumsum(self.footer.layout.rows)
+        ends = np.cumsum(self.group_rows)
         of_row = np.searchsorted(ends, wanted, side="right")
         groups, compact = np.unique(of_row, return_inverse=True)
         counts = np.diff(ends, prepend=0)[groups]
@@ -295,10 +295,6 @@ class Filtered(ParquetTable):
         return pa.table(
             [(others if name in missing else self._held).column(name) for name in names], names
         )
-
-    def take_rows(self, rows: Any, columns: Sequence[str] | None = None) -> Any:
-        """As `ParquetTable.take_rows`."""
-        return self.read(columns).take(pa.array(rows))
 
     def iter_batches(
         self, columns: Sequence[str] | None = None, rows: int = BATCH

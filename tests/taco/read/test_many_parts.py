@@ -14,6 +14,7 @@ import pytest
 
 from comal import taco
 from comal.errors import (
+    ConflictError,
     InvalidInputError,
     LimitExceededError,
     ObjectChangedError,
@@ -26,6 +27,7 @@ from comal.taco.reading import container as containers
 from comal.taco.reading import level as levels
 from comal.taco.reading.dataset import TacoDataset, load
 from comal.taco.wire import GROUPS_KEY
+from tests.taco.read.scenes import large
 from tests.taco.write.small import dataset
 
 PARTS, SCENES = 6, 30
@@ -41,7 +43,12 @@ def place(part: int, row: int) -> tuple[float, float]:
 def scene(part: int, row: int) -> taco.Sample:
     point = struct.pack("<BIdd", 1, 1, *place(part, row))
     names = ("label", "pixels")
-    below = [taco.Sample(name, f"{part}/{row}/{name}".encode(), rank=row) for name in names]
+    below = [
+        taco.Sample(name, f"{part}/{row}/{name}".encode(), rank=row).extend_with(
+            {"stac:centroid": point, "stac:time_start": 1000 * part + row}
+        )
+        for name in names
+    ]
     noise = np.random.default_rng(row + 100 * part).bytes(1500).hex()
     where = {"stac:centroid": point, "cloud": row + 100 * part, "noise": noise}
     return taco.Sample(f"s{row}", taco.Tortilla(below)).extend_with(where)
@@ -128,10 +135,10 @@ def test_a_filter_of_three_archives_reads_three(folder: Path, form: str) -> None
 
 
 @FORMS
-@pytest.mark.parametrize("level", [0, None])
+@pytest.mark.parametrize("level", [0, 1])
 @pytest.mark.usefixtures("wide")
 def test_boxes_find_what_a_comparison_of_all_points_finds(
-    folder: Path, form: str, level: int | None
+    folder: Path, form: str, level: int
 ) -> None:
     data = load(folder / form, base_path=folder)
     random = np.random.default_rng(0)
@@ -163,11 +170,11 @@ def test_a_box_reads_the_row_groups_that_it_meets(
 
     monkeypatch.setattr(ParquetTable, "only", only)
     data = load(folder / form, base_path=folder)
-    assert data.filter_bbox(178, 0, -178, 90).data["cloud"].to_pylist()[0] == 505
+    assert data.filter_bbox(178, 0, -178, 90, level=0).data["cloud"].to_pylist()[0] == 505
     assert read == [1]
     # What a query computes, and rows beyond a limit, are not known to the index.
     read.clear()
-    assert len(data.limit(40).filter_bbox(178, 0, -178, 90).data) == 0
+    assert len(data.limit(40).filter_bbox(178, 0, -178, 90, level=0).data) == 0
     assert read == []
 
 
@@ -190,8 +197,26 @@ def test_filters_of_deeper_levels_and_navigation(folder: Path) -> None:
         "cloud": [0, 0, 1, 1, 2, 2],
         "rank": [0, 0, 1, 1, 2, 2],
     }
+    late = data.filter_datetime((4029, 5001), level=1).sql("SELECT * FROM data ORDER BY cloud DESC")
+    assert late.data["cloud"].to_pylist() == [501, 500, 429]
+    assert late.data.read_bytes("s29/label") == b"4/29/label"
     flat = data.sql("SELECT * FROM data WHERE cloud = 110").flatten()
     assert [flat.read_bytes(row) for row in range(2)] == [b"1/10/label", b"1/10/pixels"]
+
+
+@pytest.mark.usefixtures("wide")
+def test_a_part_of_a_wide_index_is_exported(folder: Path, tmp_path: Path) -> None:
+    source, data = counted(folder, ".tacocat")
+    source.reset()
+    some = data.sql("SELECT * FROM data WHERE cloud IN (3, 204, 205)")
+    made = taco.export(some, tmp_path / "some.tacozip", quiet=True)
+    assert source.bytes < (folder / ".tacocat" / "level0.parquet").stat().st_size / 2
+    frame = load(made).data
+    assert frame["cloud"].to_pylist() == [3, 204, 205]
+    found = [frame.read_bytes(f"s{row}/pixels") for row in (3, 4, 5)]
+    assert found == [b"0/3/pixels", b"2/4/pixels", b"2/5/pixels"]
+    with pytest.raises(ConflictError, match="source"):
+        taco.export(some, folder / "part 5.tacozip", overwrite=True, quiet=True)
 
 
 @pytest.mark.usefixtures("wide")
@@ -225,6 +250,24 @@ def test_an_index_opens_in_as_many_round_trips_with_any_number_of_row_groups(
     }
 
 
+@pytest.mark.usefixtures("wide")
+def test_wide_types_of_older_writers(folder: Path, tmp_path: Path) -> None:
+    made = tmp_path / ".tacocat"
+    made.mkdir()
+    for file in (folder / ".tacocat").iterdir():
+        (made / file.name).write_bytes(file.read_bytes())
+    for level in range(2):
+        table = large(level, pq.read_table(made / f"level{level}.parquet"))
+        pq.write_table(table, made / f"level{level}.parquet", row_group_size=SCENES)
+    data = load(made, base_path=folder)
+    query = (
+        """SELECT * FROM data WHERE "internal:source_file" IN ('part 1.tacozip') AND cloud < 103"""
+    )
+    some = data.sql(query)
+    assert some.sql("SELECT * FROM level1").data["rank"].to_pylist() == [0, 0, 1, 1, 2, 2]
+    assert some.data.read("s2").read_bytes("label") == b"1/2/label"
+
+
 # -- boxes that do not belong to the table ---------------------------------------------------------
 
 
@@ -243,8 +286,8 @@ def test_rows_in_another_order_are_not_left_out(folder: Path, tmp_path: Path) ->
         else:
             (made / file.name).write_bytes(file.read_bytes())
     box = (178, 0, -178, 90)
-    found = load(made, base_path=folder).filter_bbox(*box).data["cloud"].to_pylist()
-    assert sorted(found) == load(folder).filter_bbox(*box).data["cloud"].to_pylist() != []
+    found = load(made, base_path=folder).filter_bbox(*box, level=0).data["cloud"].to_pylist()
+    assert sorted(found) == load(folder).filter_bbox(*box, level=0).data["cloud"].to_pylist() != []
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": 1, "ends": [], "boxes": []}', "{" * 99])
@@ -258,7 +301,7 @@ def test_metadata_that_cannot_be_read_is_ignored(folder: Path, tmp_path: Path, t
         writer.write_table(table)
         writer.add_key_value_metadata({GROUPS_KEY: text})
     data = load(made, base_path=folder)
-    assert len(data.filter_bbox(178, 0, -178, 90).data) == 25
+    assert len(data.filter_bbox(178, 0, -178, 90, level=0).data) == 25
 
 
 # -- appending -------------------------------------------------------------------------------------
@@ -289,8 +332,8 @@ def test_an_index_with_appended_archives_holds_what_one_of_all_holds(tmp_path: P
     assert load(tmp_path).collection == load(whole).collection
     for form in (".tacocat", "__TACOCAT__"):
         data = load(tmp_path / form, base_path=tmp_path)
-        found = data.filter_bbox(-11, -1, 41, 5).data
-        right = load(whole / form, base_path=tmp_path).filter_bbox(-11, -1, 41, 5).data
+        found = data.filter_bbox(-11, -1, 41, 5, level=0).data
+        right = load(whole / form, base_path=tmp_path).filter_bbox(-11, -1, 41, 5, level=0).data
         assert found["cloud"].to_pylist() == right["cloud"].to_pylist() != []
         known = data.home.containers[0].levels[0].group_boxes
         assert known is not None

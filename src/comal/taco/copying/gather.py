@@ -320,6 +320,7 @@ def view_levels(dataset: TacoDataset, limit: int) -> Levels:
         raise InvalidInputError(
             "nothing to export: the view has no rows", hint="loosen its filters"
         )
+    home = home.narrowed(table)
     container, row = _places(home, table)
     _check_once(container, row)
     picked = pick(home.containers, container, row)

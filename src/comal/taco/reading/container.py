@@ -156,7 +156,7 @@ class Container:
         self.levels = tuple(levels)
         self.masks: dict[Filter, tuple[Level, npt.NDArray[np.bool_]]] = {}
         """Masks of filters over deeper levels, cached for all views of the container."""
-        self._narrowed: dict[tuple[str, ...], tuple[Level, ...]] = {}
+        self._narrowed: dict[tuple[str, ...], Container] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         made = partial(Container, base=self.base, limits=self.limits)
@@ -166,12 +166,14 @@ class Container:
     def is_wide(self) -> bool:
         """Whether it is an index of so many rows that only those of the wanted ZIPs are read."""
         most = max(level.num_rows for level in self.levels)
-        return self.is_index and most > _WIDE and not all(one.keeps_columns for one in self.levels)
+        if not self.is_index or most <= _WIDE or isinstance(self.levels[0].table, Filtered):
+            return False
+        return not all(level.keeps_columns for level in self.levels)
 
-    def levels_of(self, names: Iterable[str | None]) -> tuple[Level, ...]:
-        """The levels, of a wide index with the rows of some ZIPs alone, numbered anew."""
+    def only(self, names: Iterable[str | None]) -> Container:
+        """The container, if wide with the rows of some ZIPs alone, which are numbered anew."""
         if not self.is_wide:
-            return self.levels
+            return self
         wanted = tuple(sorted({name for name in names if name is not None}))
         found = self._narrowed.get(wanted)
         if found is None:
@@ -183,7 +185,9 @@ class Container:
                 levels.append(Level(self._origin, rows, levels[-1] if levels else None))
             while len(self._narrowed) >= _REMEMBERED:
                 self._narrowed.pop(next(iter(self._narrowed)), None)
-            found = self._narrowed[wanted] = tuple(levels)
+            found = object.__new__(Container)  # not by `copy`, which would make a new origin
+            found.__dict__.update(self.__dict__, levels=tuple(levels), masks={}, _narrowed={})
+            self._narrowed[wanted] = found
         return found
 
     @property
@@ -193,7 +197,10 @@ class Container:
 
     def read_hrefs(self) -> list[str]:
         """The hrefs of the container and, for an index, of the ZIPs that its rows name."""
-        parts = self.source_codes if self.is_index else ()
+        parts: Iterable[str] = self.source_codes if self.is_index and not self.is_wide else ()
+        if self.is_wide:
+            batches = self.levels[0].table.iter_batches([spec.SOURCE_FILE])
+            parts = dict.fromkeys(n for one in batches for n in one.column(0).unique().to_pylist())
         return [self.source.href, *(self.part(name).href for name in parts)]
 
 

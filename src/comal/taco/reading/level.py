@@ -166,7 +166,9 @@ class Level:
 
     def groups_of(self, names: Iterable[str]) -> list[int]:
         """The row groups that may hold rows of these ZIPs of an index."""
-        return self.table.groups_of(pc.field(spec.SOURCE_FILE).isin(sorted(names)))
+        stored = self.table.footer.metadata.schema.to_arrow_schema().field(spec.SOURCE_FILE)
+        wanted = pa.array(sorted(names), stored.type)
+        return self.table.groups_of(pc.field(spec.SOURCE_FILE).isin(wanted))
 
     # -- identity of rows --------------------------------------------------------------------------
 

@@ -238,12 +238,9 @@ class Compiler:
 
     def _scan(self, container: Container, rules: Sequence[Filter]) -> str:
         names = scan_schema(container, self.home).names
-        groups: set[int] | None = None
-        for rule in rules if self.spans else ():
-            some = self._groups_kept(container, rule)
-            groups = some if groups is None else groups & some
-        chosen = None if groups is None else sorted(groups)
-        return self.rows(self.home.number(container), 0, names, chosen)
+        kept = [self._groups_kept(container, rule) for rule in rules if self.spans]
+        groups = sorted(set.intersection(*kept)) if kept else None
+        return self.rows(self.home.number(container), 0, names, groups)
 
     def _groups_kept(self, container: Container, rule: Filter) -> set[int]:
         """The row groups of level 0 that may hold rows that a filter keeps."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -211,13 +212,26 @@ class Home:
                 where=container.source.href,
                 found=f"{len(container.levels)} levels",
             )
-        levels = container.levels_of([inner])
+        levels = container.only([inner]).levels
         level = levels[index]
         parent = levels[index - 1].row(current_id, inner)
         table = level.take(level.children(parent))
         if self.is_labelled:
             table = _labelled(table, pa.repeat(source_file, len(table)))
         return table
+
+    def narrowed(self, table: Any) -> Home:
+        """The same over those ZIPs alone that the rows of a query are of."""
+        if spec.SOURCE_FILE not in table.column_names:
+            return self
+        named: dict[int, list[str | None]] = {}
+        for name in table.column(spec.SOURCE_FILE).drop_null().unique().to_pylist():
+            container, inner = self.resolve(name)
+            named.setdefault(self.number(container), []).append(inner)
+        home = copy(self)
+        every = enumerate(self.containers)
+        home.containers = tuple(container.only(named.get(n, ())) for n, container in every)
+        return home
 
     # -- rows of a query ---------------------------------------------------------------------------
 
@@ -235,13 +249,13 @@ class Home:
         without an id or path, as from an outer join, become null. Raises if the query changed a
         protected value, or names a row that does not exist.
         """
-        levels = self._levels_of(table)
-        containers, depths, rows = self._located(table, levels)
+        home = self.narrowed(table)
+        containers, depths, rows = home.locate(table)
         sources = table.column(spec.SOURCE_FILE) if self.is_labelled else None
         parts = [self.containers[0].levels[0].navigation(np.zeros(0, np.int64))]
         places = [np.zeros(0, np.int64)]
-        for number, found in enumerate(levels):
-            for depth, level in enumerate(found):
+        for number, container in enumerate(home.containers):
+            for depth, level in enumerate(container.levels):
                 mine = np.flatnonzero((rows >= 0) & (containers == number) & (depths == depth))
                 if len(mine):
                     part = level.navigation(rows[mine])
@@ -259,23 +273,6 @@ class Home:
 
     def locate(self, table: Any) -> tuple[Int64s, Int64s, Int64s]:
         """For each row of a query its container, level and row there; -1 without id or path."""
-        return self._located(table, [container.levels for container in self.containers])
-
-    def _levels_of(self, table: Any) -> list[tuple[Level, ...]]:
-        """For each container the levels with the rows that a query can name."""
-        named: dict[int, list[str | None]] = {}
-        column = table.column(spec.SOURCE_FILE) if spec.SOURCE_FILE in table.column_names else None
-        names = column.unique().to_pylist() if self.is_labelled and column is not None else ()
-        for name in names:
-            if name is not None:
-                container, inner = self.resolve(name)
-                named.setdefault(self.number(container), []).append(inner)
-        every = enumerate(self.containers)
-        return [container.levels_of(named.get(number, ())) for number, container in every]
-
-    def _located(
-        self, table: Any, levels: Sequence[Sequence[Level]]
-    ) -> tuple[Int64s, Int64s, Int64s]:
         paths = _paths(table, labelled=self.is_labelled)
         keys = table.column(spec.CURRENT_ID) if spec.CURRENT_ID in table.column_names else paths
         named = np.asarray(keys.is_valid())
@@ -291,8 +288,7 @@ class Home:
                 if len(mine):
                     container, inner = self.resolve(name)
                     containers[mine] = self.number(container)
-                    found = levels[self.number(container)]
-                    rows[mine] = _named(found, inner, depth, keys.take(pa.array(mine)))
+                    rows[mine] = _named(container.levels, inner, depth, keys.take(pa.array(mine)))
         if (named & (rows < 0)).any():
             raise QueryError(
                 "a row of the query is not a sample of the dataset",
@@ -423,10 +419,10 @@ def _matching(container: Container, rule: Filter) -> tuple[Level, Bools]:
     levels = container.levels
     own = rule.within(levels[rule.level].stored) if rule.level < len(levels) else None
     if own is None:
-        levels = container.levels_of(())
-        return levels[0], np.zeros(levels[0].num_rows, np.bool_)
+        level = container.only(()).levels[0]
+        return level, np.zeros(level.num_rows, np.bool_)
     if container.is_wide:
-        levels = container.levels_of(_parts_of_matches(levels[rule.level], own))
+        levels = container.only(_parts_of_matches(levels[rule.level], own)).levels
     target = levels[rule.level]
     mask = np.zeros(target.num_rows, np.bool_)
     start = 0
