@@ -111,6 +111,8 @@ def test_commands_and_config_write_to_s3(
 ) -> None:
     prefix = uuid.uuid4().hex
     a, b = (s3_server.url_for(f"{prefix}/{name}.tacozip") for name in "ab")
+    with pytest.raises(InvalidInputError, match="not a configuration"):
+        taco.create(dataset(kept / "s"), a, config=dict(s3_server.config.s3))
     taco.create(dataset(kept / "s"), a, config=s3_server.config)
     for name, value in s3_server.config.s3.items():
         monkeypatch.setenv(f"AWS_{name.upper()}", value)

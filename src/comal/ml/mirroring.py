@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,12 +14,14 @@ from comal.errors import InvalidInputError, shown
 from comal.ml.archives import filtered, opened
 from comal.ml.decoding import Field
 from comal.ml.index import Branch, leaves_of
-from comal.progress import Progress
+from comal.progress import Progress, telling
 from comal.storage import StorageConfig
 from comal.storage.targets import target_path
 from comal.taco import TacoDataset
-from comal.taco.copying.exporting import export_part
+from comal.taco.copying.exporting import date_of, export_part
 from comal.taco.model.levels import Levels, check_pit, select
+from comal.taco.writing.containers import Writing, settings
+from comal.taco.writing.creating import container_of
 from comal.tortilla import TortillaFrame, compile  # noqa: A004 - the name in comal.tortilla
 
 
@@ -80,8 +81,10 @@ def mirror(
         found = filtered(found, where)
     if isinstance(found, TacoDataset):
         choose = None if fields is None else partial(_chosen, fields=list(map(Field, fields)))
-        named: Any = {"overwrite": overwrite, "subset_date": subset_date, "progress": progress}
-        return export_part(found, place, choose, **named)
+        kind, stamp = container_of(place, "auto"), date_of(subset_date)
+        with telling(progress, quiet=False) as told:
+            how = Writing(settings({}, kind), overwrite, told)
+            return export_part(found, place, kind, how, stamp, choose=choose)
     if fields is not None:
         raise InvalidInputError(
             "leaves of a Tortilla cannot be chosen",

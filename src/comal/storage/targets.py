@@ -639,12 +639,15 @@ def clean(path: str | os.PathLike[str]) -> list[Path]:
     return found
 
 
-def target_path(path: str | os.PathLike[str], config: StorageConfig | None = None) -> Path:
+def target_path(path: str | os.PathLike[str], config: Any = None) -> Path:
     """The path of a target as the caller wrote it, or in a store a `StorePath` with `config`.
 
     A `StorePath` counts as a path here: it has what writers use of one. Raises `InvalidInputError`
-    if it is neither local nor in a store.
+    if it is neither local nor in a store, or `config` is no `StorageConfig`.
     """
+    if config is not None and not isinstance(config, StorageConfig):
+        found = type(config).__name__
+        raise InvalidInputError("not a configuration", found=found, expected="a StorageConfig")
     place = parse_href(path)
     if place.scheme not in STORE_SCHEMES:
         hint = "write it to this machine or to a store: s3://, gs:// or az://"

@@ -74,8 +74,7 @@ def export(
     rename: bool = False,
     subset_date: str | dt.datetime | None = None,
     progress: Progress | None = None,
-    config: StorageConfig | None = None,
-    **parquet: Any,
+    **options: Any,
 ) -> Path:
     """Write the rows of a dataset's current view, with all descendants, as a container.
 
@@ -106,11 +105,9 @@ def export(
         if set, else now. It is the only difference between two exports.
     progress
         Called with the progress of the copy, instead of the terminal.
-    config
-        Settings and credentials to write with, where the target is in a store.
-    **parquet
-        Settings of the level tables: ``compression``, ``compression_level``, ``row_group_size``,
-        ...
+    **options
+        ``config``, a `StorageConfig` to write with, where the target is in a store; and settings of
+        the level tables: ``compression``, ``compression_level``, ``row_group_size``, ...
 
     Returns
     -------
@@ -152,44 +149,31 @@ def export(
             "not a dataset", found=type(dataset).__name__, hint="pass the dataset that load returns"
         )
     _check_limit(limit)
-    return export_part(
-        dataset,
-        targets.target_path(output, config),
-        output_format=output_format,
-        limit=limit,
-        quiet=quiet,
-        overwrite=overwrite,
-        rename=rename,
-        subset_date=subset_date,
-        progress=progress,
-        parquet=parquet,
-    )
+    target, stamp = targets.target_path(output, options.pop("config", None)), date_of(subset_date)
+    kind = container_of(target, output_format)
+    with telling(progress, quiet=quiet) as told:
+        how = Writing(settings(options, kind), overwrite, told)
+        return export_part(dataset, target, kind, how, stamp, limit=limit, rename=rename)
 
 
 def export_part(
     dataset: TacoDataset,
     target: Path,
-    choose: Callable[[Levels], Levels] | None = None,
+    kind: str,
+    how: Writing,
+    stamp: str,
     *,
-    output_format: str = "auto",
+    choose: Callable[[Levels], Levels] | None = None,
     limit: int = _REQUESTS,
-    quiet: bool = False,
-    overwrite: bool = False,
     rename: bool = False,
-    subset_date: str | dt.datetime | None = None,
-    progress: Progress | None = None,
-    parquet: Mapping[str, Any] | None = None,
 ) -> Path:
     """As `export`, of what `choose` leaves of the levels of the view."""
-    kind = container_of(target, output_format)
-    how, stamp = settings(parquet or {}, kind), _date(subset_date)
     _refuse_sources(dataset, target)
     levels = view_levels(dataset, limit)
     levels = levels if choose is None else choose(levels)
-    with telling(progress, quiet=quiet) as told:
-        levels = check_foreign(levels, as_files=kind == "folder", rename=rename)
-        document = _subset_document(dataset.collection, levels, kind, stamp)
-        write_levels(levels, document, target, kind, Writing(how, overwrite, told))
+    levels = check_foreign(levels, as_files=kind == "folder", rename=rename)
+    document = _subset_document(dataset.collection, levels, kind, stamp)
+    write_levels(levels, document, target, kind, how)
     LOGGER.info("exported %d samples to %s", levels[0].rows, target)
     return target
 
@@ -205,8 +189,8 @@ def _check_limit(limit: Any) -> None:
         raise InvalidInputError("limit is not a positive number of requests", found=repr(limit))
 
 
-def _date(given: str | dt.datetime | None) -> str:
-    """The value of ``taco:subset_date``, in UTC."""
+def date_of(given: str | dt.datetime | None) -> str:
+    """The value of ``taco:subset_date``, in UTC; None is as for `export`."""
     if given is not None:
         moment = dt.datetime.fromtimestamp(parse_instant(given) / 1_000_000, dt.UTC)
         return moment.isoformat()

@@ -19,7 +19,7 @@ from comal.parallel import Workers
 from comal.plan import run
 from comal.progress import Progress
 from comal.samples.payloads import Ints, refuse_read
-from comal.storage import StorageConfig, open_source, targets
+from comal.storage import open_source, targets
 from comal.storage.targets import TargetSet, check_ending
 from comal.taco import spec, wire
 from comal.taco.model.collection import Taco, extent_of
@@ -53,8 +53,7 @@ def create(
     progress: Progress | None = None,
     executor: Workers = None,
     temp_dir: str | os.PathLike[str] | None = None,
-    config: StorageConfig | None = None,
-    **parquet: Any,
+    **options: Any,
 ) -> list[Path]:
     """Write a dataset to disk.
 
@@ -87,11 +86,10 @@ def create(
         `concurrent.futures.Executor`, or a number of processes; None uses threads.
     temp_dir
         Ignored, but part of the specification; temporary files are beside the target.
-    config
-        Settings and credentials to write with, where the target is in a store.
-    **parquet
-        Settings of the level tables: compression, compression_level, row_group_size, ... Tables of
-        a folder default to pages of 16 to 128 KB, row groups of 131 072 rows, and dictionaries
+    **options
+        ``config``, a `StorageConfig` to write with, where the target is in a store; and settings of
+        the level tables: compression, compression_level, row_group_size, ... Tables of a folder
+        default to pages of 16 to 128 KB, row groups of 131 072 rows, and dictionaries
         only for values that repeat, so that storage with content-defined chunks (TACO 2.0, 6.4)
         needs little space for a new version.
 
@@ -117,9 +115,9 @@ def create(
             found=type(taco).__name__,
             hint="give a Tortilla the fields of a collection: Taco(tortilla, id=..., ...)",
         )
-    target = targets.target_path(output, config)
+    target = targets.target_path(output, options.pop("config", None))
     kind = container_of(target, output_format)
-    how = Writing(settings(parquet, kind), overwrite, progress, executor)
+    how = Writing(settings(options, kind), overwrite, progress, executor)
     if split_size is None and group_by is None:
         _write_one(taco, target, kind, how)
         LOGGER.info("wrote %s", target)
