@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from comal import taco
 from comal.errors import (
     ConflictError,
     InvalidInputError,
+    InvalidMetadataError,
     LimitExceededError,
     ObjectChangedError,
     ObjectNotFoundError,
@@ -358,7 +360,23 @@ def test_archives_that_do_not_fit_are_not_appended(tmp_path: Path, folder: Path)
     strange = tmp_path / "strange.tacozip"
     below = taco.Tortilla([taco.Sample("label", b"1"), taco.Sample("pixels", b"2")])
     taco.create(dataset(taco.Tortilla([taco.Sample("a", below, odd=1)])), strange)
-    with pytest.raises(InvalidInputError, match="do not have the columns"):
+    with pytest.raises(InvalidInputError, match="the datasets differ: field"):
         taco.create_tacocat([strange], append=True)
+    with pytest.raises(InvalidInputError, match="do not have the columns"):
+        taco.create_tacocat([strange], append=True, validate_schema=False)
     assert index.read_bytes() == before
     assert len(load(tmp_path).data) == SCENES
+
+
+@pytest.mark.parametrize("sources", [None, "x", [], {}, {"files": [{}]}, {"files": ["a"]}])
+def test_an_index_that_lists_no_archives_is_not_appended_to(tmp_path: Path, sources: Any) -> None:
+    samples = [taco.Tortilla([taco.Sample("a", b"1")]) for _ in range(2)]
+    parts = [tmp_path / f"{n}.tacozip" for n in range(2)]
+    for part, tortilla in zip(parts, samples, strict=True):
+        taco.create(dataset(tortilla), part)
+    taco.create_tacocat(parts[:1], form="folder")
+    path = tmp_path / ".tacocat" / "COLLECTION.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "taco:sources": sources}))
+    with pytest.raises(InvalidMetadataError, match="cannot be extended"):
+        taco.create_tacocat(parts[1:], append=True)

@@ -132,6 +132,8 @@ def write_tacocat(
 ) -> None:
     """As `create_tacocat`, into a set of targets; `base` is an index to append to."""
     members = _read_all(inputs, only_zip=True, validate=validate)
+    if base is not None:
+        check_members([Member.of(base), members[0]], validate=validate)
     _write(made, form, members, how, base)
 
 
@@ -343,7 +345,7 @@ def _write(
 ) -> None:
     document = merged_collection(members)
     if base is not None:
-        document = _extended(base, document, members)
+        document = _extended(base, document)
     with system_errors("cannot write", made.target), ExitStack() as scope:
         tree = file = None
         if form != "binary":
@@ -443,25 +445,28 @@ def _box(rows: Any) -> list[float] | None:
 # -- appending -------------------------------------------------------------------------------------
 
 
-def _extended(base: Container, new: dict[str, Any], members: Sequence[Member]) -> dict[str, Any]:
+def _extended(base: Container, new: dict[str, Any]) -> dict[str, Any]:
     """The collection of an index and of the archives that are added to it."""
-    listed = base.collection.get(spec.SOURCES) or {}
-    twice = set(listed.get("files", ())) & {member.name for member in members}
-    if twice or len(base.levels) != len(members[0].fields):
-        what = "the index has an archive of this name" if twice else "the number of levels differs"
-        raise InvalidInputError(
-            what,
-            where=base.source.href,
-            found=", ".join(map(shown, sorted(twice)[:10])) or len(members[0].fields),
-        )
     document = dict(base.collection)
     document.pop("_tacocat", None)
     document["extent"] = united([document.get("extent"), new["extent"]])
     pit = spec.PITSchema.from_dict(new[spec.PIT_SCHEMA])
     document[spec.PIT_SCHEMA] = spec.PITSchema.summed([base.pit, pit]).to_dict()
-    document[spec.SOURCES] = {
-        key: listed.get(key, type(value)()) + value for key, value in new[spec.SOURCES].items()
-    }
+    with translated(
+        dict.fromkeys((TypeError, LookupError), InvalidMetadataError),
+        f"{spec.SOURCES} of the index cannot be extended",
+        where=base.source.href,
+        hint="write the index again from all archives",
+    ):
+        listed, added = base.collection[spec.SOURCES], new[spec.SOURCES]
+        twice = set(listed["files"]) & set(added["files"])
+        document[spec.SOURCES] = {key: listed[key] + added[key] for key in added}
+    if twice:
+        raise InvalidInputError(
+            "the index has an archive of this name",
+            where=base.source.href,
+            found=", ".join(map(shown, sorted(twice)[:10])),
+        )
     return document
 
 
