@@ -234,7 +234,8 @@ def results(
                 pending.extend(submit(function, item) for item in islice(waiting, 1))
                 yield found
         except Exception as error:
-            if not _is_lost(error):
+            is_lost = isinstance(error, BrokenExecutor | CancelledError)
+            if not is_lost and not type(error).__module__.startswith("distributed."):
                 raise
             raise ComalError(
                 "a worker of the executor ended before its work was done",
@@ -246,12 +247,6 @@ def results(
             # A cluster does not tell which tasks run, so that cancelling would not await them.
             exact = type(executor).__module__.startswith("concurrent.")
             wait([future for future in pending if not (exact and future.cancel())])
-
-
-def _is_lost(error: Exception) -> bool:
-    """Whether an error of a task is that of its worker."""
-    lost = isinstance(error, BrokenExecutor | CancelledError)
-    return lost or type(error).__module__.startswith("distributed.")
 
 
 def side_by_side(jobs: Sequence[Callable[[], R]], threads: int | ThreadPoolExecutor) -> list[R]:

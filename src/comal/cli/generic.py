@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -303,12 +303,11 @@ def _checked(
     """Check archives, print what was found, and return the numbers of errors and of failures."""
     errors = failed = 0
     several = len(sources) > 1
-    found: Iterable[Report | ComalError]
-    if several and executor is not None:
-        silent = replace(style, quiet=True)
-        found = results(executor, partial(check_archive, style=silent, asked=asked), sources)
-    else:
-        found = (check_archive(source, style, asked) for source in sources)
+    apart = several and executor is not None
+    check_one = partial(
+        check_archive, asked=asked, style=replace(style, quiet=apart or style.quiet)
+    )
+    found = results(executor, check_one, sources) if apart else map(check_one, sources)
     for source, one in zip(sources, found, strict=True):
         if isinstance(one, Report):
             more, head = ({"source": source}, f"{source}: ") if several else ({}, "")

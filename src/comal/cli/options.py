@@ -248,25 +248,26 @@ def by_workers(function: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def _dask(address: str) -> Iterator[Any]:
     """The workers of a cluster; a lost one's tasks are done again by others."""
-    from comal.errors import MissingExtraError, StorageError, reason_of  # noqa: PLC0415 - as below
+    from comal.errors import (  # noqa: PLC0415 - for one option
+        MissingExtraError,
+        StorageError,
+        translated,
+    )
 
     try:
         distributed: Any = import_module("distributed")
     except ImportError as error:
         raise MissingExtraError.of("distributed", "dask", "--dask") from error
     with ExitStack() as scope:
-        try:
-            cluster: Any = address
+        cluster: Any = address
+        with translated(
+            {OSError: StorageError, ValueError: StorageError},
+            "the scheduler of Dask cannot be reached",
+            where=address,
+        ):
             if address == "local":
                 cluster = scope.enter_context(distributed.LocalCluster(threads_per_worker=1))
             client = scope.enter_context(distributed.Client(cluster))
-        except (OSError, ValueError) as error:
-            raise StorageError(
-                "the scheduler of Dask cannot be reached",
-                where=address,
-                found=reason_of(error),
-                expected="an address such as tcp://10.0.0.1:8786, or local",
-            ) from error
         yield client.get_executor(retries=2)
 
 

@@ -136,7 +136,8 @@ def _make_taco(plan: Plan, part: Part, *, overwrite: bool, threads: int | None) 
     options, tables = plan.options, plan.tables(part)
     with workers_of(None, threads) as pool:
         if options["rasters"] is not None:
-            tables = packing.placed(tables, pool, always=options["rasters"])
+            pairs = zip(tables, options["rasters"], strict=True)
+            tables = [packing.with_places(table, pool, always=always) for table, always in pairs]
         taco = packing.taco_of(tables, options["fields"], options["extra"])
         creating.create(
             taco, plan.path(part), "zip", overwrite=overwrite, executor=pool, **options["parquet"]

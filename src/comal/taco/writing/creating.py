@@ -327,19 +327,13 @@ class _Series:
             self._write(levels)
             return
         ends = np.cumsum(root_bytes(levels))
-        start = 0
-        while start < rows:
-            before = int(ends[start - 1]) if start else 0
-            stop = int(np.searchsorted(ends, before + limit - self._used, side="right"))
-            if not self._used:
-                stop = max(stop, start + 1)  # a larger sample gets an archive of its own
-            if stop <= start:
+        for number, (start, stop) in enumerate(cuts(ends, limit, self._used)):
+            if number:
                 self.finish()
-                continue
-            chosen = np.arange(start, stop)
-            self._used += int(ends[stop - 1]) - before
-            self._write(levels if len(chosen) == rows else select(levels, chosen))
-            start = stop
+            if start < stop:
+                self._used += int(ends[stop - 1]) - (int(ends[start - 1]) if start else 0)
+                whole = stop - start == rows
+                self._write(levels if whole else select(levels, np.arange(start, stop)))
 
     def _write(self, levels: Levels) -> None:
         whole = self._set
@@ -385,17 +379,19 @@ def part_name(stem: str, number: int | None, ending: str) -> str:
     return f"{stem}{ending}" if number is None else f"{stem}_part{number:04d}{ending}"
 
 
-def cuts(ends: Ints, limit: int) -> Iterator[tuple[int, int]]:
+def cuts(ends: Ints, limit: int, used: int = 0) -> Iterator[tuple[int, int]]:
     """First and last row (exclusive) of each part of at most `limit` bytes, or of one sample.
 
-    `ends` has the bytes up to the end of each sample.
+    `ends` has the bytes up to the end of each sample. The first part has `used` bytes already, and
+    may get no sample.
     """
     start = 0
     while start < len(ends):
         before = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + limit, side="right")))
+        stop = int(np.searchsorted(ends, before + limit - used, side="right"))
+        stop = max(stop, start if used else start + 1)
         yield start, stop
-        start = stop
+        start, used = stop, 0
 
 
 def root_bytes(levels: Levels) -> Ints:

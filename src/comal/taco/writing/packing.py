@@ -180,7 +180,7 @@ def pack_folder(
     container_of(target, output_format)
     root, tables = folder_tables(directory, target, manifest, pattern, pad=pad)
     if stac:
-        tables = placed(tables, executor, progress or silent)
+        tables = [with_places(table, executor, progress or silent) for table in tables]
     fields, writing = collection_of(root, options)
     taco = taco_of(tables, fields, extra)
     return create(taco, output, output_format, progress=progress, executor=executor, **writing)
@@ -234,19 +234,6 @@ def taco_of(
     return taco
 
 
-def placed(
-    tables: Sequence[Any],
-    executor: Workers,
-    progress: Progress = silent,
-    always: Sequence[bool] = (),
-) -> list[Any]:
-    """The tables with STAC fields; those that `always` have them get them without rasters, too."""
-    return [
-        _with_stac(table, executor, progress, always=depth < len(always) and always[depth])
-        for depth, table in enumerate(tables)
-    ]
-
-
 def _read_manifest(manifest: Any) -> Any:
     if isinstance(manifest, str | os.PathLike):
         place = local_path(manifest, "the manifest")
@@ -267,8 +254,10 @@ def rasters_of(table: Any) -> Ints:
     return rows_where(pc.match_substring_regex(paths, _RASTER))
 
 
-def _with_stac(table: Any, executor: Workers, progress: Progress, *, always: bool) -> Any:
-    """The table with STAC fields of its rasters; null for other files."""
+def with_places(
+    table: Any, executor: Workers, progress: Progress = silent, *, always: bool = False
+) -> Any:
+    """The table with STAC fields of its rasters, null for others; `always` without any, too."""
     paths, rows = one_array(table.column(spec.PATH)), rasters_of(table)
     if len(rows) or always:
         parts = []
