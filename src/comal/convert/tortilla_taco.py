@@ -21,7 +21,7 @@ from comal.errors import InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress, silent
 from comal.public import takes
-from comal.storage import StorageConfig, targets
+from comal.storage import StorageConfig, location, targets
 from comal.storage.targets import existing, refuse_sources
 from comal.taco import spec as taco_spec
 from comal.taco.columns import described
@@ -420,7 +420,7 @@ def migrate(
         files = frame.files
         if target is not None:
             refuse_sources(target, list(files))
-            if not (overwrite or dry_run or targets.stored(target)) and target.exists():
+            if not (overwrite or dry_run or location.stored(target)) and target.exists():
                 raise existing(target)  # checked again, without a race, when the target is made
         notes = Notes()
         fields = collection_of(frame.collection, given, asked.extra or {}, notes)

@@ -23,8 +23,9 @@ from comal.errors import (
 )
 from comal.progress import Progress, silent
 from comal.storage import check_several, href_text
+from comal.storage.location import stored
 from comal.storage.targetlock import Owns
-from comal.storage.targets import Kind, check_ending, new_folder, stored, target_path
+from comal.storage.targets import Kind, check_ending, new_folder, target_path
 
 ROOM: Final = Path(__file__).resolve().parent
 

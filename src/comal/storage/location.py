@@ -230,6 +230,11 @@ class StorePath(os.PathLike[str]):
         return self.parent / name
 
 
+def stored(target: Any) -> StorePath | None:
+    """The target if it is a key in a store, else None."""
+    return target if isinstance(target, StorePath) else None
+
+
 def _located(scheme: str, root: str, path: str, secrets: Sealed) -> Location:
     query, userinfo = secrets.value or ("", "")
     return Location(scheme, root, path, query, userinfo, secrets.value is None)

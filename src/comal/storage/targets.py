@@ -41,7 +41,7 @@ from comal.errors import (
 from comal.limits import MIB
 from comal.storage import location
 from comal.storage.config import StorageConfig
-from comal.storage.location import STORE_SCHEMES, StorePath, parse_href
+from comal.storage.location import STORE_SCHEMES, StorePath, parse_href, stored
 from comal.storage.opening import open_source
 from comal.storage.replacing import settle, state_of
 from comal.storage.targetlock import (
@@ -94,7 +94,7 @@ def file_kind(name: str, test: Callable[[BinaryIO], bool]) -> Kind:
     """The kind of files that pass a test of their bytes."""
 
     def claim(path: Path) -> Owns | None:
-        remote = stored(path) is not None
+        remote = isinstance(path, StorePath)
         with RangeFile(open_source(path)) if remote else path.open("rb") as file:
             return _everything if test(cast("BinaryIO", file)) else None
 
@@ -200,7 +200,7 @@ def refuse_sources(target: Path, sources: Any, *, inside: bool = False) -> None:
     Sources are a path or URL, an object with one as its `href`, or a list of such; others pass.
     With `inside`, the target may be in a source folder, if the reader skips it.
     """
-    remote = stored(target) is not None
+    remote = isinstance(target, StorePath)
     real = os.fspath(target) if remote else os.path.realpath(target)
     for path in _named(sources, remote=remote):
         what = ""
@@ -656,15 +656,10 @@ def target_path(path: str | os.PathLike[str], config: Any = None) -> Path:
     return cast("Path", StorePath(place, own or config))
 
 
-def stored(target: Any) -> StorePath | None:
-    """The target if it is a key in a store, else None."""
-    return target if isinstance(target, StorePath) else None
-
-
 def target_of(path: str | os.PathLike[str]) -> Path:
     """The absolute path of a target, which must have a name and a folder that exists."""
     target = target_path(path)
-    remote = stored(target) is not None
+    remote = isinstance(target, StorePath)
     target = target if remote else Path(parse_href(target).path)
     if not target.name:
         raise InvalidInputError(

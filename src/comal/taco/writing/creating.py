@@ -146,9 +146,10 @@ def container_of(target: Path, output_format: str) -> str:
         raise InvalidInputError(
             "unknown container", found=shown(output_format), expected="'zip', 'folder' or 'auto'"
         )
+    if wanted != "folder" and target.suffix.lower() in ZIP_SUFFIXES:
+        return "zip"
     check_ending(target, *(() if wanted == "folder" else ZIP_SUFFIXES))
-    if wanted == "auto":
-        wanted = "zip" if target.suffix.lower() in ZIP_SUFFIXES else "folder"
+    wanted = "folder" if wanted == "auto" else wanted
     if wanted == "folder" and target.name in {"DATA", "METADATA", spec.TACOCAT_FOLDER}:
         raise InvalidInputError("the target has the name of a part of a dataset", found=target.name)
     return wanted

@@ -29,7 +29,7 @@ from comal.geo import boxes
 from comal.geo.places import Places, ways_of
 from comal.limits import MIB
 from comal.plan import ByteRange
-from comal.storage import Source, open_source, several, targets
+from comal.storage import Source, location, open_source, several, targets
 from comal.table import ParquetSettings
 from comal.table.write import joined_footer
 from comal.taco import spec, wire
@@ -139,7 +139,7 @@ def write_tacocat(
 
 def _index_in(folder: Path, scope: ExitStack) -> Container:
     """The index in a folder."""
-    if targets.stored(folder) is not None:
+    if location.stored(folder) is not None:
         raise InvalidInputError(
             "an index in a store cannot be appended to",
             where=str(folder),

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Final
 
 from comal.errors import ComalError, InvalidInputError, shown_path, system_errors
 from comal.storage import href_text
+from comal.storage.location import stored
 from comal.storage.targetlock import BUILD, Owns, discard, flush_file_system, hidden, locked
 from comal.storage.targets import (
     Kind,
@@ -22,7 +23,6 @@ from comal.storage.targets import (
     new_file,
     new_folder,
     publish_folder,
-    stored,
     target_of,
 )
 from comal.tapalcatl.addressing import Generation1
