@@ -38,6 +38,12 @@ def parts(work: Path, size: int, repeats: int) -> Iterator[Row]:
             few = [str(work), str(min(count, 10_000))]
             yield compare(f"{kind}_build", PARTS, None, few, repeats=1)
             yield compare(f"{kind}_open", PARTS, None, few, repeats=repeats, target="linear")
+    for case, power in (
+        ("raquet_tiles", "1024"),
+        ("raquet_tiles", "2048"),
+        ("tapalcatl_tiles", "6"),
+    ):
+        yield compare(case, PARTS, None, [str(work), power], repeats=1, target="flat")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset
 from ours_remote import served
 
-from comal import raquet, taco, tortilla
+from comal import raquet, taco, tapalcatl, tortilla
 from comal.query import engine
 from comal.storage import CountingSource, open_source
 from comal.taco.writing import tacocat
@@ -250,27 +250,22 @@ def tortilla_open(directory: str, count: str) -> Answer:
 # -- a raster in many files ------------------------------------------------------------------------
 
 
-def raquet_build(directory: str, count: str) -> Answer:
-    """One small file under many names, as a set that has each tile many times."""
+def _raster(path: Path, side: int) -> None:
     import rasterio
     from rasterio.transform import from_origin
 
+    profile = {"width": side, "height": side, "count": 1, "dtype": "uint8", "crs": "EPSG:3857"}
+    where = from_origin(0, 0, 100, 100)
+    with rasterio.open(path, "w", driver="GTiff", transform=where, tiled=side > 64, **profile) as f:
+        f.write(np.random.default_rng(0).integers(1, 255, (1, side, side), np.uint8))
+
+
+def raquet_build(directory: str, count: str) -> Answer:
+    """One small file under many names, as a set that has each tile many times."""
     folder = _folder(directory, "raquet", count)
     folder.mkdir(parents=True)
     start = time.perf_counter()
-    size = 64
-    with rasterio.open(
-        folder / "one.tif",
-        "w",
-        driver="GTiff",
-        width=size,
-        height=size,
-        count=1,
-        dtype="uint8",
-        crs="EPSG:3857",
-        transform=from_origin(0, 0, 100, 100),
-    ) as file:
-        file.write(np.ones((1, size, size), np.uint8))
+    _raster(folder / "one.tif", 64)
     raquet.write(folder / "one.tif", folder / "one.parquet")
     for number in range(1, int(count)):
         (folder / f"part_{number:06d}.parquet").symlink_to("one.parquet")
@@ -282,6 +277,39 @@ def raquet_open(directory: str, count: str) -> Answer:
     seconds, file = _timed(lambda: raquet.open(folder))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     return {"seconds": seconds, "check": len(file.store.parts), "note": {"memory MB": memory}}
+
+
+# -- many tiles ------------------------------------------------------------------------------------
+
+
+def raquet_tiles(directory: str, side: str) -> Answer:
+    """Open a file of tiles of 16 pixels: what its index takes."""
+    folder = _folder(directory, "tiles", side)
+    folder.mkdir()
+    _raster(folder / "one.tif", int(side))
+    raquet.write(folder / "one.tif", folder / "one.parquet", block_size=16)
+    source = CountingSource(open_source(folder / "one.parquet"))
+    seconds, file = _timed(lambda: raquet.open(source))
+    tiles = len(file.store.ids)
+    note = {"requests": source.requests, "bytes a tile": round(source.bytes / tiles, 1)}
+    return {"seconds": seconds, "check": tiles, "note": note}
+
+
+def tapalcatl_tiles(directory: str, zoom: str) -> Answer:
+    """The first tile of all tiles to a zoom, and another in the same archive."""
+    folder, top = _folder(directory, "map", zoom), int(zoom)
+    blob = np.random.default_rng(0).bytes(2000)
+    every = ((z, x, y) for z in range(top + 1) for x in range(1 << z) for y in range(1 << z))
+    made = tapalcatl.build(((*tile, blob) for tile in every), folder, ext="png")
+    with served(folder) as (url, log):
+        tiles = tapalcatl.open(f"{url}/meta.json")
+        opened = len(log)
+        seconds, _tile = _timed(lambda: tiles.tile(top, 1, 1))
+        first = len(log) - opened
+        tiles.tile(top, 2, 2)
+        note = {"archives": made.archives, "to open": opened, "first tile": first}
+        note["next tile"] = len(log) - opened - first
+    return {"seconds": seconds, "check": made.tiles, "note": note}
 
 
 if __name__ == "__main__":
