@@ -200,11 +200,13 @@ _PROGRAM = """
 import os, signal, sys
 from comal import jobs
 from comal.jobs import kinds
+from comal.storage.targetlock import locked
 make = kinds.MAKE["taco"]
 def slow(plan, part, **more):
     if part.name.endswith("0002.tacozip"):
-        print("there", flush=True)
-        signal.pause()
+        with locked(plan.path(part)):
+            print("there", flush=True)
+            signal.pause()
     return make(plan, part, **more)
 kinds.MAKE["taco"] = slow
 jobs.run(sys.argv[1])
@@ -222,6 +224,9 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, scenes: Path, sent: signal.S
         states = jobs.status(plan)
         assert [one.state for one in states][:3] == ["done", "running", "waiting"]
         assert str(runner.pid) in str(states[1].reason)
+        other = jobs.run(plan, (1, len(states)))
+        assert (other.made, other.kept, other.elsewhere) == (0, 0, 1)
+        assert str(runner.pid) in str(jobs.status(plan)[1].reason)
         runner.send_signal(sent)
         runner.communicate()
     states = jobs.status(plan)

@@ -123,20 +123,23 @@ def make_part(plan: str, threads: int | None, number: int) -> str:
         return text
 
 
-def _make(job: Plan, part: Part, threads: int | None) -> str:
+def _make(job: Plan, part: Part, threads: int | None, tries: int = 2) -> str:
     path, known = job.path(part), job.told(part, DONE)
     if known is not None and _is_same(path, known):
         return _KEPT
+    if not is_free(path):  # so that the state names who makes it
+        return _ELSEWHERE
     job.tell(part, STATE, {"state": "running", **_here()})
     there = os.path.lexists(path)
     try:
         # What is there without a record, or with other bytes, is what a killed runner left.
         counts = MAKE[job.kind](job, part, overwrite=there, threads=threads)
     except ConflictError:
-        was_idle = is_free(path) and there == os.path.lexists(path)
-        if was_idle and known == job.told(part, DONE):
+        if not is_free(path):
+            return _ELSEWHERE
+        if tries == 1:
             raise
-        return _ELSEWHERE
+        return _make(job, part, threads, tries - 1)  # who was at it has just gone
     except KeyboardInterrupt:
         job.tell(part, STATE, {"state": "waiting", **_here()})
         raise
