@@ -16,7 +16,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -64,7 +64,7 @@ _PART = 8 * MIB
 _PARTS = 9_000
 """Stores take up to 10 000 parts."""
 _AHEAD = 256 * MIB
-_THREADS = 16
+_THREADS, _AT_ONCE, _STEP = 16, 1000, 0.2
 _INDEX = (".json", ".html")
 """Suffixes of documents in a folder that name its other files."""
 
@@ -314,9 +314,12 @@ class StoreSet(TargetSet):
         with ThreadPoolExecutor(_THREADS, "comal-upload") as pool:
             try:
                 for group in groups:
-                    running = [pool.submit(self._upload, name, made, stop) for name in group]
-                    for one in running:
-                        one.result()
+                    running = {pool.submit(self._upload, name, made, stop) for name in group}
+                    while running:
+                        # Not for long: an interrupt right before would not end the waiting.
+                        done, running = wait(running, _STEP, FIRST_EXCEPTION)
+                        for one in done:
+                            one.result()
             except BaseException:  # also on Ctrl-C: nothing half done may stay
                 stop.set()
                 pool.shutdown(cancel_futures=True)
@@ -333,8 +336,10 @@ class StoreSet(TargetSet):
         top = self.folder / name
         files = [path for path in top.rglob("*") if path.is_file()]
         last = {path for path in files if path.parent == top and path.suffix in _INDEX}
-        groups = [[path for path in files if path not in last], *([path] for path in sorted(last))]
-        return [[os.path.relpath(path, self.folder) for path in sorted(one)] for one in groups]
+        most = sorted(path for path in files if path not in last)
+        groups = [most[start : start + _AT_ONCE] for start in range(0, len(most), _AT_ONCE)]
+        groups += [[path] for path in sorted(last)]
+        return [[os.path.relpath(path, self.folder) for path in one] for one in groups]
 
     def _upload(self, name: str, made: list[StoreObject], stop: Event) -> None:
         found = StoreObject(cast("StorePath", self._home / name), stop)
