@@ -8,7 +8,9 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -331,6 +333,12 @@ def test_an_index_with_appended_archives_holds_what_one_of_all_holds(tmp_path: P
             footer.num_row_groups
             == pq.read_metadata(whole / ".tacocat" / f"level{level}.parquet").num_row_groups
         )
+        index = tmp_path / ".tacocat" / f"level{level}.parquet"
+        size = sum(row["internal:size"] for row in stored(whole, level))
+        with duckdb.connect() as engine:
+            summed = engine.execute(f"""SELECT sum("internal:size") FROM '{index}'""").fetchall()
+        assert summed == [(size,)]
+        assert pl.read_parquet(index)["internal:size"].sum() == size
     assert load(tmp_path).collection == load(whole).collection
     for form in (".tacocat", "__TACOCAT__"):
         data = load(tmp_path / form, base_path=tmp_path)
@@ -340,6 +348,7 @@ def test_an_index_with_appended_archives_holds_what_one_of_all_holds(tmp_path: P
         known = data.home.containers[0].levels[0].group_boxes
         assert known is not None
         assert known.tolist() == load(whole).home.containers[0].levels[0].group_boxes.tolist()
+    assert [problem.code for problem in taco.check(tmp_path).problems] == []
     with pytest.raises(ObjectChangedError, match="changed"):
         _ = old.data
 

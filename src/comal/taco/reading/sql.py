@@ -107,9 +107,8 @@ class Compiler:
         name = f"comal_c{number}_l{index}"
         if groups is not None and len(groups) < level.table.num_row_groups:
             name = f"{name}_{len(self.tables)}"
+        if name not in self.tables:
             self.tables[name] = self._relation(container, index, groups)
-        elif name not in self.tables:
-            self.tables[name] = self._relation(container, index)
         table = name
         if isinstance(self.tables[name], pa.Table) or level.has_ids:
             source = table
@@ -123,9 +122,7 @@ class Compiler:
             return text
         return f"{text} WHERE starts_with({spec.ID}, '{spec.PAD_PREFIX}') IS NOT TRUE"
 
-    def _relation(
-        self, container: Container, index: int, groups: Sequence[int] | None = None
-    ) -> Any:
+    def _relation(self, container: Container, index: int, groups: Sequence[int] | None) -> Any:
         # pyarrow.dataset imports pandas if installed: 45 MB that only queries need.
         from comal.table.scan import Scan  # noqa: PLC0415 - see above
 
@@ -135,9 +132,7 @@ class Compiler:
             return mended
         if self.spans and level.keeps_columns:
             return Scan(level.table, self.failures, whole=level.held)
-        if groups is not None:
-            return Scan(level.table.only(groups), self.failures)
-        return Scan(level.table, self.failures)
+        return Scan(level.table if groups is None else level.table.only(groups), self.failures)
 
     def _column(self, name: str, number: int, index: int, known: set[str]) -> str:
         container = self.home.containers[number]
