@@ -23,6 +23,7 @@ from comal.errors import (
     LimitExceededError,
     ObjectChangedError,
     ObjectNotFoundError,
+    QueryError,
 )
 from comal.limits import Limits
 from comal.storage import CountingSource, open_source
@@ -204,6 +205,13 @@ def test_filters_of_deeper_levels_and_navigation(folder: Path) -> None:
     late = data.filter_datetime((4029, 5001), level=1).sql("SELECT * FROM data ORDER BY cloud DESC")
     assert late.data["cloud"].to_pylist() == [501, 500, 429]
     assert late.data.read_bytes("s29/label") == b"4/29/label"
+    query = (
+        """SELECT "internal:gdal_vsi" AS "internal:gdal_vsi" FROM data WHERE cloud IN (3, 204)"""
+    )
+    paths = data.sql(query).data["internal:gdal_vsi"].to_pylist()
+    assert [path.rpartition("/")[2] for path in paths] == ["part 0.tacozip", "part 2.tacozip"]
+    with pytest.raises(QueryError, match="changed"):
+        _ = data.sql(query.replace('"internal:gdal_vsi" AS', """'/vsisubfile/0_9,/x' AS""")).data
     flat = data.sql("SELECT * FROM data WHERE cloud = 110").flatten()
     assert [flat.read_bytes(row) for row in range(2)] == [b"1/10/label", b"1/10/pixels"]
 

@@ -14,6 +14,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
@@ -299,7 +300,11 @@ class Home:
 
     def check_paths(self, column: Any) -> None:
         """Refuse GDAL paths that are not those of the dataset."""
-        levels = [level for container in self.containers for level in container.levels]
+        names: set[str] = set()
+        if spec.is_text(column.type):  # of a wide index, the ZIPs that paths end in are enough
+            ends = pc.replace_substring_regex(column, r"^.*/", "").drop_null().unique().to_pylist()
+            names = {*ends, *map(unquote, ends)}
+        levels = [level for one in self.containers for level in one.only(names).levels]
         columns = [level.navigation(np.arange(level.num_rows))[spec.GDAL_VSI] for level in levels]
         known = pa.chunked_array([chunk for c in columns for chunk in c.chunks], pa.string())
         strange = column.is_valid()
