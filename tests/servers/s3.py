@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import socket
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ class Faults:
     """The application of the server, which answers some requests wrongly."""
 
     application: Any
+    lock: Any = field(default_factory=threading.Lock)
     seen: list[str] = field(default_factory=list)
     """Method, key and query of each request."""
     fault: Callable[[int, str], str] = lambda _number, _request: ""
@@ -41,6 +43,9 @@ class Faults:
         request = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{query}".rstrip("?")
         self.seen.append(request)
         fault = self.fault(len(self.seen), request)
+        if not fault and environ.get("HTTP_IF_NONE_MATCH") and environ["REQUEST_METHOD"] != "GET":
+            with self.lock:  # moto looks first and writes then, where S3 does both at once
+                return list(self.application(environ, start))
         if not fault:
             return self.application(environ, start)
         if fault in ("lost", "late"):
@@ -59,13 +64,23 @@ class AsGoogle:
     """Google's XML API as far as it differs: conditions are numbers of generations."""
 
     application: Any
+    lock: Any = field(default_factory=threading.Lock)
 
     def __call__(self, environ: dict[str, Any], start: Any) -> Any:
         wanted = environ.pop("HTTP_X_GOOG_IF_GENERATION_MATCH", None)
-        if wanted is not None and wanted != self._generation(environ):
+        if wanted is None:
+            return self._answer(environ, start)
+        with self.lock:
+            return list(self._conditional(environ, start, wanted))
+
+    def _conditional(self, environ: dict[str, Any], start: Any, wanted: str) -> Any:
+        if wanted != self._generation(environ):
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start("412 Precondition Failed", [("Content-Length", "0")])
             return []
+        return self._answer(environ, start)
+
+    def _answer(self, environ: dict[str, Any], start: Any) -> Any:
         if "HTTP_X_GOOG_COPY_SOURCE" in environ:
             environ["HTTP_X_AMZ_COPY_SOURCE"] = environ.pop("HTTP_X_GOOG_COPY_SOURCE")
 

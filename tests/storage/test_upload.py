@@ -482,6 +482,26 @@ def test_an_interrupt_ends_an_upload(
     assert len(parts) < 6  # of 13
 
 
+def test_what_replaced_ours_stays(bucket: tuple[Box, S3Server], single: int) -> None:
+    """Between the last request of the writer and its look at the object."""
+    box, server = bucket
+    written: list[str] = []
+
+    def strike(_: int, request: str) -> str:
+        final = request.startswith("PUT" if single > 1000 else "POST") and "/x" in request
+        if final and not (single <= 1000 and "uploadId" not in request):
+            written.append(request)
+        elif written and request.startswith("HEAD"):
+            server.faults.fault = lambda *_: ""
+            box.put("x", OTHER)
+        return ""
+
+    server.faults.fault = strike
+    with pytest.raises(ConflictError, match="another writer"):
+        box.write("x", NEW)
+    assert box.files() == {"x": OTHER}
+
+
 def test_what_an_equal_writer_made_is_not_ours(box: Box) -> None:
     """Two jobs of the same bytes: the second is told, and takes away nothing."""
     if box.kind == "local":

@@ -68,26 +68,14 @@ _THREADS, _AT_ONCE, _STEP = 16, 1000, 0.2
 _INDEX = (".json", ".html")
 """Suffixes of documents in a folder that name its other files."""
 
-_NO_BUCKET = (
-    ObjectNotFoundError,
-    "the bucket of the target does not exist",
-    "make it first, or check its name, the region and the endpoint",
-)
-_CHANGED = (
-    ConflictError,
-    "another writer has changed the target meanwhile",
-    "look at what is there now, and run it again",
-)
+_NO_BUCKET = ObjectNotFoundError, "the bucket of the target does not exist", "check name and region"
+_CHANGED = ConflictError, "another writer has changed the target meanwhile", "run it again"
 _NO_CONDITIONS = (
     StorageError,
-    "the store knows no conditions for writing, so it could replace what others write",
-    "write to this machine and copy the file",
+    "the store knows no conditions for writing",
+    "copy a local file to it",
 )
-_TOO_LARGE = (
-    LimitExceededError,
-    "a new object in S3 may have 5 GiB",
-    "write several files, or write to this machine and copy the file",
-)
+_TOO_LARGE = LimitExceededError, "a new object in S3 may have 5 GiB", "write several files"
 _FOLDER = "choose another name; a folder in a store is never replaced as a whole"
 
 
@@ -97,6 +85,7 @@ class StoreObject:
     def __init__(self, place: StorePath, stop: Event | None = None) -> None:
         self.place = place
         self._stop = stop or Event()
+        self._tag: str | None = None
         self.key = place.location.path
         self._where = place.location.label
         self._config: StorageConfig = place.config or default_config()
@@ -173,17 +162,16 @@ class StoreObject:
         return kind(what, where=self._where, hint=hint)
 
     def publish(self, path: Path, seen: ObjectMeta | None, made: list[StoreObject]) -> None:
-        """Make a file the object if what is there is still `seen`; a new one is noted in `made`.
-
-        Raises `ConflictError` if somebody else has written the object.
-        """
+        """Make a file the object if `seen` is still there, else `ConflictError`; note a new one."""
         size = path.stat().st_size
-        tag = (self._put if size <= SINGLE else self._put_large)(path, size, seen)
+        self._tag = tag = (self._put if size <= SINGLE else self._put_large)(path, size, seen)
         if seen is None and tag is not None:
             made.append(self)
         there = self.meta()
         if there is None or there["size"] != size or (tag and tag != there["e_tag"]):
+            made[:] = [one for one in made if one is not self]  # it is not ours any more
             raise self._error(_CHANGED)
+        self._tag = there["e_tag"]
 
     def _put(self, path: Path, size: int, seen: ObjectMeta | None) -> str | None:
         mode: Any = "create" if seen is None else _version(seen)
@@ -268,7 +256,10 @@ class StoreObject:
             return all(there.read(len(block)) == block for block in blocks)
 
     def remove(self) -> None:
-        """Remove the object, if there is one."""
+        """Remove the object, if there is one and it is not another's by now."""
+        there = self.meta() if self._tag else None
+        if there is not None and there["e_tag"] != self._tag:
+            return
         with suppress(ObjectNotFoundError):
             self.ask(lambda store: obstore.delete(store, self.key))
 
@@ -294,14 +285,9 @@ class StoreSet(TargetSet):
         return lambda _: True
 
     def publish(self) -> list[Path]:
-        """Make all of them objects, in the order in which they were announced.
+        """Make them objects, in the order in which they were announced; documents of a folder last.
 
-        In a folder, documents beside its subfolders come last.
-
-        Raises
-        ------
-        ConflictError
-            Somebody else has written an object; or several would replace others.
+        Raises `ConflictError` if somebody else has written one, or several would replace others.
         """
         groups = [group for name in self._kinds for group in self._groups(name)]
         if self._gone or (len(groups) > 1 and any(self._seen.values())):
