@@ -21,6 +21,7 @@ from comal.plan import (
     awaiting,
     read_span,
     run,
+    together,
 )
 
 DATA = bytes(range(100))
@@ -147,3 +148,26 @@ def test_the_twin_of_a_method_waits_in_a_thread() -> None:
     told = str(inspect.signature(Letters.letters_async))
     assert told.endswith("count: 'int' = 1) -> 'dict[str, bytes]'")
     assert Letters.letters_async.__qualname__ == "Letters.letters_async"
+
+
+def test_plans_together_share_their_round_trips() -> None:
+    trips: list[int] = []
+
+    def counted(wanted: Sequence[Wanted]) -> list[Piece]:
+        trips.append(len(wanted))
+        return fetch(wanted)
+
+    def reads(*offsets: int) -> Plan[bytes]:
+        found = b""
+        for offset in offsets:
+            first, second = yield [ByteRange(offset, 1), ByteRange(offset + 1, 1)]
+            found += first.data + second.data
+        return found
+
+    plans = [reads(1, 5), reads(), reads(10, 20, 30)]
+    assert run(together(plans), counted) == [
+        b"\x01\x02\x05\x06",
+        b"",
+        bytes([10, 11, 20, 21, 30, 31]),
+    ]
+    assert trips == [4, 4, 2]
