@@ -14,7 +14,15 @@ import numpy as np
 
 from comal.errors import InvalidInputError, counted
 from comal.limits import MIB
-from comal.ml.batches import Batch, Buffers, Kind, Places, Together, converted
+from comal.ml.batches import (
+    Batch,
+    Buffers,
+    Kind,
+    Places,
+    Together,
+    converted,
+    keep_freed_memory,
+)
 from comal.ml.epochs import Epochs, SamplerOptions
 from comal.ml.order import Ints, Order, Share
 from comal.ml.processes import Loaded, Processes, pays
@@ -100,6 +108,7 @@ class Loader(Epochs):
         buffers: Buffers | None = None,
     ) -> None:
         super().__init__(order, share, data.ids)
+        keep_freed_memory()
         self.data = data
         self.options = options or LoaderOptions()
         self.skipped = 0
