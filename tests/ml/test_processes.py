@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 import signal
+import tempfile
 import threading
 import time
 from copy import copy
@@ -168,6 +169,37 @@ def test_errors_of_processes_arrive(chips: Any) -> None:
     os.kill(worker.pid, signal.SIGKILL)
     with pytest.raises(ComalError, match="exit code -9"):
         _ = list(batches)
+
+
+class UnpicklableError(Exception):
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(f"{one} and {other}")
+
+
+def test_an_error_that_cannot_be_pickled_is_told() -> None:
+    assert processes._sendable(KeyError("x")).args == ("x",)
+    assert "UnpicklableError: 1 and 2" in str(processes._sendable(UnpicklableError(1, 2)))
+
+
+def test_memory_of_batches_is_on_disk_where_there_is_no_room(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(processes, "_MEMORY", str(tmp_path / "nowhere"))
+    buffers = processes.SharedBuffers()
+    array = buffers.take((2, 3), np.dtype("int16"))
+    array[...] = 7
+    assert array.sum() == 42
+    described, (file,) = buffers.sent({"x": array[:1], "n": [1]})
+    assert described["x"].shape == (1, 3)
+    assert described["n"] == [1]
+    file.close()
+    unsent = buffers.take((2, 3), np.dtype("int16"))
+    assert len(buffers._files) == 1
+    del unsent
+    assert not buffers._files
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(ComalError, match="cannot share the memory of a batch"):
+        buffers.take((2, 3), np.dtype("int16"))
 
 
 def test_processes_are_taken_where_threads_wait_for_each_other() -> None:

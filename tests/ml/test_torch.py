@@ -168,6 +168,25 @@ def test_tensors_share_the_memory_of_batches(tmp_path: Path) -> None:
     assert [tuple(one.shape) for one in listed["x"]] == [(1, 2), (2, 1)]
 
 
+def test_parts_of_tensors_stay_parts() -> None:
+    """Arrays that are views of a tensor of the caller keep their place, type and strides."""
+    import torch
+
+    whole = torch.arange(24, dtype=torch.int32).reshape(4, 3, 2).numpy()
+    views = [
+        whole[:],
+        whole[:2],
+        whole[2:],
+        whole[::2],
+        whole.view(np.uint32),
+        whole[:, ::-1].copy(),
+    ]
+    for view in views:
+        (found,) = ml.collate([{"x": view}, {"x": view[:1, :1]}], "list")["x"][:1]
+        assert np.array_equal(found.numpy(), view)
+        assert found.numpy().dtype == view.dtype
+
+
 @pytest.mark.parametrize(("rest", "most"), [("uneven", 1), ("pad", 2)])
 def test_ranks_and_workers_take_every_sample_once(rest: Any, most: int) -> None:
     data = Numbers(53)

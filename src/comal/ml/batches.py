@@ -127,14 +127,17 @@ def _torch() -> Callable[[Any], Any]:
         raise MissingExtraError.of("torch", "ml", "to='torch'") from error
 
     def tensor(array: Any) -> Any:
-        owner = getattr(array.base, "base", None)
-        if isinstance(owner, torch.Tensor) and owner.shape[1:] == array.shape[1:]:
-            return owner[
-                : len(array)
-            ]  # its memory is shared with other processes, see TensorBuffers
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
-        return torch.from_numpy(array)
+        found = torch.from_numpy(array)
+        # A batch in memory that is shared with other processes, see TensorBuffers.
+        owner = getattr(array.base, "base", None)
+        if isinstance(owner, torch.Tensor) and owner.shape[1:] == found.shape[1:]:
+            shared = owner[: len(found)]
+            same = shared.dtype == found.dtype and shared.stride() == found.stride()
+            if same and shared.shape == found.shape and shared.data_ptr() == found.data_ptr():
+                return shared
+        return found
 
     return tensor
 
@@ -169,14 +172,10 @@ class Buffers:
                 if array.shape == shape and array.dtype == dtype and sys.getrefcount(array) == 3:
                     self._arrays.append(self._arrays.pop(number))
                     return array[...]
-            array = self.new(shape, dtype)
+            array = np.empty(shape, dtype)
             self._arrays.append(array)
             del self._arrays[:-_KEPT]
             return array[...]
-
-    def new(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """New memory."""
-        return np.empty(shape, dtype)
 
 
 class TensorBuffers(Buffers):

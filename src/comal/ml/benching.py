@@ -24,8 +24,8 @@ _ADVICE = {
     "bring the bytes nearer: a faster disk, 'comal mirror', and for remote archives cache=",
     "decoding": "decode with as many workers as there are processors, decode less (bands and a "
     "window of a Field), or store GeoTIFF with deflate in one strip or tile",
-    "python": "decode in several processes (torch's DataLoader over the same data set), or have "
-    "fewer samples that are larger, or a larger batch_size",
+    "python": "decode in processes (processes=True, or torch's DataLoader over the same data set), "
+    "or have fewer samples that are larger, or a larger batch_size",
 }
 """By limit."""
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import pickle
 import signal
 import tempfile
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from comal.errors import ComalError
+from comal.errors import ComalError, system_errors
 from comal.ml.batches import Buffers, address
 
 Loaded = tuple[Any, int]
@@ -168,8 +170,17 @@ def _serve(link: Any, load: Any, number: int, count: int, parent: int) -> None:
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return  # nobody asks any more
         except Exception as error:  # noqa: BLE001 - a decoder of the caller may raise anything
-            link.send(_Failure(error, traceback.format_exc()))
+            link.send(_Failure(_sendable(error), traceback.format_exc()))
             return
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error, or another one with its text if it cannot be pickled."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    except Exception:  # noqa: BLE001 - pickling calls code of the caller
+        return ComalError("a process failed", found=f"{type(error).__name__}: {error}")
+    return error
 
 
 # -- memory ----------------------------------------------------------------------------------------
@@ -196,7 +207,14 @@ class SharedBuffers(Buffers):
         file = _allocated(size)
         array = _array(mmap.mmap(file.fileno(), size), shape, np.dtype(dtype))
         self._files[address(array)] = file
+        weakref.finalize(array.base, self._drop, address(array))
         return array
+
+    def _drop(self, place: int) -> None:
+        """Close the file of an array that is gone; of one that was sent it is closed already."""
+        file = self._files.pop(place, None)
+        if file is not None:
+            file.close()
 
     def sent(self, batch: Any) -> tuple[Any, list[Any]]:
         """A batch with its arrays described, and the files that hold them."""
@@ -223,16 +241,19 @@ def _array(memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
 def _allocated(size: int) -> Any:
     """A file without a name in memory, or on disk if there is no room."""
     with suppress(OSError):
-        file = tempfile.TemporaryFile(dir=_MEMORY)  # noqa: SIM115 - the batch closes it
-        try:
-            # Writing to memory that is not there would kill the process.
-            os.posix_fallocate(file.fileno(), 0, size)
-        except OSError:
-            file.close()
-        else:
-            return file
-    file = tempfile.TemporaryFile()  # noqa: SIM115
-    file.truncate(size)
+        return _reserved(size, _MEMORY)
+    with system_errors("cannot share the memory of a batch", tempfile.gettempdir()):
+        return _reserved(size, None)
+
+
+def _reserved(size: int, folder: str | None) -> Any:
+    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - who sends the batch closes it
+    try:
+        # Writing to pages that the system cannot give would kill the process.
+        os.posix_fallocate(file.fileno(), 0, size)
+    except OSError:
+        file.close()
+        raise
     return file
 
 

@@ -219,6 +219,7 @@ class StoreObject:
                 return obstore.put(store, self.key, whole, **how)["e_tag"] or ""
             except (AlreadyExistsError, PreconditionError):
                 return None
+            # obstore raises Python's own error where conditions are switched off.
             except (NotSupportedError, NotImplementedError) as error:
                 raise self._error(_NO_CONDITIONS) from error
 
