@@ -172,13 +172,14 @@ def test_errors_of_processes_arrive(chips: Any) -> None:
 
 
 class UnpicklableError(Exception):
-    def __init__(self, one: int, other: int) -> None:
-        super().__init__(f"{one} and {other}")
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
 
 
 def test_an_error_that_cannot_be_pickled_is_told() -> None:
     assert processes._sendable(KeyError("x")).args == ("x",)
-    assert "UnpicklableError: 1 and 2" in str(processes._sendable(UnpicklableError(1, 2)))
+    assert "UnpicklableError: why" in str(processes._sendable(UnpicklableError("why")))
 
 
 def test_memory_of_batches_is_on_disk_where_there_is_no_room(
