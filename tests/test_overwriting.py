@@ -36,8 +36,8 @@ from tests.attacks.build import Recipe
 from tests.server.making import PNG, taco_file, tiff
 
 LETTER = b"from somebody, and there is no copy"
-Call = Callable[[Path, Path, bool], Any]
-"""Sources, target, overwrite."""
+Call = Callable[..., Any]
+"""Sources, target, overwrite; functions take more options."""
 Given = str | Callable[[Path], Any]
 """What a function reads: a name among the sources, or made of them."""
 
@@ -89,9 +89,9 @@ def writer(
     What is named as given could be the target, too, unless `source` says what could.
     """
 
-    def call(s: Path, o: Path, w: bool) -> None:
+    def call(s: Path, o: Path, w: bool, **more: Any) -> None:
         read = s / given if isinstance(given, str) else given(s)
-        result = function(read, o.parent if beside else o, overwrite=w, **options)
+        result = function(read, o.parent if beside else o, overwrite=w, **options, **more)
         if inspect.iscoroutine(result):
             asyncio.run(result)
 

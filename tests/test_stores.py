@@ -11,10 +11,10 @@ import obstore
 import pytest
 from click.testing import CliRunner
 
-from comal import taco
+from comal import raquet, taco, tortilla
 from comal.cli import root
 from comal.errors import ComalError, InvalidInputError
-from comal.storage import StorePath
+from comal.storage import StorageConfig, StorePath, upload
 from comal.storage.cloud import memory_store
 from tests.servers.s3 import S3Server
 from tests.support import files_below
@@ -79,6 +79,46 @@ def test_a_store_gets_what_a_disk_gets(
         assert objects(store, "to/") == {writer.target: b"a letter"}
     assert files(kept / "s") == before
     assert list((tmp_path / "work").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if name not in LOCAL])
+def test_config_reaches_the_target(
+    name: str, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, used, new = StorageConfig(scratch=str(tmp_path)), [], upload.new_store_set
+
+    def noting(place: StorePath, **more: Any) -> Any:
+        used.append(place.config)
+        return new(place, **more)
+
+    monkeypatch.setattr(upload, "new_store_set", noting)
+    writer = EVERY[name]
+    target = StorePath(f"memory://{uuid.uuid4().hex}/to/{writer.target}")
+    writer.call(kept / "s", target, False, config=own)
+    assert set(map(id, used)) == {id(own)}
+
+
+@pytest.mark.parametrize(
+    ("write", "source", "target"),
+    [
+        (raquet.merge, "dem.parquet", "o.parquet"),
+        (raquet.partition, "dem.parquet", "o"),
+        (raquet.to_cog, "dem.parquet", "o.tif"),
+        (raquet.to_geotiff, "dem.parquet", "o.tif"),
+        (tortilla.compact, "a.tortilla", "o.tortilla"),
+        (taco.create_tacocat, "scenes.tacozip", "o"),
+        (taco.create_tacollection, "scenes.tacozip", "o"),
+    ],
+)
+def test_config_reaches_the_source(
+    write: Any, source: str, target: str, kept: Path, s3_server: S3Server
+) -> None:
+    prefix = uuid.uuid4().hex
+    obstore.put(s3_server.store, f"{prefix}/{source}", kept / "s" / source)
+    given: Any = s3_server.url_for(f"{prefix}/{source}")
+    given = [given] if write in (taco.create_tacocat, taco.create_tacollection) else given
+    write(given, s3_server.url_for(f"{prefix}/{target}"), config=s3_server.config)
+    assert len(objects(s3_server.store, f"{prefix}/")) > 1
 
 
 S3 = (

@@ -25,7 +25,8 @@ from comal.raster.geotiff import TiffLayout, geotiff_to_cog, write_geotiff
 from comal.raster.pictures import default_bands, fitted, picture_of, shrunk
 from comal.raster.values import colour_table
 from comal.raster.values import stored_nodata as as_stored
-from comal.storage.targets import TIFF, TargetFile, check_ending
+from comal.storage.config import StorageConfig
+from comal.storage.targets import TIFF, TargetFile, check_ending, target_path
 
 Pixels = npt.NDArray[Any]
 Path_ = str | os.PathLike[str]
@@ -77,6 +78,7 @@ def to_geotiff(
     overviews: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
+    config: StorageConfig | None = None,
     **options: Any,
 ) -> Exported:
     """Write a GeoTIFF in EPSG:3857, on the pixels of a zoom.
@@ -108,6 +110,8 @@ def to_geotiff(
         Whether to replace an existing file.
     progress
         Called with the number of blocks that are done.
+    config
+        Settings and credentials to read and to write with.
     **options
         Parameters above that the signature does not name.
 
@@ -124,7 +128,8 @@ def to_geotiff(
         method = _method(plan) if overviews else None
         write_geotiff(file.path, plan.layout, _blocks(plan, progress), overviews=method)
 
-    return _written(source, path, options_of(ExportOptions, options), write, overwrite=overwrite)
+    chosen = options_of(ExportOptions, options)
+    return _written(source, path, chosen, write, config, overwrite=overwrite)
 
 
 @takes(ExportOptions)
@@ -134,6 +139,7 @@ def to_cog(
     *,
     overwrite: bool = False,
     progress: Progress = silent,
+    config: StorageConfig | None = None,
     **options: Any,
 ) -> Exported:
     """Write a Cloud-Optimized GeoTIFF with overviews; parameters are those of `to_geotiff`."""
@@ -145,7 +151,7 @@ def to_cog(
         how: dict[str, Any] = {"compression": chosen.compression, "block": plan.layout.block}
         geotiff_to_cog(whole, file.path, method=_method(plan), **how)
 
-    return _written(source, path, chosen, write, overwrite=overwrite)
+    return _written(source, path, chosen, write, config, overwrite=overwrite)
 
 
 def _written(
@@ -153,13 +159,15 @@ def _written(
     path: Path_,
     options: ExportOptions,
     write: Callable[[TargetFile, _Plan], None],
+    config: StorageConfig | None,
     *,
     overwrite: bool,
 ) -> Exported:
-    check_ending(path, ".tif", ".tiff")
-    with borrowed(source) as raster:
+    target = target_path(path, config)
+    check_ending(target, ".tif", ".tiff")
+    with borrowed(source, config) as raster:
         plan = _plan(raster, options)
-        with storage.targets.new_file(path, overwrite, TIFF, raster.store.sources) as file:
+        with storage.targets.new_file(target, overwrite, TIFF, raster.store.sources) as file:
             file.close()  # GDAL creates the file itself
             write(file, plan)
             size = file.path.stat().st_size

@@ -23,6 +23,7 @@ from comal.errors import (
 )
 from comal.progress import Progress, silent
 from comal.storage import check_several, href_text
+from comal.storage.config import StorageConfig
 from comal.storage.location import stored
 from comal.storage.targetlock import Owns
 from comal.storage.targets import Kind, check_ending, new_folder, target_path
@@ -285,6 +286,7 @@ def write(
     link: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
+    config: StorageConfig | None = None,
 ) -> Path:
     """Write a folder with a page that reads Tapalcatl 2 and RaQuet by range requests.
 
@@ -308,6 +310,8 @@ def write(
         Replace an older site, which must hold no other file.
     progress
         Called with the number of files that are written.
+    config
+        Settings and credentials to write with, where `out` is in a store.
 
     Returns
     -------
@@ -323,7 +327,7 @@ def write(
     StorageError
         The disk is full or fails.
     """
-    target = target_path(out)
+    target = target_path(out, config)
     check_ending(target)
     places = placed(sources)
     entries = []

@@ -31,7 +31,7 @@ from comal.plan import Head
 from comal.progress import Progress, silent
 from comal.samples.copying import Appender, copy_payloads
 from comal.samples.tables import Names, table_of
-from comal.storage import local_path, targets
+from comal.storage import StorageConfig, local_path, targets
 from comal.storage.replacing import NextVersion, changing_file
 from comal.storage.targets import check_ending
 from comal.table.columns import one_array
@@ -398,6 +398,7 @@ def compact(
     *,
     overwrite: bool = False,
     progress: Progress | None = None,
+    config: StorageConfig | None = None,
     **parquet: Any,
 ) -> int:
     """Rewrite a file in the order of its rows, without bytes that no row refers to.
@@ -414,6 +415,8 @@ def compact(
         Whether an existing `output` is replaced.
     progress
         Called with the number of items that are written.
+    config
+        Settings and credentials to read and to write with.
     **parquet
         Settings of the footer.
 
@@ -421,14 +424,11 @@ def compact(
     -------
     Bytes that were saved.
     """
+    target = _changed(path) if output is None else targets.target_path(output, config)
     if output is not None:
-        check_ending(output, *spec.ENDINGS)
-    frame = open_frame(path, typed=False)
-    if output is None:
-        target = _changed(path)
-    else:
-        target = targets.target_path(output)
+        check_ending(target, *spec.ENDINGS)
         targets.refuse_sources(target, path)
+    frame = open_frame(path, typed=False, config=config)
     part = frame.home.parts[0]
     options = SetOptions.of({"parquet": parquet})
     with part_set(target, options, overwrite=overwrite or output is None) as parts:

@@ -32,7 +32,8 @@ from comal.raquet.times import time_columns
 from comal.raquet.writing.creating import PARTS, RAQUET, Written, write_rows
 from comal.raquet.writing.layout import RowGroup, lowest_zoom, row_groups
 from comal.raster.gridding import Footprint, extent, outline_of
-from comal.storage.targets import check_ending, new_file
+from comal.storage.config import StorageConfig
+from comal.storage.targets import check_ending, new_file, target_path
 
 Ints = npt.NDArray[np.int64]
 Path_ = str | os.PathLike[str]
@@ -165,6 +166,7 @@ def partition(
     spec_version: str | None = None,
     overwrite: bool = False,
     progress: Progress = silent,
+    config: StorageConfig | None = None,
 ) -> tuple[Written, ...]:
     """Split a RaQuet file along the cells of a zoom.
 
@@ -187,6 +189,8 @@ def partition(
         Whether to replace an existing folder.
     progress
         Called with the number of parts that are done.
+    config
+        Settings and credentials to read and to write with.
 
     Returns
     -------
@@ -201,8 +205,9 @@ def partition(
     ConflictError
         The folder exists and `overwrite` is false.
     """
-    check_ending(folder, ".parquet")  # other tools name such folders the same way
-    with open_raquet(source) as raster:
+    target = target_path(folder, config)
+    check_ending(target, ".parquet")  # other tools name such folders the same way
+    with open_raquet(source, config=config) as raster:
         tiles = StoredTiles(raster.store)
         cut = _cut_zoom(tiles, zoom, target_size)
         owners = _owners(tiles, cut, overviews=overviews)
@@ -217,7 +222,7 @@ def partition(
             )
         lowest = lowest_zoom(np.unique(tiles.zooms[owners >= 0]).tolist()) if len(cells) else 0
         made = []
-        with storage.targets.new_folder(folder, overwrite, PARTS, raster.store.sources) as part:
+        with storage.targets.new_folder(target, overwrite, PARTS, raster.store.sources) as part:
             for done, cell in enumerate(cells.tolist()):
                 z, x, y = quadbin.tiles(cell)
                 name = f"z{z}_{x}_{y}.parquet"
@@ -270,6 +275,7 @@ def merge(
     spec_version: str | None = None,
     overwrite: bool = False,
     progress: Progress = silent,
+    config: StorageConfig | None = None,
 ) -> Written:
     """Write the parts of a partitioned raster as one file.
 
@@ -283,7 +289,7 @@ def merge(
         The files, or the folder that holds them.
     path
         The file to write.
-    spec_version, overwrite, progress
+    spec_version, overwrite, progress, config
         As for `partition`.
 
     Raises
@@ -293,7 +299,8 @@ def merge(
     InvalidInputError
         Two parts hold the same tile with different pixels.
     """
-    with open_raquet(parts) as raster:
+    target = target_path(path, config)
+    with open_raquet(parts, config=config) as raster:
         tiles = StoredTiles(raster.store)
         documents = [part.metadata for part in raster.store.parts]
         zooms = {one.max_zoom for one in documents}
@@ -316,7 +323,7 @@ def merge(
             custom=united_custom(documents),
         )
         return _write_copy(
-            path, metadata, tiles, chosen, spec_version, overwrite=overwrite, progress=progress
+            target, metadata, tiles, chosen, spec_version, overwrite=overwrite, progress=progress
         )
 
 

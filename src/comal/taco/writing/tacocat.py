@@ -29,7 +29,7 @@ from comal.geo import boxes
 from comal.geo.places import Places, ways_of
 from comal.limits import MIB
 from comal.plan import ByteRange
-from comal.storage import Source, location, open_source, several, targets
+from comal.storage import Source, StorageConfig, location, open_source, several, targets
 from comal.table import ParquetSettings
 from comal.table.write import joined_footer
 from comal.taco import spec, wire
@@ -64,6 +64,7 @@ def create_tacocat(
     overwrite: bool = False,  # noqa: FBT001, FBT002 - as above
     *,
     append: bool = False,
+    config: StorageConfig | None = None,
     **parquet: Any,
 ) -> list[Path]:
     """Join the metadata of several ZIP archives.
@@ -87,6 +88,8 @@ def create_tacocat(
     append
         Add the archives to the index in that folder. Its archives are not opened, and its row
         groups are copied as they are stored; the old index is there until the new one is whole.
+    config
+        Settings and credentials to read and to write with.
     **parquet
         Settings of the tables, as for `create`.
 
@@ -109,12 +112,12 @@ def create_tacocat(
         raise InvalidInputError("unknown form", found=shown(form), expected=", ".join(_FORMS))
     how = settings(parquet, "zip")
     named = several(inputs, "paths or URLs")
-    folder = _output_folder(output, named[0], {spec.TACOCAT, spec.TACOCAT_FOLDER})
+    folder = _output_folder(output, named[0], {spec.TACOCAT, spec.TACOCAT_FOLDER}, config)
     with ExitStack() as scope:
         base = _index_in(folder, scope) if append else None
         target = folder / spec.TACOCAT
         made = scope.enter_context(targets.new_set(target, overwrite or append, list(named)))
-        write_tacocat(made, named, how, form, validate=validate_schema, base=base)
+        write_tacocat(made, named, how, form, validate=validate_schema, base=base, config=config)
         paths = made.publish()
     for path in paths:
         LOGGER.info("wrote %s (%d archives)", path, len(named))
@@ -129,9 +132,10 @@ def write_tacocat(
     *,
     validate: bool = True,
     base: Container | None = None,
+    config: StorageConfig | None = None,
 ) -> None:
     """As `create_tacocat`, into a set of targets; `base` is an index to append to."""
-    members = _read_all(inputs, only_zip=True, validate=validate)
+    members = _read_all(inputs, config, only_zip=True, validate=validate)
     if base is not None:
         check_members([Member.of(base), members[0]], validate=validate)
     _write(made, form, members, how, base)
@@ -156,6 +160,8 @@ def create_tacollection(
     output: str | os.PathLike[str] | None = None,
     validate_schema: bool = True,  # noqa: FBT001, FBT002 - the signature of the specification
     overwrite: bool = False,  # noqa: FBT001, FBT002 - as above
+    *,
+    config: StorageConfig | None = None,
 ) -> Path:
     """Join the collections of several datasets into ``TACOLLECTION.json``.
 
@@ -172,6 +178,8 @@ def create_tacollection(
         Refuse datasets whose trees or fields differ.
     overwrite
         Replace an existing file.
+    config
+        Settings and credentials to read and to write with.
 
     Returns
     -------
@@ -179,9 +187,9 @@ def create_tacollection(
         The file.
     """
     named = several(inputs, "paths or URLs")
-    members = _read_all(named, only_zip=False, validate=validate_schema)
+    members = _read_all(named, config, only_zip=False, validate=validate_schema)
     document = merged_collection(members)
-    path = _output_folder(output, named[0], {spec.TACOLLECTION}) / spec.TACOLLECTION
+    path = _output_folder(output, named[0], {spec.TACOLLECTION}, config) / spec.TACOLLECTION
     with targets.new_file(path, overwrite, COLLECTIONS, inputs) as file:
         file.write(strictjson.dumps(document, ascii_only=True))
     LOGGER.info("wrote %s (%d datasets)", path, len(members))
@@ -189,11 +197,14 @@ def create_tacollection(
 
 
 def _output_folder(
-    output: str | os.PathLike[str] | None, first: str | os.PathLike[str], own: set[str]
+    output: str | os.PathLike[str] | None,
+    first: str | os.PathLike[str],
+    own: set[str],
+    config: StorageConfig | None,
 ) -> Path:
     """The folder to write to; `output` may include the fixed name of the result."""
     if output is not None:
-        path = targets.target_path(output)
+        path = targets.target_path(output, config)
         return path.parent if path.name in own else path
     text = os.fspath(first)
     if "://" in text:
@@ -227,13 +238,17 @@ class Member:
 
 
 def _read_all(
-    inputs: Sequence[str | os.PathLike[str]], *, only_zip: bool, validate: bool
+    inputs: Sequence[str | os.PathLike[str]],
+    config: StorageConfig | None,
+    *,
+    only_zip: bool,
+    validate: bool,
 ) -> list[Member]:
     """Look at all datasets and check that they fit in one table."""
     members: dict[str, Member] = {}
     first: Member | None = None
     for href in inputs:
-        with open_source(href) as source:
+        with open_source(href, config=config) as source:
             container = open_container(source)
             where = source.href
             if only_zip and container.kind != "zip":

@@ -34,7 +34,8 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Head
 from comal.progress import Progress, silent
 from comal.storage import open_source, parse_href
-from comal.storage.targets import check_ending
+from comal.storage.config import StorageConfig
+from comal.storage.targets import check_ending, target_path
 from comal.tapalcatl.containers.base import (
     UNKNOWN_TIME,
     IndexedSource,
@@ -334,6 +335,7 @@ def to_mbtiles(
     scale: float | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
+    config: StorageConfig | None = None,
 ) -> Exported:
     """Write tiles as MBTiles 1.3, byte for byte; gzip of vector tiles stays.
 
@@ -349,6 +351,8 @@ def to_mbtiles(
         Replace `path`.
     progress
         Called with the number of tiles done.
+    config
+        Settings and credentials to write with, where `path` is in a store.
 
     Raises
     ------
@@ -357,8 +361,11 @@ def to_mbtiles(
     ConflictError
         `path` exists.
     """
-    check_ending(path, ".mbtiles")
-    return _exported(source, path, mbtiles_sink, Choice(ext, scale), progress, overwrite=overwrite)
+    target = target_path(path, config)
+    check_ending(target, ".mbtiles")
+    return _exported(
+        source, target, mbtiles_sink, Choice(ext, scale), progress, overwrite=overwrite
+    )
 
 
 def to_pmtiles(
@@ -369,6 +376,7 @@ def to_pmtiles(
     scale: float | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
+    config: StorageConfig | None = None,
 ) -> Exported:
     """Write tiles as one clustered PMTiles file, byte for byte; gzip of vector tiles stays.
 
@@ -384,6 +392,8 @@ def to_pmtiles(
         Replace `path`.
     progress
         Called with the number of tiles done.
+    config
+        Settings and credentials to write with, where `path` is in a store.
 
     Raises
     ------
@@ -392,10 +402,11 @@ def to_pmtiles(
     ConflictError
         `path` exists.
     """
-    check_ending(path, ".pmtiles")
+    target = target_path(path, config)
+    check_ending(target, ".pmtiles")
     return _exported(
         source,
-        path,
+        target,
         pmtiles_sink,
         Choice(ext, scale),
         progress,
@@ -413,6 +424,7 @@ def to_directory(
     scale: float | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
+    config: StorageConfig | None = None,
 ) -> Exported:
     """Write tiles as files ``z/x/y.ext`` and a ``metadata.json``; gzip of vector tiles stays.
 
@@ -430,6 +442,8 @@ def to_directory(
         Replace `path`, which must be such a folder and hold no other file.
     progress
         Called with the number of tiles done.
+    config
+        Settings and credentials to write with, where `path` is in a store.
 
     Raises
     ------
@@ -439,7 +453,8 @@ def to_directory(
         `path` exists.
     """
     check_scheme(scheme)
-    check_ending(path)
+    target = target_path(path, config)
+    check_ending(target)
     sink = partial(folder_sink, scheme=scheme)
     choice = Choice(ext, scale, every=True)
-    return _exported(source, path, sink, choice, progress, overwrite=overwrite)
+    return _exported(source, target, sink, choice, progress, overwrite=overwrite)

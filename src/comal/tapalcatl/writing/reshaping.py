@@ -113,7 +113,8 @@ def extract(
     executor, overwrite, progress
         As for `comal.tapalcatl.build`.
     **options
-        Options for opening the source, such as the settings of Tapalcatl 1.
+        Options for opening the source, such as the settings of Tapalcatl 1; its `config` is also
+        that of the target.
 
     Raises
     ------
@@ -147,6 +148,7 @@ def extract(
             overwrite=overwrite,
             progress=progress,
             resume=False,
+            config=options.get("config"),
         )
     finally:
         if tileset is not source:
