@@ -13,15 +13,14 @@ import numpy as np
 
 from comal import strictjson
 from comal.errors import InvalidInputError, shown, without_secrets
-from comal.jobs.plans import INDEXES, Part, Plan
+from comal.jobs.plans import INDEXES, Location, Part, Plan, place_of
 from comal.limits import parse_size
 from comal.parallel import workers_of
 from comal.public import options_of, takes
-from comal.storage import href_text, local_path, parse_href, several
-from comal.storage.targets import check_ending, magic_kind, new_file, target_of
+from comal.storage import StorageConfig, href_text, parse_href, several
+from comal.storage.targets import Kind, check_ending, magic_kind, new_file, target_of, target_path
 from comal.taco.model.collection import CollectionFields
 
-Location = str | os.PathLike[str]
 Record = Mapping[str, Any]
 
 _SUMS = ("count", "min", "max", "sum", "sum_squares")
@@ -43,6 +42,7 @@ def plan_taco(
     stac: bool = True,
     pad: bool = False,
     extra: Mapping[str, Any] | None = None,
+    config: StorageConfig | None = None,
     **options: Any,
 ) -> Plan:
     """Plan a TACO of a folder or a table as archives of about one size, with an index.
@@ -57,10 +57,13 @@ def plan_taco(
         As for `comal.taco.pack_folder`. The plan has the paths of the files.
     output
         Names the archives: ``out/scenes.tacozip`` becomes ``out/scenes_part0001.tacozip``, ...
+        It may be in a store.
     plan
-        The folder to write; it must not exist.
+        The folder to write, a path or the URL of one in a store; it must not exist.
     split_size
         Bytes of an archive, or text such as ``"2GB"``. Samples of level 0 are never split.
+    config
+        Settings and credentials to write with. The plan does not keep them.
     **options
         Fields of the collection, and settings of the tables.
 
@@ -78,7 +81,7 @@ def plan_taco(
     from comal.taco.model.levels import check_pit  # noqa: PLC0415 - arrays
     from comal.taco.writing import containers, creating, packing  # noqa: PLC0415 - rasters
 
-    target = local_path(output, "the target").absolute()
+    target = place_of(output, config)
     creating.container_of(target, "zip")
     limit = parse_size(split_size, "split_size is not a size")
     root, tables = packing.folder_tables(directory, target, manifest, pattern, pad=pad)
@@ -99,12 +102,14 @@ def plan_taco(
         name = creating.part_name(target.stem, number, target.suffix or ".tacozip")
         parts.append(Part(name, stop - start, size))
     named = {
+        "levels": len(tables),
         "fields": {name: known[name] for name in fields},
         "extra": taco.extra,
         "rasters": rasters,
         "parquet": parquet,
     }
-    made = Plan(target_of(local_path(plan, "the plan")), "taco", target.parent, named, tuple(parts))
+    home = target_of(target_path(plan, config))
+    made = Plan(home, "taco", target.parent, named, tuple(parts), config)
     pieces = zip(parts, cuts, strict=True)
     made.write((part.name, list(_rows(tables, *cut))) for part, cut in pieces)
     return made
@@ -130,18 +135,17 @@ def _rows(tables: Sequence[Any], start: int, stop: int) -> Iterator[Any]:
         above = rows
 
 
-def _make_taco(plan: Plan, part: Part, *, overwrite: bool, threads: int | None) -> dict[str, Any]:
+def _make_taco(plan: Plan, part: Part, path: Path, threads: int | None) -> dict[str, Any]:
     from comal.taco.writing import creating, packing  # noqa: PLC0415 - rasters
 
-    options, tables = plan.options, plan.tables(part)
+    options = plan.options
+    tables = plan.tables(part, options["levels"])
     with workers_of(None, threads) as pool:
         if options["rasters"] is not None:
             pairs = zip(tables, options["rasters"], strict=True)
             tables = [packing.with_places(table, pool, always=always) for table, always in pairs]
         taco = packing.taco_of(tables, options["fields"], options["extra"])
-        creating.create(
-            taco, plan.path(part), "zip", overwrite=overwrite, executor=pool, **options["parquet"]
-        )
+        creating.create(taco, path, "zip", executor=pool, **options["parquet"])
     return {"items": part.items}
 
 
@@ -149,7 +153,7 @@ def _merge_taco(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
     del records  # the archives themselves say more
     from comal.taco.writing.tacocat import create_tacocat  # noqa: PLC0415 - rasters
 
-    paths = [plan.path(part) for part in plan.parts]
+    paths = [plan.output / part.name for part in plan.parts]
     made = create_tacocat(paths, plan.output, overwrite=True, **plan.options["parquet"])
     return {"output": [str(path) for path in made]}
 
@@ -158,7 +162,12 @@ def _merge_taco(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
 
 
 def plan_raquet(
-    sources: Sequence[Location], output: Location, plan: Location, **options: Any
+    sources: Sequence[Location],
+    output: Location,
+    plan: Location,
+    *,
+    config: StorageConfig | None = None,
+    **options: Any,
 ) -> Plan:
     """Plan a RaQuet file of each of many rasters, with an index that has their statistics.
 
@@ -167,11 +176,11 @@ def plan_raquet(
     sources
         Paths or URLs of rasters; their names without suffix become those of the files.
     output
-        Folder of the files.
-    plan
-        The folder to write; it must not exist.
+        Folder of the files, which may be in a store.
+    plan, config
+        As for `plan_taco`.
     **options
-        Fields of `comal.raquet.Options` but ``config``; see `comal.raquet.write`.
+        Other fields of `comal.raquet.Options`; see `comal.raquet.write`.
 
     Returns
     -------
@@ -207,20 +216,18 @@ def plan_raquet(
             continue
         text = str(path) if href == os.fspath(file_of(href)) else href
         parts[name] = Part(name, 1, path.stat().st_size if path.is_file() else None, text)
-    folder = local_path(output, "the target").absolute()
-    made = Plan(
-        target_of(local_path(plan, "the plan")), "raquet", folder, options, tuple(parts.values())
-    )
+    home, folder = target_of(target_path(plan, config)), place_of(output, config)
+    made = Plan(home, "raquet", folder, options, tuple(parts.values()), config)
     made.write()
     return made
 
 
-def _make_raquet(plan: Plan, part: Part, *, overwrite: bool, threads: int | None) -> dict[str, Any]:
+def _make_raquet(plan: Plan, part: Part, path: Path, threads: int | None) -> dict[str, Any]:
     from comal import raquet  # noqa: PLC0415 - rasters
 
-    path = plan.path(part)
+    options = {"config": plan.config, **plan.options}
     with workers_of(None, threads) as pool:
-        made = raquet.write(part.source, path, overwrite=overwrite, executor=pool, **plan.options)
+        made = raquet.write(part.source, path, executor=pool, **options)
     with raquet.open(path) as file:
         bands = {
             band.name: {name: getattr(band.statistics, name) for name in _SUMS}
@@ -266,7 +273,24 @@ def _joined(parts: Sequence[Record]) -> dict[str, Any]:
     }
 
 
+# -- by kind ---------------------------------------------------------------------------------------
+
+
+def _taco_form() -> Kind:
+    from comal.taco.writing.verify import ZIP  # noqa: PLC0415 - rasters
+
+    return ZIP
+
+
+def _raquet_form() -> Kind:
+    from comal.raquet.writing.creating import RAQUET  # noqa: PLC0415 - rasters
+
+    return RAQUET
+
+
+FORM: dict[str, Callable[[], Kind]] = {"taco": _taco_form, "raquet": _raquet_form}
+"""By kind, what the file of a part is."""
 MAKE: dict[str, Callable[..., dict[str, Any]]] = {"taco": _make_taco, "raquet": _make_raquet}
-"""By kind, what makes a part; it returns the counts for its record."""
+"""By kind, what makes the file of a part; it returns the counts for its record."""
 MERGE: dict[str, Callable[..., dict[str, Any]]] = {"taco": _merge_taco, "raquet": _merge_raquet}
 """By kind, what makes the index; it returns its paths and statistics."""

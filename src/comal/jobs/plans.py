@@ -1,4 +1,4 @@
-"""A plan on disk: ``job.json``, tables of its parts, and what has become of each part.
+"""A plan in a folder or bucket: ``job.json``, tables of parts, what has become of each part.
 
 ``done/NAME.json`` is the record of a part: size, checksum, counts. It is written once.
 ``state/NAME.json`` tells who works on it, or why it failed, and is replaced at will.
@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from comal.errors import (
     ConflictError,
     InvalidInputError,
     InvalidMetadataError,
+    ObjectNotFoundError,
     UnsupportedVersionError,
     shown,
     shown_path,
@@ -26,15 +28,17 @@ from comal.errors import (
     translated,
 )
 from comal.limits import MIB, Limits
-from comal.storage import local_path, targets
-from comal.storage.targets import magic_kind
+from comal.plan import Whole
+from comal.storage import StorageConfig, open_source, targets
+from comal.storage.location import stored
+from comal.storage.targets import magic_kind, target_path
 
 Location = str | os.PathLike[str]
 
 JOB: Final = "job.json"
 INDEXES: Final = {"taco": ("__TACOCAT__", ".tacocat"), "raquet": ("index.json",)}
 """By kind of plan: the names of what all parts become."""
-_VERSION: Final = 1
+_VERSION: Final = 2
 _TABLES, DONE, STATE = "parts", "done", "state"
 _RECORD: Final = magic_kind("a record of a job", b"{")
 _NEEDED = {DONE: {"size", "sha256", "items"}, STATE: {"state", "host", "pid", "since"}}
@@ -42,6 +46,24 @@ DAMAGED: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
     (LookupError, TypeError, ValueError), InvalidMetadataError
 )
 _LIMITS: Final = Limits(json_bytes=256 * MIB, json_digits=100)
+_TABLE: Final = 4096 * MIB
+"""The largest table of a part."""
+
+
+def place_of(path: Location, config: StorageConfig | None = None) -> Path:
+    """The absolute path of a folder, or a `StorePath`, which counts as one here."""
+    place = target_path(path, config)
+    return place.absolute() if stored(place) is None else place
+
+
+def names_in(folder: Path) -> set[str]:
+    """The names in a folder or below a prefix; none if there is no such folder."""
+    try:
+        return {name.rstrip("/") for name in open_source(folder).names()}
+    except ObjectNotFoundError:
+        if stored(folder) is not None:  # there is no such bucket
+            raise
+        return set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +85,7 @@ class Plan:
     """A job as its folder describes it."""
 
     folder: Path
+    """Where it is; as `output` a path, or a `StorePath` with the configuration to use."""
     kind: str
     """Format of the parts: ``taco`` or ``raquet``."""
     output: Path
@@ -70,10 +93,12 @@ class Plan:
     options: Mapping[str, Any]
     """How parts are made."""
     parts: tuple[Part, ...]
+    config: StorageConfig | None = field(default=None, repr=False, compare=False)
+    """Settings and credentials for what it reads and writes in stores; they are not kept."""
 
     @classmethod
-    def read(cls, folder: Location) -> Plan:
-        """The plan in a folder.
+    def read(cls, folder: Location, config: StorageConfig | None = None) -> Plan:
+        """The plan in a folder or bucket; `config` has settings and credentials for all buckets.
 
         Raises
         ------
@@ -82,9 +107,8 @@ class Plan:
         InvalidMetadataError, UnsupportedVersionError
             It is damaged, or of another version of comal, whose parts may have other bytes.
         """
-        home = local_path(folder, "the plan").absolute()
-        with system_errors("cannot read the plan", home, writing=False):
-            data = (home / JOB).read_bytes()
+        home = place_of(folder, config)
+        (data,) = _fetched(home, [JOB], _LIMITS.json_bytes)
         document = strictjson.loads(data, JOB, _LIMITS)
         if document.get("comal:job") != _VERSION or document.get("made_by") != __version__:
             raise UnsupportedVersionError(
@@ -100,8 +124,8 @@ class Plan:
                 raise InvalidMetadataError("a part has no plain name", where=JOB)
             if document["kind"] not in INDEXES:
                 raise InvalidMetadataError("unknown kind", found=shown(document["kind"]))
-            output = Path(document["output"])
-            return cls(home, document["kind"], output, dict(document["options"]), parts)
+            output = place_of(document["output"], config)
+            return cls(home, document["kind"], output, dict(document["options"]), parts, config)
 
     def write(self, tables: Iterable[tuple[str, Sequence[Any]]] = ()) -> None:
         """Write the plan, with Arrow tables for its parts, into a folder that does not exist yet.
@@ -110,13 +134,13 @@ class Plan:
         """
         from pyarrow import parquet as pq  # noqa: PLC0415 - RaQuet needs none
 
-        for name in (*INDEXES[self.kind], *(part.name for part in self.parts)):
-            if os.path.lexists(self.output / name):
-                raise ConflictError(
-                    "the target exists",
-                    where=shown_path(self.output / name),
-                    hint="remove it yourself, or choose another name",
-                )
+        wanted = {*INDEXES[self.kind], *(part.name for part in self.parts)}
+        for name in sorted(wanted & names_in(self.output)):
+            raise ConflictError(
+                "the target exists",
+                where=shown_path(self.output / name),
+                hint="remove it yourself, or choose another name",
+            )
         document = {
             "comal:job": _VERSION,
             "made_by": __version__,
@@ -137,39 +161,33 @@ class Plan:
             for part_name, levels in tables:
                 for depth, table in enumerate(levels):
                     pq.write_table(table, new / _TABLES / f"{part_name}.{depth}.parquet")
-            (new / JOB).write_bytes(data)
-            self.output.mkdir(exist_ok=True)
+            (new / JOB).write_bytes(data)  # a store gets it last
+            if stored(self.output) is None:
+                self.output.mkdir(exist_ok=True)
 
-    def tables(self, part: Part) -> list[Any]:
+    def tables(self, part: Part, levels: int) -> list[Any]:
         """The tables of a part, level by level."""
         from pyarrow import ArrowException  # noqa: PLC0415 - RaQuet needs none
         from pyarrow import parquet as pq  # noqa: PLC0415
 
-        found: list[Any] = []
-        while (path := self.folder / _TABLES / f"{part.name}.{len(found)}.parquet").exists():
-            with translated({ArrowException: InvalidMetadataError}, "damaged", where=str(path)):
-                found.append(pq.read_table(path))
-        return found
+        names = [f"{part.name}.{depth}.parquet" for depth in range(levels)]
+        found = _fetched(self.folder / _TABLES, names, _TABLE)
+        with translated({ArrowException: InvalidMetadataError}, "damaged", where=part.name):
+            return [pq.read_table(io.BytesIO(data)) for data in found]
 
-    def path(self, part: Part) -> Path:
-        """The file of a part."""
-        return self.output / part.name
-
-    def told(self, part: Part, what: str) -> dict[str, Any] | None:
-        """The record of a part in `DONE`, or its `STATE`."""
-        path = self.folder / what / f"{part.name}.json"
-        try:
-            with system_errors("cannot read", path, writing=False):
-                found = strictjson.loads(path.read_bytes(), path.name, _LIMITS)
-        except FileNotFoundError:
-            return None
-        if lacking := _NEEDED[what] - found.keys():
-            raise InvalidMetadataError(
-                "the record is damaged",
-                where=shown_path(path),
-                found=f"no {', '.join(sorted(lacking))}",
-                hint="remove it: the part is made again",
-            )
+    def told(self, parts: Sequence[Part], what: str) -> list[dict[str, Any]]:
+        """The records of parts in `DONE`, or their `STATE`; `ObjectNotFoundError` if one lacks."""
+        names = [f"{part.name}.json" for part in parts]
+        documents = _fetched(self.folder / what, names, _LIMITS.json_bytes)
+        found = [strictjson.loads(*one, _LIMITS) for one in zip(documents, names, strict=True)]
+        for name, document in zip(names, found, strict=True):
+            if lacking := _NEEDED[what] - document.keys():
+                raise InvalidMetadataError(
+                    "the record is damaged",
+                    where=shown_path(self.folder / what / name),
+                    found=f"no {', '.join(sorted(lacking))}",
+                    hint="remove it: the part is made again",
+                )
         return found
 
     def tell(
@@ -179,3 +197,9 @@ class Plan:
         path = self.folder / what / f"{part.name}.json"
         with suppress(ConflictError), targets.new_file(path, replace, _RECORD) as file:
             file.write(strictjson.dumps(dict(document)))
+
+
+def _fetched(folder: Path, names: Sequence[str], limit: int) -> list[bytes]:
+    """Whole files of a folder or bucket, side by side; `ObjectNotFoundError` if one lacks."""
+    with open_source(folder) as source:
+        return [piece.data for piece in source.fetch([Whole(limit, name) for name in names])]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import io
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,20 +18,25 @@ from comal.errors import (
     ComalError,
     ConflictError,
     InvalidInputError,
+    ObjectNotFoundError,
     counted,
     shown,
     shown_path,
-    system_errors,
     translated,
     without_secrets,
 )
-from comal.jobs.kinds import MAKE, MERGE
-from comal.jobs.plans import DAMAGED, DONE, STATE, Part, Plan
+from comal.jobs.kinds import FORM, MAKE, MERGE
+from comal.jobs.plans import DAMAGED, DONE, STATE, Location, Part, Plan, names_in
+from comal.limits import MIB
 from comal.parallel import Workers, results
+from comal.plan import Head
 from comal.progress import Progress, silent
+from comal.storage import ObjectInfo, StorageConfig, open_source, targets
+from comal.storage.location import stored
 from comal.storage.targetlock import is_free
 
 _MADE, _KEPT, _ELSEWHERE = "made", "kept", "elsewhere"
+_BLOCK = 8 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +69,23 @@ class PartStatus:
 
 
 def run(
-    plan: str | os.PathLike[str],
+    plan: Location,
     shard: tuple[int, int] | None = None,
     *,
     executor: Workers = None,
     progress: Progress | None = None,
+    config: StorageConfig | None = None,
 ) -> Ran:
     """Make the parts of a plan that are not there yet; the rest is compared with its checksum.
 
     It may be repeated after a failure, and run by several at a time: a part gets its name when it
-    is whole, and of two who make the same part one has to give way.
+    is whole, and of two who make the same part one has to give way. A bucket has no locks, so both
+    make it there; the second finds it, compares, and keeps it.
 
     Parameters
     ----------
     plan
-        The folder of the plan.
+        The folder of the plan, a path or URL.
     shard
         ``(I, N)``: only the parts n with n mod N = I, from 0.
     executor
@@ -86,6 +94,8 @@ def run(
         are made one after the other, each with threads.
     progress
         Called with the number of parts that are done.
+    config
+        Settings and credentials for plan, sources and output in stores; a plan has none.
 
     Raises
     ------
@@ -94,14 +104,15 @@ def run(
     InvalidInputError
         A shard that does not exist.
     """
-    job, tell = Plan.read(plan), progress or silent
+    job, tell = Plan.read(plan, config), progress or silent
     first, step = shard or (0, 1)
     if not 0 <= first < step:
         raise InvalidInputError("no such shard", found=f"{first}/{step}", expected="0/N to N-1/N")
     numbers = range(first, len(job.parts), step)
-    make = partial(make_part, os.fspath(job.folder), None if executor is None else 1)
     # In this thread, so that Ctrl-C ends a part at once.
-    found = map(make, numbers) if executor is None else results(executor, make, numbers)
+    found: Iterator[str] = map(partial(_outcome, job, None), numbers)
+    if executor is not None:
+        found = results(executor, partial(make_part, os.fspath(job.folder), config), numbers)
     told: dict[str, str] = {}
     for done, (number, outcome) in enumerate(zip(numbers, found, strict=True)):
         told[job.parts[number].name] = outcome
@@ -111,9 +122,12 @@ def run(
     return Ran(said.count(_MADE), said.count(_KEPT), said.count(_ELSEWHERE), failed)
 
 
-def make_part(plan: str, threads: int | None, number: int) -> str:
+def make_part(plan: str, config: StorageConfig | None, number: int) -> str:
     """Make one part unless it is there: ``made``, ``kept``, ``elsewhere``, or why it failed."""
-    job = Plan.read(plan)
+    return _outcome(Plan.read(plan, config), 1, number)
+
+
+def _outcome(job: Plan, threads: int | None, number: int) -> str:
     part = job.parts[number]
     try:
         return _make(job, part, threads)
@@ -124,16 +138,14 @@ def make_part(plan: str, threads: int | None, number: int) -> str:
 
 
 def _make(job: Plan, part: Part, threads: int | None, tries: int = 2) -> str:
-    path, known = job.path(part), job.told(part, DONE)
+    path, known = job.output / part.name, _record(job, part)
     if known is not None and _is_same(path, known):
         return _KEPT
     if not is_free(path):  # so that the state names who makes it
         return _ELSEWHERE
     job.tell(part, STATE, {"state": "running", **_here()})
-    there = os.path.lexists(path)
     try:
-        # What is there without a record, or with other bytes, is what a killed runner left.
-        counts = MAKE[job.kind](job, part, overwrite=there, threads=threads)
+        found, outcome = _publish(job, part, threads)
     except ConflictError:
         if not is_free(path):
             return _ELSEWHERE
@@ -143,20 +155,52 @@ def _make(job: Plan, part: Part, threads: int | None, tries: int = 2) -> str:
     except KeyboardInterrupt:
         job.tell(part, STATE, {"state": "waiting", **_here()})
         raise
-    found = {"size": path.stat().st_size, "sha256": _sha256(path), **counts}
     job.tell(part, DONE, found, replace=known is not None)
     job.tell(part, STATE, {"state": "done", **_here()})
-    return _MADE
+    return outcome
+
+
+def _record(job: Plan, part: Part) -> dict[str, Any] | None:
+    with suppress(ObjectNotFoundError):
+        return job.told([part], DONE)[0]
+    return None
+
+
+def _publish(job: Plan, part: Part, threads: int | None) -> tuple[dict[str, Any], str]:
+    """Make the file of a part and give it its name; returns its record, and what was done."""
+    path, outcome = job.output / part.name, _MADE
+    # What is there without a record, or with other bytes, is what a killed runner left.
+    with targets.new_set(path, _info(path) is not None, part.source) as made:
+        own = made.add(path.name, FORM[job.kind]())
+        counts = MAKE[job.kind](job, part, own, threads)
+        found = {"size": own.stat().st_size, "sha256": _sha256(own), **counts}
+        try:
+            made.publish()
+        except ConflictError:  # in a store, where another runner may have been at it, too
+            if stored(path) is None or not _is_same(path, found):
+                raise
+            outcome = _KEPT
+    info = _info(path) if stored(path) is not None else None
+    return found if info is None else {**found, "etag": info.etag}, outcome
 
 
 def _is_same(path: Path, known: dict[str, Any]) -> bool:
-    with suppress(FileNotFoundError):
-        return bool(path.stat().st_size == known["size"] and _sha256(path) == known["sha256"])
-    return False
+    """Whether a file has the bytes of its record; an object of the same ETag is not read."""
+    info = _info(path)
+    if info is None or info.size != known["size"]:
+        return False
+    same_tag = info.etag is not None and info.etag == known.get("etag")
+    return same_tag or bool(_sha256(path) == known["sha256"])
+
+
+def _info(path: Path) -> ObjectInfo | None:
+    with suppress(ObjectNotFoundError), open_source(path) as source:
+        return source.stat()
+    return None
 
 
 def _sha256(path: Path) -> str:
-    with system_errors("cannot read", path, writing=False), path.open("rb") as file:
+    with open_source(path) as source, io.BufferedReader(source.file(), _BLOCK) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -165,21 +209,30 @@ def _here() -> dict[str, Any]:
     return {"host": socket.gethostname(), "pid": os.getpid(), "since": now}
 
 
-def status(plan: str | os.PathLike[str]) -> list[PartStatus]:
+def status(plan: Location, *, config: StorageConfig | None = None) -> list[PartStatus]:
     """What has become of each part of a plan.
 
-    A part is ``done`` if its file has the size of its record; `run` compares checksums, too. A part
-    whose runner is gone, as far as this machine can tell, is ``waiting`` again.
+    A part is ``done`` if it has a record and its file is there, by their names; `run` compares
+    checksums, too. A part whose runner is gone, as far as this machine can tell, is ``waiting``
+    again.
     """
-    job = Plan.read(plan)
-    return [_status(job, part) for part in job.parts]
+    return _statuses(Plan.read(plan, config))
 
 
-def _status(job: Plan, part: Part) -> PartStatus:
-    known, state, path = job.told(part, DONE), job.told(part, STATE), job.path(part)
-    if known is not None and path.is_file() and path.stat().st_size == known["size"]:
-        return PartStatus(part.name, "done")
-    if state is None or state["state"] in {"waiting", "done"}:
+def _statuses(job: Plan) -> list[PartStatus]:
+    done, begun = (names_in(job.folder / what) for what in (DONE, STATE))
+    there = names_in(job.output)
+    open_ = [p for p in job.parts if p.name not in there or f"{p.name}.json" not in done]
+    found = {part.name: PartStatus(part.name, "done") for part in job.parts}
+    found |= {part.name: PartStatus(part.name, "waiting") for part in open_}
+    tried = [part for part in open_ if f"{part.name}.json" in begun]
+    for part, state in zip(tried, job.told(tried, STATE), strict=True):
+        found[part.name] = _status(part, state)
+    return list(found.values())
+
+
+def _status(part: Part, state: dict[str, Any]) -> PartStatus:
+    if state["state"] in {"waiting", "done"}:
         return PartStatus(part.name, "waiting")
     if state["state"] == "failed":
         return PartStatus(part.name, "failed", str(state.get("reason")))
@@ -189,13 +242,15 @@ def _status(job: Plan, part: Part) -> PartStatus:
     return PartStatus(part.name, "running", runner)
 
 
-def merge(plan: str | os.PathLike[str]) -> dict[str, Any]:
+def merge(plan: Location, *, config: StorageConfig | None = None) -> dict[str, Any]:
     """Make one of all parts: an index beside them, and sums of their counts and statistics.
 
     Parameters
     ----------
     plan
-        The folder of the plan.
+        The folder of the plan, a path or URL.
+    config
+        As for `run`.
 
     Returns
     -------
@@ -207,18 +262,26 @@ def merge(plan: str | os.PathLike[str]) -> dict[str, Any]:
     InvalidInputError
         Parts are missing.
     ConflictError
-        Something else has the name of the index; that of an earlier merge is replaced.
+        Something else has the name of the index. That of an earlier merge is replaced, but in a
+        store only if it is one file.
     """
-    job = Plan.read(plan)
-    lacking = [one for one in (_status(job, part) for part in job.parts) if one.state != "done"]
+    job = Plan.read(plan, config)
+    states = {one.name: one.state for one in _statuses(job)}
+    done = [part for part in job.parts if states[part.name] == "done"]
+    records = job.told(done, DONE)
+    with open_source(job.output) as source:
+        found = source.fetch([Head(0, part.name) for part in done])
+    for part, record, piece in zip(done, records, found, strict=True):
+        if piece.total != record["size"]:
+            states[part.name] = "changed"
+    lacking = [name for name, state in states.items() if state != "done"]
     if lacking:
         raise InvalidInputError(
             f"{counted(len(lacking), 'part')} of the plan lacking",
             where=shown_path(job.folder),
-            found=", ".join(f"{shown(one.name)} is {one.state}" for one in lacking[:5]),
+            found=", ".join(f"{shown(name)} is {states[name]}" for name in lacking[:5]),
             hint=f"run 'comal run {shown_path(job.folder)}' first",
         )
-    records: Sequence[dict[str, Any]] = [job.told(part, DONE) or {} for part in job.parts]
     with translated(DAMAGED, "a record is damaged", where=shown_path(job.folder)):
         return {
             "parts": len(records),

@@ -1,0 +1,336 @@
+"""Plans of which something lies in a store: the same bytes, and nothing torn, lost or twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import obstore
+import pytest
+
+from comal import jobs, raquet, taco
+from comal.errors import ComalError, ConflictError, InvalidInputError, ObjectNotFoundError
+from comal.jobs import kinds
+from comal.storage import StorageConfig
+from comal.storage.cloud import memory_store
+from comal.storage.source import Request, observed
+from tests.raquet.writing.sources import noise, utm
+from tests.servers.s3 import S3Server
+
+FIELDS: dict[str, Any] = {"id": "scenes", "licenses": ["CC0-1.0"], "providers": [{"name": "us"}]}
+
+
+@pytest.fixture
+def scenes(tmp_path: Path) -> Path:
+    """Four scenes of a raster each."""
+    for number in range(4):
+        folder = tmp_path / "scenes" / f"s{number}"
+        folder.mkdir(parents=True)
+        utm(folder / "a.tif", np.full((1, 8, 8), number, np.uint8))
+    return tmp_path / "scenes"
+
+
+@pytest.fixture
+def rasters(tmp_path: Path) -> list[Path]:
+    """Three small rasters."""
+    paths = [tmp_path / f"r{number}.tif" for number in range(3)]
+    for number, path in enumerate(paths):
+        utm(path, noise((1, 40, 60), "uint8", seed=number))
+    return paths
+
+
+def objects(store: Any, prefix: str) -> dict[str, bytes]:
+    """All objects below a prefix, by name."""
+    paths = [meta["path"] for chunk in obstore.list(store, prefix) for meta in chunk]
+    return {p.removeprefix(prefix): bytes(obstore.get(store, p).bytes()) for p in paths}
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, by name."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def in_one_go(rasters: list[Path], out: Path) -> dict[str, bytes]:
+    out.mkdir()
+    for path in rasters:
+        raquet.write(path, out / f"{path.stem}.parquet", block_size=32)
+    return files(out)
+
+
+@pytest.mark.parametrize("remote", ["plan", "out", "plan out"])
+def test_plan_and_archives_may_lie_in_a_store(tmp_path: Path, scenes: Path, remote: str) -> None:
+    bucket = uuid.uuid4().hex
+    store, local = memory_store(bucket), tmp_path / "here"
+    local.mkdir()
+    (tmp_path / "go").mkdir()
+    taco.pack_folder(scenes, tmp_path / "go" / "all.tacozip", split_size=2000, **FIELDS)
+
+    def place(name: str) -> str:
+        return f"memory://{bucket}/in/{name}" if name in remote else str(local / name)
+
+    out, plan = place("out"), place("plan")
+    (local / "out").mkdir()
+    made = jobs.plan_taco(scenes, f"{out}/all.tacozip", plan, split_size=2000, **FIELDS)
+    assert len(made.parts) > 1
+    with pytest.raises(ConflictError):
+        jobs.plan_taco(scenes, f"{out}/all.tacozip", plan, split_size=2000, **FIELDS)
+    assert {one.state for one in jobs.status(plan)} == {"waiting"}
+    with pytest.raises(InvalidInputError, match="lacking"):
+        jobs.merge(plan)
+    assert jobs.run(plan, (1, 2)).made + jobs.run(plan, (0, 2)).made == len(made.parts)
+    assert {one.state for one in jobs.status(plan)} == {"done"}
+    told = jobs.merge(plan)
+    found = objects(store, "in/out/") if "out" in remote else files(local / "out")
+    assert found == files(tmp_path / "go")
+    assert told["size"] == sum(len(found[part.name]) for part in made.parts)
+    assert jobs.run(plan).kept == len(made.parts)
+    with taco.load(f"{out}/__TACOCAT__") as dataset:
+        assert len(dataset.data) == told["items"] == 4
+    if "out" in remote:  # several objects are not replaced together
+        with pytest.raises(ConflictError):
+            jobs.merge(plan)
+    else:
+        jobs.merge(plan)
+    with pytest.raises(ConflictError, match="exists"):
+        jobs.plan_taco(scenes, f"{out}/all.tacozip", place("plan") + "2", split_size=2000, **FIELDS)
+
+
+def test_what_is_there_is_looked_at_again(tmp_path: Path, rasters: list[Path]) -> None:
+    bucket = uuid.uuid4().hex
+    store, plan = memory_store(bucket), f"memory://{bucket}/plan"
+    wanted = in_one_go(rasters, tmp_path / "go")
+    jobs.plan_raquet(rasters, f"memory://{bucket}/out", plan, block_size=32)
+    assert jobs.run(plan).made == 3
+    seen: list[Request] = []
+    with observed(seen.append):
+        assert jobs.run(plan).kept == 3
+    assert sum(one.size for one in seen if "/out/" in one.href) == 0  # their tags tell enough
+    obstore.delete(store, "plan/done/r0.parquet.json")  # killed between the file and its record
+    damaged = bytearray(wanted["r1.parquet"])
+    damaged[60] ^= 1
+    obstore.put(store, "out/r1.parquet", bytes(damaged))
+    obstore.put(store, "out/r2.parquet", wanted["r2.parquet"])  # copied: another tag
+    ran = jobs.run(plan)
+    assert (ran.made, ran.kept, ran.failed) == (2, 1, {})
+    assert objects(store, "out/") == wanted
+    obstore.put(store, "out/r2.parquet", wanted["r2.parquet"][:-1])
+    with pytest.raises(InvalidInputError, match="changed"):
+        jobs.merge(plan)
+    obstore.put(store, "out/r2.parquet", b"a letter")
+    assert "another kind" in jobs.run(plan).failed["r2.parquet"]
+    assert objects(store, "out/")["r2.parquet"] == b"a letter"
+    obstore.delete(store, "out/r2.parquet")
+    assert jobs.status(plan)[2].state == "failed"
+    jobs.run(plan)
+    for _ in range(2):  # one object is replaced
+        assert jobs.merge(plan)["items"] == 3
+    assert [one["name"] for one in json.loads(objects(store, "out/")["index.json"])["files"]] == [
+        "r0.parquet",
+        "r1.parquet",
+        "r2.parquet",
+    ]
+
+
+def test_status_asks_for_lists(tmp_path: Path) -> None:
+    bucket = uuid.uuid4().hex
+    store, plan = memory_store(bucket), f"memory://{bucket}/plan"
+    sources = [f"s3://nowhere/r{number}.tif" for number in range(1000)]
+    made = jobs.plan_raquet(sources, f"memory://{bucket}/out", plan)
+    for part in made.parts[:900]:
+        obstore.put(store, f"plan/done/{part.name}.json", b"{}")
+        obstore.put(store, f"out/{part.name}", b"x")
+    state = {"state": "failed", "host": "h", "pid": 1, "since": "now", "reason": "because"}
+    obstore.put(store, f"plan/state/{made.parts[950].name}.json", json.dumps(state).encode())
+    seen: list[Request] = []
+    with observed(seen.append):
+        found = jobs.status(plan)
+    assert [one.kind for one in seen] == ["get", "list", "list", "list", "get"]
+    assert [one.state for one in found].count("done") == 900
+    assert (found[950].state, found[950].reason) == ("failed", "because")
+
+
+# -- S3 --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[S3Server, str]]:
+    """A server, and a prefix that nobody else uses; the environment knows its keys."""
+    for name, value in s3_server.config.s3.items():
+        monkeypatch.setenv(f"AWS_{name.upper()}", value)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    yield s3_server, uuid.uuid4().hex
+    s3_server.faults.fault = lambda *_: ""
+
+
+_SLOW = """
+import json, sys
+from comal import jobs
+from comal.jobs import kinds
+make = kinds.MAKE["raquet"]
+def slow(plan, part, *more):
+    made = make(plan, part, *more)
+    print(part.name, flush=True)
+    sys.stdin.readline()
+    return made
+kinds.MAKE["raquet"] = slow
+print(json.dumps(jobs.run(sys.argv[1]).to_dict()))
+"""
+
+
+def _runner(program: str, plan: str) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, "-c", program, plan], stdin=pipe, stdout=pipe, text=True
+    )
+
+
+def test_two_runners_of_a_part_keep_the_first(
+    tmp_path: Path, rasters: list[Path], bucket: tuple[S3Server, str]
+) -> None:
+    server, prefix = bucket
+    wanted = in_one_go(rasters, tmp_path / "go")
+    plan, out = (server.url_for(f"{prefix}/{name}") for name in ("plan", "out"))
+    for path in rasters:  # sources lie there, too
+        server.put(f"{prefix}/in/{path.name}", path.read_bytes())
+    sources = [server.url_for(f"{prefix}/in/{path.name}") for path in rasters]
+    jobs.plan_raquet(sources, out, plan, block_size=32)
+    runners = [_runner(_SLOW, plan) for _ in range(2)]
+    told = []
+    for path in rasters:
+        for runner in runners:  # both have made it before either gives it its name
+            assert runner.stdout is not None
+            assert runner.stdout.readline() == f"{path.stem}.parquet\n"
+        assert jobs.status(plan)[rasters.index(path)].state == "running"
+        for runner in runners:
+            assert runner.stdin is not None
+            runner.stdin.write("\n")
+            runner.stdin.flush()
+    for runner in runners:
+        told.append(json.loads(runner.communicate()[0]))
+        assert runner.returncode == 0
+    assert [one["failed"] for one in told] == [{}, {}]
+    assert [sum(one[what] for one in told) for what in ("made", "kept", "elsewhere")] == [3, 3, 0]
+    assert objects(server.store, f"{prefix}/out/") == wanted
+    assert jobs.run(plan).kept == 3
+    assert jobs.merge(plan)["parts"] == 3
+
+
+_KILLED = """
+import sys
+from comal import jobs
+from comal.jobs.plans import DONE, Plan
+tell = Plan.tell
+def slow(self, part, what, *more, **named):
+    if what == DONE:
+        print("there", flush=True)
+        sys.stdin.readline()
+    tell(self, part, what, *more, **named)
+Plan.tell = slow
+jobs.run(sys.argv[1])
+"""
+
+
+def test_a_runner_is_killed_before_its_record(
+    tmp_path: Path, rasters: list[Path], bucket: tuple[S3Server, str]
+) -> None:
+    server, prefix = bucket
+    wanted = in_one_go(rasters, tmp_path / "go")
+    plan = server.url_for(f"{prefix}/plan")
+    jobs.plan_raquet(rasters, server.url_for(f"{prefix}/out"), plan, block_size=32)
+    with _runner(_KILLED, plan) as runner:
+        assert runner.stdout is not None
+        assert runner.stdout.readline() == "there\n"
+        runner.send_signal(signal.SIGKILL)
+        runner.communicate()
+    assert list(objects(server.store, f"{prefix}/out/")) == ["r0.parquet"]
+    assert [one.state for one in jobs.status(plan)] == ["waiting"] * 3
+    assert jobs.run(plan).made == 3
+    assert objects(server.store, f"{prefix}/out/") == wanted
+    assert jobs.run(plan, executor=2).kept == 3
+    with pytest.raises(ObjectNotFoundError):
+        jobs.status(server.url_for(f"{prefix}/no"))
+
+
+@pytest.mark.parametrize("fault", ["500 Oh", "lost", "412 No", "403 No"])
+def test_each_request_of_a_runner_fails(
+    tmp_path: Path,
+    rasters: list[Path],
+    s3_server: S3Server,
+    fault: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever was answered wrongly, the next run ends it, and nothing is ever half there."""
+    wanted = in_one_go(rasters[:1], tmp_path / "go")["r0.parquet"]
+    config = StorageConfig(
+        s3=s3_server.config.s3,
+        backoff_first=0.01,
+        backoff_limit=0.02,
+        total_timeout=2.0,
+        slowest=1 << 30,
+    )
+    # To make it takes longer than everything else.
+    monkeypatch.setitem(
+        kinds.MAKE,
+        "raquet",
+        lambda _plan, _part, path, _threads: path.write_bytes(wanted) and {"items": 1},
+    )
+
+    def attempt(first: int) -> bool:
+        """Whether the fault was met."""
+        prefix = uuid.uuid4().hex
+        plan, out = (s3_server.url_for(f"{prefix}/{name}") for name in ("plan", "out"))
+        jobs.plan_raquet(rasters[:1], out, plan, config=config)
+        del s3_server.faults.seen[:]
+        s3_server.faults.fault = lambda number, _: fault if number == first else ""
+        try:
+            ran = jobs.run(plan, config=config)
+            made = not ran.failed
+        except ComalError:
+            made = False
+        finally:
+            s3_server.faults.fault = lambda *_: ""
+        met = len(s3_server.faults.seen) >= first
+        what = s3_server.faults.seen[first - 1 :]
+        found = objects(s3_server.store, f"{prefix}/")
+        assert found.get("out/r0.parquet", wanted) == wanted, what
+        for name in found:
+            if name.endswith(".json"):
+                json.loads(found[name])
+        assert made or fault in ("403 No", "412 No"), what
+        again = jobs.run(plan, config=config)
+        assert (again.failed, again.made + again.kept) == ({}, 1), what
+        assert [one.state for one in jobs.status(plan, config=config)] == ["done"], what
+        assert objects(s3_server.store, f"{prefix}/out/") == {"r0.parquet": wanted}, what
+        return met
+
+    number = 1
+    while attempt(number):
+        number += 1
+    assert number > 10
+
+
+def test_a_plan_has_no_credentials(
+    tmp_path: Path, rasters: list[Path], s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    prefix = uuid.uuid4().hex
+    keys = {**s3_server.config.s3, "secret_access_key": "tell-nobody"}
+    config = replace(s3_server.config, s3=keys)
+    plan, out = (s3_server.url_for(f"{prefix}/{name}") for name in ("plan", "out"))
+    jobs.plan_raquet(rasters, out, plan, config=config)
+    assert jobs.run(plan, config=config, executor=2).made == 3
+    assert {one.state for one in jobs.status(plan, config=config)} == {"done"}
+    jobs.merge(plan, config=config)
+    for data in objects(s3_server.store, f"{prefix}/plan/").values():
+        assert b"tell-nobody" not in data
