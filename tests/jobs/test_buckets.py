@@ -228,14 +228,13 @@ def test_two_runners_of_a_part_keep_the_first(
 _KILLED = """
 import sys
 from comal import jobs
-from comal.jobs.plans import DONE, Plan
-tell = Plan.tell
-def slow(self, part, what, *more, **named):
-    if what == DONE:
-        print("there", flush=True)
-        sys.stdin.readline()
-    tell(self, part, what, *more, **named)
-Plan.tell = slow
+from comal.jobs.plans import Plan
+record = Plan.record
+def slow(*more, **named):
+    print("there", flush=True)
+    sys.stdin.readline()
+    record(*more, **named)
+Plan.record = slow
 jobs.run(sys.argv[1])
 """
 
@@ -247,11 +246,14 @@ def test_a_runner_is_killed_before_its_record(
     wanted = in_one_go(rasters, tmp_path / "go")
     plan = server.url_for(f"{prefix}/plan")
     jobs.plan_raquet(rasters, server.url_for(f"{prefix}/out"), plan, block_size=32)
+    del server.faults.seen[:]
     with _runner(_KILLED, plan) as runner:
         assert runner.stdout is not None
         assert runner.stdout.readline() == "there\n"
         runner.send_signal(signal.SIGKILL)
         runner.communicate()
+    asked = [one for one in server.faults.seen if "/state/" in one]
+    assert [one.split()[0] for one in asked] == ["PUT"]  # a sign of life is one request
     assert list(objects(server.store, f"{prefix}/out/")) == ["r0.parquet"]
     assert [one.state for one in jobs.status(plan)] == ["waiting"] * 3
     assert jobs.run(plan).made == 3

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -25,6 +27,7 @@ from comal.errors import (
     ObjectNotFoundError,
     UnsupportedVersionError,
 )
+from comal.jobs import kinds, running
 from comal.storage.targetlock import LeftoverWarning
 from tests.raquet.writing.sources import noise, utm
 from tests.support import command, digests, files_below
@@ -238,6 +241,54 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, scenes: Path, sent: signal.S
     assert (ran.kept, ran.made) == (1, len(states) - 1)
     jobs.merge(plan)
     assert digests(files_below(tmp_path / "out")) == _in_one_go(scenes, tmp_path / "go")
+
+
+def test_who_gives_no_sign_is_not_believed_to_run(
+    tmp_path: Path, rasters: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, seen = tmp_path / "plan", set[str]()
+    jobs.plan_raquet(rasters, tmp_path / "out", plan)
+    monkeypatch.setattr(running, "_PERIOD", 0.02)
+    monkeypatch.setattr(
+        running, "_now", lambda now=running._now: f"{now()[:-6]}.{time.time_ns() % 1000:03}+00:00"
+    )
+    make, path = kinds.MAKE["raquet"], plan / "state" / "r0.parquet.json"
+
+    def slow(*given: Any) -> dict[str, Any]:
+        while len(seen) < 3:  # signs of life
+            state = json.loads(path.read_text())
+            assert state["state"] == "running"
+            seen.add(state.get("seen", ""))
+        return make(*given)
+
+    monkeypatch.setitem(kinds.MAKE, "raquet", slow)
+    assert jobs.run(plan).made == 4
+    time.sleep(0.1)
+    assert json.loads(path.read_text())["state"] == "done"
+    path = plan / "state" / "r1.parquet.json"
+    (tmp_path / "out" / "r1.parquet").unlink()
+    now = dt.datetime.now(dt.UTC)
+    state = {
+        "state": "running",
+        "host": "elsewhere",
+        "pid": 17,
+        "since": "2026-01-01T00:00:00+00:00",
+    }
+    for minutes, told in ((1, "running"), (4, "running"), (6, "waiting"), (None, "waiting")):
+        if minutes is not None:
+            state["seen"] = (now - dt.timedelta(minutes=minutes)).isoformat(timespec="seconds")
+        else:
+            del state["seen"]
+        path.write_text(json.dumps(state))
+        found = jobs.status(plan)[1]
+        assert found.state == told
+        assert "process 17 of elsewhere" in str(found.reason)
+        if told == "waiting":
+            assert str(found.reason).startswith("no sign of")
+            assert str(found.reason).endswith(str(state.get("seen", state["since"])))
+    path.write_text(json.dumps({**state, "seen": "yesterday"}))
+    with pytest.raises(InvalidMetadataError, match="state is damaged"):
+        jobs.status(plan)
 
 
 def test_rasters_become_files_with_an_index(tmp_path: Path, rasters: list[Path]) -> None:

@@ -190,13 +190,17 @@ class Plan:
                 )
         return found
 
-    def tell(
-        self, part: Part, what: str, document: Mapping[str, Any], *, replace: bool = True
-    ) -> None:
-        """Write a record or a state; the first counts unless it is to be replaced."""
-        path = self.folder / what / f"{part.name}.json"
+    def record(self, part: Part, document: Mapping[str, Any], *, replace: bool) -> None:
+        """Write the record of a part; the first counts unless it is to be replaced."""
+        path = self.folder / DONE / f"{part.name}.json"
         with suppress(ConflictError), targets.new_file(path, replace, _RECORD) as file:
             file.write(strictjson.dumps(dict(document)))
+
+    def tell(self, part: Part, document: Mapping[str, Any]) -> None:
+        """Write the state of a part; the last one counts."""
+        path = self.folder / STATE / f"{part.name}.json"
+        with suppress(ConflictError):  # somebody else tells it right now
+            targets.write_note(path, strictjson.dumps(dict(document)), _RECORD)
 
 
 def _fetched(folder: Path, names: Sequence[str], limit: int) -> list[bytes]:

@@ -8,10 +8,11 @@ import io
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 from comal.errors import (
@@ -37,6 +38,10 @@ from comal.storage.targetlock import is_free
 
 _MADE, _KEPT, _ELSEWHERE = "made", "kept", "elsewhere"
 _BLOCK = 8 * MIB
+_PERIOD = 30.0
+"""Seconds after which who makes a part tells so again."""
+_SILENT = dt.timedelta(minutes=5)
+"""After this time without a word, nobody is believed to make a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +138,8 @@ def _outcome(job: Plan, threads: int | None, number: int) -> str:
         return _make(job, part, threads)
     except ComalError as error:
         text = without_secrets(str(error))
-        job.tell(part, STATE, {"state": "failed", **_here(), "reason": text})
+        with suppress(ComalError):  # it fails already
+            job.tell(part, {"state": "failed", **_here(), "reason": text})
         return text
 
 
@@ -143,9 +149,9 @@ def _make(job: Plan, part: Part, threads: int | None, tries: int = 2) -> str:
         return _KEPT
     if not is_free(path):  # so that the state names who makes it
         return _ELSEWHERE
-    job.tell(part, STATE, {"state": "running", **_here()})
     try:
-        found, outcome = _publish(job, part, threads)
+        with _seen(job, part):
+            found, outcome = _publish(job, part, threads)
     except ConflictError:
         if not is_free(path):
             return _ELSEWHERE
@@ -153,11 +159,31 @@ def _make(job: Plan, part: Part, threads: int | None, tries: int = 2) -> str:
             raise
         return _make(job, part, threads, tries - 1)  # who was at it has just gone
     except KeyboardInterrupt:
-        job.tell(part, STATE, {"state": "waiting", **_here()})
+        job.tell(part, {"state": "waiting", **_here()})
         raise
-    job.tell(part, DONE, found, replace=known is not None)
-    job.tell(part, STATE, {"state": "done", **_here()})
+    job.record(part, found, replace=known is not None)
+    job.tell(part, {"state": "done", **_here()})
     return outcome
+
+
+@contextmanager
+def _seen(job: Plan, part: Part) -> Iterator[None]:
+    """Tell that a part is being made, and again every `_PERIOD`: so others see an end."""
+    state, ended = {"state": "running", **_here()}, Event()
+    job.tell(part, state)
+
+    def renew() -> None:
+        while not ended.wait(_PERIOD):
+            with suppress(ComalError):  # it may succeed the next time
+                job.tell(part, {**state, "seen": _now()})
+
+    thread = Thread(target=renew, daemon=True, name="comal-seen")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()  # nothing is told after the end
 
 
 def _record(job: Plan, part: Part) -> dict[str, Any] | None:
@@ -205,16 +231,19 @@ def _sha256(path: Path) -> str:
 
 
 def _here() -> dict[str, Any]:
-    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    return {"host": socket.gethostname(), "pid": os.getpid(), "since": now}
+    return {"host": socket.gethostname(), "pid": os.getpid(), "since": _now()}
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
 
 
 def status(plan: Location, *, config: StorageConfig | None = None) -> list[PartStatus]:
     """What has become of each part of a plan.
 
     A part is ``done`` if it has a record and its file is there, by their names; `run` compares
-    checksums, too. A part whose runner is gone, as far as this machine can tell, is ``waiting``
-    again.
+    checksums, too. A part whose runner is gone, as far as this machine can tell, or has given no
+    sign for five minutes, is ``waiting`` again.
     """
     return _statuses(Plan.read(plan, config))
 
@@ -226,8 +255,9 @@ def _statuses(job: Plan) -> list[PartStatus]:
     found = {part.name: PartStatus(part.name, "done") for part in job.parts}
     found |= {part.name: PartStatus(part.name, "waiting") for part in open_}
     tried = [part for part in open_ if f"{part.name}.json" in begun]
-    for part, state in zip(tried, job.told(tried, STATE), strict=True):
-        found[part.name] = _status(part, state)
+    with translated(DAMAGED, "a state is damaged", where=shown_path(job.folder / STATE)):
+        for part, state in zip(tried, job.told(tried, STATE), strict=True):
+            found[part.name] = _status(part, state)
     return list(found.values())
 
 
@@ -239,6 +269,10 @@ def _status(part: Part, state: dict[str, Any]) -> PartStatus:
     runner = f"process {state['pid']} of {state['host']} since {state['since']}"
     if state["host"] == socket.gethostname() and not Path(f"/proc/{state['pid']}").exists():
         return PartStatus(part.name, "waiting", f"{runner} is gone")
+    seen = dt.datetime.fromisoformat(state.get("seen", state["since"]))
+    if dt.datetime.now(dt.UTC) - seen > _SILENT:
+        runner = f"process {state['pid']} of {state['host']}"
+        return PartStatus(part.name, "waiting", f"no sign of {runner} since {seen.isoformat()}")
     return PartStatus(part.name, "running", runner)
 
 

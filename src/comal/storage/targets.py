@@ -390,6 +390,21 @@ def new_file(
         made.publish()
 
 
+def write_note(path: str | os.PathLike[str], data: bytes, kind: Kind) -> None:
+    """Write a small file of which the last version counts; in a store by a single request.
+
+    Raises as `new_file`, of whose checks a store makes none.
+    """
+    place = stored(path)
+    if place is not None:
+        from comal.storage.upload import StoreObject  # noqa: PLC0415 - as in `new_set`
+
+        StoreObject(place).put(data)
+        return
+    with new_file(path, True, kind) as file:
+        file.write(data)
+
+
 @contextmanager
 def new_folder(
     path: str | os.PathLike[str],

@@ -173,6 +173,10 @@ class StoreObject:
             raise self._error(_CHANGED)
         self._tag = there["e_tag"]
 
+    def put(self, data: bytes) -> None:
+        """Put an object, whatever the key holds."""
+        self.ask(lambda store: obstore.put(store, self.key, data))
+
     def _put(self, path: Path, size: int, seen: ObjectMeta | None) -> str | None:
         mode: Any = "create" if seen is None else _version(seen)
         with path.open("rb") as file:  # mapped, not read: many small files go at once
