@@ -138,13 +138,7 @@ WRITERS: dict[str, Writer] = {
     "taco.export": writer(
         taco.export, opened("scenes.tacozip"), "o.tacozip", "scenes.tacozip", **PART
     ),
-    "ml.mirror": writer(
-        ml.mirror,
-        "scenes.tacozip",
-        "o.tacozip",
-        where="id <> 'x'",
-        subset_date=PART["subset_date"],
-    ),
+    "ml.mirror": writer(ml.mirror, "scenes.tacozip", "o.tacozip", where="id <> 'x'"),
     "taco.export of a folder": writer(taco.export, opened("scenes"), "o", "scenes", **PART),
     "taco.folder2zip": writer(taco.folder2zip, "scenes", "o.tacozip", quiet=True),
     "taco.zip2folder": writer(taco.zip2folder, "scenes.tacozip", "o", quiet=True),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -32,7 +31,6 @@ def mirror(
     fields: Sequence[str] | None = None,
     where: str | None = None,
     overwrite: bool = False,
-    subset_date: str | dt.datetime | None = None,
     progress: Progress | None = None,
     config: StorageConfig | None = None,
 ) -> Path:
@@ -44,47 +42,32 @@ def mirror(
         Path or URL of a TACO or a Tortilla, or an open data set, which may be filtered.
     target
         For a TACO a ZIP where the name ends in ``.tacozip`` or ``.zip``, else a folder; for a
-        Tortilla a file.
+        Tortilla a file. It may be in a store.
     fields
-        Leaves to copy, by their ids below a sample as in `Field`, with ``*`` and ``?``; None for
-        all. Of a Tortilla, nested files are copied whole.
+        Leaves to copy, by their ids below a sample as in `Field`; None for all. Those of a
+        Tortilla cannot be chosen: its nested files are copied whole.
     where
         A condition in SQL over the columns of samples.
-    overwrite
-        Replace an existing target at the end, completely.
-    subset_date
-        The time for ``taco:subset_date``, as for `comal.taco.export`.
-    progress
-        Called with the progress of the copy, instead of a bar on the terminal.
-    config
-        Settings and credentials to write with, where the target is in a store.
-
-    Returns
-    -------
-    pathlib.Path
-        The target. Bytes are compared with their checksums while they are copied.
+    overwrite, progress, config
+        As for `comal.taco.export`, and so is what is returned and raised.
 
     Raises
     ------
     InvalidInputError
         No sample has a leaf of `fields`; some have it and some do not; `fields` of a Tortilla.
-    ConflictError
-        The target exists.
     """
     if isinstance(fields, str):
         raise InvalidInputError(
             "leaves are chosen by a list", found=shown(fields), expected="['image.tif', ...]"
         )
-    place = target_path(target, config)
-    found = opened(source)
-    if where is not None:
-        found = filtered(found, where)
+    place, found = target_path(target, config), opened(source)
+    found = found if where is None else filtered(found, where)
     if isinstance(found, TacoDataset):
         choose = None if fields is None else partial(_chosen, fields=list(map(Field, fields)))
-        kind, stamp = container_of(place, "auto"), date_of(subset_date)
+        kind = container_of(place, "auto")
         with telling(progress, quiet=False) as told:
             how = Writing(settings({}, kind), overwrite, told)
-            return export_part(found, place, kind, how, stamp, choose=choose)
+            return export_part(found, place, kind, how, date_of(None), choose=choose)
     if fields is not None:
         raise InvalidInputError(
             "leaves of a Tortilla cannot be chosen",
