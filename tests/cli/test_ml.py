@@ -118,7 +118,6 @@ def test_the_slowest_part_is_the_limit(seconds: Any, limit: str, advice: str) ->
     assert found.limit == limit
     assert advice in found.advice
     assert found.sample_bytes == 1_000_000
-    assert found.first > 0
     # Readers are 16 and one thread decodes; nothing is faster than that.
     most = {"storage": 16 * 4 / 0.02, "decoding": 1 / 0.002}[limit]
     assert found.rates[limit] < 1.2 * most

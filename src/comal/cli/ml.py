@@ -146,7 +146,6 @@ def bench(
             {
                 "samples": len(data),
                 "samples_per_second": dict(found.rates),
-                "first_batch_seconds": found.first,
                 "sample_bytes": found.sample_bytes,
                 "limit": found.limit,
                 "advice": found.advice,
@@ -160,5 +159,4 @@ def bench(
     rows[-1][-1] = ""  # python moves no bytes
     print_rows(["run", "samples/s", "bytes"], rows)
     if not style.quiet:
-        click.echo(f"first batch after {found.first:.2f} s")
         click.echo(f"{found.limit} is the limit; what may help: {found.advice}")

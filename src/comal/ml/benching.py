@@ -16,7 +16,6 @@ from comal.ml.loader import Loader
 from comal.ml.order import Ints, Shuffle
 from comal.progress import Progress, silent
 
-STAGES = ("everything", "storage", "decoding", "python")
 _ENDLESS = 1 << 20
 _LONGEST = 86_400
 _ADVICE = {
@@ -37,8 +36,6 @@ class Bench:
     rates: Mapping[str, float]
     """Samples a second: of ``everything``; of ``storage``, without decoding; of ``decoding``, from
     memory; of ``python``, from memory and without decoding."""
-    first: float
-    """Seconds until the first batch."""
     sample_bytes: int
     """Encoded bytes of a sample, on average."""
     limit: str
@@ -48,32 +45,26 @@ class Bench:
 
 
 class _Stage(Dataset):
-    """Samples of which only some steps are done: a batch that is held comes again and again."""
+    """Samples of which only some steps are done: a batch that is `held` comes again and again."""
 
-    def __init__(self, data: Dataset, batch: int, *, held: bool, decodes: bool) -> None:
+    def __init__(self, data: Dataset, batch: int, held: Any = None, *, decodes: bool) -> None:
         self.on_error = data.on_error
-        self._data, self._batch, self._decodes = data, batch, decodes
-        self._held = data.read(np.arange(batch) % len(data)) if held else None
+        self._data, self._batch, self._held, self._decodes = data, batch, held, decodes
 
     def __len__(self) -> int:
         return len(self._data) if self._held is None else _ENDLESS
 
     def nbytes(self, rows: Ints) -> int:
-        """Bytes that are read."""
         return self._data.nbytes(rows % len(self._data))
 
     def read(self, rows: Ints) -> Any:
-        """Bytes from the data set, or those of the batch in memory."""
         return self._data.read(rows) if self._held is None else self._held
 
     def decode(self, place: int, raw: Any, out: Mapping[str, Any]) -> Sample:
-        """A sample, or its place; batches may be read together."""
-        if not self._decodes:
-            return {"place": place}
-        return self._data.decode(place % self._batch, raw, out)
+        # Batches may be read together.
+        return self._data.decode(place % self._batch, raw, out) if self._decodes else {"at": place}
 
     def take(self, rows: Any) -> Any:
-        """The same steps of some samples."""
         raise NotImplementedError
 
 
@@ -110,29 +101,26 @@ def bench(
         raise InvalidInputError("no samples to read", found=repr(data))
     if not 0 <= seconds <= _LONGEST:
         raise InvalidInputError("seconds of a run", found=seconds, expected=f"0 to {_LONGEST}")
-    rates, first, busy = {}, 0.0, 0.0
-    for number, name in enumerate(STAGES):
-        progress(number, len(STAGES), f"measuring {name}")
-        stage, order = data, shuffle
-        if name == "storage":
-            stage = _Stage(data, batch_size, held=False, decodes=False)
-        elif name != "everything":
-            stage = _Stage(data, batch_size, held=True, decodes=name == "decoding")
-            order = False
+    some = np.arange(batch_size) % len(data)
+    held = data.read(some)
+    stages = {
+        "everything": data,
+        "storage": _Stage(data, batch_size, decodes=False),
+        "decoding": _Stage(data, batch_size, held, decodes=True),
+        "python": _Stage(data, batch_size, held, decodes=False),
+    }
+    rates, busy = {}, {}
+    for number, (name, stage) in enumerate(stages.items()):
+        progress(number, len(stages), f"measuring {name}")
         # Another seed for each, or a run would find what the last one has read.
-        loader = stage.loader(batch_size, shuffle=order, seed=number, workers=workers)
-        rates[name], waited, share = _rate(loader, seconds)
-        first = waited if name == "everything" else first
-        busy = share if name == "storage" else busy
-    limit = limit_of(rates, busy)
-    some = np.arange(min(len(data), batch_size))
-    each = round(data.nbytes(some) / len(some))
-    return Bench(rates, first, each, limit, _ADVICE[limit])
+        loader = stage.loader(batch_size, shuffle=shuffle, seed=number, workers=workers)
+        rates[name], busy[name] = _rate(loader, seconds)
+    limit = limit_of(rates, busy["storage"])
+    return Bench(rates, round(data.nbytes(some) / batch_size), limit, _ADVICE[limit])
 
 
-def _rate(loader: Loader, seconds: float) -> tuple[float, float, float]:
-    """Samples a second after the first batch, seconds until then, and processors in use."""
-    asked = time.perf_counter()
+def _rate(loader: Loader, seconds: float) -> tuple[float, float]:
+    """Samples a second after the first batch, and processors in use."""
     batches = chain.from_iterable(repeat(loader))  # epoch after epoch
     next(batches)
     begun, used = time.perf_counter(), time.process_time()
@@ -141,7 +129,7 @@ def _rate(loader: Loader, seconds: float) -> tuple[float, float, float]:
         batch = next(batches)
         samples += len(next(iter(batch.values())) if isinstance(batch, Mapping) else batch)
         passed = time.perf_counter() - begun
-    return samples / passed, begun - asked, (time.process_time() - used) / passed
+    return samples / passed, (time.process_time() - used) / passed
 
 
 def limit_of(rates: Mapping[str, float], busy: float) -> str:
