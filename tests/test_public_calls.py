@@ -99,13 +99,13 @@ def planned(f: Files) -> str:
 
 
 def statistics(place: str) -> ml.Statistics:
-    found: ml.Statistics = training(place).stats(quiet=True)
+    found: ml.Statistics = training(place).stats()
     return found
 
 
 def saved(files: Files) -> str:
     path = files.new("saved.json")
-    statistics(files.scenes).save(path, overwrite=True)
+    training(files.scenes).stats(save=path)
     return path
 
 

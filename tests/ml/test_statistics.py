@@ -194,29 +194,24 @@ def test_a_run_that_was_stopped_goes_on(
 
 
 def test_statistics_are_saved_as_json(archive: Path, tmp_path: Path) -> None:
-    found = opened(archive).take([0, 1]).stats(by="split")
-    target = tmp_path / "x.json"
-    found.save(target)
+    data, target = opened(archive).take([0, 1]), tmp_path / "x.json"
+    found = data.stats(by="split", save=target)
     document = json.loads(target.read_bytes())
     assert document["found"]["fields"]["mask"]["count"] == found["mask"].count.tolist()
     assert ml.Statistics.load(target).to_dict() == found.to_dict()
-    with pytest.raises(ConflictError, match="exists"):
-        found.save(target)
-    found.save(target, overwrite=True)
-    broken = json.loads(target.read_bytes())
-    del broken["found"]["fields"]["mask"]["std"]
-    target.write_text(json.dumps(broken))
+    del document["found"]["fields"]["mask"]["std"]
+    target.write_text(json.dumps(document))
     with pytest.raises(InvalidMetadataError, match="somebody changed"):
         ml.Statistics.load(target)
     with pytest.raises(ObjectNotFoundError):
         ml.Statistics.load(tmp_path / "gone.json")
     with pytest.raises(ObjectNotFoundError, match="folder of the target"):
-        opened(archive).stats(save=tmp_path / "gone" / "x.json")
+        data.stats(save=tmp_path / "gone" / "x.json")
     target.write_text("{}")
-    with pytest.raises(ConflictError):
-        found.save(target, overwrite=True)
-    with pytest.raises(InvalidMetadataError, match="not a file of statistics"):
-        ml.Statistics.load(target)
+    for call in (ml.Statistics.load, lambda path: data.stats(save=path)):
+        with pytest.raises(InvalidMetadataError, match="not a file of statistics"):
+            call(target)
+    assert target.read_text() == "{}"
 
 
 def test_samples_without_valid_pixels(tmp_path: Path) -> None:
@@ -226,8 +221,7 @@ def test_samples_without_valid_pixels(tmp_path: Path) -> None:
         )
     ]
     path = pack(tmp_path / "empty.tacozip", empty)
-    found = ml.dataset(path).stats()
-    found.save(tmp_path / "s.json")
+    ml.dataset(path).stats(save=tmp_path / "s.json")
     one = ml.Statistics.load(tmp_path / "s.json")["data"]
     assert one.count.tolist() == [0]
     assert np.isnan([*one.mean, *one.std, *one.min, *one.percentiles[50.0]]).all()

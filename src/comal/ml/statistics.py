@@ -46,7 +46,7 @@ _CHANGED = "statistics that somebody changed"
 _EVERY = 30.0
 """Seconds between two writes of what is known so far."""
 _BATCH_BYTES, _BATCH, _AHEAD_BYTES = 4 * MIB, 32, 64 * MIB
-_AT_ONCE, _PIECES = 1 << 19, 64
+_AT_ONCE = 1 << 19
 _KEPT, _KEPT_LEAST = 1 << 20, 1 << 13
 """Pixels of wide types that are kept for percentiles: of all bands together, of each at least."""
 
@@ -70,8 +70,8 @@ class StatisticsOptions:
         call continues there.
     workers
         Threads that decode; the result does not depend on them.
-    progress, quiet
-        Who is told; None for a bar on a terminal, unless `quiet`.
+    progress
+        Who is told; None for a bar on a terminal.
     """
 
     classes: Sequence[str] = ()
@@ -82,7 +82,6 @@ class StatisticsOptions:
     save: str | os.PathLike[str] | None = None
     workers: int = 2
     progress: Progress | None = None
-    quiet: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -141,21 +140,14 @@ class Statistics:
             by = {value: cls.of(one, where) for value, one in plain["by"]}
             return cls(plain["samples"], known, by)
 
-    def save(self, path: Location, *, overwrite: bool = False) -> None:
-        """Write a JSON file; `overwrite` replaces older statistics, and nothing else.
-
-        Raises
-        ------
-        ConflictError
-            The file exists.
-        """
-        _write(path, overwrite=overwrite, found=self.to_dict())
-
     @classmethod
     @guarded
     def load(cls, path: Location) -> Statistics:
-        """From a file; raises `InvalidMetadataError` if it is no other or not finished."""
-        return cls.of(_read(path, "found")["found"], shown_path(path))
+        """From a file that `save` made; raises `InvalidMetadataError` if it is not finished."""
+        document, where = _read(path), shown_path(path)
+        if "found" not in document:
+            raise InvalidMetadataError("statistics that are not finished", where=where)
+        return cls.of(document["found"], where)
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -180,20 +172,19 @@ def _field_of(plain: Mapping[str, Any]) -> FieldStatistics:
     return FieldStatistics(count=np.array(plain["count"], int), exact=plain["exact"], **found)
 
 
-def _read(path: Location, *keys: str) -> dict[str, Any]:
+def _read(path: Location) -> dict[str, Any]:
     if not os.fspath(path):
         raise InvalidInputError("no path of statistics", found=repr(path), expected="a file")
     with system_errors("statistics cannot be read", path, writing=False):
         data = Path(path).read_bytes()
     document = strictjson.loads(data, os.fspath(path), _LIMITS)
-    if not document.keys() >= {"statistics", *keys}:
-        what = "not a file of statistics, or one that is not finished"
-        raise InvalidMetadataError(what, where=shown_path(path))
+    if "statistics" not in document:
+        raise InvalidMetadataError("not a file of statistics", where=shown_path(path))
     return document
 
 
-def _write(path: Location, *, overwrite: bool = True, **document: Any) -> None:
-    with new_file(local_path(path, "the target"), overwrite, _KIND) as file:
+def _write(path: Location, **document: Any) -> None:
+    with new_file(local_path(path, "the target"), True, _KIND) as file:
         file.write(strictjson.dumps({"statistics": 1, **document}, indent=None))
 
 
@@ -223,11 +214,11 @@ class _Band(BandSums):
         for start in range(0, len(values), _AT_ONCE):
             part = values[None, start : start + _AT_ONCE]
             self.add(sums_of(part, None, step=self.step, x=self.count, y=self.step // 2))
-            if len(self.sample) > _PIECES or sum(map(len, self.sample)) > most:
-                joined = np.concatenate(self.sample)
-                while len(joined) > most:
-                    joined, self.step = joined[1::3].copy(), self.step * 3
-                self.sample = [joined]
+            if self.sample:
+                kept = np.concatenate(self.sample)
+                while len(kept) > most:
+                    kept, self.step = kept[1::3].copy(), self.step * 3
+                self.sample = [kept]
 
 
 @dataclass(slots=True)
@@ -242,13 +233,6 @@ class _Group:
         known = {name: list(map(_Band.of, bands)) for name, bands in plain["fields"].items()}
         return cls(plain["samples"], known)
 
-    def result(self, how: StatisticsOptions) -> Statistics:
-        found = {
-            name: _of_bands(bands, how.percentiles, classes=name in how.classes)
-            for name, bands in self.fields.items()
-        }
-        return Statistics(self.samples, found)
-
 
 Groups = dict[tuple[Any, ...], _Group]
 """By the value of a column, as a tuple; the group () is of all samples."""
@@ -257,9 +241,8 @@ Groups = dict[tuple[Any, ...], _Group]
 def _add(groups: Groups, batch: Mapping[str, Any], how: StatisticsOptions) -> None:
     """Add the samples of a batch, which has a list or an array a field."""
     for name in {*how.classes, how.by} - {None, *batch}:
-        known = ", ".join(map(shown, batch))
-        raise InvalidInputError(f"samples have no {shown(name)}", expected=known)
-    kinds = {name: [one.dtype for one in bands] for name, bands in groups[()].fields.items()}
+        expected = ", ".join(map(shown, batch))
+        raise InvalidInputError(f"samples have no {shown(name)}", expected=expected)
     parts: dict[Any, list[list[Any]]] = defaultdict(list)
     for values in zip(*batch.values(), strict=True):
         sample = dict(zip(batch, values, strict=True))
@@ -268,11 +251,14 @@ def _add(groups: Groups, batch: Mapping[str, Any], how: StatisticsOptions) -> No
             groups.setdefault(group, _Group()).samples += 1
         for name, images in images_of(sample):
             for planes in (image.planes() for image in images):
-                _check_planes(sample, name, planes, kinds, how)
+                kinds = [plane.dtype.name for plane in planes]
+                known = groups[()].fields.setdefault(name, list(map(_Band, kinds)))
+                _check_kinds(sample, name, kinds, [band.dtype for band in known], how)
                 for group in mine:
                     parts[group, name].append(planes)
     for (group, name), found in parts.items():
-        bands = groups[group].fields.setdefault(name, list(map(_Band, kinds[name])))
+        empty = [_Band(plane.dtype.name) for plane in found[0]]
+        bands = groups[group].fields.setdefault(name, empty)
         most = max(_KEPT // (len(bands) * len(groups)), _KEPT_LEAST)
         for band, *pieces in zip(bands, *found, strict=True):
             band.take(np.concatenate(pieces), most)
@@ -287,26 +273,31 @@ def _value(value: Any) -> Any:
     return value
 
 
-def _check_planes(
-    sample: Any, name: str, planes: list[Any], kinds: dict[str, list[str]], how: StatisticsOptions
+def _check_kinds(
+    sample: Any, name: str, kinds: list[str], known: list[str], how: StatisticsOptions
 ) -> None:
     """Refuse an image whose bands differ from those before, or cannot be counted by value."""
-    found = [plane.dtype.name for plane in planes]
-    if name in how.classes and not (planes[0].dtype.kind in "iu" and is_counted(found[0])):
+    if name in how.classes and not (np.dtype(kinds[0]).kind in "iu" and is_counted(kinds[0])):
         raise InvalidInputError(
             f"field {shown(name)} has no classes that can be counted",
-            found=found[0],
+            found=kinds[0],
             expected="integers of 8 or 16 bits",
             hint="a Field with dtype='uint16' converts pixels",
         )
-    known = kinds.setdefault(name, found)
-    if found != known:
+    if kinds != known:
         raise InvalidInputError(
             f"samples differ in {shown(name)}",
             where=f"sample {shown(sample.get('id'), 120)}",
-            found=f"{len(found)} bands of {found[0]}",
+            found=f"{len(kinds)} bands of {kinds[0]}",
             expected=f"{len(known)} bands of {known[0]}",
         )
+
+
+def _result(group: _Group, how: StatisticsOptions) -> Statistics:
+    known = {}
+    for name, bands in group.fields.items():
+        known[name] = _of_bands(bands, how.percentiles, classes=name in how.classes)
+    return Statistics(group.samples, known)
 
 
 def _of_bands(bands: Sequence[_Band], wanted: Sequence[float], *, classes: bool) -> FieldStatistics:
@@ -328,16 +319,13 @@ def _of_bands(bands: Sequence[_Band], wanted: Sequence[float], *, classes: bool)
 
 def statistics_of(data: Dataset, how: StatisticsOptions) -> Statistics:
     """Statistics of a data set: see `Dataset.stats`."""
-    whole, drawn = data.masked(), None
-    if how.sample is not None:
-        drawn = [how.sample, how.seed]
-        if how.sample < len(data):
-            rows = Order(len(data), True, how.seed).at(np.arange(how.sample))
-            whole = whole.take(np.sort(rows))
+    whole, drawn = data.masked(), None if how.sample is None else [how.sample, how.seed]
+    if how.sample is not None and how.sample < len(data):
+        rows = Order(len(data), True, how.seed).at(np.arange(how.sample))
+        whole = whole.take(np.sort(rows))
     size = whole.nbytes(np.arange(min(len(whole), _BATCH)))
     batch = min(_BATCH, max(1, _BATCH_BYTES * _BATCH // max(1, size)))
-    ahead = {"workers": how.workers, "ahead_bytes": _AHEAD_BYTES}
-    loader = whole.loader(batch, together="list", **ahead)
+    loader = whole.loader(batch, together="list", workers=how.workers, ahead_bytes=_AHEAD_BYTES)
     about = [data.digest(), drawn, sorted(how.classes), how.by, list(map(float, how.percentiles))]
     groups: Groups = {(): _Group()}
     if how.save is not None and target_of(local_path(how.save)).exists():
@@ -352,9 +340,9 @@ def statistics_of(data: Dataset, how: StatisticsOptions) -> Statistics:
             return Statistics.of(known["found"], where)
         with translated(_BROKEN, _CHANGED, where=where):
             loader.load_state_dict(known["loader"])
-            groups |= {tuple(value): _Group.of(one) for value, one in known["groups"]}
+            groups = {tuple(value): _Group.of(one) for value, one in known["groups"]}
     written = time.monotonic()
-    with telling(how.progress, quiet=how.quiet) as told:
+    with telling(how.progress, quiet=False) as told:
         for one in loader:
             _add(groups, one, how)
             state = loader.state_dict()
@@ -364,8 +352,8 @@ def statistics_of(data: Dataset, how: StatisticsOptions) -> Statistics:
                 so_far = [[list(value), _plain(group)] for value, group in groups.items()]
                 _write(how.save, about=about, loader=state, groups=so_far)
                 written = time.monotonic()
-    every, *others = ((value, group.result(how)) for value, group in groups.items())
-    found = replace(every[1], by={value[0]: one for value, one in others})
+    (_, every), *others = ((value, _result(group, how)) for value, group in groups.items())
+    found = replace(every, by={value[0]: one for value, one in others})
     if how.save is not None:
         _write(how.save, about=about, found=found.to_dict())
     return found
