@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -27,43 +26,42 @@ from comal.ml.archives import Dataset, Location, OnError, Sample
 from comal.ml.decoding import Field, Masked, Masking, decoded
 from comal.ml.index import Shared
 from comal.ml.order import Ints, key_of, uniform
-from comal.public import guarded, guarded_class, options_of, takes
+from comal.public import guarded_class, options_of, takes
 from comal.raquet.reading.file import Bands, RaquetFile
 from comal.raquet.reading.pixels import chosen_bands
-from comal.raquet.reading.windows import CRS, Grid, Window, grid_of, in_tiles, merged
+from comal.raquet.reading.windows import CRS, Grid, Window, grid_of, in_tiles
 from comal.raquet.times import Step
-from comal.tapalcatl.reading.tile import Tile
 from comal.tapalcatl.reading.tileset import TileSet
 
 _USUAL = 32 * KIB
-_MOST = 1 << 62
-"""Most places of a grid, so that their numbers fit 64 bits."""
+_MOST = 1 << 25
+"""Most chips; the place of each takes 16 bytes."""
 
 
-class _Numbered(Dataset):
-    """Samples of a source by number, all or some of them; workers share source and numbers."""
+@guarded_class
+class ChipDataset(Dataset):
+    """Chips of a RaQuet. Made by `chips`."""
 
     masks = False
     """Whether images are `comal.ml.decoding.Masked`."""
 
-    def __init__(self, source: Any, places: Any, how: Any) -> None:
-        self._shared, self._how = Shared((source, places, None)), how
+    def __init__(self, source: Any, places: Ints, how: Any) -> None:
+        """`places` has a row for each sample; workers share it."""
+        self._shared, self._how = Shared((source, places)), how
 
     def __len__(self) -> int:
-        _, places, chosen = self._shared.value
-        return len(places if chosen is None else chosen)
+        places: Ints = self._shared.value[1]
+        return len(places)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self):,} of {shown(self._source.href, 90)}>"
+        source, places = self._shared.value
+        return f"<{type(self).__name__}: {len(places):,} of {shown(source.href, 90)}>"
 
-    @guarded
     def take(self, rows: Ints | Sequence[int]) -> Self:
         """A data set of some samples, in that order."""
-        source, places, chosen = self._shared.value
-        numbers = self._rows(rows)
-        shared = Shared((source, places, numbers if chosen is None else chosen[numbers]))
+        source, places = self._shared.value
         found = copy(self)
-        found._shared = shared  # noqa: SLF001 - of the same class
+        found._shared = Shared((source, places[self._rows(rows)]))  # noqa: SLF001 - same class
         return found
 
     def masked(self) -> Self:
@@ -74,90 +72,66 @@ class _Numbered(Dataset):
 
     def digest(self) -> str:
         """A text that tells this data set from others."""
-        known = pickle.dumps(self._shared.value[1:]) + repr(self._how).encode()
-        return f"{self!r} {hashlib.blake2b(known, digest_size=16).hexdigest()}"
-
-    @property
-    def _source(self) -> Any:
-        return self._shared.value[0]
-
-    def _places(self, rows: Ints) -> Ints:
-        """Where some samples are."""
-        _, places, chosen = self._shared.value
-        found: Ints = places[rows if chosen is None else chosen[rows]]
-        return found
-
-
-@guarded_class
-class ChipDataset(_Numbered):
-    """Chips of a RaQuet. Made by `chips`."""
-
-    _how: tuple[Grid, int, list[str], ChipOptions]
+        known = hashlib.blake2b(repr(self._how).encode(), digest_size=16)
+        known.update(self._shared.value[1])
+        return f"{self!r} {known.hexdigest()}"
 
     def nbytes(self, rows: Ints) -> int:
         """Bytes of some chips as float64, or less."""
         _, size, bands, _ = self._how
-        return len(rows) * size**2 * len(bands) * 8
+        return len(rows) * int(size) ** 2 * len(bands) * 8
 
     def read(self, rows: Ints) -> list[Window]:
         """The pixels of some chips; all tiles that they touch are fetched together."""
-        (grid, size, bands, options), corners = self._how, self._places(rows)
-        corners[:, 0] %= grid.width
-        how: Any = {"masked": True, "time": options.time, "scaled": options.scaled}
-        file: RaquetFile = self._source
-        return file.windows(grid.zoom, corners, size, size, bands, **how)
+        (file, places), (grid, size, bands, how) = self._shared.value, self._how
+        found: list[Window] = file.windows(grid.zoom, places[rows], size, size, bands, **how)
+        return found
 
     def decode(self, place: int, raw: list[Window], out: Mapping[str, Any]) -> Sample:
         """One chip."""
         del out
         window, (grid, size, *_) = raw[place], self._how
         image, valid = window.data.data, ~np.ma.getmaskarray(window.data)
-        return {
-            **({"image": Masked(image, valid)} if self.masks else {"image": image, "valid": valid}),
-            **_placed(grid, window.column, window.row, size, size),
-            "id": f"{window.zoom}/{window.column}/{window.row}",
-        }
+        images = {"image": Masked(image, valid)} if self.masks else {"image": image, "valid": valid}
+        bbox = _degrees(grid, window.column, window.row, size)
+        name = f"{window.zoom}/{window.column}/{window.row}"
+        return {**images, "transform": window.transform, "crs": CRS, "bbox": bbox, "id": name}
 
 
-def _placed(grid: Grid, column: int, row: int, width: int, height: int) -> Sample:
-    """Where a window is; west > east crosses the antimeridian."""
-    x, y = np.array([column, column + width]), np.array([row + height, row])
+def _degrees(grid: Grid, column: int, row: int, size: int) -> tuple[float, ...]:
+    """The box of a square of pixels; west > east crosses the antimeridian."""
+    x, y = np.array([column, column + size]), np.array([row + size, row])
     (west, east), (south, north) = mercator.xy_to_lonlat(x / grid.width, y / grid.height, 0)
-    bbox = tuple(map(float, (west, south, wrap(east), north)))
-    return {"transform": grid.transform(column, row), "crs": CRS, "bbox": bbox}
+    return tuple(map(float, (west, south, wrap(east), north)))
 
 
 @guarded_class
-class TileDataset(_Numbered):
+class TileDataset(ChipDataset):
     """Tiles of a Tapalcatl. Made by `chips`."""
-
-    _how: Field
 
     def nbytes(self, rows: Ints) -> int:
         """Bytes of some tiles, guessed: their sizes are in the directories of archives."""
         return len(rows) * _USUAL
 
-    def read(self, rows: Ints) -> tuple[Ints, list[Tile | None]]:
-        """Some tiles, fetched together."""
-        keys = self._places(rows)
-        return keys, self._source.tiles(keys)
+    def read(self, rows: Ints) -> Any:
+        """Some tiles with their zooms, columns and rows, fetched together."""
+        tiles, places = self._shared.value
+        return list(zip(places[rows].tolist(), tiles.tiles(places[rows]), strict=True))
 
-    def decode(
-        self, place: int, raw: tuple[Ints, list[Tile | None]], out: Mapping[str, Any]
-    ) -> Sample:
+    def decode(self, place: int, raw: Any, out: Mapping[str, Any]) -> Sample:
         """One tile."""
-        z, x, y = raw[0][place].tolist()
-        name, tile = f"{z}/{x}/{y}", raw[1][place]
+        (z, x, y), tile = raw[place]
+        source, field, name = self._shared.value[0], self._how, f"{z}/{x}/{y}"
         if tile is None:
-            raise NotInContainerError("the tile is gone", where=self._source.href, found=name)
-        data = memoryview(tile.content(self._source.limits))
-        field = replace(self._how, decode=Masking(self._how)) if self.masks else self._how
-        image = decoded(data, field, f"{name}.{tile.ext}", out.get("image"))
-        found = {**_placed(Grid(z, 1, 1), x, y, 1, 1), "transform": None}
+            raise NotInContainerError("the tile is gone", where=source.href, found=name)
+        field = replace(field, decode=Masking(field)) if self.masks else field
+        data = memoryview(tile.content(source.limits))
+        image, transform = decoded(data, field, f"{name}.{tile.ext}", out.get("image")), None
         if isinstance(image, np.ndarray):
             height, width = image.shape[-2:]
-            found = _placed(Grid(z, width, height), x * width, y * height, width, height)
-        return {"image": image, **found, "z": z, "x": x, "y": y, "id": name}
+            transform = Grid(z, width, height).transform(x * width, y * height)
+        bbox, known = _degrees(Grid(z, 1, 1), x, y, 1), {"z": z, "x": x, "y": y, "id": name}
+        return {"image": image, "transform": transform, "crs": CRS, "bbox": bbox, **known}
 
 
 # -- opening ---------------------------------------------------------------------------------------
@@ -266,24 +240,22 @@ def _opened(source: Any) -> RaquetFile | TileSet:
 
 
 def _chips(file: RaquetFile, size: int, chosen: ChipOptions) -> ChipDataset:
-    zoom = file.zooms[-1] if chosen.zoom is None else chosen.zoom
-    grid = grid_of(file.metadata, zoom, file.href)
+    grid = grid_of(file.metadata, file.zooms[-1] if chosen.zoom is None else chosen.zoom, file.href)
     if chosen.count is not None and chosen.stride is not None:
         raise InvalidInputError("chips are on a grid or at random places, not both")
     if size > min(grid.width, grid.height):
         raise InvalidInputError("a chip is larger than the world", found=size)
     left, top, width, height = grid.span(file.bounds if chosen.bbox is None else chosen.bbox)
     region = np.array([left, top, left + width, top + height], np.int64)
-    cells = file.cells(zoom)
-    if chosen.count is None:
-        places = _on_grid(cells, grid, region, size, chosen)
-    else:
-        places = _at_random(cells, grid, region, size, chosen)
-    if not places.rectangles.size:
+    places_of = _on_grid if chosen.count is None else _at_random
+    places = places_of(file.cells(grid.zoom), grid, region, size, chosen)
+    if not len(places):
         where, found = file.href, f"size {size}, bbox {chosen.bbox}"
         raise InvalidInputError("no chip with a tile fits", where=where, found=found)
     bands = [band.name for band in chosen_bands(file.metadata, chosen.bands, file.href)]
-    return ChipDataset(file, places, (grid, size, bands, chosen))
+    how = {"masked": True, "time": chosen.time, "scaled": chosen.scaled}
+    places[:, 0] %= grid.width  # columns continue across the antimeridian
+    return ChipDataset(file, places, (grid, size, bands, how))
 
 
 def _tiles(found: TileSet, chosen: ChipOptions) -> TileDataset:
@@ -295,70 +267,43 @@ def _tiles(found: TileSet, chosen: ChipOptions) -> TileDataset:
         )
     keys = found.keys()
     keys = keys if zoom is None else keys[keys[:, 0] == zoom]
-    if bbox is not None and len(keys):
-        finest = int(keys[-1, 0])
-        finer = finest - keys[:, :1]
-        first, last = keys[:, 1:] << finer, (keys[:, 1:] + 1 << finer) - 1
-        parts = [
-            ((last >= part[:2]) & (first <= part[2:])).all(axis=1)
-            for part in bbox_windows(bbox, finest)
-        ]
-        keys = keys[np.any(parts, axis=0)] if parts else keys[:0]
+    keys = keys if bbox is None else keys[_overlapping(keys, bbox)]
     if not len(keys):
-        raise InvalidInputError(
-            "no tile to take", where=found.href, found=f"zoom {zoom}, bbox {bbox}"
-        )
+        sought = f"zoom {zoom}, bbox {bbox}"
+        raise InvalidInputError("no tile to take", where=found.href, found=sought)
     numbers: Any = [bands] if isinstance(bands, int | str) else bands
     return TileDataset(found, keys, Field(bands=numbers))
 
 
-# -- places of chips -------------------------------------------------------------------------------
+# -- places ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Places:
-    """First pixels of chips: points of rectangles that do not overlap, by number or drawn."""
-
-    rectangles: Ints
-    """Shape (4, n), in strides; their points are numbered one rectangle after the other."""
-    last_row: int
-    """The last row in which a chip may begin."""
-    stride: int = 1
-    shift: int = 0
-    """Pixels from the first one of a chip to its point."""
-    draws: int | None = None
-    """Number of points drawn at random; None for each of them once."""
-    key: int = 0
-
-    def __len__(self) -> int:
-        left, top, right, bottom = self.rectangles
-        return int(((right - left) * (bottom - top)).sum()) if self.draws is None else self.draws
-
-    def __getitem__(self, numbers: Ints) -> Ints:
-        """Columns and rows of first pixels, shape (n, 2)."""
-        left, top, right, bottom = self.rectangles
-        ends = np.cumsum((right - left) * (bottom - top))
-        if self.draws is not None:
-            points = (uniform(numbers, self.key) * ends[-1]).astype(np.int64)
-            numbers = np.minimum(points, ends[-1] - 1)
-        which = np.searchsorted(ends, numbers, side="right")
-        down, across = np.divmod(numbers - np.append(0, ends)[which], (right - left)[which])
-        columns = (left[which] + across) * self.stride - self.shift
-        rows = (top[which] + down) * self.stride - self.shift
-        return np.column_stack([columns, rows.clip(0, self.last_row)])
+def _overlapping(keys: Ints, bbox: Sequence[float]) -> Any:
+    """Which tiles overlap a box in degrees."""
+    zooms, tiles = keys[:, 0], keys[:, 1:]
+    found = np.zeros(len(keys), np.bool_)
+    for zoom in np.unique(zooms).tolist():
+        for window in bbox_windows(bbox, zoom):
+            inside = (tiles >= window[:2]) & (tiles <= window[2:])
+            found |= (zooms == zoom) & inside.all(axis=1)
+    return found
 
 
-def _at_random(cells: Ints, grid: Grid, region: Ints, size: int, chosen: ChipOptions) -> Places:
+def _at_random(cells: Ints, grid: Grid, region: Ints, size: int, chosen: ChipOptions) -> Ints:
     """Chips with their centres in tiles, within `bbox`; without one, in the bounds if they fit."""
     shift = size // 2
     centres = region + np.repeat([shift, shift - size + 1], 2)
     if chosen.bbox is not None or (centres[:2] < centres[2:]).all():
         region = centres
-    drawn: Any = {"shift": shift, "draws": chosen.count, "key": key_of(chosen.seed)}
-    return Places(in_tiles(cells, grid, region), grid.height - size, **drawn)
+    parts = in_tiles(cells, grid, region)
+    drawn = uniform(np.arange(_checked(chosen.count)), key_of(chosen.seed))
+    total = _sizes(parts).sum()
+    numbers = np.minimum((drawn * total).astype(np.int64), total - 1)
+    places = _points(parts, numbers if total else numbers[:0]) - shift
+    return np.column_stack([places[:, 0], places[:, 1].clip(0, grid.height - size)])
 
 
-def _on_grid(cells: Ints, grid: Grid, region: Ints, size: int, chosen: ChipOptions) -> Places:
+def _on_grid(cells: Ints, grid: Grid, region: Ints, size: int, chosen: ChipOptions) -> Ints:
     """Chips with a pixel in a tile, within `bbox`; without one, with a pixel in the bounds."""
     stride, start, stop = chosen.stride or size, region[:2], region[2:]
     if chosen.bbox is None:
@@ -366,18 +311,33 @@ def _on_grid(cells: Ints, grid: Grid, region: Ints, size: int, chosen: ChipOptio
         last = np.minimum(stop - 1, [stop[0], grid.height - size]) // stride
     else:
         first, last = -(-start // stride), (stop - size) // stride
-    across, down = np.maximum(last - first + 2, 1).tolist()
-    if across * down > _MOST:
-        raise InvalidInputError("the grid of chips has too many places", found=across * down)
     parts = in_tiles(cells, grid, region)
-    # The first and last chips that touch each rectangle, counted from the first one of all.
-    x0, y0 = np.maximum((parts[:2] - size) // stride + 1 - first[:, None], 0)
-    x1, y1 = np.minimum((parts[2:] - 1) // stride, last[:, None]) - first[:, None]
-    heights = np.where(x1 >= x0, np.maximum(y1 - y0 + 1, 0), 0)
-    part = np.repeat(np.arange(len(heights)), heights)
-    rows = y0[part] + np.arange(len(part)) - (np.cumsum(heights) - heights)[part]
-    # Rows have a place more, so that the last chip of one is not next to the first one below.
-    starts, stops = merged(rows * across + x0[part], rows * across + x1[part] + 1)
-    top, left = np.divmod(starts, across)
-    runs = np.stack([left, top, left + stops - starts, top + 1])
-    return Places(runs + np.tile(first, 2)[:, None], grid.height - size, stride)
+    # The first and last chips that touch each rectangle; one may touch several.
+    low = np.maximum((parts[:2] - size) // stride + 1, first[:, None])
+    high = np.minimum((parts[2:] - 1) // stride, last[:, None])
+    parts = np.concatenate([low, np.maximum(high + 1, low)])
+    places = _points(parts, np.arange(_checked(_sizes(parts).sum())))
+    places = places[np.lexsort(places.T)]  # by rows
+    once = np.append(True, np.diff(places, axis=0).any(axis=1))[: len(places)]
+    return np.asarray(places[once] * stride)
+
+
+def _sizes(rectangles: Ints) -> Ints:
+    """The numbers of points of rectangles, which are left, top, right and bottom, shape (4, n)."""
+    left, top, right, bottom = rectangles
+    return np.asarray((right - left) * (bottom - top))
+
+
+def _points(rectangles: Ints, numbers: Ints) -> Ints:
+    """The points with some numbers, counted from one rectangle to the next, shape (n, 2)."""
+    left, top, right, _ = rectangles
+    ends = np.cumsum(_sizes(rectangles))
+    which = np.searchsorted(ends, numbers, side="right")
+    down, across = np.divmod(numbers - np.append(0, ends)[which], (right - left)[which])
+    return np.column_stack([left[which] + across, top[which] + down])
+
+
+def _checked(count: Any) -> int:
+    if count > _MOST:
+        raise InvalidInputError("too many chips", found=int(count), expected=f"<= {_MOST:,}")
+    return int(count)
