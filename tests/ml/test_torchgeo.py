@@ -6,7 +6,7 @@ import importlib
 import pickle
 import sys
 from collections.abc import Iterator
-from itertools import product, zip_longest
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,13 +18,12 @@ from pyproj import CRS, Transformer
 from shapely import Point, box
 
 from comal import ml, taco
-from comal.errors import InvalidInputError, MissingExtraError, NotInContainerError
+from comal.errors import ComalError, InvalidInputError, MissingExtraError, NotInContainerError
 from comal.ml import torchgeo
 from tests.ml.made import flat, geotiff, pack
 
 LEFT, TOP, SIZE = 500_000, 4_600_000, 16
 YEAR = 31_557_600_000_000
-PARTS = ("start", "stop", "step")
 
 
 def scene(number: int) -> tuple[Any, Any]:
@@ -40,10 +39,15 @@ def place_of(number: int) -> tuple[float, str]:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("made"))
+
+
+def made(folder: Path, broken: int | None = None) -> Path:
     samples = []
     for number in range(5):
         (image, mask), (left, crs) = scene(number), place_of(number)
-        files = {"image.tif": geotiff(image, nodata=0), "mask.tif": geotiff(mask)}
+        data = b"II*\0broken" if number == broken else geotiff(image, nodata=0)
+        files = {"image.tif": data, "mask.tif": geotiff(mask)}
         leaves = [taco.Sample(id=name, path=file) for name, file in files.items()]
         columns: dict[str, Any] = {
             "stac:crs": crs,
@@ -53,7 +57,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "stac:time_end": number * YEAR + 1_000_000,
         }
         samples.append(taco.Sample(id=f"s{number}", path=taco.Tortilla(leaves), **columns))
-    return pack(tmp_path_factory.mktemp("made") / "made.tacozip", samples)
+    return pack(folder / "made.tacozip", samples)
 
 
 class Geo:
@@ -68,12 +72,6 @@ class Geo:
         sides, when = self.index.total_bounds, self.index.index
         x, y = (slice(sides[at], sides[at + 2], self.res[at]) for at in (0, 1))
         return x, y, slice(when.left.min(), when.right.max(), 1)
-
-    def _disambiguate_slice(self, query: Any) -> Any:
-        given = query if isinstance(query, tuple) else (query,)
-        for one, whole in zip_longest(given, self.bounds, fillvalue=slice(None)):
-            pairs = ((getattr(of, name) for of in (one, whole)) for name in PARTS)
-            yield slice(*(b if a is None else a for a, b in pairs))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -156,6 +154,27 @@ def test_pixels_of_other_zones_are_warped(archive: Path) -> None:
     assert np.array_equal(other[: LEFT + 640, :]["image"], geo[: LEFT + 640, :]["image"])
     overlapping = torchgeo.as_geo(data.take([1, 1, 0]), to="numpy")
     assert np.array_equal(overlapping[LEFT + 160 : LEFT + 320]["image"], scene(1)[0])
+
+
+def test_broken_samples_are_left_out(tmp_path: Path) -> None:
+    made(tmp_path, broken=1)
+    told: list[Any] = []
+    names: Any = {"image": "image.tif"}
+    for on_error in ("raise", told.append):
+        data = ml.dataset(
+            tmp_path / "made.tacozip", names, columns=torchgeo.COLUMNS, on_error=on_error
+        )
+        geo = torchgeo.as_geo(data, to="numpy")
+        whole = np.s_[LEFT : LEFT + 480, TOP - 160 : TOP]
+        if on_error == "raise":
+            with pytest.raises(ComalError, match="'s1'"):
+                geo[whole]
+    found = np.split(geo[whole]["image"], 3, axis=2)
+    right = (scene(0)[0], np.zeros((2, SIZE, SIZE)), scene(2)[0])
+    assert all(map(np.array_equal, found, right))
+    with pytest.raises(NotInContainerError, match="no sample there"):
+        geo[LEFT + 200 : LEFT + 300]
+    assert len(told) == 2
 
 
 def test_adapters_are_pickled(data: Any) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,8 @@ def as_geo(data: ArchiveDataset, to: Kind = "torch") -> Any:
     Its index comes from those of the columns `COLUMNS` that there are, and no sample is read for
     it. CRS and pixel size are those of the first sample until ``crs`` and ``res`` are set. A query
     reads all samples that it touches in one fetch and brings their nearest pixels to its grid;
-    where samples overlap, the first counts. Pixels without a value are 0.
+    where samples overlap, the first counts. Pixels without a value are 0. Samples that fail are
+    left out unless `on_error` of the data set is ``"raise"``.
 
     Parameters
     ----------
@@ -100,13 +102,12 @@ class _Geo(getattr(_DATASETS, "GeoDataset", _Missing)):  # type: ignore[misc]
     def __init__(self, data: ArchiveDataset, to: Kind) -> None:
         super().__init__()
         self.data, self.transform, self.to = data.masked(), data.transform, to
-        self.data.on_error = "raise"
         self.index = _index(data.columns)
         _, affine, _ = grids(data.columns.take(self.index["row"].to_numpy()[:1]))
         self._res = np.hypot(*affine[0, [1, 4]]).item(), np.hypot(*affine[0, [2, 5]]).item()
 
     def __getitem__(self, query: Any) -> Any:
-        x, y, t = self._disambiguate_slice(query)
+        x, y, t = _filled(query, self.bounds)
         # Neighbours that reach in by less than half a pixel have no nearest pixel here.
         right, up = x.step / 2, y.step / 2
         box = shapely.box(x.start + right, y.start + up, x.stop - right, y.stop - up)
@@ -114,20 +115,37 @@ class _Geo(getattr(_DATASETS, "GeoDataset", _Missing)):  # type: ignore[misc]
         near = np.sort(self.index.sindex.query(box))
         when = self.index.index[near]
         near = near[(when.left <= t.stop) & (when.right >= t.start)][:: t.step]
-        if not len(near):
+        rows = self.index["row"].to_numpy()[near]
+        samples = dict(_read(self.data, rows))
+        if not samples:
             raise NotInContainerError(
                 "no sample there", found=str(query), expected=str(self.bounds)
             )
-        rows = self.index["row"].to_numpy()[near]
-        names, affine, sizes = grids(self.data.columns.take(rows))
+        names, affine, sizes = grids(self.data.columns.take(list(samples)))
         places = list(zip(affine.tolist(), names, strict=True))
         target = (x.start, x.step, 0, y.stop, 0, -y.step), self.crs.to_wkt()
         shape = round((y.stop - y.start) / y.step), round((x.stop - x.start) / x.step)
-        samples, found = self.data.fetch(rows), {"crs": self.crs, "bounds": query}
+        found = {"crs": self.crs, "bounds": query}
         for name in self.data.fields:
-            images = [_whole(one[name], size) for one, size in zip(samples, sizes, strict=True)]
-            found[name] = mosaic(images, places, target, shape)
+            fields = zip([one[name] for one in samples.values()], sizes, strict=True)
+            found[name] = mosaic([_whole(*one) for one in fields], places, target, shape)
         return _given(found if self.transform is None else self.transform(found), self.to)
+
+
+def _filled(query: Any, bounds: Sequence[slice]) -> Iterator[slice]:
+    """The slices of x, y and time; what a query leaves open is that of the bounds."""
+    given = query if isinstance(query, tuple) else (query,)
+    for one, whole in zip_longest(given, bounds, fillvalue=slice(None)):
+        parts = ((one.start, whole.start), (one.stop, whole.stop), (one.step, whole.step))
+        yield slice(*(mine if mine is not None else other for mine, other in parts))
+
+
+def _read(data: Dataset, rows: Any) -> Iterator[tuple[int, Any]]:
+    """The samples of some rows, in one fetch, without those that fail if these are left out."""
+    raw = data.attempt(rows)
+    for place, row in enumerate(rows.tolist()):
+        for sample in data.complete(rows[place : place + 1], raw, first=place):
+            yield row, sample
 
 
 def _index(table: Any) -> Any:
