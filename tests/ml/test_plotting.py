@@ -121,7 +121,7 @@ def test_what_cannot_be_drawn(data: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     for bands in ([5], [0], [1, 2]):
         with pytest.raises(InvalidInputError, match="no such bands of 'image'"):
             data.plot(0, bands={"image": bands})
-    monkeypatch.setitem(sys.modules, "matplotlib.colors", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.delitem(sys.modules, "comal.ml.plotting")
     with pytest.raises(MissingExtraError, match=r"comal\[plot\]"):
         data.plot(0)

@@ -14,7 +14,7 @@ from comal.ml.decoding import Masked, images_of
 from comal.raster.pictures import coloured
 
 try:
-    from matplotlib.colors import to_rgba
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 except ImportError as error:
@@ -22,11 +22,8 @@ except ImportError as error:
 
 _FEW = 12
 """Most values of a band that is drawn as classes."""
-_PALETTE = (
-    *("#e4e4df", "#2f6fb0", "#e0802b", "#3d9a5f", "#c8443f", "#8a63b3", "#e3b928"),
-    *("#49b0b8", "#d77fae", "#7d5a44", "#1d3c5a", "#a3b44b", "#5f6b73"),
-)
-"""Colours of classes by their values. 0 is mostly the background."""
+_COLOURS = colormaps["tab20"](np.r_[0:20:2, 1:20:2])
+"""Colours of classes by their values, strong ones first."""
 _INK, _FAINT = "#222222", "#777777"
 
 
@@ -47,7 +44,7 @@ class Drawing:
     bands: Mapping[str, Sequence[int]]
     classes: Mapping[str, Mapping[int, str]]
     percentiles: tuple[float, float]
-    used: dict[tuple[int, str], str] = field(default_factory=dict)
+    used: dict[tuple[int, str], Any] = field(default_factory=dict)
     """Colours of the classes that were drawn, by value and name."""
 
     def panels(self, sample: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,11 +73,11 @@ class Drawing:
         whole = len(places) == 1 and pixels.dtype.kind in "biu"
         values = [int(one) for one in np.unique(pixels[0][masks[0]])] if whole else []
         if values and (name in self.classes or len(values) <= _FEW):
-            picture = np.ones((*masks[0].shape, 4))
+            colours = _COLOURS[pixels[0] % len(_COLOURS)]
+            picture = np.where(masks[0][..., None], colours, 1.0)
             for value in values:
-                colour = _PALETTE[value and 1 + (value - 1) % (len(_PALETTE) - 1)]
-                picture[masks[0] & (pixels[0] == value)] = to_rgba(colour)
-                self.used[value, self.classes.get(name, {}).get(value, str(value))] = colour
+                label = self.classes.get(name, {}).get(value, str(value))
+                self.used[value, label] = _COLOURS[value % len(_COLOURS)]
         else:
             picture = np.moveaxis(coloured(pixels, list(masks), None, self.percentiles), 0, -1)
         axes.imshow(picture, interpolation="nearest")
