@@ -380,17 +380,18 @@ def _body(response: urllib3.BaseHTTPResponse, size: int, *, exact: bool) -> byte
     parts: list[bytes] = []
     left = size if exact else size + 1
     while left > 0:
-        data = response.read1(min(left, _BLOCK))
+        # What is known to come is read into its place at once.
+        data = response.read(left if exact else min(left, _BLOCK))
         if not data:
             break
         parts.append(data)
         left -= len(data)
     if exact and left:
         raise TransientError(f"{size - left} of {size} bytes", status=response.status, short=True)
-    body = parts[0] if len(parts) == 1 else b"".join(parts)
-    # One more read tells the connection that the response is complete.
-    response.read1(1)
-    return body
+    if not response.closed:
+        # One more read tells the connection that the response is complete.
+        response.read1(1)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 @contextmanager

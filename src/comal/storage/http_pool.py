@@ -15,6 +15,7 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -38,7 +39,10 @@ _FOREVER = float("inf")
 _ENCODED = re.compile(r"(?:[-\w.~!$&'()*+,;=:@/?]|%[\dA-F]{2})*", re.ASCII)
 
 
-_managers: PerProcess[tuple[int, str | None, int], urllib3.PoolManager] = PerProcess()
+Sender = tuple[Callable[..., urllib3.BaseHTTPResponse], int]
+"""What sends a request to an origin, and how many characters of a URL it does not take."""
+
+_senders: PerProcess[tuple[int, str | None, int], Callable[[str], Sender]] = PerProcess()
 _request = threading.local()
 
 
@@ -68,12 +72,12 @@ def send(
     timeout = urllib3.Timeout(
         connect=min(left, config.connect_timeout), read=min(left, config.idle_timeout)
     )
-    manager = _managers.get(key, lambda: _make(config.concurrency, proxy))
+    urlopen, skipped = _senders.get(key, lambda: _make(config.concurrency, proxy))(location.origin)
     _request.ours = True
     try:
-        return manager.request(
+        return urlopen(
             "GET",
-            url,
+            url[skipped:] or "/",
             headers=headers,
             redirect=False,
             retries=False,
@@ -99,14 +103,22 @@ def _proxy(scheme: str, root: str) -> str | None:
     return None if proxy_bypass(root) else getproxies().get(scheme)
 
 
-def _make(concurrency: int, proxy: str | None) -> urllib3.PoolManager:
+def _make(concurrency: int, proxy: str | None) -> Callable[[str], Sender]:
     options: dict[str, Any] = {"maxsize": concurrency, "block": False, "retries": False}
     if proxy is None:
         made = urllib3.PoolManager(_POOLS, **options)
     else:
         made = urllib3.ProxyManager(proxy, _POOLS, **options)
     made.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
-    return made
+
+    @lru_cache(maxsize=_POOLS)
+    def sender(origin: str) -> Sender:
+        if proxy is not None:
+            return made.urlopen, 0
+        # The manager would parse each URL and look its pool up: a tenth of the time of a request.
+        return made.connection_from_url(origin).urlopen, len(origin)
+
+    return sender
 
 
 class _DeadlineReader(io.RawIOBase):
@@ -126,7 +138,7 @@ class _DeadlineReader(io.RawIOBase):
         left = min(self._idle, self._deadline - time.monotonic())
         if left <= 0:
             raise TimeoutError("the answer took too long")
-        if left < _FOREVER:
+        if left < _FOREVER and self._sock.gettimeout() != left:
             self._sock.settimeout(left)
         return self._raw.readinto(buffer)
 
