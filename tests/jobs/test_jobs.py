@@ -154,7 +154,13 @@ def test_what_is_there_and_right_is_not_made_again(
     plan = _planned(scenes, tmp_path / "out")
     made = jobs.run(plan)
     parts = sorted((tmp_path / "out").iterdir())
-    assert made.to_dict() == {"made": len(parts), "kept": 0, "elsewhere": 0, "failed": {}}
+    assert made.to_dict() == {
+        "made": len(parts),
+        "kept": 0,
+        "empty": 0,
+        "elsewhere": 0,
+        "failed": {},
+    }
     times = {path: path.stat().st_mtime_ns for path in parts}
     wanted = digests(files_below(tmp_path / "out"))
     assert jobs.run(plan).kept == len(parts)
@@ -241,6 +247,43 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, scenes: Path, sent: signal.S
     assert (ran.kept, ran.made) == (1, len(states) - 1)
     jobs.merge(plan)
     assert digests(files_below(tmp_path / "out")) == _in_one_go(scenes, tmp_path / "go")
+
+
+def test_rasters_without_data_and_merging_without_what_failed(
+    tmp_path: Path, rasters: list[Path]
+) -> None:
+    plan, out = tmp_path / "plan", tmp_path / "out"
+    utm(rasters[1], np.full((1, 8, 8), 7, np.uint8), nodata=7)
+    sound = rasters[2].read_bytes()
+    jobs.plan_raquet(rasters, out, plan)
+    rasters[2].write_bytes(b"no raster")
+    for made, kept in ((2, 0), (0, 2)):
+        ran = jobs.run(plan)
+        assert (ran.made, ran.kept, ran.empty, list(ran.failed)) == (made, kept, 1, ["r2.parquet"])
+    found = jobs.status(plan)
+    assert [one.state for one in found] == ["done", "empty", "failed", "done"]
+    assert found[1].reason == "no pixel of the raster has data"
+    with pytest.raises(InvalidInputError, match="1 part of the plan") as caught:
+        jobs.merge(plan)
+    assert "r2.parquet" in str(caught.value)
+    told = jobs.merge(plan, skip_missing=True)
+    assert (told["parts"], told["left_out"]) == (2, ["r1.parquet", "r2.parquet"])
+    listed = command("merge", plan, "--skip-missing").output
+    assert "2 left out" in listed
+    rasters[2].write_bytes(sound)
+    assert "1 without data" in command("run", plan).output
+    assert jobs.merge(plan)["left_out"] == ["r1.parquet"]
+    names = [one["name"] for one in json.loads((out / "index.json").read_text())["files"]]
+    assert names == ["r0.parquet", "r2.parquet", "r3.parquet"]
+    # By now it has data: who removes the record has it made.
+    utm(rasters[1], np.full((1, 8, 8), 8, np.uint8), nodata=7)
+    assert jobs.run(plan).empty == 1
+    (plan / "done" / "r1.parquet.json").unlink()
+    assert jobs.run(plan).made == 1
+    assert jobs.merge(plan)["left_out"] == []
+    jobs.plan_raquet(rasters, tmp_path / "none", tmp_path / "more")
+    with pytest.raises(InvalidInputError, match="no part to make"):
+        jobs.merge(tmp_path / "more", skip_missing=True)
 
 
 def test_who_gives_no_sign_is_not_believed_to_run(

@@ -121,6 +121,8 @@ def run(ctx: click.Context, style: Style, /, folder: str, **named: Any) -> None:
     with working(f"running {folder}", style) as progress:
         ran = jobs.run(folder, progress=progress, **named)
     text = f"{folder}: {counted(ran.made, 'part')} made, {ran.kept} kept"
+    if ran.empty:
+        text += f", {ran.empty} without data"
     if ran.elsewhere:
         text += f", {ran.elsewhere} in the hands of others"
     lines = [text, *(f"{name} failed: {reason}" for name, reason in ran.failed.items())]
@@ -131,18 +133,22 @@ def run(ctx: click.Context, style: Style, /, folder: str, **named: Any) -> None:
 
 @command()
 @_folder
+@flag("--skip-missing", "Leave out parts that are not there, such as those that failed.")
 @options.pass_style
-def merge(style: Style, folder: str) -> None:
+def merge(style: Style, folder: str, *, skip_missing: bool) -> None:
     """Make one data set of the parts of PLAN: their index, with counts and statistics of all.
 
     TACO gets the index of 'comal taco tacocat', RaQuet an index.json with the extent of each file
-    and exact statistics of each band.
+    and exact statistics of each band. Parts without any data are left out.
 
     $ comal merge plan/  # when all parts are done
+    $ comal merge plan/ --skip-missing  # without those that failed
     """
     with working(f"merging {folder}", style):
-        made = jobs.merge(folder)
+        made = jobs.merge(folder, skip_missing=skip_missing)
     text = f"{counted(made['parts'], 'part')}, {human_size(made['size'])}"
+    if made["left_out"]:
+        text += f", {len(made['left_out'])} left out"
     done(made, style, "\n".join([*made["output"], text]))
 
 
@@ -151,7 +157,7 @@ def merge(style: Style, folder: str) -> None:
 @flag("--failed", "Only the parts that failed.")
 @options.pass_style
 def status(style: Style, folder: str, *, failed: bool) -> None:
-    """Show which parts of PLAN are done, running or waiting, and why others failed.
+    """Show which parts of PLAN are done, empty, running or waiting, and why others failed.
 
     $ comal status plan/  # how far it is
     $ comal status plan/ --failed  # only what went wrong

@@ -149,11 +149,10 @@ def _make_taco(plan: Plan, part: Part, path: Path, threads: int | None) -> dict[
     return {"items": part.items}
 
 
-def _merge_taco(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
-    del records  # the archives themselves say more
+def _merge_taco(plan: Plan, whole: Sequence[tuple[Part, Record]]) -> dict[str, Any]:
     from comal.taco.writing.tacocat import create_tacocat  # noqa: PLC0415 - rasters
 
-    paths = [plan.output / part.name for part in plan.parts]
+    paths = [plan.output / part.name for part, _ in whole]
     made = create_tacocat(paths, plan.output, overwrite=True, **plan.options["parquet"])
     return {"output": [str(path) for path in made]}
 
@@ -237,16 +236,16 @@ def _make_raquet(plan: Plan, part: Part, path: Path, threads: int | None) -> dic
     return {"items": 1, "tiles": made.tiles, "zooms": zooms, "bounds": made.bounds, "bands": bands}
 
 
-def _merge_raquet(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
+def _merge_raquet(plan: Plan, whole: Sequence[tuple[Part, Record]]) -> dict[str, Any]:
     """Write ``index.json``: the files with their extent, and the statistics of each band."""
     found: dict[str, list[Record]] = {}
-    for record in records:
+    for _, record in whole:
         for name, sums in record["bands"].items():
             found.setdefault(name, []).append(sums)
     bands = {name: _joined(sums) for name, sums in found.items()}
     files = [
         {"name": part.name, **{key: record[key] for key in ("size", "tiles", "zooms", "bounds")}}
-        for part, record in zip(plan.parts, records, strict=True)
+        for part, record in whole
     ]
     path = plan.output / INDEXES["raquet"][0]
     with new_file(path, True, _INDEX_KIND) as file:

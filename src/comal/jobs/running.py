@@ -36,7 +36,7 @@ from comal.storage import ObjectInfo, StorageConfig, open_source, targets
 from comal.storage.location import stored
 from comal.storage.targetlock import is_free
 
-_MADE, _KEPT, _ELSEWHERE = "made", "kept", "elsewhere"
+_MADE, _KEPT, _EMPTY, _ELSEWHERE = _OUTCOMES = "made", "kept", "empty", "elsewhere"
 _BLOCK = 8 * MIB
 _PERIOD = 30.0
 """Seconds after which who makes a part tells so again."""
@@ -52,6 +52,8 @@ class Ran:
     """Parts that it made."""
     kept: int
     """Parts that were there, with the right checksum."""
+    empty: int
+    """Parts whose sources have no data, so that there is no file of them."""
     elsewhere: int
     """Parts that somebody else is making."""
     failed: dict[str, str]
@@ -68,9 +70,9 @@ class PartStatus:
 
     name: str
     state: str
-    """``done``, ``running``, ``failed``, or ``waiting``."""
+    """``done``, ``empty``, ``running``, ``failed``, or ``waiting``."""
     reason: str | None = None
-    """Why it failed, or who runs it since when."""
+    """Why it is empty or failed, or who runs it since when."""
 
 
 def run(
@@ -122,13 +124,13 @@ def run(
     for done, (number, outcome) in enumerate(zip(numbers, found, strict=True)):
         told[job.parts[number].name] = outcome
         tell(done + 1, len(numbers), "making parts")
-    said = list(told.values())
-    failed = {name: one for name, one in told.items() if one not in (_MADE, _KEPT, _ELSEWHERE)}
-    return Ran(said.count(_MADE), said.count(_KEPT), said.count(_ELSEWHERE), failed)
+    failed = {name: one for name, one in told.items() if one not in _OUTCOMES}
+    made, kept, empty, elsewhere = map(list(told.values()).count, _OUTCOMES)
+    return Ran(made, kept, empty, elsewhere, failed)
 
 
 def make_part(plan: str, config: StorageConfig | None, number: int) -> str:
-    """Make one part unless it is there: ``made``, ``kept``, ``elsewhere``, or why it failed."""
+    """Make one part unless it is there: one of the outcomes, or why it failed."""
     return _outcome(Plan.read(plan, config), 1, number)
 
 
@@ -146,7 +148,7 @@ def _outcome(job: Plan, threads: int | None, number: int) -> str:
 def _make(job: Plan, part: Part, threads: int | None, tries: int = 2) -> str:
     path, known = job.output / part.name, _record(job, part)
     if known is not None and _is_same(path, known):
-        return _KEPT
+        return _EMPTY if known.get("empty") else _KEPT
     if not is_free(path):  # so that the state names who makes it
         return _ELSEWHERE
     try:
@@ -198,7 +200,12 @@ def _publish(job: Plan, part: Part, threads: int | None) -> tuple[dict[str, Any]
     # What is there without a record, or with other bytes, is what a killed runner left.
     with targets.new_set(path, _info(path) is not None, part.source) as made:
         own = made.add(path.name, FORM[job.kind]())
-        counts = MAKE[job.kind](job, part, own, threads)
+        try:
+            counts = MAKE[job.kind](job, part, own, threads)
+        except InvalidInputError as error:
+            if not error.fields.get("empty"):
+                raise
+            return {"size": 0, "sha256": "", "items": 0, "empty": error.what}, _EMPTY
         found = {"size": own.stat().st_size, "sha256": _sha256(own), **counts}
         try:
             made.publish()
@@ -213,6 +220,8 @@ def _publish(job: Plan, part: Part, threads: int | None) -> tuple[dict[str, Any]
 def _is_same(path: Path, known: dict[str, Any]) -> bool:
     """Whether a file has the bytes of its record; an object of the same ETag is not read."""
     info = _info(path)
+    if known.get("empty"):
+        return info is None
     if info is None or info.size != known["size"]:
         return False
     same_tag = info.etag is not None and info.etag == known.get("etag")
@@ -242,8 +251,9 @@ def status(plan: Location, *, config: StorageConfig | None = None) -> list[PartS
     """What has become of each part of a plan.
 
     A part is ``done`` if it has a record and its file is there, by their names; `run` compares
-    checksums, too. A part whose runner is gone, as far as this machine can tell, or has given no
-    sign for five minutes, is ``waiting`` again.
+    checksums, too. It is ``empty`` if its record says that there is nothing to make a file of. A
+    part whose runner is gone, as far as this machine can tell, or has given no sign for five
+    minutes, is ``waiting`` again.
     """
     return _statuses(Plan.read(plan, config))
 
@@ -258,6 +268,10 @@ def _statuses(job: Plan) -> list[PartStatus]:
     with translated(DAMAGED, "a state is damaged", where=shown_path(job.folder / STATE)):
         for part, state in zip(tried, job.told(tried, STATE), strict=True):
             found[part.name] = _status(part, state)
+    recorded = [part for part in open_ if f"{part.name}.json" in done]
+    for part, record in zip(recorded, job.told(recorded, DONE), strict=True):
+        if record.get("empty"):
+            found[part.name] = PartStatus(part.name, "empty", str(record["empty"]))
     return list(found.values())
 
 
@@ -276,25 +290,32 @@ def _status(part: Part, state: dict[str, Any]) -> PartStatus:
     return PartStatus(part.name, "running", runner)
 
 
-def merge(plan: Location, *, config: StorageConfig | None = None) -> dict[str, Any]:
+def merge(
+    plan: Location, *, skip_missing: bool = False, config: StorageConfig | None = None
+) -> dict[str, Any]:
     """Make one of all parts: an index beside them, and sums of their counts and statistics.
+
+    Empty parts are left out.
 
     Parameters
     ----------
     plan
         The folder of the plan, a path or URL.
+    skip_missing
+        Leave out parts that are not there, too, such as those that failed. When they are, merge
+        again.
     config
         As for `run`.
 
     Returns
     -------
-    ``output`` (paths of the index), ``parts``, ``items``, ``size`` in bytes; for RaQuet the
-    statistics of each band.
+    ``output`` (paths of the index), ``parts``, ``items``, ``size`` in bytes, ``left_out`` (names of
+    parts that are not in it); for RaQuet the statistics of each band.
 
     Raises
     ------
     InvalidInputError
-        Parts are missing.
+        Parts are missing, or there is none to make an index of.
     ConflictError
         Something else has the name of the index. That of an earlier merge is replaced, but in a
         store only if it is one file.
@@ -308,18 +329,22 @@ def merge(plan: Location, *, config: StorageConfig | None = None) -> dict[str, A
     for part, record, piece in zip(done, records, found, strict=True):
         if piece.total != record["size"]:
             states[part.name] = "changed"
-    lacking = [name for name, state in states.items() if state != "done"]
-    if lacking:
+    lacking = [name for name, state in states.items() if state not in {"done", "empty"}]
+    if lacking and not skip_missing:
         raise InvalidInputError(
             f"{counted(len(lacking), 'part')} of the plan lacking",
             where=shown_path(job.folder),
             found=", ".join(f"{shown(name)} is {states[name]}" for name in lacking[:5]),
-            hint=f"run 'comal run {shown_path(job.folder)}' first",
+            hint=f"run 'comal run {shown_path(job.folder)}' first, or pass skip_missing=True",
         )
+    whole = [one for one in zip(done, records, strict=True) if states[one[0].name] == "done"]
+    if not whole:
+        raise InvalidInputError("no part to make an index of", where=shown_path(job.folder))
     with translated(DAMAGED, "a record is damaged", where=shown_path(job.folder)):
         return {
-            "parts": len(records),
-            "items": sum(record["items"] for record in records),
-            "size": sum(record["size"] for record in records),
-            **MERGE[job.kind](job, records),
+            "parts": len(whole),
+            "items": sum(record["items"] for _, record in whole),
+            "size": sum(record["size"] for _, record in whole),
+            "left_out": [name for name, state in states.items() if state != "done"],
+            **MERGE[job.kind](job, whole),
         }

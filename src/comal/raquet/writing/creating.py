@@ -259,6 +259,7 @@ def metadata_of(
         raise InvalidInputError(
             "no pixel of the raster has data",
             where=sources.first.where,
+            empty=True,
         )
     hull = grid.hull
     west, south, east, north = quadbin.bounds(
