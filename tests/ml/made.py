@@ -55,88 +55,73 @@ def pack(target: Path, samples: list[taco.Sample], **options: Any) -> Path:
     return target
 
 
-@cache
-def _bytes(make: Callable[[Path, int], None], name: str, count: int) -> bytes:
-    """A file that many tests want, made once."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
-        make(path, count)
-        return path.read_bytes()
-
-
 def flat(folder: Path, count: int = 20) -> Path:
     """A TACO whose samples are images."""
-    target = folder / "flat.tacozip"
-    target.write_bytes(_bytes(_flat, target.name, count))
-    return target
-
-
-def _flat(target: Path, count: int) -> None:
-    samples = [
-        taco.Sample(
-            id=f"s{number:03d}.tif",
-            path=geotiff(pixels(number)),
-            label=number % 3,
-            split=["train", "test"][number % 2],
-        )
-        for number in range(count)
-    ]
-    pack(target, samples)
-
-
-def _children(number: int) -> list[tuple[str, Any]]:
-    return [
-        ("image.tif", geotiff(pixels(number))),
-        ("mask.tif", geotiff(pixels(number, bands=1))),
-        ("about.json", b'{"number": %d}' % number),
-        ("series", [(f"t{step}.tif", geotiff(pixels(number + step))) for step in range(3)]),
-    ]
-
-
-def _samples(children: list[tuple[str, Any]]) -> list[taco.Sample]:
-    return [
-        taco.Sample(id=name, path=taco.Tortilla(_samples(one)) if isinstance(one, list) else one)
-        for name, one in children
-    ]
+    return _kept(folder / "flat.tacozip", _flat, count)
 
 
 def nested(folder: Path, count: int = 12, kind: str = "zip") -> Path:
     """A TACO whose samples have an image, a mask, a document and a series of images."""
-    target = folder / ("nested.tacozip" if kind == "zip" else "nested")
     if kind == "zip":
-        target.write_bytes(_bytes(_nested, target.name, count))
-    else:
-        _nested(target, count)
-    return target
-
-
-def _nested(target: Path, count: int) -> None:
-    samples = [
-        taco.Sample(
-            id=f"s{number:03d}", path=taco.Tortilla(_samples(_children(number))), label=number
-        )
-        for number in range(count)
-    ]
-    kind = "zip" if target.suffix else "folder"
-    pack(target, samples, output_format=kind)
+        return _kept(folder / "nested.tacozip", _nested, count)
+    return _nested(folder / "nested", count)
 
 
 def items(folder: Path, count: int = 12) -> Path:
     """A Tortilla with the same samples as `nested`."""
-    target = folder / "items.tortilla"
-    target.write_bytes(_bytes(_items, target.name, count))
+    return _kept(folder / "items.tortilla", _items, count)
+
+
+def _kept(target: Path, make: Callable[[Path, int], Any], count: int) -> Path:
+    target.write_bytes(_bytes(target.name, make, count))
     return target
 
 
-def _items(target: Path, count: int) -> None:
-    def of(children: list[tuple[str, Any]]) -> list[tortilla.Sample]:
-        return [
-            tortilla.Sample(id=name, path=of(one) if isinstance(one, list) else one)
-            for name, one in children
-        ]
+@cache
+def _bytes(name: str, make: Callable[[Path, int], Any], count: int) -> bytes:
+    """A file that many tests want, made once."""
+    with tempfile.TemporaryDirectory() as folder:
+        make(Path(folder) / name, count)
+        return (Path(folder) / name).read_bytes()
 
+
+def _flat(target: Path, count: int) -> Path:
+    names = ["train", "test"]
+    return pack(
+        target,
+        [
+            taco.Sample(f"s{n:03d}.tif", geotiff(pixels(n)), label=n % 3, split=names[n % 2])
+            for n in range(count)
+        ],
+    )
+
+
+def _nested(target: Path, count: int) -> Path:
     samples = [
-        tortilla.Sample(f"s{number:03d}", path=of(_children(number)), label=number)
-        for number in range(count)
+        taco.Sample(name, taco.Tortilla(_below(number, taco.Sample, taco.Tortilla)), label=number)
+        for number, name in enumerate(_names(count))
+    ]
+    return pack(target, samples, output_format="zip" if target.suffix else "folder")
+
+
+def _items(target: Path, count: int) -> None:
+    samples = [
+        tortilla.Sample(name, path=_below(number, tortilla.Sample, list), label=number)
+        for number, name in enumerate(_names(count))
     ]
     tortilla.create(samples, target)
+
+
+def _names(count: int) -> list[str]:
+    return [f"s{number:03d}" for number in range(count)]
+
+
+def _below(number: int, sample: Any, folder: Any) -> list[Any]:
+    """What a sample of `nested` holds."""
+    series = [sample(f"t{step}.tif", path=geotiff(pixels(number + step))) for step in range(3)]
+    return [
+        sample("image.tif", path=geotiff(pixels(number))),
+        sample("mask.tif", path=geotiff(pixels(number, bands=1))),
+        sample("about.json", path=b'{"number": %d}' % number),
+        sample("series", path=folder(series)),
+    ]

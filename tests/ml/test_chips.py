@@ -185,6 +185,21 @@ def test_places_are_shared_with_workers(world: raquet.RaquetFile) -> None:
         ml.chips(world, 8, count=10**12)
 
 
+@pytest.mark.parametrize("kind", ["loader", "sampler"])
+def test_the_state_of_a_run_tells_its_places(world: raquet.RaquetFile, kind: str) -> None:
+    def run(seed: int) -> Any:
+        return getattr(ml.chips(world, 8, count=30, seed=seed).take(range(20)), kind)(4)
+
+    first = run(1)
+    taken = iter(first)
+    next(taken)
+    again = run(1)
+    again.load_state_dict(first.state_dict())
+    assert len(list(again)) == 4
+    with pytest.raises(InvalidInputError, match="another loader: ids"):
+        run(2).load_state_dict(first.state_dict())
+
+
 def test_chips_are_read_like_other_samples(world: raquet.RaquetFile) -> None:
     data = ml.chips(world, BLOCK, transform=lambda one: {**one, "mean": one["image"].mean()})
     assert len(data) == len(TILES) - 1

@@ -89,6 +89,11 @@ class Dataset(ABC):
         return None
 
     @property
+    def marks(self) -> Any:
+        """What tells samples from others in the state of a run, an Arrow array or None."""
+        return self.ids
+
+    @property
     def columns(self) -> Any:
         """The columns that samples have, an Arrow table."""
         return pa.table({})
@@ -184,7 +189,7 @@ class Dataset(ABC):
         """
         chosen = options_of(SamplerOptions, options)
         place = {"batch": batch_size, "rank": rank, "ranks": ranks}
-        return Sampler(*planned(self, chosen, shuffle, seed, **place), self.ids)
+        return Sampler(*planned(self, chosen, shuffle, seed, **place), self.marks)
 
     @guarded
     def head(self, n: int = 5) -> list[Any]:

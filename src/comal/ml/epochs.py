@@ -211,7 +211,7 @@ def digest_of(ids: Any) -> str:
     Parameters
     ----------
     ids
-        Arrow strings.
+        Arrow strings or bytes.
     """
     texts = ids.cast(pa.large_binary())
     texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts

@@ -107,7 +107,7 @@ class Loader(Epochs):
         options: LoaderOptions | None = None,
         buffers: Buffers | None = None,
     ) -> None:
-        super().__init__(order, share, data.ids)
+        super().__init__(order, share, data.marks)
         keep_freed_memory()
         self.data = data
         self.options = options or LoaderOptions()

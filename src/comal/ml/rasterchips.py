@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 
 import comal
 from comal import raquet
@@ -56,6 +57,13 @@ class ChipDataset(Dataset):
     def __repr__(self) -> str:
         source, places = self._shared.value
         return f"<{type(self).__name__}: {len(places):,} of {shown(source.href, 90)}>"
+
+    @property
+    def marks(self) -> Any:
+        """The places of the samples as bytes, an Arrow array."""
+        places: Ints = self._shared.value[1]
+        kind = pa.binary(8 * places.shape[1])
+        return pa.FixedSizeBinaryArray.from_buffers(kind, len(places), [None, pa.py_buffer(places)])
 
     def take(self, rows: Ints | Sequence[int]) -> Self:
         """A data set of some samples, in that order."""
