@@ -56,14 +56,41 @@ both = pytest.mark.parametrize("make", [_loader, _sampler])
 
 
 @both
-@pytest.mark.parametrize(("before", "after"), [(0, 0), (0, 2), (2, 0)])
-def test_without_workers_and_with_another_number(make: Any, before: int, after: int) -> None:
-    """LitData 24: a state of a loader without workers could not be loaded."""
-    run = make(workers=before)
-    _take(run, 2)
-    again = make(workers=after)
-    again.load_state_dict(run.state_dict())
-    assert _whole(again) == _right(0, 2 * BATCH)
+@pytest.mark.parametrize(
+    ("epochs", "batches", "before", "after"),
+    [
+        # LitData 24: a state of a loader without workers could not be loaded.
+        *((0, 2, 0, 0), (0, 2, 0, 2), (0, 2, 2, 0)),
+        # LitData 316: after a whole epoch an error, after a part of one only parts for ever.
+        *((0, 0, 0, 0), (0, 1, 0, 0), (0, 5, 0, 0), (0, 6, 0, 0), (1, None, 0, 0)),
+        # LitData 363: after several epochs the number of samples was above that of all.
+        (5, 2, 0, 0),
+    ],
+)
+def test_a_state_is_after_the_last_batch_of_a_run(
+    make: Any, epochs: int, batches: int | None, before: int, after: int
+) -> None:
+    """MosaicML 437, too: a second loader of the same data began anew."""
+    run = make(data := Numbers(COUNT), before)
+    for epoch in range(epochs):
+        assert _whole(run) == _right(epoch)
+    iteration = iter(run if batches is not None else [])
+    for _ in range(batches or 0):
+        next(iteration)
+    state = json.loads(json.dumps(run.state_dict()))
+    next(iteration, None)  # which the state does not know of
+    again = make(data, after)
+    again.load_state_dict(state)
+    if batches is not None:
+        at_end = batches == len(run)
+        assert state["done"] == min(batches * BATCH, COUNT)
+        assert (state["epoch"], again.epoch) == (epochs, epochs + at_end)
+        if not at_end:
+            assert _whole(again) == _right(epochs, batches * BATCH)
+        epochs += 1
+    for epoch in (epochs, epochs + 1):
+        assert again.epoch == epoch
+        assert _whole(again) == _right(epoch)
 
 
 @both
@@ -125,55 +152,6 @@ def test_ids_have_one_digest_in_any_form(some: list[str], others: list[str]) -> 
     ]
     assert len({digest_of(one) for one in forms}) == 1
     assert (digest_of(forms[0]) == digest_of(pa.array(others, pa.string()))) == (some == others)
-
-
-@both
-def test_a_finished_epoch_is_followed_by_whole_ones(make: Any) -> None:
-    """LitData 316: after a whole epoch an error, after a part of one only parts for ever."""
-    steps = len(make())
-    for batches in (0, 1, steps - 1, steps):
-        run = make()
-        _take(run, batches)
-        again = make()
-        again.load_state_dict(run.state_dict())
-        assert again.epoch == (batches == steps)
-        if batches < steps:
-            assert _whole(again) == _right(0, BATCH * batches)
-        for epoch in (1, 2):
-            assert again.epoch == epoch
-            assert _whole(again) == _right(epoch)
-    run = make()
-    _whole(run)
-    again.load_state_dict(run.state_dict())
-    assert _whole(again) == _right(1)
-
-
-@both
-def test_positions_do_not_add_up_over_epochs(make: Any) -> None:
-    """LitData 363: after several epochs the number of samples was above that of all."""
-    run = make()
-    for epoch in range(5):
-        assert _whole(run) == _right(epoch)
-    _take(run, 2)
-    state = run.state_dict()
-    assert (state["epoch"], state["done"]) == (5, 2 * BATCH)
-    again = make()
-    again.load_state_dict(state)
-    assert _whole(again) == _right(5, 2 * BATCH)
-
-
-@both
-def test_a_second_loader_of_the_same_data(make: Any) -> None:
-    """MosaicML 437: a second loader of the same data began anew."""
-    data = Numbers(COUNT)
-    iteration = iter(run := make(data))
-    for _ in range(4):
-        next(iteration)
-    state = run.state_dict()
-    next(iteration)
-    second = make(data)
-    second.load_state_dict(state)
-    assert _take(second, 2) == _right(0, 4 * BATCH)[: 2 * BATCH]
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.sampled_from([_loader, _sampler]))

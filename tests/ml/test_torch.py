@@ -187,21 +187,6 @@ def test_parts_of_tensors_stay_parts() -> None:
         assert found.numpy().dtype == view.dtype
 
 
-@pytest.mark.parametrize(("rest", "most"), [("uneven", 1), ("pad", 2)])
-def test_ranks_and_workers_take_every_sample_once(rest: Any, most: int) -> None:
-    data = Numbers(53)
-    seen = []
-    for rank in range(3):
-        sampler = data.sampler(4, shuffle=True, rank=rank, ranks=3, rest=rest)
-        loader = _loader(data, batch_sampler=sampler, num_workers=2, collate_fn=_numbers)
-        seen.append([one for batch in loader for one in batch])
-    assert len({len(one) for one in seen}) == (1 if rest == "pad" else 2)
-    counts = np.bincount(np.concatenate(seen), minlength=53)
-    assert counts.min() == 1
-    assert counts.max() == most
-    assert counts.sum() == (54 if rest == "pad" else 53)
-
-
 @pytest.mark.parametrize(("workers", "places"), [(0, range(9)), (2, (0, 1, 6, 7, 8))])
 def test_torchdata_continues_after_any_batch(workers: int, places: Any) -> None:
     """There are 7 batches; at place 8 the iteration also has told that it is over."""
