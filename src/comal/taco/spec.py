@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, InvalidMetadataError, Problem, shown
+from comal.geo.times import parse_instant
 
 
 class TacoWarning(UserWarning):
@@ -230,15 +231,11 @@ def extent_problems(extent: object, *, where: str) -> list[Problem]:
         fault = _bbox_fault(box)
         if fault:
             found.append(Problem("taco-extent", f"{where}.spatial", fault))
-    times = extent.get("temporal")
-    if times is not None and (
-        not isinstance(times, list | tuple)
-        or len(times) != 2
-        or not all(isinstance(time, str) for time in times)
-    ):
-        found.append(
-            Problem("taco-extent", f"{where}.temporal", f"must be two ISO times, found {times!r}")
-        )
+    span = extent.get("temporal")
+    if span is not None:
+        fault = _span_fault(span)
+        if fault:
+            found.append(Problem("taco-extent", f"{where}.temporal", fault))
     return found
 
 
@@ -252,6 +249,20 @@ def _bbox_fault(box: object) -> str | None:
     if not (-180 <= west <= 180 and -180 <= east <= 180 and -90 <= south <= north <= 90):
         return f"lies outside the world or has south above north: {box!r}"
     return None
+
+
+def _span_fault(span: object) -> str | None:
+    if (
+        not isinstance(span, list | tuple)
+        or len(span) != 2
+        or not all(isinstance(time, str) for time in span)
+    ):
+        return f"must be two ISO times, found {span!r}"
+    try:
+        start, end = map(parse_instant, span)
+    except InvalidInputError as error:
+        return f"{error.what}: {error.found}"
+    return f"ends before it starts: {list(span)}" if start > end else None
 
 
 # -- PIT schema (5.5) ---------------------------------------------------------------------------

@@ -178,8 +178,12 @@ def compare_extent(
         message = f"{_digits(box)} does not cover the samples, which lie in {_digits(spatial)}"
         findings.add("taco-extent-space", f"{place}.spatial", message)
     times = extent.get("temporal")
-    if times is not None:
-        _check_times(times, temporal, f"{place}.temporal", findings)
+    if times is not None and temporal is not None:
+        start, end, first, last = map(parse_instant, (*times, *temporal))
+        if start > first or end < last:
+            message = f"{times[0]} to {times[1]} does not cover the samples, "
+            message += f"which range from {temporal[0]} to {temporal[1]}"
+            findings.add("taco-extent-time", f"{place}.temporal", message)
 
 
 def _coverage(
@@ -236,22 +240,6 @@ def covers(outer: Sequence[float], inner: Sequence[float]) -> bool:
     length = inner[2] - inner[0] + (360 if inner[2] < inner[0] else 0)
     start = (inner[0] - outer[0] + _NEAR) % 360 - _NEAR
     return bool(start + length <= width + 2 * _NEAR)
-
-
-def _check_times(
-    stated: Sequence[str], found: Sequence[str] | None, place: str, findings: Check
-) -> None:
-    try:
-        start, end = (parse_instant(time, place) for time in stated)
-    except InvalidInputError as error:
-        findings.add("taco-extent", place, f"{error.what}: {error.found}")
-        return
-    if start > end:
-        findings.add("taco-extent", place, f"ends before it starts: {list(stated)}")
-    elif found and (start > parse_instant(found[0]) or end < parse_instant(found[1])):
-        message = f"{stated[0]} to {stated[1]} does not cover the samples, "
-        message += f"which range from {found[0]} to {found[1]}"
-        findings.add("taco-extent-time", place, message)
 
 
 def _digits(box: Sequence[float]) -> list[float]:

@@ -240,16 +240,10 @@ def folder2zip(
         The folder, local or in an object store.
     output
         The archive.
-    quiet
-        Show no progress on a terminal.
-    temp_dir
-        Accepted for the specification's sake; what is temporary lies beside the target.
-    overwrite
-        Replace an existing target at the end, as a whole.
+    quiet, temp_dir, overwrite, progress
+        As for `export`.
     config
-        How to speak to remote storage.
-    progress
-        Told how far the copy is, instead of the terminal.
+        Settings for remote storage.
     **parquet
         Settings of the level tables: ``compression``, ``compression_level``, ``row_group_size``.
 
@@ -302,21 +296,13 @@ def zip2folder(
     input
         The archive, local or remote.
     output
-        The folder, which must not exist.
-    limit
-        Requests in flight at once while remote bytes are copied.
-    quiet
-        Show no progress on a terminal.
+        The folder.
+    limit, quiet, rename, progress
+        As for `export`.
     overwrite
         Replace an older folder of TACO at the end, if it holds no file that its tables do not name.
-    rename
-        Give ids that some file system cannot hold a safe name, instead of refusing them.
-    config
-        How to speak to remote storage.
-    progress
-        Told how far the copy is, instead of the terminal.
-    **parquet
-        Settings of the level tables.
+    config, **parquet
+        As for `folder2zip`.
 
     Returns
     -------

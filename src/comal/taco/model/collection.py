@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -141,10 +141,11 @@ class Taco:
             self.extend_with(extra)
 
     def _check(self) -> None:
-        problems = [
-            *spec.collection_problems(self.fields(), where="Taco"),
-            *_unwritable(self.taco_version, self.extent),
-        ]
+        problems = spec.collection_problems(self.fields(), where="Taco")
+        version: object = self.taco_version  # others are accepted when read, never written
+        if not (isinstance(version, str) and spec.READABLE_VERSIONS.match(version)):
+            text = f"must be a version 2.x.y, found {version!r}"
+            problems.append(Problem("taco-collection-field", "Taco: taco_version", text))
         errors = [problem for problem in problems if problem.severity == "error"]
         if errors:
             raise InvalidInputError("fields of the dataset are not valid", problems=errors)
@@ -240,24 +241,6 @@ def _extent(extent: Any) -> dict[str, Any] | None:
     given.setdefault("temporal", None)
     checked: dict[str, Any] = given
     return checked
-
-
-def _unwritable(version: object, extent: object) -> Iterator[Problem]:
-    """Problems of values that are accepted when read but must not be written."""
-    if not (isinstance(version, str) and spec.READABLE_VERSIONS.match(version)):
-        text = f"must be a version 2.x.y, found {version!r}"
-        yield Problem("taco-collection-field", "Taco: taco_version", text)
-    temporal = extent.get("temporal") if isinstance(extent, Mapping) else None
-    if not isinstance(temporal, list | tuple) or len(temporal) != 2:
-        return  # absent, or of a wrong type, which is reported elsewhere
-    try:
-        start, end = map(times.parse_instant, temporal)
-    except InvalidInputError as error:
-        yield Problem("taco-extent", "Taco: extent.temporal", f"{error.what}: {error.found}")
-        return
-    if start > end:
-        text = f"must start before it ends, found {temporal[0]!r} to {temporal[1]!r}"
-        yield Problem("taco-extent", "Taco: extent.temporal", text)
 
 
 # -- extent ----------------------------------------------------------------------------------------
