@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,12 +136,3 @@ class MigrationReport:
             yield f"id: {shown(row['old'], 120)} -> {shown(row['new'], 120)}"
         if count > _LISTED:
             yield f"id: ... and {count - _LISTED} more"
-
-
-def id_table(parts: Sequence[tuple[int, Any, Any]]) -> Any:
-    """The table of ids from levels, old paths and new paths."""
-    tables = [
-        pa.table([pa.repeat(pa.scalar(level, pa.int8()), len(old)), old, new], schema=IDS_SCHEMA)
-        for level, old, new in parts
-    ]
-    return pa.concat_tables([IDS_SCHEMA.empty_table(), *tables])

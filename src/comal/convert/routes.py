@@ -24,6 +24,7 @@ from comal.parallel import Workers
 from comal.progress import Progress, silent
 from comal.storage import href_text, parse_href
 from comal.storage.targets import target_path
+from comal.tapalcatl.containers.tilesets import TileSetSource
 
 _PARQUET, _ZIP, _META = ".parquet", ".zip", "meta.json"
 _TIFF = frozenset({".tif", ".tiff"})
@@ -269,14 +270,6 @@ def _is_zoom(folder: Path) -> bool:
     return bool(children) and all(child.name.isdecimal() for child in children)
 
 
-def _is_archives(source: str) -> bool:
-    """Whether the source is a tileset of archives."""
-    path = _local(source)
-    if path is not None and path.is_dir():
-        return (path / _META).is_file()
-    return source.endswith((f"/{_META}", _ZIP)) or source == _META
-
-
 def _local(source: str) -> Path | None:
     location = parse_href(source)
     return Path(location.path) if location.is_local else None
@@ -317,7 +310,7 @@ def _convert_tiles(
             write: Any = tapalcatl.to_mbtiles
         elif name.endswith(".pmtiles"):
             write = tapalcatl.to_pmtiles
-        elif not _is_archives(source):
+        elif not isinstance(tiles, TileSetSource):
             write = tapalcatl.build
         elif name.endswith(_ZIP):
             write = tapalcatl.remetatile

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from comal.convert.collection import collection_of, refuse_missing
 from comal.convert.columns import Footer, Rule, bands_of, fields_of, legal_ids, positions
-from comal.convert.report import MigrationReport, Notes, id_table
+from comal.convert.report import IDS_SCHEMA, MigrationReport, Notes
 from comal.errors import InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress, silent
@@ -317,7 +317,7 @@ def _level(depth: Depth, shape: Shaped, fields: Any, home: Home) -> Level:
 
 def _renamed(depths: Sequence[Depth], ids: Sequence[Any], changed: Sequence[Any]) -> Any:
     """Paths of old and new ids, for the rows whose own id changes."""
-    parts: list[tuple[int, Any, Any]] = []
+    tables = [IDS_SCHEMA.empty_table()]
     old, new = depths[0].ids, ids[0]
     for number, rows in enumerate(changed):
         if number:
@@ -326,9 +326,10 @@ def _renamed(depths: Sequence[Depth], ids: Sequence[Any], changed: Sequence[Any]
                 pc.binary_join_element_wise(paths.take(above), own, "/")
                 for paths, own in ((old, depths[number].ids), (new, ids[number]))
             )
-        if len(rows):
-            parts.append((number, old.take(pa.array(rows)), new.take(pa.array(rows))))
-    return id_table(parts)
+        level = pa.repeat(pa.scalar(number, pa.int8()), len(rows))
+        columns = [level, *(paths.take(pa.array(rows)) for paths in (old, new))]
+        tables.append(pa.table(columns, schema=IDS_SCHEMA))
+    return pa.concat_tables(tables)
 
 
 @takes(MigrationOptions)

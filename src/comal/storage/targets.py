@@ -31,6 +31,7 @@ from comal.errors import (
     ComalError,
     ConflictError,
     InvalidInputError,
+    InvalidMetadataError,
     ObjectNotFoundError,
     StorageError,
     of_system,
@@ -109,6 +110,17 @@ def magic_kind(name: str, *magics: bytes) -> Kind:
 
 def _everything(_: str) -> bool:
     return True
+
+
+def not_as_written(name: str, found: object, expected: object) -> InvalidMetadataError:
+    """The error for a part of a new file that reads back differently, before it is published."""
+    return InvalidMetadataError(
+        "the written file does not match its rows",
+        where=shown(name),
+        found=found,
+        expected=expected,
+        hint="this is a bug in comal: nothing was published; please report it",
+    )
 
 
 NOTHING = Kind("nothing", lambda _: None)

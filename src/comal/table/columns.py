@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal.errors import InvalidMetadataError, LimitExceededError, shown
+from comal.errors import ComalError, InvalidMetadataError, LimitExceededError, shown, translated
 from comal.lazy import pc
 from comal.limits import Limits
 
@@ -226,6 +227,14 @@ def one_array(column: Any) -> Any:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+
+
+def combining(
+    kind: type[ComalError], where: str | None = None, **named: Any
+) -> AbstractContextManager[None]:
+    """Makes what Arrow says of tables with different schemas an error of `kind`."""
+    what = "columns of the same name have types that cannot be combined"
+    return translated({pa.ArrowException: kind}, what, where=where, **named)
 
 
 # -- plain types -----------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from comal.samples.tables import is_text
 from comal.table import plain_table
 from comal.table.columns import (
     Mask,
+    combining,
     flags_of,
     one_array,
     rows_equal,
@@ -201,14 +202,8 @@ def check_ids(
 
 def unified(schemas: Iterable[Any], where: str) -> Any:
     """One schema for tables that will be concatenated, in the order of a footer."""
-    try:
+    with combining(InvalidInputError, where):
         schema = pa.unify_schemas(list(schemas), promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise InvalidInputError(
-            "columns of the same name have types that cannot be combined",
-            where=where,
-            found=str(error),
-        ) from error
     names = ordered(schema.names)
     return pa.schema([schema.field(name) for name in names])
 

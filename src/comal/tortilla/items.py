@@ -20,7 +20,14 @@ from comal.limits import Limits
 from comal.plan import ByteRange, Wanted, run
 from comal.public import warn
 from comal.table import ParquetTable, footer_plan
-from comal.table.columns import numbers_column, numbers_of, one_array, texts_column, valid_of
+from comal.table.columns import (
+    combining,
+    numbers_column,
+    numbers_of,
+    one_array,
+    texts_column,
+    valid_of,
+)
 from comal.tortilla import spec
 from comal.tortilla.spec import TortillaWarning
 from comal.tortilla.wire import Header, Opened
@@ -86,15 +93,9 @@ def joined(tables: Sequence[Any], where: str) -> Any:
     """Tables concatenated; a column that one lacks, or has without a type, is null there."""
     if all(table.schema.equals(tables[0].schema) for table in tables[1:]):
         return pa.concat_tables(tables)
-    try:
+    hint = "choose the columns to read with columns=[...]"
+    with combining(InvalidMetadataError, where, hint=hint):
         return pa.concat_tables(tables, promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise InvalidMetadataError(
-            "columns of the same name have types that cannot be combined",
-            where=where,
-            found=str(error),
-            hint="choose the columns to read with columns=[...]",
-        ) from error
 
 
 def items_of(stored: Any, opened: Opened, where: str, *, typed: bool = True) -> Any:

@@ -23,7 +23,6 @@ from comal.errors import (
     ComalError,
     ConflictError,
     InvalidInputError,
-    InvalidMetadataError,
     StorageError,
     counted,
     shown,
@@ -36,7 +35,14 @@ from comal.progress import Progress, silent
 from comal.samples.copying import Appender, copy_payloads
 from comal.samples.payloads import Ints, Spans
 from comal.storage import open_source
-from comal.storage.targets import TargetFile, TargetSet, beside, magic_kind, new_set
+from comal.storage.targets import (
+    TargetFile,
+    TargetSet,
+    beside,
+    magic_kind,
+    new_set,
+    not_as_written,
+)
 from comal.table import ParquetSettings, ParquetTable, Writer, footer_plan, write_table
 from comal.table.columns import numbers_column
 from comal.tortilla import spec, wire
@@ -111,13 +117,6 @@ def write_end(
     return header
 
 
-def nested_footer(table: Any) -> bytes:
-    """The footer of a nested file, which usually has few rows."""
-    sink = io.BytesIO()
-    write_table(table, sink, settings(table.num_rows, {}))
-    return sink.getvalue()
-
-
 def check_end(path: Path, header: wire.Header, tables: Iterable[Any], rows: int) -> None:
     """Raise if header, ids or spans of a file differ from those that were written.
 
@@ -127,14 +126,14 @@ def check_end(path: Path, header: wire.Header, tables: Iterable[Any], rows: int)
         (head,) = source.fetch([Head(wire.HEADER_SIZE)])
         found = wire.parse_header(head.data, head.total, source.href)
         if found != header:
-            raise _broken("header", found, header)
+            raise not_as_written("header", found, header)
         footer = ParquetTable(source, run(footer_plan(header.footer), source.fetch))
         _check_rows(footer, tables, rows)
 
 
 def _check_rows(footer: ParquetTable, tables: Iterable[Any], rows: int) -> None:
     if footer.num_rows != rows:
-        raise _broken("footer", counted(footer.num_rows, "row"), rows)
+        raise not_as_written("footer", counted(footer.num_rows, "row"), rows)
     waiting = (table.select(_CHECKED) for table in tables)
     held = next(waiting)
     row = 0
@@ -143,19 +142,9 @@ def _check_rows(footer: ParquetTable, tables: Iterable[Any], rows: int) -> None:
             held = pa.concat_tables([held, next(waiting)])
         for name in _CHECKED:
             if not held[name].slice(0, len(batch)).equals(pa.chunked_array([batch[name]])):
-                raise _broken(name, "another value", f"rows {row} to {row + len(batch)}")
+                raise not_as_written(name, "another value", f"rows {row} to {row + len(batch)}")
         held = held.slice(len(batch))
         row += len(batch)
-
-
-def _broken(what: str, found: object, expected: object) -> InvalidMetadataError:
-    return InvalidMetadataError(
-        "the written file does not match its rows",
-        where=what,
-        found=found,
-        expected=expected,
-        hint="this is a bug in comal: nothing was published; please report it",
-    )
 
 
 class RowStore:
@@ -286,9 +275,10 @@ class ItemWriter:
         # Offsets count from the beginning of the nested file.
         table = spanned(below.items.table.slice(start, stop - start), out.position - begin, lengths)
         table = fitted(table, unified([table.schema], "nested samples"))
-        footer = nested_footer(table)
-        span = ByteRange(out.position - begin, len(footer))
-        out.write(footer)
+        footer = io.BytesIO()
+        write_table(table, footer, settings(table.num_rows, {}))
+        span = ByteRange(out.position - begin, footer.tell())
+        out.write(footer.getbuffer())
         out.patch(begin, wire.pack_header(wire.Header(span)))
         return out.position - begin
 

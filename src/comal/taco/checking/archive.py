@@ -23,9 +23,10 @@ from comal.errors import (
 from comal.plan import ByteRange, Plan, run
 from comal.progress import Progress
 from comal.storage import Source
+from comal.table.columns import flags_of
 from comal.taco import spec
 from comal.taco import wire as taco_wire
-from comal.taco.checking.tree import Int64s, Rows, bools
+from comal.taco.checking.tree import Int64s, Rows
 from comal.taco.reading.spans import entry_names
 from comal.taco.writing.verify import files_below
 from comal.ziparchive import Directory, content_plan, local_plan, problems, wire
@@ -271,7 +272,7 @@ def check_files(source: Source, levels: Sequence[Rows], findings: Check) -> None
         return
     expected = []
     for rows in levels:
-        absent = ~bools(pc.is_in(rows.paths, value_set=found)) & ~rows.folders & ~rows.padding
+        absent = ~flags_of(pc.is_in(rows.paths, value_set=found)) & ~rows.folders & ~rows.padding
         rows.report(findings, "taco-file-missing", absent, "there is no such file")
         expected.append(rows.paths.filter(pa.array(~rows.folders)))
         folders = rows.paths.filter(pa.array(rows.folders))
@@ -279,7 +280,7 @@ def check_files(source: Source, levels: Sequence[Rows], findings: Check) -> None
             pc.binary_join_element_wise(folders, name, "/") for name in (spec.META, spec.META_OLD)
         ]
     known = pa.concat_arrays(expected) if expected else pa.array([], pa.string())
-    extra = ~bools(pc.is_in(found, value_set=known))
+    extra = ~flags_of(pc.is_in(found, value_set=known))
     findings.add_rows(
         "taco-file-extra",
         np.flatnonzero(extra),

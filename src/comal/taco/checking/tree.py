@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from comal import names
 from comal.check import Check
 from comal.errors import InvalidMetadataError, counted, shown
-from comal.table.columns import one_array
+from comal.table.columns import flags_of, one_array
 from comal.taco import spec
 from comal.taco.checking.subject import Subject
 from comal.taco.model.levels import Difference, Tree, child_counts, is_padding
@@ -134,10 +134,10 @@ def _columns(subject: Subject, depth: int, table: Any, findings: Check) -> list[
 def _read(table: Any, depth: int, sources: list[str], findings: Check) -> Rows:
     columns = {name: one_array(table.column(name)) for name in table.column_names}
     kinds = pc.fill_null(columns[spec.TYPE], "")
-    rows = Rows(depth, pc.fill_null(columns[spec.ID], ""), bools(pc.equal(kinds, spec.FOLDER)))
+    rows = Rows(depth, pc.fill_null(columns[spec.ID], ""), flags_of(pc.equal(kinds, spec.FOLDER)))
     for name, column in columns.items():
-        rows.report(findings, "taco-column-null", bools(pc.is_null(column)), f"{name} is null")
-    unknown = ~bools(pc.is_in(kinds, value_set=pa.array([spec.FILE, spec.FOLDER])))
+        rows.report(findings, "taco-column-null", flags_of(pc.is_null(column)), f"{name} is null")
+    unknown = ~flags_of(pc.is_in(kinds, value_set=pa.array([spec.FILE, spec.FOLDER])))
     rows.report(
         findings,
         "taco-type",
@@ -145,7 +145,7 @@ def _read(table: Any, depth: int, sources: list[str], findings: Check) -> Rows:
         lambda row: f"type is {shown(kinds[row].as_py())}, expected {spec.FILE} or {spec.FOLDER}",
     )
     rows.current, rows.parent, rows.offset, rows.size = (
-        integers(pc.fill_null(columns[name], -1)) if name in columns else None
+        spec.int64s(columns[name]) if name in columns else None
         for name in (spec.CURRENT_ID, spec.PARENT_ID, spec.OFFSET, spec.SIZE)
     )
     if spec.RELATIVE_PATH in columns:
@@ -162,18 +162,8 @@ def _source_codes(column: Any, sources: list[str]) -> Int64s:
         if name not in sources:
             sources.append(name)
         numbers.append(sources.index(name))
-    indices = integers(encoded.indices)
+    indices = spec.int64s(encoded.indices)
     return np.array(numbers, np.int64)[indices] if numbers else indices
-
-
-def bools(mask: Any) -> Bools:
-    """An Arrow boolean array without nulls as numpy."""
-    return np.asarray(mask.to_numpy(zero_copy_only=False), np.bool_)
-
-
-def integers(column: Any) -> Int64s:
-    """An Arrow integer array without nulls as numpy."""
-    return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
 
 
 def first_of(levels: Sequence[Rows | None]) -> list[Rows]:
@@ -304,7 +294,7 @@ def _find_parents(rows: Rows, above: Rows, findings: Check) -> None:
     rows.paths = _joined(rows, above)
     if rows.stored_paths is not None:
         stored = rows.stored_paths
-        differ = ~bools(pc.equal(stored, rows.paths))
+        differ = ~flags_of(pc.equal(stored, rows.paths))
         if by_id is not None and by_path is not None:
             differ |= (by_path != by_id) & (by_id >= 0)
         rows.report(

@@ -371,14 +371,6 @@ def _all_levels(container: Container, limit: int) -> Levels:
             "the dataset has no samples", where=shown(container.source.href, 200)
         )
     picked = pick([container], np.zeros(count, np.int64), np.arange(count))
-    for depth, level in enumerate(container.levels):
-        found = len(picked[depth].row) if depth < len(picked) else 0
-        if found != level.num_rows:
-            raise InvalidMetadataError(
-                "rows have no parent",
-                where=level.where,
-                found=counted(level.num_rows - found, "row"),
-            )
     return levels_from([container], picked, [None] * len(picked), limit, links=False)
 
 

@@ -20,14 +20,12 @@ import pyarrow.compute as pc
 
 from comal.check import Check
 from comal.errors import (
-    ComalError,
     InvalidInputError,
     InvalidMetadataError,
     LimitExceededError,
     NotThisFormatError,
     Problem,
     ShortReadError,
-    translated,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Piece, run
@@ -36,7 +34,7 @@ from comal.samples.payloads import Payloads, Spans
 from comal.storage import Source, StorageConfig, open_source, targets
 from comal.storage.targets import refuse_sources
 from comal.table import ParquetTable, write_table
-from comal.table.columns import numbers_column
+from comal.table.columns import combining, numbers_column
 from comal.taco import spec
 from comal.taco.checking import tree
 from comal.taco.checking.archive import EntrySpans, true_spans
@@ -309,12 +307,7 @@ class _Repair:
             parts.append(local.select(kept))
             paths.append(above.paths[row].as_py() + "/")
         where = f"level {above.depth + 1}, as local metadata has it"
-        faults: dict[type[BaseException], type[ComalError]] = {
-            pa.ArrowException: InvalidMetadataError
-        }
-        with translated(
-            faults, "columns of the same name have types that cannot be combined", where=where
-        ):
+        with combining(InvalidMetadataError, where):
             table = pa.concat_tables(parts, promote_options="default")
         for name in spec.CORE_COLUMNS:
             if name not in table.column_names:

@@ -185,7 +185,8 @@ def bad_id(name: str, reason: str, where: str | None = None) -> InvalidInputErro
 def check_children(levels: Levels, depth: int) -> None:
     """Refuse a FOLDER of one level without children, and a FILE with children."""
     below = levels[depth + 1] if depth + 1 < len(levels) else None
-    folders, counts = levels[depth].folders, children(levels[depth], below)
+    folders = levels[depth].folders
+    counts = child_counts(len(folders), None if below is None else below.parent)
     for row in np.flatnonzero(folders & (counts == 0))[:1].tolist():
         raise InvalidInputError(
             "a FOLDER sample has no children", where=shown(path_of(levels, depth, row))
@@ -194,11 +195,6 @@ def check_children(levels: Levels, depth: int) -> None:
         raise InvalidInputError(
             "a FILE sample has children", where=shown(path_of(levels, depth, row))
         )
-
-
-def children(level: Level, below: Level | None) -> Ints:
-    """Number of children of each row of `level`."""
-    return child_counts(level.rows, None if below is None else below.parent)
 
 
 def child_counts(rows: int, parents: Ints | None) -> Ints:

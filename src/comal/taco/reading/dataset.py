@@ -25,6 +25,7 @@ from comal.samples.filters import Box, box_filter, has_place, has_time, period_f
 from comal.samples.frame import Key, html_facts
 from comal.storage import Source, StorageConfig, as_source, open_beside, reload_once
 from comal.storage.source import Closing
+from comal.table.columns import combining
 from comal.taco import spec, wire
 from comal.taco.model.collection import united, warn_without_crs
 from comal.taco.reading import sql as views
@@ -548,7 +549,8 @@ def _listed(given: object) -> list[TacoDataset]:
 def _columns(datasets: Sequence[TacoDataset], mode: ColumnMode) -> list[str]:
     """Public columns of the result; ``internal:source_file`` always, the GDAL path last."""
     schemas = [_user_schema(dataset) for dataset in datasets]
-    _check_types(schemas)
+    with combining(InvalidInputError):
+        pa.unify_schemas(schemas, promote_options="permissive")
     names = list(dict.fromkeys(name for schema in schemas for name in schema.names))
     missing: dict[str, list[str]] = {}
     for dataset, schema in zip(datasets, schemas, strict=True):
@@ -591,15 +593,6 @@ def _user_schema(dataset: TacoDataset) -> Any:
             hint="keep the internal: columns in its query (SELECT *)",
         )
     return schema
-
-
-def _check_types(schemas: Sequence[Any]) -> None:
-    try:
-        pa.unify_schemas(list(schemas), promote_options="permissive")
-    except pa.ArrowException as error:
-        raise InvalidInputError(
-            "columns of the same name have types that cannot be combined", found=shown(error, 200)
-        ) from error
 
 
 def _merged(collections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

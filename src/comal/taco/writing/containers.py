@@ -149,10 +149,10 @@ def field_schema(schemas: Sequence[Any], *, with_spans: bool) -> dict[str, list[
 
 def computed_schemas(levels: Levels, *, spans: bool) -> dict[str, Any]:
     """``taco:pit_schema`` and ``taco:field_schema`` of levels that form a regular tree."""
-    stored = [stored_schema(level.table.schema, with_spans=spans) for level in levels]
+    schemas = [level.table.schema for level in levels]
     return {
         spec.PIT_SCHEMA: pit_schema(levels).to_dict(),
-        spec.FIELD_SCHEMA: spec.field_schema(stored),
+        spec.FIELD_SCHEMA: field_schema(schemas, with_spans=spans),
     }
 
 

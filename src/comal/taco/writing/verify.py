@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal import strictjson
-from comal.errors import InvalidMetadataError, counted, shown
+from comal.errors import counted
 from comal.plan import Head, run
 from comal.samples.payloads import Ints
 from comal.storage import open_source
 from comal.storage.targetlock import Owns
-from comal.storage.targets import Kind, file_kind, magic_kind
+from comal.storage.targets import Kind, file_kind, magic_kind, not_as_written
 from comal.table import ParquetTable
 from comal.taco import spec, wire
 from comal.taco.columns import root_paths
@@ -110,10 +110,10 @@ def check_archive(
         (head,) = source.fetch([Head(wire.HEADER_END)])
         header = wire.parse_header(head.data, head.total, str(path))
         if header.problems:
-            raise _broken("TACO_HEADER", header.problems[0].message, "the right checksum")
+            raise not_as_written("TACO_HEADER", header.problems[0].message, "the right checksum")
         found = [(span.offset, span.size) for span in (*header.levels, header.collection)]
         if found != [tuple(slot) for slot in slots]:
-            raise _broken("TACO_HEADER", found, slots)
+            raise not_as_written("TACO_HEADER", found, slots)
         names, offset, size = _expected(slots, paths, spans)
         done = 0
         for entries in entry_blocks(source.fetch, str(path)):
@@ -121,7 +121,7 @@ def check_archive(
             _compare(entries, names.slice(done, len(entries)), offset[rows], size[rows])
             done = rows.stop
         if done < len(offset):
-            raise _broken(names[done].as_py(), "no such entry", "an entry")
+            raise not_as_written(names[done].as_py(), "no such entry", "an entry")
 
 
 def _expected(
@@ -151,14 +151,14 @@ def _expected(
 def _compare(entries: Directory, names: Any, offset: Ints, size: Ints) -> None:
     """Refuse entries other than the next expected ones."""
     if len(names) < len(entries):
-        raise _broken(entries.names[len(names)].as_py(), "an entry of no row", "no entry")
+        raise not_as_written(entries.names[len(names)].as_py(), "an entry of no row", "no entry")
     found = entries.names.cast(names.type)
     wrong = (entries.payload_offsets != offset) | (entries.size != size)
     wrong |= pc.not_equal(names, found).to_numpy()
     for row in np.flatnonzero(wrong)[:1].tolist():
         place = (int(entries.payload_offsets[row]), int(entries.size[row]))
         expected = (int(offset[row]), int(size[row]))
-        raise _broken(names[row].as_py(), (found[row].as_py(), *place), expected)
+        raise not_as_written(names[row].as_py(), (found[row].as_py(), *place), expected)
 
 
 def _entry_names(paths: Any) -> Any:
@@ -175,19 +175,23 @@ def check_folder(root: Path, document: dict[str, Any], paths: Sequence[Any]) -> 
     with open_source(root) as source:
         opened = run(wire.open_folder_plan(where=str(root)), source.fetch)
         if opened.collection != json.loads(strictjson.dumps(document)):
-            raise _broken(spec.COLLECTION, "another document", "the document that was written")
+            raise not_as_written(
+                spec.COLLECTION, "another document", "the document that was written"
+            )
         if len(opened.footers) != len(paths):
-            raise _broken("METADATA", counted(len(opened.footers), "level"), len(paths))
+            raise not_as_written("METADATA", counted(len(opened.footers), "level"), len(paths))
         for depth, (footer, wanted) in enumerate(zip(opened.footers, paths, strict=True)):
             table = ParquetTable(source, footer).read([spec.RELATIVE_PATH])
             if not table.column(0).combine_chunks().equals(wanted):
-                raise _broken(spec.LEVEL_PATHS[depth], "other paths", "the paths of its rows")
+                raise not_as_written(
+                    spec.LEVEL_PATHS[depth], "other paths", "the paths of its rows"
+                )
     found = pa.array([spec.DATA + file for file, _ in files_below(root / "DATA")], pa.string())
     wanted = pa.concat_arrays([_entry_names(path) for path in paths])
     for one, other, what in ((wanted, found, "no such file"), (found, wanted, "a file of no row")):
         lost = one.filter(pc.invert(pc.is_in(one, value_set=other)))
         if len(lost):
-            raise _broken(pc.min(lost).as_py(), what, "a file for each row")
+            raise not_as_written(pc.min(lost).as_py(), what, "a file for each row")
 
 
 def files_below(root: Path | str) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -204,13 +208,3 @@ def files_below(root: Path | str) -> Iterator[tuple[str, os.DirEntry[str]]]:
                     left.append(f"{prefix}{entry.name}/")
                 else:
                     yield prefix + entry.name, entry
-
-
-def _broken(name: str, found: object, expected: object) -> InvalidMetadataError:
-    return InvalidMetadataError(
-        "the written archive does not match its rows",
-        where=shown(name),
-        found=found,
-        expected=expected,
-        hint="this is a bug in comal: nothing was published; please report it",
-    )
