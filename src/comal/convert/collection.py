@@ -172,7 +172,8 @@ class _Stored:
     def _temporal(self, value: Any) -> list[str] | None:
         if value is None:
             return None
-        pairs = value if isinstance(value, list) and value and _is_pair(value[0]) else [value]
+        several = isinstance(value, list) and value and isinstance(value[0], list)
+        pairs = value if several else [value]
         try:
             spans = [(_instant(start), _instant(end)) for start, end in pairs]
         except (InvalidInputError, TypeError, ValueError):
@@ -242,10 +243,6 @@ def _numbers(value: Any) -> bool:
         and len(value) == 4
         and all(isinstance(one, int | float) and not isinstance(one, bool) for one in value)
     )
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2
 
 
 def _instant(value: Any) -> int:

@@ -32,7 +32,7 @@ from comal.errors import (
 from comal.lazy import pc
 from comal.names import all_distinct
 from comal.public import warn
-from comal.samples.tables import is_text
+from comal.samples.tables import is_text, refuse_twins
 from comal.storage import local_path
 from comal.storage.targets import refuse_sources
 from comal.table.columns import (
@@ -190,20 +190,12 @@ def _texts_of(names: list[str], top: str) -> Any:
     try:
         return texts_column(names)
     except UnicodeEncodeError as error:
-        odd = next(name for name in names if not _is_utf8(name))
+        odd = next(name for name in names if name != name.encode("utf-8", "ignore").decode())
         raise InvalidInputError(
             "the name of a file is not UTF-8",
             where=shown(f"{top}/{odd}", 200),
             hint="rename the file",
         ) from error
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 # -- nested ids ------------------------------------------------------------------------------------
@@ -378,7 +370,7 @@ def read_table(
             table = pq.read_table(path)
         else:
             table = _read_csv(path, texts)
-    _refuse_twins(table, where)
+    refuse_twins(table, "the manifest", where)
     return table if geometry is None else _with_geometry(table, geometry, where)
 
 
@@ -401,14 +393,6 @@ def _parsed(path: Path, kinds: Mapping[str, Any]) -> Any:
     convert = pa_csv.ConvertOptions(column_types=kinds)
     # The default pool keeps many megabytes per parsing thread.
     return pa_csv.read_csv(path, convert_options=convert, memory_pool=SMALL_POOL)
-
-
-def _refuse_twins(table: Any, where: str) -> None:
-    names: list[str] = table.column_names
-    for name in sorted({name for name in names if names.count(name) > 1})[:1]:
-        raise InvalidInputError(
-            "the manifest has two columns of the same name", where=where, found=shown(name)
-        )
 
 
 def _with_geometry(table: Any, geometry: Geometry, where: str) -> Any:
@@ -448,7 +432,7 @@ def split(table: Any, root: Path, where: str = "manifest") -> tuple[Any, Any, An
 
     Each distinct path is checked once; relative ones start from `root`.
     """
-    _refuse_twins(table, where)
+    refuse_twins(table, "the manifest", where)
     if not {ID, PATH} <= set(table.column_names):
         raise InvalidInputError(
             "the manifest does not have the columns id and path",

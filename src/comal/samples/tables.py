@@ -54,6 +54,15 @@ def no_table(data: Any, where: str) -> InvalidInputError:
     )
 
 
+def refuse_twins(table: Any, what: str, where: str | None = None) -> None:
+    """Refuse a table with two columns of the same name."""
+    names: list[str] = table.column_names
+    for name in sorted({name for name in names if names.count(name) > 1})[:1]:
+        raise InvalidInputError(
+            f"{what} has two columns of the same name", where=where, found=shown(name)
+        )
+
+
 def no_column(table: Any, name: str, where: str, *, hint: str) -> InvalidInputError:
     """The error for a column that a table should have."""
     return InvalidInputError(

@@ -88,7 +88,8 @@ def column(
     if len(families) > 1 and (strict or families != {"int", "float"}):
         raise _mixed(name, values, who)
     with translated(_ARROW_FAULTS, what, field=name):
-        wide = pa.float64() if families == {"int", "float"} and _is_flat(values) else None
+        has_lists = any(_family(kind) == "list" for kind in set(map(type, values)))
+        wide = pa.float64() if families == {"int", "float"} and not has_lists else None
         return normal(pa.array(values, type=wide))
 
 
@@ -120,10 +121,6 @@ def _family(kind: type) -> str:
         if issubclass(kind, kinds):
             return family
     return kind.__name__
-
-
-def _is_flat(values: Iterable[Any]) -> bool:
-    return not any(_family(kind) == "list" for kind in set(map(type, values)))
 
 
 def _mixed(name: str, values: Sequence[Any], who: Who) -> InvalidInputError:

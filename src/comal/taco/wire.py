@@ -250,12 +250,11 @@ def open_plan(
     otherwise one more, and a third for a footer beyond 64 KiB.
     """
     head, end = yield [Head(HEADER_END + _LOCAL_PREFIX), Tail(tail)]
-    if head.data.startswith(TACOCAT_MAGIC):
-        header = parse_tacocat_header(head.data, head.total, where)
-        opened = yield from _read_metadata("tacocat", header, [head, end], where, limits)
-        return opened
-    header = parse_header(head.data, head.total, where)
-    opened = yield from _read_metadata("zip", header, [head, end], where, limits)
+    is_index = head.data.startswith(TACOCAT_MAGIC)
+    parse = parse_tacocat_header if is_index else parse_header
+    header = parse(head.data, head.total, where)
+    kind: Container = "tacocat" if is_index else "zip"
+    opened = yield from _read_metadata(kind, header, [head, end], where, limits)
     return opened
 
 

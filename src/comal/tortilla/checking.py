@@ -312,7 +312,7 @@ class _Footer:
         if pa.types.is_null(column.type):
             column = pc.cast(column, pa.string())
         if not pa.types.is_string(column.type):
-            self._refuse_type(name, column, "string")
+            self._refuse_type(name, column)
             return None
         self.findings.add_rows(
             null,
@@ -321,12 +321,9 @@ class _Footer:
         )
         return pc.fill_null(column, "").combine_chunks()
 
-    def _refuse_type(self, name: str, column: Any, expected: object) -> None:
-        self.findings.add(
-            "tortilla-column-type",
-            f"{self.prefix}column {name}",
-            f"found {column.type}, expected {expected}",
-        )
+    def _refuse_type(self, name: str, column: Any) -> None:
+        message = f"found {column.type}, expected string"
+        self.findings.add("tortilla-column-type", f"{self.prefix}column {name}", message)
 
     def _check_formats(self) -> None:
         column = self._texts(spec.FILE_FORMAT, "tortilla-column-null")
@@ -348,7 +345,7 @@ class _Footer:
         if pa.types.is_null(column.type):
             return
         if not pa.types.is_string(column.type):
-            self._refuse_type(spec.DATA_SPLIT, column, "string")
+            self._refuse_type(spec.DATA_SPLIT, column)
             return
         allowed = pc.is_in(column, pa.array([*spec.SPLITS, None], pa.string()))
         self.rows(

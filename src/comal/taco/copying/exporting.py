@@ -168,7 +168,8 @@ def export_part(
     rename: bool = False,
 ) -> Path:
     """As `export`, of what `choose` leaves of the levels of the view."""
-    _refuse_sources(dataset, target)
+    containers = dataset.home.containers
+    refuse_sources(target, [href for one in containers for href in one.read_hrefs()])
     levels = view_levels(dataset, limit)
     levels = levels if choose is None else choose(levels)
     levels = check_foreign(levels, as_files=kind == "folder", rename=rename)
@@ -176,11 +177,6 @@ def export_part(
     write_levels(levels, document, target, kind, how)
     LOGGER.info("exported %d samples to %s", levels[0].rows, target)
     return target
-
-
-def _refuse_sources(dataset: TacoDataset, target: Path) -> None:
-    containers = dataset.home.containers
-    refuse_sources(target, [href for one in containers for href in one.read_hrefs()])
 
 
 def _check_limit(limit: Any) -> None:

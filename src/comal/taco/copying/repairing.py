@@ -50,7 +50,7 @@ from comal.taco.model.levels import Level, Levels, check_pit
 from comal.taco.reading.container import read_collected
 from comal.taco.writing.containers import Writing, computed_schemas, settings
 from comal.taco.writing.creating import container_of, write_levels
-from comal.ziparchive import Directory, extracted, local_plan, wire
+from comal.ziparchive import Directory, local_plan, wire
 
 _FATAL = frozenset(
     {
@@ -244,17 +244,18 @@ class _Repair:
             self._payload_offsets, _ = run(plan, self._subject.source.fetch)
         return directory, true_spans(level, directory, self._payload_offsets)
 
-    def _entries(self, level: Rows, missing: list[Problem]) -> Payloads:
+    def _entries(self, level: Rows, missing: list[Problem], *, folders: bool = False) -> Any:
+        """The bytes of samples, or the local metadata of FOLDERs."""
         directory, spans = self._spans(level)
-        needed = ~level.folders & ~(level.padding & (spans.entry < 0))
+        needed = level.folders == folders
+        needed &= ~(level.padding & (spans.entry < 0))
         wrong = needed & ((spans.entry < 0) | (spans.offset < 0))
         wrong |= needed & (directory.flags[spans.entry] & wire.FLAG_ENCRYPTED != 0)
+        code, what = "taco-entry-missing", "readable entry"
+        if folders:
+            code, what = "taco-meta-missing", spec.META
         missing += [
-            Problem(
-                "taco-entry-missing",
-                level.place(row),
-                "the archive has no readable entry for this row",
-            )
+            Problem(code, level.place(row), f"the archive has no {what} for this row")
             for row in np.flatnonzero(wrong)[:1000].tolist()
         ]
         needed &= ~wrong
@@ -343,33 +344,15 @@ class _Repair:
                     raise _lost(above, findings.problems)
                 yield piece
             return
-        directory, spans = self._spans(above)
-        missing = [
-            Problem(
-                "taco-meta-missing",
-                above.place(row),
-                f"the archive has no {spec.META} for this row",
-            )
-            for row in folders[spans.offset[folders] < 0][:1000].tolist()
-        ]
+        missing: list[Problem] = []
+        entries = self._entries(above, missing, folders=True)
         if missing:
             raise _lost(above, missing)
+        for row in folders.tolist():
+            limits.check("table_bytes", int(entries.size[row]), above.place(row))
         for start in range(0, len(folders), _FOLDERS):
-            rows = folders[start : start + _FOLDERS].tolist()
-            for row in rows:
-                limits.check("table_bytes", int(spans.size[row]), above.place(row))
-            stored = directory.csize[spans.entry[rows]]
-            pieces = subject.source.fetch_spans(spans.offset[rows], stored)
-            for row, stored_bytes in zip(rows, pieces, strict=True):
-                entry = int(spans.entry[row])
-                data = extracted(
-                    stored_bytes,
-                    method=int(directory.method[entry]),
-                    size=int(directory.size[entry]),
-                    crc=int(directory.crc[entry]),
-                    where=f"{above.place(row)}: {spec.META}",
-                    limits=limits,
-                )
+            rows = folders[start : start + _FOLDERS]
+            for data in entries.block(rows, entries.size[rows]).to_pylist():
                 yield Piece(data, 0, len(data))
 
 

@@ -22,7 +22,14 @@ from comal.errors import InvalidInputError, counted, shown
 from comal.limits import DEFAULT_LIMITS
 from comal.public import guarded_class
 from comal.samples.payloads import Bytes, Files, Ints, Payloads, concat, payloads_of
-from comal.samples.tables import Names, no_column, no_table, parents_in, payloads_in
+from comal.samples.tables import (
+    Names,
+    no_column,
+    no_table,
+    parents_in,
+    payloads_in,
+    refuse_twins,
+)
 from comal.taco import spec
 from comal.taco.columns import (
     Chunk,
@@ -538,10 +545,7 @@ def read_table(data: Any, what: str = "table") -> Any:
     table = as_table(data)
     if table is None:
         raise no_table(data, what)
-    names: list[str] = table.column_names
-    if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise InvalidInputError(f"{what} has two columns of the same name", found=shown(twice[0]))
+    refuse_twins(table, what)
     return table
 
 

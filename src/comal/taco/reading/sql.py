@@ -276,7 +276,7 @@ class Compiler:
         raise AssertionError(stage)
 
     def _condition(self, below: View, rule: Filter) -> str:
-        told_at_once = isinstance(rule, Box) and not rule.in_degrees and not _has_query(below)
+        told_at_once = isinstance(rule, Box) and not rule.in_degrees and not queries(below)
         if rule.level > 0 or told_at_once:
             return self.kept(rule, self.names(below))
         if isinstance(rule, Box):
@@ -471,10 +471,6 @@ def _prefixed(columns: Sequence[tuple[int, str]]) -> str:
 
 def _tables(tables: Mapping[str, str]) -> str:
     return ", ".join(f"{name} AS NOT MATERIALIZED (\n{text}\n)" for name, text in tables.items())
-
-
-def _has_query(view: View) -> bool:
-    return bool(queries(view))
 
 
 def about(view: View) -> str:

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal import raster
-from comal.errors import InvalidInputError
 from comal.geo import footprints, times, wkb
 from comal.limits import DEFAULT_LIMITS
 from comal.parallel import Workers
@@ -23,6 +22,7 @@ from comal.progress import Progress, silent
 from comal.public import takes
 from comal.samples import intake
 from comal.samples.intake import Ints, Level, fields_at
+from comal.samples.tables import no_table
 from comal.storage import local_path, targets
 from comal.table.columns import (
     numbers_column,
@@ -240,11 +240,7 @@ def _read_manifest(manifest: Any) -> Any:
         manifest = intake.read_table(place, geometry=_GEOMETRY)
     table = as_table(manifest)
     if table is None:
-        raise InvalidInputError(
-            "the manifest is not a table",
-            found=type(manifest).__name__,
-            expected="a table with the columns id and path, or the path of one",
-        )
+        raise no_table(manifest, "the manifest")
     return table
 
 
