@@ -311,12 +311,6 @@ attacks(
             f"collection tells of {n} levels": Recipe(collection=_deep(n)) for n in (7, 8, 200)
         },
         "zip-crc": {"rot in a leaf": raw(_rotten(_WHOLE, b"s2-before", 3))},
-    },
-    error=InvalidMetadataError,
-)
-attacks(
-    "either",
-    {
         **{
             code: {
                 f"level {level}: {column} {name}": Recipe(
@@ -328,6 +322,12 @@ attacks(
             }
             for code, values in _NO_SPANS.items()
         },
+    },
+    error=InvalidMetadataError,
+)
+attacks(
+    "either",
+    {
         "zip-end": {f"{less} bytes cut off": raw(_WHOLE[:-less]) for less in (1, 21, 22, 23, 500)},
         "taco-offset-mismatch": {"spans overlap in the table": Recipe(FLAT, table=_overlap)},
         "zip-end taco-span-overlap": {
@@ -717,7 +717,7 @@ _SPOILS: dict[str, Callable[[int, bytes], bytes]] = {
 
 
 attacks(
-    "either",
+    "refused",
     {
         "taco-column-null": {
             f"{column} is null": Recipe(FLAT, table=set_column(0, column, first(None)))
@@ -725,6 +725,7 @@ attacks(
         },
         "taco-type": {"type is neither": Recipe(FLAT, table=set_column(0, "type", first("LINK")))},
     },
+    error=(InvalidMetadataError, UnsafeContentError),
 )
 attacks(
     "refused",
@@ -1033,7 +1034,7 @@ _FORMS: dict[str, Callable[[Recipe], Made]] = {
     "folder": lambda recipe: foldered(recipe, _secret),
 }
 attacks(
-    "either",
+    "refused",
     {
         "taco-path": {
             f"{form}: relative_path {path!r}": write(
@@ -1048,6 +1049,7 @@ attacks(
             for path in _PATHS
         },
     },
+    error=(InvalidMetadataError, UnsafeContentError),
 )
 attacks(
     "refused",

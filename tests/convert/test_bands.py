@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import rasterio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from comal.convert.columns import band_counts, bands_in, directory_at
 from comal.progress import silent
 from comal.samples.payloads import Spans
 from comal.storage import open_source
+from tests.raster.rasters import write
 
 CASES: list[tuple[str, int, dict[str, Any]]] = [
     ("GTiff", 1, {}),
@@ -28,13 +28,8 @@ CASES: list[tuple[str, int, dict[str, Any]]] = [
 
 
 def made(tmp_path: Path, driver: str, bands: int, options: dict[str, Any]) -> Path:
-    path = tmp_path / "raster"
     pixels = np.arange(bands * 64 * 96, dtype=np.uint8).reshape(bands, 64, 96)
-    profile = {"width": 96, "height": 64, "count": bands, "dtype": "uint8", **options}
-    transform = rasterio.Affine(10, 0, 0, 0, -10, 0)
-    with rasterio.open(path, "w", driver=driver, transform=transform, **profile) as file:
-        file.write(pixels)
-    return path
+    return write(tmp_path / "raster", pixels, driver=driver, **options)
 
 
 def counted(path: Path) -> int:

@@ -8,29 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import rasterio
 from PIL import Image
-from rasterio import Affine
 
 from comal import raquet, tapalcatl
 from comal.convert.raquet_tapalcatl import draw
 from comal.errors import InvalidInputError
 from comal.grid.mercator import HALF
-
-
-def write_raster(path: Path, pixels: Any, **profile: Any) -> Path:
-    """A raster that covers two tiles of zoom 1 exactly: the western half of the world."""
-    bands, rows, columns = pixels.shape
-    transform = Affine(HALF / columns, 0, -HALF, 0, -2 * HALF / rows, HALF)
-    shape = {"count": bands, "height": rows, "width": columns, "dtype": pixels.dtype}
-    table = profile.pop("colormap", None)
-    with rasterio.open(
-        path, "w", driver="GTiff", crs="EPSG:3857", transform=transform, **shape, **profile
-    ) as raster:
-        raster.write(pixels)
-        if table is not None:
-            raster.write_colormap(1, table)
-    return path
+from tests.raster.rasters import write
 
 
 def picture(tileset: Path, z: int, x: int, y: int) -> Any:
@@ -41,7 +25,10 @@ def picture(tileset: Path, z: int, x: int, y: int) -> Any:
 
 
 def converted(tmp_path: Path, pixels: Any, **profile: Any) -> Path:
-    source = write_raster(tmp_path / "source.tif", pixels, **profile)
+    """A raster that covers two tiles of zoom 1 exactly: the western half of the world."""
+    _, rows, columns = pixels.shape
+    affine = (-HALF, HALF / columns, 0, HALF, 0, -2 * HALF / rows)
+    source = write(tmp_path / "source.tif", pixels, crs="EPSG:3857", affine=affine, **profile)
     raquet.write(source, tmp_path / "raster.parquet")
     return tmp_path / "raster.parquet"
 
@@ -84,7 +71,7 @@ def test_a_colour_table_is_honoured(tmp_path: Path) -> None:
     table = {1: (255, 0, 0, 255), 2: (0, 128, 0, 255)}
     pixels = np.full((1, 512, 256), 1, np.uint8)
     pixels[0, :300] = 2
-    file = converted(tmp_path, pixels, colormap=table)
+    file = converted(tmp_path, pixels, colours=table)
     draw(file, tmp_path / "tiles")
     drawn = picture(tmp_path / "tiles", 1, 0, 1)
     assert tuple(drawn[0, 0]) == (0, 128, 0, 255)

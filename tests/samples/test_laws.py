@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal import taco, tortilla
+from tests.attacks.build import leaves_of
 from tests.support import files_below
 from tests.taco.write.small import Archive, dataset
 from tests.tortilla.write.oracle import read
@@ -46,14 +47,8 @@ REGULAR = st.builds(
 """Trees whose uppermost samples look alike, as a TACO asks for."""
 
 
-def leaves(tree: Tree, above: str = "") -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            found |= leaves(value, f"{above}{name}/")
-        else:
-            found[above + name] = value
-    return found
+def leaves(tree: Tree) -> dict[str, bytes]:
+    return dict(leaves_of(tree))
 
 
 def samples(room: Any, tree: Tree, above: str = "") -> list[Any]:

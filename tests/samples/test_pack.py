@@ -20,6 +20,7 @@ from comal.errors import (
     LimitExceededError,
     ObjectNotFoundError,
 )
+from tests.attacks.build import leaves_of
 from tests.taco.write.small import Archive
 from tests.tortilla.write.oracle import Read, read, read_bytes
 
@@ -40,14 +41,6 @@ class Packer:
         return output.with_suffix(f".{self.name}")
 
 
-def _flat(tree: dict[str, Any], above: str = "") -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
-    for name, inner in tree.items():
-        nested = isinstance(inner, dict)
-        found |= _flat(inner, f"{above}{name}/") if nested else {above + name: inner}
-    return found
-
-
 def _tables(file: Read) -> list[Any]:
     items = zip(file.items, file.column("tortilla:file_format"), strict=True)
     below = [read_bytes(data).table for data, kind in items if kind == "TORTILLA"]
@@ -64,7 +57,7 @@ PACKERS = (
     Packer(
         "tortilla",
         tortilla.pack_folder,
-        lambda path: _flat(read(path).tree()),
+        lambda path: dict(leaves_of(read(path).tree())),
         lambda path: _tables(read(path)),
     ),
 )

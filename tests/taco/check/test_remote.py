@@ -9,18 +9,10 @@ import pytest
 from comal.errors import ObjectNotFoundError, StorageError
 from comal.storage import StorageConfig
 from comal.taco.checking import check
-from tests.attacks.build import FLAT, NESTED, Index, Recipe, folder, swapped_spans
+from tests.attacks.build import FLAT, NESTED, Index, Recipe, folder
 from tests.servers.http import HttpServer
 
 FAST = StorageConfig(tries=2, backoff_first=0.01, backoff_limit=0.02)
-
-
-def test_zip(http_server: HttpServer) -> None:
-    url = http_server.put("x.tacozip", Recipe(tree=NESTED).build())
-    assert check(url).problems == ()
-    recipe = Recipe(table=lambda depth, table: swapped_spans(table) if depth else table)
-    url = http_server.put("y.tacozip", recipe.build())
-    assert "taco-offset-mismatch" in check(url).counts
 
 
 def test_structure_does_not_read_the_data(http_server: HttpServer) -> None:

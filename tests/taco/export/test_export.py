@@ -257,13 +257,6 @@ def test_padding_below_the_chosen_roots_is_kept(tmp_path: Path) -> None:
         assert archive.collection["taco:pit_schema"]["shape"] == [len(roots), 3]
 
 
-@needs_shared
-def test_padding_of_the_roots_goes_away(tmp_path: Path) -> None:
-    dataset = load(SHARED / "fixtures/taco/flat_padded.tacozip")
-    archive = Archive(export(dataset, tmp_path / "out.tacozip"))
-    assert len(archive.entries()) == archive.collection["taco:pit_schema"]["root"]["n"] == 5
-
-
 def test_children_of_a_deep_filter_are_complete(tmp_path: Path) -> None:
     tree = scenes("s0", "s1", "s2")
     dataset = load(write(tmp_path, Recipe(tree, table=located)))

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from comal.errors import InvalidMetadataError
 from comal.taco.reading.dataset import load
 from comal.taco.spec import TacoWarning
 from tests.attacks.build import FLAT, Recipe, Tree, replaced
@@ -104,17 +103,6 @@ def test_wrong_parents_of_old_exports_are_mended_by_the_paths(tmp_path: Path) ->
             assert read_all(dataset.data) == expected(TREE)
         assert dataset.sql("SELECT * FROM level2").data[PARENT].to_pylist() == [0, 0, 2, 2, 4, 4]
         assert len(dataset.flatten()) == 6
-
-
-def test_types_of_their_own_are_refused(tmp_path: Path) -> None:
-    def odd(level: int, table: Any) -> Any:
-        return replaced(table, "type", ["LINK"] * len(table))
-
-    dataset = load(write(tmp_path, Recipe(tree=TREE, table=odd)))
-    with pytest.raises(InvalidMetadataError):
-        read_all(dataset.data)
-    with pytest.raises(InvalidMetadataError):
-        _ = dataset.home.containers[0].levels[1].parents
 
 
 def test_padding_is_hidden_everywhere_but_in_raw_data(tmp_path: Path) -> None:

