@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import shutil
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +14,21 @@ import obstore
 import pytest
 from click.testing import CliRunner
 
-from comal import raquet, taco, tortilla
+from comal import raquet, taco, tapalcatl, tortilla
 from comal.cli import root
-from comal.errors import ComalError, InvalidInputError
+from comal.errors import (
+    ComalError,
+    ConflictError,
+    InvalidInputError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+)
 from comal.storage import StorageConfig, StorePath, upload
 from comal.storage.cloud import memory_store
+from tests.server.making import PNG
 from tests.servers.s3 import S3Server
 from tests.support import files_below
-from tests.test_overwriting import EVERY, WRITERS, ExitError, Writer, dataset
+from tests.test_overwriting import EVERY, TILES, WRITERS, ExitError, Writer, dataset
 from tests.test_overwriting import kept as kept  # noqa: PLC0414 - a fixture of this module, too
 
 FULL = bool(os.environ.get("COMAL_FULL_SWEEP"))
@@ -141,8 +151,194 @@ def test_s3_gets_what_a_disk_gets(
     assert code == 10
 
 
-def test_an_index_in_a_store_is_not_appended_to(kept: Path) -> None:
-    with pytest.raises(InvalidInputError, match="appended to"):
+# -- changes in place ------------------------------------------------------------------------------
+
+FIRST = tapalcatl.Generation1()
+MORE = [(3, 0, 0, PNG), (5, 9, 9, PNG), (7, 100, 40, PNG)]
+DEAD = [(4, 1, 1), (4, 2, 1), (9, 0, 0)]
+CHANGES: dict[str, tuple[str, Any]] = {
+    "tortilla.edit": ("a.tortilla", lambda t, **c: tortilla.edit(t, rename={"a.tif": "x"}, **c)),
+    "tortilla.append": (
+        "a.tortilla",
+        lambda t, **c: tortilla.append(t, [tortilla.Sample("x", path=b"x" * 99)], **c),
+    ),
+    "tortilla.delete": ("a.tortilla", lambda t, **c: tortilla.delete(t, ids=["a.tif"], **c)),
+    "tortilla.compact": ("loose.tortilla", tortilla.compact),
+    "tapalcatl.put": ("tiles", lambda t, **c: tapalcatl.put(t, MORE, **c)),
+    "tapalcatl.put one": ("one.zip", lambda t, **c: tapalcatl.put(t, MORE, **c)),
+    "tapalcatl.put 1": ("t1", lambda t, **c: tapalcatl.put(t, MORE, generation1=FIRST, **c)),
+    "tapalcatl.delete": ("tiles", lambda t, **c: tapalcatl.delete(t, DEAD, **c)),
+    "tapalcatl.delete one": ("one.zip", lambda t, **c: tapalcatl.delete(t, DEAD, **c)),
+    "tapalcatl.edit_metadata": (
+        "tiles",
+        lambda t, **c: tapalcatl.edit_metadata(t, {"name": "x"}, **c),
+    ),
+    "tapalcatl.edit_metadata one": (
+        "one.zip",
+        lambda t, **c: tapalcatl.edit_metadata(t, {"name": "x", "minzoom": 5}, **c),
+    ),
+    "tapalcatl.compact": ("tiles", lambda t, **c: tapalcatl.compact(t, force=True, **c)),
+    "tapalcatl.compact one": ("loose.zip", tapalcatl.compact),
+}
+
+
+@pytest.fixture(scope="module")
+def changeable(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Archives to change."""
+    made = tmp_path_factory.mktemp("changeable")
+    for name in ("a.tortilla", "tiles"):
+        copy(kept / "s" / name, made / name)
+    tapalcatl.build(TILES, made / "one.zip")
+    tapalcatl.build(TILES, made / "t1", version=1, generation1=FIRST)
+    for old, new in (("a.tortilla", "loose.tortilla"), ("one.zip", "loose.zip")):
+        copy(made / old, made / new)
+    tortilla.delete(made / "loose.tortilla", ids=["a.tif"])
+    tapalcatl.delete(made / "loose.zip", DEAD)
+    return made
+
+
+def copy(source: Path, target: Path) -> None:
+    (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
+
+
+def upload_all(store: Any, source: Path, prefix: str) -> None:
+    for path in [source] if source.is_file() else source.rglob("*"):
+        if path.is_file():
+            obstore.put(store, f"{prefix}{path.relative_to(source.parent)}", path.read_bytes())
+
+
+@pytest.mark.parametrize("where", ["memory", "s3"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_in_a_store_is_that_on_disk(
+    name: str, where: str, changeable: Path, tmp_path: Path, s3_server: S3Server
+) -> None:
+    archive, change = CHANGES[name]
+    copy(changeable / archive, tmp_path / archive)
+    (tmp_path / "scratch").mkdir()
+    prefix, config = uuid.uuid4().hex, StorageConfig(scratch=str(tmp_path / "scratch"))
+    store: Any = memory_store(prefix)
+    url = f"memory://{prefix}/{prefix}/{archive}"
+    if where == "s3":
+        store, url = s3_server.store, s3_server.url_for(f"{prefix}/{archive}")
+        config = replace(config, s3=s3_server.config.s3)
+    upload_all(store, tmp_path / archive, f"{prefix}/")
+    before = objects(store, f"{prefix}/")
+    assert change(url, config=config) == change(tmp_path / archive)
+    after = objects(store, f"{prefix}/")
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert after == files(tmp_path)
+    assert after != before or "force" in name or name == "tapalcatl.compact"
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_by_another_stays(
+    name: str, changeable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, change = CHANGES[name]
+    bucket = uuid.uuid4().hex
+    store, publish = memory_store(bucket), upload._publish
+    upload_all(store, changeable / archive, "")
+    before = objects(store, "")
+    touched: list[str] = []
+
+    def late(groups: Any) -> None:
+        place, _, seen = next(one for group in groups for one in group)
+        touched.append(place.location.path)
+        obstore.put(store, touched[-1], b"by another")
+        assert (seen is None) == (touched[-1] not in before)
+        publish(groups)
+
+    monkeypatch.setattr(upload, "_publish", late)
+    with pytest.raises(ConflictError, match=r"another writer|exists"):
+        change(f"memory://{bucket}/{archive}")
+    after = objects(store, "")
+    assert after.pop(touched[0]) == b"by another"
+    assert not any(key.endswith(".json") for key in touched)
+    assert {key: before.get(key) for key in after if key.endswith(".json")} == {
+        key: data for key, data in after.items() if key.endswith(".json")
+    }
+
+
+def test_the_document_of_a_tileset_changes_last(
+    changeable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = uuid.uuid4().hex
+    store, put = memory_store(bucket), obstore.put
+    upload_all(store, changeable / "tiles", "")
+    keys: list[str] = []
+
+    def noting(to: Any, key: str, *args: Any, **named: Any) -> Any:
+        keys.append(key)
+        return put(to, key, *args, **named)
+
+    monkeypatch.setattr(obstore, "put", noting)
+    with tapalcatl.open(f"memory://{bucket}/tiles") as old:
+        tapalcatl.put(f"memory://{bucket}/tiles", MORE)
+        assert keys[-1] == "tiles/meta.json"
+        assert len(keys) == len(set(keys)) > 2
+        assert old.max_zoom == 4
+    with tapalcatl.open(f"memory://{bucket}/tiles/meta.json") as new:
+        assert new.max_zoom == 7
+        assert [new.tile(z, x, y) is not None for z, x, y, _ in MORE] == [True] * 3
+
+
+def test_who_reads_an_archive_that_is_changed_gets_no_mixture(changeable: Path) -> None:
+    bucket = uuid.uuid4().hex
+    href, store = f"memory://{bucket}/a.tortilla", memory_store(bucket)
+    upload_all(store, changeable / "a.tortilla", "")
+    frame = tortilla.open(href)
+    assert tortilla.delete(href, ids=["a.tif"]) == 1
+    with pytest.raises(ObjectChangedError):
+        frame.read_bytes("b.tif")
+    obstore.put(store, "a.tortilla", b"a letter")
+    with pytest.raises(ComalError, match=href):
+        tortilla.delete(href, ids=["b.tif"])
+    with pytest.raises(ComalError, match=r"memory://.*/none"):
+        tortilla.delete(f"memory://{bucket}/none", ids=["b.tif"])
+
+
+def test_every_change_in_place_is_tried() -> None:
+    found = {
+        f"{room.__name__.removeprefix('comal.')}.{name}"
+        for room in (taco, tortilla, raquet, tapalcatl)
+        for name in room.__all__
+        if inspect.isfunction(one := getattr(room, name))
+        and "changing_file" in Path(inspect.unwrap(one).__code__.co_filename).read_text()
+    }
+    assert found - {"tapalcatl.space", "tapalcatl.recover"} == {n for n in CHANGES if " " not in n}
+
+
+def test_an_index_of_one_object_is_appended_to(
+    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket, more, again = uuid.uuid4().hex, *(kept / f"s/{n}.tacozip" for n in ("more", "again"))
+    store, url = memory_store(bucket), f"memory://{bucket}"
+    how: dict[str, Any] = {"form": "binary", "append": True}
+    with pytest.raises(ObjectNotFoundError, match="no index"):
+        taco.create_tacocat([again], url, **how)
+    for target in (tmp_path, url):
+        taco.create_tacocat([more], target, form="binary")
+        taco.create_tacocat([again], target, **how)
+    assert objects(store, "") == files(tmp_path)
+    assert len(taco.load(f"{url}/__TACOCAT__", base_path=kept / "s").data) == 3
+
+    def late(groups: Any) -> None:
+        obstore.put(store, "__TACOCAT__", b"by another")
+        publish(groups)
+
+    publish, third = upload._publish, tmp_path.parent / f"{bucket}.tacozip"
+    copy(more, third)
+    monkeypatch.setattr(upload, "_publish", late)
+    with pytest.raises(ConflictError, match="another writer"):
+        taco.create_tacocat([third], url, **how)
+    assert objects(store, "") == {"__TACOCAT__": b"by another"}
+    taco.create_tacocat([more], tmp_path, form="folder")
+    with pytest.raises(InvalidInputError, match="another form"):
+        taco.create_tacocat([third], tmp_path, **how)
+
+
+def test_an_index_of_several_objects_is_not_appended_to(kept: Path) -> None:
+    with pytest.raises(InvalidInputError, match="form='binary'"):
         taco.create_tacocat([kept / "s/more.tacozip"], "memory://nowhere/in", append=True)
 
 

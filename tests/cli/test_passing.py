@@ -91,13 +91,15 @@ CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
             "providers": [{"name": "p"}], "tasks": ["y"], "keywords": ["k"],
         },
     ),
-    "taco tacocat a b -o o --any-schema --overwrite --append": (
+    "taco tacocat a b -o o --any-schema --overwrite --append --form binary": (
         "taco.create_tacocat",
         (["a", "b"], "o"),
-        {"validate_schema": False, "overwrite": True, "append": True},
+        {"validate_schema": False, "overwrite": True, "append": True, "form": "binary"},
     ),
     "taco tacocat a": (
-        "taco.create_tacocat", (["a"], None), {"validate_schema": True, "append": False},
+        "taco.create_tacocat",
+        (["a"], None),
+        {"validate_schema": True, "append": False, "form": "both"},
     ),
     "taco tacollection a b -o o --any-schema --overwrite": (
         "taco.create_tacollection",

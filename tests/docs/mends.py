@@ -7,6 +7,7 @@ that need what an ordinary machine does not have.
 from __future__ import annotations
 
 import gzip
+import shutil
 import socket
 import struct
 from collections.abc import Callable
@@ -612,9 +613,23 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: tortilla.open(outside(f)).read(0),
         lambda f: told(outside(f)),
     ),
-    "fetch the file, or write a changed copy with compile()": (
-        lambda f: tortilla.delete("https://example.org/a.tortilla", rows=[0]),
-        lambda f: tortilla.compile(f.tortilla, f.new("o.tortilla"), rows=[1]),
+    "alone (form='binary'), or write the index elsewhere": (
+        lambda f: taco.create_tacocat([f.scenes], "memory://mends/one", append=True),
+        lambda f: [
+            taco.create_tacocat([f.scenes], "memory://mends/one", form="binary"),
+            shutil.copy(f.scenes, f.new("other.tacozip")),
+            taco.create_tacocat(
+                [f.new("other.tacozip")], "memory://mends/one", form="binary", append=True
+            ),
+        ],
+    ),
+    "pass form='both', or remove that form": (
+        lambda f: [
+            taco.create_tacocat([f.scenes], f.out),
+            shutil.copy(f.scenes, f.new("other.tacozip")),
+            taco.create_tacocat([f.new("other.tacozip")], f.out, form="binary", append=True),
+        ],
+        lambda f: taco.create_tacocat([f.new("other.tacozip")], f.out, append=True),
     ),
     "write a new file with compile() and change that": (
         lambda f: tortilla.delete(tortilla_of(f, LEAF, _MORE, layout="v0.1"), rows=[0]),

@@ -33,6 +33,7 @@ from comal.errors import (
 from comal.storage import StorageConfig, open_source, targets, upload
 from comal.storage.cloud import memory_store
 from comal.storage.location import StorePath, parse_href
+from comal.storage.replacing import changing_file
 from comal.storage.targets import magic_kind
 from tests.servers import azure, s3
 from tests.servers.s3 import BUCKET, S3Server
@@ -66,6 +67,14 @@ class Box:
         with targets.new_file(self.target(name), overwrite, MINE) as file:
             file.write(data)
         assert list(self.scratch.iterdir()) == []
+
+    def change(self, name: str, data: bytes) -> None:
+        target = self.target(name)
+        with changing_file(target) as change, change.edit(target) as version:
+            file = version.file()
+            file.truncate(0)
+            file.seek(0)
+            file.write(data)
 
 
 def store_box(kind: str, store: Any, href: str, config: StorageConfig, scratch: Path) -> Box:
@@ -213,6 +222,37 @@ def test_who_came_first_stays(box: Box, single: int) -> None:
     assert box.files() == {"x": OTHER}
 
 
+def test_a_change_is_made_as_a_whole(box: Box, single: int) -> None:
+    box.put("x", OLD)
+    target = box.target("x")
+    with changing_file(target) as change:
+        with change.edit(target) as version:
+            assert version.path.read_bytes() == OLD
+            version.file().write(NEW)
+        with change.edit(target) as version:
+            assert version.path.read_bytes() == OLD + NEW
+            assert {name for name in box.files() if not name.startswith(".")} == {"x"}
+            assert box.files()["x"] == OLD
+    assert box.files() == {"x": OLD + NEW}
+    for error in (ValueError, KeyboardInterrupt):
+        with pytest.raises(error), changing_file(target) as change:
+            with change.edit(target) as version:
+                version.file().write(NEW)
+                raise error
+    if box.kind != "local":
+        with pytest.raises(ConflictError, match="another writer"), changing_file(target) as change:
+            with change.edit(target) as version:
+                version.file().write(NEW)
+            box.put("x", OLD + NEW)
+            box.put("x", OTHER)
+        assert box.files() == {"x": OTHER}
+    box.put("x", OLD)
+    with changing_file(target) as change, change.edit(target) as version:
+        box.put("x", OTHER)  # nothing is changed here
+    assert box.files() == {"x": OTHER}
+    assert list(box.scratch.iterdir()) == []
+
+
 def test_a_source_is_not_replaced(box: Box) -> None:
     box.put("s/x", OLD)
     source = box.target("s/x")
@@ -310,12 +350,13 @@ FAULTS = ("500 Oh", "503 Slow Down", "lost", "412 No", "403 No")
     ("fault", "for_ever"),
     [*((fault, False) for fault in FAULTS), *((fault, True) for fault in ("lost", "403 No"))],
 )
-@pytest.mark.parametrize("old", [None, OLD])
+@pytest.mark.parametrize("how", ["new", "replaced", "changed"])
 def test_each_request_fails(
-    bucket: tuple[Box, S3Server], single: int, old: bytes | None, for_ever: bool, fault: str
+    bucket: tuple[Box, S3Server], single: int, how: str, for_ever: bool, fault: str
 ) -> None:
     """Once, or from then on; but what is removed can be, for else nothing could be."""
     box, server = bucket
+    old = None if how == "new" else OLD
 
     def attempt(first: int) -> ComalError | None:
         server.faults.fault = lambda *_: ""
@@ -331,7 +372,10 @@ def test_each_request_fails(
 
         server.faults.fault = strike
         try:
-            box.write("x", NEW, overwrite=old is not None)
+            if how == "changed":
+                box.change("x", NEW)
+            else:
+                box.write("x", NEW, overwrite=old is not None)
         except ComalError as error:
             return error
         finally:

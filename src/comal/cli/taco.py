@@ -280,13 +280,14 @@ def concat(
 @argument("archives", nargs=-1, required=True)
 @option("-o --output", "Folder of the index; by default beside the archives.", metavar="FOLDER")
 @flag("--append", "Add the archives to the index that is there, whose others stay unopened.")
+@choice("--form", ["both", "binary", "folder"], "What is written.", default="both")
 @options.any_schema
 @options.writing
 def tacocat(style: Style, /, archives: tuple[str, ...], output: str | None, **named: Any) -> None:
     """Write one index over several TACO archives, so that they open as one data set.
 
-    Both forms are written: the file __TACOCAT__ of the specification, and the folder .tacocat that
-    newer readers expect.
+    Both forms are written: the file __TACOCAT__ of the specification (binary), and the folder
+    .tacocat that newer readers expect. In a store only the file can be appended to.
 
     $ comal taco tacocat parts/*.tacozip  # an index beside the archives
     $ comal taco tacocat parts/new.tacozip --append  # add one later

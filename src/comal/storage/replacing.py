@@ -34,6 +34,7 @@ from comal.errors import (
     system_errors,
 )
 from comal.limits import KIB, MIB
+from comal.storage.location import stored
 from comal.storage.targetlock import (
     NEXT,
     acquire,
@@ -209,7 +210,18 @@ def changing_file(target: Path, *, durable: bool = True) -> Iterator[Change]:
     Symbolic links in its path must be resolved already. If `durable`, new bytes are on disk before
     the rename, and the name is when the block ends. Raises `ConflictError` if somebody else is
     writing it.
+
+    The target may be a key in a store: see `comal.storage.upload.StoreChange`.
     """
+    place = stored(target)
+    if place is not None:
+        # Local files need none of its libraries.
+        from comal.storage.upload import changing_objects  # noqa: PLC0415
+
+        with changing_objects(place) as change:
+            change.has(target)  # before anything is read
+            yield change
+        return
     with (
         locked(target) as left,
         _deciding(Change(None, durable=durable, left=left)) as change,
@@ -222,8 +234,15 @@ def changing_files(journal: Path, mend: str, *, durable: bool = True) -> Iterato
     """Change several files, all or none; the change of a killed writer is settled first.
 
     `journal` is the path of the journal during the change, `mend` the command that finishes a
-    change, for the error message. All else as for `changing_file`.
+    change, for the error message. All else as for `changing_file`; in a store there is no journal.
     """
+    place = stored(journal)
+    if place is not None:
+        from comal.storage.upload import changing_objects  # noqa: PLC0415 - as above
+
+        with changing_objects(place) as change:
+            yield change
+        return
     with _held(journal) as book:
         book.settle()
         with _deciding(Change(book, durable=durable)) as change:

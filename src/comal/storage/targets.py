@@ -650,7 +650,8 @@ def clean(path: str | os.PathLike[str]) -> list[Path]:
     A change of several files that was decided is finished instead. Raises `ConflictError` if
     somebody is writing the target.
     """
-    target = target_of(location.local_path(path, "what is cleaned"))
+    hint = "in a store, 'comal sync --clean' removes what killed writers have left"
+    target = target_of(location.local_path(path, "what is cleaned", hint))
     found = _left(target)
     for journal in found:
         if journal.name == CHANGE:

@@ -7,17 +7,21 @@ itself, when that was compared right before.
 
 Requests are tried again. Where an answer was lost, the object is compared with the file. What a
 failed writer has made is removed, as far as nothing was replaced.
+
+An object is changed in a copy on this machine, which is then put in its place (`StoreChange`).
 """
 
 from __future__ import annotations
 
+import io
 import mimetypes
 import mmap
 import os
+import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -45,6 +49,7 @@ from comal.storage.config import StorageConfig, default_config
 from comal.storage.location import StorePath
 from comal.storage.opening import open_source
 from comal.storage.remote import Ask, retrying
+from comal.storage.replacing import Change, NextVersion
 from comal.storage.stores import networked_store, store_errors
 from comal.storage.targetlock import Owns, next_name
 from comal.storage.targets import Kind, TargetSet, claimed, existing, refuse_sources
@@ -65,6 +70,8 @@ _PARTS = 9_000
 """Stores take up to 10 000 parts."""
 _AHEAD = 256 * MIB
 _THREADS, _AT_ONCE, _STEP = 16, 1000, 0.2
+_Ready = tuple[StorePath, Path, "ObjectMeta | None"]
+"""A key, the file that becomes its object, and the object that may be replaced."""
 _INDEX = (".json", ".html")
 """Suffixes of documents in a folder that name its other files."""
 
@@ -301,23 +308,7 @@ class StoreSet(TargetSet):
                 where=shown_path(self._home),
                 hint="remove the old ones, or choose another name",
             )
-        made, stop = list[StoreObject](), Event()
-        with ThreadPoolExecutor(_THREADS, "comal-upload") as pool:
-            try:
-                for group in groups:
-                    running = {pool.submit(self._upload, name, made, stop) for name in group}
-                    while running:
-                        # Not for long: an interrupt right before would not end the waiting.
-                        done, running = wait(running, _STEP, FIRST_EXCEPTION)
-                        for one in done:
-                            one.result()
-            except BaseException:  # also on Ctrl-C: nothing half done may stay
-                stop.set()
-                pool.shutdown(cancel_futures=True)
-                for published in made:
-                    with suppress(ComalError):  # the error under way says more
-                        published.remove()
-                raise
+        _publish([list(map(self._object, group)) for group in groups])
         return [self._home / name for name in self._kinds]
 
     def _groups(self, name: str) -> list[list[str]]:
@@ -332,16 +323,126 @@ class StoreSet(TargetSet):
         groups += [[path] for path in sorted(last)]
         return [[os.path.relpath(path, self.folder) for path in one] for one in groups]
 
-    def _upload(self, name: str, made: list[StoreObject], stop: Event) -> None:
-        found = StoreObject(cast("StorePath", self._home / name), stop)
-        found.publish(self.folder / name, self._seen.get(name), made)
+    def _object(self, name: str) -> _Ready:
+        return cast("StorePath", self._home / name), self.folder / name, self._seen.get(name)
+
+
+def _publish(groups: Iterable[Sequence[_Ready]]) -> None:
+    """Make files objects, a group at a time; what is new is removed again if one fails."""
+    made, stop = list[StoreObject](), Event()
+    with ThreadPoolExecutor(_THREADS, "comal-upload") as pool:
+        try:
+            for group in groups:
+                running = {
+                    pool.submit(StoreObject(place, stop).publish, path, seen, made)
+                    for place, path, seen in group
+                }
+                while running:
+                    # Not for long: an interrupt right before would not end the waiting.
+                    done, running = wait(running, _STEP, FIRST_EXCEPTION)
+                    for one in done:
+                        one.result()
+        except BaseException:  # also on Ctrl-C: nothing half done may stay
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            for published in made:
+                with suppress(ComalError):  # the error under way says more
+                    published.remove()
+            raise
 
 
 @contextmanager
 def new_store_set(place: StorePath, *, overwrite: bool, sources: Any) -> Iterator[StoreSet]:
     """As `comal.storage.targets.new_set`, for keys in a store."""
+    with _scratch(place) as folder:
+        yield StoreSet(Path(folder), place, overwrite=overwrite, sources=sources)
+
+
+def _scratch(place: StorePath) -> tempfile.TemporaryDirectory[str]:
     within = (place.config or default_config()).scratch
     with system_errors("cannot make a temporary folder", within or tempfile.gettempdir()):
-        made = tempfile.TemporaryDirectory(prefix="comal-", dir=within, ignore_cleanup_errors=True)
-    with made as folder:
-        yield StoreSet(Path(folder), place, overwrite=overwrite, sources=sources)
+        return tempfile.TemporaryDirectory(prefix="comal-", dir=within, ignore_cleanup_errors=True)
+
+
+# -- changes in place ------------------------------------------------------------------------------
+
+
+class StoreChange(Change):
+    """Objects that are changed in copies on this machine.
+
+    At the end the copies take their places, the last one alone, each under the condition that
+    the object is still the one that was looked at. So each object is old or new, and a change that
+    fails on the way is made again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(None, durable=False)
+        self._folder = folder
+        self._seen: dict[Path, ObjectMeta | None] = {}
+        self._copies: dict[Path, Path] = {}
+
+    def has(self, target: Path) -> bool:
+        """Whether an object exists, or will; from the first look on it is kept to its version."""
+        if target not in self._seen:
+            self._seen[target] = StoreObject(cast("StorePath", target)).meta()
+        return target in self._copies or self._seen[target] is not None
+
+    @contextmanager
+    def edit(self, target: Path) -> Iterator[NextVersion]:
+        """A copy of an existing object, to be appended to or overwritten."""
+        if not self.has(target):
+            raise ObjectNotFoundError("no such object", where=shown_path(target))
+        path = self._copies.get(target)
+        copy = path or self._fetched(target)
+
+        def begin() -> tuple[Path, io.FileIO]:
+            self._copies[target] = copy
+            return copy, file
+
+        try:
+            with io.FileIO(copy, "r+b") as file:
+                yield NextVersion(copy, file, begin if path is None else None)
+        except ComalError as error:
+            if error.where is not None:
+                error.where = error.where.replace(str(copy), str(target))
+            raise
+        finally:
+            if target not in self._copies:
+                copy.unlink()
+
+    @contextmanager
+    def write(self, target: Path) -> Iterator[io.FileIO]:
+        """A new or existing object, to be written from its beginning; unbuffered."""
+        self.has(target)
+        with ExitStack() as scope:
+            with system_errors("cannot write", self._folder):
+                copy = self._copies[target] = self._aside(target)
+                file = scope.enter_context(io.FileIO(copy, "w+b"))
+            yield file
+
+    def decide(self) -> None:
+        """Publish the copies; `ConflictError` if somebody else has changed an object."""
+        ready: list[_Ready] = [
+            (cast("StorePath", target), copy, self._seen[target])
+            for target, copy in self._copies.items()
+        ]
+        _publish([ready[:-1], ready[-1:]])
+
+    def _aside(self, target: Path) -> Path:
+        return Path(tempfile.mkdtemp(dir=self._folder)) / target.name
+
+    def _fetched(self, target: Path) -> Path:
+        with system_errors("cannot write", self._folder):
+            copy = self._aside(target)
+            with copy.open("wb") as file, RangeFile(open_source(target)) as there:
+                shutil.copyfileobj(there, file, _PART)
+        return copy
+
+
+@contextmanager
+def changing_objects(place: StorePath) -> Iterator[Change]:
+    """Change objects beside a place, or the object there; published at the end of the block."""
+    with _scratch(place) as folder:
+        change = StoreChange(Path(folder))
+        yield change
+        change.decide()

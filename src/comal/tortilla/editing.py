@@ -31,7 +31,8 @@ from comal.plan import Head
 from comal.progress import Progress, silent
 from comal.samples.copying import Appender, copy_payloads
 from comal.samples.tables import Names, table_of
-from comal.storage import StorageConfig, local_path, targets
+from comal.storage import StorageConfig, targets
+from comal.storage.location import stored
 from comal.storage.replacing import NextVersion, changing_file
 from comal.storage.targets import check_ending
 from comal.table.columns import one_array
@@ -99,21 +100,18 @@ class Edit:
                 self.out.file.close()
 
 
-def _changed(path: Location) -> Path:
-    """The local path of a file that is changed in place."""
-    return local_path(
-        path,
-        "a file changed in place",
-        hint="fetch the file, or write a changed copy with compile()",
-    ).resolve()
+def _changed(path: Location, config: StorageConfig | None) -> Path:
+    """Where a file that is changed in place is."""
+    target = targets.target_path(path, config)
+    return target if stored(target) else target.resolve()
 
 
 @contextmanager
-def editing(path: Location) -> Iterator[Edit]:
+def editing(path: Location, config: StorageConfig | None) -> Iterator[Edit]:
     """Lock a file for a change; the committed version replaces it at the end."""
-    target = _changed(path)
-    with changing_file(target) as change:
-        frame = open_frame(target, typed=False)
+    target = _changed(path, config)
+    with changing_file(target) as change, change.edit(target) as version:
+        frame = open_frame(version.path, typed=False)
         layout = frame.home.parts[0].header.layout
         if layout != "v0.5":
             raise UnsupportedVersionError(
@@ -122,12 +120,11 @@ def editing(path: Location) -> Iterator[Edit]:
                 found=layout,
                 hint="write a new file with compile() and change that",
             )
-        with change.edit(target) as version:
-            edit = Edit(target, version, frame)
-            try:
-                yield edit
-            finally:
-                edit.close()
+        edit = Edit(target, version, frame)
+        try:
+            yield edit
+        finally:
+            edit.close()
 
 
 def edit(
@@ -141,6 +138,7 @@ def edit(
     add: Any = None,
     stac: bool | None = None,
     progress: Progress | None = None,
+    config: StorageConfig | None = None,
 ) -> int:
     """Change a file: delete rows, drop columns, rename ids, set columns, add rows.
 
@@ -152,7 +150,8 @@ def edit(
     Parameters
     ----------
     path
-        A local file of the current layout.
+        A file of the current layout. In a store, a copy on this machine is changed, and put in the
+        place of the object if that is still the same.
     delete
         Rows to delete: ids, or positions or a mask. Their bytes stay until `compact`.
     drop
@@ -170,7 +169,7 @@ def edit(
         Samples, or a table with the columns ``id`` and ``path``, as for `create`, to append after
         the existing rows. Columns that only the old or only the new rows have are null in the
         others.
-    stac, progress
+    stac, progress, config
         As for `create`.
 
     Returns
@@ -185,14 +184,14 @@ def edit(
         Nothing to do, or a change that is not possible, such as an id that the file already has;
         then nothing is changed.
     ConflictError
-        Another process is writing the file.
+        Another process is writing the file, or has changed the object meanwhile.
     UnsupportedVersionError
         The file is of an older generation.
     """
     if not (np.size(delete) or len(drop) or rename or columns is not None or add is not None):
         raise InvalidInputError("no change is given", expected="rows or columns")
     writer = ItemWriter(progress or silent)
-    with editing(path) as change:
+    with editing(path, config) as change:
         table, where = change.table, shown(change.path.name)
         if np.size(delete):
             table = _without_rows(table, delete, where)
@@ -215,6 +214,7 @@ def append(
     *,
     stac: bool | None = None,
     progress: Progress | None = None,
+    config: StorageConfig | None = None,
 ) -> int:
     """Add samples to a file, after its existing rows.
 
@@ -223,10 +223,10 @@ def append(
     Parameters
     ----------
     path
-        A local file of the current layout.
+        As for `edit`.
     samples
         Samples, or a table with the columns ``id`` and ``path``.
-    stac, progress
+    stac, progress, config
         As for `create`.
 
     Returns
@@ -238,20 +238,26 @@ def append(
     InvalidInputError
         A sample cannot be written, or the file already has its id.
     ConflictError
-        Another process is writing the file.
+        Another process is writing the file, or has changed the object meanwhile.
     UnsupportedVersionError
         The file is of an older generation.
     """
-    return edit(path, add=samples, stac=stac, progress=progress)
+    return edit(path, add=samples, stac=stac, progress=progress, config=config)
 
 
-def delete(path: Location, *, ids: Sequence[str] | None = None, rows: Any = None) -> int:
+def delete(
+    path: Location,
+    *,
+    ids: Sequence[str] | None = None,
+    rows: Any = None,
+    config: StorageConfig | None = None,
+) -> int:
     """Remove rows from the footer of a file; their bytes stay until `compact`.
 
     Parameters
     ----------
-    path
-        As for `append`.
+    path, config
+        As for `edit`.
     ids, rows
         Rows to remove: ids, or positions or a mask.
 
@@ -270,7 +276,7 @@ def delete(path: Location, *, ids: Sequence[str] | None = None, rows: Any = None
         raise InvalidInputError(
             "the rows to delete must be named in one way", expected="ids or rows"
         )
-    return edit(path, delete=rows if ids is None else list(ids))
+    return edit(path, delete=rows if ids is None else list(ids), config=config)
 
 
 def _with_rows(change: Edit, table: Any, add: Any, writer: ItemWriter, *, stac: bool | None) -> Any:
@@ -424,7 +430,7 @@ def compact(
     -------
     Bytes that were saved.
     """
-    target = _changed(path) if output is None else targets.target_path(output, config)
+    target = _changed(path, config) if output is None else targets.target_path(output, config)
     if output is not None:
         check_ending(target, *spec.ENDINGS)
         targets.refuse_sources(target, path)

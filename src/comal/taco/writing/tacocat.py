@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,7 @@ from comal.errors import (
     NotThisFormatError,
     ObjectNotFoundError,
     shown,
+    shown_path,
     system_errors,
     translated,
 )
@@ -42,7 +43,11 @@ from comal.taco.spec import LOGGER
 from comal.taco.writing.containers import settings, table_writer
 from comal.taco.writing.verify import COLLECTIONS, INDEX, INDEX_FOLDER
 
-_FORMS = frozenset({"both", "binary", "folder"})
+_FORMS = {
+    "folder": (spec.TACOCAT_FOLDER,),
+    "binary": (spec.TACOCAT,),
+    "both": (spec.TACOCAT_FOLDER, spec.TACOCAT),
+}
 _BATCH_ROWS = 65_536
 _MARGIN, _ALMOST_ALL = 1e-6, 359
 """Degrees."""
@@ -88,6 +93,7 @@ def create_tacocat(
     append
         Add the archives to the index in that folder. Its archives are not opened, and its row
         groups are copied as they are stored; the old index is there until the new one is whole.
+        In a store this takes an index that is one object (`form` is ``binary``).
     config
         Settings and credentials to read and to write with.
     **parquet
@@ -102,7 +108,7 @@ def create_tacocat(
     ------
     InvalidInputError
         No archives, two with the same base name, archives that differ, or another format than ZIP;
-        or the index to append to has other columns.
+        or the index to append to has other columns, or exists in another form, too.
     ObjectNotFoundError
         There is no index to append to.
     ConflictError
@@ -114,7 +120,7 @@ def create_tacocat(
     named = several(inputs, "paths or URLs")
     folder = _output_folder(output, named[0], {spec.TACOCAT, spec.TACOCAT_FOLDER}, config)
     with ExitStack() as scope:
-        base = _index_in(folder, scope) if append else None
+        base = _index_in(folder, form, scope) if append else None
         target = folder / spec.TACOCAT
         made = scope.enter_context(targets.new_set(target, overwrite or append, list(named)))
         write_tacocat(made, named, how, form, validate=validate_schema, base=base, config=config)
@@ -141,18 +147,36 @@ def write_tacocat(
     _write(made, form, members, how, base)
 
 
-def _index_in(folder: Path, scope: ExitStack) -> Container:
-    """The index in a folder."""
-    if location.stored(folder) is not None:
+def _index_in(folder: Path, form: str, scope: ExitStack) -> Container:
+    """The index in a folder, to be replaced by one of this form."""
+    if location.stored(folder) is not None and form != "binary":
         raise InvalidInputError(
-            "an index in a store cannot be appended to",
-            where=str(folder),
-            hint="append to a copy on this machine, or write the index again",
+            "an index of several objects in a store cannot be appended to",
+            where=shown_path(folder),
+            hint=f"append to {spec.TACOCAT} alone (form='binary'), or write the index elsewhere",
         )
-    for name in (spec.TACOCAT_FOLDER, spec.TACOCAT):
-        if (folder / name).exists():
-            return open_container(scope.enter_context(open_source(folder / name)))
-    raise ObjectNotFoundError("no index to append to", where=str(folder), expected=spec.TACOCAT)
+    there = [name for name in _FORMS["both"] if _exists(folder / name)]
+    if not there:
+        raise ObjectNotFoundError(
+            "no index to append to", where=shown_path(folder), expected=spec.TACOCAT
+        )
+    left = [name for name in there if name not in _FORMS[form]]
+    if left:
+        raise InvalidInputError(
+            "the index has another form, too, which would not be appended to",
+            where=shown_path(folder / left[0]),
+            hint="pass form='both', or remove that form",
+        )
+    return open_container(scope.enter_context(open_source(folder / there[0])))
+
+
+def _exists(index: Path) -> bool:
+    if location.stored(index) is None:
+        return index.exists()
+    with suppress(ObjectNotFoundError):
+        is_file = index.name == spec.TACOCAT
+        return bool(open_source(index if is_file else index / spec.COLLECTION).stat())
+    return False
 
 
 def create_tacollection(

@@ -6,10 +6,10 @@ import errno
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,11 @@ from comal.errors import (
 from comal.plan import ByteRange, Piece, Tail, Wanted, run
 from comal.progress import Progress, silent
 from comal.storage import open_source
-from comal.storage.location import local_path, parse_href
+from comal.storage.config import StorageConfig
+from comal.storage.location import StorePath, parse_href, stored
 from comal.storage.replacing import Change, NextVersion, changing_file, changing_files, state_of
 from comal.storage.targetlock import CHANGE
+from comal.storage.targets import target_path
 from comal.tapalcatl.addressing import Generation1, archive_bounds, union
 from comal.tapalcatl.containers.survey import extents_of, grown, survey
 from comal.tapalcatl.containers.tilesets import TileSetSource
@@ -204,14 +206,16 @@ class Target:
         return [self.single] if self.single else [self.path(one) for one in self.archives()]
 
 
-def target_at(path: Location, generation1: Generation1 | None = None) -> Target:
-    """A local tileset by its folder or document, or one archive.
+def target_at(
+    path: Location, generation1: Generation1 | None = None, config: StorageConfig | None = None
+) -> Target:
+    """A tileset on this machine or in a store by its folder or document, or one archive.
 
     A tileset of Tapalcatl 1 is the folder that keys are relative to; its layout cannot be
     detected.
     """
-    place = _place(path, generation1)
-    if place.is_dir():
+    place = _place(path, generation1, config)
+    if _is_folder(place):
         return _first_tree(place, generation1)
     if place.suffix == ".json":
         return _tileset(place)
@@ -223,15 +227,20 @@ def target_at(path: Location, generation1: Generation1 | None = None) -> Target:
 
 @contextmanager
 def locked_target(
-    path: Location, generation1: Generation1 | None = None, *, durable: bool = True
+    path: Location,
+    generation1: Generation1 | None = None,
+    config: StorageConfig | None = None,
+    *,
+    durable: bool = True,
 ) -> Iterator[Target]:
     """As `target_at`, for changes: locked before it is read, and replaced at the end.
 
     A change that a killed writer left behind is finished or undone first.
     """
-    place = _place(path, generation1)
+    place = _place(path, generation1, config)
     if journal := journal_of(place):
         with changing_files(journal, recovery(journal.parent), durable=durable) as change:
+            change.has(place)  # in a store, its version before it is read
             yield replace(target_at(place, generation1), change=change)
         return
     with changing_file(place, durable=durable) as change:
@@ -243,9 +252,11 @@ def locked_target(
 
 
 @contextmanager
-def compacting(path: Location, generation1: Generation1 | None = None) -> Iterator[Target]:
+def compacting(
+    path: Location, generation1: Generation1 | None = None, config: StorageConfig | None = None
+) -> Iterator[Target]:
     """As `locked_target`, but the holder of the tileset replaces archives one by one."""
-    place = _place(path, generation1)
+    place = _place(path, generation1, config)
     journal = journal_of(place)
     with ExitStack() as scope:
         if journal is not None:
@@ -255,7 +266,7 @@ def compacting(path: Location, generation1: Generation1 | None = None) -> Iterat
 
 def journal_of(place: Path) -> Path | None:
     """The journal of a tileset by its folder or document; None for a single archive."""
-    folder = place if place.is_dir() else place.parent if place.suffix == ".json" else None
+    folder = place if _is_folder(place) else place.parent if place.suffix == ".json" else None
     return None if folder is None else folder / CHANGE
 
 
@@ -266,6 +277,8 @@ def recovery(folder: Path) -> str:
 
 def refuse_unfinished(archive: Path) -> None:
     """Raise `ConflictError` if a change of the archive's tileset is running or unfinished."""
+    if stored(archive):
+        return
     for folder in archive.parents:
         state = state_of(folder / CHANGE)
         if state:
@@ -279,19 +292,25 @@ def refuse_unfinished(archive: Path) -> None:
             )
 
 
-def _place(path: Location, generation1: Generation1 | None) -> Path:
-    place = local_path(path, "a tileset changed in place").resolve()
-    if place.is_dir():
+def _place(path: Location, generation1: Generation1 | None, config: StorageConfig | None) -> Path:
+    place = target_path(path, config)
+    place = place if stored(place) else place.resolve()
+    if _is_folder(place):
         if generation1 is not None:
             return place
         place /= META
-    if not place.is_file():
+    if not stored(place) and not place.is_file():
         raise ObjectNotFoundError(
             "neither a tileset nor an archive",
             where=shown(str(place), 200),
             hint="for a folder of Tapalcatl 1, pass how it is laid out",
         )
     return place
+
+
+def _is_folder(place: Path) -> bool:
+    """Whether it is a folder; in a store, by its name."""
+    return place.suffix not in (".zip", ".json") if stored(place) else place.is_dir()
 
 
 def _single(place: Path, comment: bytes, generation1: Generation1 | None) -> Target:
@@ -323,10 +342,12 @@ def _refuse_first(place: Path) -> None:
 
 def _first_tree(place: Path, generation1: Generation1 | None) -> Target:
     assert generation1 is not None
-    if (place / META).is_file():
+    meta = place / META
+    with suppress(ObjectNotFoundError):
+        open_source(meta).stat()
         raise InvalidInputError(
             "the folder holds a tileset of Tapalcatl 2",
-            where=shown(str(place / META), 200),
+            where=shown(str(meta), 200),
             hint="leave out the settings of Tapalcatl 1",
         )
     return Target(MetatileLayout(generation1), place)
@@ -334,9 +355,10 @@ def _first_tree(place: Path, generation1: Generation1 | None) -> Target:
 
 def _first_archive(place: Path, generation1: Generation1) -> Target:
     """An archive of Tapalcatl 1, whose metatile is only known from its path."""
-    z, x, y = (*place.parts[-3:-1], place.stem)
+    key = PurePosixPath(parse_href(place).path)
+    z, x, y = (*key.parts[-3:-1], key.stem)
     root = (int(z), int(x), int(y)) if all(map(_is_number, (z, x, y))) else None
-    if root is None or not place.as_posix().endswith(generation1.key(root)):
+    if root is None or not str(key).endswith(generation1.key(root)):
         raise InvalidInputError(
             "the name of the archive does not tell which metatile it is",
             where=shown(str(place), 200),
@@ -351,13 +373,14 @@ def _is_number(text: str) -> bool:
 
 
 def _tileset(meta: Path) -> Target:
+    own = stored(meta)
     with open_tileset(meta) as tileset:
         if not isinstance(tileset.layout, TreeLayout):
             raise InvalidInputError("not a tileset of Tapalcatl 2", where=shown(str(meta), 200))
         base = parse_href(tileset.files.base.href)
-        if not base.is_local:
+        if base.origin != parse_href(meta).origin or not (own or base.is_local):
             raise InvalidInputError(
-                "archives of the tileset are not on this machine",
+                "archives of the tileset are not where its document is",
                 where=shown(str(meta), 200),
                 found=base.label,
             )
@@ -367,7 +390,8 @@ def _tileset(meta: Path) -> Target:
             tileset.archives.get(first)
         arrangement = tileset.files.layouts[0]
         assert isinstance(arrangement, TreeLayout)
-        return Target(arrangement, Path(base.path), meta)
+        tree = cast("Path", StorePath(base, own.config)) if own else Path(base.path)
+        return Target(arrangement, tree, meta)
 
 
 def write_document(place: Target, metadata: TileSetMetadata) -> None:
@@ -416,6 +440,7 @@ def edit_metadata(
     *,
     archives: bool = True,
     progress: Progress | None = None,
+    config: StorageConfig | None = None,
 ) -> Labelled:
     """Change metadata of an archive or a tileset.
 
@@ -424,7 +449,7 @@ def edit_metadata(
     Parameters
     ----------
     target
-        A local archive, or a tileset by its folder or document.
+        An archive, or a tileset by its folder or document, as for `put`.
     changes
         Keys of the document and their new values; None removes a key. Zooms and bounds are
         widened so that they hide no tiles.
@@ -432,6 +457,8 @@ def edit_metadata(
         Whether to update the comments of a tileset's archives, which repeat some keys.
     progress
         Called with the number of archives done.
+    config
+        As for `put`.
 
     Raises
     ------
@@ -448,7 +475,7 @@ def edit_metadata(
                 found=shown(key),
                 hint="write another tileset with remetatile()",
             )
-    with locked_target(target) as place:
+    with locked_target(target, config=config) as place:
         if place.single is not None:
             return _edit_archive(place, place.single, changes)
         return _edit_tileset(place, changes, archives, progress or silent)

@@ -21,7 +21,8 @@ from comal.plan import run
 from comal.progress import Progress, silent
 from comal.public import takes, warn
 from comal.storage import Source, open_source
-from comal.storage.location import local_path
+from comal.storage.config import StorageConfig
+from comal.storage.location import local_path, stored
 from comal.storage.replacing import changing_file, settle
 from comal.tapalcatl.addressing import Generation1
 from comal.tapalcatl.containers.base import Tiles, TileSource, concatenated
@@ -107,6 +108,7 @@ def put(
     generation1: Generation1 | None = None,
     durable: bool = True,
     progress: Progress | None = None,
+    config: StorageConfig | None = None,
     **changes: Any,
 ) -> Changed:
     """Add tiles to an archive or a tileset, or replace them.
@@ -118,10 +120,14 @@ def put(
     If the file system cannot share blocks, this temporarily takes disk space for a copy of each
     affected archive.
 
+    In a store, copies on this machine are changed, and put in the places of the archives, the
+    document last, each if its object is still the same. Readers see each archive old or new. After
+    an error some archives may be new, until the change is made again.
+
     Parameters
     ----------
     target
-        A local archive, or a tileset by its folder or document.
+        An archive, or a tileset by its folder or document.
     tiles
         Anything that `build` takes.
     options
@@ -136,6 +142,8 @@ def put(
         loses nothing, but a power cut may.
     progress
         Called with the number of archives done.
+    config
+        Settings and credentials, where `target` is in a store.
     **changes
         Fields of `EntryOptions`, such as ``ext="png"``.
 
@@ -146,12 +154,13 @@ def put(
         comment, that is above the first materialized zoom, or, for Tapalcatl 1, that is outside of
         the zooms of its settings.
     ConflictError
-        Another process is writing the tileset or one of its archives.
+        Another process is writing the tileset or one of its archives, or has changed an object
+        meanwhile.
     """
     wanted = replace(options or EntryOptions(), **changes)
     with ExitStack() as scope:
         source = opened(tiles, scope)
-        place = scope.enter_context(locked_target(target, generation1, durable=durable))
+        place = scope.enter_context(locked_target(target, generation1, config, durable=durable))
         own = place.metadata.formats
         rules = rules_of(source, wanted)
         if rules.hint is None and len(own) == 1:
@@ -169,6 +178,7 @@ def delete(
     generation1: Generation1 | None = None,
     durable: bool = True,
     progress: Progress | None = None,
+    config: StorageConfig | None = None,
 ) -> Changed:
     """Delete tiles of an archive or a tileset: appends a new directory without them.
 
@@ -178,14 +188,14 @@ def delete(
     Parameters
     ----------
     target
-        A local archive, or a tileset by its folder or document.
+        As for `put`.
     tiles
         Zooms, columns and rows.
     ext, scale
         Only entries of this extension and scale; by default all entries of a tile.
     variant
         Entries of this variant; by default those without variant.
-    generation1, durable
+    generation1, durable, config
         As for `put`.
     progress
         Called with the number of archives done.
@@ -201,7 +211,7 @@ def delete(
     prefix = variant_prefix(variant)
     telling = progress or silent
     done = Changed()
-    with locked_target(target, generation1, durable=durable) as place:
+    with locked_target(target, generation1, config, durable=durable) as place:
         owners = place.owners(wanted)
         distinct = np.unique(owners).tolist()
         for number, owner in enumerate(distinct):
@@ -229,7 +239,8 @@ def _checked(tiles: Iterable[Tile]) -> Keys:
 def _delete(
     place: Target, path: Path, keys: Int64s, ext: str | None, scale: float | None, prefix: bytes
 ) -> Changed:
-    if not path.is_file():
+    assert place.change is not None
+    if not place.change.has(path):
         return Changed(absent=len(keys))
     with place.editing(path) as edit:
         names = edit.tiles(prefix)
@@ -442,7 +453,11 @@ class Space:
 
 
 def space(
-    target: Location, *, generation1: Generation1 | None = None, progress: Progress | None = None
+    target: Location,
+    *,
+    generation1: Generation1 | None = None,
+    progress: Progress | None = None,
+    config: StorageConfig | None = None,
 ) -> Space:
     """Count the dead bytes that updates left in an archive or a tileset.
 
@@ -450,14 +465,12 @@ def space(
 
     Parameters
     ----------
-    target
-        A local archive, or a tileset by its folder or document.
-    generation1
-        The layout of a Tapalcatl 1 tileset, as for `put`.
+    target, generation1, config
+        As for `put`.
     progress
         Called with the number of archives done.
     """
-    paths = target_at(target, generation1).existing()
+    paths = target_at(target, generation1, config).existing()
     telling = progress or silent
     found = Space()
     for number, path in enumerate(paths):
@@ -474,21 +487,21 @@ def compact(
     force: bool = False,
     generation1: Generation1 | None = None,
     progress: Progress | None = None,
+    config: StorageConfig | None = None,
 ) -> int:
     """Free dead bytes left by updates, and sort entries by zoom and Morton code.
 
     Archives are rewritten under hidden names, with payloads as stored, and replaced one after the
     other: their tiles do not change, so disk space for the largest one is enough. Archives without
-    dead bytes whose entries are in order are skipped.
+    dead bytes whose entries are in order are skipped. Archives of a tileset without entries are
+    removed, but not in a store.
 
     Parameters
     ----------
-    target
-        A local archive, or a tileset by its folder or document.
+    target, generation1, config
+        As for `put`.
     force
         Rewrite all archives.
-    generation1
-        The layout of a Tapalcatl 1 tileset, as for `put`.
     progress
         Called with the number of archives done.
 
@@ -504,7 +517,7 @@ def compact(
     """
     telling = progress or silent
     freed = 0
-    with compacting(target, generation1) as place:
+    with compacting(target, generation1, config) as place:
         paths = place.existing()
         for number, path in enumerate(paths):
             freed += _compact(path, place, force=force)
@@ -537,7 +550,7 @@ def _compact(path: Path, place: Target, *, force: bool) -> int:
         tidy = len(order) == len(directory) and bool((offsets[1:] > offsets[:-1]).all())
         if tidy and not force and not _space(directory, source).dead:
             return 0
-        if not len(order) and place.single is None:
+        if not len(order) and place.single is None and not stored(path):
             path.unlink()
             with suppress(OSError):  # the folder holds other archives
                 path.parent.rmdir()
