@@ -337,7 +337,12 @@ def _top_values(stats: Fields) -> dict[str, int] | None:
     found = stats.mapping("top_values")
     if found is None:
         return None
-    kept = {key: int(value) for key, value in found.items() if _is_number(value) and value >= 0}
+    right = _are_numbers(found.values())
+    kept = {
+        key: int(value)
+        for key, value in found.items()
+        if (right or _is_number(value)) and value >= 0
+    }
     if len(kept) < len(found):
         stats.doubt("raquet-top-values", "top_values", "some counts are not numbers")
     return kept

@@ -176,10 +176,10 @@ class Decoder:
             if not self._names:
                 return pa.table({}).select([])
             parts = [
-                _beside(tables[at : at + width]).select(self._distinct)
+                _beside(tables[at : at + width]).select(self._distinct) if width > 1 else tables[at]
                 for at in range(0, len(tables), width)
             ]
-            table = self._with_twins(pa.concat_tables(parts))
+            table = self._with_twins(pa.concat_tables(parts) if len(parts) > 1 else parts[0])
             self._limits.check("leaf_bytes", table.nbytes, self._where)
         return table
 
@@ -285,13 +285,18 @@ class Decoder:
     def _reader(self, part: range, dictionaries: Sequence[str]) -> Any:
         count = len(self._leaves(self._names))
         pieces = self._pieces[part.start * count : part.stop * count]
-        file = SpanFile(self._source, self._footer.span, [self._footer.tail, *pieces])
+        tail, span = self._footer.tail, self._footer.span
+        if tail.offset <= span.offset:  # a small file, which Arrow reads without calling Python
+            data = memoryview(tail.data)[span.offset - tail.offset :]
+            file: Any = pa.BufferReader(data[: span.size])
+        else:
+            file = pa.PythonFile(SpanFile(self._source, span, [tail, *pieces]), mode="r")
         stored = sum(len(piece.data) for piece in pieces)
         pool = None if self._is_large or stored >= _POOLED else SMALL_POOL
         # Not by `ParquetFile`, which accepts no pool, and makes objects of all columns first.
         reader = pq.ParquetReader(pool)
         reader.open(
-            pa.PythonFile(file, mode="r"),
+            file,
             metadata=self._footer.metadata,
             read_dictionary=list(dictionaries),
             pre_buffer=False,

@@ -143,7 +143,10 @@ def _parsed(tail: Piece, size: int, span: ByteRange, limits: Limits, where: str)
     layout = read_layout(footer[:-8], span.size - size, where)
     with translated(BROKEN, "the Parquet footer is broken", where=where):
         # Only methods that are safe on hostile bytes are called on this object; see `thrift`.
-        metadata = pq.read_metadata(pa.BufferReader(_MAGIC + footer))
+        # `read_metadata` does the same, and makes objects of all columns first.
+        reader = pq.ParquetReader()
+        reader.open(pa.BufferReader(_MAGIC + footer))
+        metadata = reader.metadata
         limits.check("table_columns", metadata.num_columns, where)
         schema = metadata.schema.to_arrow_schema()
         check_schema(schema, limits, where)
