@@ -125,23 +125,6 @@ def test_ranks_share_an_epoch(total: int, batch: int, ranks: int, rest: Any, dro
         assert total - len(every) < (batch * ranks if drop else ranks)
 
 
-@given(st.data())
-def test_a_change_of_ranks_and_batches_loses_nothing(data: st.DataObject) -> None:
-    """Each run stops after some steps and goes on with other ranks and batches."""
-    total, done = data.draw(st.integers(1, 300)), 0
-    seen: list[int] = []
-    while done < total:
-        batch, ranks = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 4))
-        steps = data.draw(st.integers(1, 4))
-        taken = [
-            list(Share(batch, rank, ranks, "uneven").batches(total, done))[:steps]
-            for rank in range(ranks)
-        ]
-        seen += [int(one) for batches in taken for part in batches for one in part]
-        done = min(total, done + steps * batch * ranks)
-    assert sorted(seen) == list(range(total))
-
-
 @pytest.mark.parametrize(
     ("make", "match"),
     [

@@ -148,6 +148,28 @@ def test_many_pixels_of_wide_types_give_percentiles_at_distances(
     assert np.allclose(one.mean, [band.mean(dtype=np.float64) for band in bands])
 
 
+def test_integers_of_any_type_are_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted by value, also after a stop; there may be so many of them."""
+    monkeypatch.setattr(room, "_EVERY", 0)
+    monkeypatch.setattr(room, "_BATCH", 1)
+    masks = [np.array([[[-5, 7], [2**31 - 1, one]]], np.int32) for one in range(4)]
+    samples = [taco.Sample(f"{n}.tif", geotiff(mask)) for n, mask in enumerate(masks)]
+    data = ml.dataset(pack(tmp_path / "a.tacozip", samples))
+    how: Any = {"classes": ["data"], "save": tmp_path / "a.json"}
+    with pytest.raises(_StoppedError):
+        data.stats(progress=_stopping(2), **how)
+    found = data.stats(**how)["data"]
+    values, counts = np.unique(np.stack(masks), return_counts=True)
+    assert {one: number.tolist() for one, number in found.classes.items()} == {
+        one: [number] for one, number in zip(values.tolist(), counts.tolist(), strict=True)
+    }
+    assert found.exact
+    assert found.percentiles[50.0][0] == np.percentile(masks, 50)
+    monkeypatch.setattr(room, "_CLASSES", 6)
+    with pytest.raises(InvalidInputError, match="too many values for classes"):
+        data.stats(classes=["data"])
+
+
 class _StoppedError(Exception):
     pass
 
@@ -225,6 +247,9 @@ def test_samples_without_valid_pixels(tmp_path: Path) -> None:
     one = ml.Statistics.load(tmp_path / "s.json")["data"]
     assert one.count.tolist() == [0]
     assert np.isnan([*one.mean, *one.std, *one.min, *one.percentiles[50.0]]).all()
+    mask = geotiff(np.full((1, 4, 4), 7, np.int64), nodata=7, predictor=1)
+    path = pack(tmp_path / "mask.tacozip", [taco.Sample(id="a.tif", path=mask)])
+    assert ml.dataset(path).stats(classes=["data"])["data"].classes == {}
     assert ml.dataset(path).take([]).stats().to_dict() == {"samples": 0, "fields": {}, "by": []}
 
 
@@ -232,7 +257,6 @@ def test_samples_without_valid_pixels(tmp_path: Path) -> None:
     ("options", "match"),
     [
         ({"classes": ["height"]}, "'height' has no classes"),
-        ({"classes": ["wide"]}, "'wide' has no classes"),
         ({"classes": ["x"]}, "no 'x'"),
         ({"by": "place"}, "no 'place'"),
         ({"by": "image"}, "neither texts nor integers"),

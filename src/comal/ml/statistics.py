@@ -46,7 +46,7 @@ _CHANGED = "statistics that somebody changed"
 _EVERY = 30.0
 """Seconds between two writes of what is known so far."""
 _BATCH_BYTES, _BATCH, _AHEAD_BYTES = 4 * MIB, 32, 64 * MIB
-_AT_ONCE = 1 << 19
+_AT_ONCE, _CLASSES = 1 << 19, 1 << 16
 _KEPT, _KEPT_LEAST = 1 << 20, 1 << 13
 """Pixels of wide types that are kept for percentiles: of all bands together, of each at least."""
 
@@ -58,7 +58,7 @@ class StatisticsOptions:
     Parameters
     ----------
     classes
-        Fields of 8 or 16 bits whose values are classes: pixels are counted by value.
+        Fields of integers that are classes, at most 65 536: pixels are counted by value.
     sample, seed
         Number of samples drawn at random; None for all.
     by
@@ -209,16 +209,29 @@ class _Band(BandSums):
         band.sample = [np.array(part, kind) for part in band.sample]
         return band
 
-    def take(self, values: Any, most: int) -> None:
+    def take(self, values: Any, most: int, *, classes: bool) -> None:
         """Add valid pixels, shape (n,), and keep at most `most` of all for percentiles."""
         for start in range(0, len(values), _AT_ONCE):
-            part = values[None, start : start + _AT_ONCE]
-            self.add(sums_of(part, None, step=self.step, x=self.count, y=self.step // 2))
+            part = values[start : start + _AT_ONCE]
+            sums = sums_of(part[None], None, step=self.step, x=self.count, y=self.step // 2)
+            if classes and sums.values is None:
+                found, sums.counts = np.unique(part, return_counts=True)
+                sums.values, sums.sample = found.view(f"u{part.itemsize}"), []
+            self.add(sums)
             if self.sample:
                 kept = np.concatenate(self.sample)
                 while len(kept) > most:
                     kept, self.step = kept[1::3].copy(), self.step * 3
                 self.sample = [kept]
+
+    def _add_counts(self, values: Any, counts: Any) -> None:
+        if self.values is None or self.counts is None or is_counted(self.dtype):
+            BandSums._add_counts(self, values, counts)  # noqa: SLF001 - of the base
+            return
+        every = np.append(self.counts, counts)
+        self.values, places = np.unique(np.append(self.values, values), return_inverse=True)
+        self.counts = np.zeros(len(self.values), np.int64)
+        np.add.at(self.counts, places, every)
 
 
 @dataclass(slots=True)
@@ -261,7 +274,11 @@ def _add(groups: Groups, batch: Mapping[str, Any], how: StatisticsOptions) -> No
         bands = groups[group].fields.setdefault(name, empty)
         most = max(_KEPT // (len(bands) * len(groups)), _KEPT_LEAST)
         for band, *pieces in zip(bands, *found, strict=True):
-            band.take(np.concatenate(pieces), most)
+            band.take(np.concatenate(pieces), most, classes=name in how.classes)
+            different = 0 if band.values is None else len(band.values)
+            if name in how.classes and different > _CLASSES:
+                what = f"field {shown(name)} has too many values for classes"
+                raise InvalidInputError(what, found=different, expected=f"<= {_CLASSES}")
 
 
 def _value(value: Any) -> Any:
@@ -276,14 +293,10 @@ def _value(value: Any) -> Any:
 def _check_kinds(
     sample: Any, name: str, kinds: list[str], known: list[str], how: StatisticsOptions
 ) -> None:
-    """Refuse an image whose bands differ from those before, or cannot be counted by value."""
-    if name in how.classes and not (np.dtype(kinds[0]).kind in "iu" and is_counted(kinds[0])):
-        raise InvalidInputError(
-            f"field {shown(name)} has no classes that can be counted",
-            found=kinds[0],
-            expected="integers of 8 or 16 bits",
-            hint="a Field with dtype='uint16' converts pixels",
-        )
+    """Refuse an image whose bands differ from those before, or are no classes."""
+    if name in how.classes and np.dtype(kinds[0]).kind not in "iu":
+        what = f"field {shown(name)} has no classes"
+        raise InvalidInputError(what, found=kinds[0], expected="integers")
     if kinds != known:
         raise InvalidInputError(
             f"samples differ in {shown(name)}",
