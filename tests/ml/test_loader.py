@@ -58,8 +58,8 @@ def test_a_run_continues_where_it_was(data: st.DataObject) -> None:
         states.append(loader.state_dict())
     # Ranks with fewer batches run ahead; those of the same epoch agree.
     state = states[0]
-    batch = data.draw(st.integers(1, 9))
-    again = [_loader(count, batch, rank, 2, data) for rank in range(2)]
+    batch, ranks = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 4))
+    again = [_loader(count, batch, rank, ranks, data) for rank in range(ranks)]
     rest: list[int] = []
     for loader in again:
         loader.load_state_dict(state)
