@@ -8,9 +8,10 @@ from zipfile import ZipFile
 
 import numpy as np
 import pytest
+import rasterio
 from click.testing import CliRunner
 
-from comal import ml, taco
+from comal import ml, taco, tortilla
 from comal.cli import root
 from comal.errors import ConflictError, InvalidInputError
 from tests.ml.made import items, nested, pixels
@@ -49,12 +50,39 @@ def test_everything_and_a_tortilla(tmp_path: Path) -> None:
         with pytest.raises(ConflictError):
             ml.mirror(made, target)
         ml.mirror(made, target, overwrite=True)
-    with pytest.raises(InvalidInputError, match="leaves of a Tortilla"):
-        ml.mirror(tmp_path / "items.tortilla", tmp_path / "x.tortilla", fields=["mask.tif"])
-    with pytest.raises(InvalidInputError, match="by a list"):
-        ml.mirror(tmp_path / "nested.tacozip", tmp_path / "x.tacozip", fields="mask.tif")
-    with pytest.raises(InvalidInputError, match="no sample has this leaf"):
-        ml.mirror(tmp_path / "nested.tacozip", tmp_path / "x.tacozip", fields=["nope"])
+        for fields in ("mask.tif", []):
+            with pytest.raises(InvalidInputError, match="by a list"):
+                ml.mirror(made, target, fields=fields)
+        for leaf in ("nope", "", "a/b/c"):
+            with pytest.raises(InvalidInputError, match="no sample has this leaf"):
+                ml.mirror(made, tmp_path / f"x{made.suffix}", fields=[leaf])
+
+
+def test_leaves_of_a_tortilla(tmp_path: Path) -> None:
+    """Nested files are written anew, with the columns of what they hold."""
+    target = tmp_path / "part.tortilla"
+    ml.mirror(items(tmp_path), target, fields=["mask.tif", "series/*1.tif"], where="label > 8")
+    assert tortilla.check(target).ok
+    found = dict(tortilla.open(target).walk())
+    leaves = ("mask.tif", "series/t1.tif")
+    assert list(found) == [f"s{number:03d}/{leaf}" for number in (9, 10, 11) for leaf in leaves]
+    for name, place in found.items():
+        number, is_mask = int(name[1:4]), name.endswith("mask.tif")
+        with rasterio.open(place) as image:
+            right = pixels(number, bands=1) if is_mask else pixels(number + 1)
+            assert np.array_equal(image.read(), right)
+
+    def sample(name: str, *below: str) -> tortilla.Sample:
+        return tortilla.Sample(name, path=[tortilla.Sample(n, path=b"x", part=n[0]) for n in below])
+
+    tortilla.create([sample("p", "b", "c"), sample("q", "a", "b")], tmp_path / "a.tortilla")
+    ml.mirror(tmp_path / "a.tortilla", target, fields=["b"], overwrite=True)
+    nested = tortilla.open(target)[1]
+    assert nested.to_arrow().select(["tortilla:id", "part"]).to_pylist() == [
+        {"tortilla:id": "b", "part": "b"}
+    ]
+    with pytest.raises(InvalidInputError, match="not every sample has this leaf"):
+        ml.mirror(tmp_path / "a.tortilla", target, fields=["b", "c"], overwrite=True)
 
 
 def test_the_command(tmp_path: Path) -> None:

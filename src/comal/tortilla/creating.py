@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,8 +24,8 @@ from comal.samples.payloads import Files, Ints, refuse_read
 from comal.samples.tables import Names
 from comal.storage import StorageConfig, href_text, local_path, targets
 from comal.storage.targets import check_ending
-from comal.table.columns import one_array, valid_of
-from comal.tortilla import spec
+from comal.table.columns import numbers_column, one_array, valid_of
+from comal.tortilla import archive, spec
 from comal.tortilla.columns import check_ids, normal
 from comal.tortilla.describing import wants_place, with_formats, with_place
 from comal.tortilla.frame import TortillaFrame
@@ -366,18 +366,61 @@ def compile(  # noqa: A001 - the name that users of published readers know
     frame = source
     if not isinstance(frame, TortillaFrame):
         frame = open_frame(frame, limits=limits, config=config)
-    items = stored_items(frame)
+    items = stored_items(frame.to_arrow(), frame.home)
     if rows is not None and ids is not None:
         raise InvalidInputError("both rows and ids are given", expected="one of them")
     if rows is not None:
         items = items.take(rows_of(rows, len(items)))
     elif ids is not None:
         items = items.take(rows_of_ids(items.table[spec.ID], ids))
+    target = targets.target_path(output, config)
+    return _compiled(frame, items, target, chosen, overwrite=overwrite, progress=progress)
+
+
+def compile_part(
+    frame: TortillaFrame,
+    target: Path,
+    choose: Callable[[list[archive.Level]], list[Any]],
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Created:
+    """As `compile`, of what `choose` takes of the levels of a frame by a mask each.
+
+    A nested file is written anew of its items that are taken, at least one.
+    """
+    levels = frame.levels(None)
+    *_, items = _taken(levels, choose(levels), frame.home)
+    return _compiled(frame, items, target, SetOptions(), overwrite=overwrite, progress=progress)
+
+
+def _taken(
+    levels: Sequence[archive.Level], masks: Sequence[Any], home: archive.Home
+) -> Iterator[Prepared]:
+    """The items of each level that masks take, with those below in them, the lowest first."""
+    below, parents = None, np.zeros(0, np.int64)
+    for level, mask in zip(reversed(levels), reversed(masks), strict=True):
+        rows = np.flatnonzero(mask)
+        items = stored_items(level.table.take(numbers_column(rows)), home)
+        if below is not None and len(below):
+            items = items.holding(below, (np.cumsum(mask) - 1)[parents])
+        yield items
+        below, parents = items, level.parents[rows]
+
+
+def _compiled(
+    frame: TortillaFrame,
+    items: Prepared,
+    target: Path,
+    chosen: SetOptions,
+    *,
+    overwrite: bool,
+    progress: Progress | None,
+) -> Created:
     tier = 0 if chosen.allow_ids else 1
     check_ids(items.table[spec.ID], "rows", tier=tier, keeps=not chosen.allow_ids)
     # The collection of a TACO v1 is kept if all files behind the frame have the same.
     collections = {part.collection for part in frame.home.parts}
-    target = targets.target_path(output, config)
     targets.refuse_sources(target, list(frame.files))
     return _write_set(
         [items],
@@ -390,9 +433,8 @@ def compile(  # noqa: A001 - the name that users of published readers know
     )
 
 
-def stored_items(frame: TortillaFrame) -> Prepared:
-    """The rows of a frame as items that refer to the bytes of its files."""
-    table = frame.to_arrow()
+def stored_items(table: Any, home: archive.Home) -> Prepared:
+    """Rows of a frame or of a level as items that refer to the bytes of its files."""
     kept = [
         name
         for name in table.column_names
@@ -400,7 +442,7 @@ def stored_items(frame: TortillaFrame) -> Prepared:
     ]
     if spec.DATA_SPLIT in kept and table[spec.DATA_SPLIT].null_count == table.num_rows:
         kept.remove(spec.DATA_SPLIT)
-    spans = frame.home.spans(table, np.arange(table.num_rows))
+    spans = home.spans(table, np.arange(table.num_rows))
     return Prepared(table.select(kept), spans)
 
 

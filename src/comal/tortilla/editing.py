@@ -451,7 +451,7 @@ def compact(
 
 def _copied_live(frame: TortillaFrame, part: Part) -> Any:
     """Copy the bytes of a file's rows, each span once; returns the rows with their new spans."""
-    items = stored_items(frame)
+    items = stored_items(frame.to_arrow(), frame.home)
     spans = frame.home.spans(frame.to_arrow(), np.arange(len(frame)))
     both = np.stack([spans.offsets, spans.lengths], axis=1)
     distinct, first, back = np.unique(both, axis=0, return_index=True, return_inverse=True)

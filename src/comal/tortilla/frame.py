@@ -207,13 +207,13 @@ class TortillaFrame(Frame):
         """As `flatten`, without blocking the event loop."""
         return await in_thread(self.flatten, columns)
 
-    def levels(self) -> list[Level]:
+    def levels(self, columns: Sequence[str] | None = ()) -> list[Level]:
         """These rows and the items of the nested files below them, a level for each depth.
 
-        Levels below hold only the columns that navigation needs.
+        Levels below hold the columns that navigation needs, and those of `columns`; None keeps all.
         """
         top = Level.of(self._table)
-        return [top, *levels_below(top, self._depth, self._home, ())]
+        return [top, *levels_below(top, self._depth, self._home, columns)]
 
     def walk(self) -> Iterator[tuple[str, str]]:
         """Every item at and below these rows: its path of ids and its GDAL path, depth first."""
