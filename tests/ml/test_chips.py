@@ -16,6 +16,7 @@ from rasterio.windows import Window
 
 from comal import ml, raquet, storage, tapalcatl
 from comal.errors import InvalidInputError, InvalidMetadataError, NotThisFormatError
+from comal.ml import rasterchips
 from tests.ml.made import flat
 from tests.raquet.build import BLOCK, Plan, noise, write
 from tests.raquet.test_windows import HALF, SIDE, THERE, TILES, WORLD, Z, lonlat
@@ -174,15 +175,20 @@ def test_every_pixel_is_as_likely_as_any_other(world: raquet.RaquetFile) -> None
     assert len(np.unique(rows % BLOCK * BLOCK + columns % BLOCK)) == BLOCK**2
 
 
-def test_places_are_shared_with_workers(world: raquet.RaquetFile) -> None:
+def test_places_are_shared_with_workers(
+    world: raquet.RaquetFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = ml.chips(world, 8, count=10**6, seed=1)
     assert len(data) == 10**6
     copy = pickle.loads(pickle.dumps(data))
     assert copy[10**6 - 1]["id"] == data[-1]["id"]
     assert len(pickle.dumps(data)) < 32_768
     assert len(ml.chips(world, 1, stride=1)) == THERE.sum()
-    with pytest.raises(InvalidInputError, match="too many chips"):
+    with pytest.raises(InvalidInputError, match="count of chips"):
         ml.chips(world, 8, count=10**12)
+    monkeypatch.setattr(rasterchips, "_MOST", 1000)
+    with pytest.raises(InvalidInputError, match="too many chips"):
+        ml.chips(world, 1, stride=1)
 
 
 @pytest.mark.parametrize("kind", ["loader", "sampler"])

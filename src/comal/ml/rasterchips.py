@@ -26,7 +26,7 @@ from comal.limits import KIB
 from comal.ml.archives import Dataset, Location, OnError, Sample
 from comal.ml.decoding import Field, Masked, Masking, decoded
 from comal.ml.index import Shared
-from comal.ml.order import Ints, key_of, uniform
+from comal.ml.order import Floats, Ints, key_of, uniform
 from comal.public import guarded_class, options_of, takes
 from comal.raquet.reading.file import Bands, RaquetFile
 from comal.raquet.reading.pixels import chosen_bands
@@ -224,8 +224,8 @@ def chips(
     """
     chosen = options_of(ChipOptions, options)
     for name, value in {"size": size, "stride": chosen.stride, "count": chosen.count}.items():
-        if value is not None and value < 1:
-            raise InvalidInputError(f"{name} of chips", found=value, expected="1 or more")
+        if value is not None and not 1 <= value <= _MOST:
+            raise InvalidInputError(f"{name} of chips", found=value, expected=f"1 to {_MOST}")
     found = _opened(source)
     data = _chips(found, size, chosen) if isinstance(found, RaquetFile) else _tiles(found, chosen)
     data.transform, data.on_error = transform, on_error
@@ -303,12 +303,10 @@ def _at_random(cells: Ints, grid: Grid, region: Ints, size: int, chosen: ChipOpt
     centres = region + np.repeat([shift, shift - size + 1], 2)
     if chosen.bbox is not None or (centres[:2] < centres[2:]).all():
         region = centres
-    parts = in_tiles(cells, grid, region)
-    drawn = uniform(np.arange(_checked(chosen.count)), key_of(chosen.seed))
-    total = _sizes(parts).sum()
-    numbers = np.minimum((drawn * total).astype(np.int64), total - 1)
-    places = _points(parts, numbers if total else numbers[:0]) - shift
-    return np.column_stack([places[:, 0], places[:, 1].clip(0, grid.height - size)])
+    drawn = uniform(np.arange(chosen.count or 0), key_of(chosen.seed))
+    places = _points(in_tiles(cells, grid, region), drawn) - shift
+    places[:, 1] = places[:, 1].clip(0, grid.height - size)
+    return places
 
 
 def _on_grid(cells: Ints, grid: Grid, region: Ints, size: int, chosen: ChipOptions) -> Ints:
@@ -323,29 +321,23 @@ def _on_grid(cells: Ints, grid: Grid, region: Ints, size: int, chosen: ChipOptio
     # The first and last chips that touch each rectangle; one may touch several.
     low = np.maximum((parts[:2] - size) // stride + 1, first[:, None])
     high = np.minimum((parts[2:] - 1) // stride, last[:, None])
-    parts = np.concatenate([low, np.maximum(high + 1, low)])
-    places = _points(parts, np.arange(_checked(_sizes(parts).sum())))
+    places = _points(np.concatenate([low, np.maximum(high + 1, low)]))
     places = places[np.lexsort(places.T)]  # by rows
     once = np.append(True, np.diff(places, axis=0).any(axis=1))[: len(places)]
     return np.asarray(places[once] * stride)
 
 
-def _sizes(rectangles: Ints) -> Ints:
-    """The numbers of points of rectangles, which are left, top, right and bottom, shape (4, n)."""
+def _points(rectangles: Ints, drawn: Floats | None = None) -> Ints:
+    """Points of rectangles, shape (n, 2): all, or one for each number from 0 to below 1."""
     left, top, right, bottom = rectangles
-    return np.asarray((right - left) * (bottom - top))
-
-
-def _points(rectangles: Ints, numbers: Ints) -> Ints:
-    """The points with some numbers, counted from one rectangle to the next, shape (n, 2)."""
-    left, top, right, _ = rectangles
-    ends = np.cumsum(_sizes(rectangles))
-    which = np.searchsorted(ends, numbers, side="right")
-    down, across = np.divmod(numbers - np.append(0, ends)[which], (right - left)[which])
+    ends = np.append(0, np.cumsum((right - left) * (bottom - top)))
+    total = int(ends[-1])
+    if drawn is None or not total:
+        if total > _MOST:
+            raise InvalidInputError("too many chips", found=total, expected=f"<= {_MOST}")
+        numbers = np.arange(total)
+    else:
+        numbers = np.minimum((drawn * total).astype(np.int64), total - 1)
+    which = np.searchsorted(ends, numbers, side="right") - 1
+    down, across = np.divmod(numbers - ends[which], (right - left)[which])
     return np.column_stack([left[which] + across, top[which] + down])
-
-
-def _checked(count: Any) -> int:
-    if count > _MOST:
-        raise InvalidInputError("too many chips", found=int(count), expected=f"<= {_MOST:,}")
-    return int(count)
