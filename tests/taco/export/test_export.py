@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from comal.taco.reading.dataset import concat, load
 from comal.taco.spec import TacoWarning
 from comal.taco.writing.tacocat import create_tacocat, create_tacollection
 from tests.attacks.build import FLAT, NESTED, Recipe, folder, leaves_of
-from tests.support import SHARED, needs_shared
+from tests.support import SHARED, files_below, needs_shared
 from tests.taco.read.scenes import located, scenes, write
 from tests.taco.write.small import Archive
 
@@ -46,11 +45,8 @@ def check_archive(path: Path, wanted: dict[str, bytes]) -> Archive:
 
 def files_of(folder: Path) -> dict[str, bytes]:
     """The data files of the FOLDER form."""
-    return {
-        path.relative_to(folder / "DATA").as_posix(): path.read_bytes()
-        for path in (folder / "DATA").rglob("*")
-        if path.is_file() and path.name != "__meta__"
-    }
+    found = files_below(folder / "DATA")
+    return {name: found[name] for name in found if Path(name).name != "__meta__"}
 
 
 @pytest.fixture
@@ -228,12 +224,9 @@ def test_columns_of_deeper_levels_follow_the_mode(tmp_path: Path) -> None:
 def test_an_index_over_archives(tmp_path: Path, name: str, output: str) -> None:
     dataset = load(SHARED / "fixtures/taco" / name).sql("SELECT * FROM data ORDER BY id DESC")
     path = export(dataset, tmp_path / output)
-    wanted = {}
+    wanted: dict[str, bytes] = {}
     for part in sorted((SHARED / "fixtures/taco" / name).glob("*.tacozip")):
-        with zipfile.ZipFile(part) as archive:
-            for entry in archive.namelist():
-                if entry.startswith("DATA/") and not entry.endswith("__meta__"):
-                    wanted[entry.removeprefix("DATA/")] = archive.read(entry)
+        wanted |= Archive(part).entries()
     found = files_of(path) if output == "out" else check_archive(path, wanted).entries()
     assert found == wanted
     assert len(load(path).flatten(2)) == 12

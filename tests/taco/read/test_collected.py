@@ -27,7 +27,7 @@ from comal.errors import (
     UnsupportedVersionError,
 )
 from comal.taco.checking.run import check
-from tests.taco.write.small import dataset, flat, nested
+from tests.taco.write.small import Archive, dataset, flat, nested
 
 
 @pytest.fixture
@@ -41,13 +41,11 @@ def collected(tmp_path: Path) -> Path:
 
 def entries(folder: Path) -> dict[str, bytes]:
     """The FILE samples of all archives, by zipfile."""
-    found = {}
-    for path in sorted(folder.glob("*.tacozip")):
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                if name.startswith("DATA/") and not name.endswith("__meta__"):
-                    found[f"{path.name}/{name[5:]}"] = archive.read(name)
-    return found
+    return {
+        f"{path.name}/{name}": data
+        for path in sorted(folder.glob("*.tacozip"))
+        for name, data in Archive(path).entries().items()
+    }
 
 
 def test_a_collection_is_the_rows_of_its_datasets(collected: Path, tmp_path: Path) -> None:
@@ -60,11 +58,8 @@ def test_a_collection_is_the_rows_of_its_datasets(collected: Path, tmp_path: Pat
     )
     copied = pickle.loads(pickle.dumps(opened))
     assert copied.sql("SELECT * FROM data WHERE id = 's3'").data["id"].to_pylist() == ["s3"]
-    taco.export(opened, tmp_path / "one.tacozip")
-    with zipfile.ZipFile(tmp_path / "one.tacozip") as whole:
-        for key, data in entries(tmp_path).items():
-            if key.startswith("p_part"):
-                assert whole.read("DATA/" + key.partition("/")[2]) == data
+    wanted = {key.partition("/")[2]: data for key, data in entries(tmp_path).items()}
+    assert Archive(taco.export(opened, tmp_path / "one.tacozip")).entries() == wanted
     moved = tmp_path / "elsewhere"
     moved.mkdir()
     shutil.move(collected, moved)
