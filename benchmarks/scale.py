@@ -3,6 +3,8 @@
     python benchmarks/scale.py parts                    a minute
     python benchmarks/scale.py parts --size 10000       10 000 parts and 100 million rows
     python benchmarks/scale.py workers --size 100       one worker against two; 100 files
+    python benchmarks/scale.py sync --size 10000        10 000 small files to S3; 30 ms a request
+    python benchmarks/scale.py upload --size 2000       one file of 2 000 MB to S3
 
 Indexes are real, the bytes that they lead to are not there. Requests go to a server on this machine
 that waits 30 ms before each answer.
@@ -66,7 +68,34 @@ def workers(work: Path, size: int, repeats: int) -> Iterator[Row]:
             yield compare(case, two, one, [str(work), str(size)], repeats=repeats, target="2")
 
 
-GROUPS: Cases = {"parts": parts, "workers": workers}
+@dataclass(frozen=True)
+class Uploader(Side):
+    """Who publishes."""
+
+    def measure(self, case: str, arguments: Sequence[str]) -> Measurement:
+        return super().measure(case, [*arguments, self.name])
+
+
+COMAL, OBSTORE, BOTO3 = (
+    Uploader(name, sys.executable, HERE / "cases" / "scale_sync.py")
+    for name in ("comal", "obstore", "boto3")
+)
+
+
+def sync(work: Path, size: int, repeats: int) -> Iterator[Row]:
+    """`comal.sync` of `size` small files against a loop of puts."""
+    arguments = [str(work), str(size)]
+    yield compare("sync_small", COMAL, OBSTORE, arguments, repeats=repeats, target="5")
+    yield compare("sync_again", COMAL, None, arguments, repeats=repeats, target="by its listing")
+
+
+def upload(work: Path, size: int, repeats: int) -> Iterator[Row]:
+    """`comal.sync` of one file of `size` MB, compared by its checksum, against plain uploads."""
+    for peer in (OBSTORE, BOTO3):
+        yield compare("upload", COMAL, peer, [str(work), str(size)], repeats=repeats, target="0.9")
+
+
+GROUPS: Cases = {"parts": parts, "workers": workers, "sync": sync, "upload": upload}
 
 
 if __name__ == "__main__":

@@ -110,6 +110,7 @@ def saved(files: Files) -> str:
 
 
 SPECIAL: dict[str, Arguments] = {
+    "comal.sync": lambda f: {"source": f.tacodir, "target": new(f)},
     "convert.convert": lambda f: {"source": f.tif, "output": new(f, ".parquet")},
     "convert.draw": lambda _: {"stretch": (0, 1)},
     **dict.fromkeys(("jobs.merge", "jobs.run", "jobs.status"), lambda f: {"plan": planned(f)}),
@@ -246,7 +247,7 @@ def function_of(name: str) -> Callable[..., Any]:
 
 def public_functions() -> Iterator[str]:
     """All of them: a new one is tried without being named here, if its arguments are usual."""
-    yield from ("comal.open", "demo.run", "storage.open_source")
+    yield from ("comal.open", "comal.sync", "demo.run", "storage.open_source")
     yield from (name for name, one in CLASSES.items() if one)
     rooms = (convert, formats, jobs, ml, raquet, raster, server, site, taco, tapalcatl, tortilla)
     for room in rooms:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from comal.errors import ComalError as ComalError
     from comal.limits import Limits as Limits
+    from comal.storage.syncing import sync as sync
 
 __version__ = "0.1.0.dev0"
 
@@ -30,7 +31,7 @@ _ROOMS = (
     "tortilla",
 )
 
-__all__ = ["ComalError", "Limits", "__version__", "open"]
+__all__ = ["ComalError", "Limits", "__version__", "open", "sync"]
 
 
 def open(href: str | os.PathLike[str]) -> Any:  # noqa: A001 - the name users expect: comal.open
@@ -69,6 +70,8 @@ def __getattr__(name: str) -> Any:
     # Nothing heavy is imported before a package that needs it is used.
     if name in _ROOMS:
         return import_module(f"comal.{name}")
+    if name == "sync":
+        return import_module("comal.public").guarded(import_module("comal.storage.syncing").sync)
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'comal' has no attribute {name!r}")

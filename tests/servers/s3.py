@@ -61,7 +61,10 @@ class Faults:
 
 @dataclass(slots=True)
 class AsGoogle:
-    """Google's XML API as far as it differs: conditions are numbers of generations."""
+    """Google's XML API as far as it differs: conditions are numbers of generations.
+
+    Metadata have another prefix, and the ETag of an object in parts tells nothing of its bytes.
+    """
 
     application: Any
     lock: Any = field(default_factory=threading.Lock)
@@ -83,9 +86,12 @@ class AsGoogle:
     def _answer(self, environ: dict[str, Any], start: Any) -> Any:
         if "HTTP_X_GOOG_COPY_SOURCE" in environ:
             environ["HTTP_X_AMZ_COPY_SOURCE"] = environ.pop("HTTP_X_GOOG_COPY_SOURCE")
+        for name in [name for name in environ if name.startswith("HTTP_X_GOOG_META_")]:
+            environ[name.replace("GOOG", "AMZ")] = environ.pop(name)
 
         def answer(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
-            return start(status, [*headers, ("x-goog-generation", _number(headers))], *more)
+            own = [(name.replace("x-amz-meta-", "x-goog-meta-"), value) for name, value in headers]
+            return start(status, [*own, ("x-goog-generation", _number(headers))], *more)
 
         return self.application(environ, answer)
 

@@ -112,27 +112,31 @@ def azure_server() -> Iterator[azure.AzureServer]:
 
 @pytest.fixture(params=KINDS)
 def box(request: pytest.FixtureRequest, tmp_path: Path, hasty: StorageConfig) -> Box:
-    name, scratch = uuid.uuid4().hex, tmp_path / "scratch"
-    if request.param == "memory":
+    return box_of(request.param, request, tmp_path, hasty)
+
+
+def box_of(kind: str, request: pytest.FixtureRequest, top: Path, hasty: StorageConfig) -> Box:
+    name, scratch = uuid.uuid4().hex, top / "scratch"
+    if kind == "memory":
         return store_box("memory", memory_store(name), f"memory://{name}/in", hasty, scratch)
-    if request.param == "s3":
+    if kind == "s3":
         return s3_box(request.getfixturevalue("s3_server"), hasty, scratch)
-    if request.param == "gs":
+    if kind == "gs":
         google = request.getfixturevalue("google_server")
         provider = google.config.credential_provider
         config = replace(hasty, gcs=google.config.gcs, credential_provider=provider)
         return store_box("gs", google.store, f"gs://{s3.GOOGLE_BUCKET}/{name}", config, scratch)
-    if request.param == "az":
+    if kind == "az":
         server = request.getfixturevalue("azure_server")
         config = replace(hasty, azure=server.options, total_timeout=10.0)
         href = f"az://{azure.CONTAINER}/{name}"
         return store_box("az", server.store, href, config, scratch)
-    folder = tmp_path / "in"
+    folder = top / "in"
     folder.mkdir()
     scratch.mkdir()
 
     def put(name: str, data: bytes) -> None:
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
 
     def files() -> dict[str, bytes]:

@@ -26,6 +26,7 @@ COMMANDS = {
         "List every problem of an archive; --repair writes a mended copy.",
     ),
     "clean": ("comal.cli.generic:clean", "Remove what killed writers left behind."),
+    "sync": ("comal.cli.generic:sync", "Copy an archive between disks and stores, what differs."),
     "convert": ("comal.cli.convert:command", "Convert archives, rasters, tiles and folders."),
     "mirror": ("comal.cli.convert:mirror", "Copy some samples and leaves of a data set."),
     "serve": ("comal.cli.serve:command", "Serve archives over HTTP, with a map viewer."),

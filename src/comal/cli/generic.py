@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -416,7 +417,51 @@ def clean(style: Style, target: str) -> None:
     several archives that was already committed is finished instead. 'comal check' says whether
     there is anything to do.
 
+    In a store, hidden objects of more than an hour go. Uploads in parts that were not finished
+    cannot be listed: add a lifecycle rule for them to the bucket.
+
     $ comal clean tiles/  # remove an interrupted build
     """
     found = [str(path) for path in targets.clean(target)]
     done({"removed": found}, style, f"{counted(len(found), 'item')} removed")
+
+
+@command()
+@argument("source", metavar="SRC")
+@argument("target", metavar="DST")
+@flag("--delete", "In the end, remove files of DST that SRC does not have.")
+@flag("--dry-run", "Copy nothing; compare, and tell how much would be done.")
+@flag("--clean", "First remove what killed writers left at DST, as 'comal clean' does.")
+@flag("--overwrite", "Replace files of DST that differ.")
+@options.pass_style
+def sync(style: Style, /, source: str, target: str, *, clean: bool, **asked: Any) -> None:
+    """Copy an archive of any format between disks and stores: what differs, the index last.
+
+    SRC is a file or a folder, DST its copy. After a failure the same command goes on: what is
+    there and equal is kept. Files are compared by checksum, or byte by byte, and each copy with
+    its source. A file of DST that differs is an error without --overwrite, but for an index
+    whose other files are equal: a data set grows.
+
+    $ comal sync scenes/ s3://bucket/scenes --dry-run  # what it would do
+    $ comal sync scenes/ s3://bucket/scenes  # publish a folder
+    $ comal sync s3://bucket/scenes.tacozip scenes.tacozip  # fetch an archive
+    $ comal sync tiles/ gs://bucket/tiles --overwrite --delete  # make them the same
+    """
+    from comal.storage.syncing import sync as copy  # noqa: PLC0415 - help needs none of it
+
+    if clean and not asked["dry_run"]:
+        targets.clean(target)
+    began = time.monotonic()
+    with working(f"copying to {target}", style) as progress:
+
+        def tell(done: int, total: int | None, what: str) -> None:
+            rate = human_size(int(done / max(0.001, time.monotonic() - began)))
+            progress(done, total, f"{what}, {rate}/s" if what == "copying" else what)
+
+        found = copy(source, target, progress=tell, **asked)
+    amounts = [("new", found.new), ("replaced", found.replaced), ("equal", found.equal)]
+    words = [f"{a.objects:,} {name} ({human_size(a.size)})" for name, a in amounts if a.objects]
+    words += [f"{found.deleted.objects:,} deleted"] * bool(found.deleted.objects)
+    words += [f"{found.skipped:,} hidden left out"] * bool(found.skipped)
+    head = "nothing copied; it would be" if asked["dry_run"] else target
+    done({"output": target, **found.to_dict()}, style, f"{head}: {', '.join(words)}")

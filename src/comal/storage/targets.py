@@ -238,7 +238,7 @@ def _named(sources: Any, *, remote: bool) -> Iterator[str]:
         # What is neither a path nor a URL, such as a name of GDAL, is refused by its reader.
         with suppress(ValueError):
             if text and ("://" in text) is remote:
-                yield parse_href(text).href if remote else os.path.realpath(text)
+                yield parse_href(text).href.rstrip("/") if remote else os.path.realpath(text)
 
 
 def _hrefs(source: Any) -> Iterator[str]:
@@ -650,8 +650,13 @@ def clean(path: str | os.PathLike[str]) -> list[Path]:
     A change of several files that was decided is finished instead. Raises `ConflictError` if
     somebody is writing the target.
     """
-    hint = "in a store, 'comal sync --clean' removes what killed writers have left"
-    target = target_of(location.local_path(path, "what is cleaned", hint))
+    target = target_of(path)
+    place = stored(target)
+    if place is not None:
+        # Local targets need none of its libraries.
+        from comal.storage.upload import clean_store  # noqa: PLC0415
+
+        return cast("list[Path]", clean_store(place))
     found = _left(target)
     for journal in found:
         if journal.name == CHANGE:

@@ -9,22 +9,27 @@ Requests are tried again. Where an answer was lost, the object is compared with 
 failed writer has made is removed, as far as nothing was replaced.
 
 An object is changed in a copy on this machine, which is then put in its place (`StoreChange`).
+
+The SHA-256 of the file goes into the metadata of its object. A copy in S3 loses them, but has an
+ETag that tells as much (`proves`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import mimetypes
 import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import groupby, islice
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -51,7 +56,7 @@ from comal.storage.opening import open_source
 from comal.storage.remote import Ask, retrying
 from comal.storage.replacing import Change, NextVersion
 from comal.storage.stores import networked_store, store_errors
-from comal.storage.targetlock import Owns, next_name
+from comal.storage.targetlock import Owns, is_hidden, next_name, owner_of
 from comal.storage.targets import Kind, TargetSet, claimed, existing, refuse_sources
 from comal.storage.wrappers import RangeFile
 
@@ -60,6 +65,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 SINGLE = 64 * MIB
 """Up to this size, an object is put by one request."""
@@ -69,11 +75,16 @@ _PART = 8 * MIB
 _PARTS = 9_000
 """Stores take up to 10 000 parts."""
 _AHEAD = 256 * MIB
-_THREADS, _AT_ONCE, _STEP = 16, 1000, 0.2
+_THREADS, _STEP = 16, 0.2
 _Ready = tuple[StorePath, Path, "ObjectMeta | None"]
 """A key, the file that becomes its object, and the object that may be replaced."""
-_INDEX = (".json", ".html")
-"""Suffixes of documents in a folder that name its other files."""
+_CHECKSUM = "sha256"
+"""Name of the metadata that hold the SHA-256 of an object."""
+_LEFT = timedelta(hours=1)
+"""No writer needs a hidden object for so long."""
+_TABLES = frozenset({"METADATA", "__TACOCAT__", ".tacocat"})
+"""Folders of a data set that hold its index."""
+_NAMING = ("COLLECTION.json", "index.json", "meta.json")
 
 _NO_BUCKET = ObjectNotFoundError, "the bucket of the target does not exist", "check name and region"
 _CHANGED = ConflictError, "another writer has changed the target meanwhile", "run it again"
@@ -82,17 +93,93 @@ _NO_CONDITIONS = (
     "the store knows no conditions for writing",
     "copy a local file to it",
 )
+_DAMAGED = StorageError, "the object has other bytes than were sent", "run it again"
 _TOO_LARGE = LimitExceededError, "a new object in S3 may have 5 GiB", "write several files"
 _FOLDER = "choose another name; a folder in a store is never replaced as a whole"
+
+
+def rank_of(name: str) -> tuple[int, ...]:
+    """The place of a file in the order in which the files of an archive become visible.
+
+    `name` is its path in the folder. Data come first, then what an open reads: tables, the
+    documents that name them, and those of the whole folder last.
+    """
+    *folders, last = name.split("/")
+    if "DATA" in folders:
+        return (0,)
+    tables = [depth for depth, folder in enumerate(folders) if folder in _TABLES]
+    document = last.endswith((".json", ".html")) and (not folders or bool(tables))
+    if not (tables or document or last in _NAMING):
+        return (0,)
+    return 1, -(tables[0] if tables else len(folders)), document or last in _NAMING
+
+
+def proves(tag: str, md5: bytes) -> bool:
+    """Whether an ETag without quotes says that an object has bytes of this MD5.
+
+    That of S3 and Google for an object in one piece does; where S3 has copied one, its MD5.
+    """
+    return tag in (md5.hex(), hashlib.md5(md5, usedforsecurity=False).hexdigest() + "-1")
+
+
+def plain_tag(tag: str | None) -> str:
+    """An ETag without quotes, which some listings leave out; empty for none."""
+    return (tag or "").strip('"')
+
+
+def digest_of(path: Path, kind: str) -> bytes:
+    """The ``md5`` or ``sha256`` of a file of this machine."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, kind).digest()
+
+
+def at_once(
+    function: Callable[[T], R], items: Iterable[T], stop: Event, threads: int = _THREADS
+) -> Generator[R, None, None]:
+    """Results of a function, as they come; a few items are in flight.
+
+    After an error, Ctrl-C or `close`, `stop` is set, no call begins, and running ones are awaited.
+    """
+    left, running = iter(items), set[Future[R]]()
+    with ThreadPoolExecutor(threads, "comal-upload") as pool:
+        try:
+            while True:
+                more = islice(left, 2 * threads - len(running))
+                running |= {pool.submit(function, one) for one in more}
+                if not running:
+                    return
+                # Not for long: an interrupt right before would not end the waiting.
+                done, running = wait(running, _STEP, FIRST_COMPLETED)
+                for one in done:
+                    yield one.result()
+        except BaseException:  # also on Ctrl-C: nothing half done may stay
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def run_all(
+    function: Callable[[T], object], items: Iterable[T], stop: Event, threads: int = _THREADS
+) -> None:
+    """Call a function for each item, as `at_once`."""
+    with closing(at_once(function, items, stop, threads)) as done:
+        for _ in done:
+            pass
 
 
 class StoreObject:
     """A key in a store, for one writer."""
 
-    def __init__(self, place: StorePath, stop: Event | None = None) -> None:
+    def __init__(
+        self,
+        place: StorePath,
+        stop: Event | None = None,
+        told: Callable[[int], object] = lambda _: None,
+    ) -> None:
         self.place = place
-        self._stop = stop or Event()
+        self._stop, self._told = stop or Event(), told
         self._tag: str | None = None
+        self._sent: Any = None
         self.key = place.location.path
         self._where = place.location.label
         self._config: StorageConfig = place.config or default_config()
@@ -103,7 +190,8 @@ class StoreObject:
         With `part` it becomes several requests of this size, which the store makes again itself.
         """
         location, config = self.place.location, self._config
-        longest = timedelta(seconds=config.deadline(part or size))
+        # Each limit has a client and connections of its own, so there are few: powers of two.
+        longest = timedelta(seconds=config.deadline(max(MIB, 1 << (part or size).bit_length())))
         # The client's time to read an answer begins with the request, and ends a long upload.
         client: dict[str, Any] = {"timeout": longest, "read_timeout": longest} if size else {}
         by_store = config.tries - 1 if part else 0
@@ -133,6 +221,30 @@ class StoreObject:
             return self.ask(lambda store: obstore.head(store, self.key))
         except ObjectNotFoundError:
             return None
+
+    def below(self, keep: Callable[[ObjectMeta], T]) -> dict[str, T]:
+        """What `keep` makes of each object below the key, by the path there."""
+        prefix = f"{self.key}/" if self.key else ""
+
+        def listed(store: ObjectStore) -> dict[str, T]:
+            chunks = obstore.list(store, prefix or None, chunk_size=1000)
+            found = {meta["path"]: keep(meta) for chunk in chunks for meta in chunk}
+            inside = (path for path in found if path.startswith(prefix))
+            return {path.removeprefix(prefix): found[path] for path in inside}
+
+        try:
+            return self.ask(listed)
+        except ObjectNotFoundError as error:
+            raise self._error(_NO_BUCKET) from error
+
+    def checksum(self) -> str | None:
+        """The SHA-256 that the writer of the object has put beside it."""
+
+        def attributes(store: ObjectStore) -> str | None:
+            found = obstore.get(store, self.key, options={"head": True})
+            return found.attributes.get(_CHECKSUM)
+
+        return self.ask(attributes)
 
     def look(self, kind: Kind, *, folder: bool, overwrite: bool) -> ObjectMeta | None:
         """The object that may be replaced, or None if the key is free; errors as `check_target`."""
@@ -168,17 +280,35 @@ class StoreObject:
         kind, what, hint = told
         return kind(what, where=self._where, hint=hint)
 
-    def publish(self, path: Path, seen: ObjectMeta | None, made: list[StoreObject]) -> None:
-        """Make a file the object if `seen` is still there, else `ConflictError`; note a new one."""
+    def publish(
+        self,
+        path: Path,
+        seen: ObjectMeta | None,
+        made: list[StoreObject],
+        *,
+        compare: bool = False,
+    ) -> None:
+        """Make a file the object if `seen` is still there, else `ConflictError`; note a new one.
+
+        With `compare` the file may be anybody's, and change meanwhile. The object is compared with
+        what was sent: by the ETag, or it is read. Raises `StorageError` if they differ.
+        """
         size = path.stat().st_size
+        self._sent = hashlib.md5(usedforsecurity=False) if compare else None
         self._tag = tag = (self._put if size <= SINGLE else self._put_large)(path, size, seen)
         if seen is None and tag is not None:
             made.append(self)
+        if compare and proves(plain_tag(tag), self._sent.digest()):
+            return
         there = self.meta()
         if there is None or there["size"] != size or (tag and tag != there["e_tag"]):
             made[:] = [one for one in made if one is not self]  # it is not ours any more
             raise self._error(_CHANGED)
         self._tag = there["e_tag"]
+        known = not (compare and size) or proves(plain_tag(self._tag), self._sent.digest())
+        if not known and not self._holds(path, size):
+            self.remove()
+            raise self._error(_DAMAGED)
 
     def put(self, data: bytes) -> None:
         """Put an object, whatever the key holds."""
@@ -186,9 +316,17 @@ class StoreObject:
 
     def _put(self, path: Path, size: int, seen: ObjectMeta | None) -> str | None:
         mode: Any = "create" if seen is None else _version(seen)
-        with path.open("rb") as file:  # mapped, not read: many small files go at once
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-        return self._made(path, size, seen, data, mode=mode)
+        data: Any = b""
+        with path.open("rb") as file:
+            if self._sent is not None:  # a file that shrinks must not end the process
+                data = file.read(size)
+                self._sent.update(data)
+            elif size:  # mapped, not read: many small files go at once
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            return self._made(path, size, seen, data, mode=mode)
+        finally:
+            self._told(size)
 
     def _put_large(self, path: Path, size: int, seen: ObjectMeta | None) -> str | None:
         part = max(_PART, -(-size // _PARTS))
@@ -201,7 +339,9 @@ class StoreObject:
             return self._made(path, size, seen, path, **parts)
         if size > COPIED and self.place.location.scheme == "s3":
             raise self._error(_TOO_LARGE)
-        hidden = StoreObject(self.place.with_name(next_name(self.place.name)), self._stop)
+        place = self.place.with_name(next_name(self.place.name))
+        hidden = StoreObject(place, self._stop, self._told)
+        hidden._sent = self._sent
         try:
             hidden._made(path, size, None, path, **parts)
             return self._made(path, size, None, hidden)
@@ -209,14 +349,21 @@ class StoreObject:
             with suppress(ComalError):  # an error under way says more
                 hidden.remove()
 
+    def copy(self, source: StorePath, size: int) -> None:
+        """Let the store copy another of its objects to the key, if that is free."""
+        self._made(source, size, None, StoreObject(source))
+        self._told(size)
+
     def _made(
-        self, path: Path, size: int, seen: ObjectMeta | None, data: Any, **how: Any
+        self, path: Path | StorePath, size: int, seen: ObjectMeta | None, data: Any, **how: Any
     ) -> str | None:
         """Put data, or copy an object to a free key; returns the ETag, empty where it is unknown.
 
         None says that an answer was lost, and that the object has the bytes of the file.
         """
-        kind = mimetypes.guess_type(self.place.name)[0] or "application/octet-stream"
+        by_parts = "use_multipart" in how
+        lost = by_parts and seen is None and self.place.location.scheme == "s3"
+        how |= {} if isinstance(data, StoreObject) else {"attributes": self._told_of(path, lost)}
         tries: list[bool] = []
 
         def request(store: ObjectStore) -> str | None:
@@ -225,8 +372,7 @@ class StoreObject:
                 if isinstance(data, StoreObject):
                     obstore.copy(store, data.key, self.key, overwrite=False)
                     return ""
-                how["attributes"] = {"Content-Type": kind}
-                whole = self._blocks(path) if data is path else data
+                whole = self._blocks(path) if by_parts else data
                 return obstore.put(store, self.key, whole, **how)["e_tag"] or ""
             except (AlreadyExistsError, PreconditionError):
                 return None
@@ -250,30 +396,48 @@ class StoreObject:
             raise self._error(_CHANGED)
         raise self._error(_NO_BUCKET) if error else existing(cast("Path", self.place))
 
-    def _blocks(self, path: Path) -> Iterator[bytes]:
+    def _told_of(self, path: Any, lost: bool) -> dict[str, str]:  # noqa: FBT001
+        """What is kept beside the bytes of a file; no checksum where it would be lost."""
+        kind = mimetypes.guess_type(self.place.name)[0] or "application/octet-stream"
+        checksum = {} if lost else {_CHECKSUM: digest_of(path, "sha256").hex()}
+        return {"Content-Type": kind, **checksum}
+
+    def _blocks(self, path: Any) -> Iterator[bytes]:
         """The bytes of a file; an error once nobody waits any more, for requests do not end."""
         with path.open("rb") as file:
             for block in iter(partial(file.read, _PART), b""):
                 if self._stop.is_set():
                     raise ComalError("the upload was stopped", where=self._where)
+                if self._sent is not None:
+                    self._sent.update(block)
+                self._told(len(block))
                 yield block
 
-    def _holds(self, path: Path, size: int) -> bool:
-        """Whether the object has the bytes of a file."""
+    def _holds(self, path: Path | StorePath, size: int) -> bool:
+        """Whether the object has the bytes of a file or of another object."""
         found = self.meta()
         if found is None or found["size"] != size:
             return False
-        with path.open("rb") as file, RangeFile(open_source(self.place)) as there:
-            blocks = iter(partial(file.read, _PART), b"")
-            return all(there.read(len(block)) == block for block in blocks)
+        with open_source(path).file() as file, open_source(self.place).file() as there:
+            return same_bytes(file, there)
 
-    def remove(self) -> None:
-        """Remove the object, if there is one and it is not another's by now."""
-        there = self.meta() if self._tag else None
-        if there is not None and there["e_tag"] != self._tag:
+    def remove(self, tag: str | None = None) -> None:
+        """Remove the object, if there is one and it is not another's by now.
+
+        `tag` is its ETag; by default that of what was published.
+        """
+        tag = plain_tag(tag or self._tag)
+        there = self.meta() if tag else None
+        if there is not None and plain_tag(there["e_tag"]) != tag:
             return
         with suppress(ObjectNotFoundError):
             self.ask(lambda store: obstore.delete(store, self.key))
+
+
+def same_bytes(one: Any, other: Any) -> bool:
+    """Whether two opened files have the same bytes."""
+    blocks = iter(partial(one.read, _PART), b"")
+    return all(other.read(len(block)) == block for block in blocks) and not other.read(1)
 
 
 def _version(meta: ObjectMeta) -> dict[str, str]:
@@ -316,12 +480,9 @@ class StoreSet(TargetSet):
         if name not in self._folders:
             return [[name]]
         top = self.folder / name
-        files = [path for path in top.rglob("*") if path.is_file()]
-        last = {path for path in files if path.parent == top and path.suffix in _INDEX}
-        most = sorted(path for path in files if path not in last)
-        groups = [most[start : start + _AT_ONCE] for start in range(0, len(most), _AT_ONCE)]
-        groups += [[path] for path in sorted(last)]
-        return [[os.path.relpath(path, self.folder) for path in one] for one in groups]
+        files = (os.path.relpath(path, top) for path in top.rglob("*") if path.is_file())
+        groups = groupby(sorted(files, key=lambda one: (rank_of(one), one)), rank_of)
+        return [[f"{name}/{one}" for one in group] for _, group in groups]
 
     def _object(self, name: str) -> _Ready:
         return cast("StorePath", self._home / name), self.folder / name, self._seen.get(name)
@@ -330,36 +491,31 @@ class StoreSet(TargetSet):
 def _publish(groups: Iterable[Sequence[_Ready]]) -> None:
     """Make files objects, a group at a time; what is new is removed again if one fails."""
     made, stop = list[StoreObject](), Event()
-    with ThreadPoolExecutor(_THREADS, "comal-upload") as pool:
-        try:
-            for group in groups:
-                running = {
-                    pool.submit(StoreObject(place, stop).publish, path, seen, made)
-                    for place, path, seen in group
-                }
-                while running:
-                    # Not for long: an interrupt right before would not end the waiting.
-                    done, running = wait(running, _STEP, FIRST_EXCEPTION)
-                    for one in done:
-                        one.result()
-        except BaseException:  # also on Ctrl-C: nothing half done may stay
-            stop.set()
-            pool.shutdown(cancel_futures=True)
-            for published in made:
-                with suppress(ComalError):  # the error under way says more
-                    published.remove()
-            raise
+
+    def publish(ready: _Ready) -> None:
+        place, path, seen = ready
+        StoreObject(place, stop).publish(path, seen, made)
+
+    try:
+        for group in groups:
+            run_all(publish, group, stop)
+    except BaseException:  # also on Ctrl-C: nothing half done may stay
+        for published in made:
+            with suppress(ComalError):  # the error under way says more
+                published.remove()
+        raise
 
 
 @contextmanager
 def new_store_set(place: StorePath, *, overwrite: bool, sources: Any) -> Iterator[StoreSet]:
     """As `comal.storage.targets.new_set`, for keys in a store."""
-    with _scratch(place) as folder:
+    with scratch_folder(place.config) as folder:
         yield StoreSet(Path(folder), place, overwrite=overwrite, sources=sources)
 
 
-def _scratch(place: StorePath) -> tempfile.TemporaryDirectory[str]:
-    within = (place.config or default_config()).scratch
+def scratch_folder(config: StorageConfig | None) -> tempfile.TemporaryDirectory[str]:
+    """A folder for temporary files, which is removed with them."""
+    within = (config or default_config()).scratch
     with system_errors("cannot make a temporary folder", within or tempfile.gettempdir()):
         return tempfile.TemporaryDirectory(prefix="comal-", dir=within, ignore_cleanup_errors=True)
 
@@ -442,7 +598,30 @@ class StoreChange(Change):
 @contextmanager
 def changing_objects(place: StorePath) -> Iterator[Change]:
     """Change objects beside a place, or the object there; published at the end of the block."""
-    with _scratch(place) as folder:
+    with scratch_folder(place.config) as folder:
         change = StoreChange(Path(folder))
         yield change
         change.decide()
+
+
+# -- leftovers -------------------------------------------------------------------------------------
+
+
+def clean_store(place: StorePath) -> list[StorePath]:
+    """Remove what killed writers of a key left beside it and below it; returns what is gone.
+
+    These are hidden objects of more than an hour: nothing in a store says who is at work. Uploads
+    that are not finished cannot be listed.
+    """
+    home = place.parent
+    beside = filter(is_hidden, open_source(home).names())
+    own = [home / name for name in beside if owner_of(Path(name)).name == place.name]
+    below = StoreObject(place).below(lambda meta: meta["e_tag"])
+    hidden = [place / name for name in below if is_hidden(name.rpartition("/")[2])]
+    gone = []
+    for found in map(StoreObject, [*own, *hidden]):
+        meta = found.meta()
+        if meta is not None and meta["last_modified"] < datetime.now(UTC) - _LEFT:
+            found.remove(meta["e_tag"])
+            gone.append(found.place)
+    return gone
