@@ -75,14 +75,16 @@ def test_leaves_of_a_tortilla(tmp_path: Path) -> None:
     def sample(name: str, *below: str) -> tortilla.Sample:
         return tortilla.Sample(name, path=[tortilla.Sample(n, path=b"x", part=n[0]) for n in below])
 
-    tortilla.create([sample("p", "b", "c"), sample("q", "a", "b")], tmp_path / "a.tortilla")
-    ml.mirror(tmp_path / "a.tortilla", target, fields=["b"], overwrite=True)
+    two = [sample("p", "b", "c"), sample("q", "a", "b")]
+    parts = tortilla.create(two, tmp_path / "a.tortilla", chunk_rows=1).paths
+    frame = tortilla.open(list(parts))
+    ml.mirror(frame, target, fields=["b"], overwrite=True)
     nested = tortilla.open(target)[1]
     assert nested.to_arrow().select(["tortilla:id", "part"]).to_pylist() == [
         {"tortilla:id": "b", "part": "b"}
     ]
     with pytest.raises(InvalidInputError, match="not every sample has this leaf"):
-        ml.mirror(tmp_path / "a.tortilla", target, fields=["b", "c"], overwrite=True)
+        ml.mirror(frame, target, fields=["b", "c"], overwrite=True)
 
 
 def test_the_command(tmp_path: Path) -> None:
