@@ -116,6 +116,11 @@ SPECIAL: dict[str, Arguments] = {
     **dict.fromkeys(("jobs.merge", "jobs.run", "jobs.status"), lambda f: {"plan": planned(f)}),
     "jobs.plan_raquet": lambda f: {"sources": [f.tif], "output": new(f, ""), "plan": new(f, "")},
     "jobs.plan_taco": lambda f: {"output": new(f, ".tacozip"), "plan": new(f, "")},
+    "jobs.plan_tapalcatl": lambda f: {
+        "source": sound(f),
+        "output": new(f, ""),
+        "plan": new(f, ""),
+    },
     "ml.Field": lambda _: {"leaf": "a", "extras": ["mask"]},
     "ml.Loader": lambda f: {"data": training(f.scenes), "order": ml.Order(2)},
     "ml.LoaderOptions": lambda _: {"workers": 1},

@@ -15,6 +15,7 @@ from comal.cli.options import Parsed, Style, flag, option
 from comal.cli.output import done, human_size, print_json, print_rows, working
 from comal.cli.raquet import raster_choices, raster_options
 from comal.cli.taco import collection_fields, collection_options, packing_options
+from comal.cli.tapalcatl import described_options, entry_options, layout_options, only_given
 from comal.errors import counted
 
 _folder = argument("folder", metavar="PLAN")
@@ -96,6 +97,29 @@ def raquet(
     _planned(made, style)
 
 
+@plan.command()
+@argument("source", metavar="SRC")
+@argument("output", metavar="FOLDER")
+@option("--split-size", "About the bytes of a part.", metavar="SIZE", default="2GB")
+@layout_options
+@entry_options
+@described_options
+@_plan_option
+@options.pass_style
+def tapalcatl(
+    style: Style, /, source: str, output: str, *, plan: str, split_size: str, **named: Any
+) -> None:
+    """Plan the tileset FOLDER of the tiles of SRC; see 'comal tapalcatl create'.
+
+    A part is some neighbouring archives. 'comal merge' writes the document of the tileset.
+
+    $ comal plan tapalcatl planet.pmtiles s3://tiles/planet -o s3://tiles/plan
+    """
+    with working(f"planning {output}", style):
+        made = jobs.plan_tapalcatl(source, output, plan, split_size=split_size, **only_given(named))
+    _planned(made, style)
+
+
 @command()
 @_folder
 @option(
@@ -139,7 +163,7 @@ def merge(style: Style, folder: str, *, skip_missing: bool) -> None:
     """Make one data set of the parts of PLAN: their index, with counts and statistics of all.
 
     TACO gets the index of 'comal taco tacocat', RaQuet an index.json with the extent of each file
-    and exact statistics of each band. Parts without any data are left out.
+    and exact statistics of each band, a tileset its meta.json. Parts without any data are left out.
 
     $ comal merge plan/  # when all parts are done
     $ comal merge plan/ --skip-missing  # without those that failed

@@ -55,7 +55,7 @@ def group() -> None:
     """
 
 
-_layout_options = together(
+layout_options = together(
     whole("--metatile", "Root tiles per side of an archive, a power of two.", 1, metavar="N"),
     option(
         "--materialized",
@@ -68,7 +68,7 @@ _layout_options = together(
 """Options for the zooms of archives and their width."""
 
 
-_entry_options = together(
+entry_options = together(
     option("--ext", "Extension of tiles without one; by default recognised by their bytes."),
     option("--scale", "Scale of tiles: 2 for '@2x'.", type=float, default=1),
     choice(
@@ -89,7 +89,7 @@ _entry_options = together(
 """Options for the entries of tiles."""
 
 
-_described_options = together(
+described_options = together(
     option("--name", "Name of the tileset; by default the source's."),
     option("--description", "Description; by default the source's."),
     option("--attribution", "Attribution; by default the source's."),
@@ -98,7 +98,7 @@ _described_options = together(
 """Options for the metadata of a tileset."""
 
 
-def _given(named: Mapping[str, Any]) -> dict[str, Any]:
+def only_given(named: Mapping[str, Any]) -> dict[str, Any]:
     """Only the arguments that were given: a source may have its own defaults."""
     return {name: one for name, one in named.items() if one is not None and one is not False}
 
@@ -158,9 +158,9 @@ def _generation1_of(opening: Mapping[str, Any]) -> tapalcatl.Generation1 | None:
 )
 @option("--variant", "Put tiles below this name; 'put' adds other variants.", metavar="NAME")
 @options.negative("--no-resume", "resume", "Start anew, and keep nothing after an error.")
-@_layout_options
-@_entry_options
-@_described_options
+@layout_options
+@entry_options
+@described_options
 @options.opening
 @options.by_workers
 @options.writing
@@ -191,7 +191,7 @@ def create(
         settings = tapalcatl.Generation1(metatile=layout["metatile"] or 4, **first)
         chosen: dict[str, Any] = {"version": 1, "generation1": settings}
     else:
-        chosen = _given(layout)
+        chosen = only_given(layout)
     with ExitStack() as scope, working(f"building {output}", style) as progress:
         tiles = _tiles_of(source, opening, scope, scheme=scheme)
         made = tapalcatl.build(tiles, output, progress=progress, **chosen, **more)
@@ -203,7 +203,7 @@ def create(
 @argument("source", metavar="SRC", required=False)
 @option("--tile", "A tile; repeatable.", multiple=True, type=TILE_FILE, to="tiles")
 @option("--variant", "Put tiles below this name, beside other variants.", metavar="NAME")
-@_entry_options
+@entry_options
 @options.opening
 @options.pass_style
 def put(
@@ -371,7 +371,7 @@ def _changed(text: str) -> tuple[str, Any]:
     "Which tile to keep where several sources have one.",
     default="last",
 )
-@_layout_options
+@layout_options
 @options.by_workers
 @options.writing
 def merge(style: Style, /, sources: tuple[str, ...], output: str, **named: Any) -> None:
@@ -386,14 +386,14 @@ def merge(style: Style, /, sources: tuple[str, ...], output: str, **named: Any) 
     $ comal tapalcatl merge a/ b/ -o both/ --materialized 0,4,8 --metatile 2  # a layout
     """
     with working(f"merging into {output}", style) as progress:
-        made = tapalcatl.merge(sources, output, progress=progress, **_given(named))
+        made = tapalcatl.merge(sources, output, progress=progress, **only_given(named))
     _report(made, style)
 
 
 @group.command()
 @argument("source", metavar="SRC")
 @argument("output", metavar="OUT")
-@_layout_options
+@layout_options
 @options.by_workers
 @options.writing
 def remetatile(style: Style, /, source: str, output: str, **named: Any) -> None:
@@ -406,7 +406,7 @@ def remetatile(style: Style, /, source: str, output: str, **named: Any) -> None:
     $ comal tapalcatl remetatile tiles/ tiles.zip  # one archive for all tiles
     """
     with working(f"writing {output}", style) as progress:
-        made = tapalcatl.remetatile(source, output, progress=progress, **_given(named))
+        made = tapalcatl.remetatile(source, output, progress=progress, **only_given(named))
     _report(made, style)
 
 

@@ -13,6 +13,7 @@ from comal.public import exports
 if TYPE_CHECKING:
     from comal.jobs.kinds import plan_raquet as plan_raquet
     from comal.jobs.kinds import plan_taco as plan_taco
+    from comal.jobs.kinds import plan_tapalcatl as plan_tapalcatl
     from comal.jobs.plans import Part as Part
     from comal.jobs.plans import Plan as Plan
     from comal.jobs.running import PartStatus as PartStatus

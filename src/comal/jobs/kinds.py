@@ -5,26 +5,39 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from comal import strictjson
-from comal.errors import InvalidInputError, shown, without_secrets
+from comal.errors import InvalidInputError, ObjectChangedError, shown, shown_path, without_secrets
 from comal.jobs.plans import INDEXES, Location, Part, Plan, place_of
 from comal.limits import parse_size
 from comal.parallel import workers_of
 from comal.public import options_of, takes
-from comal.storage import StorageConfig, href_text, parse_href, several
+from comal.storage import StorageConfig, StorePath, href_text, open_source, parse_href, several
+from comal.storage.location import STORE_SCHEMES
 from comal.storage.targets import Kind, check_ending, magic_kind, new_file, target_of, target_path
 from comal.taco.model.collection import CollectionFields
 
 Record = Mapping[str, Any]
 
+_ENTRY = 150
+"""About the bytes of a tile's entry in an archive: two headers, two names."""
 _SUMS = ("count", "min", "max", "sum", "sum_squares")
 _INDEX_KIND = magic_kind("an index of RaQuet files", b'{\n    "files"')
+
+
+def _text(source: Location) -> str:
+    """A path or URL as a plan keeps it."""
+    href = href_text(source)
+    if without_secrets(href) != href:
+        raise InvalidInputError("a plan keeps no secret", where=without_secrets(href))
+    return href
 
 
 # -- TACO ------------------------------------------------------------------------------------------
@@ -66,10 +79,6 @@ def plan_taco(
         Settings and credentials to write with. The plan does not keep them.
     **options
         Fields of the collection, and settings of the tables.
-
-    Returns
-    -------
-    Plan
 
     Raises
     ------
@@ -181,10 +190,6 @@ def plan_raquet(
     **options
         Other fields of `comal.raquet.Options`; see `comal.raquet.write`.
 
-    Returns
-    -------
-    Plan
-
     Raises
     ------
     ConflictError
@@ -198,9 +203,7 @@ def plan_raquet(
     options_of(Options, options).check()
     check_ending(output)
     parts: dict[str, Part] = {}
-    for href in map(href_text, several(sources, "paths or URLs")):
-        if without_secrets(href) != href:
-            raise InvalidInputError("a plan keeps no secret", where=without_secrets(href))
+    for href in map(_text, several(sources, "paths or URLs")):
         place = parse_href(file_of(href))
         path = Path(place.path)
         name = f"{path.stem}.parquet"
@@ -272,24 +275,219 @@ def _joined(parts: Sequence[Record]) -> dict[str, Any]:
     }
 
 
+# -- Tapalcatl -------------------------------------------------------------------------------------
+
+
+def plan_tapalcatl(
+    source: Location,
+    output: Location,
+    plan: Location,
+    *,
+    split_size: int | str = "2GB",
+    config: StorageConfig | None = None,
+    **options: Any,
+) -> Plan:
+    """Plan a Tapalcatl tileset, whose parts are neighbouring archives.
+
+    When the plan is run and merged, the tileset has the same bytes as that of
+    `comal.tapalcatl.build` with the same arguments. Archives appear one by one; the document, by
+    which readers find them, is written by merging.
+
+    Parameters
+    ----------
+    source
+        Path or URL of an MBTiles or PMTiles file, of a folder of tiles or of a tileset, which all
+        who run the plan reach. It is surveyed once.
+    output
+        Folder of the tileset, which may be in a store; it must not exist, or be empty.
+    split_size
+        About the bytes of a part, as a few tiles lead to expect; bytes, or text such as ``"2GB"``.
+    plan, config
+        As for `plan_taco`.
+    **options
+        Fields of `comal.tapalcatl.BuildOptions`, as far as JSON has them.
+
+    Raises
+    ------
+    ConflictError
+        The plan exists, or something is in the output.
+    InvalidInputError
+        An invalid option, a source that is not a path or URL or has a secret, or a single archive
+        as the output, which cannot be made in parts.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - RaQuet needs none
+
+    from comal.taco.writing.creating import cuts  # noqa: PLC0415 - as above
+
+    folder, limit = place_of(output, config), parse_size(split_size, "split_size is not a size")
+    check_ending(folder)
+    href = parse_href(_text(source)).href
+    with ExitStack() as scope:
+        job = _tile_job(href, options, config, scope)
+        formats, mean = job.probed()
+        survey = job.plan
+    starts, squares = survey.archive_starts, survey.square_starts
+    counts = np.add.reduceat(survey.counts, starts[:-1])
+    ends = np.cumsum(counts * (mean + _ENTRY)).astype(np.int64)
+    parts, tables = [], []
+    for number, (start, stop) in enumerate(cuts(ends, limit), 1):
+        size = int(ends[stop - 1]) - (int(ends[start - 1]) if start else 0)
+        name = f"part{number:05d}"
+        parts.append(Part(name, int(counts[start:stop].sum()), size))
+        rows, cells = slice(starts[start], starts[stop]), slice(squares[start], squares[stop])
+        groups = np.arange(stop - start)
+        archives = {
+            "group": np.repeat(groups, np.diff(starts[start : stop + 1])),
+            "archive": survey.archives[rows],
+            "tiles": survey.counts[rows],
+        }
+        read = {
+            "group": np.repeat(groups, np.diff(squares[start : stop + 1])),
+            "square": survey.squares[cells],
+        }
+        tables.append((name, [pa.table(archives), pa.table(read)]))
+    named = {
+        "source": href,
+        "version": _version(href, config),
+        "build": options,
+        "formats": formats,
+        "extents": {str(zoom): extent for zoom, extent in survey.extents.items()},
+        "tiles": survey.tiles,
+    }
+    home = target_of(target_path(plan, config))
+    made = Plan(home, "tapalcatl", folder, named, tuple(parts), config)
+    made.write(tables)
+    return made
+
+
+def _version(href: str, config: StorageConfig | None) -> list[int | None] | None:
+    """Size of a file, and when it was modified; a folder has none."""
+    with open_source(href, config=config) as source:
+        info = source.stat()
+    seconds = None if info.modified is None else info.modified // 10**9
+    return None if info.is_dir else [info.size, seconds]
+
+
+def _tile_job(
+    href: str,
+    options: Mapping[str, Any],
+    config: StorageConfig | None,
+    scope: ExitStack,
+    surveyed: Callable[[Any], Any] | None = None,
+) -> Any:
+    from comal.tapalcatl import BuildOptions, open_tiles  # noqa: PLC0415 - rasters need none
+    from comal.tapalcatl.writing.building import Job  # noqa: PLC0415 - as above
+
+    given = {**options, "bounds": tuple(options["bounds"])} if options.get("bounds") else options
+    place = href if parse_href(href).scheme not in STORE_SCHEMES else StorePath(href, config)
+    tiles = open_tiles(place, scope=scope)
+    return Job.of(tiles, options_of(BuildOptions, given), surveyed)
+
+
+def _planned_job(plan: Plan, tables: Sequence[Any], scope: ExitStack) -> Any:
+    """The share of the build with these tables; without any it has no archives."""
+    from comal.tapalcatl.containers.survey import Survey  # noqa: PLC0415 - rasters need none
+
+    options = plan.options
+    if _version(options["source"], plan.config) != options["version"]:
+        raise ObjectChangedError(
+            "the source changed after it was planned",
+            where=shown_path(options["source"]),
+            hint="plan it again, for another folder",
+        )
+    columns = {name: table[name].to_numpy() for table in tables for name in table.column_names[1:]}
+    starts = [
+        np.searchsorted(table["group"].to_numpy(), np.arange(table["group"][-1].as_py() + 2))
+        for table in tables
+    ]
+    none = np.zeros(0, np.int64)
+    return _tile_job(
+        options["source"],
+        options["build"],
+        plan.config,
+        scope,
+        lambda layout: Survey(
+            layout,
+            columns.get("archive", none),
+            columns.get("tiles", none),
+            starts[0] if tables else none,
+            columns.get("square", none),
+            starts[1] if tables else none,
+            {int(zoom): tuple(extent) for zoom, extent in options["extents"].items()},
+            options["tiles"],
+        ),
+    )
+
+
+def _make_tapalcatl(plan: Plan, part: Part, path: Path, threads: int | None) -> dict[str, Any]:
+    from comal.tapalcatl.writing.building import Written  # noqa: PLC0415 - rasters need none
+    from comal.tapalcatl.writing.targets import Workplace  # noqa: PLC0415 - as above
+
+    done, formats = Written(), _headers(plan.options["formats"])
+    with ExitStack() as scope:
+        job = _planned_job(plan, plan.tables(part, 2), scope)
+        place = Workplace(path, path, going_on=False)
+        for written in job.written(place, formats, None, threads):
+            done = done.plus(written)
+        job.source.verify()
+    return {
+        "items": done.entries,
+        "formats": done.formats,
+        "suffixes": sorted(done.suffixes),
+        "cut": done.cut,
+    }
+
+
+def _headers(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {ext: tuple(map(tuple, headers)) for ext, headers in told.items()}
+
+
+def _merge_tapalcatl(plan: Plan, whole: Sequence[tuple[Part, Record]]) -> dict[str, Any]:
+    """Write ``meta.json``; Tapalcatl 1 has none."""
+    from comal.tapalcatl.spec import tileset_json  # noqa: PLC0415 - rasters need none
+    from comal.tapalcatl.writing.building import Written  # noqa: PLC0415 - as above
+    from comal.tapalcatl.writing.targets import DOCUMENT  # noqa: PLC0415 - as above
+
+    done = Written(formats=_headers(plan.options["formats"]))
+    for _, record in whole:
+        formats, suffixes = _headers(record["formats"]), frozenset(record["suffixes"])
+        done = done.plus(Written(formats=formats, suffixes=suffixes, cut=tuple(record["cut"])))
+    with ExitStack() as scope:
+        metadata = _planned_job(plan, (), scope).finished(done)
+    if plan.options["build"].get("version") == 1:
+        return {"output": []}
+    path = plan.output / INDEXES["tapalcatl"][0]
+    with new_file(path, True, DOCUMENT) as file:
+        file.write(tileset_json(metadata))
+    return {"output": [str(path)]}
+
+
 # -- by kind ---------------------------------------------------------------------------------------
 
 
-def _taco_form() -> Kind:
-    from comal.taco.writing.verify import ZIP  # noqa: PLC0415 - rasters
-
-    return ZIP
-
-
-def _raquet_form() -> Kind:
-    from comal.raquet.writing.creating import RAQUET  # noqa: PLC0415 - rasters
-
-    return RAQUET
+_FORMS = {
+    "taco": ("comal.taco.writing.verify", "ZIP"),
+    "raquet": ("comal.raquet.writing.creating", "RAQUET"),
+    "tapalcatl": ("comal.tapalcatl.writing.targets", "ARCHIVE"),
+}
 
 
-FORM: dict[str, Callable[[], Kind]] = {"taco": _taco_form, "raquet": _raquet_form}
-"""By kind, what the file of a part is."""
-MAKE: dict[str, Callable[..., dict[str, Any]]] = {"taco": _make_taco, "raquet": _make_raquet}
-"""By kind, what makes the file of a part; it returns the counts for its record."""
-MERGE: dict[str, Callable[..., dict[str, Any]]] = {"taco": _merge_taco, "raquet": _merge_raquet}
+def form_of(kind: str) -> Kind:
+    """What the files of a part are."""
+    module, name = _FORMS[kind]
+    form: Kind = getattr(import_module(module), name)  # the modules of one kind only
+    return form
+
+
+MAKE: dict[str, Callable[..., dict[str, Any]]] = {
+    "taco": _make_taco,
+    "raquet": _make_raquet,
+    "tapalcatl": _make_tapalcatl,
+}
+"""By kind, what makes the file of a part, or its tree; it returns the counts for its record."""
+MERGE: dict[str, Callable[..., dict[str, Any]]] = {
+    "taco": _merge_taco,
+    "raquet": _merge_raquet,
+    "tapalcatl": _merge_tapalcatl,
+}
 """By kind, what makes the index; it returns its paths and statistics."""

@@ -36,12 +36,18 @@ from comal.storage.targets import magic_kind, target_path
 Location = str | os.PathLike[str]
 
 JOB: Final = "job.json"
-INDEXES: Final = {"taco": ("__TACOCAT__", ".tacocat"), "raquet": ("index.json",)}
+INDEXES: Final = {
+    "taco": ("__TACOCAT__", ".tacocat"),
+    "raquet": ("index.json",),
+    "tapalcatl": ("meta.json",),
+}
 """By kind of plan: the names of what all parts become."""
+TREES: Final = frozenset({"tapalcatl"})
+"""Kinds whose output is one tree, of which a part is many files."""
 _VERSION: Final = 2
 _TABLES, DONE, STATE = "parts", "done", "state"
 _RECORD: Final = magic_kind("a record of a job", b"{")
-_NEEDED = {DONE: {"size", "sha256", "items"}, STATE: {"state", "host", "pid", "since"}}
+_NEEDED = {DONE: {"size", "files", "items"}, STATE: {"state", "host", "pid", "since"}}
 DAMAGED: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
     (LookupError, TypeError, ValueError), InvalidMetadataError
 )
@@ -68,12 +74,12 @@ def names_in(folder: Path) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a job: one file to make."""
+    """A part of a job: one file to make, or some archives of a tileset."""
 
     name: str
     """Name of the file."""
     items: int
-    """Samples or rasters in it."""
+    """Samples, rasters or tiles in it."""
     size: int | None = None
     """Bytes to read for it, where that is known."""
     source: str | None = None
@@ -87,7 +93,7 @@ class Plan:
     folder: Path
     """Where it is; as `output` a path, or a `StorePath` with the configuration to use."""
     kind: str
-    """Format of the parts: ``taco`` or ``raquet``."""
+    """Format of the parts: ``taco``, ``raquet`` or ``tapalcatl``."""
     output: Path
     """Folder of the parts."""
     options: Mapping[str, Any]
@@ -135,7 +141,8 @@ class Plan:
         from pyarrow import parquet as pq  # noqa: PLC0415 - RaQuet needs none
 
         wanted = {*INDEXES[self.kind], *(part.name for part in self.parts)}
-        for name in sorted(wanted & names_in(self.output)):
+        there = names_in(self.output)
+        for name in sorted(there if self.kind in TREES else wanted & there):
             raise ConflictError(
                 "the target exists",
                 where=shown_path(self.output / name),

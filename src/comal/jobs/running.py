@@ -23,21 +23,22 @@ from comal.errors import (
     counted,
     shown,
     shown_path,
+    system_errors,
     translated,
     without_secrets,
 )
-from comal.jobs.kinds import FORM, MAKE, MERGE
-from comal.jobs.plans import DAMAGED, DONE, STATE, Location, Part, Plan, names_in
+from comal.jobs.kinds import MAKE, MERGE, form_of
+from comal.jobs.plans import DAMAGED, DONE, STATE, TREES, Location, Part, Plan, names_in
 from comal.limits import MIB
 from comal.parallel import Workers, results
 from comal.plan import Head
 from comal.progress import Progress, silent
 from comal.storage import ObjectInfo, StorageConfig, open_source, targets
 from comal.storage.location import stored
-from comal.storage.targetlock import is_free
+from comal.storage.targetlock import flush_file_system, is_free
 
 _MADE, _KEPT, _EMPTY, _ELSEWHERE = _OUTCOMES = "made", "kept", "empty", "elsewhere"
-_BLOCK = 8 * MIB
+_BLOCK, _THREADS = 8 * MIB, 16
 _PERIOD = 30.0
 """Seconds after which who makes a part tells so again."""
 _SILENT = dt.timedelta(minutes=5)
@@ -147,8 +148,9 @@ def _outcome(job: Plan, threads: int | None, number: int) -> str:
 
 def _make(job: Plan, part: Part, threads: int | None, tries: int = 2) -> str:
     path, known = job.output / part.name, _record(job, part)
-    if known is not None and _is_same(path, known):
-        return _EMPTY if known.get("empty") else _KEPT
+    with translated(DAMAGED, "the record is damaged", where=part.name):
+        if known is not None and all(_is_same(job.output, file) for file in known["files"]):
+            return _EMPTY if known.get("empty") else _KEPT
     if not is_free(path):  # so that the state names who makes it
         return _ELSEWHERE
     try:
@@ -199,29 +201,57 @@ def _publish(job: Plan, part: Part, threads: int | None) -> tuple[dict[str, Any]
     path, outcome = job.output / part.name, _MADE
     # What is there without a record, or with other bytes, is what a killed runner left.
     with targets.new_set(path, _info(path) is not None, part.source) as made:
-        own = made.add(path.name, FORM[job.kind]())
+        own = made.add(path.name, form_of(job.kind))
         try:
             counts = MAKE[job.kind](job, part, own, threads)
         except InvalidInputError as error:
             if not error.fields.get("empty"):
                 raise
-            return {"size": 0, "sha256": "", "items": 0, "empty": error.what}, _EMPTY
-        found = {"size": own.stat().st_size, "sha256": _sha256(own), **counts}
+            return {"size": 0, "files": [], "items": 0, "empty": error.what}, _EMPTY
+        if own.is_dir():
+            give = partial(_give, own, job.output, form_of(job.kind))
+            names = sorted(file.relative_to(own).as_posix() for file in own.rglob("*.*"))
+            with system_errors("cannot write", path):
+                flush_file_system(own)
+            files = list(results(None, give, names, threads=_THREADS))
+        else:
+            files = [_facts(own, part.name)]
+            try:
+                made.publish()
+            except ConflictError:  # in a store, where another runner may have been at it, too
+                if stored(path) is None or not _is_same(job.output, files[0]):
+                    raise
+                outcome = _KEPT
+            files = [_tagged(job.output, files[0])]
+    return {"size": sum(one["size"] for one in files), "files": files, **counts}, outcome
+
+
+def _give(own: Path, output: Path, kind: targets.Kind, name: str) -> dict[str, Any]:
+    """Give a file of a tree its name, unless it is there; returns its facts."""
+    facts = _facts(own / name, name)
+    if not _is_same(output, facts):
         try:
-            made.publish()
-        except ConflictError:  # in a store, where another runner may have been at it, too
-            if stored(path) is None or not _is_same(path, found):
+            targets.give(own / name, output / name, kind)
+        except ConflictError:  # as above
+            if not _is_same(output, facts):
                 raise
-            outcome = _KEPT
-    info = _info(path) if stored(path) is not None else None
-    return found if info is None else {**found, "etag": info.etag}, outcome
+    return _tagged(output, facts)
 
 
-def _is_same(path: Path, known: dict[str, Any]) -> bool:
-    """Whether a file has the bytes of its record; an object of the same ETag is not read."""
+def _facts(path: Path, name: str) -> dict[str, Any]:
+    return {"name": name, "size": path.stat().st_size, "sha256": _sha256(path)}
+
+
+def _tagged(output: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts of a file, in a store with its ETag."""
+    info = _info(output / facts["name"]) if stored(output) is not None else None
+    return facts if info is None else {**facts, "etag": info.etag}
+
+
+def _is_same(output: Path, known: dict[str, Any]) -> bool:
+    """Whether a file is as its record says; an object of the same ETag is not read."""
+    path = output / known["name"]
     info = _info(path)
-    if known.get("empty"):
-        return info is None
     if info is None or info.size != known["size"]:
         return False
     same_tag = info.etag is not None and info.etag == known.get("etag")
@@ -259,17 +289,20 @@ def status(plan: Location, *, config: StorageConfig | None = None) -> list[PartS
 
 
 def _statuses(job: Plan) -> list[PartStatus]:
-    done, begun = (names_in(job.folder / what) for what in (DONE, STATE))
-    there = names_in(job.output)
-    open_ = [p for p in job.parts if p.name not in there or f"{p.name}.json" not in done]
+    recorded, begun = (
+        {name.removesuffix(".json") for name in names_in(job.folder / what)}
+        for what in (DONE, STATE)
+    )
+    there = recorded if job.kind in TREES else names_in(job.output)
     found = {part.name: PartStatus(part.name, "done") for part in job.parts}
-    found |= {part.name: PartStatus(part.name, "waiting") for part in open_}
-    tried = [part for part in open_ if f"{part.name}.json" in begun]
+    lacking = [part for part in job.parts if part.name not in recorded & there]
+    found |= {part.name: PartStatus(part.name, "waiting") for part in lacking}
+    tried = [part for part in lacking if part.name in begun]
     with translated(DAMAGED, "a state is damaged", where=shown_path(job.folder / STATE)):
         for part, state in zip(tried, job.told(tried, STATE), strict=True):
             found[part.name] = _status(part, state)
-    recorded = [part for part in open_ if f"{part.name}.json" in done]
-    for part, record in zip(recorded, job.told(recorded, DONE), strict=True):
+    told = [part for part in lacking if part.name in recorded]
+    for part, record in zip(told, job.told(told, DONE), strict=True):
         if record.get("empty"):
             found[part.name] = PartStatus(part.name, "empty", str(record["empty"]))
     return list(found.values())
@@ -324,11 +357,12 @@ def merge(
     states = {one.name: one.state for one in _statuses(job)}
     done = [part for part in job.parts if states[part.name] == "done"]
     records = job.told(done, DONE)
-    with open_source(job.output) as source:
-        found = source.fetch([Head(0, part.name) for part in done])
-    for part, record, piece in zip(done, records, found, strict=True):
-        if piece.total != record["size"]:
-            states[part.name] = "changed"
+    if job.kind not in TREES:
+        with open_source(job.output) as source:
+            found = source.fetch([Head(0, part.name) for part in done])
+        for part, record, piece in zip(done, records, found, strict=True):
+            if piece.total != record["size"]:
+                states[part.name] = "changed"
     lacking = [name for name, state in states.items() if state not in {"done", "empty"}]
     if lacking and not skip_missing:
         raise InvalidInputError(

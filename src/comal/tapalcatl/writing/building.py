@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -166,8 +166,6 @@ def build(
     wanted, target = replace(options or BuildOptions(), **changes), target_path(out, config)
     with ExitStack() as scope:
         tiles = opened(source, scope)
-        rules = rules_of(tiles, wanted)
-        said = _said(tiles.metadata, rules.variant, wanted)
         check_ending(out, ".zip")
         alone = is_archive(out)
         if alone and (wanted.version == 1 or wanted.hash_in_path):
@@ -176,111 +174,126 @@ def build(
                 where=os.fspath(out),
                 hint="leave out the hash, or Tapalcatl 1, or write to a folder",
             )
-        arrangement: ArchiveLayout
-        if wanted.version == 1:
-            arrangement = MetatileLayout(wanted.generation1 or Generation1())
-        else:
-            arrangement = _second(tiles, said, rules, wanted, alone=alone)
-        plan = survey(tiles, arrangement)
-        if not plan.tiles:
-            raise no_tiles(tiles)
-        if isinstance(arrangement, TreeLayout):
-            arrangement = replace(arrangement, metadata=plan.described(arrangement.metadata))
+        job = Job.of(tiles, wanted, alone=alone)
         if alone:
-            check_one(plan, out)
+            check_one(job.plan, out)
             placing: AbstractContextManager[Workplace] = place_of_one(
                 target, overwrite=overwrite, source=source
             )
         else:
-            fingerprint = _fingerprint(tiles, arrangement, rules, plan) if resume else b""
+            fingerprint = _fingerprint(job) if resume else b""
             kind = TREE
-            if isinstance(arrangement, MetatileLayout):
-                kind = first_generation(arrangement.settings)
+            if isinstance(job.arrangement, MetatileLayout):
+                kind = first_generation(job.arrangement.settings)
             placing = workplace(
                 target, fingerprint, kind, source, overwrite=overwrite, durable=durable
             )
         with placing as place:
-            if place.name and isinstance(arrangement, TreeLayout):
-                arrangement = SingleLayout(
-                    arrangement.layout, arrangement.template, arrangement.metadata, place.name
-                )
-            job = _Job(tiles, arrangement, rules, plan, place, progress or silent)
-            return job.run(executor, os.fspath(out))
+            formats, _ = job.probed()
+            done = Written(formats=formats)
+            for written in job.written(place, formats, executor):
+                done = done.plus(written)
+                (progress or silent)(done.archives, len(job.plan.archives), "writing archives")
+            metadata = job.finished(done, alone=alone)
+            if isinstance(job.arrangement, TreeLayout) and not alone:
+                with system_errors("cannot write", target):
+                    (place.tree / META).write_bytes(tileset_json(metadata))
+            return _built(os.fspath(out), done, metadata)
+
+
+def _built(out: str, done: Written, metadata: TileSetMetadata) -> Built:
+    assert metadata.min_zoom is not None
+    assert metadata.max_zoom is not None
+    assert metadata.bounds is not None
+    return Built(
+        out,
+        done.archives,
+        done.entries,
+        done.size,
+        done.kept,
+        metadata.min_zoom,
+        metadata.max_zoom,
+        metadata.bounds,
+        metadata.metatile,
+        metadata.materialized_zooms,
+        metadata.formats,
+    )
 
 
 @dataclass(frozen=True)
-class _Job:
-    """A build whose archives are known."""
+class Job:
+    """A build whose archives are known, or a share of it."""
 
     source: TileSource
     arrangement: ArchiveLayout
     rules: EntryRules
     plan: Survey
-    place: Workplace
-    progress: Progress
+    """The archives to write; its extents are those of the whole tileset."""
 
-    def run(self, executor: Workers, out: str) -> Built:
-        """Write all archives, then the metadata."""
-        formats = self._probed()
-        done = Written(formats=formats)
-        for written in self._written(executor, formats):
-            done = done.plus(written)
-            self.progress(done.archives, len(self.plan.archives), "writing archives")
-        self.source.verify()
-        if done.cut:
-            kept = "left out" if self.place.name else f"in {META} only"
-            warn(
-                TapalcatlWarning(f"no room in comments of archives, {kept}: {', '.join(done.cut)}")
-            )
-        metadata = self._finished(done)
-        if isinstance(self.arrangement, TreeLayout) and not self.place.name:
-            with system_errors("cannot write", self.place.target):
-                (self.place.tree / META).write_bytes(tileset_json(metadata))
-        assert metadata.min_zoom is not None
-        assert metadata.max_zoom is not None
-        assert metadata.bounds is not None
-        return Built(
-            out,
-            done.archives,
-            done.entries,
-            done.size,
-            done.kept,
-            metadata.min_zoom,
-            metadata.max_zoom,
-            metadata.bounds,
-            metadata.metatile,
-            metadata.materialized_zooms,
-            metadata.formats,
-        )
+    @classmethod
+    def of(
+        cls,
+        tiles: TileSource,
+        wanted: BuildOptions,
+        surveyed: Callable[[ArchiveLayout], Survey] | None = None,
+        *,
+        alone: bool = False,
+    ) -> Job:
+        """Survey the source, unless that was done before."""
+        rules = rules_of(tiles, wanted)
+        said = _said(tiles.metadata, rules.variant, wanted)
+        arrangement: ArchiveLayout
+        if wanted.version == 1:
+            arrangement = MetatileLayout(wanted.generation1 or Generation1())
+        else:
+            arrangement = _second(tiles, said, rules, wanted, alone=alone)
+        plan = surveyed(arrangement) if surveyed else survey(tiles, arrangement)
+        if not plan.tiles:
+            raise no_tiles(tiles)
+        if isinstance(arrangement, TreeLayout):
+            arrangement = replace(arrangement, metadata=plan.described(arrangement.metadata))
+        return cls(tiles, arrangement, rules, plan)
 
-    def _probed(self) -> dict[str, Headers]:
-        """Headers of the extensions, from a few sample tiles."""
+    def probed(self) -> tuple[dict[str, Headers], float]:
+        """Headers of the extensions, and mean bytes of a tile, from a few sample tiles."""
         formats: dict[str, Headers] = dict(self.source.metadata.formats)
         formats.update(self.rules.formats)
         last = self.plan.groups - 1
+        count = size = 0
         for group in sorted({round(at * last / (_PROBES - 1)) for at in range(_PROBES)}):
             square = self.plan.squares_of(group)[-1]
             tiles = self.source.read(square)
+            count, size = count + len(tiles), size + sum(map(len, tiles.payloads))
             if len(tiles):
                 # One tile is enough: most tiles of a square are alike.
                 one = tiles.take(np.zeros(1, np.int64))
                 formats.update(new_entries(one, one.keys, self.rules, formats).formats)
-        return formats
+        return formats, size / max(count, 1)
 
-    def _written(self, executor: Workers, formats: Mapping[str, Headers]) -> Iterator[Written]:
-        writer = ArchiveWriter(
-            self.source, self.arrangement, self.rules, formats, str(self.place.tree)
-        )
-        own = min(os.cpu_count() or 1, 8)
-        return results(executor, writer.write_archives, self._tasks(), threads=own)
+    def written(
+        self,
+        place: Workplace,
+        formats: Mapping[str, Headers],
+        executor: Workers,
+        threads: int | None = None,
+    ) -> Iterator[Written]:
+        """Write the archives."""
+        arrangement = self.arrangement
+        if place.name and isinstance(arrangement, TreeLayout):
+            arrangement = SingleLayout(
+                arrangement.layout, arrangement.template, arrangement.metadata, place.name
+            )
+        writer = ArchiveWriter(self.source, arrangement, self.rules, formats, str(place.tree))
+        own = threads or min(os.cpu_count() or 1, 8)
+        return results(executor, writer.write_archives, self._tasks(place), threads=own)
 
-    def _tasks(self) -> Iterator[list[GroupTask]]:
+    def _tasks(self, place: Workplace) -> Iterator[list[GroupTask]]:
         """Batches of groups."""
         tasks: list[GroupTask] = []
         squares = 0
         for group in range(self.plan.groups):
             rows = self.plan.rows_of(group)
-            archives, kept = self._left(rows)
+            archives, kept = self._left(place, rows)
             own = self.plan.squares_of(group) if archives else []
             tasks.append(GroupTask(own, archives, kept))
             squares += len(own)
@@ -290,14 +303,14 @@ class _Job:
         if tasks:
             yield tasks
 
-    def _left(self, rows: range) -> tuple[frozenset[int], Written]:
+    def _left(self, place: Workplace, rows: range) -> tuple[frozenset[int], Written]:
         """`order_of` values of the archives still to write, and the summary of the kept ones."""
         left, kept = set(), Written()
         owners = self.plan.archives[rows.start : rows.stop]
-        if not self.place.going_on:
+        if not place.going_on:
             return frozenset(owners.tolist()), kept
         for row, owner, archive in zip(rows, owners.tolist(), archives_at(owners), strict=True):
-            path = self.place.tree / self.arrangement.path(archive)
+            path = place.tree / self.arrangement.path(archive)
             count = int(self.plan.counts[row])
             if is_whole(path, count):
                 kept = kept.plus(Written(1, count, path.stat().st_size, 1))
@@ -305,7 +318,14 @@ class _Job:
                 left.add(owner)
         return frozenset(left), kept
 
-    def _finished(self, done: Written) -> TileSetMetadata:
+    def finished(self, done: Written, *, alone: bool = False) -> TileSetMetadata:
+        """The metadata of the tileset, when all archives are written."""
+        self.source.verify()
+        if done.cut:
+            kept = "left out" if alone else f"in {META} only"
+            warn(
+                TapalcatlWarning(f"no room in comments of archives, {kept}: {', '.join(done.cut)}")
+            )
         formats = done.formats or {}
         if not isinstance(self.arrangement, TreeLayout):
             return self.plan.described(TileSetMetadata(formats=formats, materialized_zooms=()))
@@ -376,19 +396,17 @@ def _second(
     return TreeLayout(layout, Template(template), whole)
 
 
-def _fingerprint(
-    source: TileSource, arrangement: ArchiveLayout, rules: EntryRules, plan: Survey
-) -> bytes:
+def _fingerprint(job: Job) -> bytes:
     """The same bytes for the same build of the same source; empty if that has no identity."""
-    if not source.identity:
+    if not job.source.identity:
         return b""
     values = [
         _SHAPE,
-        source.identity,
-        repr(arrangement),
-        repr(rules),
-        len(plan.archives),
-        plan.tiles,
+        job.source.identity,
+        repr(job.arrangement),
+        repr(job.rules),
+        len(job.plan.archives),
+        job.plan.tiles,
     ]
     return json.dumps(values).encode()
 

@@ -1,0 +1,235 @@
+"""Plans of tilesets: the same bytes as one build, from every source that can be cut."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+
+from comal import jobs, tapalcatl
+from comal.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotThisFormatError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+)
+from comal.storage import StorageConfig
+from comal.storage.cloud import memory_store
+from comal.storage.targetlock import LeftoverWarning
+from tests.servers.s3 import S3Server
+from tests.support import command, digests, files_below
+from tests.tapalcatl.making import (
+    listed,
+    names_and_data,
+    pyramid,
+    sparse,
+    write_files,
+    write_mbtiles,
+    write_pmtiles,
+)
+
+
+def _mbtiles(folder: Path) -> Path:
+    return write_mbtiles(folder / "a.mbtiles", pyramid(6))
+
+
+def _pmtiles(folder: Path) -> Path:
+    return write_pmtiles(folder / "a.pmtiles", sparse(900, 9))
+
+
+def _folder(folder: Path) -> Path:
+    """Tiles of two kinds, of which one part has but one, at two scales."""
+    tiles = names_and_data(pyramid(5))
+    tiles |= {name.replace(".png", "@2x.png"): data for name, data in list(tiles.items())[-300:]}
+    return write_files(folder / "tree", tiles | names_and_data(pyramid(3, kind="mvt"), "mvt"))
+
+
+def _tileset(folder: Path) -> Path:
+    tapalcatl.build(listed(pyramid(6)), folder / "old", attribution="us", metatile=4)
+    return folder / "old"
+
+
+LAYOUT: dict[str, Any] = {"metatile": 4, "materialized_zooms": [0, 2, 4]}
+SOURCES: list[tuple[Callable[[Path], Path], dict[str, Any]]] = [
+    (_mbtiles, {**LAYOUT, "name": "A", "bounds": (-10, -10, 10, 10), "metadata": {"x": [1]}}),
+    (_mbtiles, {"metatile": 1, "materialized_zooms": [0, 1, 2, 3, 4, 5, 6], "hash_in_path": True}),
+    (_mbtiles, {"version": 1}),
+    (_pmtiles, LAYOUT),
+    (_folder, {**LAYOUT, "times": "source", "attribution": "x" * 70_000}),
+    (
+        _tileset,
+        {**LAYOUT, "compression": "deflate", "formats": {"png": [["Content-Type", "image/x"]]}},
+    ),
+]
+
+
+@pytest.mark.filterwarnings("ignore:no room in comments")
+@pytest.mark.parametrize(("make", "options"), SOURCES)
+def test_a_plan_of_a_tileset_gives_what_one_build_gives(
+    tmp_path: Path, make: Callable[[Path], Path], options: dict[str, Any]
+) -> None:
+    source, plan, out = make(tmp_path), tmp_path / "plan", tmp_path / "out"
+    built = tapalcatl.build(source, tmp_path / "go", **options)
+    wanted = digests(files_below(tmp_path / "go"))
+    made = jobs.plan_tapalcatl(source, out, plan, split_size=20_000, **options)
+    assert len(made.parts) > 2
+    with ThreadPoolExecutor(2) as pool:
+        jobs.run(plan, (1, 2), executor=pool)
+    assert not (out / "meta.json").exists()
+    with pytest.raises(InvalidInputError, match="lacking"):
+        jobs.merge(plan)
+    assert jobs.run(plan).kept == len(made.parts) // 2
+    assert {one.state for one in jobs.status(plan)} == {"done"}
+    told = jobs.merge(plan)
+    assert digests(files_below(out)) == wanted
+    assert (told["items"], told["size"]) == (built.tiles, built.size)
+    assert jobs.run(plan).kept == len(made.parts)
+    # What is damaged or lost is made again, and nothing else.
+    first, second = sorted(out.rglob("*.zip"))[:2]
+    first.write_bytes(first.read_bytes()[:-1] + b"\1")
+    second.unlink()
+    assert 1 <= jobs.run(plan).made <= 2
+    jobs.merge(plan)
+    assert digests(files_below(out)) == wanted
+
+
+def test_what_cannot_be_cut(tmp_path: Path) -> None:
+    source, plan, out = _mbtiles(tmp_path), tmp_path / "plan", tmp_path / "out"
+    cases: tuple[tuple[Any, Path, dict[str, Any], type[Exception], str], ...] = (
+        (listed(pyramid(2)), out, {}, InvalidInputError, "not a path or URL"),
+        (source, tmp_path / "one.zip", {}, InvalidInputError, "name of a folder"),
+        (source, out, {"metatile": 3}, InvalidInputError, "power of two"),
+        (source, out, {"colour": 3}, InvalidInputError, "unknown option"),
+        (source, out, {"entry_headers": {(0, 0, 0): ()}}, InvalidInputError, "JSON"),
+        ("https://me:secret@example.org/a.pmtiles", out, {}, InvalidInputError, "no secret"),
+        (tmp_path / "none.mbtiles", out, {}, ObjectNotFoundError, "no such file"),
+        (Path(__file__), out, {}, NotThisFormatError, "not a container of tiles"),
+    )
+    for given, target, options, error, text in cases:
+        with pytest.raises(error, match=text):
+            jobs.plan_tapalcatl(given, target, plan, **options)
+        assert not plan.exists()
+    out.mkdir()
+    (out / "mine.txt").write_text("mine")
+    with pytest.raises(ConflictError, match="exists"):
+        jobs.plan_tapalcatl(source, out, plan)
+
+
+def test_a_source_that_changed_is_planned_again(tmp_path: Path) -> None:
+    source, plan = _mbtiles(tmp_path), tmp_path / "plan"
+    jobs.plan_tapalcatl(source, tmp_path / "out", plan, split_size=20_000)
+    jobs.run(plan, (0, 2))
+    source.unlink()
+    write_mbtiles(source, pyramid(5))
+    ran = jobs.run(plan, (1, 2))
+    assert ran.made == 0
+    assert all("changed after it was planned" in reason for reason in ran.failed.values())
+    with pytest.raises(ObjectChangedError):
+        jobs.merge(plan, skip_missing=True)
+
+
+_PROGRAM = """
+import signal, sys
+from comal import jobs
+from comal.jobs import running
+from comal.storage import targets
+give, given = targets.give, []
+def slow(*more):
+    if len(given) == 3:
+        print("there", flush=True)
+        signal.pause()
+    given.append(more)
+    return give(*more)
+targets.give = slow
+running._THREADS = 1
+jobs.run(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_killed_runner_of_a_tileset(
+    tmp_path: Path, remote: bool, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With some archives of a part in place, and without a record of them."""
+    for name, value in s3_server.config.s3.items():
+        monkeypatch.setenv(f"AWS_{name.upper()}", value)
+    prefix, source = uuid.uuid4().hex, write_mbtiles(tmp_path / "a.mbtiles", pyramid(4))
+    layout: dict[str, Any] = {"metatile": 1, "materialized_zooms": [0, 1, 2, 3, 4]}
+    place: Callable[[str], Any] = lambda name: tmp_path / name  # noqa: E731
+    if remote:
+        place = lambda name: s3_server.url_for(f"{prefix}/{name}")  # noqa: E731
+    jobs.plan_tapalcatl(source, place("out"), place("plan"), split_size=60_000, **layout)
+    with subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, str(place("plan"))], stdout=subprocess.PIPE
+    ) as runner:
+        assert runner.stdout is not None
+        told, states = runner.stdout.readline(), jobs.status(place("plan"))
+        runner.send_signal(signal.SIGKILL)
+        runner.communicate()
+    assert (told, states[0].state) == (b"there\n", "running")
+    assert jobs.status(place("plan"))[0].state == "waiting"
+    with nullcontext() if remote else pytest.warns(LeftoverWarning):
+        ran = jobs.run(place("plan"))
+    assert (ran.kept, ran.failed) == (0, {})
+    jobs.merge(place("plan"))
+    tapalcatl.build(source, tmp_path / "go", **layout)
+    wanted = {name: (tmp_path / "go" / name).read_bytes() for name in files_below(tmp_path / "go")}
+    if remote:
+        metas = [m for chunk in obstore.list(s3_server.store, f"{prefix}/out/") for m in chunk]
+        found = {
+            meta["path"].partition("/out/")[2]: bytes(
+                obstore.get(s3_server.store, meta["path"]).bytes()
+            )
+            for meta in metas
+        }
+    else:
+        out = tmp_path / "out"
+        found = {name: (out / name).read_bytes() for name in files_below(out)}
+    assert found == wanted
+
+
+def test_all_of_it_in_a_store(tmp_path: Path) -> None:
+    bucket = uuid.uuid4().hex
+    store, href = memory_store(bucket), f"memory://{bucket}"
+    obstore.put(store, "a.pmtiles", _pmtiles(tmp_path).read_bytes())
+    config = StorageConfig(scratch=str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    named: dict[str, Any] = {"split_size": 20_000, "config": config, **LAYOUT}
+    made = jobs.plan_tapalcatl(f"{href}/a.pmtiles", f"{href}/out", f"{href}/plan", **named)
+    with ThreadPoolExecutor(2) as pool:  # two runners of everything
+        ran = list(pool.map(lambda _: jobs.run(f"{href}/plan", config=config), range(2)))
+    assert [one.failed for one in ran] == [{}, {}]
+    assert {one.state for one in jobs.status(f"{href}/plan")} == {"done"}
+    assert jobs.run(f"{href}/plan").kept == len(made.parts)
+    for _ in range(2):
+        assert jobs.merge(f"{href}/plan")["output"] == [f"{href}/out/meta.json"]
+    tapalcatl.build(tmp_path / "a.pmtiles", tmp_path / "go", **LAYOUT)
+    wanted = {name: (tmp_path / "go" / name).read_bytes() for name in files_below(tmp_path / "go")}
+    metas = [meta for chunk in obstore.list(store, "out/") for meta in chunk]
+    found = {m["path"][4:]: bytes(obstore.get(store, m["path"]).bytes()) for m in metas}
+    assert found == wanted
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_the_command_plans_a_tileset(tmp_path: Path) -> None:
+    source, plan, out = _mbtiles(tmp_path), tmp_path / "plan", tmp_path / "out"
+    words = ("--metatile", 4, "--materialized", "0,2,4", "--name", "A", "--level", 3)
+    planned = command(
+        "plan", "tapalcatl", source, out, "-o", plan, "--split-size", "20000", *words, "--json"
+    )
+    assert json.loads(planned.output)["parts"] > 2
+    command("run", plan)
+    command("merge", plan)
+    command("tapalcatl", "create", source, tmp_path / "go", *words)
+    assert digests(files_below(out)) == digests(files_below(tmp_path / "go"))
