@@ -307,27 +307,28 @@ def _check_kinds(
 
 
 def _result(group: _Group, how: StatisticsOptions) -> Statistics:
-    known = {}
-    for name, bands in group.fields.items():
-        known[name] = _of_bands(bands, how.percentiles, classes=name in how.classes)
+    known = {name: _of_bands(bands, how, name) for name, bands in group.fields.items()}
     return Statistics(group.samples, known)
 
 
-def _of_bands(bands: Sequence[_Band], wanted: Sequence[float], *, classes: bool) -> FieldStatistics:
-    q, none = np.array(wanted) / 100, np.full(len(wanted), np.nan)
-    rows, cuts, counts = [], [], defaultdict[Any, Any](lambda: np.zeros(len(bands), np.int64))
-    for number, band in enumerate(bands):
+def _of_bands(bands: Sequence[_Band], how: StatisticsOptions, name: str) -> FieldStatistics:
+    numbers = np.full((4, len(bands)), np.nan)
+    cuts = np.full((len(how.percentiles), len(bands)), np.nan)
+    classes: dict[int, Any] = {}
+    for at, band in enumerate(bands):
         values, sizes = ordered(band)
-        rows.append([*moments(band), band.low, band.high] if band.count else [np.nan] * 4)
-        cuts.append(quantiles(values.astype(np.float64), sizes, q) if band.count else none)
-        for value, size in zip(values.tolist(), sizes.tolist(), strict=True) if classes else ():
-            counts[value][number] = size
+        if band.count:
+            numbers[:, at] = *moments(band), band.low, band.high
+            q = np.array(how.percentiles) / 100
+            cuts[:, at] = quantiles(values.astype(np.float64), sizes, q)
+        if name in how.classes:
+            for value, size in zip(values.tolist(), sizes.tolist(), strict=True):
+                classes.setdefault(value, np.zeros(len(bands), np.int64))[at] = size
+    mean, std, low, high = numbers
     count, exact = np.array([band.count for band in bands]), all(band.step == 1 for band in bands)
-    percentiles = dict(zip(map(float, wanted), np.transpose(cuts), strict=True))
-    mean, std, low, high = np.array(rows, np.float64).T
-    return FieldStatistics(
-        count, mean, std, low, high, percentiles, exact, dict(sorted(counts.items()))
-    )
+    percentiles = dict(zip(map(float, how.percentiles), cuts, strict=True))
+    classes = dict(sorted(classes.items()))
+    return FieldStatistics(count, mean, std, low, high, percentiles, exact, classes)
 
 
 def statistics_of(data: Dataset, how: StatisticsOptions) -> Statistics:
