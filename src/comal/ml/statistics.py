@@ -28,7 +28,7 @@ from comal.ml.decoding import images_of
 from comal.ml.order import Order
 from comal.progress import Progress, telling
 from comal.public import check_fields, guarded, guarded_class
-from comal.raster.statistics import BandSums, is_counted, moments, ordered, quantiles, sums_of
+from comal.raster.statistics import ValueSums, moments, ordered, quantiles
 from comal.storage.location import local_path
 from comal.storage.targets import magic_kind, new_file, target_of
 
@@ -46,7 +46,7 @@ _CHANGED = "statistics that somebody changed"
 _EVERY = 30.0
 """Seconds between two writes of what is known so far."""
 _BATCH_BYTES, _BATCH, _AHEAD_BYTES = 4 * MIB, 32, 64 * MIB
-_AT_ONCE, _CLASSES = 1 << 19, 1 << 16
+_CLASSES = 1 << 16
 _KEPT, _KEPT_LEAST = 1 << 20, 1 << 13
 """Pixels of wide types that are kept for percentiles: of all bands together, of each at least."""
 
@@ -192,58 +192,15 @@ def _write(path: Location, **document: Any) -> None:
 
 
 @dataclass(slots=True)
-class _Band(BandSums):
-    """The pixels of one band so far."""
-
-    step: int = 1
-    """Distance of the valid pixels that are kept for percentiles; a power of 3, as powers of 2
-    would meet the same columns in every image."""
-
-    @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> _Band:
-        band = cls(**plain)
-        kind = np.dtype(band.dtype)
-        if band.values is not None:
-            band.values = np.array(band.values, f"u{kind.itemsize}")
-            band.counts = np.array(band.counts, np.int64)
-        band.sample = [np.array(part, kind) for part in band.sample]
-        return band
-
-    def take(self, values: Any, most: int, *, classes: bool) -> None:
-        """Add valid pixels, shape (n,), and keep at most `most` of all for percentiles."""
-        for start in range(0, len(values), _AT_ONCE):
-            part = values[start : start + _AT_ONCE]
-            sums = sums_of(part[None], None, step=self.step, x=self.count, y=self.step // 2)
-            if classes and sums.values is None:
-                found, sums.counts = np.unique(part, return_counts=True)
-                sums.values, sums.sample = found.view(f"u{part.itemsize}"), []
-            self.add(sums)
-            if self.sample:
-                kept = np.concatenate(self.sample)
-                while len(kept) > most:
-                    kept, self.step = kept[1::3].copy(), self.step * 3
-                self.sample = [kept]
-
-    def _add_counts(self, values: Any, counts: Any) -> None:
-        if self.values is None or self.counts is None or is_counted(self.dtype):
-            BandSums._add_counts(self, values, counts)  # noqa: SLF001 - of the base
-            return
-        every = np.append(self.counts, counts)
-        self.values, places = np.unique(np.append(self.values, values), return_inverse=True)
-        self.counts = np.zeros(len(self.values), np.int64)
-        np.add.at(self.counts, places, every)
-
-
-@dataclass(slots=True)
 class _Group:
     """All samples so far, or those with one value of a column."""
 
     samples: int = 0
-    fields: dict[str, list[_Band]] = field(default_factory=dict)
+    fields: dict[str, list[ValueSums]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> _Group:
-        known = {name: list(map(_Band.of, bands)) for name, bands in plain["fields"].items()}
+        known = {name: list(map(ValueSums.of, bands)) for name, bands in plain["fields"].items()}
         return cls(plain["samples"], known)
 
 
@@ -265,16 +222,16 @@ def _add(groups: Groups, batch: Mapping[str, Any], how: StatisticsOptions) -> No
         for name, images in images_of(sample):
             for planes in (image.planes() for image in images):
                 kinds = [plane.dtype.name for plane in planes]
-                known = groups[()].fields.setdefault(name, list(map(_Band, kinds)))
+                known = groups[()].fields.setdefault(name, list(map(ValueSums, kinds)))
                 _check_kinds(sample, name, kinds, [band.dtype for band in known], how)
                 for group in mine:
                     parts[group, name].append(planes)
     for (group, name), found in parts.items():
-        empty = [_Band(plane.dtype.name) for plane in found[0]]
+        empty = [ValueSums(plane.dtype.name) for plane in found[0]]
         bands = groups[group].fields.setdefault(name, empty)
         most = max(_KEPT // (len(bands) * len(groups)), _KEPT_LEAST)
         for band, *pieces in zip(bands, *found, strict=True):
-            band.take(np.concatenate(pieces), most, classes=name in how.classes)
+            band.take(np.concatenate(pieces), most, all_counted=name in how.classes)
             different = 0 if band.values is None else len(band.values)
             if name in how.classes and different > _CLASSES:
                 what = f"field {shown(name)} has too many values for classes"
@@ -311,7 +268,7 @@ def _result(group: _Group, how: StatisticsOptions) -> Statistics:
     return Statistics(group.samples, known)
 
 
-def _of_bands(bands: Sequence[_Band], how: StatisticsOptions, name: str) -> FieldStatistics:
+def _of_bands(bands: Sequence[ValueSums], how: StatisticsOptions, name: str) -> FieldStatistics:
     numbers = np.full((4, len(bands)), np.nan)
     cuts = np.full((len(how.percentiles), len(bands)), np.nan)
     classes: dict[int, Any] = {}

@@ -8,7 +8,7 @@ lattice, and are exact only if the lattice contains all pixels.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,7 +50,7 @@ class BandSums:
     m2: float = 0.0
     """Sum of squared differences from the mean; only for floats."""
     values: Array | None = None
-    """Bit patterns of the distinct values of a narrow type, ascending."""
+    """Bit patterns of the distinct values, ascending: of a narrow type, or if all are counted."""
     counts: Array | None = None
     """Count of each value."""
     sample: list[Array] = field(default_factory=list)
@@ -82,11 +82,55 @@ class BandSums:
         if self.values is None or self.counts is None:
             self.values, self.counts = values, counts
             return
+        if not is_counted(self.dtype):
+            every = np.append(self.counts, counts)
+            self.values, places = np.unique(np.append(self.values, values), return_inverse=True)
+            self.counts = np.zeros(len(self.values), np.int64)
+            np.add.at(self.counts, places, every)
+            return
         table = np.zeros(1 << 8 * np.dtype(self.dtype).itemsize, np.int64)
         table[self.values] = self.counts
         table[values] += counts
         self.values = np.flatnonzero(table).astype(values.dtype)
         self.counts = table[self.values]
+
+
+@dataclass(slots=True)
+class ValueSums(BandSums):
+    """Running statistics of valid pixels that come in pieces, without their places."""
+
+    step: int = 1
+    """Distance of the pixels in `sample`; a power of 3, as powers of 2 would meet the same columns
+    in every image."""
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> ValueSums:
+        """From its fields, in which arrays are lists."""
+        sums = cls(**plain)
+        kind = np.dtype(sums.dtype)
+        if sums.values is not None:
+            sums.values = np.array(sums.values, f"u{kind.itemsize}")
+            sums.counts = np.array(sums.counts, np.int64)
+        sums.sample = [np.array(part, kind) for part in sums.sample]
+        return sums
+
+    def take(self, values: Array, most: int, *, all_counted: bool = False) -> None:
+        """Add pixels, shape (n,), of which `sample` keeps at most `most`.
+
+        With `all_counted`, integers of wide types are counted value by value, too.
+        """
+        for start in range(0, len(values), _CHUNK):
+            part = values[start : start + _CHUNK]
+            sums = sums_of(part[None], None, step=self.step, x=self.count, y=self.step // 2)
+            if all_counted and sums.values is None:
+                found, sums.counts = np.unique(part, return_counts=True)
+                sums.values, sums.sample = found.view(f"u{part.itemsize}"), []
+            self.add(sums)
+            if self.sample:
+                kept = np.concatenate(self.sample)
+                while len(kept) > most:
+                    kept, self.step = kept[1::3].copy(), self.step * 3
+                self.sample = [kept]
 
 
 def is_counted(dtype: str) -> bool:
