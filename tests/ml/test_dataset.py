@@ -7,6 +7,7 @@ import pickle
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from comal.errors import (
     NotThisFormatError,
 )
 from comal.ml import index as indexes
+from comal.storage import CountingSource, open_source
+from comal.taco.wire import DEFAULT_TAIL
 from tests.ml.made import flat, items, nested, pack, pixels
 from tests.servers.http import HttpServer
 
@@ -178,3 +181,26 @@ def test_a_remote_data_set_opens_in_few_round_trips(
     assert np.array_equal(data.fetch([3, 4, 5])[0]["mask"], pixels(3, bands=1))
     assert len(http_server.requests) == opened + 1
     assert len(pickle.dumps(data)) < 100_000
+
+
+def test_the_first_batch_of_many_remote_samples_takes_three_round_trips(
+    http_server: HttpServer, tmp_path: Path
+) -> None:
+    """Both ends of the archive; its table and collection before them; the samples."""
+    samples = [
+        taco.Sample(id=f"s{number:05d}", path=b"%d" % number, label=number)
+        for number in range(6000)
+    ]
+    path = pack(tmp_path / "many.tacozip", samples)
+    with ZipFile(path) as file:
+        assert path.stat().st_size - file.start_dir > DEFAULT_TAIL
+    http_server.put("many.tacozip", path.read_bytes())
+    href = http_server.url_for("many.tacozip")
+    source = CountingSource(open_source(href))
+    data = ml.dataset(taco.load(source), columns=["label"])
+    batch = next(iter(data.loader(4, shuffle=True, workers=0)))
+    assert [b"%d" % label for label in batch["label"]] == batch["data"]
+    assert source.round_trips == 3
+    before = len(http_server.requests)
+    assert len(ml.dataset(href)) == 6000
+    assert len(http_server.requests) == before + 3

@@ -7,6 +7,7 @@ import operator
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, SupportsIndex
@@ -37,7 +38,7 @@ from comal.ml.statistics import Statistics, StatisticsOptions, statistics_of
 from comal.public import guarded, guarded_class, options_of, takes, warn
 from comal.samples.payloads import Ints
 from comal.storage.source import Closing
-from comal.taco import TacoDataset, concat
+from comal.taco import TacoDataset, concat, load
 from comal.taco.copying.gather import leaf_levels
 from comal.tortilla import TortillaFrame
 from comal.tortilla import open as open_tortilla
@@ -661,7 +662,7 @@ def dataset(
 
 def opened(source: Any) -> Any:
     """The data set of a path, of several, or one that is open."""
-    found = comal.open(source) if isinstance(source, str | os.PathLike) else source
+    found = _opened(source) if isinstance(source, str | os.PathLike) else source
     if isinstance(found, TacoDataset | TortillaFrame):
         return found
     if found is not source or isinstance(found, Closing):
@@ -676,6 +677,13 @@ def opened(source: Any) -> Any:
     if every and all(isinstance(one, TacoDataset) for one in every):
         return concat(every)
     return open_tortilla(list(source))
+
+
+def _opened(source: Location) -> Any:
+    if os.fspath(source).endswith(".tacozip"):
+        with suppress(NotThisFormatError):
+            return load(source)  # a round trip less than finding the format first
+    return comal.open(source)
 
 
 def filtered(found: Any, where: str) -> Any:

@@ -33,6 +33,7 @@ Ints = npt.NDArray[np.int64]
 Heads = npt.NDArray[np.uint8]
 """The first 16 bytes of n samples, shape (n, 16); zeros where a sample is shorter."""
 HEAD = 16
+_AT_ONCE = 1 << 14
 
 
 class Payloads(ABC):
@@ -100,7 +101,11 @@ def checked(data: bytes, planned: int, where: str) -> bytes:
 
 def is_run(rows: Ints) -> bool:
     """Whether rows are consecutive and ascending."""
-    return bool(len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all())
+    if not len(rows) or rows[-1] - rows[0] != len(rows) - 1:
+        return False
+    # A part at a time, which stays in the processor's caches.
+    parts = (rows[at : at + _AT_ONCE + 1] for at in range(0, len(rows), _AT_ONCE))
+    return all(bool((np.diff(part) == 1).all()) for part in parts)
 
 
 @dataclass(frozen=True, slots=True)

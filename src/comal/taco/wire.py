@@ -61,7 +61,8 @@ _LOCAL_PREFIX = prefix_size(len(spec.LEVEL_PATHS[0]))
 DEFAULT_TAIL = 256 * KIB
 """Bytes read at the end of a container; they hold the metadata of most archives."""
 _LEVEL_TAIL = 64 * KIB
-"""Bytes read at the end of a level for its footer, if that is not in the container's tail."""
+"""Bytes read at the end of a level for its footer, if that is not in the container's tail. A level
+that is no longer than that tail is read whole, which saves the round trip for its columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +267,7 @@ def _read_metadata(
     missing: list[Wanted] = []
     limits.check("json_bytes", header.collection.size, where)
     for span in header.levels:
-        ending = min(span.size, _LEVEL_TAIL)
+        ending = span.size if span.size <= DEFAULT_TAIL else _LEVEL_TAIL
         here = cut(known, span.end - ending, ending) or cut(known, span.offset, span.size)
         if here is None:
             missing.append(ByteRange(span.end - ending, ending))

@@ -269,14 +269,15 @@ def leaf_levels(
     The levels have only ids, types, parents and payloads.
     """
     home, view = dataset.home, dataset.view
+    is_whole = isinstance(view, Scan)
     for part in home.containers:
         for level in part.levels:
-            level.keep(spec.PROTECTED_COLUMNS)  # one round trip for all of them
-    if isinstance(view, Scan):
+            level.keep(_navigating(level, part.levels[-1], columns if is_whole else ()))
+    if is_whole:
         level = view.container.levels[0]
         row = np.flatnonzero(~is_padding(level.column(spec.ID)))
         container = np.zeros(len(row), np.int64)
-        table = level.table.read(list(columns))
+        table = level.held(list(columns))
         table = table if len(row) == level.num_rows else table.take(pa.array(row))
     else:
         found = views.materialise(_identity(view, home, columns))
@@ -285,6 +286,15 @@ def leaf_levels(
         table = found.select(list(columns))
     picked = pick(home.containers, container, row)
     return tuple(_leaf_level(home.containers, *one, limit) for one in enumerate(picked)), table
+
+
+def _navigating(level: StoredLevel, last: StoredLevel, columns: Sequence[str]) -> list[str]:
+    """The columns that tell where leaves are, and some of level 0: what one round trip reads."""
+    unused = () if level.index else (spec.PARENT_ID, spec.RELATIVE_PATH)
+    if level is last:  # no row of another level names its parents by their ids
+        unused += (spec.CURRENT_ID,)
+    names = [name for name in spec.PROTECTED_COLUMNS if name not in unused]
+    return names if level.index else [*dict.fromkeys([*names, *columns])]
 
 
 def _leaf_level(containers: Sequence[Container], depth: int, rows: Picked, limit: int) -> Level:

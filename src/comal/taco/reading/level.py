@@ -10,6 +10,7 @@ level above.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -269,11 +270,12 @@ class Level:
     def folders(self) -> Bools:
         """Which rows are FOLDERs; the others are FILEs."""
         column = self.column(spec.TYPE)
-        known = pc.is_in(column, value_set=pa.array([spec.FILE, spec.FOLDER]))
+        folders = pc.equal(column, spec.FOLDER)
+        known = pc.fill_null(pc.or_(folders, pc.equal(column, spec.FILE)), False)
         if not pc.all(known, min_count=0).as_py():
             row = int(pc.index(known, pa.scalar(value=False)).as_py())
             raise self.broken(f"type is neither {spec.FILE} nor {spec.FOLDER}", row)
-        return np.asarray(pc.equal(column, spec.FOLDER), np.bool_)
+        return np.asarray(folders, np.bool_)
 
     def paths(self) -> Any:
         """The path of each row below DATA/ as an Arrow array, without a trailing slash."""
@@ -476,7 +478,11 @@ class Level:
         """Read and keep those of the columns that are stored, whatever their size, at once."""
         wanted = [name for name in names if name in self.stored and name not in self._columns]
         if wanted:
-            self._columns |= zip(wanted, self.table.read(wanted).columns, strict=True)
+            # One array, unless its text is too long for that.
+            for name, column in zip(wanted, self.table.read(wanted).columns, strict=True):
+                self._columns[name] = column
+                with suppress(pa.ArrowInvalid):
+                    self._columns[name] = pa.chunked_array([one_array(column)])
 
     # -- paths for GDAL ----------------------------------------------------------------------------
 
