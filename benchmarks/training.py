@@ -146,7 +146,7 @@ def order(work: str, sides: Sides, size: int, repeats: int) -> None:
     if "comal" not in sides:
         return
     rows: dict[str, list[object]] = {}
-    blocks = ["64 128", "64 32", "64 8", "64 2", "16 32", "8 16", "8 4", "4 8", "2 16"]
+    blocks = ["64 32", "16 32", "4 32", "2 16", "64 128", "64 8", "4 8", "8 4"]
     for shuffle in ("full", *blocks, "archive"):
         found = sides["comal"].measure("order", [work, *shuffle.split()]).note
         assert isinstance(found, dict)

@@ -197,6 +197,8 @@ def order(directory: str, kind: str, window: str = "32") -> dict[str, Any]:
         "spread of means": _part(each.mean(axis=1).std(), count / np.sqrt(12 * BATCH)),
         "labels in a batch": f"{BATCH - alike.sum(axis=1).mean():.1f}",
         "requests for 300 KB": _requests(made, 300 << 10),
+        "requests for 16 KB": _requests(made, 16 << 10),
+        "requests for 4 KB": _requests(made, 4 << 10),
         "requests for 1 KB": _requests(made, 1 << 10),
     }
     return {"seconds": 0, "note": note}

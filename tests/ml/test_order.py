@@ -67,6 +67,23 @@ def test_blocks_keep_neighbours_near_each_other() -> None:
     assert np.count_nonzero(np.abs(np.diff(rows)) == 1) < 20
 
 
+@pytest.mark.parametrize(
+    ("size", "block", "window"),
+    [(1 << 10, 64, 32), (4 << 10, 16, 32), (21_000, 3, 32), (30 << 10, 2, 16), (1 << 30, 2, 16)],
+)
+def test_blocks_are_as_large_as_samples_allow(size: int, block: int, window: int) -> None:
+    """A pair of large samples is in one batch of 32, so that they need half of the requests."""
+    sampler = Numbers(6400, size).sampler(32, shuffle="blocks", seed=3)
+    right = Order(6400, "blocks", 3, block, window).at(np.arange(6400))
+    batches = list(sampler)
+    assert np.concatenate(batches).tolist() == right.tolist()
+    if block == 2:
+        runs = [np.count_nonzero(np.diff(np.sort(batch)) != 1) + 1 for batch in batches]
+        assert np.mean(runs) < 16.5
+    given = Numbers(6400, size).sampler(32, shuffle="blocks", seed=3, block=5, window=4)
+    assert next(iter(given)) == Order(6400, "blocks", 3, 5, 4).at(np.arange(32)).tolist()
+
+
 def test_weights_draw_in_proportion() -> None:
     weights = np.array([0, 1, 2, 7.0])
     drawn = Order(4, weights=weights, draws=20_000).at(np.arange(20_000), 1)

@@ -121,6 +121,20 @@ def test_other_data(make: Any) -> None:
     assert _whole(other) == _right(1, count=7)
 
 
+def test_a_state_of_other_blocks() -> None:
+    """A state that does not tell its blocks had those that were usual then."""
+    data = Numbers(500, 1 << 20)
+    run = data.sampler(BATCH, shuffle="blocks", block=64, window=32)
+    begun = _take(run, 3)
+    state = run.state_dict()
+    del state["blocks"]
+    with pytest.raises(InvalidInputError, match=r"(?s)blocks.*'64, 32'.*'2, 16'.*block and window"):
+        data.sampler(BATCH, shuffle="blocks").load_state_dict(state)
+    again = data.sampler(BATCH, shuffle="blocks", block=64, window=32)
+    again.load_state_dict(state)
+    assert sorted(begun + _whole(again)) == list(range(500))
+
+
 @pytest.mark.parametrize("kind", ["loader", "sampler"])
 def test_other_samples_of_the_same_number(kind: str, tmp_path: Path) -> None:
     """A selection is told by its ids and their order, wherever the archive is."""

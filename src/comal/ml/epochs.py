@@ -13,12 +13,17 @@ import pyarrow as pa
 from isal import isal_zlib
 
 from comal.errors import InvalidInputError, shown
+from comal.limits import MIB
 from comal.ml.order import Ints, Order, Rest, Share, Shuffle
 from comal.ml.splits import coded, column_of
 from comal.public import check_fields, guarded_class, warn
 from comal.samples.payloads import bounds_of, bytes_of
 
 _VERSION = 1
+_OLD_BLOCKS = "64, 32"
+"""Block and window of states that do not tell them."""
+_SOME = 1024
+"""Samples whose sizes stand for all."""
 T = TypeVar("T")
 
 
@@ -30,10 +35,14 @@ class SamplerOptions:
     ----------
     rest, drop_last
         What happens with the last, smaller step of an epoch: see `Share`.
-    weights, strata, draws, block, window
+    weights, strata, draws
         See `Order`. A text as weights or strata names a column of the data set.
     balance
         A column: samples are drawn so that its values are equally likely, and null never.
+    block, window
+        Those of `Order` for ``shuffle="blocks"``. By default a block has a sixteenth of the samples
+        that a MiB holds by their mean size, from 2 to 64; a window has 32 blocks, and 16 blocks of
+        2, which a batch of 32 then reads whole.
     """
 
     rest: Rest = "pad"
@@ -42,8 +51,8 @@ class SamplerOptions:
     strata: Any = None
     balance: str | None = None
     draws: int | None = None
-    block: int = 64
-    window: int = 32
+    block: int | None = None
+    window: int | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -101,6 +110,7 @@ class Epochs:
             "seed": self.order.seed,
             "shuffle": self.order.shuffle,
             "ids": self._samples,
+            "blocks": _blocks_of(self.order),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -112,7 +122,8 @@ class Epochs:
             The state is of another order: other samples, seed or shuffling.
         """
         mine = self.state_dict()
-        for name in ("version", "samples", "seed", "shuffle", "ids"):
+        state = {"blocks": _OLD_BLOCKS if state.get("shuffle") == "blocks" else None, **state}
+        for name in ("version", "samples", "seed", "shuffle", "ids", "blocks"):
             unknown = name == "ids" and None in (state.get(name), mine[name])
             if state.get(name) != mine[name] and not unknown:
                 raise InvalidInputError(
@@ -121,7 +132,7 @@ class Epochs:
                     found=shown(repr(state.get(name))),
                     expected=repr(mine[name]),
                     hint="use the same samples in the same order (source, where, split), the same "
-                    "seed and shuffle; set_epoch begins with others",
+                    "seed and shuffle, block and window; set_epoch begins with others",
                 )
         epoch, done = state.get("epoch"), state.get("done")
         if not isinstance(epoch, int) or not isinstance(done, int) or epoch < 0 or done < 0:
@@ -235,6 +246,21 @@ def planned(
         weights = np.where(classes < 0, 0, 1 / np.maximum(counts, 1)[classes + 1])
     if isinstance(strata, str):
         strata, _ = coded(column_of(table, strata))
+    block = options.block
+    if block is None:
+        block = _usual_block(data) if shuffle == "blocks" else 2
+    window = options.window if options.window is not None else 16 if block == 2 else 32
     drawn = {"weights": weights, "strata": strata, "draws": options.draws}
-    order = Order(len(data), shuffle, seed, options.block, options.window, **drawn)
+    order = Order(len(data), shuffle, seed, block, window, **drawn)
     return order, Share(rest=options.rest, drop_last=options.drop_last, **share)
+
+
+def _usual_block(data: Any) -> int:
+    """Samples of a block, a function of the index alone."""
+    rows = np.linspace(0, max(0, len(data) - 1), min(len(data), _SOME)).astype(np.int64)
+    fitting = MIB * len(rows) // max(1, data.nbytes(rows))
+    return min(max(2, fitting // 16), 64)
+
+
+def _blocks_of(order: Order) -> str | None:
+    return f"{order.block}, {order.window}" if order.shuffle == "blocks" else None

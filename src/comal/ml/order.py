@@ -130,7 +130,7 @@ class Order:
         False: as they are. True: all orders are equally likely. ``"blocks"``: neighbours stay
         near each other, so that remote reads can be merged: blocks of `block` rows are shuffled,
         and rows are shuffled within every `window` blocks. Where blocks begin changes with the
-        epoch.
+        epoch. A `Loader` or `Sampler` chooses both by the sizes of samples: see `SamplerOptions`.
     seed
         Any integer.
     weights
