@@ -115,7 +115,8 @@ class Dataset(ABC):
         ComalError
             It cannot be read or decoded; the error names archive, sample and field.
         """
-        return self._one(self.read(self._rows([row])))
+        sample = self.decode(0, self.read(self._rows([row])), {})
+        return sample if self.transform is None else self.transform(sample)
 
     @guarded
     def fetch(self, rows: Sequence[int] | Ints) -> list[Any]:
@@ -195,8 +196,7 @@ class Dataset(ABC):
     @guarded
     def head(self, n: int = 5) -> list[Any]:
         """The first `n` samples."""
-        found: list[Any] = self.fetch(np.arange(min(n, len(self))))
-        return found
+        return list(self.samples(np.arange(min(n, len(self)))))
 
     @guarded
     @takes(StatisticsOptions)
@@ -326,10 +326,6 @@ class Dataset(ABC):
             except ComalError as error:
                 self._failed(error)
 
-    def _one(self, raw: Any) -> Any:
-        sample = self.decode(0, raw, {})
-        return sample if self.transform is None else self.transform(sample)
-
     def _failed(self, error: ComalError) -> None:
         if self.on_error == "raise":
             raise error
@@ -387,7 +383,6 @@ class ArchiveDataset(Dataset):
         self._version = version
         self._shared = index
         self.fields = dict(fields)
-        self._columns = self.index.columns.column_names
         self.on_error = on_error
         self.transform = transform
 
@@ -421,12 +416,11 @@ class ArchiveDataset(Dataset):
     def read(self, rows: Ints) -> Raw:
         """The bytes of all leaves of some samples, their ids and columns."""
         index = self.index
-        chosen = pa.array(rows, pa.int64())
-        columns = {name: index.columns.column(name).take(chosen) for name in self._columns}
+        chosen, columns = pa.array(rows, pa.int64()), index.columns
         return Raw(
             rows.tolist(),
             index.ids.take(chosen).to_pylist(),
-            {name: column.to_pylist() for name, column in columns.items()},
+            columns.take(chosen).to_pydict() if columns.num_columns else {},
             {name: leaves[rows].tolist() for name, leaves in index.leaves.items()},
             self._bytes(index.wanted(rows)),
         )
@@ -465,7 +459,9 @@ class ArchiveDataset(Dataset):
             except ComalError as error:
                 raise _named(error, self.index.place(raw.rows[place], name)) from error
             except Exception as error:  # a decoder of the caller may raise anything
-                raise _foreign(error, self.index.place(raw.rows[place], name)) from error
+                found = f"{type(error).__name__}: {error}"
+                broken = InvalidMetadataError("a leaf cannot be decoded", found=found)
+                raise _named(broken, self.index.place(raw.rows[place], name)) from error
         for name, values in raw.columns.items():
             sample[name] = values[place]
         sample["id"] = raw.ids[place]
@@ -576,12 +572,6 @@ def _named(error: ComalError, where: str) -> ComalError:
     )
 
 
-def _foreign(error: Exception, where: str) -> InvalidMetadataError:
-    return InvalidMetadataError(
-        "a leaf cannot be decoded", where=where, found=f"{type(error).__name__}: {error}"
-    )
-
-
 # -- opening ---------------------------------------------------------------------------------------
 
 
@@ -639,6 +629,10 @@ def dataset(
     found = opened(source)
     if where is not None:
         found = filtered(found, where)
+    for name in columns:
+        if name not in found.columns:
+            expected = ", ".join(shown(one) for one in found.columns[:40])
+            raise InvalidInputError(f"no column {shown(name)}", expected=expected)
     if isinstance(found, TacoDataset):
         branches, table = _of_taco(found, columns)
         sources = [one.source for one in found.home.containers]
@@ -695,7 +689,6 @@ def filtered(found: Any, where: str) -> Any:
 
 
 def _of_taco(found: TacoDataset, columns: Sequence[str]) -> tuple[list[Branch], Any]:
-    _check_columns(columns, found.columns)
     levels, table = leaf_levels(found, _REQUESTS, columns)
     return [
         Branch(level.ids, level.parent, ~level.folders, level.payloads) for level in levels
@@ -703,20 +696,11 @@ def _of_taco(found: TacoDataset, columns: Sequence[str]) -> tuple[list[Branch], 
 
 
 def _of_tortilla(found: TortillaFrame, columns: Sequence[str]) -> tuple[list[Branch], Any]:
-    _check_columns(columns, found.columns)
     branches = []
     for level in found.levels():
         spans = found.home.spans(level.table, np.arange(len(level)))
         branches.append(Branch(level.ids, level.parents, ~level.folders, spans))
     return branches, found.to_arrow().select(list(columns))
-
-
-def _check_columns(columns: Sequence[str], known: Sequence[str]) -> None:
-    for name in columns:
-        if name not in known:
-            raise InvalidInputError(
-                f"no column {shown(name)}", expected=", ".join(shown(one) for one in known[:40])
-            )
 
 
 def _default(branches: Sequence[Branch]) -> dict[str, str]:

@@ -110,7 +110,7 @@ class Epochs:
             "seed": self.order.seed,
             "shuffle": self.order.shuffle,
             "ids": self._samples,
-            "blocks": _blocks_of(self.order),
+            "blocks": self.order.blocks,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -258,9 +258,5 @@ def planned(
 def _usual_block(data: Any) -> int:
     """Samples of a block, a function of the index alone."""
     rows = np.linspace(0, max(0, len(data) - 1), min(len(data), _SOME)).astype(np.int64)
-    fitting = MIB * len(rows) // max(1, data.nbytes(rows))
+    fitting = MIB * len(rows) // max(1, int(data.nbytes(rows)))
     return min(max(2, fitting // 16), 64)
-
-
-def _blocks_of(order: Order) -> str | None:
-    return f"{order.block}, {order.window}" if order.shuffle == "blocks" else None

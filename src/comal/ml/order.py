@@ -183,6 +183,11 @@ class Order:
         """Number of positions of an epoch."""
         return self.rows if self.draws is None else self.draws
 
+    @property
+    def blocks(self) -> str | None:
+        """Block and window of ``shuffle="blocks"``, for states."""
+        return f"{self.block}, {self.window}" if self.shuffle == "blocks" else None
+
     def at(self, positions: Ints, epoch: int = 0) -> Ints:
         """The rows at some positions of an epoch."""
         key = key_of(self.seed, epoch)

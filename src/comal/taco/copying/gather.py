@@ -269,11 +269,11 @@ def leaf_levels(
     The levels have only ids, types, parents and payloads.
     """
     home, view = dataset.home, dataset.view
-    is_whole = isinstance(view, Scan)
+    of_all = columns if isinstance(view, Scan) else ()
     for part in home.containers:
         for level in part.levels:
-            level.keep(_navigating(level, part.levels[-1], columns if is_whole else ()))
-    if is_whole:
+            level.keep(_navigating(level, part.levels[-1], of_all))
+    if isinstance(view, Scan):
         level = view.container.levels[0]
         row = np.flatnonzero(~is_padding(level.column(spec.ID)))
         container = np.zeros(len(row), np.int64)
@@ -290,9 +290,9 @@ def leaf_levels(
 
 def _navigating(level: StoredLevel, last: StoredLevel, columns: Sequence[str]) -> list[str]:
     """The columns that tell where leaves are, and some of level 0: what one round trip reads."""
-    unused = () if level.index else (spec.PARENT_ID, spec.RELATIVE_PATH)
-    if level is last:  # no row of another level names its parents by their ids
-        unused += (spec.CURRENT_ID,)
+    unused = [] if level.index else [spec.PARENT_ID, spec.RELATIVE_PATH]
+    if level is last:  # no row names its parent by an id of this level
+        unused.append(spec.CURRENT_ID)
     names = [name for name in spec.PROTECTED_COLUMNS if name not in unused]
     return names if level.index else [*dict.fromkeys([*names, *columns])]
 
