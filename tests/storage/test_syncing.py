@@ -5,7 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
+import subprocess
+import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +35,7 @@ from comal.progress import silent
 from comal.storage import StorageConfig, StorePath, stores, syncing, targets, upload
 from comal.storage.location import parse_href
 from comal.storage.syncing import Amount, Synced
+from comal.storage.targetlock import LeftoverWarning
 from comal.storage.upload import StoreObject, rank_of
 from tests.server.making import PNG, raquet_file, taco_file
 from tests.servers.http import HttpServer
@@ -384,6 +389,36 @@ def test_an_interrupted_run_goes_on(
     assert below(boxes[1]) == tree
 
 
+KILLED = """
+import os, signal, sys
+import comal
+told = []
+def kill(done, total, what):
+    told.append(what)
+    if told.count("copying") == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+comal.sync(sys.argv[1], sys.argv[2], progress=kill)
+"""
+
+
+def test_a_killed_run_goes_on(tree: Tree, tmp_path: Path) -> None:
+    for name, data in tree.items():
+        (tmp_path / "x" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "x" / name).write_bytes(data)
+    words = [sys.executable, "-c", KILLED, str(tmp_path / "x"), str(tmp_path / "y")]
+    assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    there = {
+        name: data for name, data in files_below(tmp_path / "y").items() if "comal-" not in name
+    }
+    assert there.items() <= tree.items()
+    assert "COLLECTION.json" not in there
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeftoverWarning)
+        comal.sync(tmp_path / "x", tmp_path / "y")
+    left = targets.clean(tmp_path / "y")
+    assert files_below(tmp_path / "y") == tree, left
+
+
 def test_what_arrives_damaged_is_told_and_removed(
     tree: Tree, bucket: tuple[Box, S3Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -545,8 +580,10 @@ def test_places_that_nothing_is_copied_to(
     with pytest.raises(ConflictError, match="lies in the source"):
         comal.sync(f"s3://{BUCKET}", f"s3://{BUCKET}/x", config=config)
     for source in (one, archives / "folder"):
-        with pytest.raises(ObjectNotFoundError, match="bucket of the target"):
+        with pytest.raises(ObjectNotFoundError, match="bucket does not exist"):
             comal.sync(source, "s3://comal-nowhere/a", config=config)
+    with pytest.raises(ObjectNotFoundError, match="bucket does not exist"):
+        comal.sync("s3://comal-nowhere/a", tmp_path / "a", config=config)
     with pytest.raises(InvalidInputError, match="another format"):
         comal.sync(one, tmp_path / "a.parquet")
     with pytest.raises(InvalidInputError, match="s3://"):

@@ -235,7 +235,8 @@ class StoreObject:
         try:
             return self.ask(listed)
         except ObjectNotFoundError as error:
-            raise self._error(_NO_BUCKET) from error
+            told = ObjectNotFoundError, "the bucket does not exist", "check name and region"
+            raise self._error(told) from error
 
     def checksum(self) -> str | None:
         """The SHA-256 that the writer of the object has put beside it."""
