@@ -455,8 +455,13 @@ def sync(style: Style, /, source: str, target: str, *, clean: bool, **asked: Any
     with working(f"copying to {target}", style) as progress:
 
         def tell(done: int, total: int | None, what: str) -> None:
-            rate = human_size(int(done / max(0.001, time.monotonic() - began)))
-            progress(done, total, f"{what}, {rate}/s" if what == "copying" else what)
+            nonlocal began
+            if what == "copying":
+                rate = human_size(int(done / max(0.001, time.monotonic() - began)))
+                what = f"{what}, {rate}/s"
+            else:
+                began = time.monotonic()
+            progress(done, total, what)
 
         found = copy(source, target, progress=tell, **asked)
     amounts = [("new", found.new), ("replaced", found.replaced), ("equal", found.equal)]

@@ -252,8 +252,7 @@ class _Run:
         if name in self.target.files:
             seen = target.meta()
             if seen is None or _listed(seen) != self.target.files[name]:
-                what = "another writer has changed the target meanwhile"
-                raise self.target.error(ConflictError, what, name, "run it again")
+                raise self._meanwhile(name)
             if seen["size"]:
                 targets.claimed(self.target.path(name), self._kind(name))
         if seen is None and self._within(name):
@@ -285,9 +284,11 @@ class _Run:
     def _let_copy(self, name: str, target: StoreObject) -> None:
         target.copy(self.source.object(name).place, self.source.files[name].size)
         there = target.meta()
-        self.target.files[name] = _listed(there or {"size": -1, "e_tag": None})
+        if there is None:
+            raise self._meanwhile(name)
+        self.target.files[name] = _listed(there)
         if not _same(self.source, self.target, name):
-            target.remove(self.target.files[name].version)
+            target.remove(there["e_tag"])
             raise self._damaged(name)
         self.source.check(name)
 
@@ -317,6 +318,10 @@ class _Run:
             seen |= {self.source.object(name).checksum() or sha256.hexdigest()}
         if len(seen) > 1:
             raise self._damaged(name)
+
+    def _meanwhile(self, name: str) -> ComalError:
+        what = "another writer has changed the target meanwhile"
+        return self.target.error(ConflictError, what, name, "run it again")
 
     def _damaged(self, name: str) -> ComalError:
         what = "the copy has other bytes than its source tells"
