@@ -145,12 +145,12 @@ from comal import jobs
 from comal.jobs import running
 from comal.storage import targets
 give, given = targets.give, []
-def slow(*more):
+def slow(*more, **named):
     if len(given) == 3:
         print("there", flush=True)
         signal.pause()
     given.append(more)
-    return give(*more)
+    return give(*more, **named)
 targets.give = slow
 running._THREADS = 1
 jobs.run(sys.argv[1])

@@ -197,62 +197,55 @@ def _record(job: Plan, part: Part) -> dict[str, Any] | None:
 
 
 def _publish(job: Plan, part: Part, threads: int | None) -> tuple[dict[str, Any], str]:
-    """Make the file of a part and give it its name; returns its record, and what was done."""
-    path, outcome = job.output / part.name, _MADE
+    """Make the files of a part and give them their names; returns its record, and what was done."""
+    path, form = job.output / part.name, form_of(job.kind)
     # What is there without a record, or with other bytes, is what a killed runner left.
-    with targets.new_set(path, _info(path) is not None, part.source) as made:
-        own = made.add(path.name, form_of(job.kind))
+    with targets.new_set(path, True, part.source) as made:
+        own = made.add(path.name, form)
         try:
             counts = MAKE[job.kind](job, part, own, threads)
         except InvalidInputError as error:
             if not error.fields.get("empty"):
                 raise
             return {"size": 0, "files": [], "items": 0, "empty": error.what}, _EMPTY
+        home, names = made.folder, [part.name]
         if own.is_dir():
-            give = partial(_give, own, job.output, form_of(job.kind))
-            names = sorted(file.relative_to(own).as_posix() for file in own.rglob("*.*"))
+            names = sorted(f.relative_to(own).as_posix() for f in own.rglob("*") if f.is_file())
+            home = own
             with system_errors("cannot write", path):
                 flush_file_system(own)
-            files = list(results(None, give, names, threads=_THREADS))
-        else:
-            files = [_facts(own, part.name)]
-            try:
-                made.publish()
-            except ConflictError:  # in a store, where another runner may have been at it, too
-                if stored(path) is None or not _is_same(job.output, files[0]):
-                    raise
-                outcome = _KEPT
-            files = [_tagged(job.output, files[0])]
+        give = partial(_give, home, job.output, form)
+        given = list(results(None, give, names, threads=_THREADS))
+    files = [facts for facts, _ in given]
+    outcome = _MADE if any(is_new for _, is_new in given) else _KEPT
     return {"size": sum(one["size"] for one in files), "files": files, **counts}, outcome
 
 
-def _give(own: Path, output: Path, kind: targets.Kind, name: str) -> dict[str, Any]:
-    """Give a file of a tree its name, unless it is there; returns its facts."""
-    facts = _facts(own / name, name)
-    if not _is_same(output, facts):
+def _give(home: Path, output: Path, form: targets.Kind, name: str) -> tuple[dict[str, Any], bool]:
+    """Give a file its name, unless an equal one has it; returns its facts, and whether it did."""
+    own, path = home / name, output / name
+    facts = {"name": name, "size": own.stat().st_size, "sha256": _sha256(own)}
+    same = _is_same(output, facts)
+    is_new = not same
+    if is_new:
         try:
-            targets.give(own / name, output / name, kind)
-        except ConflictError:  # as above
+            targets.give(own, path, form, overwrite=same is not None)
+        except ConflictError:  # in a store, where another runner may have been at it, too
             if not _is_same(output, facts):
                 raise
-    return _tagged(output, facts)
+            is_new = False
+    if stored(path) is not None and (info := _info(path)) is not None:
+        facts["etag"] = info.etag
+    return facts, is_new
 
 
-def _facts(path: Path, name: str) -> dict[str, Any]:
-    return {"name": name, "size": path.stat().st_size, "sha256": _sha256(path)}
-
-
-def _tagged(output: Path, facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts of a file, in a store with its ETag."""
-    info = _info(output / facts["name"]) if stored(output) is not None else None
-    return facts if info is None else {**facts, "etag": info.etag}
-
-
-def _is_same(output: Path, known: dict[str, Any]) -> bool:
-    """Whether a file is as its record says; an object of the same ETag is not read."""
+def _is_same(output: Path, known: dict[str, Any]) -> bool | None:
+    """Whether a file is as its record says, None without it; of an equal ETag it is not read."""
     path = output / known["name"]
     info = _info(path)
-    if info is None or info.size != known["size"]:
+    if info is None:
+        return None
+    if info.size != known["size"]:
         return False
     same_tag = info.etag is not None and info.etag == known.get("etag")
     return same_tag or bool(_sha256(path) == known["sha256"])

@@ -417,24 +417,24 @@ def write_note(path: str | os.PathLike[str], data: bytes, kind: Kind) -> None:
         file.write(data)
 
 
-def give(file: Path, target: Path, kind: Kind) -> None:
+def give(file: Path, target: Path, kind: Kind, *, overwrite: bool) -> None:
     """Give a finished file, which is on the disk of the target, the name of the target.
 
-    What is there is replaced, if it is of this kind. Raises as `new_file`; it takes no lock.
+    `overwrite`, `kind` and errors as for `new_file`, but it takes no lock.
     """
     place = stored(target)
     if place is not None:
         from comal.storage.upload import StoreObject  # noqa: PLC0415 - as in `new_set`
 
         found = StoreObject(place)
-        seen = found.meta()
+        seen = found.meta() if overwrite else None
         if seen is not None and seen["size"]:
             claimed(target, kind)
         found.publish(file, seen, [])
         return
     with system_errors("cannot write", target):
         target.parent.mkdir(parents=True, exist_ok=True)
-    check_target(target, kind, folder=False, overwrite=True)
+    check_target(target, kind, folder=False, overwrite=overwrite)
     with system_errors("cannot write", target):
         _publish_file(file, target)
 
