@@ -14,16 +14,17 @@ import obstore
 import pytest
 from click.testing import CliRunner
 
-from comal import raquet, taco, tapalcatl, tortilla
+from comal import ml, raquet, taco, tapalcatl, tortilla
 from comal.cli import root
 from comal.errors import (
     ComalError,
     ConflictError,
     InvalidInputError,
+    LimitExceededError,
     ObjectChangedError,
     ObjectNotFoundError,
 )
-from comal.storage import StorageConfig, StorePath, upload
+from comal.storage import StorageConfig, StorePath, targets, upload
 from comal.storage.cloud import memory_store
 from tests.server.making import PNG
 from tests.servers.s3 import S3Server
@@ -129,6 +130,29 @@ def test_config_reaches_the_source(
     given = [given] if write in (taco.create_tacocat, taco.create_tacollection) else given
     write(given, s3_server.url_for(f"{prefix}/{target}"), config=s3_server.config)
     assert len(objects(s3_server.store, f"{prefix}/")) > 1
+
+
+def test_too_large_for_s3_is_told_before_the_copy(
+    kept: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+
+    class Noting(targets._WatchedFile):
+        def write(self, data: Any, /) -> int:
+            written.append(len(data) if self.most is not None else 0)
+            return super().write(data)
+
+    monkeypatch.setattr(targets, "_WatchedFile", Noting)
+    monkeypatch.setattr(upload, "COPIED", 1000)
+    prefix, config = uuid.uuid4().hex, s3_server.config
+    for write, source, target in (
+        (ml.mirror, "scenes.tacozip", "o.tacozip"),
+        (tortilla.compact, "a.tortilla", "o.tortilla"),
+    ):
+        with pytest.raises(LimitExceededError, match="5 GiB"):
+            write(kept / "s" / source, s3_server.url_for(f"{prefix}/{target}"), config=config)
+        assert sum(written) < 1000
+    assert objects(s3_server.store, prefix) == {}
 
 
 S3 = (

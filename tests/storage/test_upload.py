@@ -303,10 +303,13 @@ def test_a_folder_and_its_index(box: Box, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_several_appear_or_none(box: Box) -> None:
+    announced: list[str] = []
+
     def write(overwrite: bool) -> list[Path]:
         with targets.new_set(box.target("x"), overwrite) as made:
             for name in ("a", "b"):
                 with made.file(name, MINE) as file:
+                    announced.append(name)
                     file.write(NEW)
             return made.publish()
 
@@ -317,6 +320,7 @@ def test_several_appear_or_none(box: Box) -> None:
         with pytest.raises(ConflictError, match="replaced together"):
             write(True)
         assert box.files() == {"b": OLD}
+        assert announced == ["a", "a"]
     else:
         assert [str(path) for path in write(True)] == [str(box.target("a")), str(box.target("b"))]
         assert box.files() == {"a": NEW, "b": NEW}
@@ -467,8 +471,17 @@ def test_no_endpoint_and_too_large_for_s3(
     box, _ = bucket
     monkeypatch.setattr(upload, "SINGLE", 10)
     monkeypatch.setattr(upload, "COPIED", 100)
-    with pytest.raises(LimitExceededError, match="write several files"):
+    with pytest.raises(LimitExceededError, match="write several"):
         box.write("x", NEW)
+    for size in (101, 60):
+        with pytest.raises(LimitExceededError, match="split_size="):
+            with targets.new_file(box.target("x"), False, MINE) as file:
+                file.expect(size)
+                file.write(bytes(size))
+                file.flush()
+                file.write(bytes(size))
+                file.flush()
+                raise AssertionError("not reached")
     assert box.files() == {}
     box.put("x", OLD)
     box.write("x", NEW, overwrite=True)

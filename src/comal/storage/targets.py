@@ -32,6 +32,7 @@ from comal.errors import (
     ConflictError,
     InvalidInputError,
     InvalidMetadataError,
+    LimitExceededError,
     ObjectNotFoundError,
     StorageError,
     of_system,
@@ -206,6 +207,15 @@ def existing(target: Path) -> ConflictError:
     )
 
 
+def too_large(target: Path) -> LimitExceededError:
+    """The error for a new object that S3 cannot make from a hidden one."""
+    return LimitExceededError(
+        "a new object in S3 may have 5 GiB",
+        where=shown_path(target),
+        hint="write several: split_size= of TACO, chunk_size= of Tortilla, raquet.partition",
+    )
+
+
 def refuse_sources(target: Path, sources: Any, *, inside: bool = False) -> None:
     """Refuse a target that is a source, contains one, or is inside one.
 
@@ -344,13 +354,19 @@ def check_ending(target: str | os.PathLike[str], *own: str) -> None:
 class TargetFile(io.BufferedRandom):
     """A file that gets its name when its block ends without an error; see `new_file`."""
 
-    def __init__(self, raw: io.RawIOBase, path: Path, target: Path, scope: ExitStack) -> None:
+    def __init__(self, raw: _WatchedFile, path: Path, target: Path, scope: ExitStack) -> None:
         super().__init__(raw, _BUFFER)
+        self._most = raw.most
         self.path = path
         """Where the bytes are until then."""
         self.target = target
         """The name that the file will have."""
         self._scope = scope
+
+    def expect(self, size: int) -> None:
+        """Refuse a size that is known before the work; `LimitExceededError` for what S3 refuses."""
+        if self._most is not None and size > self._most:
+            raise too_large(self.target)
 
     def folder(self) -> Path:
         """A new folder for temporary files; removed when the block ends."""
@@ -525,13 +541,17 @@ class TargetSet:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         with ExitStack() as scope:
             try:
-                raw = _WatchedFile(os.open(part, flags, 0o666), target)
+                raw = _WatchedFile(os.open(part, flags, 0o666), target, self._most(name))
             except OSError as error:
                 raise _not_written("cannot create", target, error) from error
             file = TargetFile(raw, part, target, scope)
             scope.callback(_close_quietly, file)
             yield file
             _finish(file)
+
+    def _most(self, name: str) -> int | None:  # noqa: ARG002 - of a store
+        """The largest size that a file may have."""
+        return None
 
     def rename(self, file: TargetFile, name: str) -> None:
         """Rename a written file that was announced under another name."""
@@ -766,11 +786,14 @@ def _publish_new(part: Path, target: Path) -> None:
 class _WatchedFile(io.FileIO):
     """A raw file that raises our errors, which distinguish a full disk from other failures."""
 
-    def __init__(self, descriptor: int, target: Path) -> None:
+    def __init__(self, descriptor: int, target: Path, most: int | None = None) -> None:
         super().__init__(descriptor, "r+b")
         self._target = target
+        self.most = most
 
     def write(self, data: Any, /) -> int:
+        if self.most is not None and self.tell() + len(data) > self.most:
+            raise too_large(self._target)
         try:
             return super().write(data)
         except OSError as error:

@@ -41,7 +41,6 @@ from comal.errors import (
     AccessDeniedError,
     ComalError,
     ConflictError,
-    LimitExceededError,
     ObjectNotFoundError,
     StorageError,
     shown_path,
@@ -57,7 +56,14 @@ from comal.storage.remote import Ask, retrying
 from comal.storage.replacing import Change, NextVersion
 from comal.storage.stores import networked_store, store_errors
 from comal.storage.targetlock import Owns, is_hidden, next_name, owner_of
-from comal.storage.targets import Kind, TargetSet, claimed, existing, refuse_sources
+from comal.storage.targets import (
+    Kind,
+    TargetSet,
+    claimed,
+    existing,
+    refuse_sources,
+    too_large,
+)
 from comal.storage.wrappers import RangeFile
 
 if TYPE_CHECKING:
@@ -94,7 +100,6 @@ _NO_CONDITIONS = (
     "copy a local file to it",
 )
 _DAMAGED = StorageError, "the object has other bytes than were sent", "run it again"
-_TOO_LARGE = LimitExceededError, "a new object in S3 may have 5 GiB", "write several files"
 _FOLDER = "choose another name; a folder in a store is never replaced as a whole"
 
 
@@ -339,7 +344,7 @@ class StoreObject:
                 raise self._error(_CHANGED)
             return self._made(path, size, seen, path, **parts)
         if size > COPIED and self.place.location.scheme == "s3":
-            raise self._error(_TOO_LARGE)
+            raise too_large(cast("Path", self.place))
         place = self.place.with_name(next_name(self.place.name))
         hidden = StoreObject(place, self._stop, self._told)
         hidden._sent = self._sent
@@ -455,24 +460,28 @@ class StoreSet(TargetSet):
         self._seen: dict[str, ObjectMeta | None] = {}
 
     def check(self, name: str, kind: Kind, *, folder: bool = False) -> Owns:
-        """Refuse a name whose object may not be replaced, or whose folder exists."""
+        """Refuse a name whose object may not be replaced, whose folder exists, or among several."""
         refuse_sources(self._home / name, self._sources)
         place = cast("StorePath", self._home / name)
         self._seen[name] = StoreObject(place).look(kind, folder=folder, overwrite=self._overwrite)
-        return lambda _: True
-
-    def publish(self) -> list[Path]:
-        """Make them objects, in the order in which they were announced; documents of a folder last.
-
-        Raises `ConflictError` if somebody else has written one, or several would replace others.
-        """
-        groups = [group for name in self._kinds for group in self._groups(name)]
-        if self._gone or (len(groups) > 1 and any(self._seen.values())):
+        if len(self._seen) > 1 and any(self._seen.values()):
             raise ConflictError(
                 "several objects in a store cannot be replaced together",
                 where=shown_path(self._home),
                 hint="remove the old ones, or choose another name",
             )
+        return lambda _: True
+
+    def _most(self, name: str) -> int | None:
+        scheme = cast("StorePath", self._home).location.scheme
+        return COPIED if scheme == "s3" and self._seen[name] is None else None
+
+    def publish(self) -> list[Path]:
+        """Make them objects, in the order in which they were announced; documents of a folder last.
+
+        Raises `ConflictError` if somebody else has written one.
+        """
+        groups = [group for name in self._kinds for group in self._groups(name)]
         _publish([list(map(self._object, group)) for group in groups])
         return [self._home / name for name in self._kinds]
 

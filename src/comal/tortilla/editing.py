@@ -459,6 +459,7 @@ def _copied_live(frame: TortillaFrame, part: Part) -> Any:
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     start = part.out.position
+    part.file.expect(int(distinct[:, 1].sum()))
     copy_payloads(spans.take(first[order]), 0, len(order), part.out)
     lengths = distinct[order, 1]
     offsets = start + np.cumsum(lengths) - lengths

@@ -302,6 +302,7 @@ class ZipSink(Sink):
         if _all_files(payloads):
             return self._add_files(names, payloads, total)
         sizes = payloads.sizes()
+        self._file.expect(int(sizes.sum()))
         offsets = np.empty(len(sizes), np.int64)
         for start, stop in blocks(sizes):
             part = names.slice(start, stop - start)
