@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import (
@@ -30,6 +32,7 @@ from comal.parallel import (
     stopped,
     width,
 )
+from tests.support import REPOSITORY
 
 COLOUR: ContextVar[str] = ContextVar("colour", default="none")
 
@@ -213,3 +216,60 @@ def test_a_cluster_has_its_width_and_gives_up_with_an_error_of_comal() -> None:
         lost.threads.shutdown()
         assert lost.ended == begun, "what was in flight was awaited"
     cluster.threads.shutdown()
+
+
+# -- imports ---------------------------------------------------------------------------------------
+
+IMPORTS = """
+import importlib, random, sys, threading
+
+sys.setswitchinterval(1e-6)
+names = sys.argv[1:]
+random.Random(1).shuffle(names)
+start = threading.Barrier(16)
+
+
+def load(first):
+    start.wait()
+    for name in names[first::16]:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # of libraries that are not there, or race themselves
+            print(name, error)
+
+
+threads = [threading.Thread(target=load, args=(first,)) for first in range(16)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+ROOMS = [
+    "storage",
+    "ziparchive",
+    "table",
+    "query",
+    "taco",
+    "tortilla",
+    "raquet",
+    "tapalcatl",
+    "formats",
+    "jobs",
+]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_many_threads_may_import_at_once(room: str) -> None:
+    """Where a package imports its modules, threads that import both wait in a circle."""
+    source = REPOSITORY / "src"
+    names = {
+        ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
+        for path in (source / "comal" / room).rglob("*.py")
+    }
+    names -= {"comal.formats.sniff"}  # which only its package imports
+    command = [sys.executable, "-c", IMPORTS, *sorted(names)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "ModuleLock('comal" not in told
+    assert "partially initialized module 'comal" not in told

@@ -58,6 +58,9 @@ def exports(
     The names and their modules are those that the package imports only for type checkers, below
     ``if TYPE_CHECKING:``, one per line: ``from module import name as name``. No module of the
     package may have the name of a function: importing it would hide the function.
+
+    A package that imports its modules itself would let threads that first import it, and one of
+    its modules, wait for each other: Python then raises a ``_DeadlockError``.
     """
     text = inspect.getsource(sys.modules[package])
     homes = {name: home for home, name in _EXPORT.findall(text)}

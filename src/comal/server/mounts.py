@@ -306,7 +306,7 @@ def open_place(
 def format_of(href: str, config: StorageConfig | None = None) -> str:
     """The name of the format at a path or a URL."""
     with _LOADING:
-        from comal.formats.sniff import recognise  # noqa: PLC0415 - loads Arrow
+        from comal.formats import recognise  # noqa: PLC0415 - loads Arrow
 
     with open_source(href, config=config) as source:
         return recognise(source).format.name
