@@ -135,8 +135,8 @@ def build(
         None.
     resume
         Reuse the archives of an interrupted build of the same source with the same options. They
-        are kept beside `out` after an error, and their checksums are verified. A single archive
-        cannot be resumed.
+        are kept beside `out` after an error, and their checksums are verified. A single archive,
+        and a tileset in a store, cannot be resumed.
     overwrite
         Replace `out`, which must be a tileset and hold no other file.
     durable
