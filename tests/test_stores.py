@@ -306,6 +306,33 @@ def test_the_document_of_a_tileset_changes_last(
         assert [new.tile(z, x, y) is not None for z, x, y, _ in MORE] == [True] * 3
 
 
+def test_a_change_that_failed_at_the_document_is_made_again(
+    changeable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = uuid.uuid4().hex
+    store, put, href = memory_store(bucket), obstore.put, f"memory://{bucket}/tiles"
+    upload_all(store, changeable / "tiles", "")
+    before = objects(store, "")
+
+    def failing(to: Any, key: str, *args: Any, **named: Any) -> Any:
+        if key.endswith("meta.json"):
+            raise PermissionError
+        return put(to, key, *args, **named)
+
+    monkeypatch.setattr(obstore, "put", failing)
+    with pytest.raises(ComalError, match="may write"):
+        tapalcatl.put(href, MORE)
+    monkeypatch.undo()
+    half = objects(store, "")
+    assert set(half) == set(before)  # what was new is gone again
+    assert half["tiles/meta.json"] == before["tiles/meta.json"]
+    assert tapalcatl.check(href, level="structure").errors == 0
+    tapalcatl.put(href, MORE)
+    with tapalcatl.open(href) as tiles:
+        assert tiles.max_zoom == 7
+        assert [tiles.tile(z, x, y) is not None for z, x, y, _ in MORE] == [True] * 3
+
+
 def test_who_reads_an_archive_that_is_changed_gets_no_mixture(changeable: Path) -> None:
     bucket = uuid.uuid4().hex
     href, store = f"memory://{bucket}/a.tortilla", memory_store(bucket)
