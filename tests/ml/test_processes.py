@@ -9,7 +9,7 @@ import re
 import signal
 import tempfile
 import threading
-import time
+from collections.abc import Callable
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -203,16 +203,27 @@ def test_memory_of_batches_is_on_disk_where_there_is_no_room(
         buffers.take((2, 3), np.dtype("int16"))
 
 
-def test_processes_are_taken_where_threads_wait_for_each_other() -> None:
-    lock = threading.Lock()
+@pytest.mark.parametrize(
+    ("alone", "both", "expected"),
+    [
+        (0.09, 0.18, True),  # threads wait for each other
+        (0.09, 0.09, False),  # they do not
+        (0.0001, 0.0002, False),  # too fast to matter
+    ],
+)
+def test_processes_are_taken_where_threads_wait_for_each_other(
+    alone: float, both: float, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter([alone, both])
+    ran: list[int] = []
 
-    def busy(_: int) -> None:
-        with lock:
-            time.sleep(0.03)
+    def told(work: Callable[[], object]) -> float:
+        work()
+        return next(seconds)
 
-    assert processes.pays(busy, 3)
-    assert not processes.pays(lambda _: time.sleep(0.03), 3)
-    assert not processes.pays(lambda _: None, 4)
+    monkeypatch.setattr(processes, "_seconds", told)
+    assert processes.pays(ran.append, 3) is expected
+    assert sorted(ran) == [0, *sorted([0, 1, 2] * 3)]
 
 
 def test_decoding_is_measured_before_the_first_batch(

@@ -366,7 +366,8 @@ class Footprints:
             lon, lat = self._interpolated(source, u, v)
         weight = np.ones(lon.shape)
         if source.is_geographic:
-            weight = np.maximum(np.cos(np.radians(lat)), 0.0)
+            # Rounded, as the last digit of a cosine differs from processor to processor.
+            weight = np.maximum(np.cos(np.radians(lat)).astype(np.float32), 0.0).astype(np.float64)
         if self.shapes is not None:
             weight *= self._inside(u, v)
         return lon, lat, weight
@@ -378,7 +379,11 @@ class Footprints:
         lon, lat = source.to_lonlat(*places(self.affine, self.size, node_u, node_v))
         lon = lon[:, :1] + wrap(lon - lon[:, :1])
         weights = (_lagrange(v)[:, None, :] * _lagrange(u)[None, :, :]).reshape(9, -1)
-        return lon @ weights, lat @ weights
+        # Not by a product of matrices, whose last digits differ from processor to processor.
+        lons, lats = (
+            sum(part[:, node, None] * weights[node] for node in range(9)) for part in (lon, lat)
+        )
+        return lons, lats
 
     def _inside(self, u: Floats, v: Floats) -> Floats:
         """1 for points inside their geometry; if none is, the nearest one counts."""

@@ -5,6 +5,7 @@ Positions are counted in tiles of a zoom, as fractions: at zoom z the whole squa
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,22 @@ def xy_to_lonlat(x: npt.ArrayLike, y: npt.ArrayLike, z: npt.ArrayLike) -> tuple[
     lon = np.asarray(x, np.float64) / side * 360 - 180
     lat = np.degrees(np.arctan(np.sinh(np.pi * (1 - 2 * np.asarray(y, np.float64) / side))))
     return plain(lon), plain(lat)
+
+
+def latitude(v: float) -> float:
+    """Latitude, in degrees, of a fraction of the square from its north edge.
+
+    NumPy's functions differ from processor to processor in the last digit, those of the C library
+    do not: for what is written.
+    """
+    return math.degrees(math.atan(math.sinh(math.pi * (1 - 2 * v))))
+
+
+def box(z: int, left: int, top: int, right: int, bottom: int) -> tuple[float, float, float, float]:
+    """West, south, east and north of a block of tiles, in degrees, as they are written."""
+    side = 1 << z
+    west, east = left / side * 360 - 180, right / side * 360 - 180
+    return west, latitude(bottom / side), east, latitude(top / side)
 
 
 def tile_box_3857(

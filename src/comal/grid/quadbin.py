@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from comal.errors import InvalidInputError
 from comal.grid.arguments import integers, reals, together
-from comal.grid.mercator import lonlat_to_xy, plain, xy_to_lonlat
+from comal.grid.mercator import box, lonlat_to_xy, plain, xy_to_lonlat
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -137,6 +137,14 @@ def bounds(cell: npt.ArrayLike) -> tuple[Any, Any, Any, Any]:
     west, north = xy_to_lonlat(x, y, z)
     east, south = xy_to_lonlat(x + 1, y + 1, z)
     return west, south, east, north
+
+
+def extent(cell: npt.ArrayLike) -> tuple[float, float, float, float]:
+    """West, south, east and north of cells of one zoom together, the same on every processor."""
+    z, x, y = tiles(cell)
+    return box(
+        int(np.max(z)), int(np.min(x)), int(np.min(y)), int(np.max(x)) + 1, int(np.max(y)) + 1
+    )
 
 
 @overload

@@ -21,7 +21,7 @@ from rasterio.features import rasterize
 
 from comal.errors import InvalidInputError, InvalidMetadataError
 from comal.geo.crs import projection
-from comal.grid.mercator import CIRCUMFERENCE, LATITUDE_LIMIT, xy_to_lonlat
+from comal.grid.mercator import CIRCUMFERENCE, LATITUDE_LIMIT, latitude, xy_to_lonlat
 from comal.public import warn
 from comal.raster.describing import RasterInfo, Transform
 from comal.raster.values import Mask
@@ -306,11 +306,7 @@ def extent(prints: Sequence[Footprint]) -> tuple[float, float, float, float]:
         left, right = -180.0, 180.0
     elif left < -180 or right > 180:
         left, right = (left + 180) % 360 - 180, (right + 180) % 360 - 180
-    return left, _latitude(south), right, _latitude(north)
-
-
-def _latitude(v: float) -> float:
-    return math.degrees(math.atan(math.sinh(math.pi * (1 - 2 * v))))
+    return left, latitude(south), right, latitude(north)
 
 
 def _union(prints: Sequence[Footprint]) -> Box:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from comal import grid
 from comal.check import Check
 from comal.errors import InvalidMetadataError, shown
+from comal.grid import mercator, quadbin
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.progress import Progress, silent
 from comal.raquet import spec
@@ -330,9 +331,7 @@ def usable_metadata(text: str, cells: Ints, limits: Limits) -> Metadata:
             raise
     document, _ = read_document(text, PLACE, limits)
     zooms = np.asarray(grid.zooms(cells))
-    west, south, east, north = grid.bounds(cells[zooms == zooms.max()])
-    edges = west.min(), south.min(), east.max(), north.max()
-    document["bounds"] = [float(edge) for edge in edges]
+    document["bounds"] = list(quadbin.extent(cells[zooms == zooms.max()]))
     # `json.dumps` writes NaN and infinities in a form that is accepted again.
     return parse_metadata(json.dumps(document), PLACE, limits)
 
@@ -344,8 +343,7 @@ def on_grid(metadata: Metadata, cells: Ints) -> Metadata:
     window = aligned_window(metadata)
     if window is None or not _holds(window, finest):
         window = _around(metadata, finest)
-        x, y = grid.xy_to_lonlat([window[0], window[2]], [window[1], window[3]], zoom)
-        bounds = (float(x[0]), float(y[1]), float(x[1]), float(y[0]))
+        bounds = mercator.box(zoom, *window)
     width, height = size_of(metadata, window)
     count = len(np.unique(finest))
     return replace(metadata, bounds=bounds, width=width, height=height, num_blocks=count)

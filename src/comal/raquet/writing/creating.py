@@ -262,9 +262,7 @@ def metadata_of(
             empty=True,
         )
     hull = grid.hull
-    west, south, east, north = quadbin.bounds(
-        quadbin.cells(job.zoom, [hull.west, hull.east], [hull.north, hull.south])
-    )
+    corners = quadbin.cells(job.zoom, [hull.west, hull.east], [hull.north, hull.south])
     bands = tuple(
         replace(
             band,
@@ -288,7 +286,7 @@ def metadata_of(
         min_zoom=lowest_zoom(np.unique(zooms).tolist()),
         max_zoom=job.zoom,
         num_blocks=len(np.unique(tiles.cells[zooms == job.zoom])),
-        bounds=(float(west[0]), float(south[1]), float(east[1]), float(north[0])),
+        bounds=quadbin.extent(corners),
         width=(hull.east - hull.west + 1) * job.block,
         height=(hull.south - hull.north + 1) * job.block,
         bands=bands,
