@@ -19,7 +19,19 @@ from typing import Any
 import click
 import pytest
 
-from comal import convert, limits, ml, raquet, raster, server, site, taco, tapalcatl, tortilla
+from comal import (
+    convert,
+    jobs,
+    limits,
+    ml,
+    raquet,
+    raster,
+    server,
+    site,
+    taco,
+    tapalcatl,
+    tortilla,
+)
 from comal.cli import root
 from comal.errors import ComalError
 from comal.storage import StorageConfig
@@ -88,6 +100,7 @@ def parameters() -> set[str]:
     for room in (
         convert,
         extensions,
+        jobs,
         limits,
         ml,
         raquet,

@@ -44,6 +44,10 @@ def _mbtiles(folder: Path) -> Path:
     return write_mbtiles(folder / "a.mbtiles", pyramid(6))
 
 
+def _small(folder: Path) -> Path:
+    return write_mbtiles(folder / "a.mbtiles", pyramid(4))
+
+
 def _pmtiles(folder: Path) -> Path:
     return write_pmtiles(folder / "a.pmtiles", sparse(900, 9))
 
@@ -63,7 +67,7 @@ def _tileset(folder: Path) -> Path:
 LAYOUT: dict[str, Any] = {"metatile": 4, "materialized_zooms": [0, 2, 4]}
 SOURCES: list[tuple[Callable[[Path], Path], dict[str, Any]]] = [
     (_mbtiles, {**LAYOUT, "name": "A", "bounds": (-10, -10, 10, 10), "metadata": {"x": [1]}}),
-    (_mbtiles, {"metatile": 1, "materialized_zooms": [0, 1, 2, 3, 4, 5, 6], "hash_in_path": True}),
+    (_small, {"metatile": 1, "materialized_zooms": [0, 1, 2, 3, 4], "hash_in_path": True}),
     (_mbtiles, {"version": 1}),
     (_pmtiles, LAYOUT),
     (_folder, {**LAYOUT, "times": "source", "attribution": "x" * 70_000}),

@@ -130,6 +130,7 @@ _OPTIONS = {
     "allow_ids=True": "--allow-ids",
     "rename=True": "--rename",
     "replace=True": "--replace",
+    "skip_missing=True": "--skip-missing",
     "validate_schema=False": "--any-schema",
     "layout='interleaved'": "--layout interleaved",
     "names={'": "--rename ",
