@@ -204,6 +204,7 @@ COMMANDS: dict[str, Writer] = {
     "demo": small(command("demo --out {o}", "o", folder=True)),
     "get": command("get {s}/more.tacozip a.tif -o {o}", "o.tif", "more.tacozip"),
     "mirror": command("mirror {s}/scenes.tacozip {o}", "o.tacozip", "scenes.tacozip"),
+    "sync": command("sync {s}/scenes.tacozip {o}", "o.tacozip", "scenes.tacozip"),
     "raquet create": command("raquet create {s}/dem.tif {o}", "o.parquet"),
     "raquet export": command("raquet export {s}/dem.parquet {o}", "o.tif"),
     "raquet export png": command("raquet export {s}/dem.parquet {o}", "o.png"),

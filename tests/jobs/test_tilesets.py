@@ -168,12 +168,12 @@ def test_a_killed_runner_of_a_tileset(
     """With some archives of a part in place, and without a record of them."""
     for name, value in s3_server.config.s3.items():
         monkeypatch.setenv(f"AWS_{name.upper()}", value)
-    prefix, source = uuid.uuid4().hex, write_mbtiles(tmp_path / "a.mbtiles", pyramid(4))
-    layout: dict[str, Any] = {"metatile": 1, "materialized_zooms": [0, 1, 2, 3, 4]}
+    prefix, source = uuid.uuid4().hex, write_mbtiles(tmp_path / "a.mbtiles", pyramid(3))
+    layout: dict[str, Any] = {"metatile": 1, "materialized_zooms": [0, 1, 2, 3]}
     place: Callable[[str], Any] = lambda name: tmp_path / name  # noqa: E731
     if remote:
         place = lambda name: s3_server.url_for(f"{prefix}/{name}")  # noqa: E731
-    jobs.plan_tapalcatl(source, place("out"), place("plan"), split_size=60_000, **layout)
+    jobs.plan_tapalcatl(source, place("out"), place("plan"), split_size=15_000, **layout)
     with subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, str(place("plan"))], stdout=subprocess.PIPE
     ) as runner:

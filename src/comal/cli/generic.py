@@ -433,8 +433,22 @@ def clean(style: Style, target: str) -> None:
 @flag("--dry-run", "Copy nothing; compare, and tell how much would be done.")
 @flag("--clean", "First remove what killed writers left at DST, as 'comal clean' does.")
 @flag("--overwrite", "Replace files of DST that differ.")
+@option(
+    "--cache-control",
+    "Cache-Control of new objects; an index gets no-cache.",
+    metavar="VALUE",
+)
 @options.pass_style
-def sync(style: Style, /, source: str, target: str, *, clean: bool, **asked: Any) -> None:
+def sync(
+    style: Style,
+    /,
+    source: str,
+    target: str,
+    *,
+    clean: bool,
+    cache_control: str | None,
+    **asked: Any,
+) -> None:
     """Copy an archive of any format between disks and stores: what differs, the index last.
 
     SRC is a file or a folder, DST its copy. After a failure the same command goes on: what is
@@ -444,11 +458,16 @@ def sync(style: Style, /, source: str, target: str, *, clean: bool, **asked: Any
 
     $ comal sync scenes/ s3://bucket/scenes --dry-run  # what it would do
     $ comal sync scenes/ s3://bucket/scenes  # publish a folder
+    $ comal sync tiles/ s3://bucket/tiles --cache-control 'public, max-age=31536000'
+      # for browsers, which then keep what they have read
     $ comal sync s3://bucket/scenes.tacozip scenes.tacozip  # fetch an archive
     $ comal sync tiles/ gs://bucket/tiles --overwrite --delete  # make them the same
     """
-    from comal.storage.syncing import sync as copy  # noqa: PLC0415 - help needs none of it
+    from comal.storage.config import default_config  # noqa: PLC0415 - help needs none of it
+    from comal.storage.syncing import sync as copy  # noqa: PLC0415
 
+    if cache_control is not None:
+        asked["config"] = replace(default_config(), cache_control=cache_control)
     if clean and not asked["dry_run"]:
         targets.clean(target)
     began = time.monotonic()

@@ -71,6 +71,10 @@ class StorageConfig:
     scratch: str | None = None
     """Folder in which a file lies until it is whole and goes to a store; None for that of the
     system (``TMPDIR``). It needs room for all that is written."""
+    cache_control: str | None = None
+    """``Cache-Control`` of objects that are written, such as ``public, max-age=31536000``.
+    Documents and the tables of an index may be replaced, and get ``no-cache``: who keeps a copy
+    asks whether it is still the newest."""
     follow_symlinks: bool = False
     """Whether names below a local folder may lead out of it through symbolic links."""
     linked_origins: Linked = field(default_factory=_from_environment)

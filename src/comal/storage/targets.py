@@ -711,7 +711,16 @@ def clean(path: str | os.PathLike[str]) -> list[Path]:
             if os.path.lexists(left):
                 with locked(owner):
                     remove_left(left, owner)
-    return found
+    return [*found, *_unlocked(target)]
+
+
+def _unlocked(target: Path) -> Iterator[Path]:
+    """Remove the locks of killed writers below a folder, each by taking it once."""
+    for place, _, names in os.walk(target):
+        for lock in (Path(place, name) for name in names if name.endswith(LOCK)):
+            if is_hidden(lock.name):
+                with suppress(ConflictError), locked(owner_of(lock)):
+                    yield lock
 
 
 def target_path(path: str | os.PathLike[str], config: Any = None) -> Path:

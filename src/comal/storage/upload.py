@@ -90,7 +90,7 @@ _LEFT = timedelta(hours=1)
 """No writer needs a hidden object for so long."""
 _TABLES = frozenset({"METADATA", "__TACOCAT__", ".tacocat"})
 """Folders of a data set that hold its index."""
-_NAMING = ("COLLECTION.json", "index.json", "meta.json")
+_NAMING = ("COLLECTION.json", "index.json", "meta.json", "__TACOCAT__")
 
 _NO_BUCKET = ObjectNotFoundError, "the bucket of the target does not exist", "check name and region"
 _CHANGED = ConflictError, "another writer has changed the target meanwhile", "run it again"
@@ -405,8 +405,11 @@ class StoreObject:
     def _told_of(self, path: Any, lost: bool) -> dict[str, str]:  # noqa: FBT001
         """What is kept beside the bytes of a file; no checksum where it would be lost."""
         kind = mimetypes.guess_type(self.place.name)[0] or "application/octet-stream"
-        checksum = {} if lost else {_CHECKSUM: digest_of(path, "sha256").hex()}
-        return {"Content-Type": kind, **checksum}
+        told = {} if lost else {_CHECKSUM: digest_of(path, "sha256").hex()}
+        if self._config.cache_control is not None:
+            grows = self.key.endswith((".json", ".html")) or _TABLES & {*self.key.split("/")}
+            told["Cache-Control"] = "no-cache" if grows else self._config.cache_control
+        return {"Content-Type": kind, **told}
 
     def _blocks(self, path: Any) -> Iterator[bytes]:
         """The bytes of a file; an error once nobody waits any more, for requests do not end."""
