@@ -356,7 +356,8 @@ class TargetFile(io.BufferedRandom):
 
     def __init__(self, raw: _WatchedFile, path: Path, target: Path, scope: ExitStack) -> None:
         super().__init__(raw, _BUFFER)
-        self._most = raw.most
+        self.most = raw.most
+        """The size that the target may have; None if it is not limited."""
         self.path = path
         """Where the bytes are until then."""
         self.target = target
@@ -365,7 +366,7 @@ class TargetFile(io.BufferedRandom):
 
     def expect(self, size: int) -> None:
         """Refuse a size that is known before the work; `LimitExceededError` for what S3 refuses."""
-        if self._most is not None and size > self._most:
+        if self.most is not None and size > self.most:
             raise too_large(self.target)
 
     def folder(self) -> Path:

@@ -149,10 +149,10 @@ def field_schema(schemas: Sequence[Any], *, with_spans: bool) -> dict[str, list[
 
 def computed_schemas(levels: Levels, *, spans: bool) -> dict[str, Any]:
     """``taco:pit_schema`` and ``taco:field_schema`` of levels that form a regular tree."""
-    schemas = [level.table.schema for level in levels]
+    stored = [stored_schema(level.table.schema, with_spans=spans) for level in levels]
     return {
         spec.PIT_SCHEMA: pit_schema(levels).to_dict(),
-        spec.FIELD_SCHEMA: field_schema(schemas, with_spans=spans),
+        spec.FIELD_SCHEMA: spec.field_schema(stored),
     }
 
 
@@ -302,7 +302,8 @@ class ZipSink(Sink):
         if _all_files(payloads):
             return self._add_files(names, payloads, total)
         sizes = payloads.sizes()
-        self._file.expect(int(sizes.sum()))
+        if self._file.most is not None:
+            self._file.expect(int(sizes.sum()))
         offsets = np.empty(len(sizes), np.int64)
         for start, stop in blocks(sizes):
             part = names.slice(start, stop - start)
