@@ -57,8 +57,17 @@ SURROUNDINGS: list[tuple[Mapping[str, str], str, int]] = [
     ({"TZ": "UTC", "LANG": "C", "PYTHONHASHSEED": "0"}, "022", 1),
     ({"TZ": "Pacific/Kiritimati", "LANG": "C.UTF-8", "PYTHONHASHSEED": "1"}, "077", 3),
     ({"TZ": "America/St_Johns", "LC_ALL": "tr_TR.UTF-8", "PYTHONHASHSEED": "random"}, "000", 2),
-    ({"GDAL_NUM_THREADS": "ALL_CPUS", "OMP_NUM_THREADS": "1", "HOME": "/nowhere"}, "027", 1),
-    ({"NPY_DISABLE_CPU_FEATURES": _FAST, "OPENBLAS_CORETYPE": "Nehalem"}, "022", 2),
+    (
+        {
+            "GDAL_NUM_THREADS": "ALL_CPUS",
+            "OMP_NUM_THREADS": "1",
+            "HOME": "/nowhere",
+            "NPY_DISABLE_CPU_FEATURES": _FAST,
+            "OPENBLAS_CORETYPE": "Nehalem",
+        },
+        "027",
+        1,
+    ),
 ]
 
 
