@@ -592,8 +592,11 @@ def test_places_that_nothing_is_copied_to(
     with pytest.raises(InvalidInputError, match="s3://"):
         comal.sync(one, "https://example.org/a.tacozip")
     for absent in (tmp_path / "no", f"s3://{BUCKET}/no", "memory://nowhere/a"):
-        with pytest.raises(ObjectNotFoundError, match="nothing to copy"):
+        with pytest.raises(ObjectNotFoundError, match=r"no such (file or folder|object)"):
             comal.sync(absent, tmp_path / "a", config=config)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ObjectNotFoundError, match="nothing to copy"):
+        comal.sync(tmp_path / "empty", tmp_path / "a")
     server.faults.fault = lambda _, asked: "403 No" if asked.startswith("PUT") else ""
     with pytest.raises(AccessDeniedError, match="may write"):
         comal.sync(one, box.target("a.tacozip"))

@@ -134,6 +134,10 @@ class _Side:
                 info = self._source.stat(above + name)
                 yield above + name, _File(info.size, plain_tag(info.etag))
 
+    def check_there(self) -> None:
+        """Raise `ObjectNotFoundError` if there is neither a file nor a folder."""
+        self._source.stat()
+
     def path(self, name: str = "") -> Path:
         """Where a file is, or the `StorePath` of an object."""
         place = self.place.join(name)
@@ -395,6 +399,7 @@ def sync(
         tell = scope.enter_context(telling(progress, quiet=False))
         here = _Side(origin, getattr(source, "config", None) or config)
         if not here.files:
+            here.check_there()
             raise ObjectNotFoundError("there is nothing to copy", where=origin.label)
         place = parse_href(path)
         if "" not in here.files and place.is_local and not dry_run:
