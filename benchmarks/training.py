@@ -4,6 +4,7 @@
     python benchmarks/training.py chips decoder            the groups whose names begin so
     python benchmarks/training.py --size 200 --repeats 1   a quick look
     python benchmarks/training.py --only folder grain      only these sides
+    python benchmarks/training.py chips --tiled            chips of one tile, not of 64 strips
 
 All sides read the same GeoTIFFs of 256 x 256 x 4 uint16 (deflate, predictor 2) or bytes of 1 KB in
 batches of 32; peers decode by rasterio. The first epoch is compared, the second is timed. comal
@@ -173,6 +174,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], help="these sides")
     parser.add_argument("--size", type=int, default=2000, help="chips; 2000 by default")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--tiled", action="store_true", help="chips of one tile each")
     options = parser.parse_args()
     sides, prepared = there(options.only), set()
     print(f"{machine()}; {options.size} chips, {options.size * SMALL} small samples\n", flush=True)
@@ -180,7 +182,7 @@ def main() -> None:
         work = str(folder)
         maker = Side("samples", sys.executable, HERE / "cases" / "peer_training.py")
         for kind, count in (("chips", options.size), ("small", options.size * SMALL)):
-            maker.measure("samples", [work, kind, str(count)])
+            maker.measure("samples", [work, kind, str(count), *["tiled"][: options.tiled]])
         for name, (group, kinds) in GROUPS.items():
             if options.groups and not name.startswith(tuple(options.groups)):
                 continue

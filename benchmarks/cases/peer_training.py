@@ -169,17 +169,19 @@ def grain(folder: Path, paths: list[Path], decoded: Decode, workers: int, mixed:
     return data.to_iter_dataset(ReadOptions(num_threads=workers, prefetch_buffer_size=2 * workers))
 
 
-def samples(directory: str, kind: str, count: str) -> dict[str, Any]:
-    """The loose files of both kinds."""
+def samples(directory: str, kind: str, count: str, layout: str = "") -> dict[str, Any]:
+    """The loose files of both kinds; chips are strips of 8 KB, as GDAL writes them, or one tile."""
     (Path(directory) / kind).mkdir(parents=True)
     profile = {"driver": "GTiff", "width": 256, "height": 256, "count": 4, "dtype": "uint16"}
-    place = {"crs": "EPSG:32632", "transform": rasterio.Affine(10, 0, 6e5, 0, -10, 5e6)}
+    profile |= {"crs": "EPSG:32632", "transform": rasterio.Affine(10, 0, 6e5, 0, -10, 5e6)}
+    if layout == "tiled":
+        profile |= {"tiled": True, "blockxsize": 256, "blockysize": 256}
     for row in range(int(count)):
         path = Path(directory) / kind / f"{row:06}{training_loop.NAMES[kind][1:]}"
         if kind == "small":
             path.write_bytes(np.random.default_rng(row).bytes(1024))
             continue
-        with rasterio.open(path, "w", **profile, **place, compress="deflate", predictor=2) as file:
+        with rasterio.open(path, "w", **profile, compress="deflate", predictor=2) as file:
             file.write(training_loop.chip(row))
     return {"seconds": 0}
 

@@ -5,31 +5,44 @@ from __future__ import annotations
 import http.client
 import logging
 import multiprocessing
+import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from http.server import ThreadingHTTPServer
+from contextlib import contextmanager, suppress
+from getpass import getuser
 from pathlib import Path
-from typing import Any, ClassVar
+from tempfile import TemporaryDirectory
+from typing import Any
 from urllib.parse import urlsplit
-
-import ours_remote
 
 CONNECTIONS = 64
 """As many as comal opens by default."""
 BUCKET = "bench"
 
 
-class _Timed(ours_remote.RangeHandler):
-    disable_nagle_algorithm = True
-    spans: ClassVar[list[tuple[float, float]]] = []
-    """End and start of each answer."""
-
-    def do_GET(self) -> None:  # noqa: N802 - the name of the library
-        started = time.perf_counter()
-        super().do_GET()
-        self.spans.append((time.perf_counter(), started))
+NGINX = """
+load_module modules/ngx_http_echo_module.so;
+daemon off;
+user {user};
+pid {work}/nginx.pid;
+error_log {work}/nginx.log;
+events {{ worker_connections 1024; }}
+http {{
+    log_format times "$msec $request_time";
+    access_log {work}/asked times;
+    sendfile on;
+    keepalive_requests 1000000;
+    server {{
+        listen 127.0.0.1:{port};
+        root {folder};
+        location / {{ {wait} }}
+        location @file {{ }}
+    }}
+}}
+"""
+"""One process, whose answers take so little time that only the reader is measured."""
 
 
 def _rounds(spans: list[tuple[float, float]]) -> int:
@@ -41,17 +54,7 @@ def _rounds(spans: list[tuple[float, float]]) -> int:
     return rounds
 
 
-def _serve(folder: str, latency: float, pipe: Any) -> None:
-    """HTTP; says how many requests came, in how many rounds."""
-    ours_remote.LATENCY, ours_remote.RangeHandler = latency, _Timed
-    ThreadingHTTPServer.request_queue_size = 128
-    with ours_remote.served(Path(folder)) as (url, log):
-        pipe.send(url)
-        while pipe.recv():
-            pipe.send(f"{len(log)} requests in {_rounds(_Timed.spans)} rounds")
-
-
-def _serve_bucket(_: str, __: float, pipe: Any) -> None:
+def _serve_bucket(pipe: Any) -> None:
     """S3 as moto makes it; says which ranges were asked for since it was asked last."""
     from moto.server import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
@@ -75,18 +78,47 @@ def _serve_bucket(_: str, __: float, pipe: Any) -> None:
 
 
 @contextmanager
-def served(
-    folder: str, latency: float, serve: Any = _serve
-) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """A server of a folder: its URL, and what it says of the requests so far."""
+def served(folder: str, latency: float) -> Iterator[tuple[str, Callable[[], str]]]:
+    """nginx with a folder, waiting before each answer: its URL, and what it says of requests."""
+    with TemporaryDirectory() as work, socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+        wait = f"echo_sleep {latency}; echo_exec @file;" if latency else ""
+        names = {"work": work, "user": getuser(), "folder": Path(folder).absolute()}
+        config = Path(work, "nginx.conf")
+        config.write_text(NGINX.format(port=port, wait=wait, **names))
+        free.close()
+        server = subprocess.Popen(["nginx", "-e", f"{work}/nginx.log", "-c", str(config)])
+
+        def asked() -> str:
+            lines = [line.split() for line in Path(work, "asked").read_text().splitlines()]
+            spans = [(float(ended), float(ended) - float(took)) for ended, took in lines]
+            return f"{len(spans)} requests in {_rounds(spans)} rounds"
+
+        try:
+            _wait_for(port)
+            yield f"http://127.0.0.1:{port}", asked
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(500):
+        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.01)
+    raise SystemExit("nginx does not start; it needs Debian's nginx and libnginx-mod-http-echo")
+
+
+@contextmanager
+def _bucket_served() -> Iterator[tuple[str, Callable[[], list[str]]]]:
     ours, theirs = multiprocessing.Pipe()
-    context = multiprocessing.get_context("spawn")
-    server = context.Process(target=serve, args=(folder, latency, theirs))
+    server = multiprocessing.get_context("spawn").Process(target=_serve_bucket, args=(theirs,))
     server.start()
 
-    def asked() -> Any:
+    def asked() -> list[str]:
         ours.send(True)
-        return ours.recv()
+        return list(ours.recv())
 
     try:
         yield ours.recv(), asked
@@ -98,7 +130,7 @@ def served(
 @contextmanager
 def bucket() -> Iterator[tuple[dict[str, str], Callable[[], list[str]]]]:
     """The options of a store with an empty bucket, and the ranges that were asked for."""
-    with served("", 0, _serve_bucket) as (endpoint, asked):
+    with _bucket_served() as (endpoint, asked):
         connection = http.client.HTTPConnection(urlsplit(endpoint).netloc)
         connection.request("PUT", f"/{BUCKET}")
         assert connection.getresponse().status == 200

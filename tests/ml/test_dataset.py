@@ -6,6 +6,7 @@ import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 from zipfile import ZipFile
 
@@ -168,6 +169,34 @@ def test_damaged_samples_are_skipped_or_raised(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="1 sample of the epoch"):
         ids = [name for batch in loader for name in batch["id"]]
     assert ids == [f"s{number:03d}.tif" for number in (0, 1, 2, 4, 5)]
+
+
+def test_batches_of_large_samples_are_decoded_in_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All samples after the first are decoded at the same time, in their order."""
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    together = Barrier(3)
+
+    def decode(data: bytes) -> Any:
+        number = int.from_bytes(data[:4], "little")
+        if number:
+            together.wait(30)
+        if number == 2:
+            raise ValueError("the third")
+        return np.full((2, 2), number)
+
+    samples = [
+        taco.Sample(id=f"{number}", path=number.to_bytes(4, "little").ljust(40_000, b"0"))
+        for number in range(4)
+    ]
+    path = pack(tmp_path / "large.tacozip", samples)
+    data = ml.dataset(path, decode=decode, on_error="skip")
+    batch = ml.collate(data.__getitems__([0, 3, 2, 1]), to="numpy")
+    assert batch["id"] == ["0", "3", "1"]
+    assert batch["data"][:, 1, 1].tolist() == [0, 3, 1]
+    with pytest.raises(InvalidMetadataError, match=r"sample '2' \(row 2\)"):
+        ml.dataset(path, decode=decode).__getitems__([0, 3, 2, 1])
 
 
 def test_a_remote_data_set_opens_in_few_round_trips(

@@ -7,9 +7,11 @@ import operator
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Literal, Self, SupportsIndex
 
 import numpy as np
@@ -25,8 +27,8 @@ from comal.errors import (
     counted,
     shown,
 )
-from comal.limits import GIB
-from comal.ml.batches import Fetched, Places, buffers_of_worker
+from comal.limits import GIB, KIB
+from comal.ml.batches import Buffers, Fetched, Places, buffers_of_worker
 from comal.ml.cache import LeafCache, key_of
 from comal.ml.decoding import Decoder, Field, Masking, decoded, extras, fields_of
 from comal.ml.epochs import Sampler, SamplerOptions, planned
@@ -35,6 +37,7 @@ from comal.ml.loader import Loader, LoaderOptions
 from comal.ml.order import Shuffle
 from comal.ml.splits import column_of, rows_by_value, rows_of_parts
 from comal.ml.statistics import Statistics, StatisticsOptions, statistics_of
+from comal.parallel import shared_threads
 from comal.public import guarded, guarded_class, options_of, takes, warn
 from comal.samples.payloads import Ints
 from comal.storage.source import Closing
@@ -49,6 +52,8 @@ OnError = Literal["raise", "skip", "warn"] | Callable[[ComalError], None]
 
 _REQUESTS = 256
 """Requests in flight for the bytes of one batch."""
+_LARGE = 32 * KIB
+"""Bytes of a sample from which on decoding takes longer than handing it to a thread."""
 
 
 class Dataset(ABC):
@@ -131,8 +136,12 @@ class Dataset(ABC):
         chosen = self._rows(rows)
         if self.transform is not None:
             return list(self.samples(chosen))
-        places = Places(buffers_of_worker(), len(chosen))
-        return Fetched(self.complete(chosen, self.attempt(chosen), places.free), places)
+        buffers, threads = buffers_of_worker(), None
+        if buffers is None and self.nbytes(chosen) > _LARGE * len(chosen):
+            threads = shared_threads("decode", os.cpu_count() or 1)
+        places = Places(buffers or Buffers(), len(chosen))
+        complete = self.complete(chosen, self.attempt(chosen), places.free, threads=threads)
+        return Fetched(complete, places)
 
     @guarded
     @takes(LoaderOptions)
@@ -311,28 +320,47 @@ class Dataset(ABC):
                 raise
             return None
 
-    def complete(self, rows: Ints, raw: Any, out: Any = None, first: int = 0) -> Iterator[Sample]:
-        """The samples of some rows, without those that fail; `out` gives arrays for the next one.
+    def complete(
+        self,
+        rows: Ints,
+        raw: Any,
+        out: Callable[[int], Mapping[str, Any]] = lambda _: {},
+        first: int = 0,
+        threads: Executor | None = None,
+    ) -> Iterator[Sample]:
+        """The samples of some rows, without those that fail.
 
-        `raw` is of these rows after `first` others; None reads them one by one.
+        `raw` is of these rows after `first` others; None reads them one by one. `out(n)` has arrays
+        for the sample after the next `n`. With `threads`, the first one tells the shape of arrays,
+        and all others are decoded at once.
         """
-        for place in range(len(rows)):
-            try:
-                found = {} if out is None else out()
-                if raw is None:
-                    yield self.decode(0, self.read(rows[place : place + 1]), found)
-                else:
-                    yield self.decode(first + place, raw, found)
-            except ComalError as error:
-                self._failed(error)
 
-    def _failed(self, error: ComalError) -> None:
+        def tried(place: int, into: Mapping[str, Any]) -> Sample | ComalError:
+            try:
+                if raw is None:
+                    return self.decode(0, self.read(rows[place : place + 1]), into)
+                return self.decode(first + place, raw, into)
+            except ComalError as error:
+                return error
+
+        alone = len(rows) if threads is None else 1
+        for place in range(len(rows))[:alone]:
+            yield from self._sound(tried(place, out(0)))
+        if threads is not None:
+            for found in threads.map(tried, range(alone, len(rows)), map(out, count())):
+                yield from self._sound(found)
+
+    def _sound(self, found: Sample | ComalError) -> Iterator[Sample]:
+        """The sample, unless it failed and errors are not raised."""
+        if not isinstance(found, ComalError):
+            yield found
+            return
         if self.on_error == "raise":
-            raise error
+            raise found
         if self.on_error == "warn":
-            warn(f"a sample is skipped: {error}", UserWarning)
+            warn(f"a sample is skipped: {found}", UserWarning)
         elif callable(self.on_error):
-            self.on_error(error)
+            self.on_error(found)
 
     def _rows(self, rows: Sequence[Any] | Ints) -> Ints:
         count = len(self)

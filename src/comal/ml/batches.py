@@ -189,11 +189,11 @@ class TensorBuffers(Buffers):
         return torch.empty(shape, dtype=kind).share_memory_().numpy()[...]
 
 
-def buffers_of_worker() -> Buffers:
-    """Where a data set that torch may have sent to a worker puts its pixels."""
+def buffers_of_worker() -> Buffers | None:
+    """Where a data set puts its pixels that torch has sent to a worker; None if it has not."""
     workers = sys.modules.get("torch.utils.data")
     is_worker = workers is not None and workers.get_worker_info() is not None
-    return TensorBuffers() if is_worker else Buffers()
+    return TensorBuffers() if is_worker else None
 
 
 class Places:
@@ -210,9 +210,9 @@ class Places:
         """Bytes of the arrays."""
         return sum(array.nbytes for array in self._arrays.values())
 
-    def free(self) -> dict[str, Any]:
-        """For each field the array of the next sample; none before the first."""
-        return {name: array[self._taken] for name, array in self._arrays.items()}
+    def free(self, after: int = 0) -> dict[str, Any]:
+        """For each field the array of the sample `after` the next; none before the first."""
+        return {name: array[self._taken + after] for name, array in self._arrays.items()}
 
     def keep(self, sample: dict[str, Any]) -> dict[str, Any]:
         """Put the arrays of a sample into their places, unless they were decoded there."""
