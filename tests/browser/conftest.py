@@ -28,12 +28,12 @@ FLAGS = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     """Debian's chromium, without a window.
 
-    Only for one module: while it is there an event loop runs in this thread, and the tests of
-    other modules start loops of their own.
+    Only for these tests: while it is there an event loop runs in this thread, and those of other
+    rooms start loops of their own.
     """
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
@@ -47,29 +47,18 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def server() -> Iterator[StaticServer]:
-    """A static server with the page's modules under `/assets` and `/vendor`."""
-    static = StaticServer()
-    static.mount("assets", SITE / "assets")
-    static.mount("vendor", SITE / "vendor")
-    static.put("/blank.html", b"<!doctype html><title>blank</title>")
-    yield static
-    static.close()
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def window() -> dict[str, Any]:
     """What kind of window the browser has."""
     return {"viewport": {"width": 1100, "height": 720}}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def context(chromium: Browser, window: dict[str, Any]) -> Iterator[BrowserContext]:
-    """A browser profile of its own: no worker and no cache of another test.
+    """A browser profile for the tests of a module.
 
-    Whatever a page does, it keeps to its Content-Security-Policy: a browser tells of what it
-    has refused.
+    Whatever their pages do, they keep to their Content-Security-Policy: a browser tells of what
+    it has refused.
     """
     made = chromium.new_context(**window)
     made.set_default_timeout(30_000)
@@ -80,7 +69,26 @@ def context(chromium: Browser, window: dict[str, Any]) -> Iterator[BrowserContex
     assert [text for text in said if "Content Security Policy" in text] == []
 
 
-@pytest.fixture
-def page(context: BrowserContext) -> Page:
-    """An empty page."""
+@pytest.fixture(scope="module")
+def tab(context: BrowserContext) -> Page:
+    """A page that tests go on with: a new one starts a process, which takes longer than most."""
     return context.new_page()
+
+
+@pytest.fixture(scope="module")
+def static() -> Iterator[StaticServer]:
+    """A static server with the page's modules under `/assets` and `/vendor`."""
+    made = StaticServer()
+    made.mount("assets", SITE / "assets")
+    made.mount("vendor", SITE / "vendor")
+    made.put("/blank.html", b"<!doctype html><title>blank</title>")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def server(static: StaticServer) -> StaticServer:
+    """The server of the module, well and without a request so far."""
+    static.well()
+    static.reset()
+    return static

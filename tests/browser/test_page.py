@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,32 +44,43 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def asked(context: BrowserContext) -> list[str]:
-    """Every address that pages and workers of this profile ask for."""
-    addresses: list[str] = []
-    context.on("request", lambda request: addresses.append(request.url))
-    return addresses
+_NUMBERS = itertools.count()
 
 
 @pytest.fixture
-def show(server: StaticServer, page: Page, tmp_path: Path, asked: list[str]) -> Iterator[Any]:
-    """Write a site and open it; what it asked for is looked at in the end."""
+def place() -> str:
+    """Where the site of a test stands on the server; a worker serves one place and no other."""
+    return f"site{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def show(server: StaticServer, tab: Page, place: str, tmp_path: Path) -> Iterator[Any]:
+    """Write a site and open it; what pages and workers asked for is looked at in the end."""
     errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
+    asked: list[str] = []
+    with ExitStack() as stack:
+        hear(stack, tab, "pageerror", lambda error: errors.append(str(error)))
+        hear(stack, tab.context, "request", lambda request: asked.append(request.url))
 
-    def go(*given: Any, at: str = "1.5/0/0", query: str = "", **options: Any) -> Page:
-        site.write(tmp_path / "site", given, **options)
-        server.mount("site", tmp_path / "site")
-        hashed = f"#map={at}" if at else ""
-        page.goto(f"{server.origin}/site/{query}{hashed}")
-        page.wait_for_selector("html[data-state=ready]", state="attached")
-        return page
+        def go(*given: Any, at: str = "1.5/0/0", query: str = "", **options: Any) -> Page:
+            site.write(tmp_path / "site", given, **options)
+            server.mount(place, tmp_path / "site")
+            hashed = f"#map={at}" if at else ""
+            tab.goto(f"{server.origin}/{place}/{query}{hashed}")
+            tab.wait_for_selector("html[data-state=ready]", state="attached")
+            return tab
 
-    yield go
+        yield go
+        tab.mouse.move(0, 0)
     strange = [url for url in asked if not url.startswith((server.origin, "blob:", "data:"))]
     assert strange == []
     assert errors == []
+
+
+def hear(stack: ExitStack, speaker: Any, event: str, listener: Any) -> None:
+    """Let a listener hear of an event until the end."""
+    speaker.on(event, listener)
+    stack.callback(speaker.remove_listener, event, listener)
 
 
 WEST, EAST = (480, 360), (800, 360)
@@ -157,16 +170,18 @@ def test_palettes_and_colours_of_bands(show: Any, tmp_path: Path) -> None:
     page.get_by_label("lowest value of class", exact=True).wait_for()
 
 
-def test_the_worker_serves_leaflet_as_well(show: Any, sources: Path, server: StaticServer) -> None:
+def test_the_worker_serves_leaflet_as_well(
+    show: Any, sources: Path, server: StaticServer, place: str
+) -> None:
     if not LEAFLET.is_dir():
         reason = "no Leaflet; python scripts/vendor_web.py --tests build/web (needs npm)"
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
     page = show(sources / "halves", sources / "ramp.parquet")
-    server.mount("site/leaflet", LEAFLET)
+    server.mount(f"{place}/leaflet", LEAFLET)
     server.put(
-        "/site/leaflet.html",
+        f"/{place}/leaflet.html",
         b"""<!doctype html><link rel=stylesheet href=leaflet/leaflet.css>
         <div id=map style="position:fixed;inset:0"></div><script type=module>
         import * as L from "./leaflet/leaflet.js";
@@ -175,7 +190,7 @@ def test_the_worker_serves_leaflet_as_well(show: Any, sources: Path, server: Sta
         </script>""",
     )
     server.requests.clear()
-    page.goto(f"{server.origin}/site/leaflet.html")
+    page.goto(f"{server.origin}/{place}/leaflet.html")
     assert near(RED)(settles(page, WEST, near(RED)))
     assert near(BLUE)(settles(page, EAST, near(BLUE)))
     # No tile came from the server: there is none to come.
@@ -283,9 +298,11 @@ def test_directories_outlive_the_worker(
 _SLEEP = "() => new Promise((resolve) => setTimeout(resolve, 500))"
 
 
-def test_stores_that_hide_what_is_absent(show: Any, sources: Path, server: StaticServer) -> None:
+def test_stores_that_hide_what_is_absent(
+    show: Any, sources: Path, server: StaticServer, place: str
+) -> None:
     for name in ("halves", "told"):
-        server.behave("status", path=f"/site/data/{name}/2/3/3.zip", code=403)
+        server.behave("status", path=f"/{place}/data/{name}/2/3/3.zip", code=403)
     page = show(sources / "halves", SiteSource(href=sources / "halves", name="told", absent=(403,)))
     ask = "async (name) => (await fetch(`tiles/${name}/2/3/3.png`)).status"
     assert page.evaluate(ask, "halves") == 502
@@ -322,9 +339,9 @@ def test_a_damaged_tile_is_told_and_the_rest_shown(
 
 
 def test_a_source_that_is_away_can_be_tried_again(
-    show: Any, sources: Path, server: StaticServer
+    show: Any, sources: Path, server: StaticServer, place: str
 ) -> None:
-    path = "/site/data/halves/meta.json"
+    path = f"/{place}/data/halves/meta.json"
     server.behave("status", path=path, code=403)
     page = show(sources / "halves", sources / "ramp.parquet")
     alert = page.get_by_role("alert")
@@ -349,10 +366,13 @@ def test_the_map_begins_where_the_sources_are(show: Any, tmp_path: Path) -> None
     assert page.locator(".notice:visible").count() == 0
 
 
-def test_a_page_without_a_map_says_why(page: Page, server: StaticServer, tmp_path: Path) -> None:
+def test_a_page_without_a_map_says_why(
+    context: BrowserContext, server: StaticServer, place: str, tmp_path: Path
+) -> None:
     site.write(tmp_path / "site")
-    server.mount("site", tmp_path / "site")
-    page.goto(f"{server.origin}/site/")
+    server.mount(place, tmp_path / "site")
+    page = context.new_page()
+    page.goto(f"{server.origin}/{place}/")
     page.locator("#sources").get_by_text("Name some in site.json").wait_for()
     (tmp_path / "site/site.json").write_text("{")
     page.reload()
@@ -360,6 +380,7 @@ def test_a_page_without_a_map_says_why(page: Page, server: StaticServer, tmp_pat
     page.add_init_script("HTMLCanvasElement.prototype.getContext = () => null")
     page.reload()
     page.get_by_role("alert").get_by_text("WebGL").wait_for()
+    page.close()
 
 
 def test_hostile_metadata_is_text(show: Any, tmp_path: Path) -> None:
@@ -386,7 +407,7 @@ def test_hostile_metadata_is_text(show: Any, tmp_path: Path) -> None:
 
 
 def test_remote_sources_are_the_only_other_origins(
-    server: StaticServer, page: Page, sources: Path, tmp_path: Path
+    server: StaticServer, tab: Page, place: str, sources: Path, tmp_path: Path
 ) -> None:
     store = StaticServer()
     try:
@@ -396,9 +417,9 @@ def test_remote_sources_are_the_only_other_origins(
         config = json.loads((tmp_path / "site/site.json").read_text())
         assert config["sources"][0]["href"] == f"{remote}/meta.json"
         assert f"connect-src 'self' {store.origin};" in (tmp_path / "site/index.html").read_text()
-        server.mount("site", tmp_path / "site")
-        page.goto(f"{server.origin}/site/?engine=page#map=1.5/0/0")
-        page.wait_for_selector("html[data-state=ready]", state="attached")
-        assert near(RED)(settles(page, WEST, near(RED)))
+        server.mount(place, tmp_path / "site")
+        tab.goto(f"{server.origin}/{place}/?engine=page#map=1.5/0/0")
+        tab.wait_for_selector("html[data-state=ready]", state="attached")
+        assert near(RED)(settles(tab, WEST, near(RED)))
     finally:
         store.close()

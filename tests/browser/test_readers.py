@@ -10,7 +10,6 @@ import json
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from tests.browser.server import StaticServer
 from tests.support import SHARED, needs_shared
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Page
 
 FIXTURES = SHARED / "fixtures"
 
@@ -71,20 +70,16 @@ _RASTER = """async ([url, wanted]) => {
 
 
 @pytest.fixture(scope="module")
-def profile(chromium: Browser) -> Iterator[BrowserContext]:
-    """One browser profile for all: every test has a server, and so an origin, of its own."""
-    context = chromium.new_context()
-    yield context
-    context.close()
+def fixtures(static: StaticServer) -> str:
+    """The address of the reference files."""
+    return static.mount("fixtures", FIXTURES)
 
 
 @pytest.fixture
-def blank(profile: BrowserContext, server: StaticServer) -> Iterator[Page]:
+def blank(tab: Page, server: StaticServer) -> Page:
     """A page that may import the modules."""
-    page = profile.new_page()
-    page.goto(f"{server.origin}/blank.html")
-    yield page
-    page.close()
+    tab.goto(f"{server.origin}/blank.html")
+    return tab
 
 
 def read(page: Page, url: str, wanted: list[Any]) -> Any:
@@ -93,9 +88,9 @@ def read(page: Page, url: str, wanted: list[Any]) -> Any:
 
 @needs_shared
 @pytest.mark.parametrize("name", ["t2/landcover-png", "t2/mvt-js"])
-def test_tiles_of_other_writers(blank: Page, server: StaticServer, name: str) -> None:
+def test_tiles_of_other_writers(blank: Page, fixtures: str, name: str) -> None:
     expected = json.loads((FIXTURES / "tapalcatl/expected.json").read_text())[name]
-    url = server.mount("tiles", FIXTURES / "tapalcatl" / name)
+    url = f"{fixtures}/tapalcatl/{name}"
     queries = expected["queries"]
     wanted = [[q["z"], q["x"], q["y"], q["format"], q.get("scale")] for q in queries]
     answers = read(blank, f"{url}/meta.json", wanted)
@@ -111,8 +106,8 @@ def test_tiles_of_other_writers(blank: Page, server: StaticServer, name: str) ->
 
 
 @needs_shared
-def test_gzipped_tiles_come_decoded_with_their_headers(blank: Page, server: StaticServer) -> None:
-    url = server.mount("tiles", FIXTURES / "tapalcatl/t2/mvt-js")
+def test_gzipped_tiles_come_decoded_with_their_headers(blank: Page, fixtures: str) -> None:
+    url = f"{fixtures}/tapalcatl/t2/mvt-js"
     (answer,) = read(blank, f"{url}/meta.json", [[0, 0, 0, "mvt", None]])
     headers = answer["headers"]
     assert headers["ETag"] == '"d8786b3f"'
@@ -124,9 +119,9 @@ def test_gzipped_tiles_come_decoded_with_their_headers(blank: Page, server: Stat
 
 
 @needs_shared
-def test_odd_archives(blank: Page, server: StaticServer) -> None:
+def test_odd_archives(blank: Page, fixtures: str) -> None:
     edge = json.loads((FIXTURES / "tapalcatl/expected.json").read_text())["edge"]
-    url = server.mount("edge", FIXTURES / "tapalcatl/edge")
+    url = f"{fixtures}/tapalcatl/edge"
     seen = 0
     for name, expected in edge.items():
         tiles = expected["tiles"]
@@ -139,8 +134,8 @@ def test_odd_archives(blank: Page, server: StaticServer) -> None:
 
 
 @needs_shared
-def test_denied_headers_stay_inside(blank: Page, server: StaticServer) -> None:
-    url = server.mount("edge", FIXTURES / "tapalcatl/edge")
+def test_denied_headers_stay_inside(blank: Page, fixtures: str) -> None:
+    url = f"{fixtures}/tapalcatl/edge"
     wanted = [[z, x, y, "png", None] for z, x, y in ((0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 0, 1))]
     answers = read(blank, f"{url}/entry-comment-list.zip", wanted)
     names = {name for answer in answers for name in answer["headers"]}
@@ -290,9 +285,9 @@ def test_servers_without_ranges_and_objects_that_change(blank: Page, server: Sta
 
 
 @needs_shared
-def test_rasters_of_other_writers(blank: Page, server: StaticServer) -> None:
+def test_rasters_of_other_writers(blank: Page, fixtures: str) -> None:
     files = json.loads((FIXTURES / "raquet/expected.json").read_text())["files"]
-    url = server.mount("raquet", FIXTURES / "raquet")
+    url = f"{fixtures}/raquet"
     seen = 0
     for name, expected in files.items():
         tiles = expected["tiles"]
@@ -315,10 +310,8 @@ def test_rasters_of_other_writers(blank: Page, server: StaticServer) -> None:
 
 
 @needs_shared
-def test_lossy_rasters_have_about_the_colours_of_their_source(
-    blank: Page, server: StaticServer
-) -> None:
-    url = server.mount("raquet", FIXTURES / "raquet/raquet-io/v0.9.0")
+def test_lossy_rasters_have_about_the_colours_of_their_source(blank: Page, fixtures: str) -> None:
+    url = f"{fixtures}/raquet/raquet-io/v0.9.0"
     read_bands = """async (url) => {
       const { RaquetFile } = await import("/assets/lib/raquet.js");
       const { accessOf } = await import("/assets/lib/ranges.js");
@@ -334,10 +327,10 @@ def test_lossy_rasters_have_about_the_colours_of_their_source(
 
 
 @needs_shared
-def test_half_floats(blank: Page, server: StaticServer) -> None:
+def test_half_floats(blank: Page, fixtures: str) -> None:
     name = "constructed/v050_float16_int8_string_nodata.parquet"
     expected = json.loads((FIXTURES / "raquet/expected.json").read_text())["files"][name]
-    url = server.mount("raquet", FIXTURES / "raquet")
+    url = f"{fixtures}/raquet"
     index = [band["type"] for band in expected["bands"]].index("float16")
     tile = next(iter(expected["tiles"].values()))
     script = """async ([url, place, index]) => {
@@ -357,9 +350,9 @@ def test_half_floats(blank: Page, server: StaticServer) -> None:
 
 
 @needs_shared
-def test_parts_are_one_raster(blank: Page, server: StaticServer) -> None:
+def test_parts_are_one_raster(blank: Page, fixtures: str) -> None:
     files = json.loads((FIXTURES / "raquet/expected.json").read_text())["files"]
-    url = server.mount("raquet", FIXTURES / "raquet")
+    url = f"{fixtures}/raquet"
     parts = [name for name in files if name.startswith("constructed/partitioned/")]
     tiles = {k: v for name in parts for k, v in files[name]["tiles"].items()}
     wanted = [[key, tile["zxy"], 0] for key, tile in tiles.items()]
@@ -549,10 +542,11 @@ def test_without_a_database_archives_are_read_all_the_same(
     blank: Page, server: StaticServer
 ) -> None:
     url = server.put("/bare.zip", archive(b"one"))
-    blank.evaluate("() => { globalThis.indexedDB = undefined }")
-    blank.add_init_script("Object.defineProperty(globalThis, 'indexedDB', { value: undefined })")
-    blank.reload()
-    assert blank.evaluate(_KEPT, [url, _ALL]) == "one"
+    page = blank.context.new_page()
+    page.add_init_script("Object.defineProperty(globalThis, 'indexedDB', { value: undefined })")
+    page.goto(blank.url)
+    assert page.evaluate(_KEPT, [url, _ALL]) == "one"
+    page.close()
 
 
 def test_html_in_texts_becomes_plain(blank: Page) -> None:

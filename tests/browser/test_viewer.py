@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ from tests.raquet.build import write as build_raquet
 from tests.server.making import COLLECTION, many_samples, point, taco_file, tiff
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Page
+    from playwright.sync_api import Browser, Page
 
 WEST, EAST = (500, 300), (760, 300)
 """Places of the window on either side of longitude 0, when the map looks at `VIEW`."""
@@ -87,16 +88,32 @@ def served(archives: dict[str, Path]) -> Iterator[Running]:
         yield found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def window() -> dict[str, Any]:
     """A window that is small, as every pixel is drawn by the processor."""
     return {"viewport": {"width": 900, "height": 600}, "reduced_motion": "reduce"}
 
 
+Watch = Callable[[str], Watched]
+
+
 @pytest.fixture
-def watched(context: BrowserContext, served: Running) -> Iterator[Watched]:
-    """A page of the server; what it said and asked for is looked at in the end."""
-    found = Watched(context, served.origin)
+def watch(tab: Page) -> Iterator[Watch]:
+    """Watch the page of these tests at an origin."""
+    with ExitStack() as stack:
+
+        def start(origin: str) -> Watched:
+            found = Watched(tab, origin)
+            stack.callback(found.leave)
+            return found
+
+        yield start
+
+
+@pytest.fixture
+def watched(watch: Watch, served: Running) -> Iterator[Watched]:
+    """The page of the server; what it said and asked for is looked at in the end."""
+    found = watch(served.origin)
     yield found
     found.check()
 
@@ -383,9 +400,9 @@ def test_the_tree_unfolds(watched: Watched) -> None:
     dialog.get_by_text("2 samples inside").wait_for()
 
 
-def test_more_samples_than_the_map_is_sent(context: BrowserContext, tmp_path: Path) -> None:
+def test_more_samples_than_the_map_is_sent(watch: Watch, tmp_path: Path) -> None:
     with running({"many": str(many_samples(tmp_path / "many.tacozip", 1500))}) as found:
-        watched = Watched(context, found.origin)
+        watched = watch(found.origin)
         page = watched.open("#data=many")
         _summary(page, "1 to 60 of 1\u202f500 samples")
         note = page.locator("#map-note")
@@ -432,20 +449,18 @@ def test_a_broken_archive_does_not_take_away_the_others(watched: Watched) -> Non
     watched.problems = [text for text in watched.problems if "Failed to load" not in text]
 
 
-def test_a_server_that_is_gone_and_comes_back(
-    context: BrowserContext, archives: dict[str, Path]
-) -> None:
+def test_a_server_that_is_gone_and_comes_back(watch: Watch, archives: dict[str, Path]) -> None:
     sources = {"scenes": str(archives["scenes"])}
     with running(sources) as found:
-        watched = Watched(context, found.origin)
+        watched = watch(found.origin)
         page = watched.open("#data=scenes")
         _summary(page, "6 samples")
     page.get_by_role("tab", name="Table").click()
     alert = page.locator(".results").get_by_role("alert")
     alert.wait_for()
     assert "The server does not answer." in alert.inner_text()
-    context.route("**/scenes/table?*", lambda route: route.fulfill(json=_TABLE))
-    context.route("**/scenes/items?*", lambda route: route.fulfill(json=_ITEMS))
+    page.route("**/scenes/table?*", lambda route: route.fulfill(json=_TABLE))
+    page.route("**/scenes/items?*", lambda route: route.fulfill(json=_ITEMS))
     alert.get_by_role("button", name="Try again").click()
     page.get_by_role("rowheader", name="back").wait_for()
 
@@ -459,13 +474,13 @@ _TABLE = {
 _ITEMS: dict[str, Any] = {"features": [], "numberMatched": 1, "numberReturned": 0}
 
 
-def test_a_list_that_cannot_be_had_or_is_empty(context: BrowserContext, served: Running) -> None:
-    watched = Watched(context, served.origin)
+def test_a_list_that_cannot_be_had_or_is_empty(watch: Watch, served: Running) -> None:
+    watched = watch(served.origin)
     answers: list[dict[str, Any]] = [
         {"status": 503, "json": {"title": "overloaded"}},
         {"json": {"sources": []}},
     ]
-    context.route("**/sources.json", lambda route: route.fulfill(**answers.pop(0)))
+    watched.page.route("**/sources.json", lambda route: route.fulfill(**answers.pop(0)))
     page = watched.open()
     alert = page.locator("#sources").get_by_role("alert")
     assert "overloaded" in alert.inner_text()
@@ -504,8 +519,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield found
 
 
-def test_what_archives_say_is_text(context: BrowserContext, hostile: Running) -> None:
-    watched = Watched(context, hostile.origin)
+def test_what_archives_say_is_text(watch: Watch, hostile: Running) -> None:
+    watched = watch(hostile.origin)
     page = watched.open("#map=0/0/0")
     page.mouse.click(*WEST)
     page.locator(".inspector dd", has_text="<script>").wait_for()
@@ -600,9 +615,9 @@ def _stands_out(page: Page) -> None:
         assert contrast(tuple(one), tuple(other)) >= 4.5, (text, ground, one, other)
 
 
-def test_light_and_dark(chromium: Any, served: Running) -> None:
-    context = chromium.new_context(color_scheme="dark", viewport={"width": 900, "height": 600})
-    watched = Watched(context, served.origin)
+def test_light_and_dark(chromium: Browser, served: Running, window: dict[str, Any]) -> None:
+    context = chromium.new_context(**window, color_scheme="dark")
+    watched = Watched(context.new_page(), served.origin)
     page = watched.open(f"#{VIEW}")
     card(page, "ramp").locator(".source__head input").uncheck()
     place = (700, 400)
@@ -617,11 +632,12 @@ def test_light_and_dark(chromium: Any, served: Running) -> None:
     context.close()
 
 
-def test_a_phone_shows_all_without_scrolling_aside(chromium: Any, served: Running) -> None:
+def test_a_phone_shows_all_without_scrolling_aside(chromium: Browser, served: Running) -> None:
     context = chromium.new_context(
-        viewport={"width": 390, "height": 780}, device_scale_factor=2, has_touch=True
-    )
-    watched = Watched(context, served.origin)
+        viewport={"width": 390, "height": 780}, device_scale_factor=2, has_touch=True,
+        reduced_motion="reduce",
+    )  # fmt: skip
+    watched = Watched(context.new_page(), served.origin)
     page = watched.open()
     for fragment in ("", "#data=scenes"):
         page.goto(f"{served.origin}/{fragment}")
@@ -659,9 +675,9 @@ def test_files_of_the_page_are_served(served: Running) -> None:
     assert httpx.get(f"{served.origin}/_/../pyproject.toml").status_code == 404
 
 
-def test_the_page_works_below_a_prefix(context: BrowserContext, archives: dict[str, Path]) -> None:
+def test_the_page_works_below_a_prefix(watch: Watch, archives: dict[str, Path]) -> None:
     with running({"halves": str(archives["halves"])}, prefix="/maps") as found:
-        watched = Watched(context, found.origin)
+        watched = watch(found.origin)
         page = watched.open(f"#{VIEW}", prefix="/maps")
         assert near(RED)(settles(page, WEST, near(RED)))
         assert all("/maps/" in url for url in watched.asked if url.startswith("http"))

@@ -16,7 +16,7 @@ from PIL import Image
 from comal import server
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Locator, Page
+    from playwright.sync_api import Locator, Page
 
 Color = tuple[int, ...]
 Place = tuple[int, int]
@@ -66,23 +66,43 @@ def running(sources: dict[str, Any], **options: Any) -> Iterator[Running]:
 class Watched:
     """A page of the viewer, and everything that it says and asks for."""
 
-    def __init__(self, context: BrowserContext, origin: str) -> None:
-        self.page = context.new_page()
+    def __init__(self, page: Page, origin: str) -> None:
+        self.page = page
         self.origin = origin
         self.problems: list[str] = []
         self.asked: list[str] = []
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("console", lambda message: self._heard(message.type, message.text))
-        context.on("request", lambda request: self.asked.append(request.url))
+        page.on("pageerror", self._failed)
+        page.on("console", self._heard)
+        page.context.on("request", self._saw)
 
-    def _heard(self, kind: str, text: str) -> None:
-        if kind in {"error", "warning"} and not _HARMLESS.search(text):
-            self.problems.append(text)
+    def _failed(self, error: Any) -> None:
+        self.problems.append(str(error))
+
+    def _heard(self, message: Any) -> None:
+        if message.type in {"error", "warning"} and not _HARMLESS.search(message.text):
+            self.problems.append(message.text)
+
+    def _saw(self, request: Any) -> None:
+        self.asked.append(request.url)
+
+    def leave(self) -> None:
+        """Watch no longer, and let the page forget what it was told."""
+        self.page.remove_listener("pageerror", self._failed)
+        self.page.remove_listener("console", self._heard)
+        self.page.context.remove_listener("request", self._saw)
+        self.page.unroute_all()
+        self.page.evaluate("localStorage.clear()")
+        self.page.mouse.move(0, 0)
 
     def open(self, fragment: str = "", prefix: str = "") -> Page:
-        """The page at a part of its address."""
-        self.page.goto("about:blank")
-        self.page.goto(f"{self.origin}{prefix}/{fragment}")
+        """The page at a part of its address, read anew."""
+        if self.page.url.startswith(self.origin):
+            # By way of an empty page it would get another process.
+            move = "place => history.replaceState(null, '', place)"
+            self.page.evaluate(move, f"{prefix}/{fragment}")
+            self.page.reload()
+        else:
+            self.page.goto(f"{self.origin}{prefix}/{fragment}")
         self.page.wait_for_selector("html[data-state=ready]", state="attached")
         return self.page
 

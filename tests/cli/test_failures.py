@@ -104,7 +104,9 @@ def test_messages_name_options_and_no_arguments_of_python(run: Run, tmp_path: Pa
 
 _ENDED = """
 import signal, sys, time
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may run the tests
+# Tests that run in the background, or under nohup, ignore these.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from comal.cli import main
 from comal.taco.writing import containers
 
