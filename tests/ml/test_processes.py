@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from comal import ml
@@ -58,7 +59,8 @@ def test_workers_share_the_memory_of_a_large_index(tmp_path: Path) -> None:
     archive.write_bytes(bytes(range(256)) * 4096)
     rows = np.arange(count)
     spans = Spans([as_source(archive)], np.zeros(count, np.int64), rows, np.ones(count, np.int64))
-    ids = pa.array([f"sample-{row:07d}" for row in range(count)])
+    digits = pc.utf8_lpad(pc.cast(rows, pa.string()), 7, "0")
+    ids = pc.binary_join_element_wise("sample", digits, "-")
     columns = pa.table({"label": rows % 7})
     index = Index(ids, columns, {"x": rows}, spans, spans.sizes())
     data = ArchiveDataset(Shared(index), {"x": ml.Field("x.bin", decode="bytes")})
