@@ -21,7 +21,15 @@ from comal.parallel import workers_of
 from comal.public import options_of, takes
 from comal.storage import StorageConfig, StorePath, href_text, open_source, parse_href, several
 from comal.storage.location import STORE_SCHEMES
-from comal.storage.targets import Kind, check_ending, magic_kind, new_file, target_of, target_path
+from comal.storage.targets import (
+    Kind,
+    check_ending,
+    magic_kind,
+    new_file,
+    new_set,
+    target_of,
+    target_path,
+)
 from comal.taco.model.collection import CollectionFields
 
 Record = Mapping[str, Any]
@@ -159,11 +167,16 @@ def _make_taco(plan: Plan, part: Part, path: Path, threads: int | None) -> dict[
 
 
 def _merge_taco(plan: Plan, whole: Sequence[tuple[Part, Record]]) -> dict[str, Any]:
-    from comal.taco.writing.tacocat import create_tacocat  # noqa: PLC0415 - rasters
+    from comal.taco import spec  # noqa: PLC0415 - rasters
+    from comal.taco.writing import containers, tacocat  # noqa: PLC0415 - as above
 
     paths = [plan.output / part.name for part, _ in whole]
-    made = create_tacocat(paths, plan.output, overwrite=True, **plan.options["parquet"])
-    return {"output": [str(path) for path in made]}
+    how = containers.settings(plan.options["parquet"], "zip")
+    index = plan.output / spec.TACOCAT
+    # A merge that was ended in a store may have left a part of the same index.
+    with new_set(index, True, paths, going_on=True) as made:
+        tacocat.write_tacocat(made, paths, how, config=plan.config)
+        return {"output": [str(path) for path in made.publish()]}
 
 
 # -- RaQuet ----------------------------------------------------------------------------------------

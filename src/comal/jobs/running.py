@@ -343,8 +343,8 @@ def merge(
     InvalidInputError
         Parts are missing, or there is none to make an index of.
     ConflictError
-        Something else has the name of the index. That of an earlier merge is replaced, but in a
-        store only if it is one file.
+        Something else has the name of the index. That of an earlier merge is replaced; in a store
+        only if it is one object, or the same.
     """
     job = Plan.read(plan, config)
     states = {one.name: one.state for one in _statuses(job)}

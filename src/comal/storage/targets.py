@@ -622,11 +622,14 @@ def new_set(
     path: str | os.PathLike[str],
     overwrite: bool = False,  # noqa: FBT001, FBT002
     sources: Any = (),
+    *,
+    going_on: bool = False,
 ) -> Iterator[TargetSet]:
     """Write several files and folders side by side that appear together or not at all.
 
     The lock of `path` is that of the set. They appear by `TargetSet.publish`; without it, all is
-    discarded. `overwrite` and `sources` as for `new_file`.
+    discarded. `overwrite` and `sources` as for `new_file`. `going_on` is for what may have been
+    written before, the same: objects in a store with the same bytes stay as they are.
     """
     target = target_of(path)
     place = stored(target)
@@ -634,7 +637,8 @@ def new_set(
         # Local targets need none of its libraries.
         from comal.storage.upload import new_store_set  # noqa: PLC0415
 
-        with new_store_set(place, overwrite=overwrite, sources=sources) as made:
+        how = {"overwrite": overwrite, "sources": sources, "going_on": going_on}
+        with new_store_set(place, **how) as made:
             yield made
         return
     with locked(target), ExitStack() as scope:

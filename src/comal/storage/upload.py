@@ -100,6 +100,11 @@ _NO_CONDITIONS = (
     "copy a local file to it",
 )
 _DAMAGED = StorageError, "the object has other bytes than were sent", "run it again"
+_OTHERS = (
+    ConflictError,
+    "the target exists and has other bytes",
+    "several objects in a store cannot be replaced together: remove the old ones",
+)
 _FOLDER = "choose another name; a folder in a store is never replaced as a whole"
 
 
@@ -180,9 +185,11 @@ class StoreObject:
         place: StorePath,
         stop: Event | None = None,
         told: Callable[[int], object] = lambda _: None,
+        *,
+        going_on: bool = False,
     ) -> None:
         self.place = place
-        self._stop, self._told = stop or Event(), told
+        self._stop, self._told, self._going_on = stop or Event(), told, going_on
         self._tag: str | None = None
         self._sent: Any = None
         self.key = place.location.path
@@ -394,13 +401,19 @@ class StoreObject:
         if tag is not None:
             return tag
         with suppress(ComalError):  # the error that led here says more
-            if (error or len(tries) > 1) and self._holds(path, size):
+            if (error or len(tries) > 1 or self._going_on) and self._holds(path, size):
                 return None
         if isinstance(error, StorageError):
             raise self._error(_NO_CONDITIONS) if error.fields.get("status") == 501 else error
+        if error and seen is None:
+            raise self._error(_NO_BUCKET)
+        raise self._taken(seen)
+
+    def _taken(self, seen: ObjectMeta | None) -> ComalError:
+        """The error for a key that holds something else than it should."""
         if seen is not None:
-            raise self._error(_CHANGED)
-        raise self._error(_NO_BUCKET) if error else existing(cast("Path", self.place))
+            return self._error(_CHANGED)
+        return self._error(_OTHERS) if self._going_on else existing(cast("Path", self.place))
 
     def _told_of(self, path: Any, lost: bool) -> dict[str, str]:  # noqa: FBT001
         """What is kept beside the bytes of a file; no checksum where it would be lost."""
@@ -458,13 +471,24 @@ def _version(meta: ObjectMeta) -> dict[str, str]:
 class StoreSet(TargetSet):
     """Files and folders that become objects one after the other, when all are whole."""
 
-    def __init__(self, folder: Path, place: StorePath, *, overwrite: bool, sources: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        place: StorePath,
+        *,
+        overwrite: bool,
+        sources: Any,
+        going_on: bool = False,
+    ) -> None:
         super().__init__(folder, cast("Path", place), overwrite=overwrite, sources=sources)
+        self._going_on = going_on
         self._seen: dict[str, ObjectMeta | None] = {}
 
     def check(self, name: str, kind: Kind, *, folder: bool = False) -> Owns:
         """Refuse a name whose object may not be replaced, whose folder exists, or among several."""
         refuse_sources(self._home / name, self._sources)
+        if self._going_on:
+            return lambda _: True
         place = cast("StorePath", self._home / name)
         self._seen[name] = StoreObject(place).look(kind, folder=folder, overwrite=self._overwrite)
         if len(self._seen) > 1 and any(self._seen.values()):
@@ -477,7 +501,7 @@ class StoreSet(TargetSet):
 
     def _most(self, name: str) -> int | None:
         scheme = cast("StorePath", self._home).location.scheme
-        return COPIED if scheme == "s3" and self._seen[name] is None else None
+        return COPIED if scheme == "s3" and self._seen.get(name) is None else None
 
     def publish(self) -> list[Path]:
         """Make them objects, in the order in which they were announced; documents of a folder last.
@@ -485,7 +509,7 @@ class StoreSet(TargetSet):
         Raises `ConflictError` if somebody else has written one.
         """
         groups = [group for name in self._kinds for group in self._groups(name)]
-        _publish([list(map(self._object, group)) for group in groups])
+        _publish([list(map(self._object, group)) for group in groups], going_on=self._going_on)
         return [self._home / name for name in self._kinds]
 
     def _groups(self, name: str) -> list[list[str]]:
@@ -501,13 +525,13 @@ class StoreSet(TargetSet):
         return cast("StorePath", self._home / name), self.folder / name, self._seen.get(name)
 
 
-def _publish(groups: Iterable[Sequence[_Ready]]) -> None:
+def _publish(groups: Iterable[Sequence[_Ready]], *, going_on: bool = False) -> None:
     """Make files objects, a group at a time; what is new is removed again if one fails."""
     made, stop = list[StoreObject](), Event()
 
     def publish(ready: _Ready) -> None:
         place, path, seen = ready
-        StoreObject(place, stop).publish(path, seen, made)
+        StoreObject(place, stop, going_on=going_on).publish(path, seen, made)
 
     try:
         for group in groups:
@@ -520,10 +544,10 @@ def _publish(groups: Iterable[Sequence[_Ready]]) -> None:
 
 
 @contextmanager
-def new_store_set(place: StorePath, *, overwrite: bool, sources: Any) -> Iterator[StoreSet]:
+def new_store_set(place: StorePath, **how: Any) -> Iterator[StoreSet]:
     """As `comal.storage.targets.new_set`, for keys in a store."""
     with scratch_folder(place.config) as folder:
-        yield StoreSet(Path(folder), place, overwrite=overwrite, sources=sources)
+        yield StoreSet(Path(folder), place, **how)
 
 
 def scratch_folder(config: StorageConfig | None) -> tempfile.TemporaryDirectory[str]:
