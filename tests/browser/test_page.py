@@ -83,6 +83,24 @@ def hear(stack: ExitStack, speaker: Any, event: str, listener: Any) -> None:
     stack.callback(speaker.remove_listener, event, listener)
 
 
+@pytest.fixture(scope="module")
+def asked(
+    context: BrowserContext, static: StaticServer, sources: Path, tmp_path_factory: Any
+) -> Iterator[Page]:
+    """A page of all sources, whose worker tests ask without looking at the map."""
+    folder = tmp_path_factory.mktemp("asked") / "asked"
+    names = ("halves", "shapes", "ramp.parquet")
+    told = SiteSource(href=sources / "halves", name="told", absent=(403,))
+    site.write(folder, [*(sources / name for name in names), told])
+    static.mount("asked", folder)
+    page = context.new_page()
+    page.goto(f"{static.origin}/asked/#map=6/0/0")
+    page.wait_for_selector("html[data-state=ready]", state="attached")
+    rests(page)
+    yield page
+    page.close()
+
+
 WEST, EAST = (480, 360), (800, 360)
 """Places of the window beside and in the middle of the map at longitude 0."""
 
@@ -198,15 +216,14 @@ def test_the_worker_serves_leaflet_as_well(
     assert server.seen(".zip")
 
 
-def test_answers_of_the_worker(show: Any, sources: Path) -> None:
-    page = show(sources / "halves", sources / "ramp.parquet")
+def test_answers_of_the_worker(asked: Page) -> None:
     ask = """async (path) => {
       const response = await fetch(path);
       const headers = Object.fromEntries(response.headers);
       const isJson = response.headers.get("content-type").includes("json");
       return [response.status, headers, isJson ? await response.json() : null];
     }"""
-    status, headers, _ = page.evaluate(ask, "tiles/halves/2/0/1.png")
+    status, headers, _ = asked.evaluate(ask, "tiles/halves/2/0/1.png")
     assert status == 200
     assert headers["content-type"] == "image/png"
     assert re.fullmatch(r'"[0-9a-f]{8}"', headers["etag"])
@@ -218,30 +235,28 @@ def test_answers_of_the_worker(show: Any, sources: Path) -> None:
         "tiles/halves/02/0/1.png", "tiles/halves/2/0/1.gif", "tiles/halves/2/-1/1.png",
         "tiles/nothing/0/0/0.png", "tiles/halves/%2e%2e/x", "tiles/constructor.json",
     ):  # fmt: skip
-        assert page.evaluate(ask, path)[0] == 404, path
-    assert page.evaluate(ask, "tiles/ramp/1/0/0.png?bidx=7")[0] == 400
-    assert page.evaluate(ask, "tiles/ramp/1/0/0.png?colormap_name=__proto__")[0] == 400
-    point = page.evaluate(ask, "tiles/ramp/point/0,10?zoom=2")[2]
+        assert asked.evaluate(ask, path)[0] == 404, path
+    assert asked.evaluate(ask, "tiles/ramp/1/0/0.png?bidx=7")[0] == 400
+    assert asked.evaluate(ask, "tiles/ramp/1/0/0.png?colormap_name=__proto__")[0] == 400
+    point = asked.evaluate(ask, "tiles/ramp/point/0,10?zoom=2")[2]
     assert point["values"][0]["unit"] == "m"
     assert abs(point["values"][0]["value"] - 50) < 1
-    tilejson = page.evaluate(ask, "tiles/halves.json")[2]
+    tilejson = asked.evaluate(ask, "tiles/halves.json")[2]
     assert tilejson["tilejson"] == "3.0.0"
     assert (tilejson["minzoom"], tilejson["maxzoom"]) == (1, 3)
 
 
-def test_documents_are_those_of_the_server(show: Any, sources: Path) -> None:
+def test_documents_are_those_of_the_server(asked: Page, sources: Path) -> None:
     """The viewer asks both for the same, so names and values must be one."""
     names = {"halves": "halves", "shapes": "shapes", "ramp": "ramp.parquet"}
-    page = show(*(sources / name for name in names.values()))
     ask = "async (path) => (await fetch(`tiles/${path}`)).json()"
-    asked = ["sources.json", "colormaps.json", *names]
-    asked += ["ramp/statistics?bidx=1"]
+    paths = ["sources.json", "colormaps.json", *names, "ramp/statistics?bidx=1"]
     with (
         running({name: str(sources / path) for name, path in names.items()}) as server,
         httpx.Client(base_url=server.origin, timeout=60) as client,
     ):
-        told = {path: client.get(path).json() for path in asked}
-    found = {path: page.evaluate(ask, path) for path in asked}
+        told = {path: client.get(path).json() for path in paths}
+    found = {path: asked.evaluate(ask, path) for path in paths}
     # Of the site; of a band when nothing is chosen; of layers that the first tile tells of.
     own = {"title", "colormap_name", "id", "fields"}
     assert _names(found) - _names(told) <= own
@@ -270,22 +285,20 @@ def _names(document: Any) -> set[str]:
 
 
 def test_directories_outlive_the_worker(
-    show: Any, sources: Path, server: StaticServer, context: BrowserContext
+    asked: Page, server: StaticServer, context: BrowserContext
 ) -> None:
-    page = show(sources / "halves", sources / "ramp.parquet", at="")
-    rests(page)
     ask = """async (path) => {
       const answer = await fetch(path);
       return [answer.status, new Uint8Array(await answer.arrayBuffer()).length];
     }"""
-    kept = [page.evaluate(ask, f"tiles/halves/3/{x}/1.png") for x in range(8)]
-    page.evaluate(_SLEEP)  # what is written down is nobody's to wait for
-    devtools = context.new_cdp_session(page)
+    kept = [asked.evaluate(ask, f"tiles/halves/3/{x}/1.png") for x in range(8)]
+    asked.evaluate(_SLEEP)  # what is written down is nobody's to wait for
+    devtools = context.new_cdp_session(asked)
     devtools.send("ServiceWorker.enable")
     devtools.send("ServiceWorker.stopAllWorkers")
     server.requests.clear()
-    assert [page.evaluate(ask, f"tiles/halves/3/{x}/1.png") for x in range(8)] == kept
-    assert page.evaluate(ask, "tiles/ramp/1/0/0.png")[0] == 200
+    assert [asked.evaluate(ask, f"tiles/halves/3/{x}/1.png") for x in range(8)] == kept
+    assert asked.evaluate(ask, "tiles/ramp/1/0/0.png")[0] == 200
     # A worker that remembers nothing has answered: it has read the configuration again.
     assert server.seen("site.json")
     archives = server.seen(".zip")
@@ -298,15 +311,12 @@ def test_directories_outlive_the_worker(
 _SLEEP = "() => new Promise((resolve) => setTimeout(resolve, 500))"
 
 
-def test_stores_that_hide_what_is_absent(
-    show: Any, sources: Path, server: StaticServer, place: str
-) -> None:
+def test_stores_that_hide_what_is_absent(asked: Page, server: StaticServer) -> None:
     for name in ("halves", "told"):
-        server.behave("status", path=f"/{place}/data/{name}/2/3/3.zip", code=403)
-    page = show(sources / "halves", SiteSource(href=sources / "halves", name="told", absent=(403,)))
+        server.behave("status", path=f"/asked/data/{name}/2/3/3.zip", code=403)
     ask = "async (name) => (await fetch(`tiles/${name}/2/3/3.png`)).status"
-    assert page.evaluate(ask, "halves") == 502
-    assert page.evaluate(ask, "told") == 404
+    assert asked.evaluate(ask, "halves") == 502
+    assert asked.evaluate(ask, "told") == 404
 
 
 @needs_shared
