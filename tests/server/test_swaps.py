@@ -19,7 +19,7 @@ from comal.server.metrics import sample
 from tests.server.asking import reply_of, scope_of
 from tests.server.making import PNG, entry, raquet_file, taco_file
 
-SWAPS = 50
+SWAPS = 20
 NAMES = ("tiles.zip", "raster.parquet", "samples.tacozip")
 LINE = b"GET /tiles/0/0/0.png HTTP/1.1\r\nHost: x\r\n\r\n"
 
