@@ -64,34 +64,37 @@ def test_every_command_takes_the_common_options() -> None:
             assert {"--json", "--quiet", "--debug"} <= options, path
 
 
-def loaded_by(*lines: list[str]) -> set[str]:
-    """The modules that a process has loaded after these command lines."""
-    code = (
-        "import sys\n"
-        "from comal.cli import main\n"
-        f"for line in {lines!r}:\n"
-        "    sys.argv = ['comal', *line]\n"
-        "    try: main()\n"
-        "    except SystemExit as error: assert not error.code\n"
-        "print('LOADED', *sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    return set(done.stdout.rpartition("LOADED")[2].split())
+_LOADED = """
+import sys
+from comal.cli import main
+for line in sys.stdin:
+    sys.argv = ["comal", *line.split()]
+    try:
+        main()
+    except SystemExit as error:
+        assert not error.code
+    print("LOADED", *sys.modules)
+"""
 
 
-def test_help_imports_nothing_heavy() -> None:
-    groups = [[], ["taco"], ["tortilla"], ["raquet"], ["tapalcatl"], ["ml"]]
-    loaded = loaded_by(*([*group, "--help"] for group in groups))
-    assert {f"comal.cli.{name}" for (name,) in groups[1:]} <= loaded
-    assert not HEAVY & {name.partition(".")[0] for name in loaded}
-
-
-def test_a_short_command_loads_what_it_uses_alone(tmp_path: Path) -> None:
+def test_short_commands_load_what_they_use_alone(tmp_path: Path) -> None:
+    """In one process, first what needs the least."""
     source = utm(tmp_path / "a.tif", noise((1, 60, 60), "uint8"))
-    loaded = loaded_by(["raquet", "create", str(source), str(tmp_path / "a.parquet")])
-    assert {"rasterio", "pyarrow.parquet"} <= loaded
+    groups = ["taco", "tortilla", "raquet", "tapalcatl", "ml"]
+    lines = ["--help", *(f"{group} --help" for group in groups)]
+    lines.append(f"raquet create {source} {tmp_path / 'a.parquet'}")
+    done = subprocess.run(
+        [sys.executable, "-c", _LOADED], input="\n".join(lines), check=True, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    told = [line.split() for line in done.stdout.splitlines() if line.startswith("LOADED")]
+    helped, made = set(told[-2]), set(told[-1])
+    assert len(told) == len(lines)
+    assert {f"comal.cli.{name}" for name in groups} <= helped
+    assert not HEAVY & {name.partition(".")[0] for name in helped}
+    assert {"rasterio", "pyarrow.parquet"} <= made
     unused = {"pandas", "boto3", "rich", "pyarrow.compute", "pyarrow.dataset", "duckdb", "asyncio"}
-    assert not unused & loaded
+    assert not unused & made
 
 
 def kinds(kind: type[ComalError]) -> Iterator[type[ComalError]]:

@@ -1,13 +1,18 @@
+"""RaQuet files by the generic commands, and the group ``comal raquet``."""
+
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import rasterio
 
 from tests.cli.conftest import Run
 from tests.raquet.build import Plan, noise, stored, write
+from tests.raquet.writing import sources
 
 TILES = [(2, 2, 1), (3, 4, 2), (3, 5, 2)]
 BANDS = (("land", "uint8", 0), ("height", "int16", -1))
@@ -80,3 +85,54 @@ def test_points_and_documents(run: Run, path: Path) -> None:
     assert json.loads(run("raquet", "inspect", path).stdout)["version"] == "0.1.0"
     assert len(run("raquet", "inspect", path, "--json").stdout.splitlines()) == 1
     assert "raquet zonal" in run("raquet", "--help").output
+
+
+# -- files are made and taken apart ----------------------------------------------------------------
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return sources.utm(tmp_path / "a.tif", sources.noise((3, 200, 300), "uint8"), nodata=0)
+
+
+def test_create_export_partition_merge(run: Run, tmp_path: Path, source: Path) -> None:
+    made = tmp_path / "a.parquet"
+    said = run("raquet", "create", source, made, "--block-size", 32, "--json").output
+    summary: dict[str, Any] = json.loads(said)
+    assert summary["bands"] == ["band_1", "band_2", "band_3"]
+    assert summary["size"] == made.stat().st_size
+    assert "tiles of zooms" in run("raquet", "create", source, made, "--overwrite").output
+    assert "pixels of zoom" in run("raquet", "export", made, tmp_path / "b.tif").output
+    with rasterio.open(tmp_path / "b.tif") as dataset:
+        assert dataset.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
+    run("raquet", "export", made, tmp_path / "c.tif", "--plain", "--band", "band_2", "--zoom", 11)
+    with rasterio.open(tmp_path / "c.tif") as dataset:
+        assert dataset.count == 1
+    run("raquet", "export", made, tmp_path / "d.png", "--size", 64)
+    assert (tmp_path / "d.png").read_bytes()[:4] == b"\x89PNG"
+    assert "parts" in run("raquet", "partition", made, tmp_path / "parts", "--zoom", 12).output
+    run("raquet", "merge", tmp_path / "parts", "-o", tmp_path / "e.parquet")
+    assert (tmp_path / "e.parquet").read_bytes() == made.read_bytes()
+
+
+def test_convert_says_what_raquet_becomes(run: Run, tmp_path: Path, source: Path) -> None:
+    made = tmp_path / "a.parquet"
+    run("raquet", "create", source, made)
+    for name in ("y.xyz", "y.png", "y.csv", "y.tacozip"):
+        told = run("convert", made, tmp_path / name, code=2).stderr
+        assert "RaQuet cannot be converted" in told, name
+        assert "COG" in told
+        assert not (tmp_path / name).exists()
+
+
+def test_a_chosen_nodata_value_is_told(run: Run, tmp_path: Path) -> None:
+    made = []
+    for low, chosen, place in ((1, 0, sources.utm), (0, 255, sources.on_grid)):
+        tiff = place(tmp_path / f"{low}.tif", np.full((60, 70), low, "uint8"))
+        made.append(tmp_path / f"{low}.parquet")
+        said = run("raquet", "create", tiff, made[-1], "--zoom", 9, "--min-zoom", 9).output
+        assert f"nodata {chosen} was chosen for band_1" in said
+    told = run("raquet", "merge", *made, "-o", tmp_path / "m.parquet", code=6).stderr
+    assert "do not belong to one raster" in told
+    plain = run("raquet", "create", tiff, tmp_path / "c.parquet", "--nodata", "none").output
+    assert "was chosen" not in plain

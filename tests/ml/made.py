@@ -1,4 +1,4 @@
-"""Small archives to train from."""
+"""Small archives to train from, and samples without an archive."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import rasterio
 from rasterio.io import MemoryFile
 
 from comal import taco, tortilla
+from comal.ml.archives import Dataset
 
 FIELDS: dict[str, Any] = {
     "id": "chips",
@@ -125,3 +126,27 @@ def _below(number: int, sample: Any, folder: Any) -> list[Any]:
         sample("about.json", path=b'{"number": %d}' % number),
         sample("series", path=folder(series)),
     ]
+
+
+class Numbers(Dataset):
+    """Samples that are their own number; counts what is read."""
+
+    def __init__(self, count: int, size: int = 8) -> None:
+        self.count, self.size = count, size
+        self.reading: list[int] = []
+
+    def __len__(self) -> int:
+        return self.count
+
+    def nbytes(self, rows: Any) -> int:
+        return len(rows) * self.size
+
+    def read(self, rows: Any) -> Any:
+        self.reading += rows.tolist()
+        return rows
+
+    def decode(self, place: int, raw: Any, out: Any) -> Any:
+        return {"n": np.full(1, raw[place])}
+
+    def take(self, rows: Any) -> Any:
+        raise NotImplementedError

@@ -16,8 +16,7 @@ from comal import ml
 from comal.errors import InvalidInputError
 from comal.ml.loader import Loader, LoaderOptions
 from comal.ml.order import Order, Share
-from tests.ml.made import flat, pixels
-from tests.ml.numbers import Numbers
+from tests.ml.made import Numbers, flat, pixels
 
 
 def numbers(loader: Any) -> list[int]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError
 from comal.ml.order import Order, Share, key_of, permuted
-from tests.ml.numbers import Numbers
+from tests.ml.made import Numbers
 
 WRONG: Any = "rows"
 SHUFFLES: list[Any] = [False, True, "blocks"]

@@ -16,8 +16,7 @@ from comal import ml
 from comal.errors import InvalidInputError
 from comal.ml.epochs import digest_of
 from comal.ml.order import Order
-from tests.ml.made import flat
-from tests.ml.numbers import Numbers
+from tests.ml.made import Numbers, flat
 
 COUNT, BATCH = 23, 4
 Run = Any

@@ -27,8 +27,7 @@ from rasterio.io import MemoryFile
 from comal import ml, taco
 from comal.errors import InvalidMetadataError
 from comal.ml.order import Order
-from tests.ml.made import flat, nested, pack, pixels
-from tests.ml.numbers import Numbers
+from tests.ml.made import Numbers, flat, nested, pack, pixels
 from tests.servers.http import HttpServer
 from tests.support import REPOSITORY
 

@@ -270,8 +270,12 @@ def test_a_busy_connection_is_not_idle(port: int) -> None:
 
 
 def test_idle_and_slow_clients_are_sent_away(port: int) -> None:
-    """After nothing and after two kinds of answers; silent, and with a byte now and then."""
+    """After nothing and after two kinds of answers, half a header, and half of a body.
+
+    Silent, and with a byte now and then.
+    """
     slow = b"GET /tiles/1/0/1.png HTTP/1.1\r\nX: " + b"y" * 100
+    halves = (b"GET / HTTP/1.1\r\nHo", request("/healthz", b"Content-Length: 100") + b"half")
     with ExitStack() as stack:
         waiting = {}
         for before, pieces in itertools.product((b"", TILE, request("/healthz")), (b"", slow)):
@@ -279,8 +283,13 @@ def test_idle_and_slow_clients_are_sent_away(port: int) -> None:
             if before:
                 client.send(before)
                 client.answer()
-            client.socket.setblocking(False)
             waiting[client] = iter(pieces)
+        for half in halves:
+            client = stack.enter_context(Client(port))
+            client.send(half)
+            waiting[client] = iter(b"")
+        for client in waiting:
+            client.socket.setblocking(False)
         started = time.monotonic()
         while waiting:
             time.sleep(0.1)
@@ -295,7 +304,7 @@ def is_closed(client: Client, left: Iterator[int]) -> bool:
     try:
         for byte in itertools.islice(left, 1):
             client.send(bytes([byte]))
-        return client.socket.recv(10) == b""
+        return client.socket.recv(4096) == b""
     except BlockingIOError:
         return False
     except OSError:
