@@ -59,11 +59,13 @@ def drive(
     """What ``answer`` of a driver gives for each job, by the interpreter of an environment.
 
     The reference packages keep caches and look for extensions in the home folder, which is
-    therefore an empty one.
+    therefore an empty one. Their modules are compiled once: that takes most of a first start.
     """
     home.mkdir(exist_ok=True)
+    python = python_of(name)
+    compiled = f"pycache_prefix={python.parents[1] / '.pycache'}"
     done = subprocess.run(
-        [python_of(name), "-I", "-B", "-c", RUN, DRIVERS / driver, *map(str, arguments)],
+        [python, "-I", "-X", compiled, "-c", RUN, DRIVERS / driver, *map(str, arguments)],
         capture_output=True,
         input=json.dumps(jobs).encode(),
         env={

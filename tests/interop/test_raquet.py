@@ -63,7 +63,8 @@ CASES = {
     "wide rows": Case(noise((1, 150, 170), "uint8"), {"block_dtype": "int64"}),
     "warped": Case(noise((1, 150, 170), "uint8"), warped=True),
 }
-VERSIONS = ("0.1.0", "0.5.0")
+WRITTEN = [(name, "0.5.0") for name in CASES] + [(name, "0.1.0") for name in list(CASES)[1::3]]
+"""Cases and versions: what is in the tiles does not depend on the version."""
 
 
 @dataclass
@@ -87,17 +88,17 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Ours:
     folder = tmp_path_factory.mktemp("ours")
     found = Ours(folder)
     jobs, keys = [], []
-    for number, (name, case) in enumerate(CASES.items()):
+    for number, (name, version) in enumerate(WRITTEN):
+        case = CASES[name]
         make = utm if case.warped else on_grid
         source = make(folder / f"source{number}.tif", case.pixels, **case.raster)
-        for version in VERSIONS:
-            path = found.path(name, version)
-            raquet.write(source, path, spec_version=version, **{"block_size": 32, **case.options})
-            jobs += [
-                {"do": "validate", "from": str(path)},
-                {"do": "export", "from": str(path), "to": str(found.export(name, version))},
-            ]
-            keys += [(name, version, "validate"), (name, version, "export")]
+        path = found.path(name, version)
+        raquet.write(source, path, spec_version=version, **{"block_size": 32, **case.options})
+        jobs.append({"do": "export", "from": str(path), "to": str(found.export(name, version))})
+        keys.append((name, version, "export"))
+        if version == "0.5.0":
+            jobs.append({"do": "validate", "from": str(path)})
+            keys.append((name, version, "validate"))
     answers = drive(PEER, "raquet_io.py", tmp_path_factory.mktemp("home"), jobs)
     found.answers = dict(zip(keys, answers, strict=True))
     return found
@@ -109,8 +110,7 @@ def test_the_reference_validates_our_files(ours: Ours, name: str) -> None:
     assert answer == {"valid": True, "errors": [], "warnings": []}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "version"), WRITTEN)
 def test_the_reference_exports_our_pixels(ours: Ours, name: str, version: str) -> None:
     case = CASES[name]
     nodata = case.raster.get("nodata")
@@ -139,24 +139,24 @@ def test_the_reference_exports_our_pixels(ours: Ours, name: str, version: str) -
 
 
 THEIRS = {
-    "uint8": (Case(noise((1, 300, 420), "uint8")), {}),
-    "three bands": (Case(noise((3, 300, 420), "uint8")), {}),
+    "uint8": (Case(noise((1, 150, 210), "uint8")), {}),
+    "three bands": (Case(noise((3, 150, 210), "uint8")), {}),
     "int16 with nodata": (
-        Case(masked(noise((1, 300, 420), "int16"), -32768), raster={"nodata": -32768}),
+        Case(masked(noise((1, 150, 210), "int16"), -32768), raster={"nodata": -32768}),
         {},
     ),
-    "uint16": (Case(noise((2, 300, 420), "uint16")), {}),
-    "float32": (Case(masked(noise((1, 300, 420), "float32"), -1), raster={"nodata": -1}), {}),
-    "float64": (Case(noise((1, 300, 420), "float64")), {}),
+    "uint16": (Case(noise((2, 150, 210), "uint16")), {}),
+    "float32": (Case(masked(noise((1, 150, 210), "float32"), -1), raster={"nodata": -1}), {}),
+    "float64": (Case(noise((1, 150, 210), "float64")), {}),
     "palette": (
-        Case(masked(noise((1, 300, 420), "uint8"), 0), raster={"nodata": 0, "colours": RGB}),
+        Case(masked(noise((1, 150, 210), "uint8"), 0), raster={"nodata": 0, "colours": RGB}),
         {},
     ),
-    "tile statistics": (Case(noise((1, 300, 420), "uint8")), {"tile_stats": True}),
-    "streaming": (Case(noise((1, 300, 420), "uint8")), {"streaming": True}),
-    "interleaved": (Case(noise((3, 300, 420), "uint8")), {"band_layout": "interleaved"}),
-    "bytes that take turns": (Case(noise((3, 300, 420), "uint16")), {"band_layout": "interleaved"}),
-    "small row groups": (Case(noise((1, 300, 420), "uint8")), {"row_group_size": 3}),
+    "tile statistics": (Case(noise((1, 150, 210), "uint8")), {"tile_stats": True}),
+    "streaming": (Case(noise((1, 150, 210), "uint8")), {"streaming": True}),
+    "interleaved": (Case(noise((3, 150, 210), "uint8")), {"band_layout": "interleaved"}),
+    "bytes that take turns": (Case(noise((3, 150, 210), "uint16")), {"band_layout": "interleaved"}),
+    "small row groups": (Case(noise((1, 150, 210), "uint8")), {"row_group_size": 3}),
 }
 
 
@@ -195,7 +195,7 @@ def test_their_files_here(theirs: dict[str, Path], name: str, tmp_path: Path) ->
         fill = 0 if nodata is None else nodata
         tiles = list(zip(x.tolist(), y.tolist(), strict=True))
         assert len(tiles) == len(set(tiles)) == metadata.num_blocks
-        left, top, right, bottom = 16_380, 10_300, 16_380 + 420, 10_300 + 300
+        left, top, right, bottom = 16_380, 10_300, 16_380 + 210, 10_300 + 150
         for column, row in tiles:
             whole = np.full((len(case.pixels), 64, 64), fill, case.pixels.dtype)
             x0, y0 = max(left, column * 64), max(top, row * 64)

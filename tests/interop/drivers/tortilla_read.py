@@ -1,6 +1,7 @@
-"""Run by the interpreter of a reference reader of Tortilla 0.5: what files hold.
+"""Run by the interpreter of a reference package of Tortilla 0.5: what files hold, or new files.
 
-A job is the paths of one set. The argument names the module that has `load`.
+A job is the paths of one set to read, or the folder for files of the reference writer, whose
+leaves are the answer. The argument names the module that has `load`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,17 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool) else None
 
 
-def answer(paths: list[str]) -> dict[str, Any]:
+def answer(job: list[str] | str) -> dict[str, Any]:
+    """What is in files, or in those that are made."""
+    if isinstance(job, list):
+        return read(job)
+    from tortilla_write import write  # type: ignore[import-not-found]  # not every one has it
+
+    made: dict[str, Any] = write(job)
+    return made
+
+
+def read(paths: list[str]) -> dict[str, Any]:
     frame = reader.load(paths[0] if len(paths) == 1 else paths)
     columns = {
         name: [plain(value) for value in frame[name].tolist()]

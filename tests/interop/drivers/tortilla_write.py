@@ -1,7 +1,4 @@
-"""Run by the interpreter of the reference writer of Tortilla 0.5: files for comal, with digests.
-
-A job is the folder for them.
-"""
+"""Files of the reference writer of Tortilla 0.5 for comal, with digests of their leaves."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ def sample(folder: Path, name: str, data: bytes, **fields: Any) -> Any:
     return Sample(id=name, file_format="BYTES", path=path, **fields)
 
 
-def answer(job: str) -> dict[str, dict[str, str]]:
+def write(job: str) -> dict[str, dict[str, str]]:
     target = Path(job)
     sources = target / "sources"
     sources.mkdir(parents=True)
