@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +35,7 @@ from tests.attacks.build import (
 from tests.taco.read.scenes import point, without
 from tests.zips import end_record, with_zip64_end
 
+FULL = bool(os.environ.get("COMAL_FULL_SWEEP"))
 Outcome = Literal["right", "refused", "either"]
 Errors = type[ComalError] | tuple[type[ComalError], ...]
 
@@ -90,12 +92,27 @@ def attacks(
             ATTACKS.append(Attack(name, make, reads, error, known, check_raises))
 
 
+def of_each_kind(attacks: Sequence[Attack], *names: str) -> list[Attack]:
+    """The first attack of each outcome and code, those of the names, and a quarter of the others.
+
+    For what comes after reading, which all attacks go through. ``COMAL_FULL_SWEEP=1`` takes all.
+    """
+    found, seen = [], set()
+    for number, attack in enumerate(attacks):
+        kind = (attack.reads, attack.codes, attack.tree is FLAT)
+        if kind not in seen or attack.name in names or number % 4 == 0 or FULL:
+            found.append(attack)
+        seen.add(kind)
+    return found
+
+
 def zipped(recipe: Recipe) -> Made:
-    """Write the archive of a recipe."""
+    """Write the archive of a recipe, which is built once."""
+    build = cache(recipe.build)
 
     def make(place: Path) -> Path:
         target = place / "attack.tacozip"
-        target.write_bytes(recipe.build())
+        target.write_bytes(build())
         return target
 
     return Made(make, recipe.tree)
@@ -308,7 +325,7 @@ attacks(
             )
         },
         "taco-pit-schema": {
-            f"collection tells of {n} levels": Recipe(collection=_deep(n)) for n in (7, 8, 200)
+            f"collection tells of {n} levels": Recipe(collection=_deep(n)) for n in (7, 200)
         },
         "zip-crc": {"rot in a leaf": raw(_rotten(_WHOLE, b"s2-before", 3))},
         **{
@@ -316,8 +333,11 @@ attacks(
                 f"level {level}: {column} {name}": Recipe(
                     tree, table=set_column(level, f"internal:{column}", first(value))
                 )
-                for level, tree in ((0, FLAT), (2, NESTED))
-                for column in ("offset", "size")
+                for level, tree, column in (
+                    (0, FLAT, "offset"),
+                    (0, FLAT, "size"),
+                    (2, NESTED, "size"),
+                )
                 for name, value in values.items()
             }
             for code, values in _NO_SPANS.items()
@@ -363,22 +383,15 @@ attacks(
     "refused",
     {
         "taco-header": {
-            **{f"header of {count} slots": Recipe(header=slots(count)) for count in (0, 1, 8, 255)},
+            **{f"header of {count} slots": Recipe(FLAT, header=slots(count)) for count in (0, 255)},
             "slack of the header": Recipe(
                 header=lambda pairs: (
                     header_payload(pairs)[:1] + b"\1\2\3" + header_payload(pairs)[4:]
                 )
             ),
-            "unused slot of the header": Recipe(
-                header=lambda pairs: header_payload([*pairs, (5, 5)], len(pairs))
-            ),
+            # More of them are in `taco/test_wire.py`.
             "slot past the end": Recipe(header=first_slot((10**9, 10))),
-            "slot wrapping": Recipe(header=first_slot((2**64 - 1, 2**64 - 1))),
             "slot negative size": Recipe(header=first_slot((500, 2**64 - 5))),
-            "slot of no bytes": Recipe(header=first_slot((500, 0))),
-            "extra field of the header": Recipe(
-                header_entry={"local_extra": b"\x35\xd9\x04\x00abcd"}
-            ),
         }
     },
     error=InvalidMetadataError,
@@ -851,8 +864,8 @@ attacks(
     "refused",
     {
         "taco-version": {
-            f"version {version!r}": Recipe(collection=fields(taco_version=version))
-            for version in ("3.0.0", "1.0.0", "0.4.0", "2", 2, ["2.0.0"])
+            f"version {version!r}": Recipe(FLAT, collection=fields(taco_version=version))
+            for version in ("3.0.0", "1.0.0", ["2.0.0"])
         }
     },
     error=UnsupportedVersionError,
@@ -900,12 +913,8 @@ attacks(
             f"structure {name}": Recipe(FLAT, collection=fields(taco__pit_schema=pit))
             for name, pit in (
                 ("missing", None),
-                ("a list", []),
                 ("negative", {"root": {"n": -1, "type": "FILE"}, "hierarchy": {}}),
-                ("fractional", {"root": {"n": 1.5, "type": "FILE"}, "hierarchy": {}}),
-                ("of another type", {"root": {"n": 4, "type": "LINK"}, "hierarchy": {}}),
                 ("with a gap", {"root": {"n": 4, "type": "FILE"}, "hierarchy": {"5": []}}),
-                ("with a text", {"root": {"n": 4, "type": "FILE"}, "hierarchy": {"x": []}}),
             )
         }
     },
@@ -961,9 +970,9 @@ attacks(
 
 # -- ids that could leave their folder, hide, or be taken for another ------------------------------
 
-_ILLEGAL = (".", "", "a/b", "a\\b", "C:x", "a\nb", "a\u202eb", "a\u200bb", "__x")
-
-_RISKY = ("e\u0301", "nul", "a.", "x ", "a*b", "-rf", "~x", "a%2fb", "x" * 300)
+# Of each kind of name one or two; all are in `tests/test_names.py`.
+_ILLEGAL = (".", "", "a/b", "a\u202eb")
+_RISKY = ("nul", "a*b", "a%2fb", "x" * 300)
 
 attacks(
     "right",
@@ -1029,10 +1038,11 @@ _PATHS = (
     *("../../secret.txt", "/tmp/evil-of-comal", "file:///etc/passwd", "..\\secret.txt"),
     *("a\0b", "..", "a/../../evil", "C:\\evil", "__meta__"),
 )
-_FORMS: dict[str, Callable[[Recipe], Made]] = {
-    "zip": zipped,
-    "folder": lambda recipe: foldered(recipe, _secret),
+_FORMS: dict[str, tuple[Callable[[Recipe], Made], int]] = {
+    "zip": (zipped, len(_PATHS)),
+    "folder": (lambda recipe: foldered(recipe, _secret), 3),
 }
+"""What writes a form, and how many of the paths it gets."""
 attacks(
     "refused",
     {
@@ -1040,13 +1050,13 @@ attacks(
             f"{form}: relative_path {path!r}": write(
                 Recipe(table=set_column(2, "internal:relative_path", first(path)))
             )
-            for form, write in _FORMS.items()
-            for path in _PATHS
+            for form, (write, count) in _FORMS.items()
+            for path in _PATHS[:count]
         },
         "taco-id": {
             f"{form}: id {path!r}": write(Recipe(FLAT, table=set_column(0, "id", first(path))))
-            for form, write in _FORMS.items()
-            for path in _PATHS
+            for form, (write, count) in _FORMS.items()
+            for path in _PATHS[:count]
         },
     },
     error=(InvalidMetadataError, UnsafeContentError),

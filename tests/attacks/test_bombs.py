@@ -31,10 +31,12 @@ warnings.simplefilter("ignore")
 from comal.errors import ComalError
 from comal.taco.checking import check
 from comal.taco.reading.dataset import load
-path, *whats = sys.argv[1:]
-answers = []
-for what in whats:
+path, answers = "", []
+for what in sys.argv[1:]:
     try:
+        if what.endswith(".tacozip"):
+            path = what
+            continue
         if what == "check":
             answers.append(dict(check(path).counts))
         elif what == "open":
@@ -85,11 +87,14 @@ def _rows() -> bytes:
     return parquet(table, store_schema=False)
 
 
-def _run(path: Path, *whats: str, memory: int = _MEMORY) -> tuple[list[Any], int]:
-    """What comes of each, one after the other in one process, and the memory at its peak."""
+def _run(*whats: Path | str, memory: int = _MEMORY) -> tuple[list[Any], int]:
+    """What comes of each, one after the other in one process, and the memory at its peak.
+
+    A path is what those behind it open.
+    """
     program = _PROGRAM.format(memory=memory, seconds=_SECONDS)
     done = subprocess.run(
-        [sys.executable, "-c", program, str(path), *whats],
+        [sys.executable, "-c", program, *map(str, whats)],
         capture_output=True,
         text=True,
         timeout=2 * _SECONDS,
@@ -100,39 +105,36 @@ def _run(path: Path, *whats: str, memory: int = _MEMORY) -> tuple[list[Any], int
     return answers, peak
 
 
-def test_texts_cost_no_more_than_what_is_asked_for(tmp_path: Path) -> None:
-    path = _write(tmp_path, _texts)
-    _, peak = _run(path, "open", "SELECT id FROM data LIMIT 3", "check")
+def test_bombs_cost_no_more_than_what_is_asked_for(tmp_path: Path) -> None:
+    texts, rows = (
+        _write(tmp_path / "texts.tacozip", _texts),
+        _write(tmp_path / "rows.tacozip", _rows),
+    )
+    answers, peak = _run(
+        texts, "open", "SELECT id FROM data LIMIT 3", "check", rows, "check", "data"
+    )
+    for answer in answers[3:]:
+        assert answer in ("LimitExceededError", "InvalidMetadataError") or (
+            "taco-column-type" in answer
+        )
     assert peak < 600_000  # KB
 
 
 ALL = (
     "data",
-    "SELECT * FROM data",
-    "SELECT max(text) FROM data",
-    "SELECT * FROM data WHERE text > 'w' ORDER BY text",
+    "SELECT max(text) FROM data WHERE text > 'w'",
     "SELECT a.id FROM data AS a JOIN data AS b ON a.text = b.text",
 )
 
 
 def test_all_of_a_bomb_at_once_is_refused(tmp_path: Path) -> None:
     """Without any limit of the operating system."""
-    answers, peak = _run(_write(tmp_path, _texts), *ALL, memory=0)
+    answers, peak = _run(_write(tmp_path / "texts.tacozip", _texts), *ALL, memory=0)
     assert answers == ["LimitExceededError"] * len(ALL)
     assert peak < 1_000_000
 
 
-def test_more_rows_than_the_limit(tmp_path: Path) -> None:
-    answers, peak = _run(_write(tmp_path, _rows), "check", "data")
-    for answer in answers:
-        assert answer in ("LimitExceededError", "InvalidMetadataError") or (
-            "taco-column-type" in answer
-        )
-    assert peak < 600_000
-
-
-def _write(place: Path, level: Callable[[], bytes]) -> Path:
-    path = place / "bomb.tacozip"
+def _write(path: Path, level: Callable[[], bytes]) -> Path:
     path.write_bytes(Recipe(tree=FLAT, level_bytes=lambda depth, data: level()).build())
     assert path.stat().st_size < 3_000_000
     return path

@@ -13,7 +13,7 @@ from comal.errors import ComalError
 from comal.taco.copying.exporting import export, folder2zip, zip2folder
 from comal.taco.reading.dataset import load
 from tests.attacks.build import leaves_of
-from tests.attacks.corpus import ATTACKS, Attack
+from tests.attacks.corpus import ATTACKS, FULL, Attack, of_each_kind
 from tests.support import files_below
 from tests.taco.write.small import Archive
 
@@ -22,7 +22,7 @@ def _tree(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*")}
 
 
-OPENED = [attack for attack in ATTACKS if attack.check_raises is None]
+OPENED = of_each_kind([attack for attack in ATTACKS if attack.check_raises is None])
 STRICT = ("zip-", "taco-id-", "taco-entry-undeclared", "taco-header-entry", "taco-source-")
 """Codes of what reads right, and a conversion refuses: more than the tables say, an index."""
 PARTIAL = {"taco-pit-1", "taco-extent-column"}
@@ -52,6 +52,8 @@ def test_a_copy_has_right_bytes_or_there_is_none(attack: Attack, tmp_path: Path)
         (lambda: export(load(path), tmp_path / "copy"), whole and not risky),
         (lambda: _convert(path, tmp_path / "converted"), not strict),
     ]
+    if not (FULL or risky):  # what is read of an attack does not depend on the form of the copy
+        del copies[OPENED.index(attack) % 2]
     for copy, works in copies:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -31,7 +31,7 @@ def _try(path: Path, tree: Tree) -> None:
     assert report is None or report.total or not readings.errors
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(level=st.integers(0, 2), column=_COLUMNS, values=st.lists(_NUMBERS, min_size=6, max_size=6))
 def test_numbers_of_the_level_tables(
     tmp_path: Path, level: int, column: str, values: list[int | None]
@@ -46,7 +46,7 @@ def test_numbers_of_the_level_tables(
     _try(path, NESTED)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     pairs=st.lists(
         st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
@@ -80,7 +80,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     key=st.sampled_from([*COLLECTION, "taco:pit_schema", "taco:field_schema", "taco:sources"]),
     value=JSON,
@@ -91,7 +91,7 @@ def test_any_value_in_the_collection(tmp_path: Path, key: str, value: Any) -> No
     _try(path, FLAT)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(names=st.lists(st.text(max_size=12), min_size=4, max_size=4))
 def test_any_text_as_an_id(tmp_path: Path, names: list[str]) -> None:
     def change(depth: int, table: Any) -> Any:

@@ -14,6 +14,7 @@ from comal.errors import ComalError
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.frame import TacoDataFrame
 from tests.attacks.build import Index, Recipe, Tree, folder
+from tests.attacks.corpus import FULL
 from tests.servers.http import HttpServer
 from tests.taco.read.scenes import expected, scenes
 
@@ -98,7 +99,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-KINDS = ["zip", "folder", "tacocat", "concat", "remote"]
+KINDS = {
+    "zip": "data",
+    "folder": "data",
+    "tacocat": "level2",
+    "concat": "data",
+    "remote": "level2",
+}
+"""And the table that is queried in each; a full sweep queries both."""
 
 
 @pytest.fixture(params=KINDS)
@@ -154,7 +162,16 @@ def wrong(frame: TacoDataFrame, known: set[str | None]) -> Iterator[object]:
 ALL = {"/".join(path.split("/")[:n]) for path in OWN for n in range(1, 4)}
 
 
-@pytest.mark.parametrize("table", ["data", "level2"])
+@pytest.mark.parametrize(
+    ("dataset", "table"),
+    [
+        (kind, table)
+        for kind in KINDS
+        for table in ("data", "level2")
+        if FULL or KINDS[kind] == table
+    ],
+    indirect=["dataset"],
+)
 def test_no_query_aims_a_read(dataset: TacoDataset, place: Path, table: str) -> None:
     known = paths_of(dataset)
     failures: list[object] = []

@@ -173,7 +173,7 @@ _BAND_KEYS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     deep=st.booleans(),
     in_band=st.booleans(),

@@ -1,6 +1,6 @@
 """Files of every format with a byte changed, cut short, or mutated by chance.
 
-Each run takes a sample of the places; ``COMAL_FULL_SWEEP=1`` takes all of them.
+Each run takes a sample of the places; ``COMAL_FULL_SWEEP=1`` takes all of them, and more mutants.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from comal.errors import ComalError, NotThisFormatError, UnsupportedVersionError
 from comal.grid import quadbin
 from comal.taco import checking
 from tests.attacks.build import FLAT, NESTED, Recipe
+from tests.attacks.corpus import FULL
 from tests.attacks.reading import (
     Key,
     checked,
@@ -35,8 +36,9 @@ from tests.raquet.writing.sources import noise, on_grid
 from tests.tapalcatl.making import listed, payload, pyramid
 from tests.tortilla import build as tortillas
 
-FULL = bool(os.environ.get("COMAL_FULL_SWEEP"))
 _SEED = int(os.environ.get("COMAL_SWEEP_SEED", "20251121"))
+_MORE = 20
+"""Times as many mutants of a full sweep."""
 _LOOKED_AT = 20
 """Of so many mutants one is checked as well."""
 
@@ -54,8 +56,10 @@ class Swept:
     """Bytes that a check need not miss; None where no checksum covers the file."""
     where: Sequence[int] = ()
     """Bytes that are changed, where not all: payloads of a Tortilla are not proven."""
-    places: int = 120
+    places: int = 50
     mutants: int = 0
+    checked: bool = False
+    """Whether each mutant is checked."""
     raises: tuple[type[ComalError], ...] = (ComalError,)
     """What a check may raise."""
 
@@ -97,8 +101,9 @@ def _tacos() -> Iterator[tuple[str, Swept]]:
                 partial(read_everything, tree=tree),
                 checking,
                 header_fields(data),
-                places=60,
-                mutants=25,
+                places=20,
+                mutants=8,
+                checked=True,
                 raises=(NotThisFormatError, UnsupportedVersionError),
             ),
         )
@@ -110,7 +115,7 @@ def _tortillas() -> Iterator[tuple[str, Swept]]:
     where = [*range(26), *range(at, at + size)]
     # Names may have suffered; bytes are those of some leaf, or of the nested file as one.
     read = partial(read_tortilla, truth={f"/{n}": one for n, one in enumerate(_BYTES)})
-    yield "tortilla", Swept(data, read, tortilla, where=where, mutants=150)
+    yield "tortilla", Swept(data, read, tortilla, where=where, mutants=50, checked=True)
 
 
 _BYTES = [*LEAVES.values(), ITEMS[2].data]
@@ -124,7 +129,7 @@ def _tilesets(folder: Path) -> Iterator[tuple[str, Swept]]:
         data = (folder / name / "0/0/0.zip").read_bytes()
         read = partial(read_tileset, truth=truth)
         unused = fields_without_use(data)
-        yield f"tapalcatl {name}", Swept(data, read, tapalcatl, unused, mutants=1_000)
+        yield f"tapalcatl {name}", Swept(data, read, tapalcatl, unused, mutants=250)
     path = folder / "stored" / "0/0/0.zip"
     new = {(3, 1, 1): payload(9, 1, 1), (0, 0, 0): payload(9, 2, 2)}
     tapalcatl.put(path, listed(new))
@@ -147,7 +152,7 @@ def _rasters(folder: Path) -> Iterator[tuple[str, Swept]]:
         path = folder / f"{name}.parquet"
         raquet.write(source, path, block_size=32, min_zoom=9, **options)
         read = partial(read_raquet, truth=_pixels(path))
-        yield f"raquet {name}", Swept(path.read_bytes(), read, raquet, mutants=600)
+        yield f"raquet {name}", Swept(path.read_bytes(), read, raquet, mutants=150)
 
 
 def _pixels(path: Path) -> Mapping[Key, Mapping[str, Any]]:
@@ -245,11 +250,10 @@ def mutated(data: bytes, numbers: random.Random) -> bytes:
 def test_mutants(name: str, files: dict[str, Swept], tmp_path: Path) -> None:
     file, target = files[name], tmp_path / "mutant"
     numbers = random.Random(f"{_SEED}{name}")
-    few = file.mutants < 200
-    for number in range(file.mutants):
+    for number in range(file.mutants * (_MORE if FULL else 1)):
         target.write_bytes(mutated(file.data, numbers))
         found = file.read(target)
         assert found.wrong == [] or file.where
-        if few or number % _LOOKED_AT == 0 or FULL:
+        if file.checked or number % _LOOKED_AT == 0 or FULL:
             report = checked(file.format, target, file.raises)
             assert report is None or report.total or not found.errors

@@ -314,7 +314,7 @@ def test_what_a_crash_leaves_is_read_as_it_was(tmp_path: Path) -> None:
 _ANY = JSON | st.floats() | st.integers(-(2**70), 2**70)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(key=st.sampled_from([*META, "minscale", "maxscale", "root", "headers", "name"]), value=_ANY)
 def test_any_value_in_the_documents(tmp_path: Path, key: str, value: Any) -> None:
     text = json.dumps({**META, key: value})
@@ -328,7 +328,7 @@ def test_any_value_in_the_documents(tmp_path: Path, key: str, value: Any) -> Non
         checked(tapalcatl, path)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(comment=st.binary(max_size=60) | _ANY.map(lambda value: json.dumps(value).encode()))
 def test_any_comment_of_an_entry(tmp_path: Path, comment: bytes) -> None:
     entries = [Entry(entry.name, PNG, comment=comment[:65_535]) for entry in tiles()]

@@ -10,7 +10,7 @@ from comal.errors import ComalError
 from tests.fuzz.base import attempt
 from tests.fuzz.targets import TARGETS
 
-MUTANTS = 60
+MUTANTS = 30
 """Of each target; the fuzzer makes millions."""
 
 

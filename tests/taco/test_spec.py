@@ -106,6 +106,7 @@ def test_pit_round_trip() -> None:
         [],
         {"root": {"n": 1, "type": "DIR"}},
         {"root": {"n": -1, "type": "FILE"}},
+        {"root": {"n": 1.5, "type": "FILE"}},
         {"root": {"n": True, "type": "FILE"}},
         {"root": {"n": 1, "type": "FOLDER"}, "hierarchy": {"2": []}},
         {"root": {"n": 1, "type": "FOLDER"}, "hierarchy": {"1": [{"n": 1}]}},
@@ -140,7 +141,10 @@ def test_field_schema_has_three_values_per_stored_column() -> None:
 
 @pytest.mark.parametrize(
     ("version", "readable"),
-    [("0.5.0", True), ("2.0.0", True), ("2.1.3", True), (None, True), ("3.0.0", False), (2, False)],
+    [
+        *((version, True) for version in ("0.5.0", "2.0.0", "2.1.3", None)),
+        *((version, False) for version in ("3.0.0", "1.0.0", "0.4.0", "2", 2, ["2.0.0"])),
+    ],
 )
 def test_versions(version: object, readable: bool) -> None:
     assert spec.version_is_readable(version) is readable

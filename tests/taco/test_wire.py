@@ -4,7 +4,7 @@ import struct
 import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal.errors import (
@@ -49,6 +49,7 @@ def test_header_of_a_reference_file() -> None:
     assert len(head(FLAT)) == wire.HEADER_END == 157
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(1, 2**30)), min_size=2, max_size=7))
 def test_header_round_trip(spans: list[tuple[int, int]]) -> None:
     header = wire.parse_header(head(wire.pack_header(spans)), 2**62, "x")
@@ -69,11 +70,13 @@ BROKEN = [
     (head(payload(count=0)), "interrupted"),
     (head(payload((157, 10), count=1)), "damaged"),
     (head(payload((157, 10), count=8)), "damaged"),
+    (head(payload((157, 10), count=255)), "damaged"),
     (head(b"\x02\x01" + FLAT[2:]), "damaged"),
     (head(payload((157, 10), (167, 10), (177, 1), count=2)), "unused slots"),
     (head(payload((157, 10), (99_999, 10))), "outside"),
     (head(payload((157, 10), (2**64 - 1, 2**64 - 1))), "outside"),
     (head(payload((157, 0), (167, 10))), "outside"),
+    (head(payload((157, 2**64 - 5), (167, 10))), "outside"),
     (head(FLAT)[:100], "damaged"),
     (head(FLAT, extra=b"\0" * 4), "damaged"),
 ]
