@@ -19,7 +19,7 @@ from tests.taco.write.small import Archive, dataset
 from tests.tortilla.write.oracle import read
 
 Tree = dict[str, Any]
-FEW = settings(max_examples=12, deadline=None)
+FEW = settings(max_examples=8, deadline=None)
 
 IDS = st.text("abcdefgh123_é", min_size=1, max_size=4).filter(lambda name: name[:2] != "__")
 LEAVES = st.binary(max_size=40)

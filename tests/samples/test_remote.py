@@ -10,10 +10,17 @@ import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import obstore
 import pytest
 
-from comal.errors import InvalidMetadataError, ObjectChangedError, ObjectNotFoundError
+from comal.errors import (
+    InvalidInputError,
+    InvalidMetadataError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+)
 from comal.storage import CountingSource, StorageConfig, open_source
+from comal.storage.cloud import memory_store
 from tests.attacks.build import leaves_of
 from tests.samples.doors import Door, each_format
 from tests.servers.http import HttpServer
@@ -153,3 +160,15 @@ def test_object_stores(door: Door, s3_server: S3Server) -> None:
     s3_server.put(f"replaced/x.{door.name}", data + b"more")
     with pytest.raises(ObjectChangedError):
         frame.read_bytes("c/label.txt")
+
+
+def test_objects_in_memory_are_read_without_gdal(door: Door) -> None:
+    """GDAL has no path to them; everything else works."""
+    obstore.put(memory_store("samples"), f"x.{door.name}", door.made(TREE, {}))
+    frame = door.opened(f"memory://samples/x.{door.name}")
+    for rows in (frame, frame.read("b")):
+        assert rows[rows.VSI].null_count == len(rows)
+    assert frame.read_bytes("b/label.txt") == LEAVES["b/label.txt"]
+    assert frame.read("b").read_bytes("label.txt") == LEAVES["b/label.txt"]
+    with pytest.raises(InvalidInputError, match="memory"):
+        frame.read("b/label.txt")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import rasterio
 
+from comal.taco.checking import check
 from comal.taco.reading.dataset import TacoDataset, load
-from tests.servers.http import HttpServer
 from tests.support import SHARED, needs_shared
 
 pytestmark = needs_shared
@@ -36,32 +36,29 @@ def digest(data: bytes) -> str:
 
 
 @every
-def test_every_leaf_by_navigation(name: str) -> None:
-    frame = load(ROOT / name).data
-    found = dict(frame.walk())
-    wanted = leaves_in(name)
-    assert list(found) == sorted(found, key=list(found).index)
-    assert set(found) == set(wanted)
-    paths = list(found)
-    data = frame.read_bytes(paths)
-    assert {path: digest(d) for path, d in zip(paths, data, strict=True)} == {
-        path: leaf["sha256"] for path, leaf in wanted.items()
-    }
-
-
-@every
-def test_every_leaf_by_the_level_tables(name: str) -> None:
+def test_every_leaf_by_every_way(name: str) -> None:
+    """By navigation, by the level tables and their GDAL paths, and flattened with ancestors."""
+    answer, wanted = EXPECTED[name], leaves_in(name)
+    right = {path: leaf["sha256"] for path, leaf in wanted.items()}
     dataset = load(ROOT / name)
-    wanted = sorted(leaf["sha256"] for leaf in leaves_in(name).values())
+    frame = dataset.data
+    paths = [path for path, _ in frame.walk()]
+    assert len(paths) == len(set(paths))
+    assert dict(zip(paths, map(digest, frame.read_bytes(paths)), strict=True)) == right
     found = []
-    for level, rows in enumerate(EXPECTED[name]["visible_rows"]):
-        frame = dataset.sql(f"SELECT * FROM level{level}").data
-        assert len(frame) == rows
-        files = frame.filter([kind == "FILE" for kind in frame["type"].to_pylist()])
+    for level, rows in enumerate(answer["visible_rows"]):
+        table = dataset.sql(f"SELECT * FROM level{level}").data
+        assert len(table) == rows
+        files = table.filter([kind == "FILE" for kind in table["type"].to_pylist()])
         leaves = files.read_bytes()
-        found += [digest(data) for data in leaves]
+        found += map(digest, leaves)
         assert [_through_vsi(vsi) for vsi in files["internal:gdal_vsi"].to_pylist()] == leaves
-    assert sorted(found) == wanted
+    assert sorted(found) == sorted(right.values())
+    deepest = len(answer["visible_rows"]) - 1
+    flat = dataset.flatten()
+    names = zip(*(flat[f"l{n}:id"].to_pylist() for n in range(deepest + 1)), strict=True)
+    found = list(zip(map("/".join, names), map(digest, flat.read_bytes()), strict=True))
+    assert sorted(found) == sorted((p, d) for p, d in right.items() if p.count("/") == deepest)
 
 
 def _through_vsi(vsi: str) -> bytes:
@@ -81,27 +78,10 @@ def test_rows_and_columns(name: str) -> None:
     assert dataset.pit_schema.to_dict()["root"] == answer["pit_schema"]["root"]
     assert dataset.columns == dataset.data.columns
     assert dataset.schema.equals(dataset.data.schema)
-    for index, level in enumerate(answer["levels"]):
-        table = dataset.home.containers[0].levels[index]
-        assert table.num_rows == level["rows"]
-        assert set(level["columns"]) <= set(table.columns)
-        assert len(dataset.data_raw) == answer["levels"][0]["rows"]
-
-
-@every
-def test_flatten_shows_each_leaf_once_with_its_ancestors(name: str) -> None:
-    dataset = load(ROOT / name)
-    deepest = len(EXPECTED[name]["visible_rows"]) - 1
-    frame = dataset.flatten()
-    paths = zip(*(frame[f"l{n}:id"].to_pylist() for n in range(deepest + 1)), strict=True)
-    found = {
-        "/".join(path): digest(data) for path, data in zip(paths, frame.read_bytes(), strict=True)
-    }
-    wanted = {
-        path: leaf["sha256"] for path, leaf in leaves_in(name).items() if path.count("/") == deepest
-    }
-    assert found == wanted
-    assert len(frame) == len(wanted)
+    assert len(dataset.data_raw) == answer["levels"][0]["rows"]
+    for level, stored in zip(dataset.home.containers[0].levels, answer["levels"], strict=True):
+        assert level.num_rows == stored["rows"]
+        assert set(stored["columns"]) <= set(level.columns)
 
 
 def _calls() -> list[tuple[str, int]]:
@@ -158,15 +138,31 @@ def test_an_index_is_found_in_its_folder_and_takes_another_base(tmp_path: Path) 
     assert len(alone.sql("SELECT * FROM level2").data) == 12
 
 
-def test_an_index_over_http_spells_its_parts_as_urls(
-    http_server: HttpServer, tmp_path: Path
-) -> None:
-    copied = shutil.copytree(ROOT / "tacocat_binary", tmp_path / "a b")
-    dataset = load(http_server.serve_folder(copied, "a b") + "/__TACOCAT__")
-    frame = dataset.data
-    paths = frame["internal:gdal_vsi"].to_pylist()
-    assert paths[2].endswith("/a%20b/part1.tacozip")
-    leaf = "scene_002/label.json"
-    assert frame.read(leaf).partition(",")[2] == paths[2].partition(",")[2]
-    assert frame.read_bytes(leaf) == load(copied / "part1.tacozip").data.read_bytes(leaf)
-    assert dataset.sql("SELECT * FROM level2").data.read_bytes(0)
+# The existing writers take the box of the centroids and the range of the middles of the times, so
+# that the footprints and the first start and last end lie outside. Nothing else is wrong. The
+# counts of an index are those of its own collection and of each of its three parts.
+EXTENTS = ("taco-extent-space", "taco-extent-time")
+TIMES = {
+    **dict.fromkeys(("flat.tacozip", "flat_folder", "flat_padded.tacozip"), 1),
+    **dict.fromkeys(("nested.tacozip", "nested_folder"), 1),
+    "nested_padded.tacozip": 0,
+    **dict.fromkeys(("cat", "cat/.tacocat", "tacocat_binary/__TACOCAT__", "tacocat_binary"), 4),
+}
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_a_check_reports_only_what_its_writer_is_known_for(name: str) -> None:
+    path = ROOT / name
+    # `.tacocat` names its ZIPs by their base names; they lie in the folder above it.
+    base = path.parent if path.name == ".tacocat" else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = check(path, base_path=base)
+    assert dict(report.counts) == (dict.fromkeys(EXTENTS, TIMES[name]) if TIMES[name] else {})
+    assert report.ok
+
+
+def test_every_container_of_the_fixtures_is_checked() -> None:
+    """Alone, or by the index that lies beside it."""
+    archives = {path.relative_to(ROOT) for path in ROOT.rglob("*.tacozip")}
+    assert {str(one if one.parent == Path() else one.parent) for one in archives} <= set(TIMES)

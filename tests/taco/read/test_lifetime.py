@@ -42,7 +42,7 @@ USES: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("kind", ["zip", "folder", "concat of an index"])
+@pytest.mark.parametrize("kind", ["folder", "concat of an index"])
 def test_nothing_stays_of_a_dataset(kind: str, use: str, tmp_path: Path) -> None:
     opened = CONTAINERS[kind](tmp_path, TREE, as_it_is)
     held = [*opened.home.containers, *opened.home.containers[-1].levels]

@@ -1,4 +1,7 @@
-"""What is opened, and what is refused; requests are counted in `samples/test_remote.py`."""
+"""What is opened and what is refused, and what a dataset says about itself.
+
+Requests are counted in `samples/test_remote.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import obstore
 import pytest
 
 from comal.errors import (
@@ -17,32 +19,17 @@ from comal.errors import (
     ObjectNotFoundError,
 )
 from comal.limits import Limits
-from comal.storage.cloud import memory_store
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.reading.dataset import load
 from comal.taco.spec import TacoWarning
 from comal.taco.writing.creating import create
 from comal.taco.writing.tacocat import create_tacocat
-from tests.attacks.build import FLAT, NESTED, Recipe
+from tests.attacks.build import FLAT, NESTED, Recipe, replaced
 from tests.servers.http import HttpServer
 from tests.taco.read.scenes import expected, read_all, scenes, write, write_folder
 from tests.taco.write.small import dataset
 
 SORTED = scenes("a", "b", "c")
-
-
-@pytest.mark.parametrize("tree", [FLAT, NESTED], ids=["flat", "nested"])
-def test_objects_in_memory_are_read_without_gdal(tree: Any) -> None:
-    """GDAL has no path to them; everything else works."""
-    obstore.put(memory_store("tacos"), "x.tacozip", Recipe(tree=tree).build())
-    dataset = load("memory://tacos/x.tacozip")
-    ((path, data), *_) = expected(tree).items()
-    for frame in (dataset.data, dataset.sql("SELECT * FROM data ORDER BY id DESC").data):
-        assert frame["internal:gdal_vsi"].null_count == len(tree)
-        assert frame.read_bytes(path) == data
-        with pytest.raises(InvalidInputError, match="memory"):
-            frame.read(path)
-    assert len(dataset.flatten(0 if tree is FLAT else 1)) > 0
 
 
 def test_missing_and_foreign_files_are_told_apart(tmp_path: Path) -> None:
@@ -163,3 +150,43 @@ def test_a_large_sample_is_streamed_though_it_is_not_held(tmp_path: Path) -> Non
         frame.read_bytes("large")
     with frame.open("large") as file:
         assert file.read() == bytes(30_000)
+
+
+# -- what a dataset says about itself -----------------------------------------------------------
+
+
+def test_html_is_escaped(tmp_path: Path) -> None:
+    bad = "<script>alert(1)</script>"
+
+    def hook(level: int, table: Any) -> Any:
+        names = [bad if name == "value" else name for name in table.column_names]
+        return replaced(table, "label", [bad] * len(table)).rename_columns(names)
+
+    def collection(document: dict[str, Any]) -> dict[str, Any]:
+        return {**document, "title": bad, "description": bad, "tasks": [bad]}
+
+    dataset = load(write(tmp_path, Recipe(tree=FLAT, table=hook, collection=collection)))
+    for text in (dataset._repr_html_(), dataset.data._repr_html_()):
+        assert "<script>" not in text
+        assert "&lt;script&gt;" in text
+    assert "4 rows" in repr(dataset.data)
+    assert "level 0: 4 rows" in repr(dataset)
+
+
+def test_what_a_dataset_says_about_itself(tmp_path: Path) -> None:
+    """And nothing that a caller gets is shared."""
+    nested = load(write(tmp_path, Recipe()))
+    nested.collection["id"] = "changed"
+    nested.collection["providers"].append("x")
+    nested.extent["spatial"] = None
+    nested.tasks.append("x")
+    assert nested.id == "attack"
+    assert nested.providers == [{"name": "nobody", "roles": ["producer"]}]
+    assert nested.tasks == ["other"]
+    assert (nested.version, nested.dataset_version) == ("1.0.0", "1.0.0")
+    assert nested.taco_version == "2.0.0"
+    assert nested.licenses == ["CC-BY-4.0"]
+    assert nested.pit_schema.depth == 2
+    assert set(nested.field_schema) == {"level0", "level1", "level2"}
+    assert nested.keywords == []
+    assert nested.curators == []

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from comal.errors import InvalidInputError
-from comal.taco.model.collection import Coverage, Sample, Tortilla, united
+from comal.taco.model.collection import Coverage, Sample, Tortilla
 from comal.taco.writing.creating import create
 from tests.taco.read.scenes import point
 from tests.taco.write.small import Archive, dataset, flat
@@ -140,18 +140,3 @@ def test_coverage_of_batches_is_that_of_the_whole() -> None:
         parts.add(pa.Table.from_batches([batch]))
     assert parts.spatial() == whole.spatial()
     assert len(parts.boxes) <= 65
-
-
-def test_extents_unite_across_the_antimeridian() -> None:
-    extents = [
-        {
-            "spatial": [170, -10, 175, 0],
-            "temporal": ["2023-01-01T00:00:00Z", "2023-02-01T00:00:00Z"],
-        },
-        {"spatial": [-175, -5, -170, 5], "temporal": None},
-        None,
-    ]
-    assert united(extents) == {
-        "spatial": [170.0, -10.0, -170.0, 5.0],
-        "temporal": ["2023-01-01T00:00:00Z", "2023-02-01T00:00:00Z"],
-    }

@@ -57,13 +57,6 @@ def test_published_files_are_sound(pattern: str) -> None:
         assert counts(path, level="structure") == {}
 
 
-@needs_shared
-def test_a_set_is_whole_or_not() -> None:
-    paths = sorted((SHARED / "fixtures" / "tortilla").glob("*.part.tortilla"))
-    assert counts(paths, level="structure") == {}
-    assert counts(paths[:2] + paths[3:], level="structure") == {"tortilla-part-missing": 1}
-
-
 @pytest.mark.parametrize(
     ("values", "code"),
     [

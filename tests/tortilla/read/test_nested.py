@@ -1,7 +1,8 @@
-"""Files in files."""
+"""Files in files, and what frames of Tortillas alone do: items without a path for GDAL."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -61,7 +62,7 @@ def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, bytes]]:
             yield from leaves(one, f"{prefix}{name}/")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(trees)
 def test_all_ways_lead_to_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, tree: Tree
@@ -248,3 +249,31 @@ def test_ids_with_slashes(tmp_path: Path) -> None:
     assert len(frame.read("a/b")) == 1
     with pytest.raises(NotInContainerError):
         frame.read("a/z")
+
+
+def test_items_of_bytes_and_of_files(tmp_path: Path) -> None:
+    inner = build.built([Item("x", b"inside", "GTiff"), Item("y", b"deep")])
+    items = [Item("a", b"aaa", more={"n": 1}), Item("roi", inner, "TORTILLA", {"n": None})]
+    path = build.write(tmp_path, build.built(items))
+    frame = tortilla.open(path)
+    assert frame["a"] == frame[0] == b"aaa"
+    assert frame["roi/y"] == b"deep"
+    assert frame["roi/x"] == f"/vsisubfile/{frame.leaf('roi/x').offset}_6,{path}"
+    assert frame.vsi("a") == f"/vsisubfile/200_3,{path}"
+    assert frame.leaf("roi").format == "TORTILLA"
+    assert set(frame[["n"]].columns) == {"n", *spec.NAVIGATION[1:5], spec.SUBFILE}
+    assert frame.tail(1).read("roi/y") == b"deep"
+    assert frame.read("roi").read_bytes() == [b"inside", b"deep"]
+    assert "1 nested" in repr(frame)
+    deep = frame.flatten().where("\"internal:path\" = 'roi/y'")
+    part = tortilla.open(tortilla.compile(deep, tmp_path / "part.tortilla"))
+    assert (part[spec.ID].to_pylist(), part.read_bytes()) == (["y"], [b"deep"])
+
+    async def everything() -> None:
+        again = await tortilla.open_async(path)
+        assert again.to_arrow().equals(frame.to_arrow())
+        assert await again.read_async("roi/y") == b"deep"
+        assert await again.read_bytes_async([0, "roi/y"]) == [b"aaa", b"deep"]
+        assert (await again.flatten_async()).to_arrow().equals(frame.flatten().to_arrow())
+
+    asyncio.run(everything())

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import obstore
 import pytest
 
 from comal import tortilla
 from comal.errors import (
     ComalError,
-    InvalidInputError,
     ObjectNotFoundError,
 )
 from comal.storage import CountingSource, open_source
-from comal.storage.cloud import memory_store
 from comal.tortilla import spec
 from tests.servers.http import HttpServer
 from tests.servers.s3 import S3Server
@@ -65,12 +62,3 @@ def test_object_stores(s3_server: S3Server) -> None:
     vsi = frame.flatten()[spec.SUBFILE].to_pylist()
     bucket = s3_server.url_for("sets").removeprefix("s3://")
     assert vsi[1] == f"/vsisubfile/400_3,/vsis3/{bucket}/s.0002.part.tortilla"
-
-
-def test_memory_has_bytes_and_no_path() -> None:
-    obstore.put(memory_store("tortillas"), "x.tortilla", build.built([Item("x", b"xyz")]))
-    frame = tortilla.open("memory://tortillas/x.tortilla")
-    assert frame[spec.SUBFILE].to_pylist() == [None]
-    assert frame.read("x") == b"xyz"
-    with pytest.raises(InvalidInputError):
-        frame.vsi("x")
