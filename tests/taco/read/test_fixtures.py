@@ -45,7 +45,7 @@ def test_every_leaf_by_every_way(name: str) -> None:
     paths = [path for path, _ in frame.walk()]
     assert len(paths) == len(set(paths))
     assert dict(zip(paths, map(digest, frame.read_bytes(paths)), strict=True)) == right
-    found = []
+    found: list[str] = []
     for level, rows in enumerate(answer["visible_rows"]):
         table = dataset.sql(f"SELECT * FROM level{level}").data
         assert len(table) == rows
@@ -57,8 +57,8 @@ def test_every_leaf_by_every_way(name: str) -> None:
     deepest = len(answer["visible_rows"]) - 1
     flat = dataset.flatten()
     names = zip(*(flat[f"l{n}:id"].to_pylist() for n in range(deepest + 1)), strict=True)
-    found = list(zip(map("/".join, names), map(digest, flat.read_bytes()), strict=True))
-    assert sorted(found) == sorted((p, d) for p, d in right.items() if p.count("/") == deepest)
+    shown = zip(map("/".join, names), map(digest, flat.read_bytes()), strict=True)
+    assert sorted(shown) == sorted((p, d) for p, d in right.items() if p.count("/") == deepest)
 
 
 def _through_vsi(vsi: str) -> bytes:
