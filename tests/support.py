@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import obstore
 import pyarrow as pa
 import pytest
 import shapely
@@ -54,6 +55,12 @@ def files_below(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def objects(store: Any, prefix: str) -> dict[str, bytes]:
+    """All objects of a store below a prefix, by what follows it."""
+    paths = [meta["path"] for chunk in obstore.list(store, prefix) for meta in chunk]
+    return {p.removeprefix(prefix): bytes(obstore.get(store, p).bytes()) for p in paths}
 
 
 def digests(files: Mapping[str, bytes]) -> dict[str, str]:

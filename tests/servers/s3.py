@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import socket
 import threading
 import time
@@ -10,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import obstore
 from obstore.store import GCSStore, S3Store
 
 from comal.storage import StorageConfig
@@ -125,6 +125,10 @@ class S3Server:
         An obstore store of the bucket, to put objects with.
     faults
         What it does wrong.
+    bucket
+        Name of the bucket.
+
+    What is put and looked at here is the server's own memory: no request is made.
     """
 
     endpoint: str
@@ -132,6 +136,7 @@ class S3Server:
     store: S3Store
     server: Any
     faults: Faults
+    bucket: str = BUCKET
 
     def url_for(self, key: str = "") -> str:
         """The href of a key in the bucket."""
@@ -139,12 +144,36 @@ class S3Server:
 
     def put(self, key: str, data: bytes) -> str:
         """Store an object; its href comes back."""
-        obstore.put(self.store, key, data)
+        _memory().put_object(self.bucket, key, data)
         return self.url_for(key)
+
+    def objects(self, prefix: str) -> dict[str, bytes]:
+        """All objects below a prefix, by what follows it."""
+        keys = _memory().buckets[self.bucket].keys
+        return {k.removeprefix(prefix): keys[k].value for k in list(keys) if k.startswith(prefix)}
+
+    def remove(self, prefix: str) -> None:
+        """Remove all objects below a prefix."""
+        keys = _memory().buckets[self.bucket].keys
+        for key in [key for key in keys if key.startswith(prefix)]:
+            keys.pop(key)
+
+    def end_uploads(self, prefix: str) -> list[int]:
+        """Numbers of parts of uploads that were neither finished nor given up until now."""
+        begun = _memory().buckets[self.bucket].multiparts
+        below = [number for number, one in begun.items() if one.key_name.startswith(prefix)]
+        return [len(begun.pop(number).parts) for number in below]
 
     def close(self) -> None:
         """Stop the server."""
         self.server.stop()
+
+
+def _memory() -> Any:
+    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.s3.models import s3_backends
+
+    return s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
 
 
 def start_google() -> S3Server:
@@ -156,7 +185,7 @@ def start_google() -> S3Server:
     named: Any = {"client_options": {"allow_http": True}, "credential_provider": _token}
     store: Any = GCSStore(GOOGLE_BUCKET, config=options, **named)  # type: ignore[arg-type]  # a plain dict
     config = StorageConfig(gcs=options, credential_provider=_token)
-    return replace(server, config=config, store=store)
+    return replace(server, config=config, store=store, bucket=GOOGLE_BUCKET)
 
 
 def _token() -> dict[str, Any]:
@@ -167,6 +196,7 @@ def start() -> S3Server:
     """Start a server on a free port."""
     from moto.server import ThreadedMotoServer
 
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request takes long
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from comal.storage import StorageConfig
+from tests.servers import azure, s3
+from tests.servers.s3 import S3Server
+from tests.storage.boxes import Box, s3_box
 from tests.storage.places import KINDS, Place, make
 
 
@@ -27,3 +31,28 @@ def hasty() -> StorageConfig:
         total_timeout=1.5,
         slowest=1 << 30,
     )
+
+
+@pytest.fixture(scope="session")
+def google_server() -> Iterator[S3Server]:
+    """A server that speaks as Google Cloud Storage does."""
+    server = s3.start_google()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def azure_server() -> Iterator[azure.AzureServer]:
+    """A server of Azurite, where it is installed."""
+    server = azure.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def bucket(
+    s3_server: S3Server, hasty: StorageConfig, tmp_path: Path
+) -> Iterator[tuple[Box, S3Server]]:
+    """A prefix in S3, and the server, whose faults end with the test."""
+    yield s3_box(s3_server, hasty, tmp_path / "scratch"), s3_server
+    s3_server.faults.fault = lambda *_: ""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,7 @@ from comal.storage.upload import StoreObject, rank_of
 from tests.server.making import PNG, raquet_file, taco_file
 from tests.servers.http import HttpServer
 from tests.servers.s3 import BUCKET, S3Server
-from tests.storage.test_upload import KINDS, Box, box_of, s3_box
-from tests.storage.test_upload import azure_server as azure_server  # noqa: PLC0414 - fixtures
-from tests.storage.test_upload import google_server as google_server  # noqa: PLC0414
+from tests.storage.boxes import KINDS, Box, box_of
 from tests.support import command, files_below
 
 Tree = dict[str, bytes]
@@ -93,26 +91,29 @@ PAIRS = [
 ]
 
 
-@pytest.fixture(params=PAIRS, ids="-".join)
-def pair(
-    request: pytest.FixtureRequest, tmp_path: Path, hasty: StorageConfig
-) -> Iterator[tuple[Box, Box]]:
-    """Somewhere to copy from, and somewhere to copy to."""
-    boxes = []
-    for kind, name in zip(request.param, ("from", "to"), strict=True):
-        (tmp_path / name).mkdir()
-        boxes.append(box_of(kind, request, tmp_path / name, hasty))
-    yield boxes[0], boxes[1]
-    for box in boxes:
-        assert list(box.scratch.iterdir()) == []
+Two = Callable[[str, str], tuple[Box, Box]]
 
 
 @pytest.fixture
-def bucket(
-    s3_server: S3Server, hasty: StorageConfig, tmp_path: Path
-) -> Iterator[tuple[Box, S3Server]]:
-    yield s3_box(s3_server, hasty, tmp_path / "scratch"), s3_server
-    s3_server.faults.fault = lambda *_: ""
+def two(request: pytest.FixtureRequest, tmp_path: Path, hasty: StorageConfig) -> Iterator[Two]:
+    """Makes somewhere to copy from and somewhere to copy to, of two kinds."""
+    made = list[Box]()
+
+    def make(*kinds: str) -> tuple[Box, Box]:
+        for kind in kinds:
+            folder = tmp_path / f"box{len(made)}"
+            folder.mkdir()
+            made.append(box_of(kind, request, folder, hasty))
+        return made[-2], made[-1]
+
+    yield make
+    assert [path for box in made for path in box.scratch.iterdir()] == []
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def pair(request: pytest.FixtureRequest, two: Two) -> tuple[Box, Box]:
+    """Somewhere to copy from, and somewhere to copy to."""
+    return two(*request.param)
 
 
 def fill(box: Box, files: Tree, name: str = "x") -> Any:
@@ -171,9 +172,13 @@ def test_the_target_becomes_the_source(pair: tuple[Box, Box], tree: Tree) -> Non
         assert not (Path(target) / "DATA/deep").exists()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+ARCHIVES = ("scenes.tacozip", "folder", "cat", "tiles", "dem.parquet", "parts")
+
+
+# What is copied and where it lies do not depend on one another.
 @pytest.mark.parametrize(
-    "name", ["scenes.tacozip", "folder", "cat", "tiles", "dem.parquet", "parts"]
+    ("kind", "name"),
+    [*(("s3", name) for name in ARCHIVES), *zip(KINDS, ("cat", *ARCHIVES), strict=False)],
 )
 def test_archives_are_whole_where_they_arrive(
     kind: str, name: str, archives: Path, request: pytest.FixtureRequest, tmp_path: Path,
@@ -239,13 +244,10 @@ def test_the_index_comes_last(tree: Tree, bucket: tuple[Box, S3Server], tmp_path
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])
-def test_a_data_set_grows(
-    kind: str, tree: Tree, request: pytest.FixtureRequest, tmp_path: Path, hasty: StorageConfig
-) -> None:
+def test_a_data_set_grows(kind: str, tree: Tree, two: Two) -> None:
     """An index is replaced if the new one names all that is there; else it may be another's."""
-    box = box_of(kind, request, tmp_path, hasty)
-    (tmp_path / "from").mkdir()
-    source = fill(box_of("local", request, tmp_path / "from", hasty), tree)
+    here, box = two("local", kind)
+    source = fill(here, tree)
     comal.sync(source, box.target("x"))
     (source / "COLLECTION.json").write_bytes(b'{"more": 1}')
     (source / "DATA/more").write_bytes(b"more")
@@ -273,14 +275,10 @@ def test_one_file_is_replaced_by_its_kind(box_pair: tuple[Box, Box]) -> None:
 
 
 @pytest.fixture(params=["local-s3", "s3-local", "s3-s3", "local-local"])
-def box_pair(
-    request: pytest.FixtureRequest, tmp_path: Path, hasty: StorageConfig
-) -> tuple[Box, Box]:
-    boxes = []
-    for number, kind in enumerate(request.param.split("-")):
-        (tmp_path / str(number)).mkdir()
-        boxes.append(box_of(kind, request, tmp_path / str(number), hasty))
-    return boxes[0], boxes[1]
+def box_pair(request: pytest.FixtureRequest, two: Two) -> tuple[Box, Box]:
+    """The same, of the two kinds that differ most."""
+    one, other = request.param.split("-")
+    return two(one, other)
 
 
 def test_nothing_is_deleted_where_nothing_is_shared(box_pair: tuple[Box, Box]) -> None:
@@ -309,8 +307,6 @@ def _hidden(name: str) -> bool:
 
 
 FAULTS = ("500 Oh", "503 Slow Down", "lost", "412 No", "403 No")
-
-
 STRIKES = [(fault, False) for fault in FAULTS] + [("lost", True), ("403 No", True)]
 
 
@@ -319,18 +315,14 @@ STRIKES = [(fault, False) for fault in FAULTS] + [("lost", True), ("403 No", Tru
     ("fault", "for_ever"), STRIKES if "COMAL_FULL_SWEEP" in os.environ else STRIKES[2::4]
 )
 def test_each_request_fails(
-    way: str, fault: str, for_ever: bool, bucket: tuple[Box, S3Server], tmp_path: Path,
-    hasty: StorageConfig, request: pytest.FixtureRequest,
-) -> None:  # fmt: skip
+    way: str, fault: str, for_ever: bool, bucket: tuple[Box, S3Server], two: Two
+) -> None:
     """Once, or from then on; the next run goes on."""
     server = bucket[1]
     tree = {"DATA/a": b"a", "DATA/b": bytes(BIG + 1), "COLLECTION.json": b"{}"}
     for first in itertools.count(1):
-        boxes = []
-        for name, kind in zip(("from", "to"), way.split("-"), strict=True):
-            (tmp_path / f"{first}{name}").mkdir()
-            boxes.append(box_of(kind, request, tmp_path / f"{first}{name}", hasty))
-        source, target = fill(boxes[0], tree), boxes[1].target("x")
+        here, there = two(*way.split("-"))
+        source, target = fill(here, tree), there.target("x")
         del server.faults.seen[:]
 
         def strike(number: int, asked: str, first: int = first) -> str:
@@ -344,31 +336,21 @@ def test_each_request_fails(
             error = failed
         finally:
             server.faults.fault = lambda *_: ""
-        state(boxes[1], tree)
+        state(there, tree)
         if not for_ever and fault in FAULTS[:3]:
             assert error is None, server.faults.seen[first - 1 :]
-        assert list(boxes[1].scratch.iterdir()) == []
+        assert list(there.scratch.iterdir()) == []
         over = first > len(server.faults.seen)
         comal.sync(source, target)
-        files = {name: data for name, data in boxes[1].files().items() if not _hidden(name)}
+        files = {name: data for name, data in there.files().items() if not _hidden(name)}
         assert files == {f"x/{name}": data for name, data in tree.items()}
         if over:
             break
     assert first > 5
 
 
-@pytest.mark.parametrize(
-    "way", [("local", "s3"), ("s3", "local"), ("local", "local"), ("s3", "s3")]
-)
-def test_an_interrupted_run_goes_on(
-    way: tuple[str, str], tree: Tree, request: pytest.FixtureRequest, tmp_path: Path,
-    hasty: StorageConfig,
-) -> None:  # fmt: skip
-    boxes = []
-    for number, kind in enumerate(way):
-        (tmp_path / str(number)).mkdir()
-        boxes.append(box_of(kind, request, tmp_path / str(number), hasty))
-    source, target = fill(boxes[0], tree), boxes[1].target("x")
+def test_an_interrupted_run_goes_on(box_pair: tuple[Box, Box], tree: Tree) -> None:
+    source, target = fill(box_pair[0], tree), box_pair[1].target("x")
     told: list[int] = []
 
     def interrupt(done: int, total: int | None, what: str) -> None:
@@ -385,11 +367,11 @@ def test_an_interrupted_run_goes_on(
             break
         except KeyboardInterrupt:
             rounds += 1
-            state(boxes[1], tree)
-            assert [name for name in boxes[1].files() if _hidden(name)] == []
-            assert list(boxes[1].scratch.iterdir()) == []
+            state(box_pair[1], tree)
+            assert [name for name in box_pair[1].files() if _hidden(name)] == []
+            assert list(box_pair[1].scratch.iterdir()) == []
     assert rounds > 1
-    assert below(boxes[1]) == tree
+    assert below(box_pair[1]) == tree
 
 
 KILLED = """
@@ -457,29 +439,22 @@ def test_what_arrives_damaged_is_told_and_removed(
     assert not (tmp_path / "back/DATA/a").exists()
 
 
-@pytest.mark.parametrize("kind", ["local", "s3"])
-@pytest.mark.parametrize("to", ["local", "s3"])
 @pytest.mark.parametrize("size", [10, BIG + 1])
 def test_a_source_that_changes_is_an_error(
-    kind: str, to: str, size: int, request: pytest.FixtureRequest, tmp_path: Path,
-    hasty: StorageConfig, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    boxes = []
-    for number, one in enumerate((kind, to)):
-        (tmp_path / str(number)).mkdir()
-        boxes.append(box_of(one, request, tmp_path / str(number), hasty))
-    source = fill(boxes[0], {"a": b"a" * size, "index.json": b"{}"})
+    box_pair: tuple[Box, Box], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = fill(box_pair[0], {"a": b"a" * size, "index.json": b"{}"})
     real = syncing._Run.copy
 
     def changing(run: Any, name: str) -> None:
         if name == "a":
-            boxes[0].put("x/a", b"b" * size)
+            box_pair[0].put("x/a", b"b" * size)
         real(run, name)
 
     monkeypatch.setattr(syncing._Run, "copy", changing)
     with pytest.raises(ObjectChangedError):
-        comal.sync(source, boxes[1].target("x"))
-    assert "x/index.json" not in boxes[1].files()
+        comal.sync(source, box_pair[1].target("x"))
+    assert "x/index.json" not in box_pair[1].files()
 
 
 def test_who_writes_the_target_meanwhile_stays(

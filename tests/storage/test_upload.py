@@ -9,17 +9,14 @@ import os
 import re
 import signal
 import threading
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import obstore
 import pytest
-import urllib3
 
 from comal.errors import (
     AccessDeniedError,
@@ -31,123 +28,17 @@ from comal.errors import (
     StorageError,
 )
 from comal.storage import StorageConfig, open_source, targets, upload
-from comal.storage.cloud import memory_store
 from comal.storage.location import StorePath, parse_href
 from comal.storage.replacing import changing_file
-from comal.storage.targets import magic_kind
-from tests.servers import azure, s3
-from tests.servers.s3 import BUCKET, S3Server
-from tests.support import files_below
+from tests.servers.s3 import S3Server
+from tests.storage.boxes import KINDS, MINE, Box, box_of
 
 OLD, NEW, OTHER = b"mine: old", b"mine: new " * 1000, b"a letter"
-MINE = magic_kind("a file of mine", b"mine")
-
-
-@dataclass(frozen=True)
-class Box:
-    """A folder or prefix to write to.
-
-    Attributes
-    ----------
-    target
-        The target of a name.
-    files
-        All files or objects in it, with hidden ones.
-    put
-        Somebody else's writing.
-    """
-
-    kind: str
-    target: Callable[[str], Any]
-    files: Callable[[], dict[str, bytes]]
-    put: Callable[[str, bytes], object]
-    scratch: Path
-
-    def write(self, name: str, data: bytes, *, overwrite: bool = False) -> None:
-        with targets.new_file(self.target(name), overwrite, MINE) as file:
-            file.write(data)
-        assert list(self.scratch.iterdir()) == []
-
-    def change(self, name: str, data: bytes) -> None:
-        target = self.target(name)
-        with changing_file(target) as change, change.edit(target) as version:
-            file = version.file()
-            file.truncate(0)
-            file.seek(0)
-            file.write(data)
-
-
-def store_box(kind: str, store: Any, href: str, config: StorageConfig, scratch: Path) -> Box:
-    scratch.mkdir()
-    config = replace(config, scratch=str(scratch))
-    prefix = parse_href(href).path + "/"
-
-    def files() -> dict[str, bytes]:
-        metas = [meta for chunk in obstore.list(store, prefix) for meta in chunk]
-        paths = [meta["path"] for meta in metas]
-        return {p.removeprefix(prefix): bytes(obstore.get(store, p).bytes()) for p in paths}
-
-    def target(name: str) -> StorePath:
-        return StorePath(f"{href}/{name}", config)
-
-    return Box(kind, target, files, lambda n, d: obstore.put(store, prefix + n, d), scratch)
-
-
-@pytest.fixture(scope="module")
-def google_server() -> Iterator[S3Server]:
-    server = s3.start_google()
-    yield server
-    server.close()
-
-
-KINDS = ("local", "memory", "s3", "gs", *(("az",) if azure.found() else ()))
-
-
-@pytest.fixture(scope="module")
-def azure_server() -> Iterator[azure.AzureServer]:
-    server = azure.start()
-    yield server
-    server.close()
 
 
 @pytest.fixture(params=KINDS)
 def box(request: pytest.FixtureRequest, tmp_path: Path, hasty: StorageConfig) -> Box:
     return box_of(request.param, request, tmp_path, hasty)
-
-
-def box_of(kind: str, request: pytest.FixtureRequest, top: Path, hasty: StorageConfig) -> Box:
-    name, scratch = uuid.uuid4().hex, top / "scratch"
-    if kind == "memory":
-        return store_box("memory", memory_store(name), f"memory://{name}/in", hasty, scratch)
-    if kind == "s3":
-        return s3_box(request.getfixturevalue("s3_server"), hasty, scratch)
-    if kind == "gs":
-        google = request.getfixturevalue("google_server")
-        provider = google.config.credential_provider
-        config = replace(hasty, gcs=google.config.gcs, credential_provider=provider)
-        return store_box("gs", google.store, f"gs://{s3.GOOGLE_BUCKET}/{name}", config, scratch)
-    if kind == "az":
-        server = request.getfixturevalue("azure_server")
-        config = replace(hasty, azure=server.options, total_timeout=10.0)
-        href = f"az://{azure.CONTAINER}/{name}"
-        return store_box("az", server.store, href, config, scratch)
-    folder = top / "in"
-    folder.mkdir()
-    scratch.mkdir()
-
-    def put(name: str, data: bytes) -> None:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-
-    def files() -> dict[str, bytes]:
-        return {name: (folder / name).read_bytes() for name in files_below(folder)}
-
-    return Box("local", lambda name: folder / name, files, put, scratch)
-
-
-def s3_box(server: S3Server, hasty: StorageConfig, scratch: Path) -> Box:
-    href = server.url_for(uuid.uuid4().hex)
-    return store_box("s3", server.store, href, replace(hasty, s3=server.config.s3), scratch)
 
 
 @pytest.fixture(params=[upload.SINGLE, 1000], ids=["one request", "in parts"])
@@ -329,54 +220,29 @@ def test_several_appear_or_none(box: Box) -> None:
 # -- a store that fails ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def bucket(
-    s3_server: S3Server, hasty: StorageConfig, tmp_path: Path
-) -> Iterator[tuple[Box, S3Server]]:
-    yield s3_box(s3_server, hasty, tmp_path / "scratch"), s3_server
-    s3_server.faults.fault = lambda *_: ""
+STRIKES = [(("500 Oh", "503 Slow Down"), False), *((("lost",), ever) for ever in (False, True))]
+STRIKES += [(("412 No",), False), *((("403 No",), ever) for ever in (False, True))]
 
 
-def uploads(box: Box, server: S3Server) -> list[int]:
-    """The numbers of parts of uploads that were neither finished nor given up."""
-    listed = urllib3.request("GET", f"{server.endpoint}/{BUCKET}?uploads").data.decode()
-    prefix = parse_href(box.target("x")).path.removesuffix("x")
-    left = []
-    for upload_ in ET.fromstring(listed).findall("{*}Upload"):
-        key, number = upload_.findtext("{*}Key", ""), upload_.findtext("{*}UploadId")
-        if key.startswith(prefix):
-            url = f"{server.endpoint}/{BUCKET}/{key}?uploadId={number}"
-            left.append(urllib3.request("GET", url).data.count(b"<Part>"))
-            urllib3.request("DELETE", url)
-    return left
-
-
-FAULTS = ("500 Oh", "503 Slow Down", "lost", "412 No", "403 No")
-
-
-@pytest.mark.parametrize(
-    ("fault", "for_ever"),
-    [*((fault, False) for fault in FAULTS), *((fault, True) for fault in ("lost", "403 No"))],
-)
+@pytest.mark.parametrize(("faults", "for_ever"), STRIKES)
 @pytest.mark.parametrize("how", ["new", "replaced", "changed"])
 def test_each_request_fails(
-    bucket: tuple[Box, S3Server], single: int, how: str, for_ever: bool, fault: str
+    bucket: tuple[Box, S3Server], single: int, how: str, for_ever: bool, faults: tuple[str, ...]
 ) -> None:
     """Once, or from then on; but what is removed can be, for else nothing could be."""
     box, server = bucket
-    old = None if how == "new" else OLD
+    old, top = None if how == "new" else OLD, parse_href(box.target("x")).path.removesuffix("x")
 
     def attempt(first: int) -> ComalError | None:
-        server.faults.fault = lambda *_: ""
-        for name in box.files():
-            obstore.delete(server.store, f"{parse_href(box.target(name)).path}")
+        server.remove(top)
         if old is not None:
             box.put("x", old)
         del server.faults.seen[:]
 
         def strike(number: int, request: str) -> str:
             struck = number >= first if for_ever else number == first
-            return fault if struck and "delete" not in request.lower() else ""
+            removes = "delete" in request.lower()
+            return faults[number % len(faults)] if struck and not removes else ""
 
         server.faults.fault = strike
         try:
@@ -395,11 +261,12 @@ def test_each_request_fails(
     assert count >= 3
     for first in range(1, count + 1):
         error, before = attempt(first), {} if old is None else {"x": old}
-        what = f"{fault} at {server.faults.seen[first - 1 :]}: {error}"
+        what = f"{faults} at {server.faults.seen[first - 1 :]}: {error}"
         assert box.files() in ([{"x": NEW}] if error is None else [before, {"x": NEW}]), what
         # Who does not hear the number of an upload cannot give it up; it is empty.
-        assert not [parts for parts in uploads(box, server) if parts or fault != "lost"], what
-        if not for_ever and fault in FAULTS[:3]:
+        left = server.end_uploads(top)
+        assert not [parts for parts in left if parts or faults != ("lost",)], what
+        if not for_ever and faults[0] in ("500 Oh", "lost"):
             assert error is None, what
 
 
@@ -503,6 +370,15 @@ def test_what_was_written_can_be_read_by_its_path(box: Box) -> None:
     assert [path.name for path in targets.beside(place)] == ["a.x"]
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C is heard, as it is not by what a shell runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_an_upload(
     bucket: tuple[Box, S3Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -539,7 +415,7 @@ def test_an_interrupt_ends_an_upload(
     parts = [request for request in server.faults.seen if "partNumber" in request]
     server.faults.fault = lambda *_: ""
     assert box.files() == {}
-    assert uploads(box, server) == []
+    assert server.end_uploads(parse_href(str(target)).path) == []
     assert len(parts) < 6  # of 13
 
 
