@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,12 +96,15 @@ def faults(build: Path) -> Iterator[Faults]:
         process.stdout.close()
 
 
-def chosen(calls: Sequence[str], name: str, count: int) -> Iterator[tuple[str, int, int]]:
-    """Name and number of each kind of fault with a call for it, counted from 1.
+def chosen(
+    calls: Sequence[str], name: str, count: int, kinds: Collection[str] = KINDS
+) -> Iterator[tuple[str, int, int]]:
+    """Name and number of each of some kinds of faults with a call for it, counted from 1.
 
     All of few calls; the first and last of many and a sample of the others.
     """
-    for kind, number in KINDS.items():
+    for kind in kinds:
+        number = KINDS[kind]
         hit = [at for at, call in enumerate(calls, 1) if call in _STRUCK.get(number, (call,))]
         if not _FULL and len(hit) > count:
             edges = hit[:1] + hit[-3:]
@@ -155,9 +158,10 @@ class Sweep:
         assert good.how == "done", good.text
         assert self.new == visible(self.new) != self.old
 
-    def attempts(self, count: int) -> Iterator[Attempt]:
+    def attempts(self, count: int, kinds: Collection[str] = KINDS) -> Iterator[Attempt]:
         """The operation anew for each fault, with so many calls of each kind."""
-        for kind, number, at in chosen(self._calls, self._operation.rpartition(":")[2], count):
+        name = self._operation.rpartition(":")[2]
+        for kind, number, at in chosen(self._calls, name, count, kinds):
             self._prepare()
             came = self._faults.run(self._operation, self._folder, number, at)
             what = f"{kind} at call {at} of {len(self._calls)} ({came.struck}): {came}"

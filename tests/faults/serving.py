@@ -66,7 +66,9 @@ def main() -> None:
     library.faults_calls.restype = ctypes.c_long
     library.faults_arm.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_long]
     for line in sys.stdin:
-        found = _forked(library, json.loads(line))
+        job = json.loads(line)
+        importlib.import_module(job["operation"].partition(":")[0])  # once, not in each child
+        found = _forked(library, job)
         for name in found.pop("modules", ()):
             # Imported here, the next job finds them.
             if name not in sys.modules and name != "__mp_main__":

@@ -11,8 +11,6 @@ import resource
 import shutil
 import signal
 import stat
-import subprocess
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from comal import tapalcatl
 from comal.errors import (
     ConflictError,
     InvalidInputError,
@@ -31,7 +30,7 @@ from comal.errors import (
 )
 from comal.storage import targetlock, targets
 from comal.storage.targets import Kind
-from tests.faults.harness import Faults, Sweep, faults, visible
+from tests.faults.harness import KINDS, Faults, Sweep, faults, visible
 from tests.support import files_below
 
 OLD, NEW = b"old content", b"new content " * 1000
@@ -337,7 +336,10 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
 def test_a_fault_at_each_call(
     process: Faults, tmp_path: Path, name: str, system: str, older: bool
 ) -> None:
-    """What is there then is the old or the new, nothing is beside it, and a second run succeeds."""
+    """What is there then is the old or the new, nothing is beside it, and a second run succeeds.
+
+    Systems differ in how names are given, not in how bytes are written.
+    """
     folder, operation = tmp_path / system, f"{__name__}:{name}"
 
     def prepare() -> None:
@@ -351,7 +353,7 @@ def test_a_fault_at_each_call(
     old, new = sweep.old, sweep.new
     assert set(new.values()) == {NEW}
     ends = []
-    for one in sweep.attempts(10):
+    for one in sweep.attempts(10, KINDS if system == "linux" else ("kill", "EIO")):
         came, what = one.came, one.what
         assert one.kind != "ENOSPC" or came.how == "done" or "room" in came.text, what
         if came.how == "killed":
@@ -373,9 +375,9 @@ def test_a_fault_at_each_call(
         absent = system == "portable" and kept and name == "a_folder"
         assert after in ((new,) if came.how == "done" else (old, new)) or absent, what
         ends.append(after == new)
-        if one.kind in ("kill", "ENOSPC"):
+        if one.kind == "kill":  # any other has left what was there before
             assert sweep.again(one).items() >= new.items(), what
-    assert len(ends) > 20
+    assert len(ends) > (20 if system == "linux" else 12)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -397,65 +399,77 @@ def test_the_next_writer_tells_what_was_left(tmp_path: Path) -> None:
     assert listing(tmp_path) == [".other.comal-part", ".out.part", "out"]
 
 
-LATE = """
-import os, signal, sys
-from pathlib import Path
-from comal import tapalcatl
-from comal.storage import targets
-from comal.storage.targets import Kind
+OWN = Kind("a folder of one", lambda _: "data".__eq__)
 
-folder, how, data = Path(sys.argv[1]), sys.argv[2], sys.argv[3].encode()
-if "kill" in sys.argv[4:]:
-    targets._remove_old = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-kind = Kind("anything", lambda _: lambda name: name == "data")
-if how == "folder":
-    with targets.new_folder(folder / "out", True, kind) as part:
+
+def replace_folder(folder: Path, data: bytes) -> None:
+    with targets.new_folder(folder / "out", True, OWN) as part:
         (part / "data").write_bytes(data)
-elif how == "set":
+
+
+def replace_set(folder: Path, data: bytes) -> None:
     with targets.new_set(folder / "set", True) as made:
-        part = made.add("out", kind, folder=True)
+        part = made.add("out", OWN, folder=True)
         part.mkdir()
         (part / "data").write_bytes(data)
         made.publish()
-else:
+
+
+def replace_build(folder: Path, data: bytes) -> None:
     for z in range(3):
         (folder / f"tiles/{z}/0").mkdir(parents=True, exist_ok=True)
         (folder / f"tiles/{z}/0/0.bin").write_bytes(data)
         os.utime(folder / f"tiles/{z}/0/0.bin", (0, 0))
     tapalcatl.build(folder / "tiles", folder / "out", overwrite=True, metatile=1)
-"""
 
 
-def late(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "always", "-c", LATE, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+REPLACE = {"folder": replace_folder, "set": replace_set, "build": replace_build}
 
 
-@pytest.mark.parametrize("how", ["folder", "set", "build"])
-@pytest.mark.parametrize("mend", ["again", "clean"])
+def write_old(folder: str) -> None:
+    REPLACE[Path(folder).name](Path(folder), b"old")
+
+
+def replace_and_die(folder: str) -> None:
+    """Replace what is there by new, and be killed before the old is removed."""
+    targets._remove_old = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    REPLACE[Path(folder).name](Path(folder), b"new")
+
+
+def again(folder: Path) -> None:
+    REPLACE[folder.name](folder, b"new")
+
+
+def clean(folder: Path) -> None:
+    targets.clean(folder / ("set" if folder.name == "set" else "out"))
+
+
+@pytest.mark.parametrize("how", REPLACE)
+@pytest.mark.parametrize("mend", [again, clean])
 def test_a_letter_in_the_old_folder_of_a_killed_writer_stays(
-    tmp_path: Path, how: str, mend: str
+    process: Faults, tmp_path: Path, how: str, mend: Callable[[Path], None]
 ) -> None:
     """The writer is killed when the new folder is in place, and somebody writes into the old.
 
     Nor is that old folder taken for a build that can be gone on with.
     """
-    assert late(tmp_path, how, "old").returncode == 0
-    old, inode = contents(tmp_path / "out"), (tmp_path / "out").stat().st_ino
-    assert late(tmp_path, how, "new", "kill").returncode == -signal.SIGKILL
-    new = contents(tmp_path / "out")
+    folder = tmp_path / how
+    folder.mkdir()
+    # Not here: what this imports, the next one that the process runs finds.
+    assert process.run(f"{__name__}:write_old", folder).how == "done"
+    old, inode = contents(folder / "out"), (folder / "out").stat().st_ino
+    assert process.run(f"{__name__}:replace_and_die", folder).how == "killed"
+    new = contents(folder / "out")
     assert new.keys() == old.keys()
     assert new != old
-    (left,) = (path for path in tmp_path.rglob("*") if path.stat().st_ino == inode)
+    (left,) = (path for path in folder.rglob("*") if path.stat().st_ino == inode)
     (left / "letter").write_bytes(OLD)
-    if mend == "again":
-        done = late(tmp_path, how, "new")
-        assert done.returncode == 0, done.stderr
-        assert "the old one is kept as out.old" in done.stderr
-    else:
-        with pytest.warns(targetlock.KeptWarning, match=r"kept as out\.old"):
-            targets.clean(tmp_path / ("set" if how == "set" else "out"))
-    assert contents(tmp_path / "out") == new
-    assert contents(tmp_path / "out.old") == {**old, "letter": OLD}
-    hidden = [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+    with pytest.warns(UserWarning, match="a writer was killed") as told:
+        mend(folder)
+    assert [str(one.message)[-15:] for one in told if one.category is targetlock.KeptWarning] == [
+        "kept as out.old"
+    ]
+    assert contents(folder / "out") == new
+    assert contents(folder / "out.old") == {**old, "letter": OLD}
+    hidden = [path.name for path in folder.iterdir() if path.name.startswith(".")]
     assert all(name.endswith("comal-lock") for name in hidden), hidden
