@@ -39,6 +39,7 @@ from comal.storage import (
 )
 from comal.storage.location import PICKLE_SECRETS
 from tests.cli.conftest import COLLECTION
+from tests.forked import pool
 from tests.raquet.writing.sources import noise, utm
 from tests.server.asking import ask
 from tests.servers.http import HttpServer
@@ -376,21 +377,21 @@ def test_what_a_pickle_carries(
         check(*told(one), *told(copy.deepcopy(one)))
     check(*told(parse_href(url)), *told(source.stat()), *told(source.fetch([Head(3)])))
     # Processes of multiprocessing get what they need to go on.
-    for method in ("spawn", "fork"):
-        with ProcessPoolExecutor(1, mp_context=get_context(method)) as pool:
-            assert pool.submit(first, source).result() == source.fetch([Head(3)])[0].data
-            again = pool.submit(same, source).result()
+    for some in (pool(1), ProcessPoolExecutor(1, mp_context=get_context("fork"))):
+        with some as workers:
+            assert workers.submit(first, source).result() == source.fetch([Head(3)])[0].data
+            again = workers.submit(same, source).result()
             assert again.fetch([Head(3)])[0].data == b"PK\x03"
     # So does whoever asks for it; nobody else.
     data = pickle.dumps(source)
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with pool(1) as workers:
         with pytest.raises(AccessDeniedError, match="left out of the pickle") as caught:
-            pool.submit(unpickled, data).result()
+            workers.submit(unpickled, data).result()
         check(*said_by(caught.value))
         monkeypatch.setenv(PICKLE_SECRETS, "1")
         carried = pickle.dumps(source)
         assert b"pLaNtEdWord" in carried
-        assert pool.submit(unpickled, carried).result() == b"PK\x03"
+        assert workers.submit(unpickled, carried).result() == b"PK\x03"
     shown.check()
 
 

@@ -24,6 +24,7 @@ from comal.raster import opening
 from comal.taco.extensions.rasters import GeotiffStats
 from comal.taco.writing import containers
 from comal.tapalcatl.writing import building
+from tests.forked import forks
 from tests.raquet.writing.sources import noise, on_grid, utm
 from tests.support import command, digests, files_below
 from tests.tapalcatl.making import sparse, write_mbtiles
@@ -97,8 +98,10 @@ def _done(home: Path, name: str, executor: Any, known: Mapping[str, Job] = JOBS)
 
 @contextmanager
 def _cluster(**options: Any) -> Iterator[Any]:
-    distributed = pytest.importorskip("distributed")
-    with warnings.catch_warnings():
+    distributed, dask = pytest.importorskip("distributed"), pytest.importorskip("dask")
+    forks()  # first, as Dask would have less imported
+    method = {"distributed.worker.multiprocessing-method": "forkserver"}
+    with warnings.catch_warnings(), dask.config.set(method):
         warnings.simplefilter("ignore")  # what a cluster says of ports and clocks is not ours
         named = {"n_workers": 2, "threads_per_worker": 1, "processes": True, **options}
         with (

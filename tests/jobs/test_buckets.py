@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,14 @@ import pytest
 from comal import jobs, raquet, taco
 from comal.errors import ComalError, ConflictError, InvalidInputError, ObjectNotFoundError
 from comal.jobs import kinds
+from comal.jobs.plans import Plan
 from comal.storage import StorageConfig
 from comal.storage.cloud import memory_store
 from comal.storage.source import Request, observed
+from tests.forked import forked, pool
 from tests.raquet.writing.sources import noise, utm
 from tests.servers.s3 import S3Server
+from tests.support import files_below, objects
 
 FIELDS: dict[str, Any] = {"id": "scenes", "licenses": ["CC0-1.0"], "providers": [{"name": "us"}]}
 
@@ -48,23 +49,11 @@ def rasters(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def objects(store: Any, prefix: str) -> dict[str, bytes]:
-    """All objects below a prefix, by name."""
-    paths = [meta["path"] for chunk in obstore.list(store, prefix) for meta in chunk]
-    return {p.removeprefix(prefix): bytes(obstore.get(store, p).bytes()) for p in paths}
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    """All files below a folder, by name."""
-    paths = [path for path in folder.rglob("*") if path.is_file()]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-
-
 def in_one_go(rasters: list[Path], out: Path) -> dict[str, bytes]:
     out.mkdir()
     for path in rasters:
         raquet.write(path, out / f"{path.stem}.parquet", block_size=32)
-    return files(out)
+    return files_below(out)
 
 
 @pytest.mark.parametrize("remote", ["plan", "out", "plan out"])
@@ -90,8 +79,8 @@ def test_plan_and_archives_may_lie_in_a_store(tmp_path: Path, scenes: Path, remo
     assert jobs.run(plan, (1, 2)).made + jobs.run(plan, (0, 2)).made == len(made.parts)
     assert {one.state for one in jobs.status(plan)} == {"done"}
     told = jobs.merge(plan)
-    found = objects(store, "in/out/") if "out" in remote else files(local / "out")
-    assert found == files(tmp_path / "go")
+    found = objects(store, "in/out/") if "out" in remote else files_below(local / "out")
+    assert found == files_below(tmp_path / "go")
     assert told["size"] == sum(len(found[part.name]) for part in made.parts)
     assert jobs.run(plan).kept == len(made.parts)
     with taco.load(f"{out}/__TACOCAT__") as dataset:
@@ -99,7 +88,7 @@ def test_plan_and_archives_may_lie_in_a_store(tmp_path: Path, scenes: Path, remo
     if "out" in remote:  # a merge was ended after an object of its index
         obstore.delete(store, "in/out/.tacocat/COLLECTION.json")
     assert jobs.merge(plan) == told
-    assert found == (objects(store, "in/out/") if "out" in remote else files(local / "out"))
+    assert found == (objects(store, "in/out/") if "out" in remote else files_below(local / "out"))
     if "out" in remote:  # several objects are not replaced together
         obstore.put(store, "in/out/.tacocat/COLLECTION.json", b"{}")
         with pytest.raises(ConflictError, match="other bytes"):
@@ -175,26 +164,18 @@ def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tup
     s3_server.faults.fault = lambda *_: ""
 
 
-_SLOW = """
-import json, sys
-from comal import jobs
-from comal.jobs import kinds
-make = kinds.MAKE["raquet"]
-def slow(plan, part, *more):
-    made = make(plan, part, *more)
-    print(part.name, flush=True)
-    sys.stdin.readline()
-    return made
-kinds.MAKE["raquet"] = slow
-print(json.dumps(jobs.run(sys.argv[1]).to_dict()))
-"""
+def run_slowly(line: Connection, plan: str) -> None:
+    """Say which file is made, and wait before it gets its name."""
+    make = kinds.MAKE["raquet"]
 
+    def slow(plan: Any, part: Any, *more: Any) -> Any:
+        made = make(plan, part, *more)
+        line.send(part.name)
+        line.recv()
+        return made
 
-def _runner(program: str, plan: str) -> subprocess.Popen[str]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        [sys.executable, "-c", program, plan], stdin=pipe, stdout=pipe, text=True
-    )
+    kinds.MAKE["raquet"] = slow
+    line.send(jobs.run(plan).to_dict())
 
 
 def test_two_runners_of_a_part_keep_the_first(
@@ -207,39 +188,30 @@ def test_two_runners_of_a_part_keep_the_first(
         server.put(f"{prefix}/in/{path.name}", path.read_bytes())
     sources = [server.url_for(f"{prefix}/in/{path.name}") for path in rasters]
     jobs.plan_raquet(sources, out, plan, block_size=32)
-    runners = [_runner(_SLOW, plan) for _ in range(2)]
-    told = []
-    for path in rasters:
-        for runner in runners:  # both have made it before either gives it its name
-            assert runner.stdout is not None
-            assert runner.stdout.readline() == f"{path.stem}.parquet\n"
-        assert jobs.status(plan)[rasters.index(path)].state == "running"
-        for runner in runners:
-            assert runner.stdin is not None
-            runner.stdin.write("\n")
-            runner.stdin.flush()
-    for runner in runners:
-        told.append(json.loads(runner.communicate()[0]))
-        assert runner.returncode == 0
+    with forked(run_slowly, plan) as one, forked(run_slowly, plan) as other:
+        for path in rasters:
+            for runner in (one, other):  # both have made it before either gives it its name
+                assert runner.hear() == f"{path.stem}.parquet"
+            assert jobs.status(plan)[rasters.index(path)].state == "running"
+            for runner in (one, other):
+                runner.line.send("go on")
+        told = [one.hear(), other.hear()]
     assert [one["failed"] for one in told] == [{}, {}]
     assert [sum(one[what] for one in told) for what in ("made", "kept", "elsewhere")] == [3, 3, 0]
-    assert objects(server.store, f"{prefix}/out/") == wanted
+    assert server.objects(f"{prefix}/out/") == wanted
     assert jobs.run(plan).kept == 3
     assert jobs.merge(plan)["parts"] == 3
 
 
-_KILLED = """
-import sys
-from comal import jobs
-from comal.jobs.plans import Plan
-record = Plan.record
-def slow(*more, **named):
-    print("there", flush=True)
-    sys.stdin.readline()
-    record(*more, **named)
-Plan.record = slow
-jobs.run(sys.argv[1])
-"""
+def run_without_records(line: Connection, plan: str) -> None:
+    """Stay where a part has its name, and no record yet."""
+
+    def slow(*_: Any, **__: Any) -> None:
+        line.send("there")
+        line.recv()
+
+    Plan.record = slow  # type: ignore[method-assign]  # in the process of this runner alone
+    jobs.run(plan)
 
 
 def test_a_runner_is_killed_before_its_record(
@@ -250,19 +222,18 @@ def test_a_runner_is_killed_before_its_record(
     plan = server.url_for(f"{prefix}/plan")
     jobs.plan_raquet(rasters, server.url_for(f"{prefix}/out"), plan, block_size=32)
     del server.faults.seen[:]
-    with _runner(_KILLED, plan) as runner:
-        assert runner.stdout is not None
-        assert runner.stdout.readline() == "there\n"
-        runner.send_signal(signal.SIGKILL)
-        runner.communicate()
+    with forked(run_without_records, plan) as runner:
+        assert runner.hear() == "there"
+        runner.process.kill()
     asked = [one for one in server.faults.seen if "/state/" in one]
     assert [one.split()[0] for one in asked] == ["PUT"]  # a sign of life is one request
-    assert list(objects(server.store, f"{prefix}/out/")) == ["r0.parquet"]
+    assert list(server.objects(f"{prefix}/out/")) == ["r0.parquet"]
     assert [one.state for one in jobs.status(plan)] == ["waiting"] * 3
     ran = jobs.run(plan)
     assert (ran.made, ran.kept) == (2, 1)
-    assert objects(server.store, f"{prefix}/out/") == wanted
-    assert jobs.run(plan, executor=2).kept == 3
+    assert server.objects(f"{prefix}/out/") == wanted
+    with pool(2) as workers:
+        assert jobs.run(plan, executor=workers).kept == 3
     with pytest.raises(ObjectNotFoundError):
         jobs.status(server.url_for(f"{prefix}/no"))
 
@@ -310,7 +281,7 @@ def test_each_request_of_a_runner_fails(
             s3_server.faults.fault = lambda *_: ""
         met = len(s3_server.faults.seen) >= first
         what = s3_server.faults.seen[first - 1 :]
-        found = objects(s3_server.store, f"{prefix}/")
+        found = s3_server.objects(f"{prefix}/")
         assert found.get("out/r0.parquet", wanted) == wanted, what
         for name in found:
             if name.endswith(".json"):
@@ -319,7 +290,7 @@ def test_each_request_of_a_runner_fails(
         again = jobs.run(plan, config=config)
         assert (again.failed, again.made + again.kept) == ({}, 1), what
         assert [one.state for one in jobs.status(plan, config=config)] == ["done"], what
-        assert objects(s3_server.store, f"{prefix}/out/") == {"r0.parquet": wanted}, what
+        assert s3_server.objects(f"{prefix}/out/") == {"r0.parquet": wanted}, what
         return met
 
     number = 1
@@ -338,8 +309,9 @@ def test_a_plan_has_no_credentials(
     config = replace(s3_server.config, s3=keys)
     plan, out = (s3_server.url_for(f"{prefix}/{name}") for name in ("plan", "out"))
     jobs.plan_raquet(rasters, out, plan, config=config)
-    assert jobs.run(plan, config=config, executor=2).made == 3
+    with pool(2) as workers:
+        assert jobs.run(plan, config=config, executor=workers).made == 3
     assert {one.state for one in jobs.status(plan, config=config)} == {"done"}
     jobs.merge(plan, config=config)
-    for data in objects(s3_server.store, f"{prefix}/plan/").values():
+    for data in s3_server.objects(f"{prefix}/plan/").values():
         assert b"tell-nobody" not in data

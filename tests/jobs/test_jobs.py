@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from comal.errors import (
 )
 from comal.jobs import kinds, running
 from comal.storage.targetlock import LeftoverWarning
+from tests.forked import forked
 from tests.raquet.writing.sources import noise, utm
 from tests.support import command, digests, files_below
 
@@ -208,37 +209,37 @@ def test_two_runners_of_one_share_do_no_harm(tmp_path: Path, scenes: Path) -> No
     assert digests(files_below(tmp_path / "out")) == wanted
 
 
-_PROGRAM = """
-import os, signal, sys
-from comal import jobs
-from comal.jobs import kinds
-make = kinds.MAKE["taco"]
-def slow(plan, part, *more):
-    if part.name.endswith("0002.tacozip"):
-        print("there", flush=True)
-        signal.pause()
-    return make(plan, part, *more)
-kinds.MAKE["taco"] = slow
-jobs.run(sys.argv[1])
-"""
+def run_and_stay(line: Connection, plan: Path) -> None:
+    """Make the first part, and stay at the second."""
+    make = kinds.MAKE["taco"]
+
+    def slow(plan: Any, part: Any, *more: Any) -> Any:
+        if part.name.endswith("0002.tacozip"):
+            line.send("there")
+            signal.pause()
+        return make(plan, part, *more)
+
+    kinds.MAKE["taco"] = slow
+    try:
+        jobs.run(plan)
+    except KeyboardInterrupt:
+        line.send("interrupted")
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
 def test_an_interrupted_run_goes_on(tmp_path: Path, scenes: Path, sent: signal.Signals) -> None:
     plan = _planned(scenes, tmp_path / "out")
-    with subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, str(plan)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as runner:
-        assert runner.stdout is not None
-        assert runner.stdout.readline() == b"there\n"
+    with forked(run_and_stay, plan) as runner:
+        assert runner.hear() == "there"
         states = jobs.status(plan)
         assert [one.state for one in states][:3] == ["done", "running", "waiting"]
         assert str(runner.pid) in str(states[1].reason)
         other = jobs.run(plan, (1, len(states)))
         assert (other.made, other.kept, other.elsewhere) == (0, 0, 1)
         assert str(runner.pid) in str(jobs.status(plan)[1].reason)
-        runner.send_signal(sent)
-        runner.communicate()
+        os.kill(runner.pid, sent)
+        if sent == signal.SIGINT:
+            assert runner.hear() == "interrupted"
     states = jobs.status(plan)
     assert states[1].state == "waiting"
     assert (states[1].reason is None) == (sent == signal.SIGINT)

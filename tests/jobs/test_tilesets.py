@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +22,13 @@ from comal.errors import (
     ObjectChangedError,
     ObjectNotFoundError,
 )
-from comal.storage import StorageConfig
+from comal.jobs import running
+from comal.storage import StorageConfig, targets
 from comal.storage.cloud import memory_store
 from comal.storage.targetlock import LeftoverWarning
+from tests.forked import forked
 from tests.servers.s3 import S3Server
-from tests.support import command, digests, files_below
+from tests.support import command, digests, files_below, objects
 from tests.tapalcatl.making import (
     listed,
     names_and_data,
@@ -41,7 +41,7 @@ from tests.tapalcatl.making import (
 
 
 def _mbtiles(folder: Path) -> Path:
-    return write_mbtiles(folder / "a.mbtiles", pyramid(6))
+    return write_mbtiles(folder / "a.mbtiles", pyramid(5))
 
 
 def _small(folder: Path) -> Path:
@@ -49,7 +49,7 @@ def _small(folder: Path) -> Path:
 
 
 def _pmtiles(folder: Path) -> Path:
-    return write_pmtiles(folder / "a.pmtiles", sparse(900, 9))
+    return write_pmtiles(folder / "a.pmtiles", sparse(500, 9))
 
 
 def _folder(folder: Path) -> Path:
@@ -60,7 +60,7 @@ def _folder(folder: Path) -> Path:
 
 
 def _tileset(folder: Path) -> Path:
-    tapalcatl.build(listed(pyramid(6)), folder / "old", attribution="us", metatile=4)
+    tapalcatl.build(listed(pyramid(5)), folder / "old", attribution="us", metatile=4)
     return folder / "old"
 
 
@@ -135,7 +135,7 @@ def test_a_source_that_changed_is_planned_again(tmp_path: Path) -> None:
     jobs.plan_tapalcatl(source, tmp_path / "out", plan, split_size=20_000)
     jobs.run(plan, (0, 2))
     source.unlink()
-    write_mbtiles(source, pyramid(5))
+    write_mbtiles(source, pyramid(4))
     ran = jobs.run(plan, (1, 2))
     assert ran.made == 0
     assert all("changed after it was planned" in reason for reason in ran.failed.values())
@@ -143,22 +143,20 @@ def test_a_source_that_changed_is_planned_again(tmp_path: Path) -> None:
         jobs.merge(plan, skip_missing=True)
 
 
-_PROGRAM = """
-import signal, sys
-from comal import jobs
-from comal.jobs import running
-from comal.storage import targets
-give, given = targets.give, []
-def slow(*more, **named):
-    if len(given) == 3:
-        print("there", flush=True)
-        signal.pause()
-    given.append(more)
-    return give(*more, **named)
-targets.give = slow
-running._THREADS = 1
-jobs.run(sys.argv[1])
-"""
+def run_and_stay(line: Connection, plan: Any) -> None:
+    """Give three files their names, and stay at the fourth."""
+    give, given = targets.give, list[Any]()
+
+    def slow(*more: Any, **named: Any) -> Any:
+        if len(given) == 3:
+            line.send("there")
+            line.recv()
+        given.append(more)
+        return give(*more, **named)
+
+    targets.give = slow
+    running._THREADS = 1
+    jobs.run(plan)
 
 
 @pytest.mark.parametrize("remote", [False, True])
@@ -174,32 +172,18 @@ def test_a_killed_runner_of_a_tileset(
     if remote:
         place = lambda name: s3_server.url_for(f"{prefix}/{name}")  # noqa: E731
     jobs.plan_tapalcatl(source, place("out"), place("plan"), split_size=15_000, **layout)
-    with subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, str(place("plan"))], stdout=subprocess.PIPE
-    ) as runner:
-        assert runner.stdout is not None
-        told, states = runner.stdout.readline(), jobs.status(place("plan"))
-        runner.send_signal(signal.SIGKILL)
-        runner.communicate()
-    assert (told, states[0].state) == (b"there\n", "running")
+    with forked(run_and_stay, place("plan")) as runner:
+        assert runner.hear() == "there"
+        assert jobs.status(place("plan"))[0].state == "running"
+        runner.process.kill()
     assert jobs.status(place("plan"))[0].state == "waiting"
     with nullcontext() if remote else pytest.warns(LeftoverWarning):
         ran = jobs.run(place("plan"))
     assert (ran.kept, ran.failed) == (0, {})
     jobs.merge(place("plan"))
     tapalcatl.build(source, tmp_path / "go", **layout)
-    wanted = {name: (tmp_path / "go" / name).read_bytes() for name in files_below(tmp_path / "go")}
-    if remote:
-        metas = [m for chunk in obstore.list(s3_server.store, f"{prefix}/out/") for m in chunk]
-        found = {
-            meta["path"].partition("/out/")[2]: bytes(
-                obstore.get(s3_server.store, meta["path"]).bytes()
-            )
-            for meta in metas
-        }
-    else:
-        out = tmp_path / "out"
-        found = {name: (out / name).read_bytes() for name in files_below(out)}
+    wanted = files_below(tmp_path / "go")
+    found = s3_server.objects(f"{prefix}/out/") if remote else files_below(tmp_path / "out")
     assert found == wanted
 
 
@@ -219,10 +203,8 @@ def test_all_of_it_in_a_store(tmp_path: Path) -> None:
     for _ in range(2):
         assert jobs.merge(f"{href}/plan")["output"] == [f"{href}/out/meta.json"]
     tapalcatl.build(tmp_path / "a.pmtiles", tmp_path / "go", **LAYOUT)
-    wanted = {name: (tmp_path / "go" / name).read_bytes() for name in files_below(tmp_path / "go")}
-    metas = [meta for chunk in obstore.list(store, "out/") for meta in chunk]
-    found = {m["path"][4:]: bytes(obstore.get(store, m["path"]).bytes()) for m in metas}
-    assert found == wanted
+    wanted = files_below(tmp_path / "go")
+    assert objects(store, "out/") == wanted
     assert list((tmp_path / "scratch").iterdir()) == []
 
 

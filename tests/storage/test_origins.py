@@ -6,10 +6,10 @@ import base64
 import json
 import socket
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe, get_context
+from itertools import product
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,10 @@ from comal import raquet, taco, tapalcatl
 from comal.cli import root
 from comal.errors import AccessDeniedError, ComalError, StorageError, UnsafeContentError
 from comal.plan import Head
-from comal.storage import StorageConfig, http_pool, open_linked, open_source
+from comal.storage import Source, StorageConfig, http_pool, open_linked, open_source
 from comal.storage.config import LINK_LOCAL, LOOPBACK, PRIVATE, PUBLIC
 from comal.taco.reading.container import open_container
+from tests.forked import forks, pool
 from tests.raquet.writing.sources import noise, utm
 from tests.servers.http import HttpServer, Seen
 from tests.taco.write.small import dataset
@@ -377,10 +378,9 @@ STORES: dict[str, tuple[str, dict[str, Any], str, str]] = {
 SCHEMES = {"s3": ("s3", "endpoint"), "azure": ("az", "endpoint"), "gcs": ("gs", "base_url")}
 
 
-@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("there", ["other", "inside"])
 @pytest.mark.parametrize("kind", STORES)
-def test_redirects_of_stores(world: World, kind: str, there: str, code: int) -> None:
+def test_redirects_of_stores(world: World, kind: str, there: str) -> None:
     field, options, listing, reading = STORES[kind]
     scheme, endpoint = SCHEMES[field]
     provider: Any = (lambda: {"access_key_id": "AK"}) if kind == "a provider of keys" else None
@@ -388,17 +388,17 @@ def test_redirects_of_stores(world: World, kind: str, there: str, code: int) -> 
         provider, options = (lambda: {"token": KEY, "expires_at": None}), {"allow_http": True}
     given: dict[str, Any] = {field: options | {endpoint: world.own.origin}}
     config = StorageConfig(credential_provider=provider, tries=1, connect_timeout=1, **given)
-    source = open_source(f"{scheme}://box/k", config=config)
     target: HttpServer = getattr(world, there)
-    acts: list[tuple[str, Callable[[], Any]]] = [
-        (listing, source.names),
-        (reading, lambda: source.fetch([Head(4)])),
+    acts: list[tuple[str, Callable[[Source], Any]]] = [
+        (listing, lambda source: source.names()),
+        (reading, lambda source: source.fetch([Head(4)])),
     ]
-    for right, act in acts:
+    for code, (right, act) in product((301, 302, 303, 307, 308), acts):
+        source = open_source(f"{scheme}://box/k", config=config)
         world.own.reset()
         world.own.behave("redirect", to=f"{target.origin}/t/k", code=code)
         with pytest.raises(ComalError) if right != YES else suppress(ComalError):
-            act()
+            act(source)
         assert bool(world.own.requests) == (right == YES) or not right
         told = str([one.headers for one in target.requests])
         assert not any(secret in told for secret in (KEY, quote(KEY), quote(KEY, safe="")))
@@ -527,7 +527,7 @@ def serving(data: bytes, line: Connection) -> None:
 def test_a_vrt_leads_to_origins_that_are_named(tmp_path: Path) -> None:
     raster = utm(tmp_path / "a.tif", noise((64, 64), "uint8"))
     line, other_end = Pipe()
-    process = get_context("spawn").Process(target=serving, args=(raster.read_bytes(), other_end))
+    process = forks().Process(target=serving, args=(raster.read_bytes(), other_end))
     process.start()
     url = str(line.recv())
     with rasterio.open(raster) as dataset:
@@ -542,8 +542,8 @@ def test_a_vrt_leads_to_origins_that_are_named(tmp_path: Path) -> None:
     for refused in (None, StorageConfig(linked_origins=["http://127.0.0.1:9"])):
         with pytest.raises(AccessDeniedError, match="linked_origins"):
             raquet.write(tmp_path / "x.vrt", paths[0], config=refused)
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        for executor in (None, pool):
+    with pool(1) as workers:
+        for executor in (None, workers):
             raquet.write(
                 tmp_path / "x.vrt", paths[0], config=config, executor=executor, overwrite=True
             )

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from comal.errors import ObjectChangedError, ObjectNotFoundError, StorageError
 from comal.parallel import PerProcess
 from comal.plan import ByteRange, Head
 from comal.storage import BlockCache, CachedSource, Source, StorageConfig
+from tests.forked import pool
 from tests.servers.http import HttpServer
 from tests.servers.s3 import S3Server
 from tests.storage.places import Place, noise
@@ -117,7 +116,9 @@ def read_elsewhere(source: Source) -> tuple[int, bytes]:
     return os.getpid(), source.fetch([ByteRange(5, 5)])[0].data
 
 
-def test_spawned_processes(tmp_path: Path, http_server: HttpServer, s3_server: S3Server) -> None:
+def test_processes_that_inherit_nothing(
+    tmp_path: Path, http_server: HttpServer, s3_server: S3Server
+) -> None:
     (tmp_path / "a").write_bytes(DATA)
     sources = [
         storage.open_source(tmp_path / "a"),
@@ -126,14 +127,14 @@ def test_spawned_processes(tmp_path: Path, http_server: HttpServer, s3_server: S
     ]
     for source in sources:
         read_all(source)
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        for pid, data in pool.map(read_elsewhere, sources):
+    with pool(1) as workers:
+        for pid, data in workers.map(read_elsewhere, sources):
             assert pid != os.getpid()
             assert data == DATA[5:10]
         # The pin travels: a change after the pickling is noticed there.
         (tmp_path / "a").write_bytes(DATA[::-1] + b"!")
         with pytest.raises(ObjectChangedError):
-            pool.submit(read_elsewhere, sources[0]).result(60)
+            workers.submit(read_elsewhere, sources[0]).result(60)
 
 
 def test_shared_things_are_made_once_in_each_process() -> None:
