@@ -11,15 +11,7 @@ import pytest
 
 from comal.taco.checking import CODES, LEVELS, check
 from tests.attacks.build import FLAT, NESTED, Recipe, leaves_of
-from tests.attacks.corpus import (
-    ATTACKS,
-    Attack,
-    foldered,
-    indexed,
-    of_each_kind,
-    placed,
-    zipped,
-)
+from tests.attacks.corpus import ATTACKS, Attack, foldered, indexed, of_each_kind, placed, zipped
 from tests.attacks.reading import read_everything
 
 _IDS = [attack.name for attack in ATTACKS]
@@ -27,8 +19,8 @@ _IDS = [attack.name for attack in ATTACKS]
 NOT_MADE = {
     "zip-prefix": "the first entry of a TACO archive begins at byte 0, so that it would overlap",
     "zip-overlap": "the directory is refused as a whole before entries can be compared",
-    "taco-unlisted": "needs a storage that cannot list; see taco/check/test_remote.py",
-    "taco-source-unchecked": "needs a storage that fails; see taco/check/test_remote.py",
+    "taco-unlisted": "needs a storage that cannot list; see taco/check/test_check.py",
+    "taco-source-unchecked": "needs a storage that fails; see taco/check/test_check.py",
     "taco-source-differs": "needs a collection over several; see taco/read/test_collected.py",
 }
 

@@ -12,12 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from comal.errors import (
-    ComalError,
-    InvalidInputError,
-    InvalidMetadataError,
-    NotThisFormatError,
-)
+from comal.errors import ComalError, InvalidInputError, InvalidMetadataError, NotThisFormatError
 from comal.taco.checking import check
 from comal.taco.copying.repairing import repair
 from tests.attacks.build import (

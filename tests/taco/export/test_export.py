@@ -10,11 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from comal.errors import (
-    InvalidInputError,
-    QueryError,
-    UnsafeContentError,
-)
+from comal.errors import InvalidInputError, QueryError, UnsafeContentError
 from comal.taco.copying.exporting import export
 from comal.taco.reading.dataset import concat, load
 from comal.taco.spec import TacoWarning

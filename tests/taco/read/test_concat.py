@@ -15,14 +15,7 @@ from comal.taco.reading.dataset import TacoDataset, concat, load
 from comal.taco.spec import TacoWarning
 from tests.attacks.build import FLAT, Index, Recipe, Tree
 from tests.support import SHARED, needs_shared
-from tests.taco.read.scenes import (
-    expected,
-    located,
-    read_all,
-    scenes,
-    write,
-    write_folder,
-)
+from tests.taco.read.scenes import expected, located, read_all, scenes, write, write_folder
 
 # Samples and their children have places and times here; what is said of it has its own test.
 pytestmark = pytest.mark.filterwarnings("ignore:level 0 is filtered")

@@ -9,11 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from comal.errors import (
-    InvalidInputError,
-    InvalidMetadataError,
-    UnsafeContentError,
-)
+from comal.errors import InvalidInputError, InvalidMetadataError, UnsafeContentError
 from comal.taco.reading.dataset import load
 from comal.taco.spec import TacoWarning
 from tests.attacks.build import FLAT, RawZip, Recipe, replaced, swapped_spans

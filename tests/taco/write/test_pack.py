@@ -14,12 +14,7 @@ import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comal.errors import (
-    ComalError,
-    ConflictError,
-    InvalidInputError,
-    LimitExceededError,
-)
+from comal.errors import ComalError, ConflictError, InvalidInputError, LimitExceededError
 from comal.taco.writing.packing import level_tables, nested, pack_folder
 from tests.raster.rasters import write
 from tests.support import files_below

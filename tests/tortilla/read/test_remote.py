@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from comal import tortilla
-from comal.errors import (
-    ComalError,
-    ObjectNotFoundError,
-)
+from comal.errors import ComalError, ObjectNotFoundError
 from comal.storage import CountingSource, open_source
 from comal.tortilla import spec
 from tests.servers.http import HttpServer

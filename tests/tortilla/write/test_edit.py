@@ -12,12 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from comal import tortilla
-from comal.errors import (
-    ComalError,
-    ConflictError,
-    InvalidInputError,
-    NotInContainerError,
-)
+from comal.errors import ComalError, ConflictError, InvalidInputError, NotInContainerError
 from comal.storage.targetlock import locked
 from comal.tortilla import Sample, append, compact, create, delete, edit
 from tests.tortilla.write.oracle import foreign, listing, read
