@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from comal.site import SiteSource
 from tests.browser import making
 from tests.browser.making import BLUE, RED, png, pyramid, raquet, tiles_to, tileset, vector_tile
 from tests.browser.server import StaticServer
-from tests.browser.viewing import near, rests, running, settles
+from tests.browser.viewing import Watched, near, rests, running, settles
 from tests.support import REPOSITORY, SHARED, needs_shared
 
 if TYPE_CHECKING:
@@ -56,31 +55,19 @@ def place() -> str:
 @pytest.fixture
 def show(server: StaticServer, tab: Page, place: str, tmp_path: Path) -> Iterator[Any]:
     """Write a site and open it; what pages and workers asked for is looked at in the end."""
-    errors: list[str] = []
-    asked: list[str] = []
-    with ExitStack() as stack:
-        hear(stack, tab, "pageerror", lambda error: errors.append(str(error)))
-        hear(stack, tab.context, "request", lambda request: asked.append(request.url))
+    watched = Watched(tab, server.origin)
 
-        def go(*given: Any, at: str = "1.5/0/0", query: str = "", **options: Any) -> Page:
-            site.write(tmp_path / "site", given, **options)
-            server.mount(place, tmp_path / "site")
-            hashed = f"#map={at}" if at else ""
-            tab.goto(f"{server.origin}/{place}/{query}{hashed}")
-            tab.wait_for_selector("html[data-state=ready]", state="attached")
-            return tab
+    def go(*given: Any, at: str = "1.5/0/0", query: str = "", **options: Any) -> Page:
+        site.write(tmp_path / "site", given, **options)
+        server.mount(place, tmp_path / "site")
+        hashed = f"#map={at}" if at else ""
+        tab.goto(f"{server.origin}/{place}/{query}{hashed}")
+        tab.wait_for_selector("html[data-state=ready]", state="attached")
+        return tab
 
-        yield go
-        tab.mouse.move(0, 0)
-    strange = [url for url in asked if not url.startswith((server.origin, "blob:", "data:"))]
-    assert strange == []
-    assert errors == []
-
-
-def hear(stack: ExitStack, speaker: Any, event: str, listener: Any) -> None:
-    """Let a listener hear of an event until the end."""
-    speaker.on(event, listener)
-    stack.callback(speaker.remove_listener, event, listener)
+    yield go
+    watched.leave()
+    watched.check(is_quiet=False)  # it tells of what cannot be loaded
 
 
 @pytest.fixture(scope="module")

@@ -37,8 +37,8 @@ def test_batches_come_in_the_order_of_the_epoch(workers: int) -> None:
 @given(st.data())
 def test_a_run_continues_where_it_was(data: st.DataObject) -> None:
     """After any batch of any epoch, with other batches, ranks and workers, nothing is lost."""
-    count = data.draw(st.integers(1, 60))
-    left = data.draw(st.integers(0, 70))
+    count = data.draw(st.integers(1, 30))
+    left = data.draw(st.integers(0, 35))
     batch, ranks = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 3))
     order = Order(count, True, 7)
     seen: list[list[int]] = []
