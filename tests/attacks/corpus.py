@@ -92,15 +92,15 @@ def attacks(
             ATTACKS.append(Attack(name, make, reads, error, known, check_raises))
 
 
-def of_each_kind(attacks: Sequence[Attack], *names: str) -> list[Attack]:
-    """The first attack of each outcome and code, those of the names, and a quarter of the others.
+def of_each_kind(attacks: Sequence[Attack], *names: str, every: int = 4) -> list[Attack]:
+    """The first attack of each outcome and code, those of the names, and every so many others.
 
     For what comes after reading, which all attacks go through. ``COMAL_FULL_SWEEP=1`` takes all.
     """
     found, seen = [], set()
     for number, attack in enumerate(attacks):
         kind = (attack.reads, attack.codes, attack.tree is FLAT)
-        if kind not in seen or attack.name in names or number % 4 == 0 or FULL:
+        if kind not in seen or attack.name in names or number % every == 0 or FULL:
             found.append(attack)
         seen.add(kind)
     return found

@@ -56,7 +56,7 @@ class Swept:
     """Bytes that a check need not miss; None where no checksum covers the file."""
     where: Sequence[int] = ()
     """Bytes that are changed, where not all: payloads of a Tortilla are not proven."""
-    places: int = 50
+    places: int = 40
     mutants: int = 0
     checked: bool = False
     """Whether each mutant is checked."""
@@ -101,7 +101,7 @@ def _tacos() -> Iterator[tuple[str, Swept]]:
                 partial(read_everything, tree=tree),
                 checking,
                 header_fields(data),
-                places=20,
+                places=16,
                 mutants=8,
                 checked=True,
                 raises=(NotThisFormatError, UnsupportedVersionError),

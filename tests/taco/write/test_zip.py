@@ -167,7 +167,7 @@ def test_samples_tables_and_batches_give_the_same_bytes(
             "where": ["north", "süd / west", None][n * 7 % 3],
             "year": 2020 + n // 11 % 4,
         }
-        for n in range(100)
+        for n in range(60)
     ]
     table = pa.Table.from_pylist(rows)
     batches = Tortilla.from_batches(
