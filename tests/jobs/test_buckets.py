@@ -13,10 +13,19 @@ from typing import Any
 
 import numpy as np
 import obstore
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import pytest
 
 from comal import jobs, raquet, taco
-from comal.errors import ComalError, ConflictError, InvalidInputError, ObjectNotFoundError
+from comal.errors import (
+    ComalError,
+    ConflictError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    UnsafeContentError,
+)
 from comal.jobs import kinds
 from comal.jobs.plans import Plan
 from comal.storage import StorageConfig
@@ -151,7 +160,7 @@ def test_status_asks_for_lists(tmp_path: Path) -> None:
     assert (found[950].state, found[950].reason) == ("failed", "because")
 
 
-# -- S3 --------------------------------------------------------------------------------------------
+# -- sources in a store ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -162,6 +171,151 @@ def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tup
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     yield s3_server, uuid.uuid4().hex
     s3_server.faults.fault = lambda *_: ""
+
+
+def _filled(kind: str, request: pytest.FixtureRequest, folder: Path) -> tuple[Any, str, str]:
+    """A store with the files of a folder, its prefix with a slash, and the URL of the prefix."""
+    if kind == "memory":
+        name = uuid.uuid4().hex
+        store, prefix, top = memory_store(name), "", f"memory://{name}"
+    else:
+        server, key = request.getfixturevalue("bucket")
+        store, prefix, top = server.store, f"{key}/", server.url_for(key)
+    for name, data in files_below(folder).items():
+        obstore.put(store, f"{prefix}scenes/{name}", data)
+    return store, prefix, top
+
+
+def _manifest(folder: str, local: Path | None = None) -> Any:
+    """Nested samples out of order; the rasters of some come from elsewhere."""
+    ids = [f"s{n}/{name}" for name in ("a.tif", "b.txt") for n in (2, 0, 3)]
+    base = [f"{folder}/" if n % 2 else "" for n in range(6)]
+    if local is not None:
+        base[4] = f"{local}/"
+    paths = [None, *(at + name for at, name in zip(base, ids, strict=True))]
+    days = [f"2025-06-0{n + 1}" for n in range(7)]
+    return pa.table({"id": ["s2", *ids], "path": paths, "time_start": days, "cloud": range(7)})
+
+
+@pytest.mark.parametrize("listed", ["folder", "table", "csv", "parquet"])
+@pytest.mark.parametrize("kind", ["memory", "s3"])
+def test_files_of_a_store_are_packed_like_those_of_a_disk(
+    tmp_path: Path, scenes: Path, request: pytest.FixtureRequest, kind: str, listed: str
+) -> None:
+    for number in range(4):
+        (scenes / f"s{number}" / "b.txt").write_bytes(b"" if number == 2 else os.urandom(1000))
+    (scenes / "s1" / "b.txt").write_bytes(bytes(range(256)) * 40_000)  # copied as a stream
+    (scenes / ".hidden").mkdir()
+    (scenes / ".hidden" / "c.txt").write_bytes(b"c")
+    store, prefix, top = _filled(kind, request, scenes)
+    obstore.put(store, f"{prefix}scenes/s0", b"")  # a mark of a folder
+    far: dict[str, Any] = {"split_size": 2000, **FIELDS}
+    near = dict(far)
+    if listed != "folder":
+        near["manifest"] = _manifest(str(scenes))
+        far["manifest"] = table = _manifest(f"{top}/scenes", scenes)
+    if listed == "csv":
+        pa_csv.write_csv(table, path := tmp_path / "m.csv")
+    elif listed == "parquet":
+        pq.write_table(table, path := tmp_path / "m.parquet")
+    if listed in {"csv", "parquet"}:
+        obstore.put(store, f"{prefix}list/{path.name}", path.read_bytes())
+        near["manifest"] = tmp_path / f"near.{listed}"
+        (pa_csv.write_csv if listed == "csv" else pq.write_table)(
+            _manifest(str(scenes)), near["manifest"]
+        )
+        far["manifest"] = f"{top}/list/{path.name}"
+    for name in ("go", "again"):
+        (tmp_path / name).mkdir()
+    taco.pack_folder(scenes, tmp_path / "go" / "all.tacozip", **near)
+    seen: list[Request] = []
+    with observed(seen.append):
+        taco.pack_folder(f"{top}/scenes", tmp_path / "again" / "all.tacozip", **far)
+    wanted = files_below(tmp_path / "go")
+    assert files_below(tmp_path / "again") == wanted
+    asked = sum(one.kind == "get" and one.size == 0 for one in seen)
+    assert asked == (0 if listed == "folder" else 5)  # those of a manifest, once each
+    out, plan = f"{top}/out", f"{top}/plan"
+    made = jobs.plan_taco(f"{top}/scenes", f"{out}/all.tacozip", plan, **far)
+    assert len(made.parts) == (4 if listed == "folder" else 3)
+    workers = 2 if (kind, listed) == ("s3", "folder") else None  # memory is that of a process
+    assert jobs.run(plan, (0, 2)).failed == jobs.run(plan, (1, 2), executor=workers).failed == {}
+    jobs.merge(plan)
+    assert objects(store, f"{prefix}out/") == wanted
+
+
+@pytest.mark.parametrize("kind", ["local", "memory", "s3"])
+def test_a_file_that_changed_since_the_plan_is_named(
+    tmp_path: Path, scenes: Path, request: pytest.FixtureRequest, kind: str
+) -> None:
+    (scenes / "s3" / "b.txt").write_bytes(b"")
+    home = str(scenes)
+    if kind != "local":
+        store, prefix, top = _filled(kind, request, scenes)
+        home = f"{top}/scenes"
+
+    def put(name: str, data: bytes | None) -> None:
+        if kind == "local":
+            (scenes / name).unlink()
+        else:
+            obstore.delete(store, f"{prefix}scenes/{name}")
+        if data is None:
+            return
+        if kind != "local":
+            obstore.put(store, f"{prefix}scenes/{name}", data)
+            return
+        (scenes / name).write_bytes(data)
+        os.utime(scenes / name, (0, 0))
+
+    plan = tmp_path / "plan"
+    (tmp_path / "out").mkdir()
+    options: dict[str, Any] = {"split_size": 1, "pad": True, **FIELDS}
+    made = jobs.plan_taco(home, tmp_path / "out" / "all.tacozip", plan, **options)
+    assert len(made.parts) == 4
+    raster = (scenes / "s0" / "a.tif").read_bytes()
+    put("s0/a.tif", raster[:-1] + b"\1")
+    put("s1/a.tif", None)
+    put("s3/b.txt", b"x")
+    ran = jobs.run(plan)
+    assert (ran.made, len(ran.failed)) == (1, 3)
+    for part, name in ((0, "s0/a.tif"), (1, "s1/a.tif"), (3, "s3/b.txt")):
+        reason = ran.failed[made.parts[part].name]
+        assert f"{home}/{name}" in reason
+        assert ("no such" if part == 1 else "changed") in reason.lower()
+
+
+def test_what_cannot_be_packed_from_afar(
+    tmp_path: Path, scenes: Path, request: pytest.FixtureRequest
+) -> None:
+    store, _, top = _filled("memory", request, scenes)
+    obstore.put(store, "file", b"x")
+    url = pa.table({"id": ["a"], "path": ["https://example.org/a.tif?key=secret"]})
+    cases: tuple[tuple[str, dict[str, Any], type[ComalError], str], ...] = (
+        (f"{top}/no", {}, ObjectNotFoundError, "no such folder"),
+        (f"{top}/file", {}, InvalidInputError, "not a file"),
+        (f"{top}/scenes", {"pattern": "*.q"}, InvalidInputError, "no files"),
+        (f"{top}/scenes", {"pattern": []}, InvalidInputError, "no files"),
+        ("http://localhost:1/a", {}, ComalError, "list"),
+        (f"{top}/scenes", {"manifest": url}, InvalidInputError, "has a query"),
+        (f"{top}/scenes", {"manifest": f"{top}/no.csv"}, ObjectNotFoundError, "no such object"),
+    )
+    for directory, options, kind, text in cases:
+        with pytest.raises(kind, match=text) as caught:
+            taco.pack_folder(directory, tmp_path / "a.tacozip", **options)
+        assert "secret" not in str(caught.value)
+    for path in ("../a.tif", "s9/a.tif"):
+        manifest = pa.table({"id": ["a"], "path": [path]})
+        with pytest.raises((UnsafeContentError, ObjectNotFoundError)):
+            taco.pack_folder(f"{top}/scenes", tmp_path / "a.tacozip", manifest=manifest)
+    for _ in range(2):  # the target is not one of its own samples
+        taco.pack_folder(f"{top}/scenes", f"{top}/scenes/a.tacozip", overwrite=True, **FIELDS)
+    taco.pack_folder(scenes, tmp_path / "a.tacozip", **FIELDS)
+    assert objects(store, "scenes/")["a.tacozip"] == (tmp_path / "a.tacozip").read_bytes()
+    with pytest.raises(ConflictError, match="holds the source"):
+        taco.pack_folder(f"{top}/scenes/s1", f"{top}/scenes", **FIELDS)
+
+
+# -- S3 --------------------------------------------------------------------------------------------
 
 
 def run_slowly(line: Connection, plan: str) -> None:

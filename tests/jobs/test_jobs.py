@@ -182,8 +182,9 @@ def test_what_is_there_and_right_is_not_made_again(
 def test_a_part_that_fails_says_why_and_stops_no_other(tmp_path: Path, scenes: Path) -> None:
     plan = _planned(scenes, tmp_path / "out")
     lost = scenes / "s2" / "a.tif"
-    data = lost.read_bytes()
+    data, time_of = lost.read_bytes(), lost.stat().st_mtime_ns
     lost.write_bytes(b"no raster" + data[9:])
+    os.utime(lost, ns=(time_of, time_of))  # else it would be another file than was planned
     ran = jobs.run(plan)
     ((name, reason),) = ran.failed.items()
     assert "a.tif" in reason
@@ -192,6 +193,7 @@ def test_a_part_that_fails_says_why_and_stops_no_other(tmp_path: Path, scenes: P
     assert states[name].reason == reason
     assert ran.made == len(states) - 1
     lost.write_bytes(data)
+    os.utime(lost, ns=(time_of, time_of))
     assert jobs.run(plan).made == 1
     assert {one.state for one in jobs.status(plan)} == {"done"}
 
@@ -436,8 +438,9 @@ def test_commands_plan_run_merge_and_tell(
     parts = json.loads(planned.output)["parts"]
     assert command("status", plan, "--quiet").output.count("waiting") == parts
     lost = scenes / "s2" / "a.tif"
-    data = lost.read_bytes()
+    data, time_of = lost.read_bytes(), lost.stat().st_mtime_ns
     lost.write_bytes(b"no raster" + data[9:])
+    os.utime(lost, ns=(time_of, time_of))  # else it would be another file than was planned
     ran = json.loads(command("run", plan, "--shard", "1/2", "--json", code=11).output)
     assert len(ran["failed"]) == 1
     assert command("status", plan, "--failed").output.count("all_part") == 1
@@ -445,6 +448,7 @@ def test_commands_plan_run_merge_and_tell(
     assert told["counts"]["failed"] == 1
     assert len(told["parts"]) == parts
     lost.write_bytes(data)
+    os.utime(lost, ns=(time_of, time_of))
     command("merge", plan, code=2)
     command("run", plan, "--shard", "two", code=2)
     command("run", plan)

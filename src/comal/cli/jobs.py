@@ -71,6 +71,8 @@ def taco(
     $ comal plan taco rasters/ out/scenes.tacozip -o plan/  # archives of 2 GB
     $ comal plan taco rasters/ out/scenes.tacozip -o plan/ --manifest samples.parquet
       # only what a table lists, with its columns as fields
+    $ comal plan taco s3://scenes/rasters s3://tacos/scenes.tacozip -o s3://tacos/plan
+      # files, archives and plan in buckets
     """
     packing = ("plan", "manifest", "stac", "pad", "split_size")
     given = {name: named.pop(name) for name in packing} | {"pattern": list(pattern) or "*"}

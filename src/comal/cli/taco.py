@@ -141,8 +141,8 @@ packing_options = together(
     argument("output"),
     option(
         "--manifest",
-        "CSV, Parquet or GeoParquet with id (such as scene_1/red.tif), path below DIRECTORY, and "
-        "fields; time_start becomes a STAC time. A row with an empty path is a folder: id scene_1.",
+        "CSV, Parquet or GeoParquet with id (such as scene_1/red.tif), path below DIRECTORY or URL, "
+        "and fields; time_start becomes a STAC time. A row with an empty path is a folder: id scene_1.",
         metavar="FILE",
     ),
     option("--pattern", "Names to pack, such as '*.tif'; repeatable.", multiple=True),
@@ -180,6 +180,7 @@ def create(
     $ comal taco create rasters/ scenes.tacozip --manifest samples.csv
       # only what a table lists, with its columns as fields
     $ comal taco create rasters/ big.tacozip --split-size 4GB  # several archives
+    $ comal taco create s3://scenes/rasters scenes.tacozip  # files in a bucket
     """
     packing = ("manifest", "stac", "pad", "split_size", "group_by", "overwrite", "executor")
     given = {name: named.pop(name) for name in packing} | {"pattern": list(pattern) or "*"}

@@ -30,7 +30,7 @@ from comal.storage.targets import (
     target_of,
     target_path,
 )
-from comal.taco.model.collection import CollectionFields
+from comal.taco.model.collection import FolderOptions
 
 Record = Mapping[str, Any]
 
@@ -51,18 +51,13 @@ def _text(source: Location) -> str:
 # -- TACO ------------------------------------------------------------------------------------------
 
 
-@takes(CollectionFields)
+@takes(FolderOptions)
 def plan_taco(
     directory: Location,
     output: Location,
     plan: Location,
     *,
     split_size: int | str = "2GB",
-    manifest: Location | Any = None,
-    pattern: str | Sequence[str] = "*",
-    stac: bool = True,
-    pad: bool = False,
-    extra: Mapping[str, Any] | None = None,
     config: StorageConfig | None = None,
     **options: Any,
 ) -> Plan:
@@ -74,8 +69,8 @@ def plan_taco(
 
     Parameters
     ----------
-    directory, manifest, pattern, stac, pad, extra
-        As for `comal.taco.pack_folder`. The plan has the paths of the files.
+    directory
+        The folder, a path or the URL of one in a store.
     output
         Names the archives: ``out/scenes.tacozip`` becomes ``out/scenes_part0001.tacozip``, ...
         It may be in a store.
@@ -84,9 +79,11 @@ def plan_taco(
     split_size
         Bytes of an archive, or text such as ``"2GB"``. Samples of level 0 are never split.
     config
-        Settings and credentials to write with. The plan does not keep them.
+        Settings and credentials to read and write with. The plan does not keep them.
     **options
-        Fields of the collection, and settings of the tables.
+        As for `comal.taco.pack_folder`: ``manifest``, ``pattern``, ``stac``, ``pad``, ``extra``,
+        fields of the collection, and settings of the tables. The plan has the paths or URLs of the
+        files, their sizes and versions: a part with a file that changed since is not made.
 
     Raises
     ------
@@ -95,21 +92,26 @@ def plan_taco(
     InvalidInputError, ObjectNotFoundError
         As for `comal.taco.pack_folder`.
     """
-    from comal.taco.model.levels import check_pit  # noqa: PLC0415 - arrays
+    from comal.samples.objects import with_seen_files  # noqa: PLC0415 - arrays
+    from comal.taco.model.levels import check_pit  # noqa: PLC0415 - as above
     from comal.taco.writing import containers, creating, packing  # noqa: PLC0415 - rasters
 
     target = place_of(output, config)
     creating.container_of(target, "zip")
     limit = parse_size(split_size, "split_size is not a size")
-    root, tables = packing.folder_tables(directory, target, manifest, pattern, pad=pad)
-    fields, parquet = packing.collection_of(root, options)
+    given, parquet = FolderOptions.split(options)
+    how = FolderOptions(**given)
+    root, tables = packing.folder_tables(
+        directory, target, how.manifest, how.pattern, pad=how.pad, config=config
+    )
+    fields, _ = packing.collection_of(root, given)
     containers.settings(parquet, "zip")  # refuses unknown ones
-    taco = packing.taco_of(tables, fields, extra)
+    taco = packing.taco_of(tables, fields, how.extra, config)
     known = taco.export_metadata()
     levels = taco.tortilla.levels()
     check_pit(levels)
-    rasters = [bool(len(packing.rasters_of(table))) for table in tables] if stac else None
-    if stac:
+    rasters = [bool(len(packing.rasters_of(table))) for table in tables] if how.stac else None
+    if how.stac:
         tables = [packing.with_times(table) for table in tables]
     ends = np.cumsum(creating.root_bytes(levels))
     cuts = list(creating.cuts(ends, limit))
@@ -128,6 +130,7 @@ def plan_taco(
     home = target_of(target_path(plan, config))
     made = Plan(home, "taco", target.parent, named, tuple(parts), config)
     pieces = zip(parts, cuts, strict=True)
+    tables = [with_seen_files(table, "path") for table in tables]
     made.write((part.name, list(_rows(tables, *cut))) for part, cut in pieces)
     return made
 
@@ -153,15 +156,21 @@ def _rows(tables: Sequence[Any], start: int, stop: int) -> Iterator[Any]:
 
 
 def _make_taco(plan: Plan, part: Part, path: Path, threads: int | None) -> dict[str, Any]:
+    from comal.samples.objects import check_seen_files  # noqa: PLC0415 - arrays
     from comal.taco.writing import creating, packing  # noqa: PLC0415 - rasters
 
-    options = plan.options
+    options, config = plan.options, plan.config
     tables = plan.tables(part, options["levels"])
+    for table in tables:
+        check_seen_files(table, "path")
     with workers_of(None, threads) as pool:
         if options["rasters"] is not None:
             pairs = zip(tables, options["rasters"], strict=True)
-            tables = [packing.with_places(table, pool, always=always) for table, always in pairs]
-        taco = packing.taco_of(tables, options["fields"], options["extra"])
+            tables = [
+                packing.with_places(table, pool, always=always, config=config)
+                for table, always in pairs
+            ]
+        taco = packing.taco_of(tables, options["fields"], options["extra"], config)
         creating.create(taco, path, "zip", executor=pool, **options["parquet"])
     return {"items": part.items}
 

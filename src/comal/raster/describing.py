@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -42,6 +41,7 @@ from comal.raster.opening import (
     crs_name,
     gdal_rules,
     head_of,
+    open_remote,
     reading,
     refuse_complex,
     sniff_driver,
@@ -50,10 +50,8 @@ from comal.raster.values import alpha_at, stored_nodata, whole_nodata
 from comal.storage.config import StorageConfig, default_config
 from comal.storage.location import Location, parse_href
 
-# Cache size and block size for remote rasters.
-_KEPT = 32 * MIB
 _BLOCK = 1 * MIB
-_numbers = count()
+"""Bytes that are read of a remote raster at once."""
 
 Transform = tuple[float, float, float, float, float, float]
 """Affine coefficients a, b, c, d, e, f: x = a column + b row + c, y = d column + e row + f."""
@@ -201,32 +199,6 @@ def _origin_of_variable(inner: Variable) -> FileOrigin:
         raise no_variable(inner.path, inner.name, names_of(whole))
 
 
-class _RemoteFile(storage.RangeFile):
-    """A remote raster that GDAL reads through comal: GDAL itself uses no network."""
-
-    def __init__(self, source: storage.Source, failures: list[ComalError]) -> None:
-        super().__init__(source)
-        self._failures = failures
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Up to `size` bytes; none if reading fails, since GDAL does not propagate errors."""
-        try:
-            return super().read(size)
-        except ComalError as error:
-            self._failures.append(error)
-            return b""
-
-
-def _open_remote(origin: FileOrigin, failures: list[ComalError], driver: str) -> Any:
-    assert origin.location is not None
-    cache = storage.BlockCache(_KEPT, block_size=_BLOCK)
-    remote = storage.open_source(origin.location, config=origin.config)
-    source = storage.CachedSource(remote, cache)
-    # GDAL gets a numbered name, so that its URL appears in no log.
-    name = f"comal-raster-{next(_numbers)}"
-    return rasterio.open(name, opener=lambda *_, **__: _RemoteFile(source, failures), driver=driver)
-
-
 def open_origin(origin: FileOrigin, where: str, failures: list[ComalError] | None = None) -> Any:
     """A rasterio dataset, which the caller closes.
 
@@ -239,7 +211,8 @@ def open_origin(origin: FileOrigin, where: str, failures: list[ComalError] | Non
         if origin.location is None:
             dataset = DatasetReader(origin.path, driver=drivers, sharing=False)
         else:
-            dataset = _open_remote(origin, failures, drivers[0])
+            remote = storage.open_source(origin.location, config=origin.config)
+            dataset = open_remote(remote, failures, drivers[0], _BLOCK)
         try:
             _refuse_container(dataset, where)
             check_blocks(dataset, DEFAULT_LIMITS, where)

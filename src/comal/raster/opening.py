@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,11 @@ from comal.errors import (
 )
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.parallel import Workers, results
+from comal.plan import Head
 from comal.raster.values import Array, Mask, alpha_at, as_array, valid_mask
-from comal.storage import check_several, local_path
+from comal.storage import BlockCache, CachedSource, RangeFile, Source, check_several, local_path
 from comal.storage.config import StorageConfig, default_config
+from comal.storage.wrappers import BLOCK
 
 _ENVIRONMENT = {
     "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",  # no sidecar files
@@ -106,8 +108,11 @@ class Span:
         return f"{self.path} (bytes {self.offset}+{self.size})"
 
 
-RasterSource = str | os.PathLike[str] | bytes | Span
-"""A local file, its bytes, or a span of it."""
+RasterSource = str | os.PathLike[str] | bytes | Span | Source
+"""A local file, its bytes, a span of it, or an object."""
+_KEPT = 32 * MIB
+"""Bytes of an object that are kept while GDAL reads it."""
+_numbers = count()
 
 
 def sniff_driver(head: bytes, where: str = "raster") -> str:
@@ -133,6 +138,8 @@ def sniff_driver(head: bytes, where: str = "raster") -> str:
 
 def place(source: RasterSource) -> str:
     """Name of a raster in messages."""
+    if isinstance(source, Source):
+        return source.location.label
     return "raster in memory" if isinstance(source, bytes) else shown(source, 200)
 
 
@@ -166,6 +173,30 @@ def _first_of(error: BaseException) -> BaseException:
     return first
 
 
+class _RemoteFile(RangeFile):
+    """A remote raster that GDAL reads through comal: GDAL itself uses no network."""
+
+    def __init__(self, source: Source, failures: list[ComalError]) -> None:
+        super().__init__(source)
+        self._failures = failures
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Up to `size` bytes; none if reading fails, since GDAL does not propagate errors."""
+        try:
+            return super().read(size)
+        except ComalError as error:
+            self._failures.append(error)
+            return b""
+
+
+def open_remote(source: Source, failures: list[ComalError], driver: str, block: int) -> Any:
+    """A rasterio dataset of an object, which is read by blocks of so many bytes."""
+    cached = CachedSource(source, BlockCache(_KEPT, block_size=block))
+    # GDAL gets a numbered name, so that its URL appears in no log.
+    name = f"comal-raster-{next(_numbers)}"
+    return rasterio.open(name, opener=lambda *_, **__: _RemoteFile(cached, failures), driver=driver)
+
+
 @contextmanager
 def open_raster(source: RasterSource, limits: Limits = DEFAULT_LIMITS) -> Iterator[Any]:
     """A raster opened for reading, as a rasterio dataset.
@@ -173,8 +204,8 @@ def open_raster(source: RasterSource, limits: Limits = DEFAULT_LIMITS) -> Iterat
     Parameters
     ----------
     source
-        Path of a local file, bytes, or a `Span` of a local file (which is read completely). GDAL
-        names such as ``/vsicurl/..`` are rejected: fetch remote bytes first.
+        Path of a local file, bytes, a `Span` of a local file (which is read completely), or the
+        `Source` of an object. GDAL names such as ``/vsicurl/..`` are rejected.
     limits
         ``leaf_bytes`` limits what is held in memory, ``raster_bytes`` one block of pixels.
 
@@ -189,9 +220,15 @@ def open_raster(source: RasterSource, limits: Limits = DEFAULT_LIMITS) -> Iterat
     LimitExceededError
         The file or a block of it is over a limit.
     """
-    where = place(source)
-    with gdal_rules(), reading(where):
-        if isinstance(source, bytes | Span):
+    where, failures = place(source), list[ComalError]()
+    with gdal_rules(), reading(where, failures):
+        if isinstance(source, Source):
+            (head,) = source.fetch([Head(_HEAD)])
+            driver = sniff_driver(head.data, where)
+            with open_remote(source, failures, driver, BLOCK) as dataset:
+                check_blocks(dataset, limits, where)
+                yield dataset
+        elif isinstance(source, bytes | Span):
             data = source if isinstance(source, bytes) else _read_span(source, limits, where)
             limits.check("leaf_bytes", len(data), where)
             driver = sniff_driver(data[:_HEAD], where)
@@ -422,7 +459,7 @@ def headers(
     Parameters
     ----------
     sources
-        Paths, bytes or spans.
+        Paths, bytes, spans or sources of objects.
     executor
         Any `concurrent.futures.Executor`, a number of processes, or None for threads.
     limits

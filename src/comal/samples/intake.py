@@ -9,7 +9,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,9 +31,10 @@ from comal.errors import (
 )
 from comal.lazy import pc
 from comal.names import all_distinct
+from comal.plan import Head
 from comal.public import warn
 from comal.samples.tables import is_text, refuse_twins
-from comal.storage import local_path
+from comal.storage import Location, Source, StorageConfig, open_source, parse_href
 from comal.storage.targets import refuse_sources
 from comal.table.columns import (
     SMALL_POOL,
@@ -64,27 +65,41 @@ def samples_of(
     read: Callable[[Any], Any],
     nest: Callable[[Any, Any, str], list[Level]],
     warning: type[UserWarning],
-) -> tuple[Path, list[Level], Any]:
+    config: StorageConfig | None = None,
+) -> tuple[Path | Location, list[Level], Any]:
     """The folder, its samples as levels, and an Arrow table of further fields or None.
 
     `read` turns a manifest into a table with the columns ``id`` and ``path``; without a manifest
     all files that match `pattern` are taken. `nest` turns them into levels, as `levels_of` does.
+    The fields of files in stores and on servers have the column `SEEN`.
     """
-    root = local_path(directory, "the folder").absolute()
+    root = _folder(directory)
+    refuse_sources(target, root if isinstance(root, Path) else root.href, inside=True)
+    fields, where = None, _label(manifest)
+    patterns = [pattern] if isinstance(pattern, str) else list(pattern)
+    if manifest is not None:
+        ids, paths, fields = split(read(manifest), root, where, config)
+    elif isinstance(root, Path):
+        ids, paths = files_below(root, patterns, target=target, warning=warning)
+    else:
+        from comal.samples.objects import objects_below  # noqa: PLC0415 - few lie in stores
+
+        ids, paths, fields = objects_below(root, patterns, target=target, config=config)
+    if paths.null_count == len(paths):
+        raise InvalidInputError("no files to pack", hint="check the folder and the pattern")
+    return root, nest(ids, paths, where), fields
+
+
+def _folder(directory: str | os.PathLike[str]) -> Path | Location:
+    place = parse_href(directory)
+    if not place.is_local:
+        return _plain(place)
+    root = Path(place.path if "://" in os.fspath(directory) else directory).absolute()
     if root.is_file():
         raise InvalidInputError("a folder is expected, not a file", where=shown(root, 200))
     if not root.is_dir():
         raise ObjectNotFoundError("no such folder", where=shown(root, 200))
-    refuse_sources(target, root, inside=True)
-    fields, where = None, _label(manifest)
-    if manifest is None:
-        patterns = [pattern] if isinstance(pattern, str) else list(pattern)
-        ids, paths = files_below(root, patterns, target=target, warning=warning)
-    else:
-        ids, paths, fields = split(read(manifest), root, where)
-    if paths.null_count == len(paths):
-        raise InvalidInputError("no files to pack", hint="check the folder and the pattern")
-    return root, nest(ids, paths, where), fields
+    return root
 
 
 def files_below(
@@ -125,8 +140,10 @@ def files_below(
     return ids, absolute(ids, root)
 
 
-def absolute(paths: Any, root: Path) -> Any:
-    """Paths made absolute from `root`, an Arrow array of strings; null stays null."""
+def absolute(paths: Any, root: Path | Location) -> Any:
+    """Paths and URLs made absolute from `root`, an Arrow array of strings; null stays null."""
+    if isinstance(root, Location) or is_url(paths).true_count:
+        return texts_column([path and _href(path, root) for path in paths.to_pylist()])
     base, slash = texts_column([str(root.absolute()).rstrip("/"), "/"])
     with translated(
         {pa.ArrowException: LimitExceededError}, "the paths are too long for one column"
@@ -134,6 +151,30 @@ def absolute(paths: Any, root: Path) -> Any:
         joined = pc.binary_join_element_wise(base, paths, slash)
         is_absolute = pc.starts_with(paths, "/")
         return pc.if_else(is_absolute, paths, joined) if pc.any(is_absolute).as_py() else joined
+
+
+def is_url(paths: Any) -> Any:
+    """Which of some paths are URLs, as Arrow booleans; false for null."""
+    return pc.fill_null(pc.match_substring_regex(paths, _URL.pattern), pa.scalar(value=False))
+
+
+def _href(path: str, root: Path | Location) -> str:
+    if _URL.match(path):
+        return _plain(parse_href(path)).href
+    if path.startswith("/"):
+        return path
+    return f"{root}/{path}" if isinstance(root, Path) else root.join(path).href
+
+
+def _plain(place: Location) -> Location:
+    """The place, of which its href must say all."""
+    if place.query or place.userinfo or (not place.is_local and "%2F" in place.href):
+        raise InvalidInputError(
+            "a URL of files to pack has a query, a user or an encoded slash",
+            where=place.label,
+            hint="name the object in its store, and give credentials by config=",
+        )
+    return place
 
 
 def _walk(top: str, fits: re.Pattern[str] | None, target: Path, links: list[str]) -> Iterator[str]:
@@ -340,6 +381,9 @@ _LOOKING: dict[type[BaseException], type[ComalError]] = {
     OSError: StorageError,
     ValueError: ObjectNotFoundError,  # NUL, which no path holds
 }
+SEEN = "comal:seen"
+"""Name of the column with what was seen of a file in a store; see `comal.samples.objects`."""
+_URL = re.compile("^[A-Za-z][A-Za-z0-9+.-]*://")
 _PARQUET = frozenset({".parquet", ".geoparquet", ".pq"})
 _BLOCK = 1 << 14
 """Number of paths held as Python objects at once."""
@@ -353,7 +397,11 @@ class Geometry(NamedTuple):
 
 
 def read_table(
-    path: Path, *, texts: Sequence[str] = (ID, PATH), geometry: Geometry | None = None
+    path: str | os.PathLike[str],
+    *,
+    texts: Sequence[str] = (ID, PATH),
+    geometry: Geometry | None = None,
+    config: StorageConfig | None = None,
 ) -> Any:
     """A user's table from a file: Parquet by its first bytes or its suffix, else CSV.
 
@@ -362,24 +410,24 @@ def read_table(
     `geometry` names the columns for the primary geometry of a GeoParquet file (WKB) and for its
     CRS (such as ``EPSG:4326``).
     """
-    where = shown(path, 200)
+    source, where = open_source(path, config=config), _place(path)
     with translated(_FAULTS, "the manifest cannot be read", where=where):
-        with path.open("rb") as file:
-            is_parquet = file.read(4) == b"PAR1"
-        if is_parquet or path.suffix.lower() in _PARQUET:
-            table = pq.read_table(path)
+        (head,) = source.fetch([Head(4)])
+        suffix = PurePosixPath(source.location.name).suffix.lower()
+        if head.data == b"PAR1" or suffix in _PARQUET:
+            table = pq.read_table(source.file())
         else:
-            table = _read_csv(path, texts)
+            table = _read_csv(source, texts)
     refuse_twins(table, "the manifest", where)
     return table if geometry is None else _with_geometry(table, geometry, where)
 
 
-def _read_csv(path: Path, texts: Sequence[str]) -> Any:
+def _read_csv(source: Source, texts: Sequence[str]) -> Any:
     kinds = dict.fromkeys(texts, pa.string())
-    table = _parsed(path, kinds)
+    table = _parsed(source, kinds)
     untyped = [field.name for field in table.schema if pa.types.is_null(field.type)]
     if untyped:  # only words such as 'NA', which may be real values
-        table = _parsed(path, kinds | dict.fromkeys(untyped, pa.string()))
+        table = _parsed(source, kinds | dict.fromkeys(untyped, pa.string()))
     empty, null = texts_column(["", None])
     for position, field in enumerate(table.schema):
         if pa.types.is_string(field.type):
@@ -389,10 +437,10 @@ def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     return table
 
 
-def _parsed(path: Path, kinds: Mapping[str, Any]) -> Any:
+def _parsed(source: Source, kinds: Mapping[str, Any]) -> Any:
     convert = pa_csv.ConvertOptions(column_types=kinds)
     # The default pool keeps many megabytes per parsing thread.
-    return pa_csv.read_csv(path, convert_options=convert, memory_pool=SMALL_POOL)
+    return pa_csv.read_csv(source.file(), convert_options=convert, memory_pool=SMALL_POOL)
 
 
 def _with_geometry(table: Any, geometry: Geometry, where: str) -> Any:
@@ -424,10 +472,20 @@ def _crs_name(crs: Any) -> str:
 def _label(manifest: Any) -> str:
     """How messages name a manifest, which is a path or a table."""
     is_path = isinstance(manifest, str | os.PathLike)
-    return f"manifest {shown(os.fspath(manifest), 200)}" if is_path else "manifest"
+    return f"manifest {_place(manifest)}" if is_path else "manifest"
 
 
-def split(table: Any, root: Path, where: str = "manifest") -> tuple[Any, Any, Any]:
+def _place(path: str | os.PathLike[str]) -> str:
+    place = parse_href(path)
+    return shown(os.fspath(path), 200) if place.is_local else place.label
+
+
+def split(
+    table: Any,
+    root: Path | Location,
+    where: str = "manifest",
+    config: StorageConfig | None = None,
+) -> tuple[Any, Any, Any]:
     """A manifest as id paths, absolute paths (null for a folder), and a table of other columns.
 
     Each distinct path is checked once; relative ones start from `root`.
@@ -441,9 +499,15 @@ def split(table: Any, root: Path, where: str = "manifest") -> tuple[Any, Any, An
             expected="a table with the columns id and path, or the path of one",
         )
     ids, paths = (_texts(table.column(name), name, where) for name in (ID, PATH))
+    fields = table.drop_columns([ID, PATH])
     paths = absolute(paths, root)
-    _look_at(paths)
-    return ids, paths, table.drop_columns([ID, PATH])
+    far = is_url(paths)
+    _look_at(pc.if_else(far, None, paths))
+    if far.true_count:
+        from comal.samples.objects import seen_objects  # noqa: PLC0415 - few lie in stores
+
+        fields = fields.append_column(SEEN, seen_objects(paths, config))
+    return ids, paths, fields
 
 
 def _texts(column: Any, name: str, where: str) -> Any:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from comal.errors import InvalidInputError, counted, shown
 from comal.lazy import pc
 from comal.samples.payloads import Bytes, Files, Ints, Payloads, nothing
+from comal.storage import StorageConfig
 from comal.table.columns import one_array
 
 
@@ -26,6 +27,10 @@ class Names:
     type: str | None = None
     base: str = ""
     """Folder that relative paths start from; empty for the working folder."""
+    seen: str | None = None
+    """What was seen of the files when they were listed; then paths may be URLs, too."""
+    config: StorageConfig | None = None
+    """Settings and credentials for URLs."""
 
 
 def table_of(data: Any, where: str) -> Any:
@@ -73,7 +78,7 @@ def no_column(table: Any, name: str, where: str, *, hint: str) -> InvalidInputEr
 
 
 def payloads_in(table: Any, names: Names, where: str) -> Payloads:
-    """The payloads of a table's rows: local files by path, or bytes; null means no payload."""
+    """The payloads of a table's rows: files by path or URL, or bytes; null means no payload."""
     if names.path not in table.column_names or pa.types.is_null(
         table.schema.field(names.path).type
     ):
@@ -88,9 +93,20 @@ def payloads_in(table: Any, names: Names, where: str) -> Payloads:
             expected="string or binary",
         )
     paths = one_array(pc.cast(column, pa.string()))
+    if names.seen is not None and names.seen in table.column_names:
+        return payloads_seen(paths, table.column(names.seen), names.config)
     root = (names.base or str(Path.cwd())).rstrip("/") + "/"
     relative = pc.invert(pc.starts_with(paths, "/"))
     return Files(pc.if_else(relative, pc.binary_join_element_wise(root, paths, ""), paths))
+
+
+def payloads_seen(paths: Any, seen: Any, config: StorageConfig | None) -> Payloads:
+    """The files of paths, or with what was `seen` of each the objects of URLs, too."""
+    if seen is None:
+        return Files(paths)
+    from comal.samples.objects import payloads_at  # noqa: PLC0415 - few lie in stores
+
+    return payloads_at(paths, one_array(seen), config)
 
 
 def parents_in(table: Any, names: Names, known: Any, where: str) -> Ints:

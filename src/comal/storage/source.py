@@ -95,6 +95,10 @@ class Pins:
         """The versions that were seen first, by href."""
         return [self._seen[href] for href in sorted(self._seen.copy())]
 
+    def expect(self, info: ObjectInfo) -> None:
+        """Remember a version that was seen before, such as in a listing."""
+        self._seen[info.href] = info
+
     def check(self, info: ObjectInfo, where: object) -> ObjectInfo:
         """Remember a first version, or compare a later one with it.
 

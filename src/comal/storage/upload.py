@@ -236,13 +236,20 @@ class StoreObject:
 
     def below(self, keep: Callable[[ObjectMeta], T]) -> dict[str, T]:
         """What `keep` makes of each object below the key, by the path there."""
+        found = self.listed(lambda some: {name: keep(meta) for name, meta in some.items()})
+        return {name: one for some in found for name, one in some.items()}
+
+    def listed(self, work: Callable[[dict[str, ObjectMeta]], T]) -> list[T]:
+        """What `work` makes of the objects below the key, a thousand at a time by their paths."""
         prefix = f"{self.key}/" if self.key else ""
 
-        def listed(store: ObjectStore) -> dict[str, T]:
+        def listed(store: ObjectStore) -> list[T]:
             chunks = obstore.list(store, prefix or None, chunk_size=1000)
-            found = {meta["path"]: keep(meta) for chunk in chunks for meta in chunk}
-            inside = (path for path in found if path.startswith(prefix))
-            return {path.removeprefix(prefix): found[path] for path in inside}
+            named = ({meta["path"]: meta for meta in chunk} for chunk in chunks)
+            return [
+                work({p.removeprefix(prefix): one[p] for p in one if p.startswith(prefix)})
+                for one in named
+            ]
 
         try:
             return self.ask(listed)

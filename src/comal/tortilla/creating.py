@@ -20,9 +20,9 @@ from comal.progress import Progress, silent
 from comal.public import takes, warn
 from comal.samples import intake
 from comal.samples.intake import Level, fields_at
-from comal.samples.payloads import Files, Ints, refuse_read
-from comal.samples.tables import Names
-from comal.storage import StorageConfig, href_text, local_path, targets
+from comal.samples.payloads import Ints, refuse_read
+from comal.samples.tables import Names, payloads_seen
+from comal.storage import StorageConfig, href_text, targets
 from comal.storage.targets import check_ending
 from comal.table.columns import numbers_column, one_array, valid_of
 from comal.tortilla import archive, spec
@@ -232,20 +232,20 @@ def pack_folder(
     Parameters
     ----------
     directory
-        The folder. A file becomes an item with its name as id, a subfolder a nested item. Hidden
-        names are skipped.
+        The folder, a path or the URL of one in a store. A file becomes an item with its name as
+        id, a subfolder a nested item. Hidden names are skipped.
     output
         As for `create`.
     manifest
-        A CSV or Parquet file with the columns ``id`` (the id path, such as
-        ``scene_1/before.tif``), ``path`` (relative to the folder; null for a nested item; the id
-        when there is no such column) and any others; ``time_start`` and ``time_end`` are those of
-        STAC. Only its rows are written. Ids and paths in CSV are always text (``0007``).
+        A CSV or Parquet file, or its URL, with the columns ``id`` (the id path, such as
+        ``scene_1/before.tif``), ``path`` (relative to the folder, or a URL; null for a nested item;
+        the id when there is no such column) and any others; ``time_start`` and ``time_end`` are
+        those of STAC. Only its rows are written. Ids and paths in CSV are always text (``0007``).
     pattern
         Names of the files to take, as shell patterns: ``"*.tif"``, or several. Links to folders
         are skipped with a warning.
     stac, **arguments
-        As for `create`.
+        As for `create`. ``config`` is also for reading from stores.
 
     Raises
     ------
@@ -256,29 +256,32 @@ def pack_folder(
     ConflictError
         The target is the folder, or contains it.
     """
+    config = arguments.get("config")
     _, levels, fields = intake.samples_of(
         directory,
-        targets.target_path(output),
+        targets.target_path(output, config),
         manifest,
         pattern,
-        read=lambda path: _with_paths(read_manifest(path)),
+        read=lambda path: _with_paths(read_manifest(path, config)),
         nest=partial(
             intake.levels_of,
             check_depth=lambda count: DEFAULT_LIMITS.check("tortilla_depth", count, "samples"),
         ),
         warning=TortillaWarning,
+        config=config,
     )
-    return create(_items_of(levels, fields), output, stac=stac, **arguments)
+    return create(_items_of(levels, fields, config), output, stac=stac, **arguments)
 
 
-def _items_of(levels: Sequence[Level], fields: Any) -> Prepared:
+def _items_of(levels: Sequence[Level], fields: Any, config: StorageConfig | None) -> Prepared:
     """The files below a folder as items, with the columns of a manifest."""
     items: Prepared | None = None
     for depth in reversed(range(len(levels))):
         level, where = levels[depth], f"level {depth}"
         more = {} if fields is None else fields_at(fields, level.rows)
+        seen = more.pop(intake.SEEN, None)
         table = normal(pa.table({intake.ID: level.ids, **more}), where)
-        found = Prepared(table, Files(level.paths))
+        found = Prepared(table, payloads_seen(level.paths, seen, config))
         if items is not None:
             found = found.holding(items, levels[depth + 1].parents)
         empty = ~valid_of(level.paths)
@@ -291,13 +294,12 @@ def _items_of(levels: Sequence[Level], fields: Any) -> Prepared:
     return items
 
 
-def read_manifest(path: str | os.PathLike[str]) -> Any:
+def read_manifest(path: str | os.PathLike[str], config: StorageConfig | None = None) -> Any:
     """A table in a CSV or Parquet file; short names of times become those of STAC.
 
     Ids in CSV are always text (``0007``).
     """
-    place = local_path(path, "the manifest")
-    table = intake.read_table(place, texts=(intake.ID, spec.ID, intake.PATH))
+    table = intake.read_table(path, texts=(intake.ID, spec.ID, intake.PATH), config=config)
     return table.rename_columns([_TIMES.get(name, name) for name in table.column_names])
 
 

@@ -62,6 +62,17 @@ class CollectionFields:
         return fields, {name: value for name, value in given.items() if name not in known}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderOptions(CollectionFields):
+    """How a folder is packed; see `comal.taco.pack_folder`."""
+
+    manifest: Any = None
+    pattern: str | Sequence[str] = "*"
+    stac: bool = True
+    pad: bool = False
+    extra: Mapping[str, Any] | None = None
+
+
 @guarded_class
 class Taco:
     """A dataset: exactly one root tortilla and the fields of COLLECTION.json.

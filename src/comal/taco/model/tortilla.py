@@ -178,6 +178,11 @@ class Tortilla:
             table = pa.concat_tables([first.table, empty], promote_options="default")
             payloads = concat([first.payloads, Bytes([b""] * len(padding))])
             levels = (Level(table, np.arange(table.num_rows), payloads), *levels[1:])
+        return cls.of_levels(levels, strict_schema=strict_schema)
+
+    @classmethod
+    def of_levels(cls, levels: Levels, *, strict_schema: bool = True) -> Self:
+        """The samples of levels, as `levels` returns them."""
         self = cls._empty(strict_schema=strict_schema)
         self._levels = levels
         return self
@@ -566,7 +571,8 @@ def split_table(table: Any, names: Names, *, bottom: bool = True) -> tuple[Any, 
     if names.path in table.column_names:
         present = np.asarray(pc.is_valid(table.column(names.path)).to_numpy(), bool)
     types = _types(table, names, present, bottom=bottom)
-    fields = [name for name in table.column_names if name not in {names.id, names.path, names.type}]
+    own = {names.id, names.path, names.type, names.seen}
+    fields = [name for name in table.column_names if name not in own]
     columns, schema = [ids, types], [pa.field(n, pa.string()) for n in spec.CORE_COLUMNS]
     for name in fields:
         check_key(name)

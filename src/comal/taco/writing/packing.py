@@ -22,8 +22,8 @@ from comal.progress import Progress, silent
 from comal.public import takes
 from comal.samples import intake
 from comal.samples.intake import Ints, Level, fields_at
-from comal.samples.tables import no_table
-from comal.storage import local_path, targets
+from comal.samples.tables import Names, no_table, payloads_in
+from comal.storage import Location, StorageConfig, targets
 from comal.table.columns import (
     numbers_column,
     numbers_of,
@@ -37,6 +37,7 @@ from comal.taco.columns import as_table
 from comal.taco.extensions.places import STAC_SCHEMA
 from comal.taco.model.collection import CollectionFields, Taco, Tortilla
 from comal.taco.model.levels import check_depth, check_ids, is_padding, with_padding
+from comal.taco.model.tortilla import levels_from_tables
 from comal.taco.spec import TacoWarning
 from comal.taco.writing.creating import container_of, create
 
@@ -110,6 +111,8 @@ _ID_UNSAFE = re.compile(r"[^a-z0-9_-]+")
 _RASTER = r"(?i)[^/]\.(tif|tiff|jp2|png|jpg|jpeg|webp)$"
 _GEOMETRY = intake.Geometry("istac:geometry", "istac:crs")
 _STAC = ("stac:crs", "stac:tensor_shape", "stac:geotransform", "stac:centroid")
+_NAMES = Names(type=spec.TYPE, parent=spec.PARENT_ID, seen=intake.SEEN)
+"""The columns of `folder_tables`."""
 _TIMES = ("stac:time_start", "stac:time_end")
 
 
@@ -136,14 +139,14 @@ def pack_folder(
     Parameters
     ----------
     directory
-        The folder. Hidden files and folders are skipped.
+        The folder, a path or the URL of one in a store. Hidden files and folders are skipped.
     output
         Target, as for `create`.
     manifest
-        A CSV, Parquet or GeoParquet file, or a table, with the columns ``id`` (the id path, such
-        as ``scene_1/before.tif``), ``path`` (relative to `directory`; null for a subfolder) and
-        any fields. ``time_start`` and ``time_end`` become STAC times, the geometry of a
-        GeoParquet file ``istac:geometry``. Only its rows are packed.
+        A CSV, Parquet or GeoParquet file, its URL, or a table, with the columns ``id`` (the id
+        path, such as ``scene_1/before.tif``), ``path`` (relative to `directory`, or a URL; null
+        for a subfolder) and any fields. ``time_start`` and ``time_end`` become STAC times, the
+        geometry of a GeoParquet file ``istac:geometry``. Only its rows are packed.
     pattern
         Shell pattern of the names of files to pack: ``"*.tif"``, or several. Links to folders are
         skipped with a warning.
@@ -157,7 +160,8 @@ def pack_folder(
     extra
         More fields of the collection.
     output_format, progress, **options
-        As for `create`, including ``overwrite``.
+        As for `create`, including ``overwrite``. ``config`` is also for reading from stores; HTTP
+        servers get the credentials of its ``linked_origins``.
     executor
         Reads the headers: any `concurrent.futures.Executor`, or a number of processes; None uses
         threads.
@@ -175,14 +179,19 @@ def pack_folder(
         The folder, the manifest or a file that it names is missing.
     ConflictError
         The target is the folder, or holds it.
+    ObjectChangedError
+        An object changed after it was listed.
     """
-    target = targets.target_path(output)
+    config = options.get("config")
+    target = targets.target_path(output, config)
     container_of(target, output_format)
-    root, tables = folder_tables(directory, target, manifest, pattern, pad=pad)
+    root, tables = folder_tables(directory, target, manifest, pattern, pad=pad, config=config)
     if stac:
-        tables = [with_places(table, executor, progress or silent) for table in tables]
+        tables = [
+            with_places(table, executor, progress or silent, config=config) for table in tables
+        ]
     fields, writing = collection_of(root, options)
-    taco = taco_of(tables, fields, extra)
+    taco = taco_of(tables, fields, extra, config)
     return create(taco, output, output_format, progress=progress, executor=executor, **writing)
 
 
@@ -193,30 +202,35 @@ def folder_tables(
     pattern: str | Sequence[str],
     *,
     pad: bool,
-) -> tuple[Path, list[Any]]:
+    config: StorageConfig | None = None,
+) -> tuple[Path | Location, list[Any]]:
     """The folder, and a table of each level of its samples; arguments as for `pack_folder`."""
     root, levels, fields = intake.samples_of(
         directory,
         target,
         manifest,
         pattern,
-        read=_read_manifest,
+        read=partial(_read_manifest, config=config),
         nest=partial(nested, pad=pad),
         warning=TacoWarning,
+        config=config,
     )
     for depth, level in enumerate(levels):  # before reading headers, which is slow
         check_ids(level.ids, level.parents, depth=depth)
     return root, level_tables(levels, fields)
 
 
-def collection_of(root: Path, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def collection_of(
+    root: Path | Location, options: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Fields of the collection of a folder, and the options that are none."""
     given, writing = CollectionFields.split(options)
-    name = _ID_UNSAFE.sub("-", root.resolve().name.lower()).strip("-") or "dataset"
+    folder = root.resolve().name if isinstance(root, Path) else root.name or root.root
+    name = _ID_UNSAFE.sub("-", folder.lower()).strip("-") or "dataset"
     unknown = {
         "id": name,
         "dataset_version": "1.0.0",
-        "description": f"Files of the folder {root.resolve().name}",
+        "description": f"Files of the folder {folder}",
         "licenses": ["NOASSERTION"],
         "providers": [{"name": "unknown"}],
         "tasks": ["other"],
@@ -225,19 +239,21 @@ def collection_of(root: Path, options: Mapping[str, Any]) -> tuple[dict[str, Any
 
 
 def taco_of(
-    tables: Sequence[Any], fields: Mapping[str, Any], extra: Mapping[str, Any] | None
+    tables: Sequence[Any],
+    fields: Mapping[str, Any],
+    extra: Mapping[str, Any] | None,
+    config: StorageConfig | None = None,
 ) -> Taco:
     """The dataset of tables as `folder_tables` makes them."""
-    samples = Tortilla.from_tables(tables, type=spec.TYPE, parent=spec.PARENT_ID)
+    samples = Tortilla.of_levels(levels_from_tables(tables, replace(_NAMES, config=config)))
     taco = Taco(samples, **fields)
     taco.extend_with(extra or {})
     return taco
 
 
-def _read_manifest(manifest: Any) -> Any:
+def _read_manifest(manifest: Any, config: StorageConfig | None) -> Any:
     if isinstance(manifest, str | os.PathLike):
-        place = local_path(manifest, "the manifest")
-        manifest = intake.read_table(place, geometry=_GEOMETRY)
+        manifest = intake.read_table(manifest, geometry=_GEOMETRY, config=config)
     table = as_table(manifest)
     if table is None:
         raise no_table(manifest, "the manifest")
@@ -251,15 +267,20 @@ def rasters_of(table: Any) -> Ints:
 
 
 def with_places(
-    table: Any, executor: Workers, progress: Progress = silent, *, always: bool = False
+    table: Any,
+    executor: Workers,
+    progress: Progress = silent,
+    *,
+    always: bool = False,
+    config: StorageConfig | None = None,
 ) -> Any:
     """The table with STAC fields of its rasters, null for others; `always` without any, too."""
-    paths, rows = one_array(table.column(spec.PATH)), rasters_of(table)
+    files, rows = payloads_in(table, replace(_NAMES, config=config), "table"), rasters_of(table)
     if len(rows) or always:
         parts = []
         for start in range(0, max(len(rows), 1), _HEADER_BLOCK):
-            some = paths.take(numbers_column(rows[start : start + _HEADER_BLOCK]))
-            parts.append(raster.headers(some.to_pylist(), executor=executor))
+            some = files.rasters(rows[start : start + _HEADER_BLOCK])
+            parts.append(raster.headers(some, executor=executor))
             progress(min(start + _HEADER_BLOCK, len(rows)), len(rows), "headers")
         headers = pa.concat_tables(parts)
         back = np.full(table.num_rows, -1, np.int64)
