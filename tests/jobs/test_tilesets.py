@@ -14,7 +14,8 @@ from typing import Any
 import obstore
 import pytest
 
-from comal import jobs, tapalcatl
+from comal import jobs, raquet, tapalcatl
+from comal.convert import draw
 from comal.errors import (
     ConflictError,
     InvalidInputError,
@@ -27,6 +28,7 @@ from comal.storage import StorageConfig, targets
 from comal.storage.cloud import memory_store
 from comal.storage.targetlock import LeftoverWarning
 from tests.forked import forked
+from tests.raquet.writing.sources import noise, utm
 from tests.servers.s3 import S3Server
 from tests.support import command, digests, files_below, objects
 from tests.tapalcatl.making import (
@@ -106,6 +108,39 @@ def test_a_plan_of_a_tileset_gives_what_one_build_gives(
     assert 1 <= jobs.run(plan).made <= 2
     jobs.merge(plan)
     assert digests(files_below(out)) == wanted
+
+
+@pytest.mark.parametrize("options", [{}, {"bands": [2], "stretch": (10, 200), "metatile": 2}])
+def test_a_raquet_file_is_drawn_in_parts(tmp_path: Path, options: dict[str, Any]) -> None:
+    """The same pictures as of one call; tiles in which the chosen band has no value are none."""
+    pixels = noise((2, 700, 1100), "uint8", seed=1)
+    pixels[1, :300] = pixels[:, 500:, 600:] = 0
+    utm(tmp_path / "dem.tif", pixels, nodata=0)
+    source = tmp_path / "dem.parquet"
+    raquet.write(tmp_path / "dem.tif", source, block_size=32)
+    built = draw(source, tmp_path / "go", **options)
+    with raquet.open(source) as file:
+        skipped = len(file.cells()) - built.tiles
+    assert (skipped > 0) == bool(options)
+    assert built.tiles > 50
+    wanted = digests(files_below(tmp_path / "go"))
+    bucket = uuid.uuid4().hex
+    store, plan = memory_store(bucket), f"memory://{bucket}/plan"
+    obstore.put(store, "in/dem.parquet", source.read_bytes())
+    for place, out in ((source, tmp_path / "out"), (f"memory://{bucket}/in/dem.parquet", None)):
+        target = out or f"memory://{bucket}/out"
+        made = jobs.plan_tapalcatl(place, target, plan, split_size=100_000, **options)
+        assert len(made.parts) > 2
+        assert sum(part.items for part in made.parts) == built.tiles
+        assert jobs.run(plan, (1, 2)).failed == jobs.run(plan, (0, 2)).failed == {}
+        assert jobs.merge(plan)["items"] == built.tiles
+        if out is not None:
+            assert digests(files_below(out)) == wanted
+        plan += "2"
+    assert objects(store, "out/") == files_below(tmp_path / "go")
+    source.write_bytes(source.read_bytes() + b" ")
+    with pytest.raises(ObjectChangedError):
+        jobs.merge(f"memory://{bucket}/plan")
 
 
 def test_what_cannot_be_cut(tmp_path: Path) -> None:

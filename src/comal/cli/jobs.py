@@ -116,7 +116,10 @@ def tapalcatl(
     A part is some neighbouring archives. 'comal merge' writes the document of the tileset.
 
     $ comal plan tapalcatl planet.pmtiles s3://tiles/planet -o s3://tiles/plan
+    $ comal plan tapalcatl dem.parquet tiles/ -o plan/  # RaQuet drawn as PNG tiles
     """
+    if named["scale"] == 1:  # the default, of which a RaQuet file has its own
+        del named["scale"]
     with working(f"planning {output}", style):
         made = jobs.plan_tapalcatl(source, output, plan, split_size=split_size, **only_given(named))
     _planned(made, style)

@@ -141,8 +141,9 @@ packing_options = together(
     argument("output"),
     option(
         "--manifest",
-        "CSV, Parquet or GeoParquet with id (such as scene_1/red.tif), path below DIRECTORY or URL, "
-        "and fields; time_start becomes a STAC time. A row with an empty path is a folder: id scene_1.",
+        "CSV, Parquet or GeoParquet with id (such as scene_1/red.tif), path below DIRECTORY or "
+        "URL, and fields; time_start becomes a STAC time. A row with an empty path is a folder: "
+        "id scene_1.",
         metavar="FILE",
     ),
     option("--pattern", "Names to pack, such as '*.tif'; repeatable.", multiple=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,21 @@ import numpy.typing as npt
 from comal import raquet, tapalcatl
 from comal.errors import InvalidInputError
 from comal.grid import quadbin
+from comal.parallel import results
 from comal.progress import Progress, silent
 from comal.raquet.spec import Band
 from comal.raster.pictures import encode_picture
 from comal.raster.values import as_array, colour_table, seen
 from comal.storage.targets import refuse_sources, target_of
+from comal.tapalcatl.containers.base import IndexedSource, Tiles
+from comal.tapalcatl.wire import Int64s, Keys
 
 Bytes = npt.NDArray[np.uint8]
 Tile = tuple[int, int, int, bytes]
 _TAILS = "19"
 """The finest quantiles that a file keeps: its first and last leave five percent outside."""
+_BLOCK = 256
+"""Tiles that one thread looks at."""
 _COLOURS = ("red", "green", "blue")
 
 
@@ -63,30 +69,93 @@ def draw(
     InvalidInputError
         No such bands, or neither one nor three; a stretch without extent.
     """
-    with raquet.open(source) as file:
+    with ExitStack() as scope:
+        drawn, named = open_drawn(source, scope, bands=bands, stretch=stretch, **options)
         refuse_sources(target_of(out), source)
-        chosen = _chosen(file.bands, bands)
-        drawing = [_stretch(band, stretch) for band in chosen]
-        size = file.metadata.block_width
-        named = {"scale": size // 256 if size % 256 == 0 else 1, "ext": "png", **options}
-        named.setdefault("bounds", file.metadata.bounds)
-        return tapalcatl.build(_tiles(file, chosen, drawing, progress or silent), out, **named)
+        return tapalcatl.build(drawn.all(progress or silent), out, **named)
 
 
-def _tiles(
-    file: raquet.RaquetFile,
-    bands: Sequence[Band],
-    drawing: Sequence[tuple[float, float] | None],
-    progress: Progress,
-) -> Iterator[Tile]:
-    cells = file.cells()
-    zooms, xs, ys = quadbin.tiles(cells)
-    names = [band.name for band in bands]
-    for done, (z, x, y) in enumerate(zip(zooms.tolist(), xs.tolist(), ys.tolist(), strict=True)):
-        pixels: Any = file.tile(z, x, y, names, masked=True)
-        if not np.all(np.ma.getmaskarray(pixels)):
-            yield z, x, y, encode_picture(_picture(pixels, bands, drawing), "png")
-        progress(done + 1, len(cells), "tiles")
+def open_drawn(
+    source: str | os.PathLike[str],
+    scope: ExitStack,
+    *,
+    bands: Sequence[int | str] | None = None,
+    stretch: tuple[float, float] | None = None,
+    **options: Any,
+) -> tuple[Drawn, dict[str, Any]]:
+    """The tiles of a RaQuet file as `draw` draws them, and the options to build with."""
+    file = scope.enter_context(raquet.open(source))
+    chosen = _chosen(file.bands, bands)
+    size = file.metadata.block_width
+    named = {"scale": size // 256 if size % 256 == 0 else 1, "ext": "png", **options}
+    named.setdefault("bounds", file.metadata.bounds)
+    return Drawn(file, chosen, [_stretch(band, stretch) for band in chosen]), named
+
+
+class Drawn(IndexedSource):
+    """The tiles of a RaQuet file, drawn when they are read; those without any value are no tiles.
+
+    To list them is to read all their pixels, on threads.
+    """
+
+    def __init__(
+        self,
+        file: raquet.RaquetFile,
+        bands: Sequence[Band],
+        drawing: Sequence[tuple[float, float] | None],
+    ) -> None:
+        self._file, self._bands, self._drawing = file, bands, drawing
+        self._names = [band.name for band in bands]
+        self._keys = quadbin.tiles(file.cells())
+        self.label, self.metadata = file.href, tapalcatl.TileSetMetadata()
+
+    def zooms(self) -> tuple[int, int] | None:
+        """The first and last zoom with a value."""
+        there = sorted(set(self._keys[0].tolist()))
+        ends = (next(filter(self._is_drawn, zooms), None) for zooms in (there, there[::-1]))
+        low, high = ends
+        return None if low is None or high is None else (low, high)
+
+    def _is_drawn(self, zoom: int) -> bool:
+        rows = np.flatnonzero(self._keys[0] == zoom)
+        return any(self._pixels(row) is not None for row in rows.tolist())
+
+    def keys(self) -> Iterator[Keys]:
+        """The tiles with a value, in blocks."""
+        rows = np.arange(len(self._keys[0]))
+        blocks = (rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK))
+        z, x, y = self._keys
+        for some in results(None, self._with_value, blocks):
+            yield z[some], x[some], y[some]
+
+    def _with_value(self, rows: Int64s) -> Int64s:
+        return rows[[self._pixels(row) is not None for row in rows.tolist()]]
+
+    def read_rows(self, rows: Int64s) -> Tiles:
+        """Draw some tiles, as far as they have a value."""
+        drawn = {row: data for row in rows.tolist() if (data := self._drawn(row)) is not None}
+        z, x, y = (column[list(drawn)] for column in self._keys)
+        return Tiles(z, x, y, list(drawn.values()))
+
+    def all(self, progress: Progress) -> Iterator[Tile]:
+        """All tiles, drawn one after the other; each is read once."""
+        rows = list(zip(*(column.tolist() for column in self._keys), strict=True))
+        for row, (z, x, y) in enumerate(rows):
+            data = self._drawn(row)
+            if data is not None:
+                yield z, x, y, data
+            progress(row + 1, len(rows), "tiles")
+
+    def _pixels(self, row: int) -> Any:
+        z, x, y = (int(column[row]) for column in self._keys)
+        pixels: Any = self._file.tile(z, x, y, self._names, masked=True)
+        return None if np.all(np.ma.getmaskarray(pixels)) else pixels
+
+    def _drawn(self, row: int) -> bytes | None:
+        pixels = self._pixels(row)
+        if pixels is None:
+            return None
+        return encode_picture(_picture(pixels, self._bands, self._drawing), "png")
 
 
 def _picture(

@@ -318,8 +318,9 @@ def plan_tapalcatl(
     Parameters
     ----------
     source
-        Path or URL of an MBTiles or PMTiles file, of a folder of tiles or of a tileset, which all
-        who run the plan reach. It is surveyed once.
+        Path or URL of an MBTiles or PMTiles file, of a folder of tiles, of a tileset, or of a
+        RaQuet file (``.parquet``), which is drawn as by `comal.convert`. All who run the plan reach
+        it. It is surveyed once; for RaQuet, this reads all pixels of its bands.
     output
         Folder of the tileset, which may be in a store; it must not exist, or be empty.
     split_size
@@ -327,7 +328,8 @@ def plan_tapalcatl(
     plan, config
         As for `plan_taco`.
     **options
-        Fields of `comal.tapalcatl.BuildOptions`, as far as JSON has them.
+        Fields of `comal.tapalcatl.BuildOptions`, as far as JSON has them; for RaQuet ``bands`` and
+        ``stretch``, too.
 
     Raises
     ------
@@ -398,11 +400,20 @@ def _tile_job(
     surveyed: Callable[[Any], Any] | None = None,
 ) -> Any:
     from comal.tapalcatl import BuildOptions, open_tiles  # noqa: PLC0415 - rasters need none
+    from comal.tapalcatl.containers.base import TileSource  # noqa: PLC0415 - as above
     from comal.tapalcatl.writing.building import Job  # noqa: PLC0415 - as above
 
-    given = {**options, "bounds": tuple(options["bounds"])} if options.get("bounds") else options
     place = href if parse_href(href).scheme not in STORE_SCHEMES else StorePath(href, config)
-    tiles = open_tiles(place, scope=scope)
+    tiles: TileSource
+    given = dict(options)
+    if href.endswith(".parquet"):
+        from comal.convert.raquet_tapalcatl import open_drawn  # noqa: PLC0415 - as above
+
+        tiles, given = open_drawn(place, scope, **given)
+    else:
+        tiles = open_tiles(place, scope=scope)
+    if given.get("bounds"):
+        given["bounds"] = tuple(given["bounds"])
     return Job.of(tiles, options_of(BuildOptions, given), surveyed)
 
 
