@@ -419,11 +419,16 @@ def test_each_request_of_a_runner_fails(
         lambda _plan, _part, path, _threads: path.write_bytes(wanted) and {"items": 1},
     )
 
+    prefix = uuid.uuid4().hex
+    plan, out = (s3_server.url_for(f"{prefix}/{name}") for name in ("plan", "out"))
+    jobs.plan_raquet(rasters[:1], out, plan, config=config)
+    planned = s3_server.objects(prefix)
+
     def attempt(first: int) -> bool:
         """Whether the fault was met."""
-        prefix = uuid.uuid4().hex
-        plan, out = (s3_server.url_for(f"{prefix}/{name}") for name in ("plan", "out"))
-        jobs.plan_raquet(rasters[:1], out, plan, config=config)
+        s3_server.remove(prefix)
+        for name, data in planned.items():
+            s3_server.put(prefix + name, data)
         del s3_server.faults.seen[:]
         s3_server.faults.fault = lambda number, _: fault if number == first else ""
         try:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import gc
 import pickle
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 import warnings
@@ -27,7 +30,6 @@ from comal.errors import (
 from comal.plan import ByteRange, Head, Tail, Whole
 from comal.storage import StorageConfig
 from tests.servers.http import HttpServer
-from tests.servers.tls import self_signed
 from tests.storage.places import noise
 
 DATA = noise(200_000)
@@ -308,6 +310,20 @@ def test_a_query_is_sent_as_urllib3_sends_it(http_server: HttpServer, query: str
     urllib3.PoolManager().request("GET", url, headers={"Range": "bytes=0-0"})
     ours, theirs = http_server.requests
     assert ours.target == theirs.target
+
+
+def self_signed(folder: Path) -> tuple[ssl.SSLContext, Path]:
+    """What a server needs, and the certificate that its clients must trust."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl, which makes the certificate, is not installed")
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*command.split(), *names, *files], check=True, capture_output=True, timeout=60)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return context, cert
 
 
 def test_after_an_error_the_others_stop(http_server: HttpServer, hasty: StorageConfig) -> None:

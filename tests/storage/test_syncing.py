@@ -6,8 +6,6 @@ import itertools
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -37,6 +35,7 @@ from comal.storage.location import parse_href
 from comal.storage.syncing import Amount, Synced
 from comal.storage.targetlock import LeftoverWarning
 from comal.storage.upload import StoreObject, rank_of
+from tests.forked import forked
 from tests.server.making import PNG, raquet_file, taco_file
 from tests.servers.http import HttpServer
 from tests.servers.s3 import BUCKET, S3Server
@@ -374,24 +373,25 @@ def test_an_interrupted_run_goes_on(box_pair: tuple[Box, Box], tree: Tree) -> No
     assert below(box_pair[1]) == tree
 
 
-KILLED = """
-import os, signal, sys
-import comal
-told = []
-def kill(done, total, what):
-    told.append(what)
-    if told.count("copying") == 4:
-        os.kill(os.getpid(), signal.SIGKILL)
-comal.sync(sys.argv[1], sys.argv[2], progress=kill)
-"""
+def sync_and_die(_: object, source: Path, target: Path) -> None:
+    told = list[str]()
+
+    def kill(done: int, total: int | None, what: str) -> None:
+        del done, total
+        told.append(what)
+        if told.count("copying") == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    comal.sync(source, target, progress=kill)
 
 
 def test_a_killed_run_goes_on(tree: Tree, tmp_path: Path) -> None:
     for name, data in tree.items():
         (tmp_path / "x" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "x" / name).write_bytes(data)
-    words = [sys.executable, "-c", KILLED, str(tmp_path / "x"), str(tmp_path / "y")]
-    assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    with forked(sync_and_die, tmp_path / "x", tmp_path / "y") as runner:
+        runner.process.join(60)
+        assert runner.process.exitcode == -signal.SIGKILL
     there = {
         name: data for name, data in files_below(tmp_path / "y").items() if "comal-" not in name
     }
@@ -437,6 +437,23 @@ def test_what_arrives_damaged_is_told_and_removed(
         comal.sync(box.target("x"), tmp_path / "back")
     assert there.files.keys() == {"DATA/a", "index.json"}
     assert not (tmp_path / "back/DATA/a").exists()
+
+
+def test_what_the_store_copies_is_compared(
+    bucket: tuple[Box, S3Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box, server = bucket
+    real = obstore.copy
+
+    def damaging(store: Any, source: str, target: str, **named: Any) -> None:
+        real(store, source, target, **named)
+        server.put(target, b"?" + bytes(BIG))
+
+    box.put("a", bytes(BIG + 1))
+    monkeypatch.setattr(obstore, "copy", damaging)
+    with pytest.raises(StorageError, match="other bytes"):
+        comal.sync(box.target("a"), box.target("b"))
+    assert box.files().keys() == {"a"}
 
 
 @pytest.mark.parametrize("size", [10, BIG + 1])
