@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,7 +22,12 @@ from comal.errors import (
     LimitExceededError,
     ObjectNotFoundError,
 )
+from comal.storage import StorageConfig
+from comal.storage.cloud import memory_store
 from tests.attacks.build import leaves_of
+from tests.raquet.writing.sources import utm
+from tests.servers.http import HttpServer
+from tests.support import files_below
 from tests.taco.write.small import Archive
 from tests.tortilla.write.oracle import Read, read, read_bytes
 
@@ -257,3 +264,33 @@ def test_times_of_a_manifest_get_the_names_of_stac(
     (table,) = packer.levels(packer.made(folder, tmp_path / "a", manifest=manifest))
     assert {"stac:time_start", "stac:time_end"} <= set(table.column_names)
     assert not {"time_start", "time_end"} & set(table.column_names)
+
+
+def test_files_of_a_store_a_server_and_a_disk(
+    packer: Packer, folder: Path, tmp_path: Path, http_server: HttpServer
+) -> None:
+    """The same bytes as from one disk; servers get what is given for them, and nothing else."""
+    for scene in ("s1", "s2"):
+        utm(folder / scene / "a b=c.tif", np.zeros((1, 8, 8), np.uint8))
+        (folder / scene / "none").write_bytes(b"")
+    store, config = memory_store("packed"), StorageConfig(http_headers={"X-Key": "secret"})
+    for name, data in files_below(folder).items():
+        obstore.put(store, f"in/{name}", data)
+    near, far = tmp_path / "near", tmp_path / "far"
+    wanted = packer.made(folder, near).read_bytes()
+    packer.pack("memory://packed/in", far.with_suffix(f".{packer.name}"), config=config)
+    assert far.with_suffix(f".{packer.name}").read_bytes() == wanted
+    url = http_server.put("x/a b=c.tif", (folder / "s2" / "a b=c.tif").read_bytes())
+    rows = "id,path\na,s1/x.bin\nb,{}\nc,s1/none\n" + f"d,{folder}/s2/x.bin\n"
+    listed = http_server.put("list.csv", rows.format(url).encode())
+    manifest = csv(tmp_path, rows.format("s2/a b=c.tif"))
+    wanted = packer.made(folder, tmp_path / "one", manifest=manifest).read_bytes()
+    target = tmp_path / f"two.{packer.name}"
+    for linked in (False, True):
+        del http_server.requests[:]
+        trusted = replace(config, linked_origins={http_server.origin: config})
+        how = {"config": trusted if linked else config, "overwrite": True}
+        packer.pack("memory://packed/in", target, manifest=listed, **how)
+        assert target.read_bytes() == wanted
+        keys = {"X-Key" in one.headers for one in http_server.requests if "tif" in one.path}
+        assert keys == {linked}
