@@ -343,13 +343,13 @@ _INTERRUPTED = """
 import sys, time
 from comal import ml
 from comal.ml import index
-from tests.ml.test_torch import _loader
+from torch.utils.data import DataLoader
 
 index._SMALL = 0
 
 def begun(data, method, workers):
-    loader = _loader(data, batch_sampler=data.sampler(2), num_workers=workers,
-                     multiprocessing_context=method, persistent_workers=True)
+    loader = DataLoader(data, batch_sampler=data.sampler(2), num_workers=workers,
+                        multiprocessing_context=method, persistent_workers=True)
     batches = iter(loader)
     next(batches)
     return batches
