@@ -472,5 +472,11 @@ def test_a_plan_has_no_credentials(
         assert jobs.run(plan, config=config, executor=workers).made == 3
     assert {one.state for one in jobs.status(plan, config=config)} == {"done"}
     jobs.merge(plan, config=config)
+    for path in rasters:
+        s3_server.put(f"{prefix}/in/{path.name}", path.read_bytes())
+    source = s3_server.url_for(f"{prefix}/in")
+    jobs.plan_taco(source, f"{out}/a.tacozip", f"{plan}/2", split_size=1, config=config, **FIELDS)
+    with pool(2) as workers:
+        assert jobs.run(f"{plan}/2", config=config, executor=workers).made == 3
     for data in s3_server.objects(f"{prefix}/plan/").values():
         assert b"tell-nobody" not in data
