@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from comal import raquet, taco
-from tests.docs.examples import blocks
+from tests.docs.reading import blocks
 from tests.docs.test_recipes import SCALE, names, place
 from tests.raquet.writing.sources import noise, on_grid
 from tests.support import REPOSITORY

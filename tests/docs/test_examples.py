@@ -12,7 +12,7 @@ from comal.cli import COMMANDS, jobs, ml, raquet, root, taco, tapalcatl, tortill
 from comal.cli.app import EXIT_CODES
 from comal.server import process
 from comal.server.settings import ProcessSettings
-from tests.docs.examples import blocks, run_python
+from tests.docs.reading import blocks, run_python
 from tests.servers.http import HttpServer
 from tests.support import REPOSITORY
 

@@ -2,80 +2,40 @@
 
 from __future__ import annotations
 
-import ast
 import re
-import subprocess
-import sys
 import tomllib
-from functools import cache
-from pathlib import Path
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 
 import pytest
+from scripts import cli_options
 
+from tests.docs.reading import modules
 from tests.support import REPOSITORY
-
-SOURCES = REPOSITORY / "src"
-MODULES = sorted((SOURCES / "comal").rglob("*.py"))
-
-
-def dotted(path: Path) -> str:
-    parts = path.relative_to(SOURCES).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-@cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-@cache
-def imports(path: Path) -> set[str]:
-    """Every module that a file imports, wherever in it the import stands."""
-    found = set()
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
-
-
-def users(library: str) -> set[str]:
-    return {
-        dotted(path)
-        for path in MODULES
-        if any(f"{name}.".startswith(f"{library}.") for name in imports(path))
-    }
 
 
 def test_options_in_the_documents_are_those_of_the_commands() -> None:
     """docs/cli.md is what ``scripts/cli_options.py`` writes."""
-    done = subprocess.run(
-        [sys.executable, REPOSITORY / "scripts" / "cli_options.py", "--check"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    text = cli_options.PAGE.read_text()
+    assert cli_options.written(text) == text, "run scripts/cli_options.py"
 
 
 def test_architecture_names_what_is_there() -> None:
     """Every room, and no module or file that is gone; short enough to be read at once."""
     text = (REPOSITORY / "ARCHITECTURE.md").read_text()
     assert len(text.encode()) <= 12_288
-    rooms = {dotted(path) for path in (SOURCES / "comal").glob("*/__init__.py")}
-    modules = {dotted(path) for path in MODULES}
+    names = {one.name for one in modules()}
+    rooms = {f"comal.{path.parent.name}" for path in REPOSITORY.glob("src/comal/*/__init__.py")}
     told = set(re.findall(r"^- `(comal\.\w+)`: \S", text, re.MULTILINE))
-    assert rooms <= told <= modules
+    assert rooms <= told <= names
     named = set(re.findall(r"`(comal(?:\.\w+)+)`", text))
-    assert not {one for one in named if one not in modules | {"comal.storage.open_linked"}}
+    assert named - names == {"comal.storage.open_linked"}
     for path in re.findall(r"`((?:src|tests|docs|benchmarks)/[\w./-]*)`", text):
         assert (REPOSITORY / path).exists(), path
 
 
 def test_every_module_says_what_it_is() -> None:
-    silent = [dotted(path) for path in MODULES if not ast.get_docstring(tree(path))]
-    assert not silent
+    assert [one.name for one in modules() if not one.said] == []
 
 
 ALLOWED = {
@@ -97,10 +57,9 @@ ALLOWED = {
     "torch": ("comal.ml.batches",),
     "matplotlib": ("comal.ml.plotting",),
     "diskcache": ("comal.ml.cache",),
-    "pmtiles": ("comal.tapalcatl.containers.pmtiles", "comal.tapalcatl.containers.pmtiles"),
+    "pmtiles": ("comal.tapalcatl.containers.pmtiles",),
     "sqlite3": (
         "comal.ml.cache",
-        "comal.tapalcatl.containers.mbtiles",
         "comal.tapalcatl.containers.mbtiles",
         "comal.raster.zones",
     ),
@@ -120,8 +79,44 @@ ALLOWED = {
 
 @pytest.mark.parametrize("library", ALLOWED)
 def test_a_library_is_imported_only_where_it_belongs(library: str) -> None:
-    strangers = {name for name in users(library) if not name.startswith(ALLOWED[library])}
-    assert not strangers
+    users = {
+        one.name
+        for one in modules()
+        if any(f"{name}.".startswith(f"{library}.") for name in one.imports)
+    }
+    assert {name for name in users if not name.startswith(ALLOWED[library])} == set()
+
+
+MEET = {("comal.formats", "comal.formats.sniff"), ("comal.cli", "comal.cli.app")}
+"""Imports of a package's own modules: of one that nothing else imports, and in a program."""
+
+
+def needed(name: str) -> Iterator[str]:
+    """The modules whose import must have ended before that of a module ends."""
+    found = {one.name: one for one in modules()}
+    while name:
+        if name in found:
+            yield name
+        else:  # a name of a package, or of a module that has it itself
+            home, _, own = name.rpartition(".")
+            if home in found and own in found[home].exports:
+                yield from needed(found[home].exports[own])
+        name = name.rpartition(".")[0]
+
+
+def test_no_two_modules_need_each_other_first() -> None:
+    """Threads that import them both would wait in a circle, which Python ends with an error."""
+    before = {
+        one.name: {
+            name
+            for imported in (one.name, *one.at_once)
+            for name in needed(imported)
+            if name != one.name and (one.name, name) not in MEET
+        }
+        for one in modules()
+    }
+    assert before["comal.taco.reading.dataset"] > {"comal", "comal.taco", "comal.errors"}
+    TopologicalSorter(before).prepare()  # an error names a circle
 
 
 def test_every_dependency_has_its_reason() -> None:

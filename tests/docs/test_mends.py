@@ -7,12 +7,10 @@ after the error that has it (`tests.docs.mends`).
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 import tomllib
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,41 +36,17 @@ from comal.storage import StorageConfig
 from comal.taco import extensions
 from tests.archives import Files, files, made
 from tests.docs.mends import ELSEWHERE, MENDS, FailedError
+from tests.docs.reading import GONE, modules
 from tests.support import REPOSITORY
 
 __all__ = ["files", "made"]
 
-SOURCES = sorted((REPOSITORY / "src" / "comal").rglob("*.py"))
 DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
-GONE = "X"
-"""What stands for a value that is filled in."""
 
 
-@cache
 def mends() -> list[tuple[str, str]]:
     """Place and text of every hint of an error."""
-    return list(_hints())
-
-
-def _hints() -> Iterator[tuple[str, str]]:
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.keyword) and node.arg == "hint":
-                text = "".join(pieces(node.value))
-                if text:
-                    yield f"{path.relative_to(REPOSITORY)}:{node.value.lineno}", text
-
-
-def pieces(node: ast.AST) -> Iterator[str]:
-    """The texts of an expression, with a mark for each value between."""
-    if isinstance(node, ast.Constant):
-        yield node.value if isinstance(node.value, str) else ""
-    elif isinstance(node, ast.JoinedStr):
-        for part in node.values:
-            yield "".join(pieces(part)) if isinstance(part, ast.Constant) else GONE
-    else:
-        for child in ast.iter_child_nodes(node):
-            yield from pieces(child)
+    return [hint for module in modules() for hint in module.hints]
 
 
 def commands(group: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -175,20 +149,10 @@ def test_extras_in_mends_are_there() -> None:
     extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    texts = [text for path in SOURCES for text in re.findall(r"comal\[(\w+)\]", path.read_text())]
-    named = {name for name in texts if name in extras or name != "extra"}
-    called = {
-        call.args[1].value
-        for path in SOURCES
-        for call in ast.walk(ast.parse(path.read_text()))
-        if isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and call.func.attr == "of"
-        and "MissingExtraError" in ast.unparse(call.func)
-        and isinstance(call.args[1], ast.Constant)
-    }
+    named = {name for one in modules() for name in re.findall(r"comal\[(\w+)\]", one.text)}
+    called = {name for one in modules() for name in one.extras}
     assert called
-    assert (named | called) - set(extras) == set()
+    assert ((named - {"extra"}) | called) - set(extras) == set()
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

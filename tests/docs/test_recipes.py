@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from comal import raquet, taco
-from tests.docs.examples import blocks
+from tests.docs.reading import blocks
 from tests.raquet.writing.sources import noise, on_grid
 from tests.support import REPOSITORY
 from tests.taco.write.small import dataset
