@@ -1,4 +1,4 @@
-"""Servers that several rooms test against, started when a test asks for one."""
+"""What several rooms test against, made when a test asks for it: servers, and the demo."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from comal.storage import http
 from tests.servers.http import HttpServer
 
 if TYPE_CHECKING:
+    from comal.demo import Result
     from tests.servers.s3 import S3Server
 
 # How long examples take says more of what else the machine does than of the code.
@@ -69,3 +70,11 @@ def s3_server() -> Iterator[S3Server]:
     server = s3.start()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def whole_demo(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """What `comal demo` writes, to be read only."""
+    from comal import demo
+
+    return demo.run(out=tmp_path_factory.mktemp("demo") / "comal-demo")

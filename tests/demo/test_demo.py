@@ -17,13 +17,13 @@ from comal.demo import scenes
 from comal.raster import open_raster
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> demo.Result:
-    return demo.run(out=tmp_path_factory.mktemp("demo") / "out")
+@pytest.fixture
+def few_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenes, "PLACES", scenes.PLACES[:3])
 
 
-def test_what_it_leaves(made: demo.Result) -> None:
-    assert sorted(path.name for path in made.folder.iterdir()) == [
+def test_what_it_leaves(whole_demo: demo.Result) -> None:
+    assert sorted(path.name for path in whole_demo.folder.iterdir()) == [
         "contact-sheet.png",
         "pictures",
         "raster.parquet",
@@ -31,42 +31,42 @@ def test_what_it_leaves(made: demo.Result) -> None:
         "scenes.tacozip",
         "tiles",
     ]
-    assert len(made.pictures) == len(scenes.PLACES)
-    for path in [*made.pictures, made.sheet]:
+    assert len(whole_demo.pictures) == len(scenes.PLACES)
+    for path in [*whole_demo.pictures, whole_demo.sheet]:
         with open_raster(path) as picture:
             assert picture.driver == "PNG"
             assert picture.read().std() > 20
-    titles = [step.title for step in made.steps]
+    titles = [step.title for step in whole_demo.steps]
     assert titles == [
         *("Rasters", "Pack", "SQL", "Box", "Time", "Read", "Check", "Pictures"),
         *("RaQuet", "Tapalcatl"),
     ]
 
 
-def test_the_map_is_of_the_scene(made: demo.Result) -> None:
-    with open_raster(made.folder / "scenes" / "cusco" / "image.tif") as image:
+def test_the_map_is_of_the_scene(whole_demo: demo.Result) -> None:
+    with open_raster(whole_demo.folder / "scenes" / "cusco" / "image.tif") as image:
         scene = image.read()
-    with comal.open(made.folder / "raster.parquet") as raster:
+    with comal.open(whole_demo.folder / "raster.parquet") as raster:
         assert {band.nodata for band in raster.bands} == {0}
         assert scene.min() > 0
         assert [band.description for band in raster.bands] == ["B02", "B03", "B04", "B08"]
         for band, pixels in zip(raster.bands, scene, strict=True):
             assert band.statistics is not None
             assert band.statistics.mean == pytest.approx(pixels.mean(), rel=0.02)
-    with comal.open(made.folder / "tiles") as tiles:
+    with comal.open(whole_demo.folder / "tiles") as tiles:
         keys = tiles.keys().tolist()
         assert keys
         assert all(tiles.tile(*key).content_type == "image/png" for key in keys)
 
 
-def test_steps_name_the_folder_that_stays(made: demo.Result) -> None:
-    for step in made.steps:
+def test_steps_name_the_folder_that_stays(whole_demo: demo.Result) -> None:
+    for step in whole_demo.steps:
         assert ".part" not in step.text
-    assert str(made.archive) in made.steps[1].text
+    assert str(whole_demo.archive) in whole_demo.steps[1].text
 
 
-def test_the_archive_holds_what_was_made(made: demo.Result) -> None:
-    with comal.open(made.archive) as dataset:
+def test_the_archive_holds_what_was_made(whole_demo: demo.Result) -> None:
+    with comal.open(whole_demo.archive) as dataset:
         rows = dataset.data.to_arrow().to_pylist()
         assert [row["id"] for row in rows] == [place.name for place in scenes.PLACES]
         assert {row["split"] for row in rows} == {"train", "validation", "test"}
@@ -82,19 +82,21 @@ def test_the_archive_holds_what_was_made(made: demo.Result) -> None:
             assert row["cloud_cover"] == pytest.approx(100 * clouds, abs=0.01)
 
 
-def test_the_same_bytes_again(made: demo.Result, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("few_scenes")
+def test_the_same_bytes_again(tmp_path: Path) -> None:
     """By the command, in place of an older demo."""
-    out = tmp_path / "out"
-    shutil.copytree(made.folder, out)
+    first, out = demo.run(out=tmp_path / "first"), tmp_path / "out"
+    shutil.copytree(first.folder, out)
     line = ["demo", "--out", str(out)]
     assert CliRunner().invoke(root, line).exit_code == 10
     result = CliRunner().invoke(root, [*line, "--overwrite"])
     assert result.exit_code == 0, result.output
     assert f"comal check {out / 'scenes.tacozip'}" in result.stdout
     for name in ("scenes.tacozip", "contact-sheet.png", "raster.parquet"):
-        assert (out / name).read_bytes() == (made.folder / name).read_bytes()
+        assert (out / name).read_bytes() == (first.folder / name).read_bytes()
 
 
+@pytest.mark.usefixtures("few_scenes")
 def test_a_wrong_pixel_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("comal.demo.scenes.same_pixels", lambda first, second: False)
     result = CliRunner().invoke(root, ["demo", "--out", str(tmp_path / "out"), "--json"])

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from comal.cli import COMMANDS, jobs, ml, raquet, root, taco, tapalcatl, tortilla
 from comal.cli.app import EXIT_CODES
+from comal.demo import Result
 from comal.server import process
 from comal.server.settings import ProcessSettings
 from tests.docs.reading import blocks, run_python
@@ -87,8 +88,8 @@ def test_examples_of_serving_name_what_is_there(monkeypatch: pytest.MonkeyPatch)
     assert len(served) == len(lines)
 
 
-def test_remote_python(demo_folder: Path, http_server: HttpServer) -> None:
-    http_server.put("scenes.tacozip", (demo_folder / "scenes.tacozip").read_bytes())
+def test_remote_python(whole_demo: Result, http_server: HttpServer) -> None:
+    http_server.put("scenes.tacozip", whole_demo.archive.read_bytes())
     origin = http_server.url_for("")
     run_python(REMOTE, {"https://example.org/": origin.rstrip("/") + "/"})
     assert http_server.requests
