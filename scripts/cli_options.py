@@ -45,7 +45,7 @@ def rows(group: Any) -> Iterator[str]:
 
 def section() -> str:
     """The section as it shall be."""
-    groups = [("comal", root)]
+    groups: list[tuple[str, click.Group]] = [("comal", root)]
     groups += [(f"comal {n}", one) for n, one in commands(root) if isinstance(one, click.Group)]
     tables = [
         "\n".join([f"### {name}\n", "| option | of | does |", "|---|---|---|", *rows(group)])

@@ -384,7 +384,9 @@ def kinds_for(label: str) -> Iterator[str]:
         return
     yield names[0]
     first = zlib.crc32(label.encode())
-    yield from {names[1 + (first + step * 7) % (len(names) - 1)] for step in range(FEW)}
+    few = {names[1 + (first + step * 7) % (len(names) - 1)] for step in range(FEW)}
+    # Whatever is true there starts a process, as the object has done.
+    yield from (kind for kind in few if not (label.endswith(" isolated") and bool(WRONG[kind])))
 
 
 def foreign(

@@ -112,6 +112,7 @@ def test_a_set_is_old_or_new(place: tuple[Faults, Path], operation: str) -> None
     sweep = Sweep(process, HERE + operation, folder, prepare, seen)
     if (folder / "a.tortilla").exists():
         assert read(folder / "a.tortilla").items  # by pyarrow
+    after_errors: set[str] = set()  # the files that were there: from them it is run once
     for one in sweep.attempts(5):
         came, left, what = one.came, one.left, one.what
         if came.how == "done" or one.kind in ("EINTR", "short"):
@@ -123,6 +124,8 @@ def test_a_set_is_old_or_new(place: tuple[Faults, Path], operation: str) -> None
             mended(came.text, folder / name)
             left = seen(folder)
             assert left in (sweep.old, sweep.new), what
-        if visible(left) == sweep.old:
+        if visible(left) == sweep.old and repr(left) not in after_errors:
             assert sweep.again(one) == sweep.new, what
+            if came.how == "error":
+                after_errors.add(repr(left))
     shutil.rmtree(kept)

@@ -81,7 +81,7 @@ def _module(path: Path) -> Module:
             if hint := "".join(_pieces(node.value)):
                 hints.append((f"{path.relative_to(REPOSITORY)}:{node.value.lineno}", hint))
         elif isinstance(node, ast.Call) and _makes_a_missing_extra(node.func):
-            extras |= {one.value for one in node.args[1:2] if isinstance(one, ast.Constant)}
+            extras |= {str(one.value) for one in node.args[1:2] if isinstance(one, ast.Constant)}
     return Module(
         name=".".join(path.relative_to(_SOURCES).with_suffix("").parts).removesuffix(".__init__"),
         text=text,

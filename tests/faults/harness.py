@@ -25,6 +25,8 @@ _WRITES = ("write", "pwrite", "pwrite64", "writev", "copy_file_range")
 _RESTARTED = (*_WRITES, "open", "open64", "openat", "openat64", "fsync", "ftruncate", "ftruncate64")
 _STRUCK = {INTERRUPT: _RESTARTED, SHORT: _WRITES}
 """Calls that can be interrupted, and that can be short."""
+_FEWER = {IO_ERROR: 2, INTERRUPT: 3, SHORT: 3}
+"""Kinds that are tried at fewer calls: one that writers treat as ENOSPC, two that are retried."""
 REMOVALS = ("unlink", "unlinkat", "rmdir")
 _FULL = bool(os.environ.get("COMAL_FULL_SWEEP"))
 
@@ -50,7 +52,10 @@ class Faults:
         self._process = process
 
     def run(self, operation: str, folder: Path, kind: int = COUNT, at: int = 0) -> Outcome:
-        """Run ``module:function`` on a folder; the fault comes at call `at`, counted from 1."""
+        """Run ``module:function`` on a folder; the fault comes at call `at`, counted from 1.
+
+        What kills itself is run as KILL, at no call, and so in a process of its own.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         job = {"operation": operation, "folder": str(folder), "kind": kind, "at": at}
@@ -106,10 +111,13 @@ def chosen(
     for kind in kinds:
         number = KINDS[kind]
         hit = [at for at, call in enumerate(calls, 1) if call in _STRUCK.get(number, (call,))]
-        if not _FULL and len(hit) > count:
-            edges = hit[:1] + hit[-3:]
-            middle = hit[1:-3]
-            hit = sorted(edges + random.Random(name + kind).sample(middle, count - len(edges)))
+        most = min(count, _FEWER.get(number, count))
+        if not _FULL and len(hit) > most:
+            last = min(3, max(most - 2, 1))
+            middle = hit[1:-last]
+            hit = sorted(
+                hit[:1] + hit[-last:] + random.Random(name + kind).sample(middle, most - 1 - last)
+            )
         for at in hit:
             yield kind, number, at
 

@@ -32,6 +32,7 @@ void faults_arm(const char *folder, int what, long at) {
     kind = what;
     chosen = at;
     atomic_store(&calls, 0);
+    struck = "";
 }
 
 long faults_calls(void) { return atomic_load(&calls); }

@@ -1,4 +1,4 @@
-"""The process in which faults happen: forks for each job, so that imports are paid for once.
+"""The process in which faults happen; one that kills happens in a fork of it.
 
 Standard input has a job per line, ``{"operation": "module:function", "folder": ..., "kind": ...,
 "at": ...}``; standard output says what came of each.
@@ -15,6 +15,8 @@ import traceback
 import warnings
 from typing import Any
 
+from tests.faults.harness import COUNT, KILL
+
 
 def _outcome(operation: str, folder: str) -> dict[str, Any]:
     from comal.errors import ComalError
@@ -29,26 +31,25 @@ def _outcome(operation: str, folder: str) -> dict[str, Any]:
     return {"how": "done"}
 
 
-def _run(library: Any, job: dict[str, Any], output: int) -> None:
-    warnings.simplefilter("ignore")
+def _run(library: Any, job: dict[str, Any]) -> dict[str, Any]:
     library.faults_arm(os.fsencode(job["folder"]), job["kind"], job["at"])
     found = _outcome(job["operation"], job["folder"])
     count = library.faults_calls()
     found["struck"] = library.faults_struck().decode()
     library.faults_arm(b"", 0, 0)
-    if job["kind"] == 0:
+    if job["kind"] == COUNT:
         found["calls"] = [library.faults_name(number + 1).decode() for number in range(count)]
-        found["modules"] = sorted(sys.modules)
-    os.write(output, json.dumps(found).encode())
+    return found
 
 
-def _forked(library: Any, job: dict[str, Any]) -> dict[str, Any]:
+def _killed(library: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """What came of it in a fork, which tells nothing if it is killed as it shall be."""
     here, there = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.close(here)
-            _run(library, job, there)
+            os.write(there, json.dumps(_run(library, job)).encode())
         finally:
             os._exit(0)
     os.close(there)
@@ -65,17 +66,10 @@ def main() -> None:
     library.faults_name.argtypes = [ctypes.c_long]
     library.faults_calls.restype = ctypes.c_long
     library.faults_arm.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_long]
+    warnings.simplefilter("ignore")  # of forks beside threads, too
     for line in sys.stdin:
         job = json.loads(line)
-        importlib.import_module(job["operation"].partition(":")[0])  # once, not in each child
-        found = _forked(library, job)
-        for name in found.pop("modules", ()):
-            # Imported here, the next job finds them.
-            if name not in sys.modules and name != "__mp_main__":
-                try:
-                    importlib.import_module(name)
-                except ImportError:
-                    continue
+        found = (_killed if job["kind"] == KILL else _run)(library, job)
         sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
 

@@ -1,7 +1,7 @@
 """Archives that a process of their own updates in a loop, while others read them.
 
-``python -m tests.faults.updating KIND FOLDER COUNT`` updates at least so often, and until its
-standard input ends; then it says how often that was.
+``python -m tests.faults.updating`` reads lines: ``KIND COUNT FOLDER`` to update that, until
+another line comes; it says when it has done so that often.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from comal import taco, tapalcatl, tortilla
@@ -98,15 +98,25 @@ KINDS: dict[str, tuple[Callable[[Path], None], Callable[[Path, int], None]]] = {
 }
 
 
-def main(kind: str, folder: Path, least: int) -> None:
-    reading = threading.Thread(target=sys.stdin.read, daemon=True)
-    reading.start()
-    for number in count(1):
-        KINDS[kind][1](folder, number)
-        if number >= least and not reading.is_alive():
-            sys.stdout.write(str(number))
-            return
+def main() -> None:
+    lines: SimpleQueue[str] = SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            lines.put(line)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        kind, least, folder = lines.get().rstrip("\n").split(" ", 2)
+        number = 0
+        while number < int(least) or lines.empty():
+            number += 1
+            KINDS[kind][1](Path(folder), number)
+            if number == int(least):
+                sys.stdout.write(f"{number}\n")
+                sys.stdout.flush()
+        lines.get()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    main()

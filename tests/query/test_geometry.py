@@ -139,60 +139,75 @@ def agrees(found: Any, wanted: Any, *, exact: bool = False) -> bool:
     return bool(found == wanted) and isinstance(found, bool) == isinstance(wanted, bool | np.bool_)
 
 
-def tables(shapes: list[Any]) -> dict[str, Any]:
-    blobs = [None if one is None else shapely.to_wkb(one, flavor="iso") for one in shapes]
-    texts = [None if one is None else shapely.to_wkt(one) for one in shapes]
-    ids = list(range(len(shapes)))
-    return {"data": pa.table({"n": ids, "b": pa.array(blobs, pa.binary()), "t": texts})}
+def tables(columns: dict[str, list[Any]]) -> dict[str, Any]:
+    """One table: of each ending its shapes as WKB in b... and as text in t..., filled with null."""
+    count = max(map(len, columns.values()))
+    found: dict[str, Any] = {"n": list(range(count))}
+    for ending, shapes in columns.items():
+        filled = [*shapes, *[None] * (count - len(shapes))]
+        blobs = [None if one is None else shapely.to_wkb(one, flavor="iso") for one in filled]
+        found[f"b{ending}"] = pa.array(blobs, pa.binary())
+        found[f"t{ending}"] = [None if one is None else shapely.to_wkt(one) for one in filled]
+    return {"data": pa.table(found)}
 
 
 def run(query: str, shapes: list[Any], **params: Any) -> Any:
-    return engine().select(query, params, tables=tables(shapes))
+    return engine().select(query, params, tables=tables({"": shapes}))
 
 
-CASES: list[tuple[dict[str, Callable[[Any], Any]], list[Any]]] = [
-    (ONE, SHAPES),
-    (OVERLAYS, VALID),
-    (POINTS, [*SHAPES[:2], None]),
+CASES: dict[str, tuple[dict[str, Callable[[Any], Any]], list[Any]]] = {
+    "": (ONE, SHAPES),
+    "_valid": (OVERLAYS, VALID),
+    "_point": (POINTS, [*SHAPES[:2], None]),
+}
+"""Functions and what they take, by the ending of its columns."""
+ORACLES = [
+    (text, oracle, ending) for ending, (cases, _) in CASES.items() for text, oracle in cases.items()
 ]
+FORMS = ["b{0}", "t{0}", "ST_GeomFromWKB(b{0})", "t{0}::GEOMETRY"]
 
 
-def selected(cases: Iterable[str], form: str) -> str:
-    columns = ", ".join(f"{text.format(form)} AS c{n}" for n, text in enumerate(cases))
+def selected(cases: Iterable[str]) -> str:
+    columns = ", ".join(f"{text} AS c{n}" for n, text in enumerate(cases))
     return f"SELECT n, {columns} FROM data WHERE $other IS NOT NULL ORDER BY n"
 
 
-FORMS = ["b", "t", "ST_GeomFromWKB(b)", "t::GEOMETRY"]
+def everything(form: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """All cases as one query, with its parameter and its table."""
+    query = selected(text.format(form.format(ending)) for text, _, ending in ORACLES)
+    held = tables({ending: shapes for ending, (_, shapes) in CASES.items()})
+    return query, {"other": OTHER.wkb}, held
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_expressions_are_those_of_shapely(form: str) -> None:
+    query, values, held = everything(form)
+    found = engine().select(query, values, tables=held)
     wrong = []
-    for cases, shapes in CASES:
-        found = run(selected(cases, form), shapes, other=OTHER.wkb)
-        for (text, oracle), column in zip(cases.items(), found.columns[1:], strict=True):
-            wrong += [
-                (text, str(shape), value, wanted)
-                for shape, value in zip(shapes, column.to_pylist(), strict=True)
-                if not agrees(value, wanted := None if shape is None else oracle(shape))
-            ]
+    for (text, oracle, ending), column in zip(ORACLES, found.columns[1:], strict=True):
+        wrong += [
+            (text, str(shape), value, wanted)
+            for shape, value in zip(CASES[ending][1], column.to_pylist(), strict=False)
+            if not agrees(value, wanted := None if shape is None else oracle(shape))
+        ]
     assert wrong == []
 
 
 def test_every_engine_gives_the_same() -> None:
-    for cases, shapes in CASES:
-        query, values, held = selected(cases, "b"), {"other": OTHER.wkb}, tables(shapes)
-        wanted = run(query, shapes, **values)
-        session = Session(tables=held)
-        assert session.select(query, values).equals(wanted)
-        session.close()
-        budget = Budget(cpu=60, wall=60.0)
-        assert select_isolated(query, values, tables=held, budget=budget).equals(wanted)
+    query, values, held = everything("b{0}")
+    wanted = engine().select(query, values, tables=held)
+    session = Session(tables=held)
+    assert session.select(query, values).equals(wanted)
+    session.close()
+    budget = Budget(cpu=60, wall=60.0)
+    assert select_isolated(query, values, tables=held, budget=budget).equals(wanted)
 
 
 def test_arguments_that_are_null() -> None:
     cases = [*ONE, *OVERLAYS, *POINTS, "ST_Point(NULL, 1)", "ST_DWithin($other, $other, NULL)"]
-    (row,) = run(selected(cases, "NULL"), SHAPES[:1], other=OTHER.wkb).to_pylist()
+    (row,) = run(
+        selected(text.format("NULL") for text in cases), SHAPES[:1], other=OTHER.wkb
+    ).to_pylist()
     assert set(row.values()) == {0, None}
     assert list(row.values()).count(0) == 1
 

@@ -30,7 +30,7 @@ from comal.errors import (
 )
 from comal.storage import targetlock, targets
 from comal.storage.targets import Kind
-from tests.faults.harness import KINDS, Faults, Sweep, faults, visible
+from tests.faults.harness import KILL, KINDS, Faults, Sweep, faults, visible
 from tests.support import files_below
 
 OLD, NEW = b"old content", b"new content " * 1000
@@ -291,9 +291,12 @@ def test_a_file_that_may_not_grow(tmp_path: Path, spool: bool, size: int) -> Non
 # neither rename without replacing nor exchange names.
 
 
+RENAME = targetlock._renameat2
+
+
 def step(folder: str) -> Path:
-    if Path(folder).name == "portable":
-        targetlock._renameat2 = lambda *_: False  # in the process of this operation alone
+    portable = Path(folder).name == "portable"
+    targetlock._renameat2 = (lambda *_: False) if portable else RENAME
     return Path(folder) / "out"
 
 
@@ -353,7 +356,7 @@ def test_a_fault_at_each_call(
     old, new = sweep.old, sweep.new
     assert set(new.values()) == {NEW}
     ends = []
-    for one in sweep.attempts(10, KINDS if system == "linux" else ("kill", "EIO")):
+    for one in sweep.attempts(10, KINDS if system == "linux" else ("kill", "ENOSPC")):
         came, what = one.came, one.what
         assert one.kind != "ENOSPC" or came.how == "done" or "room" in came.text, what
         if came.how == "killed":
@@ -458,7 +461,7 @@ def test_a_letter_in_the_old_folder_of_a_killed_writer_stays(
     # Not here: what this imports, the next one that the process runs finds.
     assert process.run(f"{__name__}:write_old", folder).how == "done"
     old, inode = contents(folder / "out"), (folder / "out").stat().st_ino
-    assert process.run(f"{__name__}:replace_and_die", folder).how == "killed"
+    assert process.run(f"{__name__}:replace_and_die", folder, KILL).how == "killed"
     new = contents(folder / "out")
     assert new.keys() == old.keys()
     assert new != old
