@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from comal.storage import http
+from tests.forked import pool
 from tests.servers.http import HttpServer
 
 if TYPE_CHECKING:
     from comal.demo import Result
+    from tests.faults.harness import Faults
     from tests.servers.s3 import S3Server
 
 # How long examples take says more of what else the machine does than of the code.
@@ -78,3 +81,19 @@ def whole_demo(tmp_path_factory: pytest.TempPathFactory) -> Result:
     from comal import demo
 
     return demo.run(out=tmp_path_factory.mktemp("demo") / "comal-demo")
+
+
+@pytest.fixture(scope="session")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
+    """A process that runs operations with faults; see `Faults`."""
+    from tests.faults import harness
+
+    with harness.started(tmp_path_factory.mktemp("faults")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[ProcessPoolExecutor]:
+    """An executor of one process that has nothing of this one but what is sent to it."""
+    with pool(1) as found:
+        yield found

@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from comal import raquet, tortilla
 from comal.cli import root
 from tests.faults import operations
-from tests.faults.harness import REMOVALS, Faults, Sweep, faults, listing, visible
+from tests.faults.harness import REMOVALS, Faults, Sweep, listing, visible
 from tests.server.making import tiff
 from tests.tortilla.write.oracle import read
 
@@ -73,15 +73,14 @@ def entries_of(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Faults, Path]]:
+def place(tmp_path_factory: pytest.TempPathFactory, faults: Faults) -> tuple[Faults, Path]:
     home = tmp_path_factory.mktemp("sets")
     heights = np.arange(256 * 256, dtype=np.uint8).reshape(1, 256, 256)
     (home / "whole.tif").write_bytes(tiff(heights))
     raquet.write(home / "whole.tif", home / "whole.parquet", block_size=32)
     operations.build(str(home))
     (home / "out").rename(home / "tiles")
-    with faults(home) as process:
-        yield process, home / "to"
+    return faults, home / "to"
 
 
 def mended(text: str, target: Path) -> None:

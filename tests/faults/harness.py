@@ -67,7 +67,7 @@ class Faults:
 
 
 @contextmanager
-def faults(build: Path) -> Iterator[Faults]:
+def started(build: Path) -> Iterator[Faults]:
     """Build the library in a folder and start the process; skip where there is no compiler."""
     compiler = shutil.which("cc")
     if compiler is None or sys.platform != "linux":

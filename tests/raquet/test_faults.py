@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.faults import operations
-from tests.faults.harness import Faults, fails_or_is_whole, faults
+from tests.faults.harness import Faults, fails_or_is_whole
 from tests.raquet.writing.sources import noise, on_grid
 
 HERE = "tests.faults.operations:"
 OPERATIONS = {
-    "write_raquet": 7,
-    "replace_raquet": 6,
+    "write_raquet": 5,
+    "replace_raquet": 5,
     "partition_raquet": 5,
-    "export_raquet": 6,
+    "export_raquet": 5,
 }
 """With how many calls of each the fault happens."""
 
@@ -39,14 +38,13 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(tmp_path_factory: pytest.TempPathFactory, faults: Faults) -> Place:
     root = tmp_path_factory.mktemp("faults")
-    on_grid(root / "source.tif", noise((1, 300, 420), "uint16"))
+    on_grid(root / "source.tif", noise((1, 100, 140), "uint16"))
     (root / "to").mkdir()
     operations.write_raquet(str(root / "to"))
     (root / "to" / "out.parquet").rename(root / "whole.parquet")
-    with faults(root) as found:
-        yield Place(found, root / "to")
+    return Place(faults, root / "to")
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -45,16 +44,15 @@ def test_crs_of_no_authority_is_wkt(tmp_path: Path) -> None:
     assert rasterio.CRS.from_user_input(crs) == rasterio.CRS.from_string(own)
 
 
-def test_every_executor_keeps_the_order_and_names_the_file(tmp_path: Path) -> None:
+def test_every_executor_keeps_the_order_and_names_the_file(
+    tmp_path: Path, processes: Executor
+) -> None:
     paths = [write(tmp_path / f"{n}.tif", np.zeros((n, 2), np.uint8)) for n in range(1, 200)]
     expected = [[1, n, 2] for n in range(1, 200)]
     bad = tmp_path / "bad.tif"
     bad.write_bytes(b"nothing")
     assert raster.headers([]).num_rows == 0
-    with (
-        ThreadPoolExecutor(3) as threads,
-        ProcessPoolExecutor(1, get_context("spawn")) as processes,
-    ):
+    with ThreadPoolExecutor(3) as threads:
         for executor in (None, threads, processes):
             assert raster.headers(iter(paths), executor)["shape"].to_pylist() == expected
             with pytest.raises(NotThisFormatError, match=r"bad\.tif"):

@@ -30,7 +30,7 @@ from comal.errors import (
 )
 from comal.storage import targetlock, targets
 from comal.storage.targets import Kind
-from tests.faults.harness import KILL, KINDS, Faults, Sweep, faults, visible
+from tests.faults.harness import KILL, KINDS, Faults, Sweep, visible
 from tests.support import files_below
 
 OLD, NEW = b"old content", b"new content " * 1000
@@ -327,17 +327,11 @@ BEFORE = {"a_file": ["out"], "a_folder": ["out/a"], "a_set": ["a", "b", "d/x", "
 """What there is of an older version."""
 
 
-@pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
-    with faults(tmp_path_factory.mktemp("library")) as found:
-        yield found
-
-
 @pytest.mark.parametrize("name", BEFORE)
 @pytest.mark.parametrize("system", ["linux", "portable"])
 @pytest.mark.parametrize("older", [False, True])
 def test_a_fault_at_each_call(
-    process: Faults, tmp_path: Path, name: str, system: str, older: bool
+    faults: Faults, tmp_path: Path, name: str, system: str, older: bool
 ) -> None:
     """What is there then is the old or the new, nothing is beside it, and a second run succeeds.
 
@@ -352,7 +346,7 @@ def test_a_fault_at_each_call(
             (folder / path).parent.mkdir(exist_ok=True)
             (folder / path).write_bytes(OLD)
 
-    sweep = Sweep(process, operation, folder, prepare, contents)
+    sweep = Sweep(faults, operation, folder, prepare, contents)
     old, new = sweep.old, sweep.new
     assert set(new.values()) == {NEW}
     ends = []
@@ -450,7 +444,7 @@ def clean(folder: Path) -> None:
 @pytest.mark.parametrize("how", REPLACE)
 @pytest.mark.parametrize("mend", [again, clean])
 def test_a_letter_in_the_old_folder_of_a_killed_writer_stays(
-    process: Faults, tmp_path: Path, how: str, mend: Callable[[Path], None]
+    faults: Faults, tmp_path: Path, how: str, mend: Callable[[Path], None]
 ) -> None:
     """The writer is killed when the new folder is in place, and somebody writes into the old.
 
@@ -459,9 +453,9 @@ def test_a_letter_in_the_old_folder_of_a_killed_writer_stays(
     folder = tmp_path / how
     folder.mkdir()
     # Not here: what this imports, the next one that the process runs finds.
-    assert process.run(f"{__name__}:write_old", folder).how == "done"
+    assert faults.run(f"{__name__}:write_old", folder).how == "done"
     old, inode = contents(folder / "out"), (folder / "out").stat().st_ino
-    assert process.run(f"{__name__}:replace_and_die", folder, KILL).how == "killed"
+    assert faults.run(f"{__name__}:replace_and_die", folder, KILL).how == "killed"
     new = contents(folder / "out")
     assert new.keys() == old.keys()
     assert new != old

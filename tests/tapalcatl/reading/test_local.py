@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import io
-import multiprocessing
 import os
 import threading
 import warnings
 from collections.abc import Callable
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from comal.errors import (
 from comal.tapalcatl import Tile, TileSet, TileSetMetadata
 from comal.tapalcatl.reading import archives
 from tests.servers.http import HttpServer
-from tests.support import open_below
+from tests.support import in_child, open_below
 from tests.tapalcatl.making import Key, data_of, write_files
 from tests.tapalcatl.odd import Entry, appended, archive
 from tests.tapalcatl.reading.test_remote import entry, serve, square, tree
@@ -139,26 +139,17 @@ def test_files_close_without_a_word(tmp_path: Path) -> None:
     assert open_below(tmp_path) == 0
 
 
-def _in_child(tileset: TileSet, queue: multiprocessing.Queue[bytes | None]) -> None:
-    queue.put(data_of(tileset, 2, 0, 0))
-    queue.put(data_of(tileset, 2, 2, 0))
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_other_processes(tmp_path: Path, method: str) -> None:
+def test_other_processes(tmp_path: Path, processes: Executor) -> None:
     tileset = tapalcatl.open(written(tmp_path))
     assert data_of(tileset, 2, 0, 0) is not None
-    context: Any = multiprocessing.get_context(method)
-    queue: multiprocessing.Queue[bytes | None] = context.Queue()
-    with warnings.catch_warnings():
-        # Python 3.12 warns of forks beside threads, of which pytest may have some.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        process = context.Process(target=_in_child, args=(tileset, queue))
-        process.start()
-    assert queue.get(timeout=60) == entry(2, 0, 0).data
-    assert queue.get(timeout=60) == entry(2, 2, 0).data
-    process.join()
-    assert process.exitcode == 0
+
+    def reads() -> None:
+        for place in ((2, 0, 0), (2, 2, 0)):
+            assert data_of(tileset, *place) == entry(*place).data
+
+    in_child(reads)
+    for place in ((2, 0, 0), (2, 2, 0)):
+        assert processes.submit(data_of, tileset, *place).result(60) == entry(*place).data
 
 
 def test_threads_and_replacements(tmp_path: Path) -> None:

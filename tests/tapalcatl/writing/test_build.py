@@ -6,8 +6,7 @@ import json
 import re
 import struct
 import zipfile
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +87,11 @@ def test_tiles_of_another_encoding_say_so(tmp_path: Path) -> None:
     assert (odd.content_encoding, plain.content_encoding) == ("identity", "gzip")
 
 
-def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path, processes: Executor) -> None:
     tiles = sparse(300, 9)
     path = write_mbtiles(tmp_path / "a.mbtiles", tiles, [("name", "x")])
     found = []
-    with (
-        ThreadPoolExecutor(3) as threads,
-        ProcessPoolExecutor(1, get_context("spawn")) as processes,
-    ):
+    with ThreadPoolExecutor(3) as threads:
         for number, executor in enumerate((None, threads, processes)):
             out = tmp_path / f"out{number}"
             tapalcatl.build(path, out, executor=executor)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,11 @@ from comal.errors import (
     InvalidMetadataError,
     ObjectNotFoundError,
 )
-from comal.storage import targets
+from comal.storage import replacing, targets
 from comal.storage.replacing import changing_files
 from comal.storage.targetlock import locked
 from comal.tapalcatl import Generation1, NewTile
+from tests.faults.harness import KILL, Faults
 from tests.server.asking import ask
 from tests.support import command
 from tests.tapalcatl import odd
@@ -285,25 +285,37 @@ def test_metadata_of_a_tileset(tree: Path) -> None:
     assert is_sound(tree)
 
 
-def test_a_change_that_was_left(tree: Path, archive: Path, tmp_path: Path) -> None:
+def dies(tree: str, step: str) -> None:
+    """A writer that is gone before a step of its change."""
+    setattr(replacing.Change, step, lambda _: os._exit(0))
+    tapalcatl.put(tree, [(3, 2, 2, NEW), (0, 0, 0, NEW)])
+
+
+def dies_before_it_decides(tree: str) -> None:
+    dies(tree, "decide")
+
+
+def dies_before_it_finishes(tree: str) -> None:
+    dies(tree, "finish")
+
+
+def test_a_change_that_was_left(tree: Path, tmp_path: Path, faults: Faults) -> None:
     """Check tells of it, nobody writes beside it, and one command finishes or undoes it."""
-    whole, old, new = tree, unzipped(tree), {**unzipped(tree), "3/2/2.png": NEW, "0/0/0.png": NEW}
-    for step, code, then, by in (
-        ("decide", "change-begun", old, "recover"),
-        ("decide", "change-begun", old, "clean"),
-        ("decide", "change-begun", old, "clean-an-archive"),
-        ("finish", "change-unfinished", new, "recover"),
-        ("finish", "change-unfinished", old, "build"),
-        ("finish", "change-unfinished", new, "clean"),
+    old, new = unzipped(tree), {**unzipped(tree), "3/2/2.png": NEW, "0/0/0.png": NEW}
+    lefts: dict[str, Path] = {}
+    for dying in (dies_before_it_decides, dies_before_it_finishes):
+        lefts[dying.__name__] = left = shutil.copytree(tree, tmp_path / dying.__name__)
+        assert faults.run(f"{__name__}:{dying.__name__}", left, KILL).how == "killed"
+    for name, code, then, by in (
+        ("dies_before_it_decides", "change-begun", old, "recover"),
+        ("dies_before_it_decides", "change-begun", old, "clean"),
+        ("dies_before_it_decides", "change-begun", old, "clean-an-archive"),
+        ("dies_before_it_finishes", "change-unfinished", new, "recover"),
+        ("dies_before_it_finishes", "change-unfinished", old, "build"),
+        ("dies_before_it_finishes", "change-unfinished", new, "clean"),
     ):
-        tree = shutil.copytree(whole, tmp_path / f"{step}-{by}")
+        tree = shutil.copytree(lefts[name], tmp_path / f"{name}-{by}")
         archive = tree / "2/1/1.zip"
-        script = (
-            "import os, sys; from comal import tapalcatl; from comal.storage import replacing;"
-            f"replacing.Change.{step} = lambda _: os._exit(0);"
-            f"tapalcatl.put(sys.argv[1], [(3, 2, 2, {NEW!r}), (0, 0, 0, {NEW!r})])"
-        )
-        subprocess.run([sys.executable, "-c", script, str(tree)], check=True)
         assert unzipped(tree) == old
         assert code in tapalcatl.check(tree, level="structure").counts
         with pytest.raises(ConflictError, match="not finished") as refused:
