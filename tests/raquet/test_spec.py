@@ -511,7 +511,7 @@ def metadata(draw: st.DrawFn) -> Metadata:
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(metadata(), st.sampled_from(["0.1.0", "0.5.0"]))
 def test_what_is_written_is_read_again(made: Metadata, version: str) -> None:
     text = metadata_json(made, version)

@@ -162,15 +162,14 @@ def is_read(content: bytes) -> bool:
 def test_damaged_files_raise_only_our_errors(tmp_path: Path) -> None:
     data = write(tmp_path / "a.tif", PIXELS, compress="deflate").read_bytes()
     small = write(tmp_path / "b.tif", PIXELS[:1, :2, :2]).read_bytes()
-    for at in range(0, len(data), 7):
+    for at in range(0, len(data), 11):
         is_read(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
         is_read(data[:at])
     read = [
-        is_read(small[:at] + bytes([value]) + small[at + 1 :])
+        is_read(small[:at] + bytes([(0, 0xD0)[at % 2]]) + small[at + 1 :])
         for at in range(len(small))
-        for value in (0, 0xD0)
     ]
-    assert sum(read) > len(small)
+    assert sum(read) > len(small) / 2
 
 
 def test_threads_and_warnings(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.raquet.query.areas import TILES, place_of, shares, zones
 from tests.raquet.writing.sources import noise
 
 QUANTILES = ("median", "p0", "p10", "p33.3", "p90", "p100")
+METHODS: tuple[Any, ...] = ("centre", "all_touched", "fractional")
 FREQUENCIES = ("majority", "minority", "variety")
 DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "uint32", "int64", "float32", "float64")
 
@@ -46,6 +48,8 @@ def file_of(path: Path, pixels: Any, *, interleaved: bool = False) -> Path:
 def wanted(values: Any, weights: Any, stat: str, *, weighted: bool) -> Any:
     if stat == "variety":
         return len(np.unique(values))
+    if stat == "count":
+        return weights.sum()
     if not len(values):
         return None
     quantile = areastatistics.quantile_of(stat)
@@ -62,43 +66,41 @@ def wanted(values: Any, weights: Any, stat: str, *, weighted: bool) -> Any:
     return float(min(value for value, total in sums.items() if abs(total - extreme) < 1e-9))
 
 
-@pytest.mark.parametrize("method", ["centre", "all_touched", "fractional"])
+def by_zone(path: Path, pixels: Any, stats: tuple[str, ...]) -> Iterator[tuple[Any, Any]]:
+    """What is told of each zone by each method, and what is true."""
+    valid = (pixels != 7) & ~np.isnan(pixels)
+    for method in METHODS:
+        found = raquet.zonal(path, zones(), crs="EPSG:3857", method=method, stats=stats)
+        for row, zone in zip(found.to_pylist(), zones(), strict=True):
+            weights = shares(zone, method)
+            inside = valid & (weights > 1e-9)
+            values, some = pixels[inside], weights[inside]
+            weighted = method == "fractional"
+            yield row, {stat: wanted(values, some, stat, weighted=weighted) for stat in stats}
+
+
 @pytest.mark.parametrize(
     ("dtype", "pairs"),
     [*((dtype, 1 << 21) for dtype in DTYPES), ("int16", 300), ("uint32", 300), ("float64", 300)],
 )
-def test_quantiles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, method: Any, pairs: int
-) -> None:
+def test_quantiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, pairs: int) -> None:
     monkeypatch.setattr(areastatistics, "_PAIRS", pairs)
     pixels = pixels_of(dtype)
     path = file_of(tmp_path / "a.parquet", pixels)
-    found = raquet.zonal(path, zones(), crs="EPSG:3857", method=method, stats=QUANTILES)
-    valid = (pixels != 7) & ~np.isnan(pixels)
-    for row, zone in zip(found.to_pylist(), zones(), strict=True):
-        weights = shares(zone, method)
-        inside = valid & (weights > 1e-9)
-        for stat in QUANTILES:
-            value = wanted(pixels[inside], weights[inside], stat, weighted=method == "fractional")
+    for row, true in by_zone(path, pixels, QUANTILES):
+        for stat, value in true.items():
             told = row[f"a_{stat}"]
             assert told == (None if value is None else pytest.approx(value, rel=1e-12)), stat
 
 
-@pytest.mark.parametrize("method", ["centre", "all_touched", "fractional"])
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int64", "float32"])
-def test_frequencies(tmp_path: Path, dtype: str, method: Any) -> None:
+def test_frequencies(tmp_path: Path, dtype: str) -> None:
     pixels = pixels_of(dtype, few=True)
     path = file_of(tmp_path / "a.parquet", pixels, interleaved=True)
-    stats = (*FREQUENCIES, "p50", "count")
-    found = raquet.zonal(path, zones(), crs="EPSG:3857", method=method, stats=stats)
-    assert found.schema.field("b_variety").type == "int64"
-    valid = (pixels != 7) & ~np.isnan(pixels)
-    for row, zone in zip(found.to_pylist(), zones(), strict=True):
-        weights = shares(zone, method)
-        inside = valid & (weights > 1e-9)
-        assert row["a_count"] == pytest.approx(weights[inside].sum())
-        for stat in stats[:-1]:
-            value = wanted(pixels[inside], weights[inside], stat, weighted=method == "fractional")
+    for row, true in by_zone(path, pixels, (*FREQUENCIES, "p50", "count")):
+        assert row["a_count"] == pytest.approx(true.pop("count"))
+        assert type(row["a_variety"]) is int
+        for stat, value in true.items():
             assert row[f"a_{stat}"] == row[f"b_{stat}"] == value, stat
 
 

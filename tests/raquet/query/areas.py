@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ SIZE = grid.CIRCUMFERENCE / 2**5 / 16
 TRANSFORM = rasterio.Affine(SIZE, 0, 0, 0, -SIZE, grid.HALF - 10 * 16 * SIZE)
 
 
+@cache
 def zones() -> list[Any]:
     """In EPSG:3857: overlapping, with a hole, in two parts, everything, empty, elsewhere."""
     random = np.random.default_rng(4)
@@ -41,6 +43,7 @@ def zones() -> list[Any]:
     return found
 
 
+@cache
 def shares(zone: Any, method: str) -> Any:
     """Weight of each pixel in a zone, by shapely."""
     column, row = np.meshgrid(np.arange(32), np.arange(32))

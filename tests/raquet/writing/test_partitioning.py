@@ -19,7 +19,7 @@ def _raquet(
     tmp_path: Path,
     name: str = "a",
     seed: int = 0,
-    shape: tuple[int, int] = (200, 250),
+    shape: tuple[int, int] = (120, 150),
     **options: Any,
 ) -> Path:
     bands = 3 if options.get("compression") in {"jpeg", "webp"} else 1

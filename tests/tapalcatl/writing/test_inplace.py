@@ -304,8 +304,9 @@ def test_a_change_that_was_left(tree: Path, tmp_path: Path, faults: Faults) -> N
     old, new = unzipped(tree), {**unzipped(tree), "3/2/2.png": NEW, "0/0/0.png": NEW}
     lefts: dict[str, Path] = {}
     for dying in (dies_before_it_decides, dies_before_it_finishes):
-        lefts[dying.__name__] = left = shutil.copytree(tree, tmp_path / dying.__name__)
-        assert faults.run(f"{__name__}:{dying.__name__}", left, KILL).how == "killed"
+        lefts[dying.__name__] = shutil.copytree(tree, tmp_path / dying.__name__)
+        came = faults.run(f"{__name__}:{dying.__name__}", lefts[dying.__name__], KILL)
+        assert came.how == "killed"
     for name, code, then, by in (
         ("dies_before_it_decides", "change-begun", old, "recover"),
         ("dies_before_it_decides", "change-begun", old, "clean"),
