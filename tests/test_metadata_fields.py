@@ -276,7 +276,7 @@ FORMATS: dict[str, tuple[Any, list[list[str]], list[str]]] = {
         tortillas,
         [
             ["tortilla", "compile", "@", "OUT/c.tortilla"],
-            ["tortilla", "split", "@", "OUT/s.tortilla", "--rows", "1"],
+            ["tortilla", "compile", "@", "OUT/s.tortilla", "--rows", "1"],
         ],
         ITEMS,
     ),

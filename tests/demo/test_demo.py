@@ -19,7 +19,8 @@ from comal.raster import open_raster
 
 @pytest.fixture
 def few_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scenes, "PLACES", scenes.PLACES[:3])
+    few = [place for place in scenes.PLACES if place.name in {"oaxaca", "cusco", "manaus"}]
+    monkeypatch.setattr(scenes, "PLACES", tuple(few))
 
 
 def test_what_it_leaves(whole_demo: demo.Result) -> None:
