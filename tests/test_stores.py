@@ -263,12 +263,12 @@ def test_a_change_by_another_stays(
     before = objects(store, "")
     touched: list[str] = []
 
-    def late(groups: Any) -> None:
+    def late(groups: Any, **more: Any) -> None:
         place, _, seen = next(one for group in groups for one in group)
         touched.append(place.location.path)
         obstore.put(store, touched[-1], b"by another")
         assert (seen is None) == (touched[-1] not in before)
-        publish(groups)
+        publish(groups, **more)
 
     monkeypatch.setattr(upload, "_publish", late)
     with pytest.raises(ConflictError, match=r"another writer|exists"):
@@ -371,9 +371,9 @@ def test_an_index_of_one_object_is_appended_to(
     assert objects(store, "") == files_below(tmp_path)
     assert len(taco.load(f"{url}/__TACOCAT__", base_path=kept / "s").data) == 3
 
-    def late(groups: Any) -> None:
+    def late(groups: Any, **more: Any) -> None:
         obstore.put(store, "__TACOCAT__", b"by another")
-        publish(groups)
+        publish(groups, **more)
 
     publish, third = upload._publish, tmp_path.parent / f"{bucket}.tacozip"
     copy(more, third)
