@@ -98,6 +98,8 @@ def dumps(document: dict[str, Any], *, indent: int | None = 4, ascii_only: bool 
 
 
 def _check_depth(data: bytes, limits: Limits, where: str) -> None:
+    if data.count(b"[") + data.count(b"{") <= limits.json_depth:
+        return
     depth = 0
     for bracket in _brackets(data):
         if bracket in b"[{":

@@ -6,6 +6,7 @@ the earliest files have no version.
 
 from __future__ import annotations
 
+import marshal
 import math
 import re
 from collections import Counter
@@ -18,7 +19,7 @@ import numpy as np
 from comal import strictjson
 from comal.errors import InvalidMetadataError, Problem, UnsupportedVersionError, shown
 from comal.grid.mercator import lonlat_to_xy
-from comal.limits import DEFAULT_LIMITS, Limits
+from comal.limits import DEFAULT_LIMITS, KIB, Limits
 from comal.raquet import spec
 from comal.raquet.spec import Band, BandStatistics, Bounds, Metadata, Number
 from comal.raster.values import whole_nodata
@@ -179,10 +180,30 @@ _STATISTICS_KNOWN = frozenset(
 )
 _NONE = frozenset({"", "none", "null"})
 _MOST_DIGITS = 400
+_MOST_KEPT = 64 * KIB
+
+
+class _Last:
+    """The bands that were read last: the files of one raster declare the same ones."""
+
+    known: tuple[bytes, tuple[Band, ...]] = b"", ()
 
 
 def bands_of(root: Fields) -> tuple[Band, ...]:
     """The bands of a document; `root` records their problems."""
+    # Unlike `==` of the values, their bytes tell 1, 1.0 and true apart.
+    stored = marshal.dumps((root.values.get("bands"), root.values.get("nodata")), 2)
+    known = _Last.known
+    if known[0] == stored:
+        return known[1]
+    before = len(root.problems)
+    bands = _bands_of(root)
+    if len(root.problems) == before and len(stored) < _MOST_KEPT:
+        _Last.known = stored, bands
+    return bands
+
+
+def _bands_of(root: Fields) -> tuple[Band, ...]:
     found = root.values.get("bands")
     if not isinstance(found, list) or not found:
         root.wrong("raquet-bands", "bands", "no bands")

@@ -102,7 +102,8 @@ def spans_column(data: Any, sizes: Ints, kind: Any = None, valid: Mask | None = 
 
 def numbers_of(column: Any) -> npt.NDArray[Any]:
     """The numbers of an Arrow array without nulls as a numpy array, without a copy."""
-    dtype = np.dtype(column.type.to_pandas_dtype())
+    kind = column.type
+    dtype = np.dtype(np.int64 if pa.types.is_int64(kind) else kind.to_pandas_dtype())
     data = column.buffers()[1]
     if data is None or not len(column):
         return np.empty(0, dtype)

@@ -11,6 +11,7 @@ import io
 import os
 import threading
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -202,21 +203,24 @@ class Decoder:
         """
         layout, groups = self._footer.layout, self._groups
         count = len(self._leaves(self._names))
+        heads = [(len(piece.data), piece.data[:_HEAD]) for piece in self._pieces]
+        begins = Counter(tuple(heads[place::count]) for place in range(count))
         alike: dict[tuple[Any, ...], tuple[str, list[bytes]]] = {}
         twins: dict[str, str] = {}
         place = 0
         for name in self._names:
             leaf, leaves = layout.leaves[name][0], len(layout.leaves[name])
+            head = tuple(heads[place::count])
             stored = [piece.data for piece in self._pieces[place::count]]
             place += leaves
-            if leaves > 1 or not layout.flat[leaf]:
+            if leaves > 1 or begins[head] < 2 or not layout.flat[leaf]:
                 continue
             kind = self._footer.schema.field(name)
             key = (
                 (kind.type, kind.nullable, int(layout.width[leaf])),
                 tuple(layout.codec[groups, leaf].tolist()),
                 tuple(layout.values[groups, leaf].tolist()),
-                tuple((len(data), data[:_HEAD]) for data in stored),
+                head,
             )
             # Each is compared with at most one other column, however many begin alike.
             first, data = alike.setdefault(key, (name, stored))
@@ -241,7 +245,6 @@ class Decoder:
         spare = self._limits.leaf_bytes // _SHARE
         leaves = self._leaves(self._names)
         places = {leaf: place for place, leaf in enumerate(leaves)}
-        texts = {name for name in self._distinct if self._is_flat_text(name)}
         for name in self._distinct:
             bound, largest, prefixes, dictionary, lookups = 0, 0, False, False, True
             for leaf in layout.leaves[name]:
@@ -260,9 +263,9 @@ class Decoder:
                     dictionary |= found.dictionary > 0
             if bound <= spare:
                 spare -= bound
-                quick = lookups and name in texts and self._is_large
+                quick = lookups and self._is_large and self._is_flat_text(name)
                 (ways.lookups if quick else ways.whole).append(name)
-            elif dictionary and not prefixes and name in texts:
+            elif dictionary and not prefixes and self._is_flat_text(name):
                 ways.dictionaries.append(name)
             else:
                 ways.slow.append(name)
@@ -342,7 +345,9 @@ class Decoder:
             reader = self._reader(part, [*ways.dictionaries, *ways.lookups])
             table = reader.read_row_groups(
                 self._numbers_of(part), self._leaves(names), use_threads=alone and self._is_large
-            ).select(list(names))
+            )
+            if table.column_names != list(names):
+                table = table.select(list(names))
             self._check_rows(table.num_rows, part)
             size = table.nbytes
             if ways.dictionaries:
@@ -416,6 +421,8 @@ class Decoder:
         # For dictionaries this is less work than after expanding them.
         rows.validate(full=True)
         schema = self._schema_of(rows.schema.names)
+        if rows.schema.equals(schema, check_metadata=True):
+            return rows
         plain = plain_table(rows)
         if not plain.schema.equals(schema):
             plain = plain.cast(schema)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -86,9 +86,8 @@ class Footer:
     def alone(self) -> Footer:
         """The same without the bytes before it, for one of many files that stay open."""
         start = self.tail.end - self.size
-        return replace(
-            self, tail=replace(self.tail, data=self.tail.data[-self.size :], offset=start)
-        )
+        tail = Piece(self.tail.data[-self.size :], start, self.tail.total)
+        return replace(self, tail=tail)
 
     def only(self, groups: Sequence[int]) -> Footer:
         """The same with some of the row groups of `layout`."""
@@ -149,12 +148,12 @@ def _parsed(tail: Piece, size: int, span: ByteRange, limits: Limits, where: str)
         metadata = reader.metadata
         limits.check("table_columns", metadata.num_columns, where)
         schema = metadata.schema.to_arrow_schema()
-        check_schema(schema, limits, where)
+        plain = _checked(schema, limits, where)
         if list(layout.leaves) != schema.names or metadata.num_row_groups != len(layout.rows):
             raise InvalidMetadataError("the Parquet schema is broken", where=where)
         # Refuses some fields that a damaged schema may hold, such as required null types.
         numbers = np.arange(len(layout.rows))
-        return Footer(metadata, plain_schema(schema), layout, span, tail, numbers)
+        return Footer(metadata, plain, layout, span, tail, numbers)
 
 
 def _footer_size(end: bytes, span: ByteRange, limits: Limits, where: str) -> int:
@@ -227,13 +226,15 @@ def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
         A broken footer, row counts that do not add up, or a chunk outside of the file.
     """
     try:
-        rows, leaves, groups = _file(footer, where)
+        rows, columns, groups = _file(footer, where)
     except IndexError as error:
         raise InvalidMetadataError(
             "the Parquet footer is broken", where=where, found=reason_of(error)
         ) from error
-    names, found = _tree(leaves, where)
-    count = len(found)
+    if not isinstance(columns, _Columns):
+        columns = _Columns.of(*columns, where)
+    _remembered.columns = _in_front([columns], _remembered.columns)
+    count = len(columns.width)
     wrong = next((row for row, (_, chunks) in enumerate(groups) if len(chunks) != count), None)
     if wrong is not None:
         raise InvalidMetadataError(
@@ -244,21 +245,19 @@ def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
         )
     chunks = np.array([chunks for _, chunks in groups], np.int64)
     chunks = chunks.reshape(len(groups), count, len(_CHUNK_FIELDS))
-    alone = np.array([leaf.alone for leaf in found], np.bool_)
-    repetition = np.array([leaf.repetition for leaf in found], np.int64)
     layout = Layout(
-        names,
+        columns.leaves,
         np.array([group for group, _ in groups], np.int64),
         chunks[:, :, 0],
         chunks[:, :, 1],
         chunks[:, :, 2],
-        np.array([leaf.width for leaf in found], np.int64),
+        columns.width,
         chunks[:, :, 3],
         chunks[:, :, 4],
         chunks[:, :, 5:7],
         chunks[:, :, 7:9],
-        alone & (repetition == _REQUIRED),
-        alone & (repetition != _REPEATED),
+        columns.required,
+        columns.flat,
     )
     _check(layout, rows, data_size, where)
     return layout
@@ -276,7 +275,7 @@ _CHUNK_FIELDS = (
     "column index",
     "its size",
 )
-_Group = tuple[int, Sequence[_Chunk]]
+_Group = tuple[int, Sequence[_Chunk] | npt.NDArray[np.int64]]
 _AT_CODEC, _AT_ENCODINGS = 3, 4
 _Element = tuple[str, int, int, int]
 """Name, number of children, for a leaf the width of its values, and the repetition."""
@@ -305,26 +304,68 @@ _ROW_GROUP: Wanted = {1: (_COLUMN,), 3: I64}
 """RowGroup: 1 columns, 3 num_rows."""
 
 
-def _file(footer: bytes, where: str) -> tuple[int, list[_Element], list[_Group]]:
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """What a schema says, with the fields of `Layout` that follow from it."""
+
+    stored: bytes
+    """The schema as stored: the same bytes mean the same in any file."""
+    leaves: dict[str, range]
+    width: npt.NDArray[np.int64]
+    required: npt.NDArray[np.bool_]
+    flat: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, stored: bytes, schema: list[dict[int, Any]], where: str) -> _Columns:
+        """Those of a schema that was read field by field."""
+        names, found = _tree([_element(one, where) for one in schema], where)
+        alone = np.array([leaf.alone for leaf in found], np.bool_)
+        width = np.array([leaf.width for leaf in found], np.int64)
+        repetition = np.array([leaf.repetition for leaf in found], np.int64)
+        return cls(
+            stored,
+            names,
+            width,
+            alone & (repetition == _REQUIRED),
+            alone & (repetition != _REPEATED),
+        )
+
+
+_Schema = tuple[bytes, list[dict[int, Any]]]
+"""A schema as stored, and its fields."""
+
+
+def _file(footer: bytes, where: str) -> tuple[int, _Columns | _Schema, list[_Group]]:
     """FileMetaData: 2 schema, 3 num_rows, 4 row_groups."""
     reader = CompactReader(footer)
     rows: int | None = None
-    schema: list[dict[int, Any]] = []
+    schema: _Columns | _Schema | None = None
     groups: list[_Group] = []
     for number, kind in reader.fields():
         if number == 2 and kind == LIST:
-            schema = reader.structs(_ELEMENT)
+            schema = _schema(reader)
         elif number == 3 and kind in _INTEGERS:
             rows = reader.integer()
         elif number == 4 and kind == LIST:
             groups = _groups(reader, where)
         else:
             reader.skip(kind)
-    if rows is None or not schema:
+    if rows is None or schema is None:
         raise InvalidMetadataError(
             "the Parquet footer holds no schema or no row count", where=where
         )
-    return rows, [_element(one, where) for one in schema], groups
+    return rows, schema, groups
+
+
+def _schema(reader: CompactReader) -> _Columns | _Schema | None:
+    """The schema, from a file with the same one if possible; None if it is empty."""
+    begin = reader.at
+    for columns in _remembered.columns:
+        if reader.data.startswith(columns.stored, begin):
+            reader.at += len(columns.stored)
+            return columns
+    fields = reader.structs(_ELEMENT)
+    return (reader.data[begin : reader.at], fields) if fields else None
 
 
 def _element(fields: dict[int, Any], where: str) -> _Element:
@@ -379,25 +420,46 @@ class _Kind:
 
 
 class _Remembered:
-    """Kinds of row groups in the files that were read last: those of one writer look alike.
+    """Schemas and kinds of row groups of the last files: those of one writer look alike.
 
-    A kind only claims that bytes match, so it is valid for any file. Assignments are atomic, and a
-    thread that comes too late only learns a kind again.
+    Both only claim that bytes match, so they are valid for any file. Assignments are atomic, and a
+    thread that comes too late only learns one again.
     """
 
     def __init__(self) -> None:
+        self.columns: tuple[_Columns, ...] = ()
+        self.plain: tuple[_Plain, ...] = ()
         self.kinds: tuple[_Kind, ...] = ()
         self.slowly = 0
         """Row groups that were read field by field since a kind was learned."""
 
-    def use(self, kinds: Sequence[_Kind]) -> None:
-        """Move some kinds to the front, and forget those that were not used for long."""
-        used = set(map(id, kinds))
-        others = [kind for kind in self.kinds if id(kind) not in used]
-        self.kinds = tuple([*kinds, *others][:_MOST_REMEMBERED])
-
 
 _remembered = _Remembered()
+T = TypeVar("T")
+
+
+def _in_front(used: Sequence[T], known: tuple[T, ...]) -> tuple[T, ...]:
+    """What is known with some of it in front, without what was not used for long."""
+    if len(used) == 1 and known and known[0] is used[0]:
+        return known
+    ids = set(map(id, used))
+    return tuple([*used, *(one for one in known if id(one) not in ids)][:_MOST_REMEMBERED])
+
+
+_Plain = tuple[Any, Limits, Any]
+"""A schema that was checked, by which limits, and in plain types."""
+
+
+def _checked(schema: Any, limits: Limits, where: str) -> Any:
+    """An Arrow schema in plain types; the same object for files with the same one."""
+    for known in _remembered.plain:
+        if known[1] is limits and known[0].equals(schema):
+            break
+    else:
+        check_schema(schema, limits, where)
+        known = schema.remove_metadata(), limits, plain_schema(schema)
+    _remembered.plain = _in_front([known], _remembered.plain)
+    return known[2]
 
 
 @dataclass(slots=True)
@@ -437,7 +499,7 @@ class _Alike:
         low = min(int(rows.min()), int(chunks.min(initial=0)))
         if low < 0:
             _bounded(low, where)
-        return list(zip(rows.tolist(), chunks.tolist(), strict=True))
+        return list(zip(rows.tolist(), chunks, strict=True))
 
 
 def _groups(reader: CompactReader, where: str) -> list[_Group]:
@@ -467,7 +529,8 @@ def _groups(reader: CompactReader, where: str) -> list[_Group]:
     for alike in used:
         for number, group in zip(alike.numbers, alike.groups(where), strict=True):
             groups[number] = group
-    _remembered.use([*(alike.kind for alike in used), *learned])
+    kinds = [*(alike.kind for alike in used), *learned]
+    _remembered.kinds = _in_front(kinds, _remembered.kinds)
     return groups
 
 

@@ -17,7 +17,7 @@ from comal.errors import ComalError, InvalidMetadataError, translated
 from comal.limits import KIB
 from comal.plan import ByteRange, Piece, Plan
 from comal.table.footer import Footer
-from comal.table.thrift import BINARY, I32, I64, LIST, STRUCT, CompactReader, varints, windows
+from comal.table.thrift import BINARY, I32, I64, LIST, STRUCT, CompactReader, varints
 
 Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
@@ -29,6 +29,8 @@ _GAP = 1 << 20
 """Bytes between two parts of an index that are fetched rather than making another request."""
 _AS_THEY_LIE = 256 * KIB
 """Bytes of index parts that are used together with the gaps between them, if already fetched."""
+_FEW = 200
+"""Bytes of page locations below which reading one after the other takes less time than arrays."""
 _AT_ONCE = 1 << 16
 """Pages whose locations are read together."""
 _BROKEN: dict[type[BaseException], type[ComalError]] = {IndexError: InvalidMetadataError}
@@ -213,11 +215,13 @@ def _located(footer: Footer, leaves: Sequence[int], held: _Held, where: str) -> 
     spans = layout.offset_index[:, leaves].swapaxes(0, 1).reshape(-1, 2)
     data, begins = held.together(spans)
     octets, ends = np.frombuffer(data, np.uint8), begins + spans[:, 1]
-    counts = np.tile(layout.rows, len(leaves))  # the usual case: every page holds a row
-    bodies = begins + _head_sizes(counts)
-    # The counts in row groups and list heads take memory only if there are bytes for them.
-    fits = bool((counts <= (ends - bodies) // _TOKENS).all())
-    if not (fits and _are_heads(octets, begins, counts, np.full(len(counts), STRUCT))):
+    few = len(data) < _FEW
+    if not few:
+        counts = np.tile(layout.rows, len(leaves))  # the usual case: every page holds a row
+        bodies = begins + _head_sizes(counts)
+        # The counts in row groups and list heads take memory only if there are bytes for them.
+        fits = bool((counts <= (ends - bodies) // _TOKENS).all())
+    if few or not (fits and _are_heads(octets, begins, counts, np.full(len(counts), STRUCT))):
         with translated(_BROKEN, "the page index is broken", where=where):
             lists = [_list_head(data, begin, STRUCT, where) for begin in begins.tolist()]
         bodies = np.array([at for at, _ in lists], np.int64)
@@ -226,7 +230,7 @@ def _located(footer: Footer, leaves: Sequence[int], held: _Held, where: str) -> 
             raise InvalidMetadataError(
                 "the page index is broken", where=where, found="more pages than bytes"
             )
-    located = _locations(octets, bodies, counts)
+    located = None if few else _locations(octets, bodies, counts)
     if located is None:
         with translated(_BROKEN, "the page index is broken", where=where):
             located = _locations_one_by_one(data, bodies.tolist(), counts.tolist(), where)
@@ -360,44 +364,48 @@ def _check_pages(footer: Footer, leaf: Ints, group: Ints, located: Ints, where: 
 # -- column index ---------------------------------------------------------------------------------
 
 
-def _keys(footer: Footer, leaf: int, held: _Held) -> Ints | None:
-    """ColumnIndex: 1 null_pages, 2 min_values, 3 max_values. None unless each page is one row."""
-    spans = footer.layout.column_index[:, leaf]
-    data, begins = held.together(spans)
-    octets = np.frombuffer(data, np.uint8)
-    return _keys_at_once(octets, begins, begins + spans[:, 1], footer.layout.rows)
-
-
 _STRIDE = 9
 """Bytes of an 8-byte value in a list: its length, then the value."""
 
 
-def _keys_at_once(octets: Octets, begins: Ints, ends: Ints, rows: Ints) -> Ints | None:
-    """The keys of all groups; None if a list is not as long as its group has rows."""
-    if (rows < 1).any() or (rows > ends - begins).any():
-        return None  # nothing below can overflow, and each list has a byte for each row
-    head = _head_sizes(rows)
-    low = begins + head + rows
-    high = low + head + rows * _STRIDE
-    if (high + head + rows * _STRIDE > ends).any():
-        return None
-    kinds = np.repeat(np.array([0, BINARY, BINARY], np.int64), len(rows))
-    kinds[: len(rows)] = octets[begins + 1] & 0x0F  # either code for a boolean
-    lists = np.concatenate((begins, low, high))
-    if not _are_heads(octets, lists, np.concatenate((rows, rows, rows)), kinds):
-        return None
-    values = _strides(octets, low + head, rows)
-    if (values[:, 0] != _STRIDE - 1).any():
-        return None
-    if (values != _strides(octets, high + head, rows)).any():
-        return None
-    return np.ascontiguousarray(values[:, 1:]).view("<i8").ravel().astype(np.int64, copy=False)
+def _keys(footer: Footer, leaf: int, held: _Held) -> Ints | None:
+    """ColumnIndex: 1 null_pages, 2 min_values, 3 max_values. None unless each page is one row."""
+    spans = footer.layout.column_index[:, leaf]
+    data, begins = held.together(spans)
+    found: list[bytes] = []
+    places = begins.tolist(), spans[:, 1].tolist(), footer.layout.rows.tolist()
+    for begin, size, rows in zip(*places, strict=True):
+        values = _values(data[begin : begin + size], rows)
+        if values is None:
+            return None
+        found.append(values)
+    octets = np.frombuffer(b"".join(found), np.uint8).reshape(-1, _STRIDE)
+    return np.ascontiguousarray(octets[:, 1:]).view("<i8").ravel().astype(np.int64, copy=False)
 
 
-def _strides(octets: Octets, begins: Ints, counts: Ints) -> Octets:
-    """Consecutive values of `_STRIDE` bytes, shape (values, `_STRIDE`)."""
-    before = np.cumsum(counts) - counts
-    total = int(counts.sum())
-    starts = np.arange(total) * _STRIDE + np.repeat(begins - before * _STRIDE, counts)
-    found: Octets = windows(octets, _STRIDE)[starts]
-    return found
+def _values(index: bytes, rows: int) -> bytes | None:
+    """The values of a column index, with their lengths, if each of `rows` pages has only one."""
+    head = _head(rows)
+    low = 2 * len(head) + rows
+    high = low + rows * _STRIDE + len(head)
+    if rows < 1 or high + rows * _STRIDE > len(index):
+        return None
+    # Either code for a boolean.
+    flags = bytes((*index[:1], index[1] & 0xF0 | BINARY)) + index[2 : len(head)]
+    if not flags == index[low - len(head) : low] == index[high - len(head) : high] == head:
+        return None
+    values = index[low : low + rows * _STRIDE]
+    if values[::_STRIDE] != bytes((_STRIDE - 1,)) * rows:
+        return None
+    return values if values == index[high : high + rows * _STRIDE] else None
+
+
+def _head(count: int) -> bytes:
+    """The head of a list of `count` byte strings in the field after the last."""
+    head = bytearray((0x10 | LIST, min(count, _IN_HEAD) << 4 | BINARY))
+    if count >= _IN_HEAD:
+        while count > 0x7F:
+            head.append(count & 0x7F | 0x80)
+            count >>= 7
+        head.append(count)
+    return bytes(head)

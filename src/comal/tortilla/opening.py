@@ -7,14 +7,13 @@ import glob
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
-import pyarrow as pa
 
 from comal.errors import (
     AccessDeniedError,
@@ -38,6 +37,7 @@ from comal.storage import (
     parse_href,
     reload_once,
 )
+from comal.table.columns import numbers_column
 from comal.tortilla import spec
 from comal.tortilla.archive import Home, Part, together
 from comal.tortilla.frame import TortillaFrame
@@ -260,14 +260,14 @@ def _frame(
         source, opened = sound[position]
         stored = stored_table(opened, source.href, limits, columns)
         table = items_of(stored, opened, source.href, typed=typed)
-        if len(sound) > 1:
-            number = np.full(table.num_rows, len(parts), np.int32)
-            table = table.append_column(spec.PART, pa.array(number))
         parts.append(Part.of(source, opened))
         tables.append(table)
         count += table.num_rows
         limits.check("table_rows", count, source.href)
     table = joined(tables, parts[0].source.href)
+    if len(parts) > 1:
+        numbers = np.repeat(np.arange(len(parts), dtype=np.int32), [len(one) for one in tables])
+        table = table.add_column(tables[0].num_columns, spec.PART, numbers_column(numbers))
     _refuse_unknown(columns, table.column_names, parts[0].source.href)
     return TortillaFrame(table, Home(parts, limits, typed=typed))
 
@@ -350,7 +350,7 @@ def part_name(href: str) -> PartName | None:
     return PartName(found["stem"], int(found["number"]), found["extension"])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Member:
     """One file as a member of its set."""
 
@@ -360,7 +360,7 @@ class Member:
     variant: str = ""
     """Distinguishes files whose URLs differ only in their query."""
 
-    @property
+    @cached_property
     def name(self) -> PartName | None:
         """Its parsed name."""
         return part_name(self.href)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from comal.errors import InvalidInputError, InvalidMetadataError, ObjectNotFoundError
@@ -71,8 +70,7 @@ def open(  # noqa: A001 - the name users expect: raquet.open
     """
 
     def part_of(source: Source) -> TileFile:
-        found = run(file_plan(source.href, limits), source.fetch)
-        return found if len(sources) <= _FEW else replace(found, footer=found.footer.alone())
+        return run(file_plan(source.href, limits, alone=len(sources) > _FEW), source.fetch)
 
     sources = sources_of(path, config)
     parts = side_by_side([partial(part_of, source) for source in sources], sources)
@@ -144,7 +142,7 @@ def sources_of(path: Location | Sequence[Location], config: StorageConfig | None
 
 
 def _is_folder(path: str, source: Source) -> bool:
-    return path.endswith("/") or ("://" not in source.href and Path(source.href).is_dir())
+    return path.endswith("/") or ("://" not in source.href and os.path.isdir(source.href))  # noqa: PTH112 - hrefs are strings
 
 
 def _in_folder(source: Source) -> list[Source]:

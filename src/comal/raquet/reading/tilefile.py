@@ -58,8 +58,10 @@ class TileFile:
         return np.cumsum(self.footer.layout.rows)
 
 
-def file_plan(where: str, limits: Limits = DEFAULT_LIMITS, tail: int = TAIL) -> Plan[TileFile]:
-    """Open one file.
+def file_plan(
+    where: str, limits: Limits = DEFAULT_LIMITS, tail: int = TAIL, *, alone: bool = False
+) -> Plan[TileFile]:
+    """Open one file; with `alone`, nothing before its footer stays in memory.
 
     A small file takes one round trip, two if the page index is longer than the first read, and
     one more if the ids or the document must be read from their columns.
@@ -104,7 +106,7 @@ def file_plan(where: str, limits: Limits = DEFAULT_LIMITS, tail: int = TAIL) -> 
     _check_bands(metadata, footer, where)
     return TileFile(
         where,
-        footer,
+        footer.alone() if alone else footer,
         metadata,
         document,
         ids,
