@@ -180,31 +180,19 @@ _STATISTICS_KNOWN = frozenset(
 )
 _NONE = frozenset({"", "none", "null"})
 _MOST_DIGITS = 400
-_MOST_KEPT = 64 * KIB
 
 
-class _Last:
-    """The bands that were read last: the files of one raster declare the same ones."""
-
-    known: tuple[bytes, tuple[Band, ...]] = b"", ()
+_same: dict[bytes, tuple[Band, ...]] = {}
+"""The bands that were read last: the files of one raster declare the same ones."""
 
 
 def bands_of(root: Fields) -> tuple[Band, ...]:
     """The bands of a document; `root` records their problems."""
+    found, before = root.values.get("bands"), len(root.problems)
     # Unlike `==` of the values, their bytes tell 1, 1.0 and true apart.
-    stored = marshal.dumps((root.values.get("bands"), root.values.get("nodata")), 2)
-    known = _Last.known
-    if known[0] == stored:
-        return known[1]
-    before = len(root.problems)
-    bands = _bands_of(root)
-    if len(root.problems) == before and len(stored) < _MOST_KEPT:
-        _Last.known = stored, bands
-    return bands
-
-
-def _bands_of(root: Fields) -> tuple[Band, ...]:
-    found = root.values.get("bands")
+    stored = marshal.dumps((found, root.values.get("nodata")), 2)
+    if (same := _same.get(stored)) is not None:
+        return same
     if not isinstance(found, list) or not found:
         root.wrong("raquet-bands", "bands", "no bands")
         return ()
@@ -216,6 +204,9 @@ def _bands_of(root: Fields) -> tuple[Band, ...]:
     for name, count in sorted(Counter(band.name for band in bands).items()):
         if count > 1:
             root.wrong("raquet-band-name", "bands", f"several bands are named {shown(name)}")
+    if len(root.problems) == before and len(stored) < 64 * KIB:
+        _same.clear()
+        _same[stored] = tuple(bands)
     return tuple(bands)
 
 

@@ -11,7 +11,6 @@ import io
 import os
 import threading
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -203,24 +202,21 @@ class Decoder:
         """
         layout, groups = self._footer.layout, self._groups
         count = len(self._leaves(self._names))
-        heads = [(len(piece.data), piece.data[:_HEAD]) for piece in self._pieces]
-        begins = Counter(tuple(heads[place::count]) for place in range(count))
         alike: dict[tuple[Any, ...], tuple[str, list[bytes]]] = {}
         twins: dict[str, str] = {}
         place = 0
         for name in self._names:
             leaf, leaves = layout.leaves[name][0], len(layout.leaves[name])
-            head = tuple(heads[place::count])
             stored = [piece.data for piece in self._pieces[place::count]]
             place += leaves
-            if leaves > 1 or begins[head] < 2 or not layout.flat[leaf]:
+            if leaves > 1 or not layout.flat[leaf]:
                 continue
             kind = self._footer.schema.field(name)
             key = (
                 (kind.type, kind.nullable, int(layout.width[leaf])),
                 tuple(layout.codec[groups, leaf].tolist()),
                 tuple(layout.values[groups, leaf].tolist()),
-                head,
+                tuple((len(data), data[:_HEAD]) for data in stored),
             )
             # Each is compared with at most one other column, however many begin alike.
             first, data = alike.setdefault(key, (name, stored))
@@ -345,9 +341,7 @@ class Decoder:
             reader = self._reader(part, [*ways.dictionaries, *ways.lookups])
             table = reader.read_row_groups(
                 self._numbers_of(part), self._leaves(names), use_threads=alone and self._is_large
-            )
-            if table.column_names != list(names):
-                table = table.select(list(names))
+            ).select(list(names))
             self._check_rows(table.num_rows, part)
             size = table.nbytes
             if ways.dictionaries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -86,8 +86,7 @@ class Footer:
     def alone(self) -> Footer:
         """The same without the bytes before it, for one of many files that stay open."""
         start = self.tail.end - self.size
-        tail = Piece(self.tail.data[-self.size :], start, self.tail.total)
-        return replace(self, tail=tail)
+        return replace(self, tail=Piece(self.tail.data[-self.size :], start, self.tail.total))
 
     def only(self, groups: Sequence[int]) -> Footer:
         """The same with some of the row groups of `layout`."""
@@ -148,7 +147,7 @@ def _parsed(tail: Piece, size: int, span: ByteRange, limits: Limits, where: str)
         metadata = reader.metadata
         limits.check("table_columns", metadata.num_columns, where)
         schema = metadata.schema.to_arrow_schema()
-        plain = _checked(schema, limits, where)
+        plain = _plain(schema, limits, where)
         if list(layout.leaves) != schema.names or metadata.num_row_groups != len(layout.rows):
             raise InvalidMetadataError("the Parquet schema is broken", where=where)
         # Refuses some fields that a damaged schema may hold, such as required null types.
@@ -226,15 +225,13 @@ def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
         A broken footer, row counts that do not add up, or a chunk outside of the file.
     """
     try:
-        rows, columns, groups = _file(footer, where)
+        rows, schema, groups = _file(footer, where)
     except IndexError as error:
         raise InvalidMetadataError(
             "the Parquet footer is broken", where=where, found=reason_of(error)
         ) from error
-    if not isinstance(columns, _Columns):
-        columns = _Columns.of(*columns, where)
-    _remembered.columns = _in_front([columns], _remembered.columns)
-    count = len(columns.width)
+    names, width, required, flat = _columns(*schema, where)
+    count = len(width)
     wrong = next((row for row, (_, chunks) in enumerate(groups) if len(chunks) != count), None)
     if wrong is not None:
         raise InvalidMetadataError(
@@ -246,18 +243,18 @@ def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
     chunks = np.array([chunks for _, chunks in groups], np.int64)
     chunks = chunks.reshape(len(groups), count, len(_CHUNK_FIELDS))
     layout = Layout(
-        columns.leaves,
+        names,
         np.array([group for group, _ in groups], np.int64),
         chunks[:, :, 0],
         chunks[:, :, 1],
         chunks[:, :, 2],
-        columns.width,
+        width,
         chunks[:, :, 3],
         chunks[:, :, 4],
         chunks[:, :, 5:7],
         chunks[:, :, 7:9],
-        columns.required,
-        columns.flat,
+        required,
+        flat,
     )
     _check(layout, rows, data_size, where)
     return layout
@@ -285,12 +282,12 @@ _WIDEST_NUMBER = 16
 _MOST_ENCODINGS = 62
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
-    alone: bool
-    """Whether it is a top-level column, not part of one."""
-    width: int
-    repetition: int
+_Leaf = tuple[bool, int, int]
+"""Whether it is a top-level column, not part of one, the width of its values, the repetition."""
+_Columns = tuple[dict[str, range], Any, Any, Any]
+"""The fields `leaves`, `width`, `required` and `flat` of a `Layout`."""
+_Schema = tuple[bytes, _Columns | list[dict[int, Any]]]
+"""A schema as stored, and what it says: its columns if they are remembered, or its fields."""
 
 
 _ELEMENT: Wanted = {1: I64, 2: I64, 3: I64, 4: BINARY, 5: I64}
@@ -304,42 +301,11 @@ _ROW_GROUP: Wanted = {1: (_COLUMN,), 3: I64}
 """RowGroup: 1 columns, 3 num_rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """What a schema says, with the fields of `Layout` that follow from it."""
-
-    stored: bytes
-    """The schema as stored: the same bytes mean the same in any file."""
-    leaves: dict[str, range]
-    width: npt.NDArray[np.int64]
-    required: npt.NDArray[np.bool_]
-    flat: npt.NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, stored: bytes, schema: list[dict[int, Any]], where: str) -> _Columns:
-        """Those of a schema that was read field by field."""
-        names, found = _tree([_element(one, where) for one in schema], where)
-        alone = np.array([leaf.alone for leaf in found], np.bool_)
-        width = np.array([leaf.width for leaf in found], np.int64)
-        repetition = np.array([leaf.repetition for leaf in found], np.int64)
-        return cls(
-            stored,
-            names,
-            width,
-            alone & (repetition == _REQUIRED),
-            alone & (repetition != _REPEATED),
-        )
-
-
-_Schema = tuple[bytes, list[dict[int, Any]]]
-"""A schema as stored, and its fields."""
-
-
-def _file(footer: bytes, where: str) -> tuple[int, _Columns | _Schema, list[_Group]]:
+def _file(footer: bytes, where: str) -> tuple[int, _Schema, list[_Group]]:
     """FileMetaData: 2 schema, 3 num_rows, 4 row_groups."""
     reader = CompactReader(footer)
     rows: int | None = None
-    schema: _Columns | _Schema | None = None
+    schema: _Schema = b"", []
     groups: list[_Group] = []
     for number, kind in reader.fields():
         if number == 2 and kind == LIST:
@@ -350,22 +316,32 @@ def _file(footer: bytes, where: str) -> tuple[int, _Columns | _Schema, list[_Gro
             groups = _groups(reader, where)
         else:
             reader.skip(kind)
-    if rows is None or schema is None:
+    if rows is None or not schema[1]:
         raise InvalidMetadataError(
             "the Parquet footer holds no schema or no row count", where=where
         )
     return rows, schema, groups
 
 
-def _schema(reader: CompactReader) -> _Columns | _Schema | None:
-    """The schema, from a file with the same one if possible; None if it is empty."""
+def _schema(reader: CompactReader) -> _Schema:
     begin = reader.at
-    for columns in _remembered.columns:
-        if reader.data.startswith(columns.stored, begin):
-            reader.at += len(columns.stored)
-            return columns
+    for known in _remembered.schemas:
+        if reader.data.startswith(known[0], begin):  # then the same bytes end it
+            reader.at += len(known[0])
+            return known
     fields = reader.structs(_ELEMENT)
-    return (reader.data[begin : reader.at], fields) if fields else None
+    return reader.data[begin : reader.at], fields
+
+
+def _columns(stored: bytes, found: _Columns | list[dict[int, Any]], where: str) -> _Columns:
+    if isinstance(found, tuple):
+        return found
+    names, leaves = _tree([_element(one, where) for one in found], where)
+    alone, width, repetition = np.array(leaves, np.int64).reshape(-1, 3).T
+    top = alone > 0
+    columns = names, width, top & (repetition == _REQUIRED), top & (repetition != _REPEATED)
+    _remembered.schemas = ((stored, columns), *_remembered.schemas)[:_MOST_REMEMBERED]
+    return columns
 
 
 def _element(fields: dict[int, Any], where: str) -> _Element:
@@ -420,46 +396,39 @@ class _Kind:
 
 
 class _Remembered:
-    """Schemas and kinds of row groups of the last files: those of one writer look alike.
+    """Schemas and kinds of row groups in the last files: those of one writer look alike.
 
-    Both only claim that bytes match, so they are valid for any file. Assignments are atomic, and a
-    thread that comes too late only learns one again.
+    They only claim that bytes match, so they are valid for any file. Assignments are atomic, and a
+    thread that comes too late only learns them again.
     """
 
     def __init__(self) -> None:
-        self.columns: tuple[_Columns, ...] = ()
-        self.plain: tuple[_Plain, ...] = ()
+        self.schemas: tuple[tuple[bytes, _Columns], ...] = ()
+        self.plain: tuple[tuple[Any, Limits, Any], ...] = ()
+        """Arrow schemas, the limits by which they were checked, and the same in plain types."""
         self.kinds: tuple[_Kind, ...] = ()
         self.slowly = 0
         """Row groups that were read field by field since a kind was learned."""
 
+    def use(self, kinds: Sequence[_Kind]) -> None:
+        """Move some kinds to the front, and forget those that were not used for long."""
+        used = set(map(id, kinds))
+        others = [kind for kind in self.kinds if id(kind) not in used]
+        self.kinds = tuple([*kinds, *others][:_MOST_REMEMBERED])
+
 
 _remembered = _Remembered()
-T = TypeVar("T")
 
 
-def _in_front(used: Sequence[T], known: tuple[T, ...]) -> tuple[T, ...]:
-    """What is known with some of it in front, without what was not used for long."""
-    if len(used) == 1 and known and known[0] is used[0]:
-        return known
-    ids = set(map(id, used))
-    return tuple([*used, *(one for one in known if id(one) not in ids)][:_MOST_REMEMBERED])
-
-
-_Plain = tuple[Any, Limits, Any]
-"""A schema that was checked, by which limits, and in plain types."""
-
-
-def _checked(schema: Any, limits: Limits, where: str) -> Any:
-    """An Arrow schema in plain types; the same object for files with the same one."""
-    for known in _remembered.plain:
-        if known[1] is limits and known[0].equals(schema):
-            break
-    else:
-        check_schema(schema, limits, where)
-        known = schema.remove_metadata(), limits, plain_schema(schema)
-    _remembered.plain = _in_front([known], _remembered.plain)
-    return known[2]
+def _plain(schema: Any, limits: Limits, where: str) -> Any:
+    """An Arrow schema, checked and in plain types; one object for all files with the same."""
+    for known, by, plain in _remembered.plain:
+        if by is limits and known.equals(schema):
+            return plain
+    check_schema(schema, limits, where)
+    new = schema.remove_metadata(), limits, plain_schema(schema)
+    _remembered.plain = (new, *_remembered.plain)[:_MOST_REMEMBERED]
+    return new[2]
 
 
 @dataclass(slots=True)
@@ -529,8 +498,7 @@ def _groups(reader: CompactReader, where: str) -> list[_Group]:
     for alike in used:
         for number, group in zip(alike.numbers, alike.groups(where), strict=True):
             groups[number] = group
-    kinds = [*(alike.kind for alike in used), *learned]
-    _remembered.kinds = _in_front(kinds, _remembered.kinds)
+    _remembered.use([*(alike.kind for alike in used), *learned])
     return groups
 
 
@@ -605,7 +573,7 @@ def _tree(schema: list[_Element], where: str) -> tuple[dict[str, range], list[_L
         while open_elements and position < len(schema):
             _, children, width, repetition = schema[position]
             if children == 0:
-                leaves.append(_Leaf(position == begin, width, repetition))
+                leaves.append((position == begin, width, repetition))
             open_elements += _bounded(children, where) - 1
             position += 1
         if open_elements or name in names:

@@ -385,27 +385,14 @@ def _keys(footer: Footer, leaf: int, held: _Held) -> Ints | None:
 
 def _values(index: bytes, rows: int) -> bytes | None:
     """The values of a column index, with their lengths, if each of `rows` pages has only one."""
-    head = _head(rows)
-    low = 2 * len(head) + rows
-    high = low + rows * _STRIDE + len(head)
-    if rows < 1 or high + rows * _STRIDE > len(index):
+    size = rows * _STRIDE
+    try:
+        at, flags = _list_head(index, 0, index[1] & 0x0F, "")  # either code for a boolean
+        low, lows = _list_head(index, at + rows, BINARY, "")
+        high, highs = _list_head(index, low + size, BINARY, "")
+    except (IndexError, InvalidMetadataError):
         return None
-    # Either code for a boolean.
-    flags = bytes((*index[:1], index[1] & 0xF0 | BINARY)) + index[2 : len(head)]
-    if not flags == index[low - len(head) : low] == index[high - len(head) : high] == head:
+    values = index[low : low + size]
+    if not 0 < rows == flags == lows == highs or values != index[high : high + size]:
         return None
-    values = index[low : low + rows * _STRIDE]
-    if values[::_STRIDE] != bytes((_STRIDE - 1,)) * rows:
-        return None
-    return values if values == index[high : high + rows * _STRIDE] else None
-
-
-def _head(count: int) -> bytes:
-    """The head of a list of `count` byte strings in the field after the last."""
-    head = bytearray((0x10 | LIST, min(count, _IN_HEAD) << 4 | BINARY))
-    if count >= _IN_HEAD:
-        while count > 0x7F:
-            head.append(count & 0x7F | 0x80)
-            count >>= 7
-        head.append(count)
-    return bytes(head)
+    return values if values[::_STRIDE] == bytes((_STRIDE - 1,)) * rows else None

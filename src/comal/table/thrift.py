@@ -336,8 +336,6 @@ LONGEST = 9
 _NUMBERS = frozenset({I16, I32, I64})
 _VARINT = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
 _MOST_PARTS = 1500
-_FEW = 50
-"""Integers below which reading one after the other takes less time than arrays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,9 +444,6 @@ class _Walk:
 
 def integers(tokens: Sequence[bytes]) -> Ints | None:
     """Signed integers from varints; None if one is longer than `LONGEST` bytes."""
-    if len(tokens) < _FEW and max(map(len, tokens), default=0) <= LONGEST:
-        reader = CompactReader(b"".join(tokens))
-        return np.array([reader.integer() for _ in tokens], np.int64)
     octets = np.frombuffer(b"".join(tokens), np.uint8)
     stop = np.flatnonzero(octets < 0x80)
     start = np.concatenate([np.zeros(min(1, len(stop)), np.int64), stop[:-1] + 1])
