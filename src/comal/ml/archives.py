@@ -324,7 +324,7 @@ class Dataset(ABC):
         self,
         rows: Ints,
         raw: Any,
-        out: Callable[[int], Mapping[str, Any]] = lambda _: {},
+        out: Callable[[int], Mapping[str, Any]] | None = None,
         first: int = 0,
         threads: Executor | None = None,
     ) -> Iterator[Sample]:
@@ -335,19 +335,20 @@ class Dataset(ABC):
         and all others are decoded at once.
         """
 
-        def tried(place: int, into: Mapping[str, Any]) -> Sample | ComalError:
+        def tried(place: int, arrays: Mapping[str, Any]) -> Sample | ComalError:
             try:
                 if raw is None:
-                    return self.decode(0, self.read(rows[place : place + 1]), into)
-                return self.decode(first + place, raw, into)
+                    return self.decode(0, self.read(rows[place : place + 1]), arrays)
+                return self.decode(first + place, raw, arrays)
             except ComalError as error:
                 return error
 
+        into = out or (lambda _: {})
         alone = len(rows) if threads is None else 1
         for place in range(len(rows))[:alone]:
-            yield from self._sound(tried(place, out(0)))
+            yield from self._sound(tried(place, into(0)))
         if threads is not None:
-            for found in threads.map(tried, range(alone, len(rows)), map(out, count())):
+            for found in threads.map(tried, range(alone, len(rows)), map(into, count())):
                 yield from self._sound(found)
 
     def _sound(self, found: Sample | ComalError) -> Iterator[Sample]:
