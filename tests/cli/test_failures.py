@@ -121,6 +121,7 @@ for _ in range(3):
         main()
     except SystemExit as end:
         print(end.code, flush=True)
+        input()
 """
 
 
@@ -131,17 +132,20 @@ def test_a_command_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", _ENDED],
         cwd=tmp_path,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)):
             assert process.stdout.readline() == "writing\n"
             assert (tmp_path / ".out.tacozip.comal-part").exists()
             process.send_signal(number)
             assert process.stdout.readline() == f"{code}\n", number
-            assert [path.name for path in tmp_path.iterdir()] == ["in"]
+            assert [path.name for path in tmp_path.iterdir()] == ["in"], number
+            print(file=process.stdin, flush=True)  # and now the next one
         told = process.communicate(timeout=30)[1]
     assert told.count("interrupted") == 3
     assert "Traceback" not in told

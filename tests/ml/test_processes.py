@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from copy import copy
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -142,18 +143,23 @@ def test_batches_of_processes_are_those_of_threads(chips: Any, loader: Any) -> N
 @pytest.mark.filterwarnings("ignore:1 sample of the epoch failed")
 def test_an_epoch_in_processes_that_is_left_early(chips: Any, loader: Any) -> None:
     """It continues at its state in threads, and neither processes nor files are left."""
-    before = {one.pid for one in multiprocessing.active_children()}
     loader.set_epoch(5)
     taken = iter(loader)
     ids = [*next(taken)["id"], *next(taken)["id"]]
+    assert _spawned()
     threads = chips.loader(4, shuffle=True, seed=3)
     threads.load_state_dict(loader.state_dict())
     taken.close()
-    assert not [one for one in multiprocessing.active_children() if one.pid in before]
+    assert not _spawned()
     ids += [one for batch in threads for one in batch["id"]]
     whole = chips.loader(4, shuffle=True, seed=3, workers=0)
     whole.set_epoch(5)
     assert ids == [one for batch in whole for one in batch["id"]]
+
+
+def _spawned() -> list[Any]:
+    """Processes as a loader starts them; those of tests are forked."""
+    return [one for one in multiprocessing.active_children() if isinstance(one, SpawnProcess)]
 
 
 def test_errors_of_processes_arrive(chips: Any) -> None:
