@@ -35,6 +35,8 @@ _TRIED = 8
 """Samples whose decoding is timed."""
 _READERS = 16
 """Reads at once at most; each may send several requests."""
+_AT_FIRST = 4
+"""Reads at once before the first batch, as the requests of more would compete with its own."""
 _TOGETHER = MIB
 _SAMPLES = 1024
 """Bytes and samples up to which batches are read together, as one takes longer than its bytes."""
@@ -208,9 +210,10 @@ class Loader(Epochs):
     ) -> Iterator[Loaded]:
         under_way: deque[tuple[Future[list[Loaded]], int]] = deque()
         taken = 0
+        most = _AT_FIRST
         following = next(waiting, None)
         while under_way or following is not None:
-            while following is not None and len(under_way) < _READERS:
+            while following is not None and len(under_way) < most:
                 rows = np.concatenate(following)
                 cost = self._cost(rows)
                 if under_way and taken + cost > self.options.ahead_bytes:
@@ -222,6 +225,7 @@ class Loader(Epochs):
                 following = next(waiting, None)
             taken -= under_way[0][1]
             loaded = under_way.popleft()[0].result()
+            most = min(most + 2, _READERS)
             # No name here refers to a batch, so that its arrays are free when the caller's are.
             while loaded:
                 yield loaded.pop()
