@@ -98,9 +98,7 @@ def test_reading_ahead_keeps_its_budget() -> None:
 
 
 class Waiting(Numbers):
-    """Each batch of 5 is answered only when all up to 8 later ones have been asked for."""
-
-    AHEAD = 8
+    """Each batch of 5 is answered only when all up to 3 later ones have been asked for."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count, size=1 << 20)  # so large that each batch is read by itself
@@ -111,12 +109,12 @@ class Waiting(Numbers):
         with self.changed:
             self.asked += 1
             self.changed.notify_all()
-        self.wait_for_those_after(int(rows[0]) // 5)
+        self.wait_for_those_after(int(rows[0]) // 5, 3)
         return super().read(rows)
 
-    def wait_for_those_after(self, batch: int) -> None:
+    def wait_for_those_after(self, batch: int, ahead: int) -> None:
         with self.changed:
-            all_asked = min(batch + 1 + self.AHEAD, self.count // 5)
+            all_asked = min(batch + 1 + ahead, self.count // 5)
             assert self.changed.wait_for(lambda: self.asked >= all_asked, 30), (batch, self.asked)
 
 
@@ -124,7 +122,8 @@ def test_the_next_batches_are_asked_for_before_one_is_given() -> None:
     """So a step that takes longer than the bytes of its batch never waits for a slow store."""
     data = Waiting(200)
     for number, batch in enumerate(data.loader(5, workers=2)):
-        data.wait_for_those_after(number)  # they need nothing of the caller, who is in a step
+        # They need nothing of the caller, who is in a step.
+        data.wait_for_those_after(number, min(6 + 2 * number, 16))
         assert batch["n"][:, 0].tolist() == list(range(5 * number, 5 * number + 5))
     assert sorted(data.reading) == list(range(200))
 

@@ -36,7 +36,7 @@ _TRIED = 8
 _READERS = 16
 """Reads at once at most; each may send several requests."""
 _AT_FIRST = 4
-"""Reads at once before the first batch, as the requests of more would compete with its own."""
+"""Reads at once until the first batch is there; two more with each, for the requests compete."""
 _TOGETHER = MIB
 _SAMPLES = 1024
 """Bytes and samples up to which batches are read together, as one takes longer than its bytes."""
@@ -209,10 +209,10 @@ class Loader(Epochs):
         decoders: ThreadPoolExecutor,
     ) -> Iterator[Loaded]:
         under_way: deque[tuple[Future[list[Loaded]], int]] = deque()
-        taken = 0
-        most = _AT_FIRST
+        loaded: list[Loaded] = []
+        taken, most = 0, _AT_FIRST
         following = next(waiting, None)
-        while under_way or following is not None:
+        while under_way or loaded or following is not None:
             while following is not None and len(under_way) < most:
                 rows = np.concatenate(following)
                 cost = self._cost(rows)
@@ -223,12 +223,13 @@ class Loader(Epochs):
                 under_way.append((made, cost))
                 taken += cost
                 following = next(waiting, None)
-            taken -= under_way[0][1]
-            loaded = under_way.popleft()[0].result()
-            most = min(most + 2, _READERS)
             # No name here refers to a batch, so that its arrays are free when the caller's are.
             while loaded:
                 yield loaded.pop()
+            if under_way:
+                taken -= under_way[0][1]
+                loaded = under_way.popleft()[0].result()
+                most = min(most + 2, _READERS)
 
     def _cost(self, rows: Ints) -> int:
         """Bytes of samples in memory: encoded, and decoded as large as the largest so far."""
