@@ -115,7 +115,7 @@ def tapalcatl(
 
     A part is some neighbouring archives. 'comal merge' writes the document of the tileset.
 
-    $ comal plan tapalcatl planet.pmtiles s3://tiles/planet -o s3://tiles/plan
+    $ comal plan tapalcatl planet.pmtiles s3://tiles/planet -o s3://tiles/plan  # in buckets
     $ comal plan tapalcatl dem.parquet tiles/ -o plan/  # RaQuet drawn as PNG tiles
     """
     if named["scale"] == 1:  # the default, of which a RaQuet file has its own
