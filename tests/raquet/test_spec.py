@@ -124,6 +124,13 @@ def refused(document: dict[str, Any], **changes: Any) -> set[str]:
     return {problem.code for problem in caught.value.problems if problem.severity == "error"}
 
 
+def test_bands_that_are_equal_but_not_the_same() -> None:
+    """Those that were read last are not read again, but 1 and true are others."""
+    assert [band(FLAT, nodata=nodata).nodata for nodata in (2, 1, 1)] == [2, 1, 1]
+    assert refused(FLAT, bands=[FLAT["bands"][0] | {"nodata": True}])
+    assert band(FLAT, nodata=1).nodata == 1
+
+
 def test_flat() -> None:
     metadata = parsed(FLAT)
     assert (metadata.min_zoom, metadata.max_zoom, metadata.num_blocks) == (8, 10, 6)
