@@ -33,8 +33,8 @@ from tests.test_overwriting import EVERY, TILES, WRITERS, ExitError, Writer, dat
 from tests.test_overwriting import kept as kept  # noqa: PLC0414 - a fixture of this module, too
 
 FULL = bool(os.environ.get("COMAL_FULL_SWEEP"))
-LOCAL = ("demo.run", "comal demo")
-"""Writers whose results are looked at on this machine."""
+LOCAL = ("demo.run", "comal demo", "comal sync")
+"""Writers whose results are looked at on this machine, and one that may be repeated."""
 COMMANDS = ("comal get", "comal mirror", "comal taco create", "comal raquet export")
 NAMES = [name for name in EVERY if name not in LOCAL and (FULL or name in (*WRITERS, *COMMANDS))]
 
