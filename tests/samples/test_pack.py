@@ -227,6 +227,7 @@ BAD: list[tuple[Any, type[ComalError], str]] = [
     (_missing("a" * 5_000), ComalError, "is missing"),
     (_missing(""), InvalidInputError, "not a regular file"),
     (_missing("../pipe"), InvalidInputError, r"not a regular file: .*/pipe' \(row 2\)"),
+    (b"id,path,comal:seen\na,s1/x.bin,b\n", InvalidInputError, "of this name: .*m.csv"),
     ({"path": ["s1/x.bin"]}, InvalidInputError, "id"),
     ({"id": [1], "path": ["s1/x.bin"]}, InvalidInputError, "'id'.*not text"),
     ({"id": ["a"], "path": [b"x"]}, InvalidInputError, "'path'.*not text"),

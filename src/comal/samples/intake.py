@@ -500,6 +500,13 @@ def split(
         )
     ids, paths = (_texts(table.column(name), name, where) for name in (ID, PATH))
     fields = table.drop_columns([ID, PATH])
+    if SEEN in fields.column_names:
+        raise InvalidInputError(
+            "a manifest may not have a column of this name",
+            where=where,
+            found=SEEN,
+            hint="rename it: packing keeps there what it sees of files",
+        )
     paths = absolute(paths, root)
     far = is_url(paths)
     _look_at(pc.if_else(far, None, paths))
