@@ -26,6 +26,7 @@ from comal.errors import (
 )
 from comal.storage import StorageConfig, StorePath, targets, upload
 from comal.storage.cloud import memory_store
+from comal.storage.multipart import Multipart
 from tests.server.making import PNG
 from tests.servers.s3 import S3Server
 from tests.support import files_below, objects
@@ -133,6 +134,7 @@ def test_too_large_for_s3_is_told_before_the_copy(
 
     monkeypatch.setattr(targets, "_WatchedFile", Noting)
     monkeypatch.setattr(upload, "COPIED", 1000)
+    monkeypatch.setattr(Multipart, "to", lambda *_: None)
     prefix, config = uuid.uuid4().hex, s3_server.config
     for write, source, target in (
         (ml.mirror, "scenes.tacozip", "o.tacozip"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import logging
 import socket
@@ -43,9 +45,13 @@ class Faults:
         request = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{query}".rstrip("?")
         self.seen.append(request)
         fault = self.fault(len(self.seen), request)
-        if not fault and environ.get("HTTP_IF_NONE_MATCH") and environ["REQUEST_METHOD"] != "GET":
+        conditions = environ.get("HTTP_IF_NONE_MATCH") or environ.get("HTTP_IF_MATCH")
+        if not fault and conditions and environ["REQUEST_METHOD"] != "GET":
             with self.lock:  # moto looks first and writes then, where S3 does both at once
-                return list(self.application(environ, start))
+                fault = _refused(environ)
+                if not fault:
+                    return list(self.application(environ, start))
+        fault = fault or _damaged(environ)
         if not fault:
             return self.application(environ, start)
         if fault in ("lost", "late"):
@@ -57,6 +63,28 @@ class Faults:
         wait = [("Retry-After", "0")] if fault.startswith("503") else []
         start("200 OK" if fault in ("lost", "late") else fault, [("Content-Length", "0"), *wait])
         return []
+
+
+def _refused(environ: dict[str, Any]) -> str:
+    """What S3 answers where an upload in parts is finished for another object than the named."""
+    wanted = environ.get("HTTP_IF_MATCH")
+    if wanted is None or environ["REQUEST_METHOD"] != "POST":
+        return ""
+    bucket, _, key = environ["PATH_INFO"].lstrip("/").partition("/")
+    there = _memory().get_object(bucket, key)
+    same = there is not None and there.etag.strip('"') == wanted.strip('"')
+    return "" if same else "412 Precondition Failed"
+
+
+def _damaged(environ: dict[str, Any]) -> str:
+    """What S3 answers where a body has not the MD5 that is sent along."""
+    wanted = environ.get("HTTP_CONTENT_MD5")
+    if wanted is None:
+        return ""
+    body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+    environ["wsgi.input"] = io.BytesIO(body)
+    found = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+    return "" if found == wanted else "400 Bad Digest"
 
 
 @dataclass(slots=True)

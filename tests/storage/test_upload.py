@@ -27,8 +27,9 @@ from comal.errors import (
     ObjectNotFoundError,
     StorageError,
 )
-from comal.storage import StorageConfig, open_source, targets, upload
+from comal.storage import StorageConfig, multipart, open_source, targets, upload
 from comal.storage.location import StorePath, parse_href
+from comal.storage.multipart import Multipart
 from comal.storage.replacing import changing_file
 from tests.servers.s3 import S3Server
 from tests.storage.boxes import KINDS, MINE, Box, box_of
@@ -41,11 +42,16 @@ def box(request: pytest.FixtureRequest, tmp_path: Path, hasty: StorageConfig) ->
     return box_of(request.param, request, tmp_path, hasty)
 
 
-@pytest.fixture(params=[upload.SINGLE, 1000], ids=["one request", "in parts"])
+WAYS = {"one request": upload.SINGLE, "in parts": 1000, "in parts by obstore": 999}
+
+
+@pytest.fixture(params=WAYS)
 def single(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Above this size, objects go in parts."""
-    monkeypatch.setattr(upload, "SINGLE", request.param)
-    return int(request.param)
+    monkeypatch.setattr(upload, "SINGLE", WAYS[request.param])
+    if request.param == "in parts by obstore":
+        monkeypatch.setattr(Multipart, "to", lambda *_: None)
+    return WAYS[request.param]
 
 
 # -- the same everywhere ---------------------------------------------------------------------------
@@ -338,6 +344,7 @@ def test_no_endpoint_and_too_large_for_s3(
     box, _ = bucket
     monkeypatch.setattr(upload, "SINGLE", 10)
     monkeypatch.setattr(upload, "COPIED", 100)
+    monkeypatch.setattr(Multipart, "to", lambda *_: None)
     with pytest.raises(LimitExceededError, match="write several"):
         box.write("x", NEW)
     for size in (101, 60):
@@ -382,7 +389,7 @@ def interruptible() -> Iterator[None]:
 def test_an_interrupt_ends_an_upload(
     bucket: tuple[Box, S3Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Ctrl-C does, which obstore itself does not hear before its last request."""
+    """As Ctrl-C does."""
     box, server = bucket
     waiting, told = threading.Event(), threading.Event()
 
@@ -401,8 +408,9 @@ def test_an_interrupt_ends_an_upload(
         waiting.wait(20)
         os.kill(os.getpid(), signal.SIGINT)
 
-    for name, value in {"SINGLE": 1000, "_PART": 5 << 20, "_AHEAD": 0, "Event": Told}.items():
+    for name, value in {"SINGLE": 1000, "_AT_ONCE": 2, "Event": Told}.items():
         monkeypatch.setattr(upload, name, value)
+    monkeypatch.setattr(multipart, "_STEP", 5 << 20)
     del server.faults.seen[:]
     server.faults.fault = strike
     killer = threading.Thread(target=interrupt)

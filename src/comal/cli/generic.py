@@ -417,8 +417,8 @@ def clean(style: Style, target: str) -> None:
     several archives that was already committed is finished instead. 'comal check' says whether
     there is anything to do.
 
-    In a store, hidden objects of more than an hour go. Uploads in parts that were not finished
-    cannot be listed: add a lifecycle rule for them to the bucket.
+    In a store, hidden objects of more than an hour go, and in S3 uploads of more than a day that
+    were not finished. Elsewhere those cannot be listed: add a lifecycle rule to the bucket.
 
     $ comal clean tiles/  # remove an interrupted build
     """

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http.client import IncompleteRead
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urljoin
 
 from urllib3.exceptions import (
@@ -28,7 +28,7 @@ from urllib3.exceptions import (
 )
 
 from comal.errors import ComalError, InvalidInputError, StorageError, shown
-from comal.limits import KIB
+from comal.limits import KIB, MIB
 from comal.plan import ByteRange, Wanted, Whole
 from comal.storage import httpwire as answers
 from comal.storage.config import ANY, PRIVATE, StorageConfig
@@ -56,6 +56,7 @@ _MOVED_FOR = 300.0
 _MOST_MOVED = 4096
 _BLOCK = 256 * KIB
 _DRAIN = 64 * KIB
+_MOST_TOLD = 4 * MIB
 _TRIAL_TRIES = 2
 _MOST_ORIGINS = 4096
 
@@ -79,6 +80,14 @@ def takes_many(at: Location) -> bool | None:
     if shown is None and not at.query and len(_shown) < _MOST_ORIGINS:
         return None
     return shown is True
+
+
+class Answer(NamedTuple):
+    """What a server says to a request that is not for bytes."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,8 +332,34 @@ class HttpTransport(Transport):
             return way
         return _Way(location, self.least)
 
+    def ask(
+        self,
+        location: Location,
+        method: str,
+        headers: dict[str, str],
+        blocks: Iterable[bytes],
+        deadline: float,
+    ) -> Answer:
+        """Make one request of any method, once; raises `TransientError` if it may be repeated.
+
+        Its body is sent block by block. Redirects are not followed.
+        """
+        sent = self._send(_Way(location, self.least), location, headers, deadline, method, blocks)
+        with _closing(sent, location) as response:
+            body = _body(response, _MOST_TOLD, exact=False)
+            if passes(response.status):
+                after = parse_retry_after(response.headers.get("Retry-After"))
+                reason = f"status {response.status}"
+                raise TransientError(reason, status=response.status, retry_after=after)
+            return Answer(response.status, response.headers, body[:_MOST_TOLD])
+
     def _send(
-        self, way: _Way, location: Location, headers: dict[str, str], deadline: float
+        self,
+        way: _Way,
+        location: Location,
+        headers: dict[str, str],
+        deadline: float,
+        *request: Any,
     ) -> urllib3.BaseHTTPResponse:
         """The response of one server; only the named origin gets credentials."""
         if self.config.withheld:
@@ -335,7 +370,7 @@ class HttpTransport(Transport):
                 token = base64.b64encode(unquote(location.userinfo).encode()).decode()
                 headers["Authorization"] = f"Basic {token}"
         with _network_errors(way.at):
-            return send(way.at, self.config, way.least, headers, deadline)
+            return send(way.at, self.config, way.least, headers, deadline, *request)
 
 
 def _asking(ask: Ask, ranges: str) -> dict[str, str]:

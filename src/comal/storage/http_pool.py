@@ -15,7 +15,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -47,9 +47,17 @@ _request = threading.local()
 
 
 def send(
-    location: Location, config: StorageConfig, least: int, headers: dict[str, str], deadline: float
+    location: Location,
+    config: StorageConfig,
+    least: int,
+    headers: dict[str, str],
+    deadline: float,
+    method: str = "GET",
+    body: Iterable[bytes] | None = None,
 ) -> urllib3.BaseHTTPResponse:
     """Request a location, directly or through the proxy of the environment.
+
+    A body in blocks needs a ``Content-Length``; each block has the time of `idle_timeout`.
 
     The response ends at the deadline, by `time.monotonic`, or when no byte comes for too long.
     `least` is how public an address must be. A proxy resolves names by its own rules: then only a
@@ -76,8 +84,9 @@ def send(
     _request.ours = True
     try:
         return urlopen(
-            "GET",
+            method,
             url[skipped:] or "/",
+            body=body,
             headers=headers,
             redirect=False,
             retries=False,

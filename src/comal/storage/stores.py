@@ -221,7 +221,7 @@ def opened_store(
     """
     parts = repr(sorted(options.items())), config.key, repr((retries, client))
     named = (location.scheme, location.root, *parts)
-    return _opened.get(named, lambda: _open(location, dict(options), config, retries, client))
+    return _opened.get(named, lambda: new_store(location, options, config, retries, **client))
 
 
 def allows_http(scheme: str, options: Mapping[str, Any]) -> bool:
@@ -231,13 +231,15 @@ def allows_http(scheme: str, options: Mapping[str, Any]) -> bool:
     return named or any(switched_on(known.get(name)) for name in ("allow_http", "use_emulator"))
 
 
-def _open(
+def new_store(
     location: Location,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     config: StorageConfig,
-    retries: int,
-    client: dict[str, Any],
+    retries: int = 0,
+    **client: Any,
 ) -> ObjectStore:
+    """The store of a location, which nothing else shares; see `opened_store`."""
+    options = dict(options)
     container, _, account = location.root.partition("@")
     client = {
         "connect_timeout": timedelta(seconds=config.connect_timeout),

@@ -36,6 +36,7 @@ from comal.public import warn
 from comal.storage import targets, upload
 from comal.storage.config import StorageConfig, default_config
 from comal.storage.location import STORE_SCHEMES, Location, StorePath, parse_href
+from comal.storage.multipart import holds
 from comal.storage.opening import open_source
 from comal.storage.replacing import state_of
 from comal.storage.source import ObjectInfo, changed
@@ -190,7 +191,11 @@ def _told(here: _Side, there: _Side, name: str) -> bool | None:
     tag, mine = there.files[name].version, here.files[name].version
     if here.is_local:
         path = here.path(name)
-        if _MD5.fullmatch(tag) and upload.proves(tag, upload.digest_of(path, "md5")):
+        if _MD5.fullmatch(tag) and (
+            upload.proves(tag, upload.digest_of(path, "md5"))
+            if tag[32:] in ("", "-1")
+            else holds(tag, path, there.files[name].size)
+        ):
             return True
         told = there.object(name).checksum()
         return None if told is None else told == upload.digest_of(path, "sha256").hex()

@@ -210,9 +210,11 @@ def existing(target: Path) -> ConflictError:
 def too_large(target: Path) -> LimitExceededError:
     """The error for a new object that S3 cannot make from a hidden one."""
     return LimitExceededError(
-        "a new object in S3 may have 5 GiB",
+        "a new object in S3 may have 5 GiB with these settings of the store",
         where=shown_path(target),
-        hint="write several: split_size= of TACO, chunk_size= of Tortilla, raquet.partition",
+        hint="let the bucket encrypt by itself and name its endpoint in the settings or in "
+        "AWS_ENDPOINT_URL, or write several: split_size= of TACO, chunk_size= of Tortilla, "
+        "raquet.partition",
     )
 
 

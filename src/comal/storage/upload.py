@@ -1,9 +1,9 @@
 """Publishing to an object store: a finished file of this machine becomes an object in one step.
 
 An object appears under the condition that its key is free, or still holds what was there at first.
-Up to 64 MiB one request says so. No request with parts can: a larger new object goes to a hidden
-key and is copied from there under the condition, and one that replaces another goes to the key
-itself, when that was compared right before.
+Up to 64 MiB one request says so, and in S3 the last request of an upload in parts. No request with
+parts can elsewhere: a larger new object goes to a hidden key and is copied from there under the
+condition, and one that replaces another goes to the key itself, which was compared right before.
 
 Requests are tried again. Where an answer was lost, the object is compared with the file. What a
 failed writer has made is removed, as far as nothing was replaced.
@@ -51,6 +51,7 @@ from comal.plan import Head
 from comal.storage.cloud import guarding
 from comal.storage.config import StorageConfig, default_config
 from comal.storage.location import StorePath
+from comal.storage.multipart import Multipart, Part, part_size, parts_of, tag_of
 from comal.storage.opening import open_source
 from comal.storage.remote import Ask, retrying
 from comal.storage.replacing import Change, NextVersion
@@ -77,9 +78,8 @@ SINGLE = 64 * MIB
 """Up to this size, an object is put by one request."""
 COPIED = 5 << 30
 """S3 copies no larger object in one request."""
-_PART = 8 * MIB
-_PARTS = 9_000
-"""Stores take up to 10 000 parts."""
+_AT_ONCE = 12
+_BLOCK = 8 * MIB
 _AHEAD = 256 * MIB
 _THREADS, _STEP = 16, 0.2
 _Ready = tuple[StorePath, Path, "ObjectMeta | None"]
@@ -88,6 +88,7 @@ _CHECKSUM = "sha256"
 """Name of the metadata that hold the SHA-256 of an object."""
 _LEFT = timedelta(hours=1)
 """No writer needs a hidden object for so long."""
+_LEFT_UPLOAD = timedelta(days=1)
 _TABLES = frozenset({"METADATA", "__TACOCAT__", ".tacocat"})
 """Folders of a data set that hold its index."""
 _NAMING = ("COLLECTION.json", "index.json", "meta.json", "__TACOCAT__")
@@ -192,6 +193,7 @@ class StoreObject:
         self._stop, self._told, self._going_on = stop or Event(), told, going_on
         self._tag: str | None = None
         self._sent: Any = None
+        self._proof = set[str]()
         self.key = place.location.path
         self._where = place.location.label
         self._config: StorageConfig = place.config or default_config()
@@ -212,11 +214,16 @@ class StoreObject:
             with store_errors(Ask(location, Head(0), None), last=True):
                 return request(store)
 
+        with self._explained(), guarding(location, config):
+            store = networked_store(location, config, by_store, **client)
+            config = replace(config, tries=config.tries - by_store)
+            return retrying(config, location, size, tried)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say in errors what a writer can do."""
         try:
-            with guarding(location, config):
-                store = networked_store(location, config, by_store, **client)
-                config = replace(config, tries=config.tries - by_store)
-                return retrying(config, location, size, tried)
+            yield
         except AccessDeniedError as error:
             error.hint = "check that the credentials may write there, and that the name is right"
             raise
@@ -318,17 +325,24 @@ class StoreObject:
         self._tag = tag = (self._put if size <= SINGLE else self._put_large)(path, size, seen)
         if seen is None and tag is not None:
             made.append(self)
-        if compare and proves(plain_tag(tag), self._sent.digest()):
+        if compare and self._proved(tag):
             return
         there = self.meta()
         if there is None or there["size"] != size or (tag and tag != there["e_tag"]):
             made[:] = [one for one in made if one is not self]  # it is not ours any more
             raise self._error(_CHANGED)
         self._tag = there["e_tag"]
-        known = not (compare and size) or proves(plain_tag(self._tag), self._sent.digest())
+        known = not (compare and size) or self._proved(self._tag)
         if not known and not self._holds(path, size):
             self.remove()
             raise self._error(_DAMAGED)
+
+    def _proved(self, tag: str | None) -> bool:
+        """Whether an ETag says that the object has the bytes that were sent."""
+        plain = plain_tag(tag)
+        return plain in self._proof or (
+            self._sent is not None and proves(plain, self._sent.digest())
+        )
 
     def put(self, data: bytes) -> None:
         """Put an object, whatever the key holds."""
@@ -349,15 +363,22 @@ class StoreObject:
             self._told(size)
 
     def _put_large(self, path: Path, size: int, seen: ObjectMeta | None) -> str | None:
-        part = max(_PART, -(-size // _PARTS))
-        at_once = max(2, min(12, _AHEAD // part))
+        upload = Multipart.to(self.place.location, self._config)
+        if upload is not None:
+            tries = list[bool]()
+            make = partial(self._by_parts, upload, path, size, seen, tries)
+            with self._explained():
+                return self._settled(path, size, seen, make, tries)
+        part = part_size(size)
+        at_once = max(2, min(_AT_ONCE, _AHEAD // part))
         parts = {"use_multipart": True, "chunk_size": part, "max_concurrency": at_once}
         if seen is not None:
             now = self.meta()
             if now is None or _version(now) != _version(seen):
                 raise self._error(_CHANGED)
             return self._made(path, size, seen, path, **parts)
-        if size > COPIED and self.place.location.scheme == "s3":
+        most = self.most()
+        if most is not None and size > most:
             raise too_large(cast("Path", self.place))
         place = self.place.with_name(next_name(self.place.name))
         hidden = StoreObject(place, self._stop, self._told)
@@ -368,6 +389,54 @@ class StoreObject:
         finally:
             with suppress(ComalError):  # an error under way says more
                 hidden.remove()
+
+    def most(self) -> int | None:
+        """The largest size of a new object, if one goes to a hidden key that S3 copies."""
+        location = self.place.location
+        copied = location.scheme == "s3" and Multipart.to(location, self._config) is None
+        return COPIED if copied else None
+
+    def _by_parts(
+        self,
+        upload: Multipart,
+        path: Path,
+        size: int,
+        seen: ObjectMeta | None,
+        tries: list[bool],
+    ) -> str | None:
+        """Upload a file in parts; returns the ETag, or None if the condition does not hold.
+
+        `tries` get an item for each try of the last request.
+        """
+        upload.begin(self._told_of(path, digest=False))
+
+        def put(part: Part) -> tuple[int, bytes, str]:
+            return part.number, *upload.put(part, self._went)
+
+        try:
+            parts = parts_of(path, size, part_size(size))
+            with closing(at_once(put, parts, self._stop, _AT_ONCE)) as sent:
+                _, digests, tags = zip(*sorted(sent), strict=True)
+            self._proof = {tag_of(digests)}
+            condition = {"If-Match": str(seen["e_tag"])} if seen else {"If-None-Match": "*"}
+            made = upload.finish(tags, condition, size)
+            if made is not None:
+                if not upload.has_digest:  # S3 has compared each part
+                    self._proof.add(plain_tag(made))
+                return made
+        except BaseException:  # also on Ctrl-C: nothing half done may stay
+            with suppress(ComalError):  # the error under way says more
+                upload.give_up()
+            raise
+        tries += [True] * upload.tries
+        upload.give_up()
+        return None
+
+    def _went(self, size: int) -> None:
+        """Tell of bytes that were sent; an error once nobody waits any more."""
+        if self._stop.is_set():
+            raise ComalError("the upload was stopped", where=self._where)
+        self._told(size)
 
     def copy(self, source: StorePath, size: int) -> None:
         """Let the store copy another of its objects to the key, if that is free."""
@@ -382,8 +451,9 @@ class StoreObject:
         None says that an answer was lost, and that the object has the bytes of the file.
         """
         by_parts = "use_multipart" in how
-        lost = by_parts and seen is None and self.place.location.scheme == "s3"
-        how |= {} if isinstance(data, StoreObject) else {"attributes": self._told_of(path, lost)}
+        copied = by_parts and seen is None and self.place.location.scheme == "s3"
+        if not isinstance(data, StoreObject):
+            how["attributes"] = self._told_of(path, digest=not copied)
         tries: list[bool] = []
 
         def request(store: ObjectStore) -> str | None:
@@ -400,9 +470,21 @@ class StoreObject:
             except (NotSupportedError, NotImplementedError) as error:
                 raise self._error(_NO_CONDITIONS) from error
 
+        part = how.get("chunk_size", 0)
+        return self._settled(path, size, seen, lambda: self.ask(request, size, part), tries)
+
+    def _settled(
+        self,
+        path: Path | StorePath,
+        size: int,
+        seen: ObjectMeta | None,
+        make: Callable[[], str | None],
+        tries: Sequence[object],
+    ) -> str | None:
+        """As `_made`. `make` returns None if the key is taken, maybe by one of its tries."""
         error: ComalError | None = None
         try:
-            tag = self.ask(request, size, how.get("chunk_size", 0))
+            tag = make()
         except (ObjectNotFoundError, StorageError) as failed:
             tag, error = None, failed
         if tag is not None:
@@ -422,10 +504,10 @@ class StoreObject:
             return self._error(_CHANGED)
         return self._error(_OTHERS) if self._going_on else existing(cast("Path", self.place))
 
-    def _told_of(self, path: Any, lost: bool) -> dict[str, str]:  # noqa: FBT001
+    def _told_of(self, path: Any, *, digest: bool) -> dict[str, str]:
         """What is kept beside the bytes of a file; no checksum where it would be lost."""
         kind = mimetypes.guess_type(self.place.name)[0] or "application/octet-stream"
-        told = {} if lost else {_CHECKSUM: digest_of(path, "sha256").hex()}
+        told = {_CHECKSUM: digest_of(path, "sha256").hex()} if digest else {}
         if self._config.cache_control is not None:
             grows = self.key.endswith((".json", ".html")) or _TABLES & {*self.key.split("/")}
             told["Cache-Control"] = "no-cache" if grows else self._config.cache_control
@@ -434,7 +516,7 @@ class StoreObject:
     def _blocks(self, path: Any) -> Iterator[bytes]:
         """The bytes of a file; an error once nobody waits any more, for requests do not end."""
         with path.open("rb") as file:
-            for block in iter(partial(file.read, _PART), b""):
+            for block in iter(partial(file.read, _BLOCK), b""):
                 if self._stop.is_set():
                     raise ComalError("the upload was stopped", where=self._where)
                 if self._sent is not None:
@@ -447,6 +529,8 @@ class StoreObject:
         found = self.meta()
         if found is None or found["size"] != size:
             return False
+        if self._proved(found["e_tag"]):
+            return True
         with open_source(path).file() as file, open_source(self.place).file() as there:
             return same_bytes(file, there)
 
@@ -465,7 +549,7 @@ class StoreObject:
 
 def same_bytes(one: Any, other: Any) -> bool:
     """Whether two opened files have the same bytes."""
-    blocks = iter(partial(one.read, _PART), b"")
+    blocks = iter(partial(one.read, _BLOCK), b"")
     return all(other.read(len(block)) == block for block in blocks) and not other.read(1)
 
 
@@ -507,8 +591,8 @@ class StoreSet(TargetSet):
         return lambda _: True
 
     def _most(self, name: str) -> int | None:
-        scheme = cast("StorePath", self._home).location.scheme
-        return COPIED if scheme == "s3" and self._seen.get(name) is None else None
+        place = cast("StorePath", self._home / name)
+        return None if self._seen.get(name) else StoreObject(place).most()
 
     def publish(self) -> list[Path]:
         """Make them objects, in the order in which they were announced; documents of a folder last.
@@ -635,7 +719,7 @@ class StoreChange(Change):
         with system_errors("cannot write", self._folder):
             copy = self._aside(target)
             with copy.open("wb") as file, RangeFile(open_source(target)) as there:
-                shutil.copyfileobj(there, file, _PART)
+                shutil.copyfileobj(there, file, _BLOCK)
         return copy
 
 
@@ -654,18 +738,24 @@ def changing_objects(place: StorePath) -> Iterator[Change]:
 def clean_store(place: StorePath) -> list[StorePath]:
     """Remove what killed writers of a key left beside it and below it; returns what is gone.
 
-    These are hidden objects of more than an hour: nothing in a store says who is at work. Uploads
-    that are not finished cannot be listed.
+    These are hidden objects of more than an hour, as nothing in a store says who is at work, and in
+    S3 uploads of more than a day that are not finished. Elsewhere those cannot be listed.
     """
     home = place.parent
     beside = filter(is_hidden, open_source(home).names())
     own = [home / name for name in beside if owner_of(Path(name)).name == place.name]
     below = StoreObject(place).below(lambda meta: meta["e_tag"])
     hidden = [place / name for name in below if is_hidden(name.rpartition("/")[2])]
-    gone = []
+    gone, now = [], datetime.now(UTC)
     for found in map(StoreObject, [*own, *hidden]):
         meta = found.meta()
-        if meta is not None and meta["last_modified"] < datetime.now(UTC) - _LEFT:
+        if meta is not None and meta["last_modified"] < now - _LEFT:
             found.remove(meta["e_tag"])
             gone.append(found.place)
+    uploads = Multipart.to(place.location, place.config or default_config())
+    for upload in uploads.unfinished() if uploads else ():
+        if uploads and upload.begun < now - _LEFT_UPLOAD:
+            uploads.give_up(upload)
+            below_it = upload.key[len(place.location.path) + 1 :]
+            gone.append(place / below_it if below_it else place)
     return gone
