@@ -172,6 +172,7 @@ WRITERS: dict[str, Writer] = {
     "convert.migrate": writer(convert.migrate, "a.tortilla", "o", **WHAT_A_TORTILLA_LACKS),
     "site.write": writer(write_site, lambda s: [s / "tiles", s / "dem.parquet"], "o"),
     "demo.run": small(writer(lambda _, out, **more: demo.run(out, **more), lambda _: None, "o")),
+    "convert.draw one": writer(convert.draw, "dem.parquet", "o.pmtiles", ""),
 }
 
 

@@ -624,6 +624,7 @@ OWN = {
     "tapalcatl.to_mbtiles": {".mbtiles"},
     "tapalcatl.to_pmtiles": {".pmtiles"},
     "convert": {".zip"},
+    "convert.draw": {".zip", ".mbtiles", ".pmtiles"},
 }
 """Endings of what each writes; all else has the ones of its package, or none."""
 

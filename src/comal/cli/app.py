@@ -132,6 +132,7 @@ _OPTIONS = {
     "replace=True": "--replace",
     "skip_missing=True": "--skip-missing",
     "validate_schema=False": "--any-schema",
+    "stretch=(low, high)": "--stretch LOW,HIGH",
     "layout='interleaved'": "--layout interleaved",
     "names={'": "--rename ",
     "': '...'}": "=...",

@@ -15,7 +15,7 @@ from comal.convert import MigrationReport, convert
 from comal.errors import InvalidInputError, counted
 from comal.parallel import Workers
 
-_NO_FIELDS = ("pad", "children", "ids", "bands", "variable", "rename")
+_NO_FIELDS = ("pad", "children", "ids", "bands", "stretch", "variable", "rename")
 
 
 def _mapping(path: str) -> dict[str, str]:
@@ -43,8 +43,9 @@ def _tell(report: MigrationReport, style: Style) -> None:
     "Names of nested items after a migration: their ids, or 0000, 0001, ...",
 )
 @option("--ids", "JSON object that maps old ids to new ones.", metavar="FILE")
-@whole("--bands", "Number of bands of every raster; read from each by default.", 1)
+@whole("--bands", "Number of bands of every raster; read from each by default.", 1, to="count")
 @option("--variable", "Variable of a NetCDF, HDF5 or Zarr file that becomes RaQuet.")
+@options.drawing
 @options.rename
 @collection_options
 @options.by_workers
@@ -58,14 +59,15 @@ def command(
     *,
     overwrite: bool,
     dry_run: bool,
+    count: int | None,
     executor: Workers,
     **given: Any,
 ) -> None:
     """Write SRC in another container or format; its bytes tell what SRC is.
 
     DST is a TACO archive when its name ends in .tacozip or .zip, else a TACO folder. Tiles and
-    RaQuet become Tapalcatl: a folder, or a single archive when its name ends in .zip. A dry run
-    of one SRC needs no DST.
+    RaQuet become Tapalcatl: a folder, or a single archive when its name ends in .zip; both become
+    .mbtiles and .pmtiles, too. A dry run of one SRC needs no DST.
 
     A Tortilla or a TACO 1 becomes TACO 2.0, and everything that changes is reported. Given one
     part of a set, the whole set is converted; several SRC, or a pattern with '*', become one
@@ -88,12 +90,18 @@ def command(
     $ comal convert tiles/ tiles.mbtiles  # and back
     $ comal convert tiles.mbtiles tiles.zip  # a single archive of Tapalcatl
     $ comal convert dem.parquet dem-tiles/  # RaQuet drawn as PNG tiles
+    $ comal convert s2.parquet s2.pmtiles --band 4 --band 3 --band 2 --stretch 0,3000
+      # three of its bands as red, green and blue, with these values as black and white
     """
     sources = paths[:-1] or paths
     output = paths[-1] if len(paths) > 1 else None
     if output is None and not dry_run:
         raise click.UsageError("Missing argument 'DST'.", ctx)
     own = {name: given.pop(name) for name in _NO_FIELDS}
+    if count is not None:
+        if own["bands"]:
+            raise click.UsageError("Give either --band or --bands.", ctx)
+        own["bands"] = count
     if own["ids"] is not None:
         own["ids"] = _mapping(own["ids"])
     with working(f"converting {sources[0]}", style) as progress:

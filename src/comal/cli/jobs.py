@@ -103,6 +103,7 @@ def raquet(
 @argument("source", metavar="SRC")
 @argument("output", metavar="FOLDER")
 @option("--split-size", "About the bytes of a part.", metavar="SIZE", default="2GB")
+@options.drawing
 @layout_options
 @entry_options
 @described_options
@@ -117,6 +118,8 @@ def tapalcatl(
 
     $ comal plan tapalcatl planet.pmtiles s3://tiles/planet -o s3://tiles/plan  # in buckets
     $ comal plan tapalcatl dem.parquet tiles/ -o plan/  # RaQuet drawn as PNG tiles
+    $ comal plan tapalcatl dem.parquet tiles/ -o plan/ --band 1 --stretch 0,3000
+      # one band, with these values as black and white
     """
     if named["scale"] == 1:  # the default, of which a RaQuet file has its own
         del named["scale"]

@@ -115,6 +115,11 @@ def _tile(text: str) -> tuple[int, int, int]:
     return z, x, y
 
 
+def _range(text: str) -> tuple[float, float]:
+    low, high = map(float, text.split(","))
+    return low, high
+
+
 BBOX = Parsed("W,S,E,N", _bbox)
 ZOOMS = Parsed("Z,Z,...", _zooms)
 TILE = Parsed("Z/X/Y", _tile)
@@ -214,6 +219,37 @@ output_file = option("-o --output", "Write here instead of to standard output.",
 band = option("--band", "Band to read, of a raster with several.", metavar="NAME")
 
 
+def listed(_ctx: click.Context, _parameter: click.Parameter, value: tuple[Any, ...]) -> Any:
+    """The values of a repeatable option; None if it was not given."""
+    return list(value) or None
+
+
+def number_or_name(text: str) -> int | str:
+    """A band as functions take it: its number, from 1, or its name."""
+    return int(text) if text.isdecimal() else text
+
+
+drawing = together(
+    option(
+        "--band",
+        "Only this band of a raster or RaQuet, by number or name; repeatable. Tiles are drawn of"
+        " one or three.",
+        multiple=True,
+        callback=lambda *given: list(map(number_or_name, given[-1])) or None,
+        metavar="BAND",
+        to="bands",
+    ),
+    option(
+        "--stretch",
+        "Values that become black and white where RaQuet is drawn; once, or once for each band. By"
+        " default 8-bit values stay, and of others the inner 90 percent are stretched.",
+        multiple=True,
+        callback=listed,
+        type=Parsed("LOW,HIGH", _range),
+    ),
+)
+"""Options of every command that draws RaQuet as tiles."""
+
 overwrite = flag("--overwrite", "Replace an older target of the same kind, and nothing else.")
 
 
@@ -269,11 +305,6 @@ def _dask(address: str) -> Iterator[Any]:
                 cluster = scope.enter_context(distributed.LocalCluster(threads_per_worker=1))
             client = scope.enter_context(distributed.Client(cluster))
         yield client.get_executor(retries=2)
-
-
-def listed(_ctx: click.Context, _parameter: click.Parameter, value: tuple[Any, ...]) -> Any:
-    """The values of a repeatable option; None if it was not given."""
-    return list(value) or None
 
 
 rename = flag(

@@ -189,7 +189,7 @@ def _padding(made: raquet.Written) -> str:
 
 def _chosen_bands(given: tuple[str, ...]) -> Any:
     if not any("=" in one for one in given):
-        return [_band(one) for one in given] or None
+        return [options.number_or_name(one) for one in given] or None
     named = {}
     for one in given:
         name, _, band = one.partition("=")
@@ -197,12 +197,8 @@ def _chosen_bands(given: tuple[str, ...]) -> Any:
             raise click.BadParameter(
                 f"{one!r} is not NAME=BAND; name all bands or none", param_hint="--band"
             )
-        named[name] = _band(band)
+        named[name] = options.number_or_name(band)
     return named
-
-
-def _band(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
 
 
 def _number(text: str) -> int | float:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from comal import raquet, tapalcatl
-from comal.errors import InvalidInputError
+from comal.errors import InvalidInputError, counted, shown
 from comal.grid import quadbin
 from comal.parallel import results
 from comal.progress import Progress, silent
+from comal.raquet.reading.pixels import chosen_bands
 from comal.raquet.spec import Band
 from comal.raster.pictures import encode_picture
 from comal.raster.values import as_array, colour_table, seen
@@ -29,6 +32,7 @@ _TAILS = "19"
 _BLOCK = 256
 """Tiles that one thread looks at."""
 _COLOURS = ("red", "green", "blue")
+_FILES = {".mbtiles": tapalcatl.to_mbtiles, ".pmtiles": tapalcatl.to_pmtiles}
 
 
 def draw(
@@ -36,43 +40,59 @@ def draw(
     out: str | os.PathLike[str],
     *,
     bands: Sequence[int | str] | None = None,
-    stretch: tuple[float, float] | None = None,
+    stretch: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Any:
-    """Draw every tile of a RaQuet file as PNG into a Tapalcatl 2 tileset.
+    """Draw every tile of a RaQuet file as PNG into a Tapalcatl 2 tileset, MBTiles or PMTiles.
 
     Parameters
     ----------
     source
         Path or URL of a RaQuet file.
     out
-        A folder, or a name that ends in ``.zip`` for a single archive; it appears when it is
-        complete.
+        A folder, or a name that ends in ``.zip`` for a single archive, in ``.mbtiles`` or in
+        ``.pmtiles``; it appears when it is complete.
     bands
         One or three bands, by name or number from 1; by default those marked red, green and blue,
         else the first. A single band with a colour table is drawn in its colours.
     stretch
-        Values that become black and white. By default 8-bit colour is kept; for other bands the
-        inner 90 percent of the values are stretched, by the statistics of the file.
+        Values that become black and white: a pair, or one for each band. By default 8-bit colour
+        is kept; for other bands the inner 90 percent of the values are stretched, by the statistics
+        of the file.
     options
-        As for `comal.tapalcatl.build`.
+        As for `comal.tapalcatl.build`; MBTiles and PMTiles take only ``overwrite`` and ``config``.
 
     Returns
     -------
     comal.tapalcatl.Built
+        For MBTiles and PMTiles what `comal.tapalcatl.to_mbtiles` returns.
 
     Raises
     ------
     ConflictError
         The target is the source, or contains it.
     InvalidInputError
-        No such bands, or neither one nor three; a stretch without extent.
+        No such bands, or neither one nor three; a stretch without extent, or not one for each
+        band; an option that the target does not take.
     """
     with ExitStack() as scope:
         drawn, named = open_drawn(source, scope, bands=bands, stretch=stretch, **options)
-        refuse_sources(target_of(out), source)
-        return tapalcatl.build(drawn.all(progress or silent), out, **named)
+        target = target_of(out)
+        refuse_sources(target, source)
+        tiles = drawn.all(progress or silent)
+        write = _FILES.get(target.suffix.lower())
+        if write is None:
+            return tapalcatl.build(tiles, out, **named)
+        others = options.keys() - {"overwrite", "config"}
+        if others:
+            raise InvalidInputError(
+                "unknown option",
+                where=target.name,
+                found=repr(min(others)),
+                expected="config, overwrite",
+            )
+        return write(tiles, out, **options)
 
 
 def open_drawn(
@@ -80,16 +100,16 @@ def open_drawn(
     scope: ExitStack,
     *,
     bands: Sequence[int | str] | None = None,
-    stretch: tuple[float, float] | None = None,
+    stretch: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
     **options: Any,
 ) -> tuple[Drawn, dict[str, Any]]:
     """The tiles of a RaQuet file as `draw` draws them, and the options to build with."""
     file = scope.enter_context(raquet.open(source))
-    chosen = _chosen(file.bands, bands)
+    chosen = _chosen(file, bands)
     size = file.metadata.block_width
     named = {"scale": size // 256 if size % 256 == 0 else 1, "ext": "png", **options}
     named.setdefault("bounds", file.metadata.bounds)
-    return Drawn(file, chosen, [_stretch(band, stretch) for band in chosen]), named
+    return Drawn(file, chosen, _stretches(chosen, stretch)), named
 
 
 class Drawn(IndexedSource):
@@ -164,8 +184,8 @@ def _picture(
     """Red, green, blue and alpha of a tile."""
     data, valid = np.ma.getdata(pixels), ~np.ma.getmaskarray(pixels)
     shown = as_array(seen(list(valid)), valid.shape[1:])
-    table = bands[0].colortable if len(bands) == 1 else None
-    if table is not None and pixels.dtype == np.uint8:
+    table = bands[0].colortable if len(bands) == 1 and drawing[0] is None else None
+    if table is not None:
         picture: Bytes = np.moveaxis(colour_table(table, 256)[data[0]], -1, 0).copy()
         picture[3][~shown] = 0
         return picture
@@ -185,20 +205,13 @@ def _shade(pixels: Any, ends: tuple[float, float] | None) -> Bytes:
     return np.asarray(np.nan_to_num(np.clip(share, 0, 1)) * 255 + 0.5, np.uint8)
 
 
-def _chosen(bands: Sequence[Band], wanted: Sequence[int | str] | None) -> list[Band]:
+def _chosen(file: raquet.RaquetFile, wanted: Sequence[int | str] | None) -> Sequence[Band]:
     if wanted is None:
-        marked = {(band.colorinterp or "").lower(): band for band in reversed(bands)}
+        marked = {(band.colorinterp or "").lower(): band for band in reversed(file.bands)}
         if set(_COLOURS) <= set(marked):
             return [marked[colour] for colour in _COLOURS]
-        return [bands[0]]
-    known: dict[int | str, Band] = dict(enumerate(bands, start=1))
-    known.update({band.name: band for band in bands})
-    try:
-        found = [known[band] for band in wanted]
-    except KeyError as error:
-        raise InvalidInputError(
-            "no such band", found=error.args[0], expected=", ".join(band.name for band in bands)
-        ) from None
+        return [file.bands[0]]
+    found = chosen_bands(file.metadata, wanted, file.href)
     if len(found) not in {1, 3}:
         raise InvalidInputError(
             "neither one nor three bands", found=len(found), expected="1 for grey, 3 for colour"
@@ -206,12 +219,29 @@ def _chosen(bands: Sequence[Band], wanted: Sequence[int | str] | None) -> list[B
     return found
 
 
-def _stretch(band: Band, given: tuple[float, float] | None) -> tuple[float, float] | None:
-    """Values that become black and white; None keeps bytes as they are."""
-    if given is not None:
-        if not given[0] < given[1]:
-            raise InvalidInputError("the stretch does not go from low to high", found=given)
-        return given
+def _stretches(bands: Sequence[Band], given: Any) -> list[tuple[float, float] | None]:
+    """Values of each band that become black and white; None keeps bytes as they are."""
+    if given is None:
+        return [_stretch(band) for band in bands]
+    try:
+        several = [given] if isinstance(given[0], Real) else given
+        pairs = [(float(low), float(high)) for low, high in several]
+    except (LookupError, TypeError, ValueError):
+        pairs = []
+    if len(pairs) not in {1, len(bands)}:
+        raise InvalidInputError(
+            "stretch is not one pair of values, or one for each band",
+            found=f"{shown(repr(given))[1:-1]} for {counted(len(bands), 'band')}",
+        )
+    for low, high in pairs:
+        if not (low < high and math.isfinite(high - low)):
+            raise InvalidInputError(
+                "the stretch does not go from low to high", found=f"{low:g}, {high:g}"
+            )
+    return [*pairs] * (len(bands) // len(pairs))
+
+
+def _stretch(band: Band) -> tuple[float, float] | None:
     if band.dtype == "uint8":
         return None
     statistics = band.statistics

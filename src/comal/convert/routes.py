@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,15 @@ _NUMBER = re.compile(r"0|[1-9][0-9]?")
 
 _TORTILLAS = frozenset({"tortilla", "taco-v1"})
 _PACKED = frozenset({"rasters", "manifest"})
+_COG = "raquet to COG"
+_NOT_DRAWN = {_PARQUET: "raquet to raquet", **dict.fromkeys(_TIFF, _COG)}
+"""What RaQuet becomes without being drawn, by the suffix of the target."""
 _IN_PARTS = _PACKED | {"raster", "raquet", "tiles"}
 """Kinds of sources whose conversion can be divided among workers."""
 _TAKEN_BY: Mapping[str, frozenset[str]] = {
     "variable": frozenset({"raster"}),
+    "band": frozenset({"raster", "raquet", _COG}),
+    "stretch": frozenset({"raquet"}),
     "rename": frozenset({"zip"}),
     "pad": _TORTILLAS | _PACKED,
     **dict.fromkeys(("dry_run", "children", "ids", "bands"), _TORTILLAS),
@@ -100,9 +106,10 @@ def convert(
         Draws, encodes or packs rasters and tiles: any `concurrent.futures.Executor`, or a number of
         processes; threads if None. What copies one file to another does not use it.
     **options
-        ``variable`` as for `comal.raquet.write`, ``rename`` as for `comal.taco.zip2folder`, those
-        of `comal.convert.migrate`, and fields of the collection; others go to the function that
-        writes.
+        ``bands`` and ``stretch`` as for `draw`, where a RaQuet file is drawn; ``bands`` chooses
+        those of a raster or a COG, too. ``variable`` as for `comal.raquet.write`, ``rename`` as for
+        `comal.taco.zip2folder`, those of `comal.convert.migrate`, and fields of the collection;
+        others go to the function that writes.
 
     Returns
     -------
@@ -129,7 +136,8 @@ def convert(
         for name, value in options.items()
         if name not in _TAKEN_BY or (value is not None and value is not False)
     }
-    _refuse_others(kind, given | ({"dry_run": True} if dry_run else {}))
+    becomes = _NOT_DRAWN.get(_suffix(target), kind) if kind == "raquet" and target else kind
+    refuse_others(becomes, given | ({"dry_run": True} if dry_run else {}))
     writing = {"overwrite": overwrite, "progress": progress or silent, **given}
     if kind in _IN_PARTS:
         writing["executor"] = executor
@@ -148,14 +156,19 @@ def convert(
     return Conversion(kind, {"source": hrefs[0], "from": kind, "output": target})
 
 
-def _refuse_others(kind: str, given: Mapping[str, Any]) -> None:
+def refuse_others(kind: str, given: Mapping[str, Any]) -> None:
     """Refuse options that this kind of source would silently ignore."""
-    for name in given:
-        if kind not in _TAKEN_BY.get(name, {kind}):
-            option = OPTIONS.get(name, "--" + name.replace("_", "-"))
+    for name, value in given.items():
+        # The bands of samples are a number, those of a raster are named.
+        word = "band" if name == "bands" and not isinstance(value, Integral) else name
+        takers = _TAKEN_BY.get(word, {kind})
+        if kind not in takers:
+            option = OPTIONS.get(name, "--" + word.replace("_", "-"))
+            what = "conversion" if kind in _NOT_DRAWN.values() else "source"
             raise InvalidInputError(
-                f"{option} is not for this kind of source",
+                f"{option} is not for this kind of {what}",
                 found=kind,
+                expected=" or ".join(sorted(takers)),
                 hint=f"leave the option out (in Python: {name}=)",
             )
 
@@ -189,7 +202,8 @@ def _samples_kind(source: str) -> str:
             raise InvalidInputError(
                 "RaQuet cannot be converted to the format that the name of the target says",
                 where=source,
-                expected="*.tif for a COG, or a folder (no suffix) for PNG tiles",
+                expected="*.tif for a COG; a folder (no suffix), *.zip, *.pmtiles or *.mbtiles for"
+                " PNG tiles",
                 hint="'comal raquet export' writes PNG, and parts of a file",
             )
         return "manifest"
@@ -237,7 +251,8 @@ def _is_raquet(source: str, output: str) -> bool:
     after = _suffix(output)
     if _suffix(source) != _PARQUET:
         return False
-    return after in _TIFF or (after in {_PARQUET, "", _ZIP} and _is_format(source, "raquet"))
+    forms = {_PARQUET, "", _ZIP, *_TILE_FILES}
+    return after in _TIFF or (after in forms and _is_format(source, "raquet"))
 
 
 def _is_tiles(source: str, output: str) -> bool:
@@ -291,6 +306,9 @@ def _convert_raquet(
         return {"from": "raquet", "to": "raquet"}
     if _suffix(output) in _TIFF:
         return {"from": "raquet", "to": "cog", **raquet.to_cog(source, output, **writing).to_dict()}
+    if _suffix(output) in _TILE_FILES:
+        made = draw(source, output, **writing)
+        return {"from": "raquet", "to": _suffix(output)[1:], "tiles": made.tiles}
     made = draw(source, output, executor=executor, **writing)
     return {"from": "raquet", "to": "tapalcatl", "tiles": made.tiles, "archives": made.archives}
 

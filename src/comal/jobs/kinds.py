@@ -37,6 +37,7 @@ Record = Mapping[str, Any]
 _ENTRY = 150
 """About the bytes of a tile's entry in an archive: two headers, two names."""
 _SUMS = ("count", "min", "max", "sum", "sum_squares")
+_DRAWING = ("bands", "stretch")
 _INDEX_KIND = magic_kind("an index of RaQuet files", b'{\n    "files"')
 
 
@@ -411,6 +412,9 @@ def _tile_job(
 
         tiles, given = open_drawn(place, scope, **given)
     else:
+        from comal.convert.routes import refuse_others  # noqa: PLC0415 - as above
+
+        refuse_others("tiles", {name: one for name, one in given.items() if name in _DRAWING})
         tiles = open_tiles(place, scope=scope)
     if given.get("bounds"):
         given["bounds"] = tuple(given["bounds"])
