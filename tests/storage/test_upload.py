@@ -230,13 +230,38 @@ STRIKES = [(("500 Oh", "503 Slow Down"), False), *((("lost",), ever) for ever in
 STRIKES += [(("412 No",), False), *((("403 No",), ever) for ever in (False, True))]
 
 
+FULL = "COMAL_FULL_SWEEP" in os.environ
+
+
 @pytest.mark.parametrize(("faults", "for_ever"), STRIKES)
 @pytest.mark.parametrize("how", ["new", "replaced", "changed"])
 def test_each_request_fails(
     bucket: tuple[Box, S3Server], single: int, how: str, for_ever: bool, faults: tuple[str, ...]
 ) -> None:
+    each_request_fails(*bucket, how, faults, for_ever=for_ever)
+
+
+@pytest.mark.parametrize(("faults", "for_ever"), STRIKES if FULL else STRIKES[1:3])
+@pytest.mark.parametrize("how", ["new", "replaced", "changed"] if FULL else ["new"])
+@pytest.mark.parametrize("single", ["one request", "in parts by obstore"], indirect=True)
+def test_each_request_of_google_fails(
+    google_server: S3Server,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    hasty: StorageConfig,
+    single: int,
+    how: str,
+    for_ever: bool,
+    faults: tuple[str, ...],
+) -> None:
+    box = box_of("gs", request, tmp_path, hasty)
+    each_request_fails(box, google_server, how, faults, for_ever=for_ever)
+
+
+def each_request_fails(
+    box: Box, server: S3Server, how: str, faults: tuple[str, ...], *, for_ever: bool
+) -> None:
     """Once, or from then on; but what is removed can be, for else nothing could be."""
-    box, server = bucket
     old, top = None if how == "new" else OLD, parse_href(box.target("x")).path.removesuffix("x")
 
     def attempt(first: int) -> ComalError | None:
