@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 
 import comal.raquet
+from comal.errors import StorageError
 from comal.raquet.writing import job
 from tests.raquet.writing.sources import assembled, noise, on_grid, utm, warped
 
@@ -55,6 +59,76 @@ def test_the_same_bytes_for_any_executor(
             comal.raquet.write(source, path, executor=executor, overwrite=True, **options)
             found.add(path.read_bytes())
     assert len(found) == 1
+
+
+class Worker(ThreadPoolExecutor):
+    """One worker that gets what is pickled, and gives back what is pickled."""
+
+    def __init__(
+        self, reach: Callable[[Path], Path], after: Callable[[Path], object] = str
+    ) -> None:
+        super().__init__(1)
+        self.reach, self.after = reach, after
+        self.sent = self.tasks = 0
+
+    def submit(self, function: Any, /, *args: Any, **_: Any) -> Any:
+        return super().submit(self._call, pickle.dumps(partial(function, *args)))
+
+    def _call(self, task: bytes) -> Any:
+        function = pickle.loads(task)
+        plan, folder, place = function.args
+        answer = pickle.dumps(function.func(plan, self.reach(folder), place))
+        self.after(folder)
+        self.sent, self.tasks = self.sent + len(answer), self.tasks + 1
+        return pickle.loads(answer)
+
+
+def _same(folder: Path) -> Path:
+    assert folder.is_absolute()  # a worker may have another working directory
+    return folder
+
+
+def _none(folder: Path) -> Path:
+    return folder / "none"
+
+
+def _cut(folder: Path) -> None:
+    for path in folder.iterdir():
+        os.truncate(path, path.stat().st_size - 1)
+
+
+def test_tiles_are_sent_only_by_workers_that_do_not_reach_the_folder_of_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "_MOST_SIDE", 256)
+    monkeypatch.chdir(tmp_path)
+    source = utm(tmp_path / "a.tif", noise((2, 600, 800), "uint8"))
+    path = Path("a.parquet")
+    comal.raquet.write(source, path, block_size=64)
+    expected = path.read_bytes()
+    here, elsewhere = Worker(_same), Worker(_none)
+    for worker in (here, elsewhere):
+        with worker:
+            comal.raquet.write(source, path, block_size=64, executor=worker, overwrite=True)
+        assert path.read_bytes() == expected
+        assert worker.tasks > 9
+    assert here.sent < len(expected) / 3
+    assert elsewhere.sent > 0.9 * len(expected)
+    assert set(tmp_path.iterdir()) == {source, tmp_path / path}
+
+
+def test_a_file_of_a_worker_that_lost_its_end_is_no_tile(tmp_path: Path) -> None:
+    source = utm(tmp_path / "a.tif", noise((100, 100), "uint8"))
+    with Worker(_same, after=_cut) as worker, pytest.raises(StorageError, match="cut short"):
+        comal.raquet.write(source, tmp_path / "a.parquet", block_size=32, executor=worker)
+    assert set(tmp_path.iterdir()) == {source}
+
+
+def test_forks_write_no_file_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for process in (7, 7, 8):
+        monkeypatch.setattr(os, "getpid", lambda process=process: process)
+        job.Subtree(job.Totals([]), blobs=[b"ab", b"c"]).put_down(tmp_path)
+    assert sorted(path.read_bytes() for path in tmp_path.iterdir()) == [b"abc", b"abcabc"]
 
 
 @pytest.mark.parametrize("place", [utm, on_grid])

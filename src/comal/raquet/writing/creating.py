@@ -200,9 +200,9 @@ def write(
     target = storage.targets.target_path(path, chosen.config)
     with storage.targets.new_file(target, overwrite, RAQUET, files) as file:
         conversion = conversion_of(sources_of(source, chosen, time), chosen)
-        job, axis = conversion.job, conversion.sources.time
-        spool, totals = Spool(file.spool()), Totals.of(job.dtypes)
-        with closing(run_job(job, totals, executor, progress)) as made:
+        job, axis, folder = conversion.job, conversion.sources.time, file.folder().absolute()
+        spool, totals = Spool(folder, file.target), Totals.of(job.dtypes)
+        with closing(run_job(job, folder, totals, executor, progress)) as made:
             for tiles, step in made:
                 spool.add(tiles, step)
         spool.sort()

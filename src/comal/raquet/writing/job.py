@@ -6,12 +6,15 @@ run in threads, processes or on a cluster. The result of a task depends on its c
 
 from __future__ import annotations
 
+import os
 import threading
+import uuid
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,6 +51,9 @@ _AHEAD = 2
 
 WHOLE = b""
 """Mask of a fully covered tile."""
+
+
+_local = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +153,11 @@ class Subtree:
     totals: Totals
     cells: list[int] = field(default_factory=list)
     blobs: list[bytes] = field(default_factory=list)
-    """Tile by tile, and column by column within a tile."""
+    """Tile by tile, and column by column within a tile; none if they are in a file."""
+    sizes: list[int] = field(default_factory=list)
+    """Bytes of each blob, if they are in a file."""
+    place: tuple[str, int] | None = None
+    """Name of that file, and offset of the first blob."""
     statistics: list[Array] = field(default_factory=list)
     """Statistics of each tile (bands, 6); NaN for bands without valid pixels."""
     masks: list[bytes] = field(default_factory=list)
@@ -157,9 +167,22 @@ class Subtree:
     root: Patch | None = None
     """The pixels of the root, if there are overviews above and it is not empty."""
 
+    def put_down(self, folder: Path) -> None:
+        """Append the blobs to the file that this thread has in a folder; `OSError` if it cannot."""
+        if getattr(_local, "pid", None) != os.getpid():  # a fork inherits the name
+            _local.pid, _local.file = os.getpid(), uuid.uuid4().hex
+        with (folder / _local.file).open("ab") as file:
+            at = file.tell()
+            file.writelines(self.blobs)
+        self.sizes, self.place = list(map(len, self.blobs)), (_local.file, at)
+        self.blobs = []
 
-def make_tiles(job: Job, task: tuple[int, int, int]) -> Subtree:
-    """The tiles below a root (step, x, y), and the root itself unless it is too coarse."""
+
+def make_tiles(job: Job, folder: Path, task: tuple[int, int, int]) -> Subtree:
+    """The tiles below a root (step, x, y), and the root itself unless it is too coarse.
+
+    Blobs are left in a file of `folder` where it can be reached, so that they need not be sent.
+    """
     step, x, y = task
     made, size = Subtree(Totals.of(job.dtypes)), job.block
     with gdal_rules(job.steps[step].members[0].info.config):
@@ -170,10 +193,13 @@ def make_tiles(job: Job, task: tuple[int, int, int]) -> Subtree:
         if patch is not None:
             _count(job, patch, window, made.totals)
             _descend(job, patch, window, made)
+    if made.blobs:
+        # On another machine there is no such folder. A full disk is told by who keeps what is sent.
+        with suppress(OSError):
+            made.put_down(folder)
     return made
 
 
-_local = threading.local()
 _open_readers: dict[str, set[GridReader]] = {}
 """Open readers of this process, by key of their job."""
 
@@ -417,9 +443,11 @@ class Pyramid:
 
 
 def run_job(
-    job: Job, totals: Totals, executor: Workers, progress: Progress
+    job: Job, folder: Path, totals: Totals, executor: Workers, progress: Progress
 ) -> Generator[tuple[Subtree, int], None, None]:
     """Run all subtrees, and add to `totals`; yields tiles with the number of their time step.
+
+    Workers leave tiles in files of `folder` if they reach it.
 
     Tiles and additions are in the order of ids, whatever the order of the work, so the same job
     gives the same bytes with any executor and any number of workers.
@@ -430,14 +458,15 @@ def run_job(
         stack.callback(_close_readers, job.key)
         pool = stack.enter_context(workers_of(executor))
         for step in range(len(job.steps)):
-            pyramid = Pyramid(job)
+            pyramid, make = Pyramid(job), partial(make_tiles, job, folder)
             tasks = [(step, x, y) for x, y in places]
-            subtrees = results(pool, partial(make_tiles, job), tasks, ahead=width(pool) + _AHEAD)
+            subtrees = results(pool, make, tasks, ahead=width(pool) + _AHEAD)
             for (x, y), made in zip(places, subtrees, strict=True):
                 totals.add(made.totals)
-                pyramid.add(job.root_zoom, x, y, made.root, made)
-                made.root = None
                 yield made, step
+                above = Subtree(totals)
+                pyramid.add(job.root_zoom, x, y, made.root, above)
+                yield above, step
                 done += 1
                 progress(done, total, "making tiles")
             last = Subtree(totals)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -19,7 +20,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from comal.errors import ComalError, InvalidInputError, StorageError, translated
+from comal.errors import (
+    ComalError,
+    InvalidInputError,
+    StorageError,
+    shown_path,
+    system_errors,
+    translated,
+)
 from comal.grid import quadbin
 from comal.raquet import spec
 from comal.raquet.documents import label_of, metadata_json
@@ -27,7 +35,7 @@ from comal.raquet.spec import Band, Metadata
 from comal.raquet.times import TimeAxis, time_columns
 from comal.raquet.writing.job import WHOLE, Job, Subtree, Totals
 from comal.raster.statistics import BandSums, counted_sums, is_counted
-from comal.raster.values import ALPHA
+from comal.raster.values import ALPHA, occurring
 from comal.table.columns import blobs_column, numbers_column, spans_column, texts_column
 
 ROWS = 64
@@ -190,65 +198,76 @@ def _statistics_columns(metadata: Metadata, statistics: npt.NDArray[np.float64])
 
 
 class Spool:
-    """Tiles of a job in order of arrival, in a temporary file that the caller closes.
+    """Tiles of a job in order of arrival, in files of a folder that the caller removes.
 
     When all have been added, `sort` orders them by id, then by time.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, folder: Path, target: Path) -> None:
+        self._folder, self._target = folder, target
+        self._files: dict[str, int] = {}
+        """Number of each file by its name."""
         self.cells = self.offsets = np.empty(0, np.int64)
-        self.steps = np.empty(0, np.int32)
+        self.steps = self.files = np.empty(0, np.int32)
         self.sizes = np.empty((0, 1), np.int64)
         """Size of each blob in bytes: (tiles, columns)."""
         self.statistics: npt.NDArray[np.float64] | None = None
         self.masks: list[bytes] | None = None
         """Coverage mask of each tile; None if no tile has padding, or masks are not needed."""
         self.reduced: dict[int, Array] = {}
-        """Values that occur in overviews of undecided bands, by position of the band."""
+        """What `occurring` finds in overviews of undecided bands, by position of the band."""
         self._parts: list[tuple[Any, ...]] = []
         self._masks: list[bytes] = []
 
     def add(self, made: Subtree, step: int) -> None:
         """Append tiles of a time step."""
         for at, values in made.reduced:
-            self.reduced[at] = np.union1d(self.reduced.get(at, values), values)
+            known = self.reduced.get(at, values)
+            self.reduced[at] = occurring(np.append(known, values), None)
         if not made.cells:
             return
+        if made.place is None:
+            with system_errors("cannot write", self._target):
+                made.put_down(self._folder)
+        assert made.place is not None
+        name, start = made.place
         cells = np.array(made.cells, np.int64)
-        sizes = np.array([len(blob) for blob in made.blobs], np.int64).reshape(len(cells), -1)
+        sizes = np.array(made.sizes, np.int64).reshape(len(cells), -1)
+        offsets = start + np.cumsum(sizes.sum(axis=1)) - sizes.sum(axis=1)
         steps = np.full(len(cells), step, np.int32)
+        files = np.full(len(cells), self._files.setdefault(name, len(self._files)), np.int32)
         statistics = [np.stack(made.statistics)] if made.statistics else []
-        self._parts.append((cells, steps, sizes, *statistics))
+        self._parts.append((cells, steps, sizes, files, offsets, *statistics))
         self._masks += made.masks
-        self._file.write(b"".join(made.blobs))
 
     def sort(self) -> None:
         """Put all tiles in the order in which they will be written."""
-        self._file.flush()
         if not self._parts:
             return
-        cells, steps, sizes, *statistics = map(np.concatenate, zip(*self._parts, strict=True))
+        columns = list(map(np.concatenate, zip(*self._parts, strict=True)))
         self._parts.clear()
-        order = np.lexsort((steps, cells))
-        ends = np.cumsum(sizes.sum(axis=1))
-        self.cells, self.steps, self.sizes = cells[order], steps[order], sizes[order]
-        self.offsets = (ends - sizes.sum(axis=1))[order]
-        self.statistics = statistics[0][order] if statistics else None
+        order = np.lexsort((columns[1], columns[0]))
+        self.cells, self.steps, self.sizes, self.files, self.offsets, *statistics = (
+            column[order] for column in columns
+        )
+        self.statistics = statistics[0] if statistics else None
         if any(self._masks):
             self.masks = [self._masks[at] for at in order.tolist()]
 
     def blobs(self, start: int, stop: int) -> list[Any]:
         """The blobs of some rows, an Arrow array per column."""
         sizes = self.sizes[start:stop]
-        data = b"".join(
-            self._read(offset, size)
-            for offset, size in _runs(self.offsets[start:stop], sizes.sum(axis=1))
-        )
+        view = np.empty(int(sizes.sum()), np.uint8).data
+        names, at = list(self._files), 0
+        for file, offset, size in _runs(
+            self.files[start:stop], self.offsets[start:stop], sizes.sum(axis=1)
+        ):
+            self._read(names[file], offset, view[at : at + size])
+            at += size
         columns = sizes.shape[1]
         if columns == 1:
-            return [spans_column(data, sizes[:, 0])]
-        view, ends = memoryview(data), np.cumsum(sizes.ravel()).tolist()
+            return [spans_column(view, sizes[:, 0])]
+        ends = np.cumsum(sizes.ravel()).tolist()
         starts = [0, *ends[:-1]]
         return [
             spans_column(
@@ -260,18 +279,23 @@ class Spool:
             for at in range(columns)
         ]
 
-    def _read(self, offset: int, size: int) -> bytes:
-        self._file.seek(offset)
-        return self._file.read(size)
+    def _read(self, name: str, offset: int, view: memoryview) -> None:
+        with system_errors("cannot read", self._target), (self._folder / name).open("rb") as file:
+            file.seek(offset)
+            if file.readinto(view) != len(view):
+                raise StorageError("a temporary file is cut short", where=shown_path(file.name))
 
 
-def _runs(offsets: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
-    """Ranges of the file; adjacent ones are merged."""
+def _runs(
+    files: npt.NDArray[np.int32], offsets: Ints, sizes: Ints
+) -> Iterator[tuple[int, int, int]]:
+    """File, offset and size of each range that holds rows; adjacent ones are merged."""
     if not len(offsets):
         return
-    first = np.flatnonzero(np.r_[True, offsets[1:] != offsets[:-1] + sizes[:-1]])
+    follows = (offsets[1:] == offsets[:-1] + sizes[:-1]) & (files[1:] == files[:-1])
+    first = np.flatnonzero(np.r_[True, ~follows])
     lengths = np.add.reduceat(sizes, first)
-    yield from zip(offsets[first].tolist(), lengths.tolist(), strict=True)
+    yield from zip(files[first].tolist(), offsets[first].tolist(), lengths.tolist(), strict=True)
 
 
 # -- padding ---------------------------------------------------------------------------------------
@@ -382,9 +406,8 @@ class PaddedTiles:
         self._refilled = {
             at: value for at, value in padding.nodata.items() if value != job.bands[at].fill
         }
-        self._opaque: list[bytes] = []
-        if padding.alpha is not None and not job.interleaved:
-            self._opaque = job.encoded([self._alpha(self._covered(WHOLE))])
+        self._has_own_alpha = padding.alpha is not None and not job.interleaved
+        self._opaque = self._alpha_blob(WHOLE) if self._has_own_alpha else b""
 
     def groups(self, axis: TimeAxis | None, rows: int | None) -> Iterator[RowGroup]:
         """The row groups, with `rows` tiles each if given."""
@@ -398,6 +421,10 @@ class PaddedTiles:
         columns, masks = self._tiles.blobs(start, stop), self._tiles.masks
         if masks is None or (self._padding.alpha is None and not self._refilled):
             return columns
+        if self._has_own_alpha:  # then no value was free, and pixels stay as they are
+            own = masks[start:stop]
+            edges = self._pool.map(self._alpha_blob, [mask for mask in own if mask != WHOLE])
+            return [*columns, [self._opaque if mask == WHOLE else next(edges) for mask in own]]
         rows = [column.to_pylist() for column in columns]
         made = self._pool.map(self._renewed, masks[start:stop], zip(*rows, strict=True))
         return [list(column) for column in zip(*made, strict=True)]
@@ -418,16 +445,19 @@ class PaddedTiles:
             rows.append(one if count else [np.nan] * len(one))
         return np.concatenate([found, np.array(rows)[:, None]], axis=1)
 
-    def _renewed(self, mask: bytes, columns: Sequence[bytes]) -> list[bytes]:
-        """The blobs of a tile, encoded again with the final padding and alpha."""
+    def _renewed(self, mask: bytes, columns: Sequence[bytes]) -> Sequence[bytes]:
+        """The blobs of a tile, encoded again with the final padding and interleaved alpha."""
         job, with_alpha = self._job, self._padding.alpha is not None
-        if mask == WHOLE and not (with_alpha and job.interleaved):
-            return [*columns, *self._opaque]
+        if mask == WHOLE and not with_alpha:
+            return columns
         covered = self._covered(mask)
         planes = job.decoded(columns)
         for at, value in self._refilled.items():
             planes[at] = np.where(covered, planes[at], planes[at].dtype.type(value))
         return job.encoded([*planes, *([self._alpha(covered)] if with_alpha else [])])
+
+    def _alpha_blob(self, mask: bytes) -> bytes:
+        return self._job.encoded([self._alpha(self._covered(mask))])[0]
 
     def _alpha(self, covered: Array) -> Array:
         kind = np.dtype(self._padding.alpha)
