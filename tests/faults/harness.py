@@ -51,14 +51,16 @@ class Faults:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def run(self, operation: str, folder: Path, kind: int = COUNT, at: int = 0) -> Outcome:
+    def run(
+        self, operation: str, folder: Path, kind: int = COUNT, at: int = 0, then: int = 0
+    ) -> Outcome:
         """Run ``module:function`` on a folder; the fault comes at call `at`, counted from 1.
 
-        What kills itself is run as KILL, at no call, and so in a process of its own.
+        It is killed `then` calls after that, or all these fail if `then` is negative. What kills itself is run as KILL, at no call, and so in a process of its own.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        job = {"operation": operation, "folder": str(folder), "kind": kind, "at": at}
+        job = {"operation": operation, "folder": str(folder), "kind": kind, "at": at, "then": then}
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
@@ -176,6 +178,22 @@ class Sweep:
             assert came.how in ({"killed"} if number == KILL else {"done", "error"}), what
             assert came.how != "error" or (came.error == "StorageError" and came.struck), what
             yield Attempt(kind, came, self._seen(self._folder), what)
+
+    def undone(self, first: str, last: str) -> Iterator[Attempt]:
+        """The operation without room at a call, and then killed at one that undoes what it did.
+
+        Or all of these fail. There is no room at any call from the first of a name to the last of
+        another.
+        """
+        ends = len(self._calls) - self._calls[::-1].index(last)
+        for at in range(self._calls.index(first) + 1, ends + 1):
+            for then in (-1, *range(1 if _FULL else 1 + at % 4, 99, 1 if _FULL else 4)):
+                self._prepare()
+                came = self._faults.run(self._operation, self._folder, NO_SPACE, at, then)
+                what = f"ENOSPC at call {at} ({came.struck}), then {then}: {came}"
+                yield Attempt("ENOSPC", came, self._seen(self._folder), what)
+                if then > 0 and came.how != "killed":
+                    break
 
     def again(self, attempt: Attempt) -> dict[str, Any]:
         """What is there when the operation was run once more, which succeeds."""

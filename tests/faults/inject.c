@@ -22,15 +22,17 @@ enum { WRITE = 1, RESTARTED = 2, REMOVAL = 4 };
 
 static char root[PATH_MAX];
 static int kind;
-static long chosen;
+static long chosen, next;
 static atomic_long calls;
 static const char *struck = "";
 static const char *names[4096];
 
-void faults_arm(const char *folder, int what, long at) {
+/* The process dies `then` calls after the fault at call `at`; if below 0, all these fail. */
+void faults_arm(const char *folder, int what, long at, long then) {
     snprintf(root, sizeof root, "%s", folder);
     kind = what;
     chosen = at;
+    next = then;
     atomic_store(&calls, 0);
     struck = "";
 }
@@ -64,29 +66,33 @@ static int is_named(int dir, const char *path) {
     return getcwd(folder, sizeof folder) && is_below(folder);
 }
 
+static void die(void) {
+    kill(getpid(), SIGKILL);
+    pause();
+}
+
 /* What is to happen in this call: 0 nothing, 1 it fails with errno set, 2 it is short,
    3 it is short and then the process dies. */
 static int strikes(int inside, const char *name, int traits) {
     if (!inside) return 0;
     long number = atomic_fetch_add(&calls, 1) + 1;
     if (kind == COUNT && number <= 4096) names[number - 1] = name;
-    if (kind == COUNT || number != chosen) return 0;
+    if (kind == COUNT || number < chosen) return 0;
+    if (number > chosen) {
+        if (next > 0 && number == chosen + next) die();
+        errno = EIO;
+        return next < 0;
+    }
     if (kind == INTR && !(traits & RESTARTED)) return 0;
     if (kind == SHORT && !(traits & WRITE)) return 0;
     struck = name;
     if (kind == KILL) {
         if (traits & WRITE) return 3;
-        kill(getpid(), SIGKILL);
-        pause();
+        die();
     }
     if (kind == SHORT) return 2;
     errno = kind == NOSPC ? ENOSPC : kind == IO ? EIO : EINTR;
     return 1;
-}
-
-static void die(void) {
-    kill(getpid(), SIGKILL);
-    pause();
 }
 
 #define REAL(name) \

@@ -1,7 +1,7 @@
 """The process in which faults happen; one that kills happens in a fork of it.
 
 Standard input has a job per line, ``{"operation": "module:function", "folder": ..., "kind": ...,
-"at": ...}``; standard output says what came of each.
+"at": ..., "then": ...}``; standard output says what came of each.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def _outcome(operation: str, folder: str) -> dict[str, Any]:
 
 
 def _run(library: Any, job: dict[str, Any]) -> dict[str, Any]:
-    library.faults_arm(os.fsencode(job["folder"]), job["kind"], job["at"])
+    library.faults_arm(os.fsencode(job["folder"]), job["kind"], job["at"], job["then"])
     found = _outcome(job["operation"], job["folder"])
     count = library.faults_calls()
     found["struck"] = library.faults_struck().decode()
-    library.faults_arm(b"", 0, 0)
+    library.faults_arm(b"", 0, 0, 0)
     if job["kind"] == COUNT:
         found["calls"] = [library.faults_name(number + 1).decode() for number in range(count)]
     return found
@@ -65,11 +65,12 @@ def main() -> None:
     library.faults_name.restype = ctypes.c_char_p
     library.faults_name.argtypes = [ctypes.c_long]
     library.faults_calls.restype = ctypes.c_long
-    library.faults_arm.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_long]
+    library.faults_arm.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_long, ctypes.c_long]
     warnings.simplefilter("ignore")  # of forks beside threads, too
     for line in sys.stdin:
         job = json.loads(line)
-        found = (_killed if job["kind"] == KILL else _run)(library, job)
+        may_die = job["kind"] == KILL or job["then"] > 0
+        found = (_killed if may_die else _run)(library, job)
         sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
 

@@ -377,6 +377,28 @@ def test_a_fault_at_each_call(
     assert len(ends) > (20 if system == "linux" else 12)
 
 
+@pytest.mark.parametrize("system", ["linux", "portable"])
+def test_a_set_that_is_not_undone(faults: Faults, tmp_path: Path, system: str) -> None:
+    """A step fails, and the writer dies while it undoes it, or cannot: `clean` makes it whole."""
+    folder = tmp_path / system
+
+    def prepare() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        for path in BEFORE["a_set"]:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(OLD)
+
+    sweep, told = Sweep(faults, f"{__name__}:a_set", folder, prepare, contents), 0
+    for one in sweep.undone("syncfs", "rename"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            targets.clean(folder / "out")
+        after = {path: data for path, data in contents(folder).items() if ".old" not in path}
+        assert after in (sweep.old, sweep.new), one.what
+        told += "comal clean" in one.came.text
+    assert told
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """All files below a folder but locks, which say nothing."""
     found = files_below(folder).items()
