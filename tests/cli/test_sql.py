@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -17,7 +19,7 @@ import shapely
 from comal import raquet, taco, tortilla
 from comal.errors import ComalError, LimitExceededError, QueryError
 from comal.grid import bounds, cells
-from comal.query import Budget
+from comal.query import Budget, isolated
 from tests.cli.conftest import COLLECTION, Run
 from tests.raquet.build import Plan, noise, write
 from tests.servers.http import HttpServer
@@ -194,6 +196,30 @@ def test_what_comes_from_elsewhere_runs_isolated(
     # Credentials go to a process that asks the network, and to no other; the rows of a
     # Tortilla are read before.
     assert started == [kind != "tortilla"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_isolated_answers_are_the_same(
+    files: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the bytes that a process would get to those that it would send, without one."""
+
+    def answer(_: Any, request: bytes, budget: Budget) -> bytes:
+        granted, function, args = pickle.loads(request)
+        assert granted == budget in (Budget(), Budget(wall=9))
+        return isolated.RESULT + isolated.packed(function(*args))
+
+    popen = mock.MagicMock()
+    popen.return_value.__enter__.return_value.returncode = 0
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    monkeypatch.setattr(isolated, "_exchange", answer)
+    for how in (False, True, Budget(wall=9)):
+        rows = asked(kind, files[kind], query_of(kind), isolated=how).to_pylist()
+        assert same(rows, kind), how
+        if kind == "tortilla":
+            later = tortilla.open(files[kind]).where("\"tortilla:id\" > 's2'", isolated=how)
+            assert later["tortilla:id"].to_pylist() == ["s3", "s4"]
+    assert popen.call_count == (4 if kind == "tortilla" else 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -56,7 +56,8 @@ class Faults:
     ) -> Outcome:
         """Run ``module:function`` on a folder; the fault comes at call `at`, counted from 1.
 
-        It is killed `then` calls after that, or all these fail if `then` is negative. What kills itself is run as KILL, at no call, and so in a process of its own.
+        It is killed `then` calls after that, or all these fail if `then` is negative. What kills
+        itself is run as KILL, at no call, and so in a process of its own.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
