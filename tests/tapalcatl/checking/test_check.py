@@ -21,6 +21,7 @@ from comal.limits import Limits
 from comal.raster.pictures import encode_picture
 from comal.tapalcatl import CODES
 from comal.tapalcatl.addressing import HASHES, archive_bounds, tile_hash
+from comal.tapalcatl.spec import MAX_ZOOM
 from tests.servers.http import HttpServer
 from tests.support import needs_shared
 from tests.tapalcatl.answers import EXPECTED, FOLDER
@@ -130,6 +131,10 @@ ODD: dict[str, tuple[bytes, set[str]]] = {
         archive(tiles(), METADATA + b"PK\5\6" + bytes(18)),
         {"comment-json", "comment-end-record", "comment-ascii", "zip-two-ends"},
     ),
+    "the signature of an end record in the comment": (
+        archive(tiles(), METADATA + b"PK\5\6"),
+        {"comment-json", "comment-end-record", "comment-ascii"},
+    ),
     "bytes behind": (archive(tiles(), behind=b"xx"), {"zip-trailing-bytes"}),
     "comment of 65 535 bytes": (
         archive(tiles(), METADATA + b" " * (65_535 - len(METADATA))),
@@ -145,6 +150,7 @@ ODD: dict[str, tuple[bytes, set[str]]] = {
         {"zip-shared-header", "zip-local-mismatch"},
     ),
     "wrong CRC": (third(PNG, crc=1), {"zip-crc"}),
+    "wrong CRC in a data descriptor": (third(PNG, crc=1, descriptor=True), {"zip-crc"}),
     "inflates past its size": (third(BOMBED, method=8, size=100, crc=0), {"zip-content"}),
     "stored with two sizes": (third(PNG, size=1), {"zip-size", "zip-content"}),
     "bzip2": (third(PNG, method=12), {"zip-method"}),
@@ -262,6 +268,8 @@ COMMENT = json.dumps(
         ("json", b'{"a": 1}', set()),
         ("br", b"whatever", set()),
         ("bin", b"whatever", set()),
+        ("bin", bytes(1 << 20), set()),
+        ("bin", bytes((1 << 20) + 1), {"limit-exceeded"}),
         ("avif", b"\0\0\0\x1cftypavif", {"tile-not-decoded"}),
         ("avif", PNG, {"tile-type"}),
         ("gif", b"GIF89a", {"tile-not-decoded"}),
@@ -420,11 +428,11 @@ ROADS = {"id": "roads", "fields": {"kind": "What it is."}}
 TILEJSON: dict[str, tuple[list[Any], list[Any]]] = {
     "attribution": (["", "<a>us</a>"], [3, ["us"]]),
     "center": (
-        [[0, 0, 0], [-72.5, -13.5, 4]],
-        ["0,0,0", [0, 0], [181, 0, 0], [0, 91, 0], [0, 0, -1]],
+        [[0, 0, 0], [-72.5, -13.5, 4], [-180, 90, MAX_ZOOM]],
+        ["0,0,0", [0, 0], [181, 0, 0], [0, 91, 0], [0, 0, -1], [0, 0, MAX_ZOOM + 1]],
     ),
     "data": ([[], ["a"]], ["a", [1]]),
-    "fillzoom": ([0, 9], [-1, 1.5, True, "3"]),
+    "fillzoom": ([0, 9, MAX_ZOOM], [-1, 1.5, True, "3", MAX_ZOOM + 1]),
     "grids": ([[]], [{}]),
     "legend": (["x"], [1]),
     "scheme": (["xyz"], ["tms", 1]),
@@ -438,7 +446,11 @@ TILEJSON: dict[str, tuple[list[Any], list[Any]]] = {
             [{**ROADS, "minzoom": 0, "maxzoom": 9, "description": "Roads."}],
             [{"id": "a"}],
         ],
-        [{}, [1], [{"fields": {}}], [{**ROADS, "fields": []}], [{**ROADS, "minzoom": "0"}]],
+        [
+            *({}, [1], [{"id": 1}], [{"fields": {}}]),
+            *([{**ROADS, name: 1}] for name in ("fields", "description")),
+            *([{**ROADS, "fields": {"kind": 1}}], [{**ROADS, "minzoom": "0"}]),
+        ],
     ),
     "version": (["1.0.0"], [1]),
 }
