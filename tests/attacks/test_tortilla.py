@@ -198,6 +198,7 @@ def test_right_bytes_or_our_error_and_a_report(name: str, tmp_path: Path) -> Non
     assert found.wrong == []
     assert (report is None) == (not code)
     assert report is None or code in report.counts
+    assert report is None or (report.container == "taco-v1") == data.startswith(b"WX")
     if error is None:
         assert (found.errors, found.right) == ([], set(LEAVES))
         return

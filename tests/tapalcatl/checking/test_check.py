@@ -114,6 +114,10 @@ SOUND: dict[str, bytes] = {
             b'"mvt":[{"Content-Type":"application/x-protobuf"},{"Content-Encoding":"gzip"}]',
         ),
     ),
+    "headers of the comment": archive(
+        [Entry(one.name, gzip.compress(one.data, mtime=0)) for one in tiles()],
+        METADATA.replace(b'"metatile"', b'"headers":[{"Content-Encoding":"gzip"}],"metatile"'),
+    ),
     "ZIP64": with_zip64(),
     "a list of headers": saying(b'"image/png"', b'[{"Content-Type":"image/png"},{"X-A":"1"}]'),
 }

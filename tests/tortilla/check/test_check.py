@@ -32,6 +32,7 @@ def counts(path: Any, **how: Any) -> dict[str, int]:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a check reports and does not warn
         report = tortilla.check(path, **how)
+    assert all(problem.place and problem.message for problem in report.problems)
     plain = report.to_dict()
     assert set(plain) == {
         *("ok", "where", "container", "level", "errors", "warnings", "total", "counts"),
@@ -64,14 +65,27 @@ def test_published_files_are_sound(pattern: str) -> None:
         ({spec.CRS: "somewhere"}, "tortilla-crs"),
         ({spec.GEOTRANSFORM: [0.0, 1.0]}, "tortilla-geotransform"),
         ({spec.GEOTRANSFORM: [0.0, 1.0, 0.0, float("nan"), 0.0, -1.0]}, "tortilla-geotransform"),
+        ({spec.GEOTRANSFORM: [0.0, 1.0, 0.0, 0.0, 0.0, -1.0, 0.0]}, "tortilla-geotransform"),
         ({spec.RASTER_SHAPE: [64]}, "tortilla-raster-shape"),
+        ({spec.RASTER_SHAPE: [64, 64, 3]}, "tortilla-raster-shape"),
         ({spec.RASTER_SHAPE: [64, 0]}, "tortilla-raster-shape"),
         ({spec.TIME_START: 2020, spec.TIME_END: None}, "tortilla-time-year"),
         ({spec.TIME_START: 1_704_108_601}, "tortilla-time-order"),
         ({spec.CENTROID: "POINT (40.647974 -2.996215)"}, "tortilla-centroid"),
         ({spec.CENTROID: "somewhere"}, "tortilla-centroid"),
         ({spec.CENTROID: "POINT (1e 2)"}, "tortilla-centroid"),
-        ({spec.CENTROID: "POINT (-2.99 40.6445)"}, "tortilla-centroid"),  # 300 m beside it
+        ({spec.CENTROID: "POINT (-2.99 40.647974)"}, "tortilla-centroid"),  # 500 m beside it
+        ({spec.CENTROID: "POINT (-2.996215 40.6445)"}, "tortilla-centroid"),
+        ({spec.CENTROID: "POINT (-2.996215 1e400)"}, "tortilla-centroid"),
+        ({spec.CENTROID: "POINT (357.003785 40.647974)"}, ""),
+        (  # rounded by more than a small raster has
+            {
+                spec.CRS: "EPSG:4326",
+                spec.GEOTRANSFORM: [10.0, 1e-8, 0.0, 50.0, 0.0, -1e-8],
+                spec.CENTROID: "POINT (10 50)",
+            },
+            "",
+        ),
         *(
             ({spec.TIME_START: time, spec.TIME_END: None}, "tortilla-time-unit")
             for time in (19_723, 20_240_101, 1_704_067_200_000, 1_704_067_200_000_000)
@@ -114,6 +128,9 @@ def test_nulls_are_no_problem(tmp_path: Path) -> None:
     empty = [Item(f"i{n}", TIFF, "GTiff", dict.fromkeys(PLACE)) for n in range(3)]
     assert counts(write(tmp_path, build.built(empty))) == {}
     assert counts(write(tmp_path, build.built(items({}, dict.fromkeys(PLACE))))) == {}
+    for name in (spec.CRS, spec.TIME_START, spec.TIME_END):  # or of a column that is not there
+        less = [Item("a", TIFF, "GTiff", {key: PLACE[key] for key in PLACE if key != name})]
+        assert counts(write(tmp_path, build.built(less))) == {}
 
 
 @pytest.mark.parametrize(
@@ -128,6 +145,11 @@ def test_nulls_are_no_problem(tmp_path: Path) -> None:
         (column(spec.DATA_SPLIT, pa.array(["train", "val", None, "test"])), "tortilla-split", 1),
         (column(spec.DATA_SPLIT, pa.array([1, 2, 3, 4])), "tortilla-column-type", 1),
         (
+            column(spec.FILE_FORMAT, pa.array(["GTiff", None, "GTiff", None])),
+            "tortilla-column-null",
+            2,
+        ),
+        (
             column(spec.FILE_FORMAT, pa.array(["GeoParquet", "HDF5", "../x", "exe"])),
             "tortilla-format",
             2,
@@ -139,7 +161,7 @@ def test_columns_of_the_core(tmp_path: Path, change: Any, code: str, times: int)
     data = build.built([Item(name, b"data") for name in "wxyz"], table=change)
     path = write(tmp_path, data)
     assert counts(path, level="structure") == {code: times}
-    if code != "tortilla-column-type":
+    if not code.startswith("tortilla-column"):
         assert len(tortilla.open(path)) == 4
 
 

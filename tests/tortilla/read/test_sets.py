@@ -142,6 +142,37 @@ def test_parts_may_lack_the_type_of_a_column(tmp_path: Path) -> None:
     assert tortilla.check(tmp_path / "s.*").counts == {"tortilla-part-schema": 1}
 
 
+PART = build.built([Item("i1", b"x", more={"cloud": 1})], parts=2)
+OTHERS: dict[str, tuple[bytes, dict[str, int]]] = {
+    "a column less": (build.built([Item("i2", b"x")], parts=2), {"tortilla-part-schema": 1}),
+    "no ids": (
+        build.built(
+            [Item("i2", b"x", more={"cloud": 1})],
+            parts=2,
+            table=lambda table: table.drop_columns([spec.ID]),
+        ),
+        {"tortilla-part-schema": 1, "tortilla-column-missing": 1},
+    ),
+    "the same ids": (PART, {"tortilla-id-twice": 1}),
+    "cut": (PART[:150], {"tortilla-header": 1, "tortilla-part-missing": 1}),
+    "one part": (
+        build.built([Item("i2", b"x", more={"cloud": 1})]),
+        {"tortilla-name": 1, "tortilla-part-missing": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_part_that_does_not_fit(tmp_path: Path, name: str, first: int) -> None:
+    data, expected = OTHERS[name]
+    for number, one in ((first, PART), (3 - first, data)):
+        (tmp_path / f"s.{number:04d}.part.tortilla").write_bytes(one)
+    report = tortilla.check(tmp_path / "s.*")
+    assert report.counts == expected
+    assert all(".part.tortilla" in problem.place for problem in report.problems), report.problems
+
+
 def test_nested_files_of_parts(tmp_path: Path) -> None:
     for number in (1, 2):
         data = build.nested(("roi", [Item("x", f"x{number}".encode())]), parts=2)
