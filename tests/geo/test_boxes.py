@@ -156,18 +156,28 @@ def test_intersects_is_mutual_and_agrees_with_points(first: Box, second: Box) ->
         (0, 0, np.nan, 1),
         (0, 2, 1, 1),
         (0, -91, 1, 1),
-        (-400, 0, 1, 1),
+        (0, 0, 1, 90.1),
+        (0, 90.1, 1, 90.2),
+        (-360.1, 0, 1, 1),
+        (0, 0, 360.1, 1),
+        (0, 0, -360.1, 1),
+        (0, 0, 1, 1, 1),
         ("a", 0, 1, 1),
         None,
         (0, 0, np.inf, 1),
     ],
 )
 def test_invalid_boxes_are_refused(bbox: Any) -> None:
-    with pytest.raises(InvalidInputError, match="box"):
-        validate_bbox(bbox)
+    with pytest.raises(InvalidInputError, match="box") as caught:
+        validate_bbox(bbox, "the box of a query")
+    assert caught.value.where == "the box of a query"
 
 
 def test_validate_wraps() -> None:
     assert validate_bbox([170, 0, 190, 1]) == (170, 0, -170, 1)
     assert validate_bbox([0, 0, 360, 1]) == (-180, 0, 180, 1)
     assert validate_bbox([170, 0, -170, 1]).crosses_antimeridian
+    assert validate_bbox([-360, -90, 0, 90]) == (-180, -90, 180, 90)
+    assert validate_bbox([-350, 90, 360, 90]) == (-180, 90, 180, 90)
+    assert validate_bbox([-350, 0, -340, 0]) == (10, 0, 20, 0)
+    assert not validate_bbox([5, 5, 5, 5]).crosses_antimeridian

@@ -32,10 +32,14 @@ def edit(change: Change, folder: Path) -> None:
     with change.edit(folder / "a") as version:
         version.file().write(b", long")
         assert os.pread(version.fileno(), 99, 0) == b"old a, long"
+        with pytest.raises(ConflictError), locked(folder / "a"):
+            pass
     with change.edit(folder / "a") as version:  # what was made ready is changed once more
         version.file().write(b"er")
     with change.write(folder / "b") as file:
         file.write(b"new")
+        with pytest.raises(ConflictError), locked(folder / "b"):
+            pass
     assert not change.has(folder / "in/new/c")
     with change.write(folder / "in/new/c") as file:
         file.write(b"made")
