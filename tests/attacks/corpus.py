@@ -492,7 +492,19 @@ attacks(
     {
         "taco-offset-mismatch": {"spans of other samples": Recipe(table=_swapped)},
         "taco-meta-rows": {"local metadata of other children": Recipe(meta=_meta("id", "x"))},
-        "taco-meta-value": {"local metadata of other values": Recipe(meta=_meta("value", -1.0))},
+        "taco-meta-value": {
+            "local metadata of other values": Recipe(meta=_meta("value", -1.0)),
+            "local metadata without values": Recipe(
+                meta=lambda path, table: table.drop_columns(["value"])
+            ),
+        },
+        "taco-stored-path": {
+            "stored paths in local metadata": Recipe(
+                meta=lambda path, table: table.append_column(
+                    "internal:gdal_vsi", pa.array(["/etc/passwd"] * table.num_rows)
+                )
+            )
+        },
         "taco-pit-2": {
             "local metadata of another type": Recipe(meta=_meta("value", "x", pa.string()))
         },
@@ -828,7 +840,10 @@ attacks(
                 {"stac__geotransform": [[0.0, float("inf"), 0, 0, 0, 1], None, None, None]},
                 {"stac__tensor_shape": [[1, 4, 4], [4], None, None]},
                 {"stac__tensor_shape": [[1, 4, 0], [4, 4], None, None]},
+                {"stac__geotransform": [[0.0, 1, 0, 0, 0, 1, 0], None, None, None]},
                 {"stac__centroid": [point(0, 0), point(200, 0), None, None]},
+                {"stac__centroid": [point(0, 0), point(0, 91), None, None]},
+                {"stac__time_middle": [1, 2, 3, None], "stac__time_end": [1, 1, 3, 4]},
                 {"stac__time_start": [1, 2, 3, None], "stac__time_end": [1, 1, 3, 4]},
                 {"istac__time_start": [1, 2, 3, None], "istac__time_middle": [1, 1, 3, 4]},
                 {"split": ["train", "test", "dev", None]},
@@ -927,6 +942,32 @@ def _counted(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "taco:pit_schema": {**pit, "root": {**pit["root"], "n": 99}}}
 
 
+def _described(change: Callable[[list[Any]], list[Any]]) -> Recipe:
+    """One thing in the description of the columns that is not as it should be."""
+
+    def document(found: dict[str, Any]) -> dict[str, Any]:
+        return {
+            **found,
+            "taco:field_schema": {"level0": change(found["taco:field_schema"]["level0"])},
+        }
+
+    return Recipe(FLAT, collection=document)
+
+
+_FIRST = {"n": 6, "type": ["FOLDER", "FILE"], "id": ["imagery", "label.txt"]}
+
+
+def _patterned(**change: Any) -> Recipe:
+    """A pattern of the first level that is not that of the rows."""
+
+    def document(found: dict[str, Any]) -> dict[str, Any]:
+        pit = found["taco:pit_schema"]
+        hierarchy = {**pit["hierarchy"], "1": [{**_FIRST, **change}]}
+        return {**found, "taco:pit_schema": {**pit, "hierarchy": hierarchy}}
+
+    return Recipe(collection=document)
+
+
 _ODD_FIELDS: dict[str, list[dict[str, Any]]] = {
     "taco-collection-field": [{"id": "Upper Case"}, {"licenses": []}, {"providers": 3}],
     "taco-collection-note": [{"tasks": ["dreaming"]}],
@@ -950,7 +991,8 @@ _ODD_EXTENTS: dict[str, list[dict[str, Any]]] = {
         {"spatial": [20, 40, 15, 49], "temporal": None},
     ],
     "taco-extent-time": [
-        {"spatial": None, "temporal": ["1970-01-01T00:00:01Z", "1999-01-01T00:00:00Z"]}
+        {"spatial": None, "temporal": ["1970-01-01T00:00:01Z", "1999-01-01T00:00:00Z"]},
+        {"spatial": None, "temporal": ["1970-01-01T00:00:00Z", "1970-02-16T07:06:39Z"]},
     ],
 }
 
@@ -962,9 +1004,32 @@ for code, extents in _ODD_EXTENTS.items():
     _ODD_DOCUMENTS.setdefault(code, {}).update(
         {f"extent of samples is {one}": placed(one) for one in extents}
     )
+_ODD_DOCUMENTS["taco-field-schema"] |= {
+    "a column of another type": _described(lambda level: [["id", "int64", ""], *level[1:]]),
+    "a column that is not described": _described(lambda level: level[1:]),
+    "a column that is not there": _described(lambda level: [*level, ["x", "string", ""]]),
+    "a column described by its name": _described(lambda level: [["id"], *level[1:]]),
+    "a column described by four things": _described(lambda level: [[*level[0], ""], *level[1:]]),
+}
 attacks(
     "right",
-    {**_ODD_DOCUMENTS, "taco-pit-count": {"stale counts": Recipe(collection=_counted)}},
+    {
+        **_ODD_DOCUMENTS,
+        "taco-pit-count": {
+            "stale counts": Recipe(collection=_counted),
+            "stale counts below": _patterned(n=5),
+        },
+        "taco-pit-schema": {
+            "roots of another type": Recipe(
+                FLAT,
+                collection=fields(
+                    taco__pit_schema={"root": {"n": 4, "type": "FOLDER"}, "hierarchy": {}}
+                ),
+            ),
+            "children of other types": _patterned(type=["FILE", "FOLDER"]),
+            "children of other ids": _patterned(id=["imagery", "label.csv"]),
+        },
+    },
 )
 
 
@@ -1101,6 +1166,11 @@ attacks(
 # -- an index that contradicts its ZIPs ------------------------------------------------------------
 
 
+def _lengthened(place: Path) -> None:
+    with (place / "__TACOCAT__").open("ab") as file:
+        file.write(b"more")
+
+
 def _part_written(data: bytes) -> Callable[[Path], Any]:
     return lambda place: (place / "a.tacozip").write_bytes(data)
 
@@ -1136,6 +1206,11 @@ attacks(
             ),
             "index: a column less": indexed(table=without("label")),
         },
+        "taco-source-rows taco-offset-mismatch": {
+            "index: other spans": indexed(
+                table=set_column(2, "internal:offset", lambda v: [one + 1 for one in v])
+            )
+        },
     },
 )
 attacks(
@@ -1149,5 +1224,6 @@ attacks(
                 collection=fields(taco__sources={"files": ["a.tacozip"]})
             )
         },
+        "zip-trailing-bytes": {"index: bytes behind it": indexed("single", then=_lengthened)},
     },
 )

@@ -11,8 +11,18 @@ import pytest
 
 from comal.taco.checking import CODES, LEVELS, check
 from tests.attacks.build import FLAT, NESTED, Recipe, leaves_of
-from tests.attacks.corpus import ATTACKS, Attack, foldered, indexed, of_each_kind, placed, zipped
+from tests.attacks.corpus import (
+    ATTACKS,
+    Attack,
+    foldered,
+    indexed,
+    of_each_kind,
+    placed,
+    with_columns,
+    zipped,
+)
 from tests.attacks.reading import read_everything
+from tests.taco.read.scenes import point
 
 _IDS = [attack.name for attack in ATTACKS]
 
@@ -90,6 +100,15 @@ SOUND = {
     "index": indexed(),
     "index in one file": indexed("single"),
     "places and times": zipped(placed(_EXTENT)),
+    "poles and moments": zipped(
+        Recipe(
+            FLAT,
+            table=with_columns(
+                stac__centroid=[point(180, 90), point(-180, -90), None, None],
+                **dict.fromkeys(("stac__time_start", "stac__time_middle", "stac__time_end"), 1),
+            ),
+        )
+    ),
 }
 
 

@@ -12,7 +12,9 @@ from comal.errors import InvalidInputError
 from comal.geo.boxes import Box, arc_width, boxes_intersect, union_box, validate_bbox, wrap
 
 # Eighths of a degree add and subtract without rounding, so laws hold exactly.
-lons = st.integers(-1440, 1440).map(lambda n: n / 8)
+lons = st.sampled_from((-180, -179.875, 179.875, 180)) | st.integers(-1440, 1440).map(
+    lambda n: n / 8
+)
 lats = st.integers(-720, 720).map(lambda n: n / 8)
 W, E = -76.83457071558132, -76.79000000000001
 
@@ -126,6 +128,10 @@ def test_union_is_the_smallest_of_all_arcs_between_ends(found: list[Box]) -> Non
         ((np.nan, 5, 6, 6), (-180, -90, 180, 90), False),
         ((170, np.nan, -170, 6), (-180, -90, 180, 90), False),
         ((np.nan, 0, -170, 6), (170, -90, -160, 90), False),
+        ((np.nan, 0, 175, 6), (170, -90, -160, 90), False),
+        ((-170, 0, np.nan, 6), (170, -90, -160, 90), False),
+        ((0, 0, 1, np.inf), (-180, -90, 180, 90), False),
+        ((0, -np.inf, 1, 1), (-180, -90, 180, 90), False),
     ],
 )
 def test_intersects(row: tuple[float, ...], query: tuple[float, ...], expected: bool) -> None:
@@ -175,6 +181,9 @@ def test_invalid_boxes_are_refused(bbox: Any) -> None:
 
 def test_validate_wraps() -> None:
     assert validate_bbox([170, 0, 190, 1]) == (170, 0, -170, 1)
+    assert validate_bbox([180.5, 0, 181, 1]) == (-179.5, 0, -179, 1)
+    assert validate_bbox([180, 0, -170, 1]) == (-180, 0, -170, 1)
+    assert validate_bbox([170, 0, -180, 1]) == (170, 0, 180, 1)
     assert validate_bbox([0, 0, 360, 1]) == (-180, 0, 180, 1)
     assert validate_bbox([170, 0, -170, 1]).crosses_antimeridian
     assert validate_bbox([-360, -90, 0, 90]) == (-180, -90, 180, 90)

@@ -133,15 +133,14 @@ def boxes_intersect(
         crossing = wests > easts
         if box.crosses_antimeridian:
             hit = crossing | (easts >= box.west) | (wests <= box.east)
-            # Longitudes -180 and 180 are one meridian, which such a box always contains.
-            hit |= (easts == 180) | (wests == -180)
         else:
             right, left = easts >= box.west, wests <= box.east
             hit = np.where(crossing, right | left, right & left)
+            # Longitudes -180 and 180 are one meridian.
             if box.east == 180:
-                hit |= crossing | (wests == -180)
+                hit |= wests == -180
             if box.west == -180:
-                hit |= crossing | (easts == 180)
+                hit |= easts == 180
         hit &= (souths <= box.north) & (norths >= box.south)
     # A crossing test is true if one side is; NaN on the other side must not match.
     known = np.isfinite(wests) & np.isfinite(easts) & np.isfinite(souths) & np.isfinite(norths)
@@ -168,7 +167,7 @@ def union_box(
     wests, easts = wests[order], easts[order]
     starts = np.where(wests == 180, -180.0, wests)
     ends = np.where(easts < wests, easts + 360, easts)
-    ends = np.where((wests == 180) & (easts == 180), -180.0, ends)
+    ends = np.where(wests == 180, -180.0, ends)
     if (starts[1:] < starts[:-1]).any():  # points on +180 moved to the front of the circle
         order = np.argsort(starts, kind="stable")
         starts, ends, wests, easts = starts[order], ends[order], wests[order], easts[order]
