@@ -86,13 +86,13 @@ def test_a_store_gets_what_a_disk_gets(
 def test_config_reaches_the_target(
     name: str, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, used, new = StorageConfig(scratch=str(tmp_path)), [], upload.new_store_set
+    own, used, new = StorageConfig(scratch=str(tmp_path)), [], upload.scratch_folder
 
-    def noting(place: StorePath, **more: Any) -> Any:
-        used.append(place.config)
-        return new(place, **more)
+    def noting(config: StorageConfig | None) -> Any:
+        used.append(config)
+        return new(config)
 
-    monkeypatch.setattr(upload, "new_store_set", noting)
+    monkeypatch.setattr(upload, "scratch_folder", noting)
     writer = EVERY[name]
     target = StorePath(f"memory://{uuid.uuid4().hex}/to/{writer.target}")
     writer.call(kept / "s", target, False, config=own)

@@ -171,7 +171,7 @@ def create(
 
     OUT is a folder, or a single archive when its name ends in .zip. SRC is an MBTiles or
     PMTiles file, a folder of tiles, or a tileset. An interrupted build of a folder is resumed:
-    finished archives are kept beside it. --open is about SRC.
+    finished archives are kept beside it, in a store at OUT. --open is about SRC.
 
     $ comal tapalcatl create tiles.mbtiles tiles/  # a tileset of an MBTiles file
     $ comal tapalcatl create tiles.mbtiles tiles.zip  # in a single archive

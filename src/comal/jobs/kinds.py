@@ -467,12 +467,7 @@ def _make_tapalcatl(plan: Plan, part: Part, path: Path, threads: int | None) -> 
         for written in job.written(place, formats, None, threads):
             done = done.plus(written)
         job.source.verify()
-    return {
-        "items": done.entries,
-        "formats": done.formats,
-        "suffixes": sorted(done.suffixes),
-        "cut": done.cut,
-    }
+    return {"items": done.entries, **done.told()}
 
 
 def _headers(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -487,8 +482,7 @@ def _merge_tapalcatl(plan: Plan, whole: Sequence[tuple[Part, Record]]) -> dict[s
 
     done = Written(formats=_headers(plan.options["formats"]))
     for _, record in whole:
-        formats, suffixes = _headers(record["formats"]), frozenset(record["suffixes"])
-        done = done.plus(Written(formats=formats, suffixes=suffixes, cut=tuple(record["cut"])))
+        done = done.plus(Written.of_told(record))
     with ExitStack() as scope:
         metadata = _planned_job(plan, (), scope).finished(done)
     if plan.options["build"].get("version") == 1:

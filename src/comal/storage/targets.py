@@ -703,9 +703,10 @@ def clean(path: str | os.PathLike[str]) -> list[Path]:
     place = stored(target)
     if place is not None:
         # Local targets need none of its libraries.
+        from comal.storage.growing import clean_growing  # noqa: PLC0415
         from comal.storage.upload import clean_store  # noqa: PLC0415
 
-        return cast("list[Path]", clean_store(place))
+        return cast("list[Path]", [*clean_store(place), *clean_growing(place)])
     found = _left(target)
     for journal in found:
         if journal.name == CHANGE:

@@ -746,16 +746,21 @@ def clean_store(place: StorePath) -> list[StorePath]:
     own = [home / name for name in beside if owner_of(Path(name)).name == place.name]
     below = StoreObject(place).below(lambda meta: meta["e_tag"])
     hidden = [place / name for name in below if is_hidden(name.rpartition("/")[2])]
-    gone, now = [], datetime.now(UTC)
+    gone = []
     for found in map(StoreObject, [*own, *hidden]):
         meta = found.meta()
-        if meta is not None and meta["last_modified"] < now - _LEFT:
+        if meta is not None and has_rested(meta):
             found.remove(meta["e_tag"])
             gone.append(found.place)
     uploads = Multipart.to(place.location, place.config or default_config())
     for upload in uploads.unfinished() if uploads else ():
-        if uploads and upload.begun < now - _LEFT_UPLOAD:
+        if uploads and upload.begun < datetime.now(UTC) - _LEFT_UPLOAD:
             uploads.give_up(upload)
             below_it = upload.key[len(place.location.path) + 1 :]
             gone.append(place / below_it if below_it else place)
     return gone
+
+
+def has_rested(meta: ObjectMeta) -> bool:
+    """Whether an object is so old that no writer needs it."""
+    return meta["last_modified"] < datetime.now(UTC) - _LEFT

@@ -290,6 +290,29 @@ def test_a_broken_build_is_gone_on_with(tmp_path: Path, options: dict[str, Any])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mbtiles", "out"]
 
 
+@pytest.mark.parametrize("least", [1, 9, 17])
+def test_a_build_that_is_gone_on_with_has_the_bytes_of_one(tmp_path: Path, least: int) -> None:
+    """Also where only a kept archive knows of a format."""
+    names = {f"{z}/{x}/{y}.png": payload(z, x, y) for z, x, y in pyramid(4)}
+    names |= {f"4/{x}/{y}.{ext}": b"x" for x, y, ext in ((1, 3, "mvt"), (3, 9, "json"))}
+    source = write_files(tmp_path / "source", names)
+    tapalcatl.build(source, tmp_path / "go", **LAYOUT)
+
+    def stop(done: int, total: int | None, what: str) -> None:
+        if done >= least:
+            raise StorageError("away")
+
+    for name in ("out", "more"):
+        with pytest.raises(StorageError):
+            tapalcatl.build(source, tmp_path / name, progress=stop, **LAYOUT)
+    assert tapalcatl.build(source, tmp_path / "out", **LAYOUT).kept >= least
+    assert files_below(tmp_path / "out") == files_below(tmp_path / "go")
+    write_files(source, {"0/0/0.png": payload(1, 1, 1)})  # nothing is mixed
+    assert tapalcatl.build(source, tmp_path / "more", **LAYOUT).kept == 0
+    with tapalcatl.open(tmp_path / "more") as tiles:
+        assert data_of(tiles, 0, 0, 0) == payload(1, 1, 1)
+
+
 @pytest.mark.parametrize(
     ("error", "resume"), [(KeyboardInterrupt(), True), (FULL, True), (StorageError("away"), False)]
 )

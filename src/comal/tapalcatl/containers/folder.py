@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -115,8 +116,15 @@ class Folder(IndexedSource):
 
     @property
     def identity(self) -> str:
-        """Path and number of tiles."""
-        return json.dumps(["folder", self.href, self._scheme, len(self._suffix)])
+        """Path, and a digest of names, sizes and times of the files."""
+        seen, columns = hashlib.sha256(), (*self._keys, self._suffix)
+        order = np.lexsort(columns)
+        with translated(_READING, "the folder cannot be read", where=self.label):
+            for z, x, y, code in zip(*(one[order].tolist() for one in columns), strict=True):
+                path = self._path(z, x, y, self._suffixes[code])
+                status = os.stat(path)  # noqa: PTH116 - a string, maybe a million
+                seen.update(os.fsencode(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n"))
+        return json.dumps(["folder", self.href, self._scheme, seen.hexdigest()])
 
     def read_rows(self, rows: Int64s) -> Tiles:
         """Some tiles, with the modification times of their files."""
@@ -131,9 +139,12 @@ class Folder(IndexedSource):
         when = np.array(times, np.int64)
         return Tiles(z, x, y, values, suffix=codes, suffixes=self._suffixes, modified=when)
 
-    def _read_one(self, z: int, x: int, y: int, suffix: str) -> tuple[bytes, int]:
+    def _path(self, z: int, x: int, y: int, suffix: str) -> str:
         first, second = _turned(self._scheme, z, x, y)
-        path = f"{self.href}/{z}/{first}/{second}{suffix}"
+        return f"{self.href}/{z}/{first}/{second}{suffix}"
+
+    def _read_one(self, z: int, x: int, y: int, suffix: str) -> tuple[bytes, int]:
+        path = self._path(z, x, y, suffix)
         with translated(_READING, "the tile cannot be read", where=shown(path, 200)):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:

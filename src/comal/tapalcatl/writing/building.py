@@ -47,6 +47,7 @@ from comal.tapalcatl.spec import (
     TapalcatlWarning,
     Tile,
     TileSetMetadata,
+    read_comment,
     tileset_json,
     with_variant,
 )
@@ -124,10 +125,10 @@ def build(
         Path or URL of an MBTiles or PMTiles file, of a folder of tiles or of a tileset, an open
         source, or an iterable of ``(z, x, y, data)`` or `NewTile`.
     out
-        A folder, which appears when it is complete. A name that ends in ``.zip`` makes one
-        archive that holds all tiles and its metadata: its root zoom is the first zoom, its
-        metatile the smallest that holds all tiles. Metadata that do not fit into its comment of
-        65 535 bytes are left out with a warning, the longest keys first.
+        A folder, which appears when it is complete; in a store its document comes last. A name
+        that ends in ``.zip`` makes one archive that holds all tiles and its metadata: its root zoom
+        is the first zoom, its metatile the smallest that holds all tiles. Metadata that do not fit
+        into its comment of 65 535 bytes are left out with a warning, the longest keys first.
     options
         Options of the tileset.
     executor
@@ -135,8 +136,9 @@ def build(
         None.
     resume
         Reuse the archives of an interrupted build of the same source with the same options. They
-        are kept beside `out` after an error, and their checksums are verified. A single archive,
-        and a tileset in a store, cannot be resumed.
+        are kept beside `out` after an error, and their checksums are verified. In a store, where
+        archives appear as they are finished, those of a killed build are reused, and after an error
+        they are removed. A single archive cannot be resumed.
     overwrite
         Replace `out`, which must be a tileset and hold no other file.
     durable
@@ -159,7 +161,8 @@ def build(
         Invalid options, such as a layout of several archives for a single one, or a source
         without tiles.
     ConflictError
-        `out` exists, or another process is writing it.
+        `out` exists, or another process is writing it; in a store also what is left of another
+        build.
     ObjectChangedError
         The source changed meanwhile.
     """
@@ -277,7 +280,7 @@ class Job:
         executor: Workers,
         threads: int | None = None,
     ) -> Iterator[Written]:
-        """Write the archives."""
+        """Write the archives; in a store they are published as they come."""
         arrangement = self.arrangement
         if place.name and isinstance(arrangement, TreeLayout):
             arrangement = SingleLayout(
@@ -285,7 +288,10 @@ class Job:
             )
         writer = ArchiveWriter(self.source, arrangement, self.rules, formats, str(place.tree))
         own = threads or min(os.cpu_count() or 1, 8)
-        return results(executor, writer.write_archives, self._tasks(place), threads=own)
+        for one in results(executor, writer.write_archives, self._tasks(place), threads=own):
+            if place.store is not None:
+                place.store.add(one.names, one.size, one.told())
+            yield replace(one, names=())
 
     def _tasks(self, place: Workplace) -> Iterator[list[GroupTask]]:
         """Batches of groups."""
@@ -310,12 +316,16 @@ class Job:
         if not place.going_on:
             return frozenset(owners.tolist()), kept
         for row, owner, archive in zip(rows, owners.tolist(), archives_at(owners), strict=True):
-            path = place.tree / self.arrangement.path(archive)
-            count = int(self.plan.counts[row])
-            if is_whole(path, count):
-                kept = kept.plus(Written(1, count, path.stat().st_size, 1))
+            name, count = self.arrangement.path(archive), int(self.plan.counts[row])
+            if place.store is not None:
+                found = place.store.kept.get(name)
+                one = found and replace(Written.of_told(found.told), size=found.size)
             else:
+                one = whole(place.tree / name, count)
+            if one is None:
                 left.add(owner)
+            else:
+                kept = kept.plus(replace(one, archives=1, entries=count, kept=1))
         return frozenset(left), kept
 
     def finished(self, done: Written, *, alone: bool = False) -> TileSetMetadata:
@@ -430,6 +440,19 @@ class Written:
     suffixes: frozenset[str] = frozenset()
     cut: tuple[str, ...] = ()
     """Keys of metadata that did not fit into comments."""
+    names: tuple[str, ...] = ()
+    """Paths of those that were written now."""
+
+    @classmethod
+    def of_told(cls, told: Mapping[str, Any]) -> Written:
+        """A summary of what `told` gave, which may have been JSON since."""
+        formats: Any = {ext: tuple(map(tuple, pairs)) for ext, pairs in told["formats"].items()}
+        suffixes, cut = frozenset(told["suffixes"]), tuple(told["cut"])
+        return cls(formats=formats, suffixes=suffixes, cut=cut)
+
+    def told(self) -> dict[str, Any]:
+        """What the document of a tileset must know of archives, as JSON has it."""
+        return {"formats": self.formats, "suffixes": sorted(self.suffixes), "cut": self.cut}
 
     def plus(self, other: Written) -> Written:
         """The sum of both."""
@@ -441,6 +464,7 @@ class Written:
             {**(other.formats or {}), **(self.formats or {})},
             self.suffixes | other.suffixes,
             self.cut or other.cut,
+            self.names + other.names,
         )
 
 
@@ -459,7 +483,7 @@ class ArchiveWriter:
     """Writes the archives of a build; it is sent to the workers.
 
     An archive has its final name before it is complete: resuming a build verifies every byte first
-    (`is_whole`), and the tree is hidden until it is finished.
+    (`whole`), and the tree is hidden until it is finished.
     """
 
     source: TileSource
@@ -504,17 +528,18 @@ class ArchiveWriter:
         arrangement = self.arrangement.of_suffixes(entries.suffixes)
         described = arrangement.comments(archives, entries.formats)
         comments = [comment for comment, _ in described]
-        size = done = count = 0
+        size = count = 0
+        done: list[str] = []
         pieces = packed_archives(entries.names, entries.payloads, bounds, comments, entries.details)
         for archive, data, (first, last) in zip(archives, pieces, pairwise(bounds), strict=True):
             if int(owners[first]) not in task.archives:
                 continue
-            size += _write_file(f"{self.tree}/{self.arrangement.path(archive)}", data, folders)
-            done += 1
+            done.append(self.arrangement.path(archive))
+            size += _write_file(f"{self.tree}/{done[-1]}", data, folders)
             count += last - first
         cut = next((cut for _, cut in described if cut), ())
         suffixes = frozenset(entries.suffixes)
-        return Written(done, count, size, 0, entries.formats, suffixes, cut)
+        return Written(len(done), count, size, 0, entries.formats, suffixes, cut, tuple(done))
 
     def _streamed(self, task: GroupTask) -> Written:
         """Write large archives one by one, with one block in memory at a time."""
@@ -527,7 +552,8 @@ class ArchiveWriter:
         (archive,) = archives_at(np.array([owner]))
         settled = dict(self.formats)
         suffixes: frozenset[str] = frozenset()
-        path = Path(self.tree, self.arrangement.path(archive))
+        name = self.arrangement.path(archive)
+        path = Path(self.tree, name)
         with system_errors("cannot write", path):
             path.parent.mkdir(parents=True, exist_ok=True)
             file = path.open("wb", buffering=0)
@@ -542,7 +568,8 @@ class ArchiveWriter:
                 writer.add_many(entries.names, entries.payloads, entries.details)
             comment, cut = self.arrangement.of_suffixes(suffixes).comment(archive, settled)
             writer.close(comment)
-            return Written(1, len(writer), writer.position, 0, settled, suffixes, cut)
+            size, count = writer.position, len(writer)
+            return Written(1, count, size, 0, settled, suffixes, cut, (name,))
 
     def _gathered(self, owner: int, squares: Sequence[Square]) -> Iterator[Tiles]:
         parts: list[Tiles] = []
@@ -584,16 +611,19 @@ def _write_file(path: str, pieces: list[Any], folders: set[str]) -> int:
             raise
 
 
-def is_whole(path: Path, entries: int) -> bool:
-    """Whether a file is an archive with this many entries, all with correct checksums."""
+def whole(path: Path, entries: int) -> Written | None:
+    """What a file is as an archive with this many entries; None if any checksum is wrong."""
     if not path.is_file():
-        return False
+        return None
     try:
         with open_source(path) as source:
             directory = run(directory_plan(), source.fetch)
             if len(directory) != entries or directory.problems:
-                return False
-            return not run(check_plan(directory, content=True), source.fetch)
+                return None
+            if run(check_plan(directory, content=True), source.fetch):
+                return None
+            said, _ = read_comment(directory.comment, path.name)
+            return Written(size=directory.total, formats=said.formats if said else None)
     except ComalError:
         # An archive with any fault is written again.
-        return False
+        return None

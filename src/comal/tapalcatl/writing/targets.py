@@ -21,7 +21,6 @@ from comal.storage.targets import (
     check_target,
     file_kind,
     new_file,
-    new_folder,
     publish_folder,
     target_of,
 )
@@ -109,6 +108,8 @@ class Workplace:
     """Whether finished archives of the same build may exist."""
     name: str = ""
     """Name of the only archive in `tree`, if the target is an archive."""
+    store: Any = None
+    """In a store: the `comal.storage.growing.GrowingFolder` that takes finished archives."""
 
 
 @contextmanager
@@ -124,12 +125,17 @@ def workplace(
     """Build a tree; it is published if the block ends without an error.
 
     The fingerprint identifies this build: finished archives of another one are removed. Without a
-    fingerprint nothing is kept after an error.
+    fingerprint nothing is kept after an error. In a store archives appear as they are finished.
     """
     target = target_of(path)
-    if stored(target) is not None:
-        with new_folder(path, overwrite, kind, sources) as tree:
-            yield Workplace(tree, target, going_on=False)
+    place = stored(target)
+    if place is not None:
+        # Local targets need none of its libraries.
+        from comal.storage.growing import growing_folder  # noqa: PLC0415
+
+        last = META if kind is TREE else ""
+        with growing_folder(place, fingerprint, last, sources) as made:
+            yield Workplace(made.folder, target, bool(made.kept), store=made)
         return
     with locked(target, keep=(BUILD,)):
         owns = check_target(target, kind, folder=True, overwrite=overwrite, sources=sources)
