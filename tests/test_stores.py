@@ -139,6 +139,8 @@ def test_too_large_for_s3_is_told_before_the_copy(
     for write, source, target in (
         (ml.mirror, "scenes.tacozip", "o.tacozip"),
         (tortilla.compact, "a.tortilla", "o.tortilla"),
+        (tortilla.pack_folder, "files", "o.tortilla"),
+        (taco.pack_folder, "files", "o.tacozip"),
     ):
         with pytest.raises(LimitExceededError, match="5 GiB"):
             write(kept / "s" / source, s3_server.url_for(f"{prefix}/{target}"), config=config)

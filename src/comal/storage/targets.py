@@ -218,6 +218,23 @@ def too_large(target: Path) -> LimitExceededError:
     )
 
 
+def refuse_full(folder: Path, target: Path, size: int) -> None:
+    """Refuse a target that will take `size` bytes or more if the disk of a folder has less room."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return
+    free = disk.f_frsize * (disk.f_bavail if os.geteuid() else disk.f_bfree)
+    if disk.f_blocks and size > free:  # some network disks tell no size
+        raise StorageError(
+            "the disk has no room for the target",
+            where=shown_path(target),
+            found=f"{free} bytes free in {shown_path(folder)}",
+            expected=f"{size} or more",
+            hint="make room on the disk, or write to another one",
+        )
+
+
 def refuse_sources(target: Path, sources: Any, *, inside: bool = False) -> None:
     """Refuse a target that is a source, contains one, or is inside one.
 
@@ -367,9 +384,13 @@ class TargetFile(io.BufferedRandom):
         self._scope = scope
 
     def expect(self, size: int) -> None:
-        """Refuse a size that is known before the work; `LimitExceededError` for what S3 refuses."""
+        """Refuse a size, or a lower bound of it, that is known before the work.
+
+        `LimitExceededError` for what S3 refuses, `StorageError` for what the disk has no room for.
+        """
         if self.most is not None and size > self.most:
             raise too_large(self.target)
+        refuse_full(self.path.parent.parent, self.target, size)
 
     def folder(self) -> Path:
         """A new folder for temporary files; removed when the block ends."""
@@ -536,6 +557,10 @@ class TargetSet:
         if folder:
             self._folders.add(name)
         return self.folder / name
+
+    def expect(self, size: int) -> None:
+        """Refuse bytes of all together, or a lower bound, for which the disk has no room."""
+        refuse_full(self.folder.parent, self.target, size)
 
     @contextmanager
     def file(self, name: str, kind: Kind) -> Iterator[TargetFile]:

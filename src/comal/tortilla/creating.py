@@ -137,13 +137,15 @@ def create(
     names = Names(id, path, base=href_text(base) if base is not None else "")
     chosen = SetOptions.of(options)
     check_ending(output, *spec.ENDINGS)
-    batches = (
-        described(items, stac=stac, allow_ids=chosen.allow_ids, executor=executor)
-        for items in batches_of(samples, names)
+    return _write_set(
+        batches_of(samples, names),
+        targets.target_path(output, config),
+        chosen,
+        tier=1 if chosen.allow_ids else 2,
+        overwrite=overwrite,
+        progress=progress,
+        describe=partial(described, stac=stac, allow_ids=chosen.allow_ids, executor=executor),
     )
-    tier = 1 if chosen.allow_ids else 2
-    path_ = targets.target_path(output, config)
-    return _write_set(batches, path_, chosen, tier=tier, overwrite=overwrite, progress=progress)
 
 
 def described(
@@ -172,16 +174,19 @@ def _write_set(
     tier: int,
     overwrite: bool,
     progress: Progress | None,
+    describe: Callable[[Prepared], Prepared] = lambda items: items,
     collection: bytes | None = None,
 ) -> Created:
-    """Write items whose formats are known; `tier` as for `check_ids`."""
+    """Write items that `describe` finds the formats of; `tier` as for `check_ids`."""
     writer, lacking, ids = ItemWriter(progress or silent), set[str](), []
     with part_set(output, options, overwrite=overwrite) as parts:
         alike = parts.named_alike()
-        for items in batches:
-            if not len(items):
+        for given in batches:
+            if not len(given):
                 continue
-            refuse_read(alike, [level.payloads for level in items.levels()])
+            refuse_read(alike, [level.payloads for level in given.levels()])
+            parts.expect(given)
+            items = describe(given)
             lacking |= _lacking(items.table)
             ids.append(one_array(items.table[spec.ID]))
             for part, rows in parts.cut(items):

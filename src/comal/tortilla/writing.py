@@ -377,6 +377,12 @@ class PartSet:
         self.parts.append(Part(file))
         return self.parts[-1]
 
+    def expect(self, items: Prepared) -> None:
+        """Refuse items for which the disk, or the file that holds all of them, has no room."""
+        cuts = self._options.chunk_size is not None or self._options.chunk_rows is not None
+        place = self._made if cuts else (self.parts[-1] if self.parts else self.begin()).file
+        place.expect(int(items.sizes().sum()))
+
     def cut(self, items: Prepared) -> Iterator[tuple[Part, Ints]]:
         """Runs of rows, each with its target file ("The Data Partition").
 

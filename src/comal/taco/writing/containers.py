@@ -299,13 +299,12 @@ class ZipSink(Sink):
     def add_payloads(self, names: Any, payloads: Payloads, total: int | None) -> Spans:
         """Copy all payloads to entries below DATA/."""
         names = pc.binary_join_element_wise(spec.DATA, names, "")
+        sizes = payloads.sizes()
+        self._file.expect(int(sizes.sum()))
         if _all_files(payloads):
             return self._add_files(names, payloads, total)
-        sizes = payloads.sizes()
-        if self._file.most is not None:
-            self._file.expect(int(sizes.sum()))
         offsets = np.empty(len(sizes), np.int64)
-        for start, stop in blocks(sizes):
+        for start, stop in list(blocks(sizes)):
             part = names.slice(start, stop - start)
             if stop - start == 1 and sizes[start] >= STREAM_BYTES:
                 offsets[start] = self._stream(part[0].as_py(), payloads, start, int(sizes[start]))
@@ -316,7 +315,7 @@ class ZipSink(Sink):
         return Spans(offsets, sizes)
 
     def _add_files(self, names: Any, files: Any, total: int | None) -> Spans:
-        """Copy files of any size, which is read when a file is opened, not before."""
+        """Copy files of any size, which counts when a file is opened, not before."""
         found = [Spans.of(0)]
         for start in range(0, len(files), FILE_ROWS):
             paths = files.paths.slice(start, FILE_ROWS).to_pylist()
@@ -384,6 +383,7 @@ class FolderSink(Sink):
     def add_payloads(self, names: Any, payloads: Payloads, total: int | None) -> None:
         """Copy all payloads to paths below DATA/."""
         sizes = payloads.sizes()
+        targets.refuse_full(self._root.parent.parent, self._root, int(sizes.sum()))
         jobs = (
             (names.slice(start, stop - start), payloads, start, sizes[start:stop])
             for start, stop in blocks(sizes, rows=_BLOCK_ROWS)

@@ -224,6 +224,7 @@ class _ArchiveSet:
         with ExitStack() as scope:
             for levels in self._inputs():
                 table = levels[0].table
+                self.made.expect(sum(int(level.payloads.sizes().sum()) for level in levels))
                 refuse_read(self._parts, [level.payloads for level in levels])
                 if group_by is not None and keys is None:
                     keys = _GroupKeys(table.schema, group_by)

@@ -187,6 +187,7 @@ def pack_folder(
     container_of(target, output_format)
     root, tables = folder_tables(directory, target, manifest, pattern, pad=pad, config=config)
     if stac:
+        _refuse_full(target, tables, config)
         tables = [
             with_places(table, executor, progress or silent, config=config) for table in tables
         ]
@@ -264,6 +265,14 @@ def rasters_of(table: Any) -> Ints:
     """The rows of a table that are rasters, by their names."""
     paths = one_array(table.column(spec.PATH))
     return rows_where(pc.match_substring_regex(paths, _RASTER))
+
+
+def _refuse_full(target: Path, tables: Sequence[Any], config: StorageConfig | None) -> None:
+    """Refuse a target whose disk is too full before headers are read, which takes long."""
+    if any(len(rasters_of(table)) for table in tables):
+        names = replace(_NAMES, config=config)
+        size = sum(int(payloads_in(table, names, "table").sizes().sum()) for table in tables)
+        targets.refuse_full(target.parent, target, size)
 
 
 def with_places(
