@@ -8,8 +8,8 @@ import io
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from comal.storage import StorageConfig
 BUCKET = "comal-tests"
 GOOGLE_BUCKET = "comaltests"
 """Its client writes a hyphen in another way, which the server does not know."""
-_LATE = 0.6
+_PATIENCE = 60.0
 _OPTIONS = {
     "access_key_id": "testing",
     "secret_access_key": "testing",
@@ -37,8 +37,8 @@ class Faults:
     seen: list[str] = field(default_factory=list)
     """Method, key and query of each request."""
     fault: Callable[[int, str], str] = lambda _number, _request: ""
-    """What happens to a request, by its number and what is seen of it: nothing, ``lost`` or
-    ``late`` for its answer, or the status of an answer that is given instead."""
+    """What happens to a request, by its number and what is seen of it: nothing, its answer is
+    ``lost``, or so ``late`` that the client hangs up, or the status of another answer."""
 
     def __call__(self, environ: dict[str, Any], start: Any) -> Any:
         query = environ["QUERY_STRING"].partition("X-Amz")[0]
@@ -56,8 +56,13 @@ class Faults:
             return self.application(environ, start)
         if fault in ("lost", "late"):
             list(self.application(environ, lambda *_: None))
-            time.sleep(_LATE if fault == "late" else 0)
-            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            line = environ["werkzeug.socket"]
+            if fault == "late":
+                line.settimeout(_PATIENCE)
+                with suppress(ConnectionError):
+                    assert not line.recv(1), "the client does not hang up"
+            with suppress(OSError):  # it has hung up
+                line.shutdown(socket.SHUT_RDWR)
         else:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         wait = [("Retry-After", "0")] if fault.startswith("503") else []

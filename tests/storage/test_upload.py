@@ -338,12 +338,10 @@ def test_an_answer_that_comes_too_late(
     box, server = bucket
     if old is not None:
         box.put("x", old)
-    config = replace(box.target("x").config, total_timeout=0.3)
     server.faults.fault = lambda _, request: (
         "late" if re.match(r"PUT [^?]*$|POST .*/x\?uploadId", request) else ""
     )
-    with targets.new_file(StorePath(str(box.target("x")), config), old is not None, MINE) as file:
-        file.write(NEW)
+    box.write("x", NEW, overwrite=old is not None)
     server.faults.fault = lambda *_: ""
     assert box.files() == {"x": NEW}
 
