@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal import tapalcatl
-from comal.errors import InvalidInputError, ObjectChangedError, StorageError
+from comal.errors import ConflictError, InvalidInputError, ObjectChangedError, StorageError
 from comal.grid.quadbin import interleave
 from comal.tapalcatl import Generation1, NewTile
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource
@@ -319,6 +319,24 @@ def test_a_build_that_is_gone_on_with_has_the_bytes_of_one(tmp_path: Path, least
 def test_a_build_that_leaves_nothing(tmp_path: Path, error: BaseException, resume: bool) -> None:
     assert not stopped(tmp_path, error, resume=resume, **LAYOUT)
     assert [path.name for path in tmp_path.iterdir()] == ["a.mbtiles"]
+
+
+def test_a_document_beside_tapalcatl_1_is_nobody_s_to_remove(tmp_path: Path) -> None:
+    """Older versions wrote them; people put there what a tileset gives, which looks the same."""
+    how: dict[str, Any] = {"version": 1, "generation1": Generation1(metatile=4)}
+    tapalcatl.build(listed(pyramid(3)), tmp_path / "out", **how)
+    with tapalcatl.open(tmp_path / "out", version=1, metatile=4) as tiles:
+        document = json.dumps(tiles.tilejson("https://example.org/{z}/{x}/{y}.png"))
+    write_files(tmp_path / "out", {"tilejson/mapbox.json": document.encode()})
+    before = files_below(tmp_path)
+    with pytest.raises(ConflictError, match=r"tilejson/mapbox\.json(?s:.*)move them away"):
+        tapalcatl.build(listed(pyramid(2)), tmp_path / "out", overwrite=True, **how)
+    assert files_below(tmp_path) == before
+    (tmp_path / "out" / "tilejson").rename(tmp_path / "tilejson")
+    tapalcatl.build(listed(pyramid(2)), tmp_path / "out", overwrite=True, **how)
+    with tapalcatl.open(tmp_path / "out", version=1, metatile=4) as tiles:
+        assert tiles.tile(3, 0, 0) is None
+        assert data_of(tiles, 2, 0, 0) == payload(2, 0, 0)
 
 
 def test_progress_is_told(tmp_path: Path) -> None:
