@@ -117,10 +117,16 @@ def box(
     assert server.end_uploads(parse_href(own.target("x")).path[:-1]) == []
 
 
+def patient(place: StorePath, **options: Any) -> StorageConfig:
+    """The settings of a place, with time for parts of some megabytes on a machine that is busy."""
+    config: StorageConfig = place.config
+    return replace(config, total_timeout=60.0, idle_timeout=30.0, **options)
+
+
 def test_many_parts_with_what_the_object_is(box: tuple[Box, S3Server], tmp_path: Path) -> None:
     own, server = box
     data = bytes(range(251)) * (16 * MIB // 251)
-    config = replace(own.target("x").config, cache_control="max-age=60")
+    config = patient(own.target("x"), cache_control="max-age=60")
     with targets.new_file(StorePath(str(own.target("x.tif")), config), False) as file:
         file.write(data)
     assert own.files() == {"x.tif": data}
@@ -130,6 +136,30 @@ def test_many_parts_with_what_the_object_is(box: tuple[Box, S3Server], tmp_path:
     digests = [part.digest() for part in parts_of(tmp_path / "x", len(data), 5 * MIB)]
     assert head["ETag"] == f'"{multipart.tag_of(digests)}"'
     assert len(digests) == 4
+
+
+def test_a_provider_is_asked_once_for_all_parts(box: tuple[Box, S3Server], tmp_path: Path) -> None:
+    """And again before what it gave expires."""
+    own, server = box
+    path, calls = tmp_path / "x", list[datetime]()
+    path.write_bytes(bytes(21 * MIB))
+    for name, lasts, expected in (("a", timedelta(hours=1), 1), ("b", timedelta(seconds=30), 7)):
+
+        def given() -> dict[str, Any]:
+            calls.append(datetime.now(UTC))
+            keys = {"access_key_id": "testing", "secret_access_key": "testing"}
+            return {**keys, "token": None, "expires_at": calls[-1] + lasts}  # noqa: B023
+
+        options = {"endpoint": server.endpoint, "region": "us-east-1"}
+        config = patient(own.target("x"), s3=options, credential_provider=given)
+        uploads = multipart.Multipart.to(parse_href(own.target(name)), config)
+        assert uploads is not None
+        del calls[:]
+        uploads.begin({})
+        tags = [uploads.put(part, lambda _: None)[1] for part in parts_of(path, 21 * MIB, 5 * MIB)]
+        uploads.finish(tags, {"If-None-Match": "*"}, 21 * MIB)
+        assert own.files()[name] == path.read_bytes()
+        assert len(calls) == expected  # seven requests
 
 
 def test_what_is_sent_is_compared(box: tuple[Box, S3Server], tmp_path: Path) -> None:
@@ -245,11 +275,12 @@ def test_objects_of_other_clients_are_compared_by_their_listing(
     how = {"multipart_chunksize": step, "multipart_threshold": step} if step else {}
     _client(server).upload_file(str(path), BUCKET, key, Config=TransferConfig(**how))
     del server.faults.seen[:]
-    assert comal.sync(path, own.target("x.bin")).equal.objects == 1
+    target = StorePath(str(own.target("x.bin")), patient(own.target("x.bin")))
+    assert comal.sync(path, target).equal.objects == 1
     assert [one for one in server.faults.seen if one.startswith("GET") and "?" not in one] == []
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     with pytest.raises(ConflictError, match="differs"):
-        comal.sync(path, own.target("x.bin"))
+        comal.sync(path, target)
 
 
 def test_unfinished_uploads_are_removed_after_a_day(

@@ -11,10 +11,11 @@ import base64
 import hashlib
 import html
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -42,8 +43,8 @@ from comal.storage.stores import (
 
 _BLOCK = MIB
 _STEP = 8 * MIB
-_PARTS = 9_000
-"""Stores take up to 10 000 parts."""
+_PARTS = 256
+"""Most parts of an upload, as each may take a request for credentials; stores take 10 000."""
 # What other clients use by default, in MiB; awscli and boto3 8.
 _STEPS = 8, 5, 6, 10, 15, 16, 20, 25, 32, 50, 64, 100, 128, 256, 512
 _ENDPOINTS = ("endpoint", "endpoint_url")
@@ -56,6 +57,7 @@ _OTHERS = (
 # Values of settings with which the store is said to know conditions.
 _CONDITIONS = {"conditional_put": "etag", "copy_if_not_exists": "multipart"}
 # Amazon S3 User Guide, error responses: these may come with a status of 200, after long waiting.
+_BEFORE = timedelta(minutes=1)
 _LISTED = b"Key", b"UploadId", b"Initiated"
 _PASSING = frozenset({b"InternalError", b"SlowDown", b"ServiceUnavailable", b"RequestTimeout"})
 
@@ -118,6 +120,21 @@ def holds(tag: str, path: Path, size: int) -> bool:
     )
 
 
+class _Kept:
+    """A credential provider that is asked again shortly before its credentials expire."""
+
+    def __init__(self, provider: Callable[[], Mapping[str, Any]]) -> None:
+        self._provider, self._lock = provider, threading.Lock()
+        self._given: Mapping[str, Any] = {}
+
+    def __call__(self) -> Mapping[str, Any]:
+        with self._lock:  # one asks, the others wait
+            expires = self._given.get("expires_at")
+            if not self._given or (expires and expires < datetime.now(UTC) + _BEFORE):
+                self._given = self._provider()
+            return self._given
+
+
 class Unfinished(NamedTuple):
     """An upload that was begun."""
 
@@ -130,6 +147,8 @@ class Multipart:
     """An upload in parts to a key of S3."""
 
     def __init__(self, location: Location, config: StorageConfig, address: Address) -> None:
+        if config.credential_provider is not None:
+            config = replace(config, credential_provider=_Kept(config.credential_provider))
         self._location, self._config, self._address = location, config, address
         self._http = HttpTransport(replace(config, http_headers={}))
         self._number, self.has_digest = "", True
