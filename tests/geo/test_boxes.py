@@ -49,9 +49,11 @@ def holds(outer: Box, lon: float) -> bool:
         ([(170, 0, 190, 1)], (170, 0, -170, 1)),
         ([(180, 0, 180, 0)], (180, 0, 180, 0)),
         ([(180, 0, 180, 0), (-180, 5, -180, 5)], (-180, 0, -180, 5)),
+        ([(180, 0, 180, 0), (-10, 0, -10, 0)], (-180, 0, -10, 0)),
         ([(-180, 0, -180, 0), (170, 0, 180, 0)], (170, 0, 180, 0)),
         # Four gaps of 90 degrees: the one that leaves the antimeridian alone is kept closed.
         ([(x, 0, x, 0) for x in (-135, -45, 45, 135)], (-135, 0, 135, 0)),
+        ([(x, 0, x, 0) for x in (-152.9, -32.9, 87.1)], (-152.9, 0, 87.1, 0)),  # as rounded
         ([(np.nan, 0, 1, 1), (1, 2, 3, 4)], (1, 2, 3, 4)),
         # The very numbers, which adding and taking off 360 would round.
         ([(W, 0, E, 0), (170.1, 0, -179.9, 1)], (170.1, 0, E, 1)),
@@ -165,6 +167,7 @@ def test_intersects_is_mutual_and_agrees_with_points(first: Box, second: Box) ->
         (0, 0, 1, 90.1),
         (0, 90.1, 1, 90.2),
         (-360.1, 0, 1, 1),
+        (360.1, 0, 1, 1),
         (0, 0, 360.1, 1),
         (0, 0, -360.1, 1),
         (0, 0, 1, 1, 1),
@@ -189,4 +192,5 @@ def test_validate_wraps() -> None:
     assert validate_bbox([-360, -90, 0, 90]) == (-180, -90, 180, 90)
     assert validate_bbox([-350, 90, 360, 90]) == (-180, 90, 180, 90)
     assert validate_bbox([-350, 0, -340, 0]) == (10, 0, 20, 0)
+    assert validate_bbox([360, 0, -360, 0]) == (0, 0, 0, 0)
     assert not validate_bbox([5, 5, 5, 5]).crosses_antimeridian

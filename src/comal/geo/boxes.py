@@ -163,14 +163,11 @@ def union_box(
         return None
     wests, easts = wrap_arcs(corners[0], corners[2])
     low, high = float(corners[1].min()), float(corners[3].max())
-    order = np.argsort(wests, kind="stable")
-    wests, easts = wests[order], easts[order]
-    starts = np.where(wests == 180, -180.0, wests)
+    starts = np.where(wests == 180, -180.0, wests)  # a point there is at the front of the circle
+    order = np.lexsort((wests, starts))
+    starts, wests, easts = starts[order], wests[order], easts[order]
     ends = np.where(easts < wests, easts + 360, easts)
     ends = np.where(wests == 180, -180.0, ends)
-    if (starts[1:] < starts[:-1]).any():  # points on +180 moved to the front of the circle
-        order = np.argsort(starts, kind="stable")
-        starts, ends, wests, easts = starts[order], ends[order], wests[order], easts[order]
     i = _widest_gap(starts, ends)
     if i is None:
         return Box(-180.0, low, 180.0, high)
