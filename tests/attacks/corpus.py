@@ -349,7 +349,12 @@ attacks(
     "either",
     {
         "zip-end": {f"{less} bytes cut off": raw(_WHOLE[:-less]) for less in (1, 21, 22, 23, 500)},
-        "taco-offset-mismatch": {"spans overlap in the table": Recipe(FLAT, table=_overlap)},
+        "taco-offset-mismatch": {
+            "spans overlap in the table": Recipe(FLAT, table=_overlap),
+            "sizes that are too small": Recipe(
+                table=set_column(2, "internal:size", lambda v: [one - 1 for one in v])
+            ),
+        },
         "zip-end taco-span-overlap": {
             "spans overlap, no directory": Recipe(FLAT, table=_overlap, close={"end": False})
         },
@@ -697,7 +702,10 @@ attacks(
                 after=lambda data: data.replace(b"DATA/s2/label.txt", b"DATA/s2/labe\xff.txt"),
             )
         },
-        "zip-symlink": {"symbolic link": Recipe(entry=on_entry(LEAF, external=0o120777 << 16))},
+        "zip-symlink": {
+            "symbolic link": Recipe(entry=on_entry(LEAF, external=0o120777 << 16)),
+            "entry of a device": Recipe(entry=on_entry(LEAF, external=0o060644 << 16)),
+        },
         "zip-descriptor": {"data descriptor": Recipe(entry=on_entry(LEAF, flags=8))},
     },
 )
@@ -1083,6 +1091,11 @@ def _linked_folder(target: Path) -> None:
     (target / LEAF).parent.symlink_to(outside)
 
 
+def _spoilt_metadata(target: Path) -> None:
+    (target / "DATA/s2/__meta__").write_bytes(b"no table")
+    (target / "DATA/s1/__meta__").unlink()
+
+
 def _pipe(target: Path) -> None:
     (target / "DATA/s1/label.txt").unlink()
     os.mkfifo(target / "DATA/s1/label.txt")
@@ -1159,6 +1172,11 @@ attacks(
                 Recipe(), lambda at: (at / "DATA/s1/__meta__").unlink()
             )
         },
+        "taco-meta-missing taco-meta": {
+            "folder: local metadata of one is no table, and none of another": foldered(
+                Recipe(), _spoilt_metadata
+            )
+        },
     },
 )
 
@@ -1201,10 +1219,18 @@ attacks(
             "index: other values": indexed(
                 table=set_column(1, "label", lambda v: ["other"] * len(v))
             ),
+            "index: another value in the first row": indexed(
+                table=set_column(1, "label", first("other"))
+            ),
             "index: a row less": indexed(
                 table=lambda depth, table: table.slice(0, table.num_rows - 1)
             ),
             "index: a column less": indexed(table=without("label")),
+        },
+        "zip-crc": {
+            "index: rot in a ZIP": indexed(
+                then=_part_written(_rotten(PARTS["a.tacozip"].build(), b"s2-before", 3))
+            )
         },
         "taco-source-rows taco-offset-mismatch": {
             "index: other spans": indexed(
@@ -1223,6 +1249,12 @@ attacks(
             "index: ZIP not listed": indexed(
                 collection=fields(taco__sources={"files": ["a.tacozip"]})
             )
+        },
+        "": {
+            f"index: sources are {value}": indexed(
+                "single", collection=fields(_tacocat=value, taco__sources={"files": value})
+            )
+            for value in (5, None)
         },
         "zip-trailing-bytes": {"index: bytes behind it": indexed("single", then=_lengthened)},
     },

@@ -92,6 +92,12 @@ SOUND = {
     "flat": zipped(Recipe(FLAT)),
     "nested": zipped(Recipe(NESTED)),
     "padded": zipped(Recipe({"a.bin": b"a", "__TACOPAD__0": b""})),
+    "padding without an entry": zipped(
+        Recipe(
+            {"a.bin": b"a", "__TACOPAD__0": b""},
+            entry=lambda name: {"local": False, "listed": False} if "PAD" in name else {},
+        )
+    ),
     "aligned": zipped(
         Recipe(entry=lambda name: {} if name == "TACO_HEADER" else {"local_extra": _ALIGNED})
     ),
