@@ -63,6 +63,29 @@ def test_all_of_them(folder: Path, durable: bool) -> None:
     assert files_below(folder) == NEW
 
 
+def test_what_is_on_disk_before_what(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All new bytes, then the decision, then the renames, and the names at the end."""
+    fsync, replace, told = os.fsync, Path.replace, list[str]()
+
+    def noted(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        told.append("names" if path.is_dir() else path.suffix or path.name)
+        fsync(descriptor)
+
+    def renamed(path: Path, target: Path) -> Path:
+        told.append("rename")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(Path, "replace", renamed)
+    changed(folder)
+    assert told == [*[".next"] * 3, ".j", "names", *["rename"] * 3, *["names"] * 2]
+    del told[:]
+    with changing_file(folder / "a") as change, change.write(folder / "a") as file:
+        file.write(b"!")
+    assert told == [".next", "rename", "names"]
+
+
 def test_none_of_them(folder: Path) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -108,6 +131,7 @@ def test_what_cannot_be_finished_says_how(folder: Path, monkeypatch: pytest.Monk
     assert "comal mend it" in str(told.value.hint)
     # Whoever writes next finishes it first.
     with changing_files(folder / ".j", "mend") as change, change.edit(folder / "b") as version:
+        assert (folder / ".j").read_bytes() == b""
         version.file().write(b"er")
     assert files_below(folder) == {**NEW, "b": b"newer"}
 
@@ -149,6 +173,16 @@ def test_journals_that_nobody_here_wrote(folder: Path, name: str) -> None:
     (folder / ".j").write_bytes("\n".join(lines).encode("utf-8", "surrogateescape"))
     assert settle(folder / ".j") == (0, 0)
     assert files_below(folder) == OLD
+
+
+@pytest.mark.parametrize("how", ["link", "pipe", "folder"])
+def test_a_journal_that_is_no_file(folder: Path, how: str) -> None:
+    in_child(lambda: _decided_and_dead(folder))
+    assert state_of(folder / ".j") == "decided"
+    journal = (folder / ".j").rename(folder / "journal")
+    make = {"link": lambda at: at.symlink_to(journal), "pipe": os.mkfifo, "folder": Path.mkdir}
+    make[how](folder / ".j")
+    assert state_of(folder / ".j") == ""
 
 
 def test_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,6 +242,10 @@ def test_a_lock_that_its_file_system_has_not(
     with targets.new_file(tmp_path / "out") as file:
         file.write(NEW)
     assert listing(tmp_path) == ["out"]
+    # Whether its writer lives cannot be told.
+    targetlock.hidden(tmp_path / "out", targetlock.LOCK).touch()
+    with targetlock.locked(tmp_path / "out") as left:
+        assert not left
 
 
 def test_a_lock_file_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,8 +259,10 @@ def test_a_lock_file_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return is_at(descriptor, path)
 
     monkeypatch.setattr(targetlock, "_is_at", removed)
+    held = list(Path("/proc/self/fd").iterdir())
     with targets.new_file(tmp_path / "out"):
         pass
+    assert len(list(Path("/proc/self/fd").iterdir())) == len(held)
     assert len(calls) == 2
     assert listing(tmp_path) == ["out"]
 

@@ -277,6 +277,8 @@ def state_of(journal: Path) -> State:
     except OSError:
         return ""
     try:
+        if not modes.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
         with suppress(OSError):  # file systems without locks
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
