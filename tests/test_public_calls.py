@@ -118,6 +118,7 @@ SPECIAL: dict[str, Arguments] = {
     **dict.fromkeys(("jobs.merge", "jobs.run", "jobs.status"), lambda f: {"plan": planned(f)}),
     "jobs.plan_raquet": lambda f: {"sources": [f.tif], "output": new(f, ""), "plan": new(f, "")},
     "jobs.plan_taco": lambda f: {"output": new(f, ".tacozip"), "plan": new(f, "")},
+    "jobs.plan_tortilla": lambda f: {"output": new(f, ".tortilla"), "plan": new(f, "")},
     "jobs.plan_tapalcatl": lambda f: {
         "source": sound(f),
         "output": new(f, ""),
@@ -626,6 +627,7 @@ OWN = {
     "ml": {".tacozip", ".zip"},
     "tortilla": {".tortilla", ".taco"},
     "jobs.plan_taco": {".tacozip", ".zip"},
+    "jobs.plan_tortilla": {".tortilla", ".taco"},
     "raquet": {".parquet"},
     "raquet.to_cog": {".tif", ".tiff"},
     "raquet.to_geotiff": {".tif", ".tiff"},

@@ -50,6 +50,16 @@ def _planned(home: Path, out: Path, executor: Any) -> None:
     shutil.rmtree(plan)
 
 
+def _planned_tortilla(home: Path, out: Path, executor: Any) -> None:
+    out.mkdir()
+    plan = out.with_name("plan")
+    jobs.plan_tortilla(home / "scenes", out / "a.tortilla", plan, chunk_size=1500)
+    ran = jobs.run(plan, executor=executor)
+    assert ran.made > 2
+    assert not ran.failed
+    shutil.rmtree(plan)
+
+
 JOBS: Mapping[str, Job] = {
     "raquet.parquet": lambda home, out, who: raquet.write(
         home / "utm.tif", out, block_size=64, spec_version="0.5.0", executor=who
@@ -64,6 +74,7 @@ JOBS: Mapping[str, Job] = {
         home / "a.mbtiles", out, metatile=2, executor=who
     ),
     "planned": _planned,
+    "planned tortilla": _planned_tortilla,
     "converted.parquet": lambda home, out, who: convert.convert(
         home / "grid.tif", out, executor=who
     ),

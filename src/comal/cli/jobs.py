@@ -16,6 +16,8 @@ from comal.cli.output import done, human_size, print_json, print_rows, working
 from comal.cli.raquet import raster_choices, raster_options
 from comal.cli.taco import collection_fields, collection_options, packing_options
 from comal.cli.tapalcatl import described_options, entry_options, layout_options, only_given
+from comal.cli.tortilla import cut_options
+from comal.cli.tortilla import packing_options as tortilla_options
 from comal.errors import counted
 
 _folder = argument("folder", metavar="PLAN")
@@ -78,6 +80,28 @@ def taco(
     given = {name: named.pop(name) for name in packing} | {"pattern": list(pattern) or "*"}
     with working(f"planning {directory}", style):
         made = jobs.plan_taco(directory, output, **given, **collection_fields(**named))
+    _planned(made, style)
+
+
+@plan.command()
+@tortilla_options
+@cut_options("2GB")
+@_plan_option
+@options.pass_style
+def tortilla(
+    style: Style, /, directory: str, output: str, *, pattern: tuple[str, ...], **named: Any
+) -> None:
+    """Plan the files below DIRECTORY as a set of Tortillas; see 'comal tortilla create'.
+
+    OUTPUT names them: out/scenes.tortilla becomes out/scenes.0001.part.tortilla, ... Each says how
+    many there are, so none can be left out; 'comal merge' finds whether all of them are there.
+
+    $ comal plan tortilla rasters/ out/scenes.tortilla -o plan/  # parts of 2 GB
+    $ comal plan tortilla s3://scenes/rasters s3://tortillas/s.tortilla -o s3://tortillas/plan
+      # files, parts and plan in buckets
+    """
+    with working(f"planning {directory}", style):
+        made = jobs.plan_tortilla(directory, output, pattern=list(pattern) or "*", **named)
     _planned(made, style)
 
 
@@ -172,6 +196,7 @@ def merge(style: Style, folder: str, *, skip_missing: bool) -> None:
 
     TACO gets the index of 'comal taco tacocat', RaQuet an index.json with the extent of each file
     and exact statistics of each band, a tileset its meta.json. Parts without any data are left out.
+    Tortillas need no index, but all of their parts.
 
     $ comal merge plan/  # when all parts are done
     $ comal merge plan/ --skip-missing  # without those that failed

@@ -12,7 +12,7 @@ from click import argument
 from comal import tortilla
 from comal.cli import options
 from comal.cli.app import Group
-from comal.cli.options import OLD_NEW, Style, choice, flag, option, together, whole
+from comal.cli.options import OLD_NEW, Decorator, Style, choice, flag, option, together, whole
 from comal.cli.output import done, human_size, print_result, working
 from comal.errors import InvalidInputError, counted, shown
 
@@ -39,11 +39,13 @@ def group() -> None:
     """
 
 
-_cut_options = together(
-    option("--size", "Bytes of items per part: 4GB.", metavar="SIZE", to="chunk_size"),
-    whole("--rows", "Items per part.", 1, to="chunk_rows"),
-)
-"""Options for the division of a set into parts."""
+def cut_options(default: str | None = None) -> Decorator:
+    """Options for the division of a set into parts."""
+    text = "Bytes of items per part: 4GB."
+    return together(
+        option("--size", text, metavar="SIZE", to="chunk_size", default=default),
+        whole("--rows", "Items per part.", 1, to="chunk_rows"),
+    )
 
 
 def _report(made: tortilla.Created, style: Style, placed_by: Sequence[str] = ()) -> None:
@@ -58,19 +60,25 @@ def _report(made: tortilla.Created, style: Style, placed_by: Sequence[str] = ())
     done(summary, style, text)
 
 
-@group.command()
-@argument("directory")
-@argument("output")
-@option(
-    "--manifest",
-    "CSV or Parquet with id (such as a/b.tif), path and other columns; time_start becomes a "
-    "STAC time. A row with an empty path is a nested Tortilla, such as a.",
-    metavar="FILE",
+packing_options = together(
+    argument("directory"),
+    argument("output"),
+    option(
+        "--manifest",
+        "CSV or Parquet with id (such as a/b.tif), path and other columns; time_start becomes a "
+        "STAC time. A row with an empty path is a nested Tortilla, such as a.",
+        metavar="FILE",
+    ),
+    option("--pattern", "Names to pack, such as '*.tif'; repeatable.", multiple=True),
+    options.no_stac,
+    flag("--allow-ids", "Keep ids that are not portable: a?b, CON, two that differ in case."),
 )
-@option("--pattern", "Names to pack, such as '*.tif'; repeatable.", multiple=True)
-@options.no_stac
-@flag("--allow-ids", "Keep ids that are not portable: a?b, CON, two that differ in case.")
-@_cut_options
+"""The parameters of commands that pack a folder."""
+
+
+@group.command()
+@packing_options
+@cut_options()
 @options.by_workers
 @options.writing
 def create(
@@ -153,7 +161,7 @@ def edit(style: Style, /, file: str, *, rename: tuple[tuple[str, str], ...], **n
 @whole("--head", "At most the first N of them.", 1, metavar="N")
 @flag("--siblings", "X is one part of a set; take the whole set.")
 @flag("--allow-ids", "Keep ids that no file system could hold.")
-@_cut_options
+@cut_options()
 @options.writing
 def compile_(style: Style, /, source: str, output: str, *, siblings: bool, **more: Any) -> None:
     """Write the samples of X that pass the filters as a Tortilla of its own.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from comal.jobs.kinds import plan_raquet as plan_raquet
     from comal.jobs.kinds import plan_taco as plan_taco
     from comal.jobs.kinds import plan_tapalcatl as plan_tapalcatl
+    from comal.jobs.kinds import plan_tortilla as plan_tortilla
     from comal.jobs.plans import Part as Part
     from comal.jobs.plans import Plan as Plan
     from comal.jobs.running import PartStatus as PartStatus

@@ -93,7 +93,6 @@ def plan_taco(
     InvalidInputError, ObjectNotFoundError
         As for `comal.taco.pack_folder`.
     """
-    from comal.samples.objects import with_seen_files  # noqa: PLC0415 - arrays
     from comal.taco.model.levels import check_pit  # noqa: PLC0415 - as above
     from comal.taco.writing import containers, creating, packing  # noqa: PLC0415 - rasters
 
@@ -116,11 +115,10 @@ def plan_taco(
         tables = [packing.with_times(table) for table in tables]
     ends = np.cumsum(creating.root_bytes(levels))
     cuts = list(creating.cuts(ends, limit))
-    parts = []
-    for number, (start, stop) in enumerate(cuts, 1):
-        size = int(ends[stop - 1]) - (int(ends[start - 1]) if start else 0)
-        name = creating.part_name(target.stem, number, target.suffix or ".tacozip")
-        parts.append(Part(name, stop - start, size))
+    names = [
+        creating.part_name(target.stem, number, target.suffix or ".tacozip")
+        for number in range(1, len(cuts) + 1)
+    ]
     named = {
         "levels": len(tables),
         "fields": {name: known[name] for name in fields},
@@ -129,11 +127,37 @@ def plan_taco(
         "parquet": parquet,
     }
     home = target_of(target_path(plan, config))
-    made = Plan(home, "taco", target.parent, named, tuple(parts), config)
-    pieces = zip(parts, cuts, strict=True)
-    tables = [with_seen_files(table, "path") for table in tables]
-    made.write((part.name, list(_rows(tables, *cut))) for part, cut in pieces)
+    made = Plan(home, "taco", target.parent, named, _parts(names, cuts, ends), config)
+    _write_samples(made, tables, cuts)
     return made
+
+
+def _parts(names: Sequence[str], cuts: Sequence[tuple[int, int]], ends: Any) -> tuple[Part, ...]:
+    """The parts of samples of level 0; `ends` has the bytes up to the end of each."""
+    sizes = np.diff(np.asarray(ends)[[stop - 1 for _, stop in cuts]], prepend=0).tolist()
+    return tuple(
+        Part(name, stop - start, size)
+        for name, (start, stop), size in zip(names, cuts, sizes, strict=True)
+    )
+
+
+def _write_samples(made: Plan, tables: Sequence[Any], cuts: Sequence[tuple[int, int]]) -> None:
+    """Write a plan with the tables of its samples, and what is seen of their files now."""
+    from comal.samples.objects import with_seen_files  # noqa: PLC0415 - arrays
+
+    tables = [with_seen_files(table, "path") for table in tables]
+    pieces = zip(made.parts, cuts, strict=True)
+    made.write((part.name, list(_rows(tables, *cut))) for part, cut in pieces)
+
+
+def _samples_of(plan: Plan, part: Part) -> list[Any]:
+    """The tables of the samples of a part; `ObjectChangedError` if a local file changed."""
+    from comal.samples.objects import check_seen_files  # noqa: PLC0415 - arrays
+
+    tables = plan.tables(part, plan.options["levels"])
+    for table in tables:
+        check_seen_files(table, "path")
+    return tables
 
 
 def _rows(tables: Sequence[Any], start: int, stop: int) -> Iterator[Any]:
@@ -149,7 +173,8 @@ def _rows(tables: Sequence[Any], start: int, stop: int) -> Iterator[Any]:
             yield table.slice(start, stop - start)
             continue
         parents = numbers_of(one_array(table.column(PARENT_ID)))
-        rows = np.flatnonzero((parents >= above[0]) & np.isin(parents, above))
+        first = above[0] if len(above) else 0  # of Tortillas without nested ones
+        rows = np.flatnonzero((parents >= first) & np.isin(parents, above))
         column = numbers_column(np.searchsorted(above, parents[rows]))
         place = table.column_names.index(PARENT_ID)
         yield table.take(pa.array(rows)).set_column(place, PARENT_ID, column)
@@ -157,13 +182,10 @@ def _rows(tables: Sequence[Any], start: int, stop: int) -> Iterator[Any]:
 
 
 def _make_taco(plan: Plan, part: Part, path: Path, threads: int | None) -> dict[str, Any]:
-    from comal.samples.objects import check_seen_files  # noqa: PLC0415 - arrays
     from comal.taco.writing import creating, packing  # noqa: PLC0415 - rasters
 
     options, config = plan.options, plan.config
-    tables = plan.tables(part, options["levels"])
-    for table in tables:
-        check_seen_files(table, "path")
+    tables = _samples_of(plan, part)
     with workers_of(None, threads) as pool:
         if options["rasters"] is not None:
             pairs = zip(tables, options["rasters"], strict=True)
@@ -187,6 +209,103 @@ def _merge_taco(plan: Plan, whole: Sequence[tuple[Part, Record]]) -> dict[str, A
     with new_set(index, True, paths, going_on=True) as made:
         tacocat.write_tacocat(made, paths, how, config=plan.config)
         return {"output": [str(path) for path in made.publish()]}
+
+
+# -- Tortilla --------------------------------------------------------------------------------------
+
+
+def plan_tortilla(
+    directory: Location,
+    output: Location,
+    plan: Location,
+    *,
+    manifest: Location | None = None,
+    pattern: str | Sequence[str] = "*",
+    stac: bool | None = True,
+    chunk_size: int | str | None = "2GB",
+    config: StorageConfig | None = None,
+    **options: Any,
+) -> Plan:
+    """Plan a Tortilla of a folder or a table as a set of files of about one size.
+
+    When the plan is run, the files have the same bytes as those of `comal.tortilla.pack_folder`
+    with the same arguments. Each says in its header how many there are, and all have the columns of
+    all: so no part can be left out. Headers of rasters are read by who makes a part; when it is
+    planned, files of a level are read until one has a place.
+
+    Parameters
+    ----------
+    directory, manifest, pattern, stac
+        As for `comal.tortilla.pack_folder`.
+    output
+        Names the files: ``out/scenes.tortilla`` becomes ``out/scenes.0001.part.tortilla``, ...,
+        and stays if one file holds all. It may be in a store.
+    plan, config
+        As for `plan_taco`.
+    chunk_size
+        Bytes of the items of a file, or text such as ``"2GB"``. Items of level 0 are never split.
+    **options
+        As for `comal.tortilla.create`: ``chunk_rows``, ``allow_ids``, settings of the footers.
+
+    Raises
+    ------
+    ConflictError
+        The plan exists, or a file with the name of the set or of a part of it.
+    InvalidInputError, ObjectNotFoundError
+        As for `comal.tortilla.pack_folder`.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - RaQuet needs none
+
+    from comal.tortilla import creating, describing, spec, writing  # noqa: PLC0415 - as above
+    from comal.tortilla.samples import check  # noqa: PLC0415 - as above
+
+    target = place_of(output, config)
+    check_ending(target, *spec.ENDINGS)
+    how = writing.SetOptions.of({**options, "chunk_size": chunk_size})
+    writing.settings(1, how.parquet)  # refuses unknown ones
+    tables = creating.folder_tables(directory, target, manifest, pattern, config)
+    items = creating.items_in(tables, config)
+    check(items, "samples", tier=1 if how.allow_ids else 2, keeps=not how.allow_ids)
+    writing.refuse_strangers(target, ())
+    ends = np.cumsum(items.sizes())
+    cuts = how.cuts(ends)
+    is_placed = bool(stac or (stac is None and describing.wants_place(items)))
+    if is_placed:  # a part alone would not have the columns that only others fill
+        for depth, names in enumerate(describing.placed_columns(items)):
+            for name in [name for name in names if name not in tables[depth].column_names]:
+                empty = pa.nulls(len(tables[depth]), spec.STAC[name])
+                tables[depth] = tables[depth].append_column(name, empty)
+    paths = [writing.numbered(target, n) for n in range(len(cuts))] if len(cuts) > 1 else [target]
+    parts = _parts([path.name for path in paths], cuts, ends)
+    named = {
+        "levels": len(tables),
+        "name": target.name,
+        "stac": is_placed,
+        "set": {"allow_ids": how.allow_ids, **how.parquet},
+    }
+    home = target_of(target_path(plan, config))
+    made = Plan(home, "tortilla", target.parent, named, parts, config)
+    _write_samples(made, tables, cuts)
+    return made
+
+
+def _make_tortilla(plan: Plan, part: Part, path: Path, threads: int | None) -> dict[str, Any]:
+    from comal.tortilla.creating import write_part  # noqa: PLC0415 - RaQuet needs none
+
+    options, tables = plan.options, _samples_of(plan, part)
+    how = {"stac": options["stac"], "config": plan.config, **options["set"]}
+    with workers_of(None, threads) as pool:
+        write_part(tables, path, len(plan.parts), executor=pool, **how)
+    return {"items": part.items}
+
+
+def _merge_tortilla(plan: Plan, whole: Sequence[tuple[Part, Record]]) -> dict[str, Any]:
+    """Nothing is written: the files are a set, unless another one is named alike."""
+    from comal.tortilla.writing import refuse_strangers  # noqa: PLC0415 - RaQuet needs none
+
+    names = [part.name for part, _ in whole]
+    refuse_strangers(plan.output / plan.options["name"], names)
+    return {"output": [str(plan.output / name) for name in names]}
 
 
 # -- RaQuet ----------------------------------------------------------------------------------------
@@ -497,6 +616,7 @@ def _merge_tapalcatl(plan: Plan, whole: Sequence[tuple[Part, Record]]) -> dict[s
 
 
 _FORMS = {
+    "tortilla": ("comal.tortilla.writing", "TORTILLA"),
     "taco": ("comal.taco.writing.verify", "ZIP"),
     "raquet": ("comal.raquet.writing.creating", "RAQUET"),
     "tapalcatl": ("comal.tapalcatl.writing.targets", "ARCHIVE"),
@@ -512,12 +632,14 @@ def form_of(kind: str) -> Kind:
 
 MAKE: dict[str, Callable[..., dict[str, Any]]] = {
     "taco": _make_taco,
+    "tortilla": _make_tortilla,
     "raquet": _make_raquet,
     "tapalcatl": _make_tapalcatl,
 }
 """By kind, what makes the file of a part, or its tree; it returns the counts for its record."""
 MERGE: dict[str, Callable[..., dict[str, Any]]] = {
     "taco": _merge_taco,
+    "tortilla": _merge_tortilla,
     "raquet": _merge_raquet,
     "tapalcatl": _merge_tapalcatl,
 }

@@ -38,12 +38,15 @@ Location = str | os.PathLike[str]
 JOB: Final = "job.json"
 INDEXES: Final = {
     "taco": ("__TACOCAT__", ".tacocat"),
+    "tortilla": (),
     "raquet": ("index.json",),
     "tapalcatl": ("meta.json",),
 }
 """By kind of plan: the names of what all parts become."""
 TREES: Final = frozenset({"tapalcatl"})
 """Kinds whose output is one tree, of which a part is many files."""
+NUMBERED: Final = frozenset({"tortilla"})
+"""Kinds whose parts say how many there are, so that none can be left out."""
 _VERSION: Final = 2
 _TABLES, DONE, STATE = "parts", "done", "state"
 _RECORD: Final = magic_kind("a record of a job", b"{")
@@ -93,7 +96,7 @@ class Plan:
     folder: Path
     """Where it is; as `output` a path, or a `StorePath` with the configuration to use."""
     kind: str
-    """Format of the parts: ``taco``, ``raquet`` or ``tapalcatl``."""
+    """Format of the parts: ``taco``, ``tortilla``, ``raquet`` or ``tapalcatl``."""
     output: Path
     """Folder of the parts."""
     options: Mapping[str, Any]

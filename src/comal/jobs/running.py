@@ -28,7 +28,17 @@ from comal.errors import (
     without_secrets,
 )
 from comal.jobs.kinds import MAKE, MERGE, form_of
-from comal.jobs.plans import DAMAGED, DONE, STATE, TREES, Location, Part, Plan, names_in
+from comal.jobs.plans import (
+    DAMAGED,
+    DONE,
+    NUMBERED,
+    STATE,
+    TREES,
+    Location,
+    Part,
+    Plan,
+    names_in,
+)
 from comal.limits import MIB
 from comal.parallel import Workers, results
 from comal.plan import Head
@@ -321,7 +331,7 @@ def merge(
 ) -> dict[str, Any]:
     """Make one of all parts: an index beside them, and sums of their counts and statistics.
 
-    Empty parts are left out.
+    Empty parts are left out. Parts of a Tortilla need no index: they are compared with the plan.
 
     Parameters
     ----------
@@ -329,14 +339,15 @@ def merge(
         The folder of the plan, a path or URL.
     skip_missing
         Leave out parts that are not there, too, such as those that failed. When they are, merge
-        again.
+        again. Not for a Tortilla, each of whose parts says how many there are.
     config
         As for `run`.
 
     Returns
     -------
-    ``output`` (paths of the index), ``parts``, ``items``, ``size`` in bytes, ``left_out`` (names of
-    parts that are not in it); for RaQuet the statistics of each band.
+    ``output`` (paths of the index, or of all parts of a Tortilla), ``parts``, ``items``, ``size``
+    in bytes, ``left_out`` (names of parts that are not in it); for RaQuet the statistics of each
+    band.
 
     Raises
     ------
@@ -347,6 +358,14 @@ def merge(
         only if it is one object, or the same.
     """
     job = Plan.read(plan, config)
+    if skip_missing and job.kind in NUMBERED:
+        raise InvalidInputError(
+            "no part of a Tortilla can be left out",
+            where=shown_path(job.folder),
+            found="skip_missing=True",
+            expected=f"all of {counted(len(job.parts), 'part')}, as the header of each says",
+            hint="run the plan until all are done, or plan it again without the files that fail",
+        )
     states = {one.name: one.state for one in _statuses(job)}
     done = [part for part in job.parts if states[part.name] == "done"]
     records = job.told(done, DONE)
@@ -362,7 +381,8 @@ def merge(
             f"{counted(len(lacking), 'part')} of the plan lacking",
             where=shown_path(job.folder),
             found=", ".join(f"{shown(name)} is {states[name]}" for name in lacking[:5]),
-            hint=f"run 'comal run {shown_path(job.folder)}' first, or pass skip_missing=True",
+            hint=f"run 'comal run {shown_path(job.folder)}' first"
+            + ("" if job.kind in NUMBERED else ", or pass skip_missing=True"),
         )
     whole = [one for one in zip(done, records, strict=True) if states[one[0].name] == "done"]
     if not whole:

@@ -19,12 +19,12 @@ from comal.parallel import Workers
 from comal.progress import Progress, silent
 from comal.public import takes, warn
 from comal.samples import intake
-from comal.samples.intake import Level, fields_at
+from comal.samples.intake import fields_at
 from comal.samples.payloads import Ints, refuse_read
 from comal.samples.tables import Names, payloads_seen
 from comal.storage import StorageConfig, href_text, targets
 from comal.storage.targets import check_ending
-from comal.table.columns import numbers_column, one_array, valid_of
+from comal.table.columns import numbers_column, numbers_of, one_array, valid_of
 from comal.tortilla import archive, spec
 from comal.tortilla.columns import check_ids, normal
 from comal.tortilla.describing import wants_place, with_formats, with_place
@@ -32,11 +32,13 @@ from comal.tortilla.frame import TortillaFrame
 from comal.tortilla.opening import open as open_frame
 from comal.tortilla.samples import Prepared, batches_of, check, mapped
 from comal.tortilla.spec import TortillaWarning
-from comal.tortilla.writing import ItemWriter, SetOptions, part_set
+from comal.tortilla.writing import ItemWriter, SetOptions, named_alike, part_set
 
 Location = str | os.PathLike[str]
 _TIMES = {"time_start": spec.TIME_START, "time_end": spec.TIME_END}
 """Names of STAC columns in manifests."""
+PARENT = f"{spec.INTERNAL}parent_id"
+"""Column with the row of an item's parent in the table above, as TACO has it; no item has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +178,15 @@ def _write_set(
     progress: Progress | None,
     describe: Callable[[Prepared], Prepared] = lambda items: items,
     collection: bytes | None = None,
+    of: int | None = None,
 ) -> Created:
-    """Write items that `describe` finds the formats of; `tier` as for `check_ids`."""
+    """Write items that `describe` finds the formats of.
+
+    `tier` as for `check_ids`, `of` for `PartSet.finish`.
+    """
     writer, lacking, ids = ItemWriter(progress or silent), set[str](), []
     with part_set(output, options, overwrite=overwrite) as parts:
-        alike = parts.named_alike()
+        alike = named_alike(output)
         for given in batches:
             if not len(given):
                 continue
@@ -195,7 +201,7 @@ def _write_set(
             raise InvalidInputError("no samples", expected="at least one")
         if len(ids) > 1:
             check_ids(pa.concat_arrays(ids), "samples", tier=tier)
-        parts.finish(collection)
+        parts.finish(collection, of)
         writer.warnings.warn(shown(output.name))
         paths = parts.publish()
     if len(paths) == 1 and paths[0].suffix not in spec.ENDINGS:
@@ -262,9 +268,25 @@ def pack_folder(
         The target is the folder, or contains it.
     """
     config = arguments.get("config")
+    target = targets.target_path(output, config)
+    tables = folder_tables(directory, target, manifest, pattern, config)
+    return create(items_in(tables, config), output, stac=stac, **arguments)
+
+
+def folder_tables(
+    directory: str | os.PathLike[str],
+    target: Path,
+    manifest: str | os.PathLike[str] | None,
+    pattern: str | Sequence[str],
+    config: StorageConfig | None,
+) -> list[Any]:
+    """A table of each level of the files below a folder; arguments as for `pack_folder`.
+
+    Beside its columns each has `intake.PATH`, maybe `intake.SEEN`, and below the first `PARENT`.
+    """
     _, levels, fields = intake.samples_of(
         directory,
-        targets.target_path(output, config),
+        target,
         manifest,
         pattern,
         read=lambda path: _with_paths(read_manifest(path, config)),
@@ -275,28 +297,65 @@ def pack_folder(
         warning=TortillaWarning,
         config=config,
     )
-    return create(_items_of(levels, fields, config), output, stac=stac, **arguments)
-
-
-def _items_of(levels: Sequence[Level], fields: Any, config: StorageConfig | None) -> Prepared:
-    """The files below a folder as items, with the columns of a manifest."""
-    items: Prepared | None = None
-    for depth in reversed(range(len(levels))):
-        level, where = levels[depth], f"level {depth}"
+    tables = []
+    for depth, level in enumerate(levels):
         more = {} if fields is None else fields_at(fields, level.rows)
-        seen = more.pop(intake.SEEN, None)
-        table = normal(pa.table({intake.ID: level.ids, **more}), where)
-        found = Prepared(table, payloads_seen(level.paths, seen, config))
+        own = {intake.PATH: level.paths}
+        if intake.SEEN in more:
+            own[intake.SEEN] = more.pop(intake.SEEN)
+        if depth:
+            own[PARENT] = numbers_column(level.parents)
+        table = normal(pa.table({intake.ID: level.ids, **more}), f"level {depth}")
+        for name, column in own.items():
+            table = table.append_column(name, column)
+        tables.append(table)
+    return tables
+
+
+def items_in(tables: Sequence[Any], config: StorageConfig | None) -> Prepared:
+    """The items of tables as `folder_tables` makes them, nested in one another."""
+    items: Prepared | None = None
+    for depth in reversed(range(len(tables))):
+        table = tables[depth]
+        own = [n for n in (intake.PATH, intake.SEEN, PARENT) if n in table.column_names]
+        paths = one_array(table[intake.PATH])
+        seen = table[intake.SEEN] if intake.SEEN in own else None
+        found = Prepared(table.drop_columns(own), payloads_seen(paths, seen, config))
         if items is not None:
-            found = found.holding(items, levels[depth + 1].parents)
-        empty = ~valid_of(level.paths)
+            found = found.holding(items, numbers_of(one_array(tables[depth + 1][PARENT])))
+        empty = ~valid_of(paths)
         empty[found.nested()] = False
         if empty.any():
-            name = level.ids[int(empty.argmax())].as_py()
+            name = table[spec.ID][int(empty.argmax())].as_py()
             raise InvalidInputError("an item has no payload", where=shown(name))
         items = found
     assert items is not None, "there is a file to pack"
     return items
+
+
+def write_part(
+    tables: Sequence[Any],
+    output: Path,
+    of: int,
+    *,
+    stac: bool,
+    executor: Workers,
+    config: StorageConfig | None,
+    **options: Any,
+) -> None:
+    """Write one file of a set of `of`; `tables` have the columns of the whole set."""
+    chosen = SetOptions.of(options)
+    items = items_in([table for table in tables if len(table)], config)
+    _write_set(
+        [items],
+        output,
+        chosen,
+        tier=0,
+        overwrite=False,
+        progress=None,
+        describe=partial(described, stac=stac, allow_ids=chosen.allow_ids, executor=executor),
+        of=of,
+    )
 
 
 def read_manifest(path: str | os.PathLike[str], config: StorageConfig | None = None) -> Any:

@@ -29,18 +29,21 @@ from comal.table.columns import (
 )
 from comal.tortilla import spec
 from comal.tortilla.columns import with_column, with_some
-from comal.tortilla.samples import Prepared
+from comal.tortilla.samples import Prepared, mapped
 from comal.tortilla.spec import TortillaWarning
 from comal.tortilla.wire import OLDEST_HEADER_SIZE
 
 RASTERS = ("GTiff", "COG", "PNG", "JPEG", "WEBP", "JP2OpenJPEG")
 """Formats whose headers are read for the place of an item."""
+_PLACE = (spec.CRS, spec.GEOTRANSFORM, spec.RASTER_SHAPE, spec.CENTROID)
 _CLEAR = ("GTiff", "PNG", "JPEG", "JP2OpenJPEG", "HDF5", "GPKG", "FlatGeobuf", "Parquet", "PMTiles")
 """Formats with unique first bytes."""
 _WEBP = b"RIFF"
 _DECIMALS = 6
 _STEP = 16_384
 """Items whose first bytes are held at once."""
+_FIRST = 64
+"""Items whose places are looked for first."""
 _FEW = 1_024
 """Up to this many items formats are handled in Python: nested files hold few."""
 
@@ -148,6 +151,37 @@ def wants_place(prepared: Prepared) -> bool:
     return any(
         name in spec.STAC for level in prepared.levels() for name in level.table.column_names
     )
+
+
+def placed_columns(prepared: Prepared) -> list[list[str]]:
+    """Columns of place and time that each level has once `with_place` has filled it in.
+
+    Files are read until one of a level has a place; where none has, all of that level are.
+    """
+    levels = list(prepared.levels())
+    if any(name in _PLACE for level in levels for name in level.table.column_names):
+        levels = list(mapped(mapped(prepared, with_formats), with_place).levels())
+        return [_stac_in(level) for level in levels]
+    found: list[list[str]] = []
+    for level in reversed(levels):
+        names, below = {*_stac_in(level)}, found[-1] if found else []
+        if spec.CRS in below:  # the first item with a place gives it to the one that holds it
+            names.update(below)
+        rows = np.setdiff1d(np.arange(len(level)), level.nested())
+        start, step = 0, _FIRST
+        while start < len(rows) and not names.issuperset(_PLACE):
+            some = rows[start : start + step]
+            table = level.table.take(numbers_column(some))
+            names.update(
+                _stac_in(with_place(with_formats(Prepared(table, level.payloads.take(some)))))
+            )
+            start, step = start + step, _STEP
+        found.append([name for name in spec.STAC if name in names])
+    return found[::-1]
+
+
+def _stac_in(level: Prepared) -> list[str]:
+    return [name for name in spec.STAC if name in level.table.column_names]
 
 
 def with_place(level: Prepared, executor: Workers = None) -> Prepared:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -312,6 +312,27 @@ class SetOptions:
             made, chunk_size=None if size is None else parse_size(size, "chunk_size is not a size")
         )
 
+    def stop(self, ends: Ints, start: int, held: int = 0, rows: int = 0) -> int:
+        """Where a file ends whose next item is `start` ("The Data Partition").
+
+        `ends` has the bytes up to the end of each item. The file has `rows` items of `held` bytes
+        already; without any it gets one item, however large.
+        """
+        stop = len(ends)
+        if self.chunk_size is not None:
+            before = int(ends[start - 1]) if start else 0
+            stop = int(np.searchsorted(ends, before + int(self.chunk_size) - held, side="right"))
+            stop = max(stop, start if rows else start + 1)
+        return stop if self.chunk_rows is None else min(stop, start + self.chunk_rows - rows)
+
+    def cuts(self, ends: Ints) -> list[tuple[int, int]]:
+        """First and last item (exclusive) of each file of a set."""
+        found: list[tuple[int, int]] = []
+        while not found or found[-1][1] < len(ends):
+            start = found[-1][1] if found else 0
+            found.append((start, self.stop(ends, start)))
+        return found
+
 
 class Part:
     """One file that is being written: its data, and the rows of its footer."""
@@ -353,6 +374,41 @@ class Part:
         check_end(self.file.path, header, rows.tables(schema), len(rows))
 
 
+def numbered(output: Path, position: int) -> Path:
+    """The name of a file of a set of several."""
+    if position >= _MOST:
+        raise InvalidInputError("too many parts", expected=f"at most {_MOST}")
+    stem, dot, extension = output.name.rpartition(".")
+    if extension not in ("tortilla", "taco") or not dot:
+        stem, extension = output.name, "tortilla"
+    stem = stem.removesuffix(".part")
+    return output.with_name(spec.part_name(stem, position + 1, extension))
+
+
+def named_alike(output: Path) -> list[Path]:
+    """Existing files that have the name of a set, or of any part of it."""
+    found = spec.PART_NAME.fullmatch(numbered(output, 0).name)
+    assert found is not None, "parts have names of parts"
+    alike = []
+    for path in beside(output):
+        other = spec.PART_NAME.fullmatch(path.name)
+        of_set = other is not None and other["stem"] == found["stem"]
+        if of_set or path.name == output.name:
+            alike.append(path)
+    return alike
+
+
+def refuse_strangers(output: Path, own: Collection[str]) -> None:
+    """Raise if a file with the name of a set is none of its `own`: it would mix with them."""
+    for path in named_alike(output):
+        if path.name not in own:
+            raise ConflictError(
+                "a part of another set has this name",
+                where=shown(path, 200),
+                hint="remove the old set, or choose another name",
+            )
+
+
 class PartSet:
     """Files of one set; a single one has the plain name, several are numbered."""
 
@@ -368,9 +424,7 @@ class PartSet:
     def begin(self) -> Part:
         """Begin the next file; closes the descriptor of the previous one."""
         number = len(self.parts)
-        if number == _MOST:
-            raise InvalidInputError("too many parts", expected=f"at most {_MOST}")
-        target = self._numbered(number) if number else self._output
+        target = numbered(self._output, number) if number else self._output
         for part in self.parts[-1:]:
             part.close()
         file = self._files.enter_context(self._made.file(target.name, TORTILLA))
@@ -394,29 +448,13 @@ class PartSet:
         start = 0
         while start < len(items):
             part = self.parts[-1] if self.parts else self.begin()
-            before = int(ends[start - 1]) if start else 0
-            stop = start + self._room(part, ends[start:] - before)
+            stop = self._options.stop(ends, start, part.bytes, len(part.rows))
             if stop == start:
                 self.begin()
                 continue
-            part.bytes += int(ends[stop - 1]) - before
+            part.bytes += int(ends[stop - 1]) - (int(ends[start - 1]) if start else 0)
             yield part, np.arange(start, stop)
             start = stop
-
-    def _room(self, part: Part, ends: Ints) -> int:
-        """How many of the items that end at `ends` fit into a part; at least one if it is empty."""
-        size, rows, fits = self._options.chunk_size, self._options.chunk_rows, len(ends)
-        if size is not None:
-            fits = int(np.searchsorted(ends, int(size) - part.bytes, side="right"))
-            fits = max(fits, int(not len(part.rows)))
-        return fits if rows is None else min(fits, rows - len(part.rows))
-
-    def _numbered(self, position: int) -> Path:
-        stem, dot, extension = self._output.name.rpartition(".")
-        if extension not in ("tortilla", "taco") or not dot:
-            stem, extension = self._output.name, "tortilla"
-        stem = stem.removesuffix(".part")
-        return self._output.with_name(spec.part_name(stem, position + 1, extension))
 
     def finish(self, collection: bytes | None = None, of: int | None = None) -> None:
         """Write footers and headers; every part gets the columns of all parts.
@@ -427,7 +465,7 @@ class PartSet:
         schemas = [part.rows.schema() for part in self.parts]
         if len(schemas) > 1:
             schemas = [unified(schemas, self._output.name)] * len(schemas)
-            self._made.rename(self.parts[0].file, self._numbered(0).name)
+            self._made.rename(self.parts[0].file, numbered(self._output, 0).name)
             self._refuse_strangers()
         for part, schema in zip(self.parts, schemas, strict=True):
             part.finish(schema, self._options, collection, of or len(schemas))
@@ -435,25 +473,7 @@ class PartSet:
     def _refuse_strangers(self) -> None:
         """Raise if another set in the folder has this name: its parts would mix with ours."""
         mine = {part.file.target.name for part in self.parts}
-        for path in self.named_alike():
-            if path.name not in mine and path.name != self._output.name:
-                raise ConflictError(
-                    "a part of another set has this name",
-                    where=shown(path, 200),
-                    hint="remove the old set, or choose another name",
-                )
-
-    def named_alike(self) -> list[Path]:
-        """Existing files that have the name of the set, or of any part of it."""
-        found = spec.PART_NAME.fullmatch(self._numbered(0).name)
-        assert found is not None, "parts have names of parts"
-        alike = []
-        for path in beside(self._output):
-            other = spec.PART_NAME.fullmatch(path.name)
-            of_set = other is not None and other["stem"] == found["stem"]
-            if of_set or path.name == self._output.name:
-                alike.append(path)
-        return alike
+        refuse_strangers(self._output, {*mine, self._output.name})
 
     def publish(self) -> list[Path]:
         """Give all files their names, together."""
