@@ -205,8 +205,11 @@ def _merge_taco(plan: Plan, whole: Sequence[tuple[Part, Record]]) -> dict[str, A
     paths = [plan.output / part.name for part, _ in whole]
     how = containers.settings(plan.options["parquet"], "zip")
     index = plan.output / spec.TACOCAT
-    # A merge that was ended in a store may have left a part of the same index.
-    with new_set(index, True, paths, going_on=True) as made:
+    names = {part.name for part, _ in whole}
+    # In a store there may be an index of fewer parts, or what a killed merge has left.
+    with new_set(
+        index, True, paths, earlier=lambda one: tacocat.is_earlier(index.with_name(one), names)
+    ) as made:
         tacocat.write_tacocat(made, paths, how, config=plan.config)
         return {"output": [str(path) for path in made.publish()]}
 

@@ -354,8 +354,8 @@ def merge(
     InvalidInputError
         Parts are missing, or there is none to make an index of.
     ConflictError
-        Something else has the name of the index. That of an earlier merge is replaced; in a store
-        only if it is one object, or the same.
+        Something else has the name of the index. That of an earlier merge is replaced; that of a
+        TACO in a store only if it has fewer archives, and no others.
     """
     job = Plan.read(plan, config)
     if skip_missing and job.kind in NUMBERED:

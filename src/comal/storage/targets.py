@@ -650,13 +650,15 @@ def new_set(
     overwrite: bool = False,  # noqa: FBT001, FBT002
     sources: Any = (),
     *,
-    going_on: bool = False,
+    earlier: Callable[[str], bool] | None = None,
 ) -> Iterator[TargetSet]:
     """Write several files and folders side by side that appear together or not at all.
 
     The lock of `path` is that of the set. They appear by `TargetSet.publish`; without it, all is
-    discarded. `overwrite` and `sources` as for `new_file`. `going_on` is for what may have been
-    written before, the same: objects in a store with the same bytes stay as they are.
+    discarded. `overwrite` and `sources` as for `new_file`. `earlier` is for what may have been
+    written before: in a store, objects with the same bytes stay as they are, and others are
+    replaced one by one where it says that a file or folder of this name is an earlier one of its
+    own. Of a folder the documents go first and come last, so that nobody reads a mix.
     """
     target = target_of(path)
     place = stored(target)
@@ -664,7 +666,7 @@ def new_set(
         # Local targets need none of its libraries.
         from comal.storage.upload import new_store_set  # noqa: PLC0415
 
-        how = {"overwrite": overwrite, "sources": sources, "going_on": going_on}
+        how = {"overwrite": overwrite, "sources": sources, "earlier": earlier}
         with new_store_set(place, **how) as made:
             yield made
         return

@@ -82,8 +82,11 @@ _AT_ONCE = 12
 _BLOCK = 8 * MIB
 _AHEAD = 256 * MIB
 _THREADS, _STEP = 16, 0.2
-_Ready = tuple[StorePath, Path, "ObjectMeta | None"]
-"""A key, the file that becomes its object, and the object that may be replaced."""
+_Ready = tuple[StorePath, "Path | None", "ObjectMeta | None"]
+"""A key, the file that becomes its object, and the object that may be replaced.
+
+Without a file, what the key holds is removed.
+"""
 _CHECKSUM = "sha256"
 """Name of the metadata that hold the SHA-256 of an object."""
 _LEFT = timedelta(hours=1)
@@ -262,7 +265,7 @@ class StoreObject:
             return self.ask(listed)
         except ObjectNotFoundError as error:
             told = ObjectNotFoundError, "the bucket does not exist", "check name and region"
-            raise self._error(told) from error
+            raise self.error(told) from error
 
     def checksum(self) -> str | None:
         """The SHA-256 that the writer of the object has put beside it."""
@@ -279,7 +282,7 @@ class StoreObject:
         holds = found is None and self._holds_others()
         if holds or (found is not None and folder):
             form = "is a file" if found else "exists" if folder else "is a folder"
-            raise self._error((ConflictError, f"the target {form}", _FOLDER))
+            raise self.error((ConflictError, f"the target {form}", _FOLDER))
         if found is not None and not overwrite:
             raise existing(cast("Path", self.place))
         if found is not None and found["size"]:
@@ -301,9 +304,10 @@ class StoreObject:
         except AccessDeniedError:  # who may write need not have the right to list
             return False
         except ObjectNotFoundError as error:
-            raise self._error(_NO_BUCKET) from error
+            raise self.error(_NO_BUCKET) from error
 
-    def _error(self, told: tuple[type[ComalError], str, str]) -> ComalError:
+    def error(self, told: tuple[type[ComalError], str, str]) -> ComalError:
+        """The error of a kind for the object, with its hint."""
         kind, what, hint = told
         return kind(what, where=self._where, hint=hint)
 
@@ -330,12 +334,17 @@ class StoreObject:
         there = self.meta()
         if there is None or there["size"] != size or (tag and tag != there["e_tag"]):
             made[:] = [one for one in made if one is not self]  # it is not ours any more
-            raise self._error(_CHANGED)
+            raise self.error(_CHANGED)
         self._tag = there["e_tag"]
         known = not (compare and size) or self._proved(self._tag)
-        if not known and not self._holds(path, size):
+        if not known and not self.holds(path, size):
             self.remove()
-            raise self._error(_DAMAGED)
+            raise self.error(_DAMAGED)
+
+    def is_there(self) -> bool:
+        """Whether the object is still the one that was published."""
+        there = self.meta()
+        return there is not None and plain_tag(there["e_tag"]) == plain_tag(self._tag)
 
     def _proved(self, tag: str | None) -> bool:
         """Whether an ETag says that the object has the bytes that were sent."""
@@ -375,7 +384,7 @@ class StoreObject:
         if seen is not None:
             now = self.meta()
             if now is None or _version(now) != _version(seen):
-                raise self._error(_CHANGED)
+                raise self.error(_CHANGED)
             return self._made(path, size, seen, path, **parts)
         most = self.most()
         if most is not None and size > most:
@@ -468,7 +477,7 @@ class StoreObject:
                 return None
             # obstore raises Python's own error where conditions are switched off.
             except (NotSupportedError, NotImplementedError) as error:
-                raise self._error(_NO_CONDITIONS) from error
+                raise self.error(_NO_CONDITIONS) from error
 
         part = how.get("chunk_size", 0)
         return self._settled(path, size, seen, lambda: self.ask(request, size, part), tries)
@@ -490,19 +499,19 @@ class StoreObject:
         if tag is not None:
             return tag
         with suppress(ComalError):  # the error that led here says more
-            if (error or len(tries) > 1 or self._going_on) and self._holds(path, size):
+            if (error or len(tries) > 1 or self._going_on) and self.holds(path, size):
                 return None
         if isinstance(error, StorageError):
-            raise self._error(_NO_CONDITIONS) if error.fields.get("status") == 501 else error
+            raise self.error(_NO_CONDITIONS) if error.fields.get("status") == 501 else error
         if error and seen is None:
-            raise self._error(_NO_BUCKET)
+            raise self.error(_NO_BUCKET)
         raise self._taken(seen)
 
     def _taken(self, seen: ObjectMeta | None) -> ComalError:
         """The error for a key that holds something else than it should."""
         if seen is not None:
-            return self._error(_CHANGED)
-        return self._error(_OTHERS) if self._going_on else existing(cast("Path", self.place))
+            return self.error(_CHANGED)
+        return self.error(_OTHERS) if self._going_on else existing(cast("Path", self.place))
 
     def _told_of(self, path: Any, *, digest: bool) -> dict[str, str]:
         """What is kept beside the bytes of a file; no checksum where it would be lost."""
@@ -524,7 +533,7 @@ class StoreObject:
                 self._told(len(block))
                 yield block
 
-    def _holds(self, path: Path | StorePath, size: int) -> bool:
+    def holds(self, path: Path | StorePath, size: int) -> bool:
         """Whether the object has the bytes of a file or of another object."""
         found = self.meta()
         if found is None or found["size"] != size:
@@ -569,16 +578,16 @@ class StoreSet(TargetSet):
         *,
         overwrite: bool,
         sources: Any,
-        going_on: bool = False,
+        earlier: Callable[[str], bool] | None = None,
     ) -> None:
         super().__init__(folder, cast("Path", place), overwrite=overwrite, sources=sources)
-        self._going_on = going_on
+        self._earlier = earlier
         self._seen: dict[str, ObjectMeta | None] = {}
 
     def check(self, name: str, kind: Kind, *, folder: bool = False) -> Owns:
         """Refuse a name whose object may not be replaced, whose folder exists, or among several."""
         refuse_sources(self._home / name, self._sources)
-        if self._going_on:
+        if self._earlier is not None:
             return lambda _: True
         place = cast("StorePath", self._home / name)
         self._seen[name] = StoreObject(place).look(kind, folder=folder, overwrite=self._overwrite)
@@ -595,13 +604,40 @@ class StoreSet(TargetSet):
         return None if self._seen.get(name) else StoreObject(place).most()
 
     def publish(self) -> list[Path]:
-        """Make them objects, in the order in which they were announced; documents of a folder last.
+        """Make them objects, files first and folders last, whose documents are the end.
 
         Raises `ConflictError` if somebody else has written one.
         """
-        groups = [group for name in self._kinds for group in self._groups(name)]
-        _publish([list(map(self._object, group)) for group in groups], going_on=self._going_on)
+        names = sorted(self._kinds, key=self._folders.__contains__)
+        groups = [group for name in names for group in self._ready(name)]
+        made = _publish(groups, going_on=self._earlier is not None)
+        if self._earlier is not None and not all(one.is_there() for one in made):
+            made[-1].remove()  # the document, which may describe what another writer replaces
+            raise made[-1].error(_CHANGED)
         return [self._home / name for name in self._kinds]
+
+    def _ready(self, name: str) -> list[list[_Ready]]:
+        """The groups of a name, with what each object may replace.
+
+        The documents of an earlier folder go first: what it holds meanwhile is nothing to open, so
+        nobody reads old and new together.
+        """
+        groups, gone = self._groups(name), list[_Ready]()
+        if self._earlier is not None:
+            found = {one: self._differing(one) for group in groups for one in group}
+            if any(found.values()) and self._earlier(name):
+                self._seen.update(found)
+                if name in self._folders:
+                    self._seen.update(dict.fromkeys(groups[-1]))
+                    gone = [(self._object(one)[0], None, None) for one in groups[-1]]
+        ready = [list(map(self._object, group)) for group in groups]
+        return [gone, *ready] if gone else ready
+
+    def _differing(self, name: str) -> ObjectMeta | None:
+        """The object of a file that is there and has other bytes."""
+        found, path = StoreObject(cast("StorePath", self._home / name)), self.folder / name
+        seen = found.meta()
+        return None if seen is None or found.holds(path, path.stat().st_size) else seen
 
     def _groups(self, name: str) -> list[list[str]]:
         """The files of a name, by their names below the set; the next group waits for all."""
@@ -616,13 +652,18 @@ class StoreSet(TargetSet):
         return cast("StorePath", self._home / name), self.folder / name, self._seen.get(name)
 
 
-def _publish(groups: Iterable[Sequence[_Ready]], *, going_on: bool = False) -> None:
+def _publish(groups: Iterable[Sequence[_Ready]], *, going_on: bool = False) -> list[StoreObject]:
     """Make files objects, a group at a time; what is new is removed again if one fails."""
-    made, stop = list[StoreObject](), Event()
+    made, every, stop = list[StoreObject](), list[StoreObject](), Event()
 
     def publish(ready: _Ready) -> None:
         place, path, seen = ready
-        StoreObject(place, stop, going_on=going_on).publish(path, seen, made)
+        one = StoreObject(place, stop, going_on=going_on)
+        if path is None:
+            one.remove()
+            return
+        one.publish(path, seen, made)
+        every.append(one)
 
     try:
         for group in groups:
@@ -632,6 +673,7 @@ def _publish(groups: Iterable[Sequence[_Ready]], *, going_on: bool = False) -> N
             with suppress(ComalError):  # the error under way says more
                 published.remove()
         raise
+    return every
 
 
 @contextmanager

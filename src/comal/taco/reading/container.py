@@ -7,6 +7,7 @@ file or as a folder. The bytes tell which; more is read only on demand.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,7 +29,7 @@ from comal.public import warn
 from comal.samples.filters import Filter
 from comal.storage import Source
 from comal.storage.httpwire import PAGE, PAGE_HINT, is_page
-from comal.storage.source import bind
+from comal.storage.source import bind, changed, same_version
 from comal.table import ParquetTable
 from comal.table.read import Filtered
 from comal.taco import spec, wire
@@ -235,13 +236,32 @@ def open_container(
     def folder(at: Source, kind: wire.Container, base: Source | None) -> Container:
         bind(at, spec.COLLECTION)
         plan = wire.open_folder_plan(at.href, container=kind, limits=limits)
-        return Container(at, run(plan, at.fetch), base=base, limits=limits)
+        found = Container(at, run(plan, at.fetch), base=base, limits=limits)
+        counts = [level.num_rows for level in found.levels]
+        if kind != "folder" and counts != [*map(found.pit.rows, range(found.pit.levels))]:
+            _refuse_mixed(at)
+        return found
 
     container = at_door(source, base, file, folder)
     _check_version(container.collection, f"{source.href}: {spec.COLLECTION}")
     for problem in container.opened.problems:
         warn(f"{problem.place}: {problem.message}", TacoWarning)
     return container
+
+
+def _refuse_mixed(folder: Source) -> None:
+    """Raise `ObjectChangedError` if the index was replaced while it was opened.
+
+    Its objects change one by one in a store, the document first and last. What has other counts
+    than its document, but the same document still, is as its writer has made it.
+    """
+    first = folder.stat(spec.COLLECTION)
+    try:
+        now = folder.at(folder.location, fresh=True).stat(spec.COLLECTION)
+    except ObjectNotFoundError:
+        now = None
+    if now is None or not same_version(first, now):
+        raise changed(folder.resolve(spec.COLLECTION), first, now)
 
 
 def at_door(
@@ -254,7 +274,8 @@ def at_door(
 
     A folder on disk is listed. A prefix in an object store is not an object, and HTTP does not
     know folders: there, the required files of each form are tried, and `folder` raises
-    `ObjectNotFoundError` if there is no COLLECTION.json.
+    `ObjectNotFoundError` if there is no COLLECTION.json. An index that is being replaced has none
+    for a moment; the one beside it is whole.
     """
     if source.href.rstrip("/").rpartition("/")[2] == spec.TACOCAT_FOLDER:
         try:
@@ -275,6 +296,8 @@ def at_door(
         try:
             return folder(source.child(spec.TACOCAT_FOLDER), "tacocat-folder", base or source)
         except ObjectNotFoundError:
+            with suppress(ObjectNotFoundError):
+                return file(source.child(spec.TACOCAT), base or source)
             expected = f"{spec.COLLECTION} or {spec.TACOCAT_FOLDER}"
             raise absent or _no_folder(source, expected, missing) from None
 

@@ -179,6 +179,24 @@ def _exists(index: Path) -> bool:
     return False
 
 
+def is_earlier(index: Path, archives: set[str]) -> bool:
+    """Whether an index, a file or a folder, is one of fewer archives.
+
+    A folder without a document is being replaced, or a killed merge has left it: then the file
+    beside it, which comes before it, tells whose it is.
+    """
+    for name in (index.name, spec.TACOCAT):
+        try:
+            with open_source(index.with_name(name)) as source:
+                found = set(open_container(source).collection[spec.SOURCES]["files"])
+        except ObjectNotFoundError:
+            continue
+        except (NotThisFormatError, InvalidMetadataError, LookupError, TypeError):
+            return False
+        return found < archives or (name != index.name and found == archives)
+    return False
+
+
 def create_tacollection(
     inputs: Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str] | None = None,
