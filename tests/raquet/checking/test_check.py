@@ -241,6 +241,10 @@ CASES: dict[str, tuple[str | None, Damage]] = {
         "raquet-metadata-key",
         schema(lambda old: old.with_metadata({b"comal:metadata": b"{}"})),
     ),
+    "metadata in the footer alone": (
+        "raquet-metadata-missing",
+        both(no_head, schema(lambda old: old.with_metadata({b"comal:metadata": b"{}"}))),
+    ),
     "bands in the metadata row": ("raquet-metadata-pixels", head(band_1=GZIP)),
     "metadata row last": (None, whole(head_first=False)),
     # The document; `tests/raquet/test_spec.py` has more of these
@@ -291,6 +295,8 @@ CASES: dict[str, tuple[str | None, Damage]] = {
     # Statistics
     "minimum over maximum": ("raquet-statistics", stats(min=5, max=1)),
     "mean outside": ("raquet-statistics", stats(mean=120.5)),
+    "mean below": ("raquet-statistics", stats(mean=0.5)),
+    "a minimum alone": ("raquet-statistics-differ", stats(max=None, mean=20.0)),
     "quantiles that descend": ("raquet-statistics", stats(quantiles={"3": [9, 2]})),
     "negative deviation": ("raquet-statistics", stats(stddev=-1.0)),
     "statistics of other pixels": ("raquet-statistics-differ", stats(mean=20.0)),
@@ -315,6 +321,10 @@ CASES: dict[str, tuple[str | None, Damage]] = {
     "zoom that is not declared": ("raquet-cell-zoom", added((5, 16, 9))),
     "coarser than declared": ("raquet-cell-zoom", added((1, 1, 0))),
     "outside of the bounds": ("raquet-cell-bounds", added((3, 0, 0), 5)),
+    "west of the bounds": ("raquet-cell-bounds", added((3, 3, 2), 5)),
+    "east of the bounds": ("raquet-cell-bounds", added((3, 6, 2), 5)),
+    "north of the bounds": ("raquet-cell-bounds", added((3, 4, 1), 5)),
+    "south of the bounds": ("raquet-cell-bounds", added((3, 4, 4), 5)),
     "a declared zoom is empty": ("raquet-zoom-empty", removed((2, 2, 1))),
     "rows do not ascend": ("raquet-order", lambda file: file.rows.reverse()),
     "an overview is missing": (
@@ -355,6 +365,10 @@ NESTED: dict[str, tuple[str | None, Damage]] = {
     "percent of valid pixels": (
         "raquet-statistics",
         band(STATISTICS_MINIMUM=1, STATISTICS_MAXIMUM=2, STATISTICS_VALID_PERCENT=140.0),
+    ),
+    "negative percent of valid pixels": (
+        "raquet-statistics",
+        band(STATISTICS_MINIMUM=1, STATISTICS_MAXIMUM=2, STATISTICS_VALID_PERCENT=-1.0),
     ),
 }
 """The same of a file with the document of later versions."""
@@ -468,6 +482,13 @@ def test_places_and_levels(tmp_path: Path) -> None:
         report(file, tmp_path, level="deep")
     with pytest.raises(InvalidInputError, match="every tile"):
         report(file, tmp_path, level="sample", statistics=True)
+
+
+def test_rows_are_looked_at_without_a_document(tmp_path: Path) -> None:
+    file = sound()
+    whole(text="{")(file)
+    file.rows.reverse()
+    assert report(file, tmp_path).counts.keys() == {"raquet-json", "raquet-order"}
 
 
 def test_several_files_and_json(tmp_path: Path) -> None:
