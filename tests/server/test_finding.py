@@ -112,6 +112,8 @@ def test_boxes_of_outlines(rasters: Path) -> None:
     for box in boxes():
         expected = frame.filter_bbox(*box)["tortilla:id"].to_pylist()
         assert ids(app, "bbox=" + ",".join(map(repr, box))) == expected, box
+        west, south, east, north = box
+        assert ids(app, f"bbox={west},{south},-100,{east},{north},9000") == expected, box
         sizes.append(len(expected))
     assert min(sizes) == 0
     assert max(sizes) == len(frame) - 1, "all but the one that lies nowhere"

@@ -50,6 +50,14 @@ DRAWN = (
 """Of a raster of three bands."""
 ROWS = (
     *("limit=0", "limit=-1", "limit=x", "limit=1e3", "offset=-1", "bbox=1,2", "bbox=0,50,0,40"),
+    *(
+        "bbox=1,2,3,4,5",
+        "bbox=1,2,3,4,5,6,7",
+        "bbox=0,-90.1,1,1",
+        "bbox=0,0,1,90.1",
+        "bbox=a,0,1,1",
+    ),
+    *("bbox=-360.1,0,1,1", "bbox=0,0,360.1,1", "bbox=inf,0,1,1"),
     *("bbox=nan,0,1,1", "datetime=yesterday", "datetime=2024-01-01/2023-01-01", "datetime=.."),
     *("sortby=nothing", "sortby=stac:geotransform", "filter-lang=cql2-json", "filter=%00"),
     *("filter-crs=EPSG:3857", "filter=%FF", "nothing=1"),
