@@ -76,9 +76,12 @@ class Worker(ThreadPoolExecutor):
 
     def _call(self, task: bytes) -> Any:
         function = pickle.loads(task)
-        plan, folder, place = function.args
-        answer = pickle.dumps(function.func(plan, self.reach(folder), place))
-        self.after(folder)
+        folders = [one for one in function.args if isinstance(one, Path)]
+        answer = pickle.dumps(
+            function.func(*(self.reach(one) if one in folders else one for one in function.args))
+        )
+        for folder in folders:
+            self.after(folder)
         self.sent, self.tasks = self.sent + len(answer), self.tasks + 1
         return pickle.loads(answer)
 

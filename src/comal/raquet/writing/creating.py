@@ -6,7 +6,6 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from comal import storage
 from comal.errors import ComalError, InvalidInputError
 from comal.grid import quadbin
-from comal.parallel import Workers
+from comal.parallel import Workers, workers_of
 from comal.plan import ByteRange, run
 from comal.progress import Progress, silent
 from comal.public import options_of, takes
@@ -202,13 +201,13 @@ def write(
         conversion = conversion_of(sources_of(source, chosen, time), chosen)
         job, axis, folder = conversion.job, conversion.sources.time, file.folder().absolute()
         spool, totals = Spool(folder, file.target), Totals.of(job.dtypes)
-        with closing(run_job(job, folder, totals, executor, progress)) as made:
-            for tiles, step in made:
-                spool.add(tiles, step)
-        spool.sort()
-        padding = chosen_padding(job, totals, spool)
-        metadata = metadata_of(conversion, chosen, totals, spool, padding)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with workers_of(executor) as pool:
+            with closing(run_job(job, folder, totals, pool, progress)) as made:
+                for tiles, step in made:
+                    spool.add(tiles, step)
+            spool.sort()
+            padding = chosen_padding(job, totals, spool)
+            metadata = metadata_of(conversion, chosen, totals, spool, padding)
             groups = PaddedTiles(spool, job, padding, pool).groups(axis, chosen.row_group_size)
             written = write_rows(
                 file, path, metadata, chosen.spec_version, groups, axis, chosen.block_dtype

@@ -11,7 +11,8 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,6 +30,7 @@ from comal.errors import (
     translated,
 )
 from comal.grid import quadbin
+from comal.parallel import results, width
 from comal.raquet import spec
 from comal.raquet.documents import label_of, metadata_json
 from comal.raquet.spec import Band, Metadata
@@ -254,14 +256,13 @@ class Spool:
         if any(self._masks):
             self.masks = [self._masks[at] for at in order.tolist()]
 
-    def blobs(self, start: int, stop: int) -> list[Any]:
+    def blobs(self, rows: slice | list[int]) -> list[Any]:
         """The blobs of some rows, an Arrow array per column."""
-        sizes = self.sizes[start:stop]
+        sizes = self.sizes[rows]
         view = np.empty(int(sizes.sum()), np.uint8).data
         names, at = list(self._files), 0
-        for file, offset, size in _runs(
-            self.files[start:stop], self.offsets[start:stop], sizes.sum(axis=1)
-        ):
+        runs = _runs(self.files[rows], self.offsets[rows], sizes.sum(axis=1))
+        for file, offset, size in runs:
             self._read(names[file], offset, view[at : at + size])
             at += size
         columns = sizes.shape[1]
@@ -403,33 +404,56 @@ class PaddedTiles:
 
     def __init__(self, tiles: Spool, job: Job, padding: Padding, pool: Executor) -> None:
         self._tiles, self._job, self._padding, self._pool = tiles, job, padding, pool
-        self._refilled = {
-            at: value for at, value in padding.nodata.items() if value != job.bands[at].fill
-        }
-        self._has_own_alpha = padding.alpha is not None and not job.interleaved
-        self._opaque = self._alpha_blob(WHOLE) if self._has_own_alpha else b""
+        self._has_alpha = padding.alpha is not None
+        self._keeps_pixels = self._has_alpha and not job.interleaved  # as no value was free
+        self._opaque: Sequence[bytes] = ()
+        if self._keeps_pixels:
+            (self._opaque,) = renew_tiles(job, padding, [(WHOLE, ())])
 
     def groups(self, axis: TimeAxis | None, rows: int | None) -> Iterator[RowGroup]:
         """The row groups, with `rows` tiles each if given."""
         tiles = self._tiles
-        for start, stop in row_groups(tiles.cells, tiles.sizes.sum(axis=1), rows):
+        spans = list(row_groups(tiles.cells, tiles.sizes.sum(axis=1), rows))
+        tasks = (task for span in spans for task in self._tasks(*span))
+        renew = partial(renew_tiles, self._job, self._padding)
+        renewed = chain.from_iterable(results(self._pool, renew, tasks, ahead=width(self._pool)))
+        for start, stop in spans:
             times = time_columns(axis, tiles.steps[start:stop])
-            statistics = self._statistics(start, stop)
-            yield RowGroup(tiles.cells[start:stop], self._columns(start, stop), *times, statistics)
+            columns, statistics = self._columns(start, stop, renewed), self._sums(start, stop)
+            yield RowGroup(tiles.cells[start:stop], columns, *times, statistics)
 
-    def _columns(self, start: int, stop: int) -> list[Any]:
-        columns, masks = self._tiles.blobs(start, stop), self._tiles.masks
-        if masks is None or (self._padding.alpha is None and not self._refilled):
-            return columns
-        if self._has_own_alpha:  # then no value was free, and pixels stay as they are
-            own = masks[start:stop]
-            edges = self._pool.map(self._alpha_blob, [mask for mask in own if mask != WHOLE])
-            return [*columns, [self._opaque if mask == WHOLE else next(edges) for mask in own]]
-        rows = [column.to_pylist() for column in columns]
-        made = self._pool.map(self._renewed, masks[start:stop], zip(*rows, strict=True))
-        return [list(column) for column in zip(*made, strict=True)]
+    def _changed(self, start: int, stop: int) -> list[int]:
+        """The rows whose tiles are encoded again."""
+        masks = self._tiles.masks
+        if masks is None or not (self._has_alpha or refilled(self._job, self._padding)):
+            return []
+        every = self._has_alpha and not self._keeps_pixels
+        return [row for row in range(start, stop) if every or masks[row] != WHOLE]
 
-    def _statistics(self, start: int, stop: int) -> npt.NDArray[np.float64] | None:
+    def _tasks(self, start: int, stop: int) -> Iterator[list[Renewal]]:
+        rows, masks = self._changed(start, stop), self._tiles.masks
+        for at in range(0, len(rows), _AT_ONCE):
+            some = rows[at : at + _AT_ONCE]
+            blobs: Iterable[Sequence[bytes]] = repeat(())
+            if not self._keeps_pixels:
+                columns = [column.to_pylist() for column in self._tiles.blobs(some)]
+                blobs = zip(*columns, strict=True)
+            assert masks is not None, "else nothing changes"
+            yield [(masks[row], own) for row, own in zip(some, blobs, strict=False)]
+
+    def _columns(self, start: int, stop: int, renewed: Iterator[Sequence[bytes]]) -> list[Any]:
+        columns, changed = self._tiles.blobs(slice(start, stop)), self._changed(start, stop)
+        rows: list[Sequence[bytes]] = [self._opaque] * (stop - start)
+        if not self._keeps_pixels:
+            if not changed:
+                return columns
+            rows = list(zip(*(column.to_pylist() for column in columns), strict=True))
+            columns = []
+        for row in changed:
+            rows[row - start] = next(renewed)
+        return [*columns, *map(list, zip(*rows, strict=True))]
+
+    def _sums(self, start: int, stop: int) -> npt.NDArray[np.float64] | None:
         """Tile statistics, including those of an added alpha band."""
         found, masks = self._tiles.statistics, self._tiles.masks
         if found is None:
@@ -440,33 +464,43 @@ class PaddedTiles:
         top = float(np.iinfo(self._padding.alpha).max)
         rows = []
         for mask in masks[start:stop]:
-            count = int(np.count_nonzero(self._covered(mask)))
+            count = int(np.count_nonzero(_covered(self._job, mask)))
             one = [float(count), top, top, count * top, top, 0.0]
             rows.append(one if count else [np.nan] * len(one))
         return np.concatenate([found, np.array(rows)[:, None]], axis=1)
 
-    def _renewed(self, mask: bytes, columns: Sequence[bytes]) -> Sequence[bytes]:
-        """The blobs of a tile, encoded again with the final padding and interleaved alpha."""
-        job, with_alpha = self._job, self._padding.alpha is not None
-        if mask == WHOLE and not with_alpha:
-            return columns
-        covered = self._covered(mask)
-        planes = job.decoded(columns)
-        for at, value in self._refilled.items():
-            planes[at] = np.where(covered, planes[at], planes[at].dtype.type(value))
-        return job.encoded([*planes, *([self._alpha(covered)] if with_alpha else [])])
 
-    def _alpha_blob(self, mask: bytes) -> bytes:
-        return self._job.encoded([self._alpha(self._covered(mask))])[0]
+_AT_ONCE = 16
+"""Tiles that a task encodes again."""
 
-    def _alpha(self, covered: Array) -> Array:
-        kind = np.dtype(self._padding.alpha)
-        return np.where(covered, kind.type(np.iinfo(kind).max), kind.type(0))
+Renewal = tuple[bytes, Sequence[bytes]]
+"""Mask and blobs of a tile; no blobs if only its alpha is wanted."""
 
-    def _covered(self, mask: bytes) -> Array:
-        """Which pixels of a tile the source covers."""
-        block = self._job.block
-        if mask == WHOLE:
-            return np.ones((block, block), bool)
-        bits = np.frombuffer(zlib.decompress(mask), np.uint8)
-        return np.unpackbits(bits, count=block * block).reshape(block, block).astype(bool)
+
+def renew_tiles(job: Job, padding: Padding, tiles: Sequence[Renewal]) -> list[list[bytes]]:
+    """The blobs of tiles, encoded again with the final padding and alpha."""
+    return [_renewed(job, padding, *tile) for tile in tiles]
+
+
+def _renewed(job: Job, padding: Padding, mask: bytes, blobs: Sequence[bytes]) -> list[bytes]:
+    covered = _covered(job, mask)
+    planes = job.decoded(blobs) if blobs else []
+    for at, value in refilled(job, padding).items():
+        planes[at] = np.where(covered, planes[at], planes[at].dtype.type(value))
+    if padding.alpha is not None:
+        kind = np.dtype(padding.alpha)
+        planes.append(np.where(covered, kind.type(np.iinfo(kind).max), kind.type(0)))
+    return job.encoded(planes)
+
+
+def refilled(job: Job, padding: Padding) -> dict[int, int]:
+    """Bands whose chosen nodata value is not what tiles are padded with."""
+    return {at: value for at, value in padding.nodata.items() if value != job.bands[at].fill}
+
+
+def _covered(job: Job, mask: bytes) -> Array:
+    """Which pixels of a tile the source covers."""
+    if mask == WHOLE:
+        return np.ones((job.block, job.block), bool)
+    bits = np.frombuffer(zlib.decompress(mask), np.uint8)
+    return np.unpackbits(bits, count=job.block**2).reshape(job.block, job.block).astype(bool)
