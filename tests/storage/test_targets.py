@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import resource
 import shutil
@@ -15,12 +16,14 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import util
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from comal import tapalcatl
+from comal import taco, tapalcatl
 from comal.errors import (
     ConflictError,
     InvalidInputError,
@@ -28,10 +31,11 @@ from comal.errors import (
     StorageError,
     system_errors,
 )
-from comal.storage import targetlock, targets
+from comal.storage import StorageConfig, targetlock, targets, upload
 from comal.storage.targets import Kind
 from tests.faults.harness import KILL, KINDS, Faults, Sweep, visible
-from tests.support import files_below
+from tests.forked import forked
+from tests.support import files_below, in_child
 
 OLD, NEW = b"old content", b"new content " * 1000
 
@@ -506,3 +510,70 @@ def test_a_letter_in_the_old_folder_of_a_killed_writer_stays(
     assert contents(folder / "out.old") == {**old, "letter": OLD}
     hidden = [path.name for path in folder.iterdir() if path.name.startswith(".")]
     assert all(name.endswith("comal-lock") for name in hidden), hidden
+
+
+# -- folders for temporary files -------------------------------------------------------------------
+
+
+def hold_temporary_files(line: Connection, folder: Path) -> None:
+    """Have files in a scratch folder, and a sample with one."""
+    with upload.scratch_folder(StorageConfig(scratch=str(folder))) as scratch:
+        (scratch / "below").mkdir()
+        (scratch / "below" / "a").write_bytes(OLD)
+        sample = taco.Sample("a", NEW, temp_dir=folder)
+        line.send(sample.path)
+        line.recv()
+    line.send("done")
+    line.recv()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_temporary_files_of_others_go_when_they_are_killed(tmp_path: Path, killed: bool) -> None:
+    (tmp_path / "comal-mine").write_bytes(OLD)
+    with forked(hold_temporary_files, tmp_path) as other:
+        path = Path(other.hear())
+        assert path.read_bytes() == NEW
+        held = files_below(tmp_path)
+        assert targets.clean(tmp_path) == []
+        assert files_below(tmp_path) == held
+        if not killed:
+            other.line.send("end")
+            assert other.hear() == "done"
+            assert sorted(files_below(tmp_path).values()) == sorted([b"", OLD, NEW])
+            other.line.send("end")
+            other.process.join(60)
+            assert other.process.exitcode == 0
+    if killed:
+        assert files_below(tmp_path) == held
+        hidden = sorted(tmp_path.glob(".*.comal-part"))
+        assert len(hidden) == 2
+        assert sorted(targets.clean(tmp_path)) == hidden
+    assert files_below(tmp_path) == {"comal-mine": OLD}
+    assert listing(tmp_path) == ["comal-mine"]
+
+
+def test_a_fork_that_ends_removes_nothing_of_its_parent(tmp_path: Path) -> None:
+    sample = taco.Sample("a", OLD, temp_dir=tmp_path)
+    with upload.scratch_folder(StorageConfig(scratch=str(tmp_path))) as scratch:
+        (scratch / "a").write_bytes(NEW)
+        held = files_below(tmp_path)
+        assert len(held) == 4  # each with its lock
+
+        def end() -> None:
+            vars(util)["_run_finalizers"]()  # as at the end of a process
+            gc.collect()
+
+        in_child(end)
+        assert files_below(tmp_path) == held
+    assert Path(str(sample.path)).read_bytes() == OLD
+
+
+def test_what_older_versions_left_goes(tmp_path: Path) -> None:
+    for name in (".x.comal-work", ".x.comal-spool", ".y.comal-work", ".comal-work", "x.comal-work"):
+        (tmp_path / name).write_bytes(OLD)
+    with targetlock.locked(tmp_path / "x", keep=targetlock.STALE):  # such a writer is at work
+        with pytest.raises(ConflictError):
+            targets.clean(tmp_path / "x")
+    gone = [one.name for one in targets.clean(tmp_path / "x")]
+    assert gone == [".x.comal-work", ".x.comal-spool"]
+    assert listing(tmp_path) == [".comal-work", ".y.comal-work", "x.comal-work"]

@@ -415,7 +415,8 @@ def clean(style: Style, target: str) -> None:
 
     X need not exist. Afterwards it is as it was before the last writer began; a change of
     several archives that was already committed is finished instead. 'comal check' says whether
-    there is anything to do.
+    there is anything to do. If X is a folder for temporary files (TMPDIR, 'scratch', 'temp_dir'),
+    those of processes that were killed are removed.
 
     In a store, hidden objects of more than an hour go, and in S3 uploads of more than a day that
     were not finished. Elsewhere those cannot be listed: add a lifecycle rule to the bucket.

@@ -300,7 +300,7 @@ def growing_folder(
     refuse_sources(cast("Path", place), sources)
     with upload.scratch_folder(place.config) as scratch:
         mark = hashlib.sha256(work).hexdigest() if work else secrets.token_hex(16)
-        made = GrowingFolder(place, Path(scratch), mark, last)
+        made = GrowingFolder(place, scratch, mark, last)
         made.folder.mkdir()
         made.begin()
         try:
@@ -316,4 +316,4 @@ def growing_folder(
 def clean_growing(place: StorePath) -> list[StorePath]:
     """Remove what a killed writer left of a growing folder; returns the hidden objects gone."""
     with upload.scratch_folder(place.config) as scratch:
-        return GrowingFolder(place, Path(scratch)).clean()
+        return GrowingFolder(place, scratch).clean()

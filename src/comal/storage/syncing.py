@@ -417,9 +417,7 @@ def sync(
         amounts = (_amount(here, new), _amount(here, differ), _amount(here, equal))
         done = Synced(*amounts, _amount(there, gone), here.skipped + there.skipped)
         if not dry_run:
-            run = _Run(
-                here, there, Path(scope.enter_context(upload.scratch_folder(there.config))), tell
-            )
+            run = _Run(here, there, scope.enter_context(upload.scratch_folder(there.config)), tell)
             run.total = done.new.size + done.replaced.size
             run.in_order(run.copy, here, [*new, *differ])
             run.in_order(run.delete, there, gone)

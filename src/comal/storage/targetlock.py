@@ -23,7 +23,7 @@ import secrets
 import shutil
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -37,6 +37,7 @@ from comal.errors import (
     shown_path,
     system_errors,
 )
+from comal.parallel import PerProcess
 
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _NO_STEP = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTTY, errno.EPERM)
@@ -47,9 +48,9 @@ _EXCHANGE = 2
 _NAME_BYTES = 200
 
 PART, BUILD, LOCK = "part", "build", "lock"
-STALE = (PART, BUILD)
+STALE = (PART, BUILD, "work", "spool")
 """What a killed writer may leave: a folder with new and temporary files, and a build that can be
-resumed. An empty lock file does not count."""
+resumed; the last two are of older versions. An empty lock file does not count."""
 CHANGE = ".meta.json.change"
 """The journal of a change of several files, in the folder of these (`comal.storage.replacing`)."""
 JOURNAL = "comal-journal.json"
@@ -117,7 +118,7 @@ def locked(target: Path, keep: Collection[str] = ()) -> Iterator[bool]:
     Leftovers of such a writer are removed with a warning, except those of `STALE` in `keep`. Raises
     `ConflictError` if somebody else holds the lock, in this process or another.
     """
-    path = hidden(target, LOCK)
+    path, pid = hidden(target, LOCK), os.getpid()
     try:
         left = os.path.lexists(path)
         descriptor, held = acquire(path, target)
@@ -132,8 +133,46 @@ def locked(target: Path, keep: Collection[str] = ()) -> Iterator[bool]:
     finally:
         # Removed while locked: whoever opened it before sees that it is no longer at this path.
         with suppress(OSError):
-            path.unlink()
+            if os.getpid() == pid:  # not by a forked process that ends
+                path.unlink()
         os.close(descriptor)
+
+
+@contextmanager
+def scratch(within: Path) -> Iterator[Path]:
+    """A folder for temporary files, which is removed with the block.
+
+    It has the names and the lock of a writer, so `comal clean` of `within` removes what a killed
+    process has left.
+    """
+    owner, pid = within / f"comal-{secrets.token_hex(8)}", os.getpid()
+    with locked(owner):
+        folder = hidden(owner, PART)
+        with system_errors("cannot make a temporary folder", within):
+            folder.mkdir(0o700)
+        try:
+            yield folder
+        finally:
+            if os.getpid() == pid:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+_scratches: PerProcess[str, Path] = PerProcess()
+
+
+def process_scratch(within: Path) -> Path:
+    """The folder for temporary files in another one that this process keeps until its end."""
+
+    def begun() -> Path:
+        from multiprocessing import util  # noqa: PLC0415 - few need it
+
+        scope = ExitStack()
+        folder = scope.enter_context(scratch(within))
+        # Also at the end of a child of `multiprocessing`, and not at that of a fork.
+        util.Finalize(None, scope.close, exitpriority=0)
+        return folder
+
+    return _scratches.get(os.fspath(within), begun)
 
 
 def acquire(path: Path, target: Path) -> tuple[int, bool]:

@@ -25,7 +25,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -56,7 +56,7 @@ from comal.storage.opening import open_source
 from comal.storage.remote import Ask, retrying
 from comal.storage.replacing import Change, NextVersion
 from comal.storage.stores import networked_store, store_errors
-from comal.storage.targetlock import Owns, is_hidden, next_name, owner_of
+from comal.storage.targetlock import Owns, is_hidden, next_name, owner_of, scratch
 from comal.storage.targets import (
     Kind,
     TargetSet,
@@ -680,14 +680,12 @@ def _publish(groups: Iterable[Sequence[_Ready]], *, going_on: bool = False) -> l
 def new_store_set(place: StorePath, **how: Any) -> Iterator[StoreSet]:
     """As `comal.storage.targets.new_set`, for keys in a store."""
     with scratch_folder(place.config) as folder:
-        yield StoreSet(Path(folder), place, **how)
+        yield StoreSet(folder, place, **how)
 
 
-def scratch_folder(config: StorageConfig | None) -> tempfile.TemporaryDirectory[str]:
+def scratch_folder(config: StorageConfig | None) -> AbstractContextManager[Path]:
     """A folder for temporary files, which is removed with them."""
-    within = (config or default_config()).scratch
-    with system_errors("cannot make a temporary folder", within or tempfile.gettempdir()):
-        return tempfile.TemporaryDirectory(prefix="comal-", dir=within, ignore_cleanup_errors=True)
+    return scratch(Path((config or default_config()).scratch or tempfile.gettempdir()))
 
 
 # -- changes in place ------------------------------------------------------------------------------
@@ -769,7 +767,7 @@ class StoreChange(Change):
 def changing_objects(place: StorePath) -> Iterator[Change]:
     """Change objects beside a place, or the object there; published at the end of the block."""
     with scratch_folder(place.config) as folder:
-        change = StoreChange(Path(folder))
+        change = StoreChange(folder)
         yield change
         change.decide()
 

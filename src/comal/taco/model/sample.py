@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from comal import names
-from comal.errors import InvalidInputError, StorageError, counted, shown
+from comal.errors import InvalidInputError, StorageError, counted, reason_of, shown
 from comal.public import guarded_class
 from comal.storage import local_path
+from comal.storage.targetlock import process_scratch
 from comal.taco import spec
 from comal.taco.columns import as_table, check_key, column
 from comal.taco.model.levels import bad_id
@@ -48,7 +49,8 @@ class Sample:
         ``FILE``, ``FOLDER`` or ``auto``: files and bytes are FILE, a tortilla is FOLDER.
     temp_dir
         Folder for a temporary file that holds a payload given as bytes, instead of memory. The
-        file is removed with the sample, or by `cleanup`; a killed process leaves it.
+        file is removed with the sample, or by `cleanup`; that of a killed process by ``comal
+        clean`` of the folder.
     **metadata
         Fields: letters, digits and ``_``, with at most one ``:`` for a namespace.
 
@@ -106,11 +108,13 @@ class Sample:
         return f"Sample({self.id!r}, {self.type}, {counted(len(self.metadata), 'field')})"
 
     def _spill(self, data: bytes, temp_dir: str | os.PathLike[str]) -> None:
-        folder = local_path(temp_dir, "the folder for temporary files")
+        within = local_path(temp_dir, "the folder for temporary files")
         try:
-            descriptor, path = tempfile.mkstemp(prefix="comal-", dir=folder)
+            folder = process_scratch(within)
+            folder.mkdir(0o700, exist_ok=True)  # if somebody has removed it
+            descriptor, path = tempfile.mkstemp(dir=folder)
         except OSError as error:
-            raise _no_temporary(error, str(folder)) from error
+            raise _no_temporary(error, str(within)) from error
         self._remove = weakref.finalize(self, _unlink, path, os.getpid())
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -290,7 +294,7 @@ def _plain_field(field: Any, name: str | None) -> Any:
 
 def _no_temporary(error: OSError, where: str) -> StorageError:
     return StorageError(
-        "a temporary file for a sample cannot be written", where=where, found=error.strerror
+        "a temporary file for a sample cannot be written", where=where, found=reason_of(error)
     )
 
 
