@@ -6,7 +6,8 @@ import asyncio
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,7 +19,6 @@ from tests.servers.http import HttpServer
 if TYPE_CHECKING:
     from comal.demo import Result
     from tests.faults.harness import Faults
-    from tests.servers.s3 import S3Server
 
 # How long examples take says more of what else the machine does than of the code.
 settings.register_profile(
@@ -65,14 +65,22 @@ def own_loop() -> Iterator[None]:
     asyncio.set_event_loop(None)
 
 
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[S3Server]:
-    """An S3 server for the whole run, with one bucket; see `S3Server`."""
-    from tests.servers import s3
+def _server(module: str, start: str = "start") -> Any:
+    """A fixture: a server for the whole run, with one bucket."""
 
-    server = s3.start()
-    yield server
-    server.close()
+    @pytest.fixture(scope="session")
+    def running() -> Iterator[Any]:
+        server = getattr(import_module(f"tests.servers.{module}"), start)()
+        yield server
+        server.close()
+
+    return running
+
+
+s3_server, google_server = _server("s3"), _server("s3", "start_google")
+"""S3, and one that speaks as Google Cloud Storage does; see `S3Server`."""
+azure_server = _server("azure")
+"""Azurite, where it is installed; see `AzureServer`."""
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from comal.storage import StorageConfig
-from tests.servers import azure, s3
 from tests.servers.s3 import S3Server
 from tests.storage.boxes import Box, s3_box
 from tests.storage.places import KINDS, Place, make
@@ -31,22 +30,6 @@ def hasty() -> StorageConfig:
         total_timeout=1.5,
         slowest=1 << 30,
     )
-
-
-@pytest.fixture(scope="session")
-def google_server() -> Iterator[S3Server]:
-    """A server that speaks as Google Cloud Storage does."""
-    server = s3.start_google()
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="session")
-def azure_server() -> Iterator[azure.AzureServer]:
-    """A server of Azurite, where it is installed."""
-    server = azure.start()
-    yield server
-    server.close()
 
 
 @pytest.fixture

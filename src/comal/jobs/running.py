@@ -19,6 +19,7 @@ from comal.errors import (
     ComalError,
     ConflictError,
     InvalidInputError,
+    ObjectChangedError,
     ObjectNotFoundError,
     counted,
     shown,
@@ -150,6 +151,11 @@ def _outcome(job: Plan, threads: int | None, number: int) -> str:
     try:
         return _make(job, part, threads)
     except ComalError as error:
+        if isinstance(error, ObjectChangedError):
+            error.hint = (
+                "plan it again, for another folder, or put back what was planned; "
+                "of a file on a disk its time counts, too"
+            )
         text = without_secrets(str(error))
         with suppress(ComalError):  # it fails already
             job.tell(part, {"state": "failed", **_here(), "reason": text})

@@ -25,6 +25,7 @@ from comal.errors import (
     ComalError,
     InvalidInputError,
     NotThisFormatError,
+    ObjectNotFoundError,
     StorageError,
     shown,
     translated,
@@ -252,7 +253,7 @@ def open_tiles(
     else:
         if location.path.endswith(".json"):
             return _tileset(os.fspath(href), scope)
-        head = open_source(href).fetch([Head(16)])[0].data
+        head = _head_of(href)
         if head.startswith(_PMTILES):
             found = PMTiles(href)
         elif head.startswith(_SQLITE):
@@ -275,6 +276,15 @@ def open_tiles(
     if scope is not None:
         scope.callback(found.close)
     return found
+
+
+def _head_of(href: str | os.PathLike[str]) -> bytes:
+    try:
+        return open_source(href).fetch([Head(16)])[0].data
+    except ObjectNotFoundError as error:
+        if not parse_href(href).is_local:
+            error.hint = "check the URL; a folder of tiles is read from a disk only"
+        raise
 
 
 def _tileset(href: str, scope: ExitStack | None) -> TileSource:
