@@ -17,6 +17,7 @@ from comal.cli import output
 from comal.cli.generic import _json_lines as json_lines
 from comal.cli.generic import _tab_lines as tab_lines
 from comal.cli.options import BBOX, Style
+from comal.progress import shortened
 
 TEXT = st.one_of(st.none(), st.text(st.characters(codec="utf-8"), max_size=12))
 ROWS = st.lists(st.tuples(TEXT, st.one_of(st.none(), st.integers(-(2**60), 2**60))), max_size=8)
@@ -67,9 +68,13 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("rich.console.Console", console)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with output.working("copying", Style()) as progress:
-        progress(1, 2, "bytes")
-    assert "bytes" in shown[0].export_text()
+    for what, rate in (("copying bytes", r"\d [kMGTP]B/s"), ("making tiles", r"\d,\d{3}/s")):
+        with output.working("copying", Style()) as progress:
+            for done in range(5):
+                progress(done * 10**7, 10**8, what)
+        text = shown.pop().export_text()
+        assert what in text
+        assert re.search(rate, text)
 
 
 @pytest.mark.parametrize("style", [Style(quiet=True), Style(json=True)])
@@ -111,8 +116,8 @@ def test_the_bar_keeps_its_place_on_a_narrow_terminal(
 
 
 def test_a_text_loses_its_middle() -> None:
-    assert output.shortened("short", 8) == "short"
-    assert output.shortened("0123456789abcdef", 12) == "0123...bcdef"
+    assert shortened("short", 8) == "short"
+    assert shortened("0123456789abcdef", 12) == "0123...bcdef"
 
 
 def test_fields_for_people(capsys: pytest.CaptureFixture[str]) -> None:

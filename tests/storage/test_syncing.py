@@ -354,7 +354,7 @@ def test_an_interrupted_run_goes_on(box_pair: tuple[Box, Box], tree: Tree) -> No
 
     def interrupt(done: int, total: int | None, what: str) -> None:
         del total
-        if what == "copying":
+        if what == "copying bytes":
             told.append(done)
             if len(told) % 3 == 0:
                 raise KeyboardInterrupt
@@ -379,7 +379,7 @@ def sync_and_die(_: object, source: Path, target: Path) -> None:
     def kill(done: int, total: int | None, what: str) -> None:
         del done, total
         told.append(what)
-        if told.count("copying") == 4:
+        if told.count("copying bytes") == 4:
             os.kill(os.getpid(), signal.SIGKILL)
 
     comal.sync(source, target, progress=kill)

@@ -27,6 +27,7 @@ from comal.errors import (
     ObjectNotFoundError,
     StorageError,
 )
+from comal.progress import current, silent, telling
 from comal.storage import StorageConfig, multipart, open_source, targets, upload
 from comal.storage.location import StorePath, parse_href
 from comal.storage.multipart import Multipart
@@ -221,6 +222,20 @@ def test_several_appear_or_none(box: Box) -> None:
     else:
         assert [str(path) for path in write(True)] == [str(box.target("a")), str(box.target("b"))]
         assert box.files() == {"a": NEW, "b": NEW}
+
+
+def test_uploads_are_told_of(box: Box, single: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who listens to the work hears of its bytes, too, in a store."""
+    heard: list[tuple[int, int | None, str]] = []
+    monkeypatch.setattr(upload, "_TOLD", 0)
+    with telling(lambda *told: heard.append(told), quiet=False):
+        box.write("x", NEW)
+        box.change("x", OLD)
+    size, old = len(NEW), len(OLD)
+    last = {what: (done, total) for done, total, what in heard}
+    expected = {"uploading bytes": (old, old), "fetching bytes": (size, size)}
+    assert last == ({} if box.kind == "local" else expected)
+    assert current() is silent
 
 
 # -- a store that fails ----------------------------------------------------------------------------

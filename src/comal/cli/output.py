@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,11 @@ import click
 
 from comal.cli.options import Style
 from comal.errors import InvalidInputError, without_secrets
-from comal.progress import Progress, silent
+from comal.progress import Progress, telling
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_SHARE_AND_TIME = 16
-"""Width of "100%", the remaining time and the gaps, in columns of the terminal."""
 _UNPRINTABLE = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
 
 
@@ -120,45 +118,15 @@ def write_file(output: str, data: bytes, source: str, *, overwrite: bool) -> Non
         file.write(data)
 
 
-@contextmanager
-def working(what: str, style: Style, console: Console | None = None) -> Iterator[Progress]:
+def working(
+    what: str, style: Style, console: Console | None = None
+) -> AbstractContextManager[Progress]:
     """A bar with `what` on a terminal while something long runs; nothing elsewhere.
 
-    Yields a function to report progress; until it is called, the bar only moves. Print through
-    `console` in the meantime, so that the bar makes room.
+    See `comal.progress.telling`.
     """
-    if style.quiet or style.json or not sys.stderr.isatty():
-        yield silent
-        return
-    what = without_secrets(what)
-    from rich import progress as bars  # noqa: PLC0415 - only a terminal needs it
-    from rich.console import Console  # noqa: PLC0415
-
-    screen = console or Console(stderr=True)
-    # Without a limit of its width, a long text leaves no room for the bar and the percentage.
-    bar = max(8, min(40, screen.width // 4))
-    words = max(8, screen.width - bar - _SHARE_AND_TIME)
-    columns = (
-        bars.TextColumn("{task.description}", markup=False),
-        bars.BarColumn(bar),
-        bars.TaskProgressColumn(),
-        bars.TimeRemainingColumn(),
-    )
-    with bars.Progress(*columns, console=screen, transient=True) as shown:
-        task = shown.add_task(shortened(what, words), total=None)
-
-        def tell(done: int, total: int | None, what: str) -> None:
-            shown.update(task, completed=done, total=total, description=shortened(what, words))
-
-        yield tell
-
-
-def shortened(text: str, width: int) -> str:
-    """A text without its middle where it is too long: the end of a path says most of it."""
-    if len(text) <= width:
-        return text
-    head = width // 3
-    return f"{text[:head]}...{text[head + 3 - width :]}"
+    quiet = style.quiet or style.json
+    return telling(None, quiet=quiet, what=without_secrets(what), console=console)
 
 
 def done(summary: Mapping[str, Any], style: Style, text: str) -> None:

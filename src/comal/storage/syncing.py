@@ -31,7 +31,7 @@ from comal.errors import (
     system_errors,
 )
 from comal.limits import MIB
-from comal.progress import Progress, telling
+from comal.progress import Counter, Progress, telling
 from comal.public import warn
 from comal.storage import targets, upload
 from comal.storage.config import StorageConfig, default_config
@@ -214,15 +214,9 @@ def _told(here: _Side, there: _Side, name: str) -> bool | None:
 class _Run:
     """Copies files one by one, from several threads."""
 
-    def __init__(self, source: _Side, target: _Side, scratch: Path, tell: Progress) -> None:
+    def __init__(self, source: _Side, target: _Side, scratch: Path, told: Counter) -> None:
         self.source, self.target, self._scratch = source, target, scratch
-        self._stop, self._lock = threading.Event(), threading.Lock()
-        self._tell, self._done, self.total = tell, 0, 0
-
-    def _told(self, size: int) -> None:
-        with self._lock:
-            self._done += size
-            self._tell(min(self._done, self.total), self.total, "copying")
+        self._stop, self._told = threading.Event(), told
 
     def in_order(self, function: Callable[[str], None], side: _Side, names: Sequence[str]) -> None:
         """Call a function for some files of a side; what comes later waits for what comes before.
@@ -417,8 +411,9 @@ def sync(
         amounts = (_amount(here, new), _amount(here, differ), _amount(here, equal))
         done = Synced(*amounts, _amount(there, gone), here.skipped + there.skipped)
         if not dry_run:
-            run = _Run(here, there, scope.enter_context(upload.scratch_folder(there.config)), tell)
-            run.total = done.new.size + done.replaced.size
+            scratch = scope.enter_context(upload.scratch_folder(there.config))
+            told = Counter(tell, done.new.size + done.replaced.size, "copying bytes")
+            run = _Run(here, there, scratch, told)
             run.in_order(run.copy, here, [*new, *differ])
             run.in_order(run.delete, there, gone)
     return done

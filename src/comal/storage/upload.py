@@ -21,7 +21,6 @@ import io
 import mimetypes
 import mmap
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -48,6 +47,7 @@ from comal.errors import (
 )
 from comal.limits import MIB
 from comal.plan import Head
+from comal.progress import Counter, current, silent
 from comal.storage.cloud import guarding
 from comal.storage.config import StorageConfig, default_config
 from comal.storage.location import StorePath
@@ -79,6 +79,8 @@ SINGLE = 64 * MIB
 COPIED = 5 << 30
 """S3 copies no larger object in one request."""
 _AT_ONCE = 12
+_TOLD = 16 * MIB
+"""Uploads of more bytes than this are told of."""
 _BLOCK = 8 * MIB
 _AHEAD = 256 * MIB
 _THREADS, _STEP = 16, 0.2
@@ -652,13 +654,15 @@ class StoreSet(TargetSet):
         return cast("StorePath", self._home / name), self.folder / name, self._seen.get(name)
 
 
-def _publish(groups: Iterable[Sequence[_Ready]], *, going_on: bool = False) -> list[StoreObject]:
+def _publish(groups: Sequence[Sequence[_Ready]], *, going_on: bool = False) -> list[StoreObject]:
     """Make files objects, a group at a time; what is new is removed again if one fails."""
     made, every, stop = list[StoreObject](), list[StoreObject](), Event()
+    total = sum(path.stat().st_size for group in groups for _, path, _ in group if path)
+    told = Counter(current() if total > _TOLD else silent, total, "uploading bytes")
 
     def publish(ready: _Ready) -> None:
         place, path, seen = ready
-        one = StoreObject(place, stop, going_on=going_on)
+        one = StoreObject(place, stop, told, going_on=going_on)
         if path is None:
             one.remove()
             return
@@ -756,10 +760,14 @@ class StoreChange(Change):
         return Path(tempfile.mkdtemp(dir=self._folder)) / target.name
 
     def _fetched(self, target: Path) -> Path:
+        seen = self._seen[target]
+        told = Counter(current(), seen["size"] if seen else 0, "fetching bytes")
         with system_errors("cannot write", self._folder):
             copy = self._aside(target)
             with copy.open("wb") as file, RangeFile(open_source(target)) as there:
-                shutil.copyfileobj(there, file, _BLOCK)
+                for block in iter(partial(there.read, _BLOCK), b""):
+                    file.write(block)
+                    told(len(block))
         return copy
 
 
