@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -285,8 +286,9 @@ def test_of_two_merges_at_a_time_one_gives_way(
         return ""
 
     s3_server.faults.fault = strike
+    patient = replace(hasty, total_timeout=120.0, idle_timeout=120.0)  # it waits for the other one
     with pytest.raises(ConflictError):
-        jobs.merge(plan, skip_missing=True, config=hasty)
+        jobs.merge(plan, skip_missing=True, config=patient)
     assert len(struck) > 10
     assert len(rows(f"{url}/out", hasty)) == 8
     if killed:
