@@ -14,8 +14,9 @@ import signal
 import stat
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import util
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -343,6 +344,14 @@ BEFORE = {"a_file": ["out"], "a_folder": ["out/a"], "a_set": ["a", "b", "d/x", "
 """What there is of an older version."""
 
 
+def prepared(folder: Path, paths: Sequence[str]) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for path in paths:
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(OLD)
+
+
 @pytest.mark.parametrize("name", BEFORE)
 @pytest.mark.parametrize("system", ["linux", "portable"])
 @pytest.mark.parametrize("older", [False, True])
@@ -354,14 +363,7 @@ def test_a_fault_at_each_call(
     Systems differ in how names are given, not in how bytes are written.
     """
     folder, operation = tmp_path / system, f"{__name__}:{name}"
-
-    def prepare() -> None:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        for path in BEFORE[name] if older else ():
-            (folder / path).parent.mkdir(exist_ok=True)
-            (folder / path).write_bytes(OLD)
-
+    prepare = partial(prepared, folder, BEFORE[name] if older else ())
     sweep = Sweep(faults, operation, folder, prepare, contents)
     old, new = sweep.old, sweep.new
     assert set(new.values()) == {NEW}
@@ -398,15 +400,9 @@ def test_a_fault_at_each_call(
 @pytest.mark.parametrize("system", ["linux", "portable"])
 def test_a_set_that_is_not_undone(faults: Faults, tmp_path: Path, system: str) -> None:
     """A step fails, and the writer dies while it undoes it, or cannot: `clean` makes it whole."""
-    folder = tmp_path / system
-
-    def prepare() -> None:
-        shutil.rmtree(folder, ignore_errors=True)
-        for path in BEFORE["a_set"]:
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_bytes(OLD)
-
-    sweep, told = Sweep(faults, f"{__name__}:a_set", folder, prepare, contents), 0
+    folder, told = tmp_path / system, 0
+    prepare = partial(prepared, folder, BEFORE["a_set"])
+    sweep = Sweep(faults, f"{__name__}:a_set", folder, prepare, contents)
     for one in sweep.undone("syncfs", "rename"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,23 +143,17 @@ def test_parts_may_lack_the_type_of_a_column(tmp_path: Path) -> None:
     assert tortilla.check(tmp_path / "s.*").counts == {"tortilla-part-schema": 1}
 
 
-PART = build.built([Item("i1", b"x", more={"cloud": 1})], parts=2)
+def part(name: str, parts: int = 2, more: Any = None, **how: Any) -> bytes:
+    return build.built([Item(name, b"x", more=more or {"cloud": 1})], parts=parts, **how)
+
+
+WITHOUT = {"table": lambda table: table.drop_columns([spec.ID])}
 OTHERS: dict[str, tuple[bytes, dict[str, int]]] = {
-    "a column less": (build.built([Item("i2", b"x")], parts=2), {"tortilla-part-schema": 1}),
-    "no ids": (
-        build.built(
-            [Item("i2", b"x", more={"cloud": 1})],
-            parts=2,
-            table=lambda table: table.drop_columns([spec.ID]),
-        ),
-        {"tortilla-part-schema": 1, "tortilla-column-missing": 1},
-    ),
-    "the same ids": (PART, {"tortilla-id-twice": 1}),
-    "cut": (PART[:150], {"tortilla-header": 1, "tortilla-part-missing": 1}),
-    "one part": (
-        build.built([Item("i2", b"x", more={"cloud": 1})]),
-        {"tortilla-name": 1, "tortilla-part-missing": 1},
-    ),
+    "another column": (part("i2", more={"wind": 1}), {"tortilla-part-schema": 1}),
+    "no ids": (part("i2", **WITHOUT), {"tortilla-part-schema": 1, "tortilla-column-missing": 1}),
+    "the same ids": (part("i1"), {"tortilla-id-twice": 1}),
+    "cut": (part("i2")[:150], {"tortilla-header": 1, "tortilla-part-missing": 1}),
+    "one part": (part("i2", parts=1), {"tortilla-name": 1, "tortilla-part-missing": 1}),
 }
 
 
@@ -166,7 +161,7 @@ OTHERS: dict[str, tuple[bytes, dict[str, int]]] = {
 @pytest.mark.parametrize("first", [1, 2])
 def test_a_part_that_does_not_fit(tmp_path: Path, name: str, first: int) -> None:
     data, expected = OTHERS[name]
-    for number, one in ((first, PART), (3 - first, data)):
+    for number, one in ((first, part("i1")), (3 - first, data)):
         (tmp_path / f"s.{number:04d}.part.tortilla").write_bytes(one)
     report = tortilla.check(tmp_path / "s.*")
     assert report.counts == expected
