@@ -413,9 +413,11 @@ def test_plans_of_strangers_are_refused(tmp_path: Path, rasters: list[Path]) -> 
     path = plan / "job.json"
     text = path.read_text()
     for old, new, error in (
-        ('"name": "r1.parquet"', '"name": "../r1.parquet"', InvalidMetadataError),
+        ('"name": "r1.parquet"', '"name": "a/r1.parquet"', InvalidMetadataError),
+        ('"name": "r1.parquet"', '"name": ".r1.parquet"', InvalidMetadataError),
         ('"name": "r1.parquet"', '"nome": "r1.parquet"', InvalidMetadataError),
         ('"made_by": "', '"made_by": "0', UnsupportedVersionError),
+        ('"comal:job": ', '"comal:job": 9', UnsupportedVersionError),
         ('"kind": "raquet"', '"kind": "else"', InvalidMetadataError),
         ('"options": {', '"options": [', InvalidMetadataError),
     ):
