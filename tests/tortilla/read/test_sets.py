@@ -147,7 +147,7 @@ def part(name: str, parts: int = 2, more: Any = None, **how: Any) -> bytes:
     return build.built([Item(name, b"x", more=more or {"cloud": 1})], parts=parts, **how)
 
 
-WITHOUT = {"table": lambda table: table.drop_columns([spec.ID])}
+WITHOUT: dict[str, Any] = {"table": lambda table: table.drop_columns([spec.ID])}
 OTHERS: dict[str, tuple[bytes, dict[str, int]]] = {
     "another column": (part("i2", more={"wind": 1}), {"tortilla-part-schema": 1}),
     "no ids": (part("i2", **WITHOUT), {"tortilla-part-schema": 1, "tortilla-column-missing": 1}),
