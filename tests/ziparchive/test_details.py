@@ -142,7 +142,7 @@ def test_rows_are_found_by_name(count: int) -> None:
     stored = run(stored_directory_plan(), MemorySource.of(doubled(rows)).fetch)
     wanted = names[-1:] + names[:count]
     for one in (wanted, pa.array(wanted)):
-        assert stored.rows_named(one).tolist() == [name in wanted for name in names]
+        assert stored.named(one).to_pylist() == [name in wanted for name in names]
 
 
 def doubled(rows: list[Row]) -> bytes:

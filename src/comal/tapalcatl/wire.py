@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from comal.errors import InvalidInputError, shown
 from comal.grid.quadbin import deinterleave, interleave
+from comal.table.columns import numbers_of
 from comal.tapalcatl.spec import MAX_ZOOM, Tile
 from comal.ziparchive import Directory
 from comal.ziparchive.directory import extra_field, slices
@@ -273,7 +274,7 @@ def _suffixes(
         text = suffix.decode("latin-1")
         if _SUFFIX_RE.fullmatch(text):
             table[place] = suffixes.setdefault(text, len(suffixes))
-    codes[rows] = table[found.indices.to_numpy()]
+    codes[rows] = table[numbers_of(found.indices)]
     return codes, tuple(suffixes)
 
 

@@ -130,7 +130,7 @@ def records_at(data: bytes, starts: wire.Int64s) -> wire.Records:
 def slices(data: bytes, starts: wire.Int64s, sizes: npt.NDArray[Any]) -> Any:
     """An Arrow array of the byte strings at ascending `starts` that do not overlap."""
     if len(starts) == 0:
-        return pa.array([], pa.binary())
+        return pa.nulls(0, pa.binary())
     # Names and the gaps between them form one array, of which every other value is kept.
     wide = len(data) >= 2**31
     bounds = np.empty(2 * len(starts), np.int64 if wide else np.int32)
@@ -142,7 +142,8 @@ def slices(data: bytes, starts: wire.Int64s, sizes: npt.NDArray[Any]) -> Any:
         len(bounds) - 1,
         [None, pa.py_buffer(bounds), pa.py_buffer(data)],
     )
-    return both.take(pa.array(np.arange(0, len(bounds) - 1, 2)))
+    rows = pa.py_buffer(np.arange(0, len(bounds) - 1, 2))
+    return both.take(pa.Array.from_buffers(pa.int64(), len(starts), [None, rows]))
 
 
 def text_names(names: Any, flags: npt.NDArray[np.uint16]) -> tuple[Any, list[Problem]]:

@@ -206,7 +206,8 @@ class Entries:
                 tails[row - start] = tails.get(row - start, b"") + extra + comment
         columns = [record_array(headers), binary_array(block["name_size"], pa.py_buffer(names))]
         if tails:
-            columns.append(pa.array([tails.get(row, b"") for row in range(len(block))]))
+            values = [tails.get(row, b"") for row in range(len(block))]
+            columns.append(binary_array(payload_sizes(values), pa.py_buffer(b"".join(values))))
         return joined_bytes(columns)
 
     def _set_times(self, headers: wire.Records, start: int) -> None:
@@ -312,7 +313,11 @@ def joined_bytes(columns: list[Any]) -> Any:
 
 def joined(columns: list[Any]) -> Any:
     """The values of several binary columns, row by row, as one binary column."""
-    return pc.binary_join_element_wise(*columns, b"")
+    return pc.binary_join_element_wise(*columns, _NOTHING)
+
+
+_NOTHING = binary_array(np.zeros(1, np.int64), pa.py_buffer(b""))[0]
+"""Plain values as arguments of `pyarrow.compute`, as those of `pyarrow.array`, load pandas."""
 
 
 BLOCK_BYTES = 8 << 20
@@ -335,21 +340,18 @@ def checked_name(encoded: bytes) -> bytes:
 def checked_names(names: Any) -> Any:
     """An Arrow column of names as binary; refused like `checked_name`, all at once."""
     names = names.cast(pa.binary()) if names.type != pa.binary() else names
-    sizes = pc.binary_length(names)
-    bad = pc.or_(
-        pc.or_(pc.equal(sizes, 0), pc.greater(sizes, wire.MAX_NAME)),
-        pc.match_substring(names, b"\0"),
-    )
-    row = pc.index(bad, value=True).as_py()
-    if row >= 0:
-        checked_name(names[row].as_py())
+    sizes = payload_sizes(names)
+    if (sizes == 0).any() or (sizes > wire.MAX_NAME).any() or 0 in value_bytes(names):
+        for name in names.to_pylist():
+            checked_name(name)
     return names
 
 
 def flat(column: Any, what: str) -> Any:
     """A column as one Arrow array without nulls; texts may come as a list."""
     if isinstance(column, list):
-        column = pa.array(column, pa.string())
+        texts = [text.encode() for text in column]
+        column = binary_array(payload_sizes(texts), pa.py_buffer(b"".join(texts)))
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):
@@ -413,8 +415,7 @@ def payload_sizes(payloads: Any) -> wire.Int64s:
     """Bytes of each value of a binary array or a list of bytes."""
     if isinstance(payloads, list):
         return np.fromiter(map(len, payloads), np.int64, len(payloads))
-    sizes: wire.Int64s = pc.binary_length(payloads).to_numpy().astype(np.int64)
-    return sizes
+    return np.diff(value_offsets(payloads)).astype(np.int64)
 
 
 def interleaved(heads: Any, payloads: list[bytes]) -> list[Any]:

@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidMetadataError
@@ -32,6 +31,7 @@ from comal.ziparchive.directory import (
     parse_directory,
 )
 from comal.ziparchive.end import End
+from comal.ziparchive.headermaking import flat
 
 Uint32s = npt.NDArray[np.uint32]
 
@@ -222,13 +222,10 @@ class StoredDirectory:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def rows_named(self, names: Any) -> npt.NDArray[np.bool_]:
-        """Which entries have one of these names, a list or an Arrow array of str."""
+    def named(self, names: Any) -> Any:
+        """Which entries have one of these names, a list or an Arrow array of str; in Arrow."""
         known = self.directory.raw_names
-        wanted = pa.array(names, pa.string()) if isinstance(names, list) else names
-        found = pc.is_in(known, value_set=wanted.cast(known.type))
-        rows: npt.NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
-        return rows
+        return pc.is_in(known, value_set=flat(names, "names").cast(known.type))
 
     def kept(self, rows: npt.NDArray[np.bool_]) -> bytes:
         """The headers of the entries whose row is True."""

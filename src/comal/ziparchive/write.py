@@ -274,9 +274,8 @@ class ZipWriter:
             A directory, pipe or device; a file whose size differs from `sizes`, or changed while it
             was read.
         """
-        if not isinstance(names, pa.Array | pa.ChunkedArray):
-            names = pa.array(names, pa.string())
-        encoded = checked_names(flat(names, "names"))
+        listed = isinstance(names, pa.Array | pa.ChunkedArray)
+        encoded = checked_names(flat(names if listed else list(names), "names"))
         if len(encoded) != len(paths):
             raise InvalidInputError(
                 "the names and paths differ in length", found=len(paths), expected=len(encoded)

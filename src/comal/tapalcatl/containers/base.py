@@ -19,6 +19,7 @@ import pyarrow as pa
 from comal.errors import InvalidInputError, ObjectChangedError
 from comal.grid.quadbin import deinterleave, interleave
 from comal.parallel import results
+from comal.table.columns import blobs_column, numbers_column
 from comal.tapalcatl.containers.content import extension
 from comal.tapalcatl.spec import TileSetMetadata
 from comal.tapalcatl.wire import Int64s, Keys, suffix_of
@@ -87,7 +88,7 @@ class Tiles:
             columns[name] = None if column is None else column[rows]
         columns["payloads"] = [self.payloads[row] for row in rows.tolist()]
         if self.comments is not None:
-            columns["comments"] = self.comments.take(pa.array(rows))
+            columns["comments"] = self.comments.take(numbers_column(rows))
         return replace(self, **columns)
 
     def ordered(self) -> Tiles:
@@ -245,7 +246,7 @@ _MADE_UP: Final[dict[str, Callable[[Tiles], Any]]] = {
 
 def binary(values: Iterable[bytes]) -> Any:
     """An Arrow binary array."""
-    return pa.array(values, pa.binary())
+    return blobs_column(list(values))
 
 
 def named(

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from comal.errors import InvalidInputError
 from comal.geo.times import parse_instant
 from comal.public import check_fields
+from comal.table.columns import blobs_column, numbers_column, texts_column
 from comal.tapalcatl.addressing import Generation1
 from comal.tapalcatl.containers.base import UNKNOWN_TIME, Tiles, TileSource, binary, named
 from comal.tapalcatl.containers.content import GZIP, compressed, gzipped, kinds_of
@@ -43,6 +44,7 @@ from comal.ziparchive.headermaking import FEW, checksums, payload_sizes
 COMPRESSION: Final = ("auto", "store", "deflate")
 FIXED: Final = "fixed"
 SOURCE: Final = "source"
+_SLASH, _NOTHING = texts_column(["/", ""])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,20 +207,19 @@ def new_entries(
 
 def _names_of(tiles: Tiles, inside: Keys, variant: str | None) -> Any:
     """Names of entries; a list if there are few, which is cheaper."""
+    assert tiles.suffix is not None
     if len(tiles) <= FEW:
-        assert tiles.suffix is not None
         rows = zip(*(column.tolist() for column in (*inside, tiles.suffix)), strict=True)
         start = "" if variant is None else f"{variant}/"
         return [f"{start}{z}/{x}/{y}{tiles.suffixes[code]}" for z, x, y, code in rows]
-    columns = [pa.array(numbers).cast(pa.string()) for numbers in inside]
+    columns = [numbers_column(numbers).cast(pa.string()) for numbers in inside]
     if variant is not None:
-        columns[0] = pc.binary_join_element_wise(variant, columns[0], "/")
+        columns[0] = pc.binary_join_element_wise(texts_column([variant])[0], columns[0], _SLASH)
     if tiles.suffixes == ("",):
-        return pc.binary_join_element_wise(*columns, "/")
-    suffixes = pa.array(tiles.suffixes, pa.string())
-    last = suffixes.take(pa.array(tiles.suffix))
-    columns[2] = pc.binary_join_element_wise(columns[2], last, "")
-    return pc.binary_join_element_wise(*columns, "/")
+        return pc.binary_join_element_wise(*columns, _SLASH)
+    last = texts_column(tiles.suffixes).take(numbers_column(tiles.suffix))
+    columns[2] = pc.binary_join_element_wise(columns[2], last, _NOTHING)
+    return pc.binary_join_element_wise(*columns, _SLASH)
 
 
 def _described(
@@ -335,7 +336,7 @@ def _times(tiles: Tiles, rules: EntryRules) -> tuple[npt.NDArray[np.uint16] | No
         ut_field(second) if wanted else b""
         for second, wanted in zip(distinct.tolist(), exact.tolist(), strict=True)
     ]
-    return stamps, pa.array(fields, pa.binary()).take(pa.array(which))
+    return stamps, blobs_column(fields).take(numbers_column(which))
 
 
 def _seconds(tiles: Tiles, rules: EntryRules) -> Int64s | None:

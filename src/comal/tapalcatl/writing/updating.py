@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
@@ -24,6 +23,7 @@ from comal.storage import Source, open_source
 from comal.storage.config import StorageConfig
 from comal.storage.location import local_path, stored
 from comal.storage.replacing import changing_file, settle
+from comal.table.columns import blobs_column, flags_of, numbers_column
 from comal.tapalcatl.addressing import Generation1
 from comal.tapalcatl.containers.base import Tiles, TileSource, concatenated
 from comal.tapalcatl.containers.export import IterableSource, opened
@@ -325,12 +325,12 @@ def _put(
         _check_belongs(place, archive, keys)
     with place.editing(path) as edit:
         stored = edit.stored
-        dropped = stored.rows_named(entries.names)
+        dropped = stored.named(entries.names)
         replaced = pc.count_distinct(stored.directory.raw_names.filter(dropped)).as_py()
         old = edit.comment
         said = place.said if old == place.comment else read_comment(old, path.name)[0]
         comment = None if said is None else _comment(said, keys, entries, variant)
-        edit.commit(dropped, entries, comment)
+        edit.commit(flags_of(dropped), entries, comment)
     return Changed(archives=1, added=count - replaced, replaced=replaced)
 
 
@@ -593,7 +593,7 @@ def _ranks(names: TileNames) -> npt.NDArray[np.int64]:
 def _copied(directory: Directory, rows: Any, source: Source) -> tuple[Any, list[bytes], Details]:
     """Entries exactly as stored."""
     payloads = _payloads(directory, rows, source)
-    take = pa.array(rows)
+    take = numbers_column(rows)
     extras = None if directory.extras is None else directory.extras.take(take)
     comments = None if directory.comments is None else directory.comments.take(take)
     details = Details(
@@ -613,7 +613,7 @@ def _payloads(directory: Directory, rows: Any, source: Source) -> list[bytes]:
         raise InvalidMetadataError("the entry is encrypted", where=shown(source.href, 200))
     where = shown(source.href, 200)
     starts, sizes = directory.header_offset[rows], directory.csize[rows]
-    names = directory.raw_names.take(pa.array(rows)).to_pylist()
+    names = directory.raw_names.take(numbers_column(rows)).to_pylist()
 
     def check(row: int, data: bytes, at: int) -> None:
         # Readers refuse these bytes; a rewrite would make them pass for the tile's.
@@ -633,7 +633,7 @@ def _without_zip64(extras: Any) -> Any:
     values = extras.to_pylist()
     if not any(mark in value for value in values):
         return extras
-    return pa.array([_fields_without(value, zip_wire.ZIP64_ID) for value in values], pa.binary())
+    return blobs_column([_fields_without(value, zip_wire.ZIP64_ID) for value in values])
 
 
 def _fields_without(extra: bytes, unwanted: int) -> bytes:
