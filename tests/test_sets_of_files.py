@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from comal import raquet, taco, tortilla
-from comal.errors import InvalidInputError
+from comal.errors import ComalError, InvalidInputError
 from comal.raquet.writing import copying
 from comal.taco.writing import creating
 from comal.tortilla import writing as partfiles
@@ -78,3 +78,51 @@ def test_a_set_of_too_many_files_is_refused_and_leaves_nothing(
     with pytest.raises(InvalidInputError, match="too many"):
         make(Path("out"), **cut)
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def _raquets(folder: Path) -> list[Path]:
+    tiles: Any = {(4, x, 3): [np.full((16, 16), x + 1, "uint8")] for x in range(5)}
+    write(folder / "r.parquet", tiles)
+    made = raquet.partition(folder / "r.parquet", folder / "parts", zoom=4)
+    return [Path(one.path) for one in made]
+
+
+def _tortillas(folder: Path) -> list[Path]:
+    samples = [tortilla.Sample(id=f"s{n}", path=b"x" * 45) for n in range(10)]
+    return list(tortilla.create(samples, folder / "d.tortilla", chunk_size=100).paths)
+
+
+def _error(call: Callable[[], Any]) -> ComalError | None:
+    try:
+        call()
+    except ComalError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(
+    ("make", "open_"), [(_raquets, raquet.open), (_tortillas, tortilla.open)], ids=str
+)
+def test_a_damaged_file_of_a_set_is_refused_by_its_name_as_it_is_alone(
+    make: Any, open_: Any, tmp_path: Path
+) -> None:
+    """What files of a set share is read once, and yet each is checked."""
+    paths = make(tmp_path)
+    assert len(paths) == 5
+    damaged, whole = paths[3], paths[3].read_bytes()
+    start = len(whole) - 600 if open_ is raquet.open else 0
+    kinds = set()
+    for at in [*range(max(0, start), len(whole), 23), *range(len(whole) - 8, len(whole))]:
+        damaged.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        # Others were opened before, and what they have is remembered.
+        together = _error(lambda: open_(paths))
+        alone = _error(lambda: open_([damaged]) if open_ is raquet.open else open_(damaged))
+        if alone is None:
+            continue
+        assert together is not None, at
+        assert (type(together), together.what) == (type(alone), alone.what), at
+        assert damaged.name in str(together), at
+        kinds.add(type(together))
+    assert kinds
+    damaged.write_bytes(whole)
+    open_(paths)

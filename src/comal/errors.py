@@ -345,6 +345,17 @@ def system_errors(what: str, where: object, *, writing: bool = True) -> Iterator
 
 
 @contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Tell the object in errors of its content that do not name it, for one of several."""
+    try:
+        yield
+    except ComalError as error:
+        if where not in (error.where or ""):
+            error.where = f"{where}: {error.where}" if error.where else where
+        raise
+
+
+@contextmanager
 def translated(
     table: Mapping[type[BaseException], type[ComalError]], what: str, **named: Any
 ) -> Iterator[None]:

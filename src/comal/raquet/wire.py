@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -337,8 +338,10 @@ def _quantiles(stats: Fields) -> dict[str, tuple[Number, ...]] | None:
     if found is None:
         return None
     kept: dict[str, tuple[Number, ...]] = {}
+    lists = {list}.issuperset(map(type, found.values()))
+    right = lists and _are_numbers(list(chain.from_iterable(found.values())))
     for key, values in found.items():
-        if isinstance(values, list) and _are_numbers(values):
+        if right or (isinstance(values, list) and _are_numbers(values)):
             kept[key] = tuple(values)
         else:
             stats.doubt("raquet-quantiles", "quantiles", f"{shown(key)} is not a list of numbers")

@@ -202,6 +202,9 @@ class Decoder:
         """
         layout, groups = self._footer.layout, self._groups
         count = len(self._leaves(self._names))
+        heads = [(len(piece.data), piece.data[:_HEAD]) for piece in self._pieces[:count]]
+        if len(set(heads)) == len(heads):
+            return {}
         alike: dict[tuple[Any, ...], tuple[str, list[bytes]]] = {}
         twins: dict[str, str] = {}
         place = 0

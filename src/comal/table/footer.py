@@ -355,7 +355,9 @@ def _element(fields: dict[int, Any], where: str) -> _Element:
 
 
 _FOR_SHAPES = 20
-"""Row groups whose field-by-field reading takes as long as finding their common shape."""
+"""Row groups of one file whose field-by-field reading takes as long as finding their shape."""
+_FOR_FILES = 160
+"""The same of many files, whose next row groups may have other shapes."""
 _MOST_SHAPES = 4
 """Shapes to look for in one file."""
 _MOST_REMEMBERED = 16
@@ -488,7 +490,8 @@ def _groups(reader: CompactReader, where: str) -> list[_Group]:
         begin = reader.at
         groups.append(_group(reader, where))
         _remembered.slowly += 1
-        if max(_remembered.slowly, count - number) > _FOR_SHAPES and len(learned) < _MOST_SHAPES:
+        is_worth_it = count - number > _FOR_SHAPES or _remembered.slowly > _FOR_FILES
+        if is_worth_it and len(learned) < _MOST_SHAPES:
             shape = shape_of(reader.data, begin, _is_wanted, _is_same)
             _remembered.slowly = 0
             if shape is not None:

@@ -157,14 +157,14 @@ class _Held:
 
     def together(self, spans: Ints) -> tuple[bytes, Ints]:
         """Bytes that hold all spans, and the position of each in them."""
-        starts, sizes = spans[:, 0], spans[:, 1]
-        first = int(starts.min())
-        whole = int((starts + sizes).max()) - first
-        if whole <= min(_AS_THEY_LIE, 2 * int(sizes.sum())):
+        listed = spans.tolist()
+        first = min(start for start, _ in listed)
+        whole = max(start + size for start, size in listed) - first
+        if whole <= min(_AS_THEY_LIE, 2 * sum(size for _, size in listed)):
             for piece in self._pieces:
                 if piece.holds(first + self._base, whole):
-                    return piece.slice(first + self._base, whole), starts - first
-        parts = [self._slice(start, size) for start, size in spans.tolist()]
+                    return piece.slice(first + self._base, whole), spans[:, 0] - first
+        parts = [self._slice(start, size) for start, size in listed]
         ends = np.cumsum(spans[:, 1])
         return b"".join(parts), ends - spans[:, 1]
 

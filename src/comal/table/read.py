@@ -209,7 +209,7 @@ class ParquetTable:
         rows = sum(layout.rows[groups].tolist())
         leaves = self._leaves(names)
         # As floats, which do not wrap: a footer may claim 2 ** 63 - 1 for each.
-        values = layout.values[np.ix_(groups, leaves)].astype(np.float64)
+        values = layout.values[groups][:, leaves].astype(np.float64)
         decoded = (values * layout.width[leaves]).sum()
         self.limits.check("table_rows", rows, self.where)
         self.limits.check("table_cells", max(rows * len(names), int(values.sum())), self.where)
@@ -221,9 +221,9 @@ class ParquetTable:
     def _chunks(self, names: Sequence[str], groups: Sequence[int]) -> list[ByteRange]:
         """Column chunks as spans of the object, which `layout.read_layout` has checked."""
         layout, span = self.footer.layout, self.footer.span
-        chosen = np.ix_(groups, self._leaves(names))
-        starts = (layout.start[chosen] + span.offset).ravel().tolist()
-        sizes = layout.size[chosen].ravel().tolist()
+        leaves = self._leaves(names)
+        starts = (layout.start[groups][:, leaves] + span.offset).ravel().tolist()
+        sizes = layout.size[groups][:, leaves].ravel().tolist()
         return [
             ByteRange(start, size, span.href) for start, size in zip(starts, sizes, strict=True)
         ]

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -22,6 +22,7 @@ from comal.errors import (
     InvalidMetadataError,
     ObjectNotFoundError,
     Problem,
+    naming,
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
@@ -258,7 +259,8 @@ def _frame(
     count = 0
     for position in chain(*sets_of(members)):
         source, opened = sound[position]
-        stored = stored_table(opened, source.href, limits, columns)
+        with naming(source.href if len(sound) > 1 else ""):
+            stored = stored_table(opened, source.href, limits, columns)
         table = items_of(stored, opened, source.href, typed=typed)
         parts.append(Part.of(source, opened))
         tables.append(table)
@@ -419,10 +421,11 @@ def _group_problems(group: Sequence[Member], count: int) -> list[Problem]:
         numbers = [name.number for name in known]
         first = min(1, *numbers)
         expected = range(first, first + count)
-        missing = sorted(set(expected) - set(numbers))
+        there = set(numbers)  # a damaged header may claim any number of parts
+        missing = islice((one for one in expected if one not in there), 100)
         problems += [
             Problem("tortilla-part-missing", place, f"{shown(known[0].numbered(one))} is missing")
-            for one in missing[:100]
+            for one in missing
         ]
         problems += [
             Problem("tortilla-part-count", member.href, f"is number {number} of {count} parts")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from comal.errors import InvalidInputError, InvalidMetadataError, ObjectNotFoundError
+from comal.errors import InvalidInputError, InvalidMetadataError, ObjectNotFoundError, naming
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.parallel import in_thread
 from comal.plan import run
@@ -70,7 +70,8 @@ def open(  # noqa: A001 - the name users expect: raquet.open
     """
 
     def part_of(source: Source) -> TileFile:
-        return run(file_plan(source.href, limits, alone=len(sources) > _FEW), source.fetch)
+        with naming(source.href if len(sources) > 1 else ""):
+            return run(file_plan(source.href, limits, alone=len(sources) > _FEW), source.fetch)
 
     sources = sources_of(path, config)
     parts = side_by_side([partial(part_of, source) for source in sources], sources)
