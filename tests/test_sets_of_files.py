@@ -101,7 +101,9 @@ def _error(call: Callable[[], Any]) -> ComalError | None:
 
 
 @pytest.mark.parametrize(
-    ("make", "open_"), [(_raquets, raquet.open), (_tortillas, tortilla.open)], ids=str
+    ("make", "open_"),
+    [(_raquets, raquet.open), (_tortillas, tortilla.open)],
+    ids=["raquet", "tortilla"],
 )
 def test_a_damaged_file_of_a_set_is_refused_by_its_name_as_it_is_alone(
     make: Any, open_: Any, tmp_path: Path
