@@ -99,7 +99,7 @@ def test_few_are_in_flight_and_none_begins_after_an_error() -> None:
     assert len(begun) <= 13 + 4
     unfinished = results(None, half, items(), threads=2)
     next(unfinished)
-    unfinished.close()  # type: ignore[attr-defined]
+    unfinished.close()
     assert not [one for one in threading.enumerate() if one.name.startswith("comal-work")]
 
 

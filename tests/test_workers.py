@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -105,6 +106,38 @@ def _done(home: Path, name: str, executor: Any, known: Mapping[str, Job] = JOBS)
     folder.mkdir()
     known[name](home, folder / name, executor)
     return digests(files_below(folder))
+
+
+LISTENING: Mapping[str, Job] = {
+    "raquet": lambda home, out, tell: raquet.write(
+        home / "utm.tif", out.with_suffix(".parquet"), block_size=64, progress=tell
+    ),
+    "tiles": lambda home, out, tell: tapalcatl.build(home / "a.mbtiles", out, progress=tell),
+    "taco": lambda home, out, tell: taco.pack_folder(home / "scenes", out, progress=tell),
+}
+
+
+@pytest.mark.parametrize("name", LISTENING)
+def test_who_listens_may_fail(home: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All work has ended then, also while somebody keeps the error, and so what it stopped at."""
+    monkeypatch.setattr(containers, "_BLOCK_ROWS", 2)
+    told: list[str] = []
+
+    def tell(done: int, total: int | None, what: str) -> None:
+        told.append(what)
+        if [*threads()]:
+            raise ZeroDivisionError(f"{done} {total}")
+
+    def threads() -> list[str]:
+        every = threading.enumerate()
+        return [one.name for one in every if one.name.startswith("comal-work")]
+
+    assert not threads()
+    with pytest.raises(ZeroDivisionError) as caught:
+        LISTENING[name](home, home / "out", tell)
+    assert caught.type is ZeroDivisionError
+    assert threads() == []
+    assert [path.name for path in home.iterdir() if path.name.startswith("out")] == []
 
 
 @contextmanager

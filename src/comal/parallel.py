@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import (
     BrokenExecutor,
     CancelledError,
@@ -204,8 +204,11 @@ def results(
     *,
     threads: int | None = None,
     ahead: int | None = None,
-) -> Iterator[R]:
+) -> Generator[R]:
     """The results of a function for each item, in the order of the items.
+
+    Close it where what is done with a result may fail: tasks run until then, and a generator that
+    is left to the garbage collector may end in any thread, even one that is about to start.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ import io
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -130,12 +130,14 @@ def run(
     numbers = range(first, len(job.parts), step)
     # In this thread, so that Ctrl-C ends a part at once.
     found: Iterator[str] = map(partial(_outcome, job, None), numbers)
-    if executor is not None:
-        found = results(executor, partial(make_part, os.fspath(job.folder), config), numbers)
     told: dict[str, str] = {}
-    for done, (number, outcome) in enumerate(zip(numbers, found, strict=True)):
-        told[job.parts[number].name] = outcome
-        tell(done + 1, len(numbers), "making parts")
+    with ExitStack() as scope:
+        if executor is not None:
+            make = partial(make_part, os.fspath(job.folder), config)
+            found = scope.enter_context(closing(results(executor, make, numbers)))
+        for done, (number, outcome) in enumerate(zip(numbers, found, strict=True)):
+            told[job.parts[number].name] = outcome
+            tell(done + 1, len(numbers), "making parts")
     failed = {name: one for name, one in told.items() if one not in _OUTCOMES}
     made, kept, empty, elsewhere = map(list(told.values()).count, _OUTCOMES)
     return Ran(made, kept, empty, elsewhere, failed)

@@ -104,7 +104,7 @@ class GrowingFolder:
         note, _ = self._read()
         if note is None or note["owner"] != self._owner:
             raise self._busy()
-        facts = iter(results(None, self._facts, names))
+        facts = iter(list(results(None, self._facts, names)))
         rows = [[told, [next(facts) for _ in some]] for told, some in waiting]
         self._records.append(StoreObject(self._home / f"{secrets.token_hex(8)}.json"))
         self._records[-1].put(json.dumps(rows).encode())

@@ -11,7 +11,7 @@ import threading
 import uuid
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -460,15 +460,15 @@ def run_job(
         for step in range(len(job.steps)):
             pyramid, make = Pyramid(job), partial(make_tiles, job, folder)
             tasks = [(step, x, y) for x, y in places]
-            subtrees = results(pool, make, tasks, ahead=width(pool) + _AHEAD)
-            for (x, y), made in zip(places, subtrees, strict=True):
-                totals.add(made.totals)
-                yield made, step
-                above = Subtree(totals)
-                pyramid.add(job.root_zoom, x, y, made.root, above)
-                yield above, step
-                done += 1
-                progress(done, total, "making tiles")
+            with closing(results(pool, make, tasks, ahead=width(pool) + _AHEAD)) as subtrees:
+                for (x, y), made in zip(places, subtrees, strict=True):
+                    totals.add(made.totals)
+                    yield made, step
+                    above = Subtree(totals)
+                    pyramid.add(job.root_zoom, x, y, made.root, above)
+                    yield above, step
+                    done += 1
+                    progress(done, total, "making tiles")
             last = Subtree(totals)
             pyramid.finish(last)
             yield last, step

@@ -14,7 +14,7 @@ import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -388,8 +388,10 @@ class FolderSink(Sink):
             (names.slice(start, stop - start), payloads, start, sizes[start:stop])
             for start, stop in blocks(sizes, rows=_BLOCK_ROWS)
         )
-        for count in results(None, lambda job: self._copy_block(*job), jobs, threads=_WORKERS):
-            self._tell(count, total)
+        copied = results(None, lambda job: self._copy_block(*job), jobs, threads=_WORKERS)
+        with closing(copied) as counts:
+            for count in counts:
+                self._tell(count, total)
 
     def _copy_block(self, names: Any, payloads: Payloads, start: int, sizes: Ints) -> int:
         made = [f"{self._data}/{name}" for name in names.to_pylist()]

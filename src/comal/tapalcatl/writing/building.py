@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -194,9 +194,10 @@ def build(
         with placing as place:
             formats, _ = job.probed()
             done = Written(formats=formats)
-            for written in job.written(place, formats, executor):
-                done = done.plus(written)
-                (progress or silent)(done.archives, len(job.plan.archives), "writing archives")
+            with closing(job.written(place, formats, executor)) as every:
+                for written in every:
+                    done = done.plus(written)
+                    (progress or silent)(done.archives, len(job.plan.archives), "writing archives")
             metadata = job.finished(done, alone=alone)
             if isinstance(job.arrangement, TreeLayout) and not alone:
                 with system_errors("cannot write", target):
@@ -279,7 +280,7 @@ class Job:
         formats: Mapping[str, Headers],
         executor: Workers,
         threads: int | None = None,
-    ) -> Iterator[Written]:
+    ) -> Generator[Written]:
         """Write the archives; in a store they are published as they come."""
         arrangement = self.arrangement
         if place.name and isinstance(arrangement, TreeLayout):
@@ -288,10 +289,12 @@ class Job:
             )
         writer = ArchiveWriter(self.source, arrangement, self.rules, formats, str(place.tree))
         own = threads or min(os.cpu_count() or 1, 8)
-        for one in results(executor, writer.write_archives, self._tasks(place), threads=own):
-            if place.store is not None:
-                place.store.add(one.names, one.size, one.told())
-            yield replace(one, names=())
+        tasks = self._tasks(place)
+        with closing(results(executor, writer.write_archives, tasks, threads=own)) as made:
+            for one in made:
+                if place.store is not None:
+                    place.store.add(one.names, one.size, one.told())
+                yield replace(one, names=())
 
     def _tasks(self, place: Workplace) -> Iterator[list[GroupTask]]:
         """Batches of groups."""
