@@ -6,6 +6,7 @@ import io
 import json
 import re
 import sys
+import time
 
 import pyarrow as pa
 import pytest
@@ -68,10 +69,11 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("rich.console.Console", console)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    for what, rate in (("copying bytes", r"\d [kMGTP]B/s"), ("making tiles", r"\d,\d{3}/s")):
+    for what, rate in (("copying bytes", r"\d [kMGTP]B/s"), ("making tiles", r"\d/s")):
         with output.working("copying", Style()) as progress:
-            for done in range(5):
-                progress(done * 10**7, 10**8, what)
+            for done in range(3):
+                progress(done * 10**5, 10**6, what)
+                time.sleep(0.02)
         text = shown.pop().export_text()
         assert what in text
         assert re.search(rate, text)

@@ -248,8 +248,12 @@ STRIKES += [(("412 No",), False), *((("403 No",), ever) for ever in (False, True
 FULL = "COMAL_FULL_SWEEP" in os.environ
 
 
+HOW = ["new", "replaced", "changed"]
+CASES = [(way, how) for way in WAYS for how in HOW if FULL or how == "new" or "obstore" not in way]
+
+
 @pytest.mark.parametrize(("faults", "for_ever"), STRIKES)
-@pytest.mark.parametrize("how", ["new", "replaced", "changed"])
+@pytest.mark.parametrize(("single", "how"), CASES, indirect=["single"])
 def test_each_request_fails(
     bucket: tuple[Box, S3Server], single: int, how: str, for_ever: bool, faults: tuple[str, ...]
 ) -> None:
@@ -257,7 +261,7 @@ def test_each_request_fails(
 
 
 @pytest.mark.parametrize(("faults", "for_ever"), STRIKES if FULL else STRIKES[1:3])
-@pytest.mark.parametrize("how", ["new", "replaced", "changed"] if FULL else ["new"])
+@pytest.mark.parametrize("how", HOW if FULL else ["new"])
 @pytest.mark.parametrize("single", ["one request", "in parts by obstore"], indirect=True)
 def test_each_request_of_google_fails(
     google_server: S3Server,
