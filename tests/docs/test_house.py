@@ -152,3 +152,12 @@ def test_decisions_are_listed() -> None:
     for name in notes:
         assert name in index
         assert f"decisions/{name}" in navigation
+
+
+def test_no_mark_of_a_merge_is_left() -> None:
+    mark = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
+    texts = [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")]
+    texts += [
+        path for top in ("src", "tests", "benchmarks") for path in REPOSITORY.glob(f"{top}/**/*.py")
+    ]
+    assert [path.name for path in texts if mark.search(path.read_text())] == []

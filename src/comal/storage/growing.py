@@ -196,7 +196,7 @@ class GrowingFolder:
             now, version = self._read()
         except ConflictError as error:
             raise self._busy() from error
-        except BaseException:
+        except BaseException:  # also on Ctrl-C: a note that nobody knows of may not stay
             for one in made:
                 with suppress(ComalError):  # the error under way says more
                     one.remove()
