@@ -43,6 +43,8 @@ _PACKED = frozenset({"rasters", "manifest"})
 _COG = "raquet to COG"
 _NOT_DRAWN = {_PARQUET: "raquet to raquet", **dict.fromkeys(_TIFF, _COG)}
 """What RaQuet becomes without being drawn, by the suffix of the target."""
+_DRAWN = {"raquet": "raquet to tiles"}
+"""What the rest becomes, in messages."""
 _IN_PARTS = _PACKED | {"raster", "raquet", "tiles"}
 """Kinds of sources whose conversion can be divided among workers."""
 _TAKEN_BY: Mapping[str, frozenset[str]] = {
@@ -168,7 +170,7 @@ def refuse_others(kind: str, given: Mapping[str, Any]) -> None:
             raise InvalidInputError(
                 f"{option} is not for this kind of {what}",
                 found=kind,
-                expected=" or ".join(sorted(takers)),
+                expected=" or ".join(sorted(_DRAWN.get(taker, taker) for taker in takers)),
                 hint=f"leave the option out (in Python: {name}=)",
             )
 
