@@ -32,7 +32,7 @@ RGBA = {"photometric": "RGB", "interpreted": ("red", "green", "blue", "alpha")}
 COLOURS = {"colours": {n: (n, 9, 9, 255) for n in range(7)}}
 
 
-def pixels_of(dtype: str, bands: int = 4, height: int = 37, width: int = 41) -> Any:
+def pixels_of(dtype: str, bands: int = 4, height: int = 77, width: int = 41) -> Any:
     noise = np.random.default_rng(bands).integers(0, 90, (bands, height, width))
     slope = np.add.outer(np.arange(height) * 300, np.arange(width) * 170)
     return (slope + noise * 1.37).astype(dtype)
@@ -133,7 +133,7 @@ def test_out_takes_the_pixels(tmp_path: Path) -> None:
     pixels = pixels_of("float32")
     for predictor, codec in itertools.product((1, 2, 3), ("deflate", "lzw")):
         data = tiff(tmp_path, pixels, compress=codec, predictor=predictor, **TILES)
-        batch = np.zeros((2, 37, 41, 4), np.float32)
+        batch = np.zeros((2, 77, 41, 4), np.float32)
         out = batch[1].transpose(2, 0, 1)
         assert image(memoryview(data), out=out) is out
         assert np.array_equal(out, pixels)
@@ -146,10 +146,10 @@ def test_arguments_that_do_not_fit(tmp_path: Path, codec: str) -> None:
     for bands in ([0], [5], [], [-1]):
         with pytest.raises(InvalidInputError, match="no such band"):
             image(data, bands=bands)
-    for window in ((0, 0, 42, 1), (-1, 0, 2, 2), (0, 37, 1, 1), (0, 0, 0, 1), (0, 0, 1, -1)):
+    for window in ((0, 0, 42, 1), (-1, 0, 2, 2), (0, 77, 1, 1), (0, 0, 0, 1), (0, 0, 1, -1)):
         with pytest.raises(InvalidInputError, match="window"):
             image(data, window=window)
-    for shape, dtype in (((4, 37, 40), "u2"), ((4, 37, 41), "i2"), ((4, 37, 41), ">u2")):
+    for shape, dtype in (((4, 77, 40), "u2"), ((4, 77, 41), "i2"), ((4, 77, 41), ">u2")):
         out = np.zeros(shape, dtype)
         assert same(image(data, out=out), pixels_of("uint16"))
         assert not out.any()
