@@ -45,6 +45,36 @@ def test_create(run: Run, source: Path, tmp_path: Path) -> None:
     run("tapalcatl", "create", tmp_path / "absent", tmp_path / "no", code=3)
 
 
+@pytest.mark.parametrize(
+    ("generation", "option"),
+    [
+        *(
+            (1, option)
+            for option in ("--materialized=0,2", "--hash", "--name=n", "--bounds=0,0,1,1")
+        ),
+        *(
+            (2, option)
+            for option in ("--layer=all", "--keys=plain", "--prefix=p", "--tile-size=256")
+        ),
+    ],
+)
+def test_an_option_of_the_other_generation_is_refused(
+    run: Run, source: Path, tmp_path: Path, generation: int, option: str
+) -> None:
+    create = ("tapalcatl", "create", source, tmp_path / "out", "--generation", str(generation))
+    result = run(*create, option, code=2)
+    assert f"Tapalcatl {generation} has no place for this" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_change_of_tapalcatl_2_may_say_so(run: Run, tree: Path) -> None:
+    run("tapalcatl", "delete", tree, "3/0/0", "--open", "version=2")
+    assert len(unzipped(tree)) == len(TILES) - 1
+    for wrong in (("version=2", "layer=all"), ("version=3", "version=3")):
+        opening = [f"--open={one}" for one in wrong]
+        run("tapalcatl", "delete", tree, "3/0/0", *opening, code=2)
+
+
 def test_create_with_processes_writes_the_same(run: Run, source: Path, tmp_path: Path) -> None:
     sets = [tmp_path / "threads", tmp_path / "processes"]
     layout = ("--metatile", "1", "--materialized", "0,2")

@@ -30,7 +30,7 @@ CODES = {
 }
 KEYS = {
     "RaQuet": wire._KNOWN | wire._BAND_KNOWN | wire._STATISTICS_KNOWN,
-    "Tapalcatl": tapalcatl_spec._KNOWN | {tapalcatl_spec.VARIANTS},
+    "Tapalcatl": tapalcatl_spec.KNOWN | {tapalcatl_spec.VARIANTS},
     "TACO": {
         *taco_spec.CORE_FIELDS,
         *taco_spec.PROTECTED_COLUMNS,

@@ -196,6 +196,8 @@ def _opening(
         if name in _WHOLE and not text.isdecimal():
             raise click.BadParameter(f"{name} must be a whole number, not {text!r}")
         given[name] = int(text) if name in _WHOLE else text
+    if given.get("version", 1) not in {1, 2}:
+        raise click.BadParameter(f"version must be 1 or 2, not {given['version']}")
     if "template" in given:
         given["source"] = given.pop("template")
     if not given.keys().isdisjoint(_GENERATION1):

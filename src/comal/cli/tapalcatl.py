@@ -126,7 +126,9 @@ def _tiles_of(
 def _generation1_of(opening: Mapping[str, Any]) -> tapalcatl.Generation1 | None:
     """The settings of Tapalcatl 1 given by --open for a target; all others are refused."""
     told = dict(opening)
-    if told.pop("version", None) is None and not told:
+    if told.pop("version", 1 if told else 2) == 2:
+        if told:
+            raise click.BadParameter("Tapalcatl 2 describes itself", param_hint="--open")
         return None
     if not {"hash", "variant", "source"}.isdisjoint(told):
         raise click.BadParameter(
@@ -144,18 +146,13 @@ def _generation1_of(opening: Mapping[str, Any]) -> tapalcatl.Generation1 | None:
     "How tiles are named in a folder; xyz by default.",
 )
 @choice("--generation", ["1", "2"], "Generation of Tapalcatl.", default="2")
-@option("--layer", "Layer in keys of Tapalcatl 1.", default="")
+@option("--layer", "Layer in keys of Tapalcatl 1.")
 @option(
-    "--keys", "Keys of Tapalcatl 1: plain, prefix-hash, hash-prefix, or a pattern.", default="plain"
+    "--keys",
+    "Keys of Tapalcatl 1: plain (the default), prefix-hash, hash-prefix, or a pattern.",
 )
-@option("--prefix", "Prefix of keys of Tapalcatl 1.", default="")
-@whole(
-    "--tile-size",
-    "Tapalcatl 1: side of a tile in pixels.",
-    1,
-    default=256,
-    metavar="PIXELS",
-)
+@option("--prefix", "Prefix of keys of Tapalcatl 1.")
+@whole("--tile-size", "Tapalcatl 1: side of a tile in pixels; 256 by default.", 1, metavar="PIXELS")
 @option("--variant", "Put tiles below this name; 'put' adds other variants.", metavar="NAME")
 @options.negative("--no-resume", "resume", "Start anew, and keep nothing after an error.")
 @layout_options
@@ -184,17 +181,15 @@ def create(
     $ comal tapalcatl create t1/ t2/ --open metatile=8 --open layer=all  # out of Tapalcatl 1
     """
     scheme = more.pop("scheme")
-    layout = {name: more.pop(name) for name in ("metatile", "materialized_zooms", "hash_in_path")}
     first = {name: more.pop(name) for name in ("layer", "prefix", "tile_size")}
-    first["layout"] = more.pop("keys")
-    if more.pop("generation") == "1":
-        settings = tapalcatl.Generation1(metatile=layout["metatile"] or 4, **first)
-        chosen: dict[str, Any] = {"version": 1, "generation1": settings}
-    else:
-        chosen = only_given(layout)
+    first = only_given({**first, "layout": more.pop("keys")})
+    generation = int(more.pop("generation"))
+    if generation == 1:
+        first.update(only_given({"metatile": more.pop("metatile")}))
+    more["generation1"] = tapalcatl.Generation1(**first) if generation == 1 or first else None
     with ExitStack() as scope, working(f"building {output}", style) as progress:
         tiles = _tiles_of(source, opening, scope, scheme=scheme)
-        made = tapalcatl.build(tiles, output, progress=progress, **chosen, **more)
+        made = tapalcatl.build(tiles, output, progress=progress, version=generation, **more)
     _report(made, style)
 
 

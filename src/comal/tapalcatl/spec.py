@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from comal import strictjson
 from comal.errors import (
@@ -25,7 +25,7 @@ from comal.errors import (
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.public import warn
+from comal.public import fits, warn
 
 VERSION: Final = "2.0.0"
 META: Final = "meta.json"
@@ -89,7 +89,7 @@ DENIED: Final = frozenset(
 _VERSION = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?(?:\.\d{1,9})?(?:[-+][0-9A-Za-z.+-]*)?", re.ASCII)
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
-_KNOWN = frozenset(
+KNOWN: Final = frozenset(
     {
         "tapalcatl",
         "name",
@@ -107,6 +107,7 @@ _KNOWN = frozenset(
         "headers",
     }
 )
+"""Keys of the format; all others are extra."""
 TILEJSON: Final = "3.0.0"
 _OWN = frozenset({"tilejson", "tiles", "scheme", "basename", "filesize", "format", "type"})
 """Keys of foreign documents that would contradict the TileJSON written here."""
@@ -151,6 +152,9 @@ class ArchiveMetadata(Described):
     """Zoom, column and row of the north-western root tile: the archive's name."""
     headers: Headers = ()
     """Headers of every tile, which only the oldest archives have."""
+
+
+Said = TypeVar("Said", TileSetMetadata, ArchiveMetadata)
 
 
 def shared(said: Described) -> dict[str, Any]:
@@ -215,6 +219,18 @@ def parse_headers(value: Any, where: str, ext: str | None = None) -> Headers:
             )
         found += [(name, _header_value(name, text, where)) for name, text in item.items()]
     return tuple(found)
+
+
+def header_pairs(value: Any, where: str) -> Headers:
+    """Pairs of name and value that a caller gave, in any sequence."""
+    if not fits(value, Sequence[tuple[str, str]]):
+        raise InvalidInputError(
+            "the headers cannot be used",
+            where=where,
+            found=shown(value),
+            expected="pairs of name and value, such as [('X-Source', 'survey')]",
+        )
+    return tuple((name, text) for name, text in value)
 
 
 def is_old_shape(value: Any) -> bool:
@@ -314,7 +330,7 @@ def _shared(document: Mapping[str, Any], where: str) -> dict[str, Any]:
         "min_scale": _scale(document.get("minscale"), f"{where}, minscale"),
         "max_scale": _scale(document.get("maxscale"), f"{where}, maxscale"),
         "metatile": _metatile(document.get("metatile"), f"{where}, metatile"),
-        "extra": {key: value for key, value in document.items() if key not in _KNOWN},
+        "extra": {key: value for key, value in document.items() if key not in KNOWN},
     }
 
 
@@ -385,7 +401,10 @@ def _metatile(value: Any, where: str) -> int:
     side = _integer(value)
     if side is None or side < 1 or side & (side - 1) or side > 1 << MAX_ZOOM:
         raise InvalidMetadataError(
-            "not a metatile size", where=where, found=shown(value), expected="a power of two"
+            "not a metatile size",
+            where=where,
+            found=shown(value),
+            expected=f"a power of two, at most 2 ** {MAX_ZOOM}",
         )
     return side
 
@@ -410,6 +429,20 @@ def _root(document: Mapping[str, Any], where: str) -> Tile | None:
     if root is None or root[0] > MAX_ZOOM or max(root[1:]) >= 1 << root[0]:
         raise InvalidMetadataError("not a root tile", where=f"{where}, root", found=shown(text))
     return root
+
+
+def checked(parse: Callable[[bytes, str], Said], document: Mapping[str, Any], where: str) -> Said:
+    """Parse a document that is to be written; its faults are errors of a caller's arguments."""
+    try:
+        return parse(ascii_line(document), where)
+    except (InvalidMetadataError, UnsupportedVersionError) as error:
+        raise InvalidInputError(
+            error.what,
+            where=error.where,
+            found=error.found,
+            expected=error.expected,
+            hint=error.hint,
+        ) from error
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -478,8 +511,8 @@ def archive_comment(metadata: ArchiveMetadata) -> tuple[bytes, tuple[str, ...]]:
     data = ascii_line(document)
     if len(data) <= MAX_COMMENT:
         return data, ()
-    cut = tuple(key for key in document if key not in _KNOWN)
-    data = ascii_line({key: value for key, value in document.items() if key in _KNOWN})
+    cut = tuple(key for key in document if key not in KNOWN)
+    data = ascii_line({key: value for key, value in document.items() if key in KNOWN})
     if len(data) > MAX_COMMENT:
         raise InvalidInputError(
             "the metadata do not fit into the comment of an archive",
@@ -520,7 +553,7 @@ def _leading(metadata: Described) -> dict[str, Any]:
 
 
 def _others(extra: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in extra.items() if key not in _KNOWN}
+    return {key: value for key, value in extra.items() if key not in KNOWN}
 
 
 def variants_of(extra: Mapping[str, Any]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 import struct
@@ -10,12 +11,19 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal import tapalcatl
-from comal.errors import ConflictError, InvalidInputError, ObjectChangedError, StorageError
+from comal.errors import (
+    ComalError,
+    ConflictError,
+    InvalidInputError,
+    ObjectChangedError,
+    StorageError,
+)
 from comal.grid.quadbin import interleave
 from comal.tapalcatl import Generation1, NewTile
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource
@@ -24,6 +32,7 @@ from comal.tapalcatl.spec import TileSetMetadata
 from comal.tapalcatl.writing import building
 from tests.support import files_below
 from tests.tapalcatl.making import (
+    PNG,
     Key,
     data_of,
     listed,
@@ -196,6 +205,63 @@ def test_metadata_of_the_source_and_of_the_caller(tmp_path: Path) -> None:
     assert not {"attribution", "type", "format", "json"} & meta.keys()
     tapalcatl.build(path, tmp_path / "ours", attribution="us")
     assert said(tmp_path / "ours")["attribution"] == "us"
+
+
+WRONG_TILES: list[tuple[Any, ...]] = [
+    *((z, 0, 0, PNG) for z in (1.7, "1", float("inf"), float("nan"), None)),
+    *((0, 0, 0, PNG, "png", scale) for scale in ("2", None)),
+    (0, 0, 0, PNG, 5),
+    *(
+        (0, 0, 0, PNG, "png", 1, headers)
+        for headers in ({"X-A": "b"}, "ab", 5, None, [("X-A",)], [("X-A", 1)])
+    ),
+    *((0, 0, 0, PNG, "png", 1, (), modified) for modified in (2**70, 1.5, "x")),
+]
+WRONG_OPTIONS: list[dict[str, Any]] = [
+    *({"formats": {"png": headers}} for headers in (5, [{"X-A": "b"}], {"X-A": "b"})),
+    *(
+        {"metadata": {key: value}}
+        for key, value in (("name", "n"), ("minzoom", 5), ("source", "x"))
+    ),
+    # A document with these could not be read again.
+    *({"metadata": {"x": value}} for value in ("\udcff", 10**400)),
+    {"bounds": (0, 5, 1, 1)},
+    {"metatile": 1 << 40},
+    *({"version": 1, key: value} for key, value in (("metatile", 8), ("name", "n"))),
+    {"generation1": Generation1(metatile=8)},
+]
+
+
+@pytest.mark.parametrize("tile", WRONG_TILES, ids=repr)
+def test_what_is_no_tile_is_refused(tmp_path: Path, tile: tuple[Any, ...]) -> None:
+    with pytest.raises(ComalError):
+        tapalcatl.build([tile], tmp_path / "out", times="source")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("options", WRONG_OPTIONS, ids=lambda one: repr(one)[:40])
+@pytest.mark.parametrize("name", ["out", "out.zip"])
+def test_what_no_reader_would_find_is_refused(
+    tmp_path: Path, options: dict[str, Any], name: str
+) -> None:
+    with pytest.raises(ComalError):
+        tapalcatl.build([(0, 0, 0, PNG)], tmp_path / name, **options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("seconds", [1_541_013_027, 2_000_000_001, 4_102_444_801])
+@pytest.mark.parametrize("kind", [int, np.int64])
+def test_times_of_any_integer(tmp_path: Path, seconds: int, kind: type) -> None:
+    tile = NewTile(0, 0, 0, PNG, "png", modified=kind(seconds))
+    tapalcatl.build([tile], tmp_path / "out.zip", times="source")
+    with zipfile.ZipFile(tmp_path / "out.zip") as archive:
+        date = archive.infolist()[0].date_time
+    assert dt.datetime(*date, tzinfo=dt.UTC).timestamp() == seconds - 1
+    with tapalcatl.open(tmp_path / "out.zip") as tileset:
+        found = tileset.tile(0, 0, 0)
+        # Extra fields have seconds until 2038, MS-DOS every other one.
+        assert found is not None
+        assert found.modified == seconds - (seconds >= 1 << 31)
 
 
 def test_bounds_are_never_too_narrow(tmp_path: Path) -> None:

@@ -53,7 +53,14 @@ from comal.tapalcatl.containers.pmtileswire import tile_ids
 from comal.tapalcatl.containers.survey import Choice, Order, TileSink, plain_tiles, survey
 from comal.tapalcatl.containers.tilesets import TileSetSource
 from comal.tapalcatl.reading.tileset import TileSet
-from comal.tapalcatl.spec import MAX_ZOOM, META, Headers, TileSetMetadata, entry_comment
+from comal.tapalcatl.spec import (
+    MAX_ZOOM,
+    META,
+    Headers,
+    TileSetMetadata,
+    entry_comment,
+    header_pairs,
+)
 from comal.tapalcatl.wire import Int64s, scales_of, split_suffix, suffix_of
 
 _DISK: dict[type[BaseException], type[ComalError]] = {OSError: StorageError}
@@ -149,7 +156,7 @@ class IterableSource(IndexedSource):
         for item in tiles:
             tile = _tile(item)
             self._limits.check("tile_bytes", len(tile.data), _name(tile))
-            comment = entry_comment(tuple(tile.headers))
+            comment = entry_comment(header_pairs(tile.headers, _name(tile)))
             if comment:
                 self._comments[len(self._suffix)] = comment
             self._suffix.append(self._suffix_of(tile))
@@ -168,6 +175,13 @@ class IterableSource(IndexedSource):
             if tile.scale != 1:
                 raise InvalidInputError("a tile with a scale needs an extension", where=_name(tile))
             return 0
+        if not (isinstance(tile.ext, str) and isinstance(tile.scale, int | float)):
+            raise InvalidInputError(
+                "not an extension and a scale",
+                where=_name(tile),
+                found=shown((tile.ext, tile.scale)),
+                expected="text without a dot, and a number",
+            )
         suffix = suffix_of(tile.scale, tile.ext or "")
         split_suffix(suffix)
         return self._suffixes.setdefault(suffix, len(self._suffixes))
@@ -182,7 +196,9 @@ def _tile(item: Any) -> NewTile:
     try:
         tile = item if isinstance(item, NewTile) else NewTile(*item)
         z, x, y = (int(number) for number in tile[:3])
-    except (TypeError, ValueError) as error:
+        if (z, x, y) != tile[:3]:
+            raise ValueError("not whole numbers")  # noqa: TRY301 - raised again below
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(
             "not a tile", found=shown(item), expected="(z, x, y, data) or NewTile"
         ) from error
@@ -203,7 +219,9 @@ def _seconds(tile: NewTile) -> int:
     value = tile.modified
     if value is None:
         return UNKNOWN_TIME
-    return value if isinstance(value, int) else parse_instant(value) // 1_000_000
+    if not isinstance(value, int | np.integer):
+        return parse_instant(value, _name(tile)) // 1_000_000
+    return parse_instant(int(value) * 1_000_000, _name(tile)) // 1_000_000
 
 
 Location = str | os.PathLike[str]

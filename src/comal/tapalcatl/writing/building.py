@@ -47,7 +47,10 @@ from comal.tapalcatl.spec import (
     TapalcatlWarning,
     Tile,
     TileSetMetadata,
+    checked,
+    parse_tileset,
     read_comment,
+    tileset_document,
     tileset_json,
     with_variant,
 )
@@ -255,7 +258,10 @@ class Job:
         if not plan.tiles:
             raise no_tiles(tiles)
         if isinstance(arrangement, TreeLayout):
-            arrangement = replace(arrangement, metadata=plan.described(arrangement.metadata))
+            metadata = plan.described(arrangement.metadata)
+            # Before anything is written, as no reader would open the tileset.
+            checked(parse_tileset, tileset_document(metadata), META)
+            arrangement = replace(arrangement, metadata=metadata)
         return cls(tiles, arrangement, rules, plan)
 
     def probed(self) -> tuple[dict[str, Headers], float]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,7 @@ import numpy.typing as npt
 from comal.errors import (
     ConflictError,
     InvalidInputError,
-    InvalidMetadataError,
     ObjectNotFoundError,
-    UnsupportedVersionError,
     shown,
     shown_path,
     system_errors,
@@ -46,7 +44,7 @@ from comal.tapalcatl.spec import (
     TileSetMetadata,
     archive_comment,
     archive_document,
-    ascii_line,
+    checked,
     parse_archive,
     parse_tileset,
     read_comment,
@@ -403,7 +401,6 @@ def write_document(place: Target, metadata: TileSetMetadata) -> None:
 
 
 Location = str | os.PathLike[str]
-Said = TypeVar("Said", TileSetMetadata, ArchiveMetadata)
 LAYOUT: Final = ("tapalcatl", "metatile", "materializedZooms", "source", "root")
 """Keys of the layout; changing them would hide tiles."""
 _REACH: Final = frozenset({"bounds", "minzoom", "maxzoom"})
@@ -489,7 +486,7 @@ def _edit_tileset(
 ) -> Labelled:
     assert place.meta is not None
     document = _merged(tileset_document(place.metadata), changes)
-    metadata = _changed(parse_tileset, document, place.meta.name)
+    metadata = checked(parse_tileset, document, place.meta.name)
     if _REACH & changes.keys():
         with open_tileset(place.meta) as tileset:
             found = survey(TileSetSource(tileset), place.arrangement)
@@ -539,7 +536,7 @@ def _edit_archive(
         own = parse_archive(old, path.name) if old.strip() else ArchiveMetadata()
         before = archive_document(own)
         document = _merged(before, changes)
-        metadata = _changed(parse_archive, document, path.name)
+        metadata = checked(parse_archive, document, path.name)
         if _REACH & changes.keys():
             metadata = _holding(metadata, own, edit.tiles())
             document = archive_document(metadata)
@@ -556,20 +553,6 @@ def _edit_archive(
             )
         edit.commit_comment(comment)
     return Labelled(archive_document(metadata), 1)
-
-
-def _changed(parse: Callable[[bytes, str], Said], document: Mapping[str, Any], where: str) -> Said:
-    """Parse a changed document; faults of its values are errors of the caller's arguments."""
-    try:
-        return parse(ascii_line(document), where)
-    except (InvalidMetadataError, UnsupportedVersionError) as error:
-        raise InvalidInputError(
-            error.what,
-            where=error.where,
-            found=error.found,
-            expected=error.expected,
-            hint=error.hint,
-        ) from error
 
 
 def _merged(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

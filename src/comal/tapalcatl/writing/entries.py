@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.errors import InvalidInputError
+from comal.errors import InvalidInputError, shown
 from comal.geo.times import parse_instant
 from comal.public import check_fields
 from comal.table.columns import blobs_column, numbers_column, texts_column
@@ -22,11 +22,13 @@ from comal.tapalcatl.containers.base import UNKNOWN_TIME, Tiles, TileSource, bin
 from comal.tapalcatl.containers.content import GZIP, compressed, gzipped, kinds_of
 from comal.tapalcatl.spec import (
     CONTENT_ENCODING,
+    KNOWN,
     Bounds,
     Headers,
     Tile,
     content_headers,
     entry_comment,
+    header_pairs,
     parse_headers,
 )
 from comal.tapalcatl.wire import (
@@ -89,6 +91,13 @@ class EntryOptions:
         suffix_of(self.scale, self.ext or "")
 
 
+_GENERATION_2: Final = (
+    *("metatile", "materialized_zooms", "hash_in_path"),
+    *("name", "description", "attribution", "bounds", "metadata"),
+)
+"""Options that Tapalcatl 1 has no place for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions(EntryOptions):
     """Options of a new tileset: its entries, its layout and its metadata."""
@@ -123,6 +132,24 @@ class BuildOptions(EntryOptions):
             raise InvalidInputError(
                 "unknown version of Tapalcatl", found=self.version, expected="1 or 2"
             )
+        lost = _GENERATION_2 if self.version == 1 else ("generation1",)
+        given = [name for name in lost if getattr(self, name)]
+        if given:
+            raise InvalidInputError(
+                f"Tapalcatl {self.version} has no place for this",
+                found=", ".join(given),
+                hint="Tapalcatl 1 has only generation1=Generation1(metatile=...), or --metatile,"
+                " --keys, --layer, --prefix and --tile-size; Tapalcatl 2 has none of these but"
+                " metatile",
+            )
+        own = sorted(KNOWN & (self.metadata or {}).keys())
+        if own:
+            raise InvalidInputError(
+                "metadata are given that have an option of their own, or that tiles determine",
+                found=", ".join(own),
+                hint="pass name=, description=, bounds= and formats= beside metadata=, and leave"
+                " out the others",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,15 +180,15 @@ def rules_of(tiles: TileSource, options: EntryOptions) -> EntryRules:
         **asked,
         hint=tiles.hint,
         encoding=tiles.encoding,
-        formats={ext: _headers_of(headers) for ext, headers in (given or {}).items()},
+        formats={ext: _headers_of(headers, ext) for ext, headers in (given or {}).items()},
         modified=tiles.modified,
     )
 
 
-def _headers_of(value: Any) -> Headers:
+def _headers_of(value: Any, ext: str) -> Headers:
     if isinstance(value, str):
         return parse_headers(value, "formats")
-    return tuple((str(name), str(text)) for name, text in value)
+    return header_pairs(value, f"formats, {shown(ext)}")
 
 
 _IDENTITY: Final = "identity"
@@ -328,8 +355,8 @@ def _times(tiles: Tiles, rules: EntryRules) -> tuple[npt.NDArray[np.uint16] | No
     distinct, which = np.unique(seconds, return_inverse=True)
     pairs = [dos_of(second)[::-1] if second >= 0 else (0, 0x21) for second in distinct.tolist()]
     stamps = np.array(pairs, np.uint16)[which]
-    # DOS times have a resolution of two seconds and begin in 1980.
-    exact = (distinct >= 0) & (rules.exact_times | (distinct % 2 == 1))
+    # DOS times have a resolution of two seconds and begin in 1980; exact ones end in 2038.
+    exact = (distinct >= 0) & (rules.exact_times | (distinct % 2 == 1)) & (distinct < 1 << 31)
     if not exact.any():
         return stamps, None
     fields = [
