@@ -1231,7 +1231,16 @@ attacks(
     "right",
     {
         "taco-source-stale": {
-            "index: stale count": indexed("single", collection=fields(_tacocat={"num_datasets": 7}))
+            "index: stale count": indexed(
+                "single", collection=fields(_tacocat={"num_datasets": 7})
+            ),
+            "index: provenance that is no object": indexed("single", collection=fields(_tacocat=7)),
+            "index: list of ZIPs that is none": indexed(
+                collection=fields(taco__sources={"files": {"a.tacozip": 1}})
+            ),
+            "index: name of a ZIP that is none": indexed(
+                collection=fields(taco__sources={"files": ["a.tacozip", "b.tacozip", 1]})
+            ),
         },
         "taco-source-unlisted": {
             "index: ZIP not listed": indexed(

@@ -92,8 +92,9 @@ def test_a_folder_nests(packer: Packer, folder: Path, tmp_path: Path) -> None:
     assert packer.tree(made) == {name: name.encode() for name in names}
     some = packer.made(folder, tmp_path / "b", pattern=["x.bin", "*.txt"])
     assert list(packer.tree(some)) == names[1::2]
-    with pytest.raises(InvalidInputError, match="no files to pack"):
+    with pytest.raises(InvalidInputError, match="no files to pack") as caught:
         packer.made(folder, tmp_path / "c", pattern="*.nc")
+    assert caught.value.where == str(folder)
     with pytest.raises(ObjectNotFoundError):
         packer.made(folder / "no", tmp_path / "c")
 

@@ -86,7 +86,9 @@ def samples_of(
 
         ids, paths, fields = objects_below(root, patterns, target=target, config=config)
     if paths.null_count == len(paths):
-        raise InvalidInputError("no files to pack", hint="check the folder and the pattern")
+        raise InvalidInputError(
+            "no files to pack", where=shown(root, 200), hint="check the folder and the pattern"
+        )
     return root, nest(ids, paths, where), fields
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from comal.errors import InvalidInputError, counted, shown
+from comal.errors import InvalidInputError, counted, shown, translated
 from comal.lazy import pc
 from comal.samples.payloads import Bytes, Files, Ints, Payloads, nothing
 from comal.storage import StorageConfig
-from comal.table.columns import one_array
+from comal.table.columns import lost_type, one_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,25 @@ def arrow_table(data: Any) -> Any:
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
-    return pa.table(data) if hasattr(data, "__arrow_c_stream__") else None
+    if not hasattr(data, "__arrow_c_stream__"):
+        return None
+    what = f"the {type(data).__name__} cannot become an Arrow table"
+    with translated(_OF_OTHERS, what, hint="give each column values of one type"):
+        table = pa.table(data)
+    for place, field in enumerate(table.schema):
+        # Polars stores categories as views, from which Arrow cannot take.
+        kind = field.type
+        if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
+            texts = table.column(place).cast(pa.dictionary(kind.index_type, pa.string()))
+            table = table.set_column(place, field.name, texts)
+    return table
+
+
+_OF_OTHERS = {
+    pa.ArrowException: InvalidInputError,
+    TypeError: InvalidInputError,
+    ValueError: InvalidInputError,
+}
 
 
 def no_table(data: Any, where: str) -> InvalidInputError:
@@ -66,6 +84,22 @@ def refuse_twins(table: Any, what: str, where: str | None = None) -> None:
         raise InvalidInputError(
             f"{what} has two columns of the same name", where=where, found=shown(name)
         )
+
+
+def refuse_lost(schema: Any, where: str) -> None:
+    """Refuse columns whose values would not come back from a file as they are."""
+    for field in schema:
+        lost = lost_type(field.type)
+        if lost is not None:
+            raise InvalidInputError(
+                f"column {shown(field.name)} cannot be stored: Parquet has no such type",
+                where=where,
+                found=str(lost),
+                hint=_INSTEAD.get(lost.id, "give the values as numbers, texts, structs or lists"),
+            )
+
+
+_INSTEAD = {pa.duration("s").id: "give durations as numbers, such as seconds"}
 
 
 def no_column(table: Any, name: str, where: str, *, hint: str) -> InvalidInputError:

@@ -9,8 +9,9 @@ Every write and every short command builds its columns here instead. Plain value
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -247,48 +248,78 @@ _PLAIN = {
     pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
 }
+_DECIMAL_DIGITS = 38
 _LENGTHS = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
-def plain_type(kind: Any) -> Any:
+def plain_type(kind: Any, *, lasting: bool = False) -> Any:
     """The plain form of an Arrow type.
 
     Large and view types become ``string``, ``binary`` and ``list``; a list's child is called
     ``element``; dictionaries and run-end encodings become their values, extension types their
     storage.
+
+    `lasting` also replaces types that not every reader of Parquet knows by others with the same
+    values: lists of fixed size by lists, half floats by ``float``, decimals by ``decimal128``.
     """
     types = pa.types
+    plain = partial(plain_type, lasting=lasting)
     if isinstance(kind, pa.BaseExtensionType):
-        return plain_type(kind.storage_type)
+        return plain(kind.storage_type)
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        return plain_type(kind.value_type)
+        return plain(kind.value_type)
     if types.is_map(kind):
-        return pa.map_(plain_type(kind.key_type), plain_field(kind.item_field))
-    if types.is_fixed_size_list(kind):
-        return pa.list_(_element(kind), kind.list_size)
-    if _is_list(kind):
-        return pa.list_(_element(kind))
+        return pa.map_(plain(kind.key_type), plain_field(kind.item_field, lasting=lasting))
+    if types.is_fixed_size_list(kind) and not lasting:
+        return pa.list_(_element(kind, plain), kind.list_size)
+    if _is_list(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(_element(kind, plain))
     if types.is_struct(kind):
-        return pa.struct([plain_field(field) for field in _children(kind)])
+        return pa.struct([plain_field(field, lasting=lasting) for field in _children(kind)])
+    return _lasting(kind) if lasting else _PLAIN.get(kind, kind)
+
+
+def _lasting(kind: Any) -> Any:
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_decimal(kind) and kind.precision <= _DECIMAL_DIGITS:
+        return pa.decimal128(kind.precision, kind.scale)
     return _PLAIN.get(kind, kind)
 
 
-def plain_field(field: Any) -> Any:
-    """A field with its plain type and without metadata."""
-    return pa.field(field.name, plain_type(field.type), nullable=field.nullable)
+def plain_field(field: Any, *, lasting: bool = False) -> Any:
+    """A field with its plain type and without metadata; `lasting` as for `plain_type`."""
+    kind = plain_type(field.type, lasting=lasting)
+    return pa.field(field.name, kind, nullable=field.nullable)
 
 
-def plain_schema(schema: Any) -> Any:
-    """A schema with plain types and without metadata."""
-    return pa.schema([plain_field(field) for field in schema])
+def plain_schema(schema: Any, *, lasting: bool = False) -> Any:
+    """A schema with plain types and without metadata; `lasting` as for `plain_type`."""
+    return pa.schema([plain_field(field, lasting=lasting) for field in schema])
 
 
-def plain_table(table: Any) -> Any:
+def plain_table(table: Any, *, lasting: bool = False) -> Any:
     """A table or record batch with plain types; buffers are shared if the bytes are the same."""
-    schema = plain_schema(table.schema)
+    schema = plain_schema(table.schema, lasting=lasting)
     if table.schema.equals(schema, check_metadata=True):
         return table
     return table.cast(schema)
+
+
+def lost_type(kind: Any) -> Any:
+    """The type in `kind` that Parquet cannot hold, or would return as another; None if it can."""
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return lost_type(kind.storage_type)
+    if types.is_dictionary(kind):
+        return lost_type(kind.value_type)
+    lost = types.is_duration, types.is_interval, types.is_union, types.is_run_end_encoded
+    views = types.is_list_view, types.is_large_list_view  # Arrow 26 casts them to broken lists
+    is_empty = types.is_struct(kind) and not kind.num_fields
+    if is_empty or any(is_lost(kind) for is_lost in (*lost, *views)):
+        return kind
+    found = (lost_type(child.type) for child in _children(kind))
+    return next((one for one in found if one is not None), None)
 
 
 def spread_bytes(batch: Any) -> int:
@@ -366,6 +397,6 @@ def _is_list(kind: Any) -> bool:
     )
 
 
-def _element(kind: Any) -> Any:
+def _element(kind: Any, plain: Callable[[Any], Any]) -> Any:
     field = kind.value_field
-    return pa.field("element", plain_type(field.type), nullable=field.nullable)
+    return pa.field("element", plain(field.type), nullable=field.nullable)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, shown, translated
-from comal.samples.tables import arrow_table
+from comal.samples.tables import arrow_table, refuse_lost
 from comal.table.columns import plain_type
 from comal.taco import spec
 
@@ -80,7 +80,7 @@ def column(
     what = f"field {shown(name)} cannot become a column"
     if declared is not None:
         with translated(_ARROW_FAULTS, what, expected=f"values of type {declared}", field=name):
-            return normal(pa.array(values, type=declared))
+            return _kept(name, pa.array(values, type=declared))
     families = _families(values)
     unknown = families.difference(_KNOWN)
     if unknown:
@@ -90,7 +90,12 @@ def column(
     with translated(_ARROW_FAULTS, what, field=name):
         has_lists = any(_family(kind) == "list" for kind in set(map(type, values)))
         wide = pa.float64() if families == {"int", "float"} and not has_lists else None
-        return normal(pa.array(values, type=wide))
+        return _kept(name, pa.array(values, type=wide))
+
+
+def _kept(name: str, array: Any) -> Any:
+    refuse_lost([pa.field(name, array.type)], "samples")
+    return normal(array)
 
 
 def check_values(name: str, values: Sequence[Any], who: Who) -> None:
@@ -177,9 +182,6 @@ def normal(array: Any) -> Any:
     wanted = normal_type(array.type)
     if wanted.equals(array.type):
         return array
-    if pa.types.is_dictionary(array.type) and pa.types.is_string_view(array.type.value_type):
-        # Arrow cannot take from views, and polars stores categories as views.
-        array = array.cast(pa.dictionary(array.type.index_type, pa.string()))
     try:
         return array.cast(wanted)
     except pa.ArrowInvalid:
@@ -190,7 +192,7 @@ def normal(array: Any) -> Any:
 
 def normal_type(kind: Any) -> Any:
     """The type that `normal` gives a column of type `kind`."""
-    plain = plain_type(kind)
+    plain = plain_type(kind, lasting=True)
     if pa.types.is_list(plain):
         return pa.list_(pa.field("element", normal_type(plain.value_type)))
     return pa.timestamp("us") if pa.types.is_timestamp(plain) else plain
@@ -203,6 +205,7 @@ def as_table(data: Any) -> Any:
         return None
     if not isinstance(data, pa.Table | pa.RecordBatch):  # pandas, which adds its index
         table = table.select([name for name in table.column_names if name != "__index_level_0__"])
+    refuse_lost(table.schema, "table")
     return normal_table(table)
 
 

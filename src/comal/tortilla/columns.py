@@ -20,7 +20,7 @@ from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS
 from comal.public import warn
 from comal.samples.payloads import Ints
-from comal.samples.tables import is_text
+from comal.samples.tables import is_text, refuse_lost
 from comal.table import plain_table
 from comal.table.columns import (
     Mask,
@@ -118,7 +118,9 @@ def normal(table: Any, where: str) -> Any:
             raise InvalidInputError(f"column {shown(final)} appears twice", where=where)
         names.append(final)
         columns.append(_typed(final, table.column(position), where))
-    return plain_table(pa.table(columns, names=names))
+    table = pa.table(columns, names=names)
+    refuse_lost(table.schema, where)
+    return plain_table(table, lasting=True)
 
 
 def _typed(name: str, found: Any, where: str) -> Any:

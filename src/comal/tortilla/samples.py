@@ -14,8 +14,8 @@ from comal.errors import InvalidInputError, counted, shown
 from comal.limits import DEFAULT_LIMITS, MIB
 from comal.public import guarded_class
 from comal.samples.payloads import Ints, Payloads, payload_of, payloads_of
-from comal.samples.tables import Names, no_column, payloads_in, table_of
-from comal.table.columns import numbers_column, texts_column
+from comal.samples.tables import Names, no_column, payloads_in, refuse_lost, table_of
+from comal.table.columns import numbers_column, texts_column, valid_of
 from comal.tortilla import spec
 from comal.tortilla.archive import runs
 from comal.tortilla.columns import check_extra, check_ids, check_values, column, normal
@@ -302,17 +302,29 @@ def _sample_table(samples: Sequence[Sample]) -> Any:
     names = dict.fromkeys(chain.from_iterable(sample.metadata for sample in samples))
     for name in names:
         columns[name] = column(name, [sample.metadata.get(name) for sample in samples], who)
-    return pa.table(columns)
+    table = pa.table(columns)
+    refuse_lost(table.schema, "samples")
+    return table
 
 
 def from_table(data: Any, names: Names, where: str = "table") -> Prepared:
     """A table of items, one row each, without an object per item."""
     table = table_of(data, where)
+    if names.path not in table.column_names:
+        raise no_column(table, names.path, where, hint="name the column with path=")
     payloads = payloads_in(table, names, where)
     found = names.id if names.id in table.column_names else spec.ID
     if found not in table.column_names:
         raise no_column(table, names.id, where, hint="name the column with id=")
-    rest = table.drop_columns([n for n in (names.path,) if n in table.column_names])
+    empty = ~valid_of(table[names.path])
+    if empty.any():
+        row = int(empty.argmax())
+        raise InvalidInputError(
+            "an item has no payload",
+            where=f"{where}, row {row}, id {shown(table[found][row].as_py())}",
+            expected=f"a path or bytes in column {shown(names.path)}; b'' for an empty item",
+        )
+    rest = table.drop_columns([names.path])
     if found != spec.ID:
         rest = rest.rename_columns([spec.ID if n == found else n for n in rest.column_names])
     return Prepared(normal(rest, where), payloads)

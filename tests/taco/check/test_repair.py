@@ -161,6 +161,16 @@ def test_values_descriptions_and_unknown_keys_are_kept(tmp_path: Path) -> None:
     assert texts["label"] == "about label"
 
 
+def test_types_that_local_metadata_loses_become_lasting_ones(tmp_path: Path) -> None:
+    def fixed(depth: int, table: Any) -> Any:
+        pairs = pa.array([[n, -n] for n in range(len(table))], pa.list_(pa.int32(), 2))
+        return table.append_column("pair", pairs)
+
+    made = repair(zipped(Recipe(table=fixed))(tmp_path), tmp_path / "mended.tacozip")
+    assert check(made).problems == ()
+    assert levels_in(made.read_bytes())[1]["pair"].to_pylist()[1] == [1, -1]
+
+
 def test_extent_is_computed_on_request_only(tmp_path: Path) -> None:
     def placed(depth: int, table: Any) -> Any:
         if depth:

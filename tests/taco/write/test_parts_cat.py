@@ -40,11 +40,19 @@ def test_groups_by_fields_and_size(tmp_path: Path) -> None:
     assert names(made) == ["d_x-y_1.zip", "d_x-y_2.zip", "d_null_1.zip"]
 
 
-@pytest.mark.parametrize("values", [("a/b", "a:b"), ("a", "A")])
-def test_groups_of_one_file_name_are_refused(tmp_path: Path, values: tuple[str, str]) -> None:
-    tortilla = Tortilla([Sample(f"s{n}", b"", k=value) for n, value in enumerate(values)])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [("a/b", ""), ("a:b", "")],
+        [("a", ""), ("A", "")],
+        [("a_b", "c"), ("a", "b_c")],
+        [("null", "a"), (None, "a")],
+    ],
+)
+def test_groups_of_one_file_name_are_refused(tmp_path: Path, values: list[Any]) -> None:
+    tortilla = Tortilla([Sample(f"s{n}", b"", k=k, l=v) for n, (k, v) in enumerate(values)])
     with pytest.raises(InvalidInputError, match="the same file name"):
-        create(dataset(tortilla), tmp_path / "d.zip", group_by="k")
+        create(dataset(tortilla), tmp_path / "d.zip", group_by=["k", "l"])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -378,12 +378,18 @@ def _check_listed(document: Mapping[str, Any], sources: Sequence[str], findings:
         ("_tacocat", "dataset_sources", "num_datasets"),
         (spec.SOURCES, "files", "count"),
     ):
-        own = document.get(key)
-        if not isinstance(own, Mapping):
+        own, place = document.get(key), f"{spec.COLLECTION}: {key}"
+        if own is None:
             continue
-        place, listed = f"{spec.COLLECTION}: {key}", own.get(files)
+        if not isinstance(own, Mapping):
+            findings.add("taco-source-stale", place, f"is {shown(own)}, not an object")
+            continue
+        listed = own.get(files, [])
         texts = [n for n in listed if isinstance(n, str)] if isinstance(listed, list) else None
-        if texts is not None and sorted(texts) != sorted(sources):
+        if texts is None or len(texts) < len(listed):
+            message = f"is {shown(listed)}, not a list of names"
+            findings.add("taco-source-stale", f"{place}.{files}", message)
+        elif files in own and sorted(texts) != sorted(sources):
             message = f"lists {shown(sorted(texts), 120)}, "
             message += f"but the rows name {shown(sorted(sources), 120)}"
             findings.add("taco-source-unlisted", place, message)

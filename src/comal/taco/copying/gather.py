@@ -25,6 +25,7 @@ from comal.errors import (
 )
 from comal.plan import Head
 from comal.samples.payloads import Files, Ints, Payloads, Spans, concat, is_run, nothing
+from comal.samples.tables import refuse_lost
 from comal.storage import Source
 from comal.taco import spec
 from comal.taco.columns import Chunk, described, normal_table, unify
@@ -415,7 +416,9 @@ def _with_own(table: Any, own: Any, home: Home) -> Any:
         kinds = [level.schema.field(name).type for level in levels]
         columns.append(_as_stored(own.column(name), kinds))
         fields.append(described(name, columns[-1].type, texts.get(name)))
-    return normal_table(pa.table(columns, schema=pa.schema(fields)), "the view")
+    table = pa.table(columns, schema=pa.schema(fields))
+    refuse_lost(table.schema, "the view")
+    return normal_table(table, "the view")
 
 
 def _check_new(name: str) -> None:

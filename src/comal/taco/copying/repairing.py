@@ -42,6 +42,7 @@ from comal.taco.checking.codes import new_check
 from comal.taco.checking.comparing import fetch_file, read_local, table_of
 from comal.taco.checking.subject import Subject, open_subject
 from comal.taco.checking.tree import Int64s, Rows, first_of, load
+from comal.taco.columns import normal_table
 from comal.taco.copying.entries import CheckedEntries
 from comal.taco.copying.foreign import check_foreign
 from comal.taco.copying.gather import field_texts
@@ -222,7 +223,8 @@ class _Repair:
         assert table is not None
         fields = [name for name in table.column_names if not name.startswith(spec.INTERNAL)]
         first = [name for name in spec.CORE_COLUMNS if name in fields]
-        return table.read([*first, *(name for name in fields if name not in first)])
+        found = table.read([*first, *(name for name in fields if name not in first)])
+        return normal_table(found, f"level {depth}")
 
     # -- payloads ----------------------------------------------------------------------------------
 

@@ -691,7 +691,7 @@ def stream_of(
         )
     if not callable(source):
         _iterable(source)
-    empty, _ = split_table(read_table(schema.empty_table()), names)
+    empty, _ = split_table(read_table(pa.Table.from_batches([], schema)), names)
     return Batches(source, names, empty.schema)
 
 
@@ -705,6 +705,9 @@ def _iterable(source: Any) -> Iterable[Any]:
     )
 
 
+_NANOSECONDS = pa.timestamp("ns")  # what `normal` keeps only of times finer than a microsecond
+
+
 def _conforming(table: Any, schema: Any, number: int) -> Any:
     wanted, found = (dict(zip(one.names, one.types, strict=True)) for one in (schema, table.schema))
     for name in [*wanted, *found]:
@@ -714,5 +717,6 @@ def _conforming(table: Any, schema: Any, number: int) -> Any:
                 where=f"column {shown(name)}",
                 found=str(found.get(name, "no such column")),
                 expected=str(wanted.get(name, "no such column")),
+                hint="round the times to microseconds" if found.get(name) == _NANOSECONDS else None,
             )
     return table.select(schema.names).cast(schema)

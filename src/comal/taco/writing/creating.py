@@ -187,6 +187,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]+")
 _ENTRY_BYTES = 200
 """Approximate overhead of an entry: two headers, two names, a row."""
 _KEY_MAX = 120
+_BETWEEN, _NULL = "\x1f", "\x1e"
+"""Between the values of a group, and for null: no other group has the same text."""
 MOST = 9_999
 """Maximum number of archives of one dataset."""
 GROUPS = 100
@@ -424,7 +426,7 @@ class _GroupKeys:
     def of(self, table: Any) -> list[tuple[str, Ints]]:
         """Keys and rows of the groups of a table, in order of first appearance."""
         columns = [_texts(flat(table.column(name)), name) for name in self._fields]
-        encoded = pc.dictionary_encode(pc.binary_join_element_wise(*columns, "_"))
+        encoded = pc.dictionary_encode(pc.binary_join_element_wise(*columns, _BETWEEN))
         codes = encoded.indices.to_numpy(zero_copy_only=False)
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(len(encoded.dictionary)))
@@ -433,7 +435,8 @@ class _GroupKeys:
         return list(zip(keys, rows, strict=True))
 
     def _key(self, value: str) -> str:
-        key = _UNSAFE.sub("-", value).strip(".-")[:_KEY_MAX] or "empty"
+        shown_value = value.replace(_NULL, "null").replace(_BETWEEN, "_")
+        key = _UNSAFE.sub("-", shown_value).strip(".-")[:_KEY_MAX] or "empty"
         known = self._values.setdefault(key.lower(), value)
         if known != value:
             raise InvalidInputError(
@@ -446,7 +449,7 @@ class _GroupKeys:
 
 def _texts(column: Any, name: str) -> Any:
     try:
-        return pc.fill_null(column.cast(pa.string()), "null")
+        return pc.fill_null(column.cast(pa.string()), _NULL)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
             f"values of field {shown(name)} cannot be file names", found=str(column.type)

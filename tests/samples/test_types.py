@@ -1,0 +1,189 @@
+"""Columns of every Arrow type: what a writer takes, each reader returns; all else it refuses."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from comal import taco, tortilla
+from comal.errors import InvalidInputError
+from tests.taco.write.small import dataset
+
+DAY = dt.date(2020, 2, 29)
+NOON = dt.datetime(2020, 2, 29, 12, 0, 0, 5)
+INTS, STRUCT = pa.int32(), pa.struct([("a", pa.int64()), ("b", pa.large_string())])
+
+KEPT: list[tuple[Any, list[Any]]] = [
+    (pa.int8(), [1, None, -3]),
+    (pa.uint64(), [2**64 - 1, None, 3]),
+    (pa.float16(), [1.5, None, 3.0]),
+    (pa.float32(), [1.5, None, float("inf")]),
+    (pa.bool_(), [True, None, False]),
+    *((kind, ["ü\0", None, "b" * 40]) for kind in (pa.string(), pa.large_string())),
+    *((kind, ["", None, "b" * 40]) for kind in (pa.string_view(), pa.json_())),
+    *((kind, [b"a", None, b""]) for kind in (pa.binary(), pa.large_binary(), pa.binary_view())),
+    (pa.binary(2), [b"ab", None, b"cd"]),
+    (pa.date32(), [DAY, None, dt.date(1900, 1, 1)]),
+    (pa.date64(), [DAY, None, dt.date(1900, 1, 1)]),
+    (pa.time32("s"), [dt.time(1, 2, 3), None, dt.time(0)]),
+    (pa.time64("us"), [dt.time(1, 2, 3, 4), None, dt.time(0)]),
+    *((pa.timestamp(unit), [NOON.replace(microsecond=0), None, None]) for unit in ("s", "ms")),
+    *((pa.timestamp(unit), [NOON, None, None]) for unit in ("us", "ns")),
+    (pa.decimal32(5, 2), [Decimal("1.23"), None, Decimal("-9.99")]),
+    (pa.decimal256(38, 2), [Decimal("1.23"), None, Decimal("-9.99")]),
+    (pa.list_(pa.float16()), [[1.5, None], None, []]),
+    (pa.large_list(pa.large_string()), [["x"], None, []]),
+    (pa.list_(INTS, 2), [[1, 2], None, [3, 4]]),
+    (pa.list_(pa.list_(INTS, 1)), [[[1]], None, []]),
+    (pa.list_(pa.timestamp("ns")), [[NOON], None, []]),
+    (STRUCT, [{"a": 1, "b": "x"}, None, {"a": None, "b": "y"}]),
+    (pa.map_(pa.string(), pa.float16()), [[("a", 1.5)], None, []]),
+    (pa.dictionary(pa.int8(), pa.large_string()), ["a", None, "b"]),
+    (pa.list_(pa.dictionary(pa.int8(), pa.string())), [["a"], None, []]),
+    (pa.null(), [None] * 3),
+]
+REFUSED = [
+    pa.duration("us"),
+    pa.month_day_nano_interval(),
+    pa.list_(pa.duration("s")),
+    pa.struct([]),
+    pa.list_view(INTS),
+    pa.map_(pa.string(), pa.large_list_view(INTS)),
+    pa.run_end_encoded(INTS, pa.string()),
+    pa.sparse_union([pa.field("a", INTS)]),
+    pa.dictionary(INTS, pa.duration("s")),
+]
+
+
+def table_of(column: Any) -> Any:
+    return pa.table({"id": ["a", "b", "c"], "path": [b"1", b"2", b"3"], "v": column})
+
+
+def column_of(values: list[Any], kind: Any) -> Any:
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
+    return pa.array(values, kind)
+
+
+def samples(table: Any, kind: Callable[..., Any]) -> list[Any]:
+    rows = zip(table["id"].to_pylist(), table["v"].to_pylist(), strict=True)
+    return [kind(id=name, path=name.encode(), v=value) for name, value in rows]
+
+
+Make = Callable[[Any, Path], object]
+
+
+def folder(table: Any, path: Path) -> object:
+    return taco.create(dataset(taco.Tortilla.from_table(table)), path / "x", "folder")
+
+
+def zipped(made: Callable[[Any], taco.Tortilla]) -> Make:
+    return lambda table, path: taco.create(dataset(made(table)), path / "x.tacozip")
+
+
+def blob(given: Callable[[Any], Any]) -> Make:
+    return lambda table, path: tortilla.create(given(table), path / "x.tortilla")
+
+
+def nested(table: Any) -> taco.Tortilla:
+    return taco.Tortilla([taco.Sample(n, taco.Tortilla.from_table(table)) for n in ("p", "q")])
+
+
+WRITERS: dict[str, Make] = {
+    "taco": zipped(taco.Tortilla.from_table),
+    "taco folder": folder,
+    "taco nested": zipped(nested),
+    "taco batches": zipped(lambda table: taco.Tortilla.from_batches([table], schema=table.schema)),
+    "taco samples": zipped(lambda table: taco.Tortilla(samples(table, taco.Sample))),
+    "tortilla": blob(lambda table: table),
+    "tortilla batches": blob(lambda table: iter([table])),
+    "tortilla samples": blob(lambda table: samples(table, tortilla.Sample)),
+}
+
+
+def answers(path: Path) -> list[Any]:
+    """The column as each reader has it, whose rows are those of the table once, or twice."""
+    if path.suffix == ".tortilla":
+        assert tortilla.check(path).ok
+        frame = tortilla.open(path)
+        return [frame.to_arrow()["v"], pa.table(frame)["v"], frame.sql("SELECT * FROM data")["v"]]
+    assert taco.check(path).ok
+    data = taco.load(path)
+    if data.pit_schema.levels == 2:
+        children = [data.read(row).to_arrow()["v"] for row in range(2)]
+        return [data.flatten()["l1:v"], data.sql("SELECT v FROM level1").data["v"], *children]
+    every = data.sql("SELECT * FROM data").data
+    return [data.data.to_arrow()["v"], every.to_arrow()["v"]]
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize(("kind", "values"), KEPT, ids=lambda value: str(value)[:30])
+def test_values_come_back(kind: Any, values: list[Any], writer: str, tmp_path: Path) -> None:
+    if writer.endswith("samples") and (pa.types.is_map(kind) or values[0] == 2**64 - 1):
+        pytest.skip("Python values that Arrow does not take for this type")
+    WRITERS[writer](table_of(column_of(values, kind)), tmp_path)
+    (path,) = tmp_path.iterdir()
+    for found in answers(path):
+        assert found.to_pylist() in (values, values * 2)
+
+
+@pytest.mark.parametrize("writer", [name for name in WRITERS if not name.endswith("samples")])
+@pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: str(kind)[:30])
+def test_what_would_not_come_back_is_refused(kind: Any, writer: str, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("path", pa.binary()), ("v", kind)])
+    table = pa.Table.from_batches([], schema)
+    with pytest.raises(InvalidInputError, match="'v' cannot be stored") as caught:
+        WRITERS[writer](table, tmp_path)
+    assert caught.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
+def frames() -> dict[str, Any]:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    columns = table_of([1, 2, 3]).to_pydict()
+    twice = pandas.DataFrame([["a", b"1", 1, 1]], columns=["id", "path", "v", "v"])
+    return {
+        "two types": pandas.DataFrame({**columns, "v": [1, "a", None]}),
+        "complex": pandas.DataFrame({**columns, "v": [1j, 2, 3]}),
+        "two names": twice,
+        "series": pandas.Series(["a"], name="id"),
+        "series of polars": polars.Series("id", ["a"]),
+    }
+
+
+@pytest.mark.parametrize("writer", ["taco", "tortilla"])
+@pytest.mark.parametrize(
+    "name", ["two types", "complex", "two names", "series", "series of polars"]
+)
+def test_frames_that_are_no_tables_are_refused(name: str, writer: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="cannot become an Arrow table"):
+        WRITERS[writer](frames()[name], tmp_path)
+
+
+@pytest.mark.parametrize("writer", ["taco", "tortilla"])
+def test_categories_of_polars(writer: str, tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    values = ["x", "y" * 40, None]
+    frame = polars.DataFrame(table_of(values)).with_columns(
+        polars.col("v").cast(polars.Categorical)
+    )
+    WRITERS[writer](frame, tmp_path)
+    (path,) = tmp_path.iterdir()
+    assert all(found.to_pylist() == values for found in answers(path))
+
+
+@pytest.mark.parametrize("writer", ["taco", "taco batches", "tortilla", "tortilla batches"])
+@pytest.mark.parametrize("paths", [None, ["x", None, "y"], [b"1", None, b"3"], [None] * 3])
+def test_a_payload_that_is_missing_is_refused(paths: Any, writer: str, tmp_path: Path) -> None:
+    table = table_of([1, 2, 3]).drop_columns(["path"])
+    if paths is not None:
+        table = table.append_column("path", pa.array(paths))
+    with pytest.raises(InvalidInputError, match=r"payload|'path'"):
+        WRITERS[writer](table, tmp_path)
+    assert list(tmp_path.iterdir()) == []
