@@ -207,7 +207,7 @@ def order(directory: str, kind: str, window: str = "32") -> dict[str, Any]:
 class _Planned:
     """So many bytes a sample, for a loader that is asked what it would read together."""
 
-    ids = None
+    marks = None
 
     def __init__(self, size: int) -> None:
         self.size = size

@@ -138,3 +138,15 @@ def test_bench_of_no_samples_and_of_the_last_small_batch() -> None:
     with pytest.raises(InvalidInputError, match="no samples"):
         ml.bench(Slow(0))
     assert ml.bench(Slow(5), 4, seconds=0.01).rates["decoding"] > 0
+
+
+def test_bench_of_samples_that_all_fail(tmp_path: Path) -> None:
+    """It once went from one empty epoch to the next for ever."""
+    data = ml.dataset(
+        images(tmp_path, 3), {"x": ml.Field(decode=lambda data: [][len(data)])}, on_error="skip"
+    )
+    with (
+        pytest.warns(UserWarning, match="failed and were left out"),
+        pytest.raises(InvalidInputError, match="all samples failed"),
+    ):
+        ml.bench(data, 2, seconds=0.01)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from comal import ml
+from comal.errors import ComalError
 from comal.ml.cache import LeafCache
 from tests.ml.made import nested, pixels
 from tests.servers.http import HttpServer
@@ -75,6 +76,13 @@ def test_damaged_and_foreign_values_count_as_absent(tmp_path: Path) -> None:
         plain["a"] = {"a": "pickle"}
         plain["x"] = b"??"
     assert cache.get(["a", "b", "x", "nothing"]) == {}
+
+
+def test_a_file_is_no_folder_for_a_cache(tmp_path: Path) -> None:
+    (tmp_path / "c").write_text("x")
+    for folder in (tmp_path / "c", tmp_path / "c" / "d"):
+        with pytest.raises(ComalError, match=r"cache.*/c"):
+            LeafCache(folder)
 
 
 def test_it_does_not_grow_over_its_size(tmp_path: Path) -> None:

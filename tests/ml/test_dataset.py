@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
@@ -12,6 +13,7 @@ from zipfile import ZipFile
 
 import numpy as np
 import pytest
+from rasterio.io import MemoryFile
 
 from comal import ml, taco
 from comal.errors import (
@@ -23,7 +25,7 @@ from comal.errors import (
 from comal.ml import index as indexes
 from comal.storage import CountingSource, open_source
 from comal.taco.wire import DEFAULT_TAIL
-from tests.ml.made import flat, items, nested, pack, pixels
+from tests.ml.made import flat, geotiff, items, nested, pack, pixels
 from tests.servers.http import HttpServer
 
 MAKERS: dict[str, Any] = {
@@ -111,6 +113,97 @@ def test_leaves_that_are_missing(tmp_path: Path) -> None:
     ]
     with pytest.raises(InvalidMetadataError, match="sample 'y'"):
         ml.dataset(path, {"b": "b.bin"})
+
+
+def test_extras_of_a_series_and_of_a_leaf_that_is_missing(tmp_path: Path) -> None:
+    """Every sample has the same entries, so that a batch has them whichever is first."""
+    images = [taco.Sample(id=f"{n}.tif", path=geotiff(pixels(n), nodata=2)) for n in (1, 2)]
+    samples = [
+        taco.Sample(id="x", path=taco.Tortilla(images[:1], pad_to=2)),
+        taco.Sample(id="y", path=taco.Tortilla(images, pad_to=2)),
+    ]
+    extras: Any = ["mask", "transform"]
+    fields = {
+        "two": ml.Field("2.tif", optional=True, extras=extras),
+        "all": ml.Field("*.tif", extras=extras),
+    }
+    data = ml.dataset(pack(tmp_path / "p.tacozip", samples), fields)
+    (batch,) = data.loader(2, together="list")
+    assert batch["two"][0] is batch["two_mask"][0] is batch["two_transform"][0] is None
+    assert np.array_equal(batch["two_mask"][1], pixels(2) != 2)
+    assert [len(one) for one in batch["all_transform"]] == [1, 2]
+    right = np.stack([pixels(n) != 2 for n in (1, 2)])
+    assert np.array_equal(batch["all_mask"][1], right)
+
+
+@pytest.mark.parametrize("driver", ["GTiff", "COG", "PNG", "JPEG", "WEBP", "JP2OpenJPEG"])
+@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+def test_images_of_every_kind(driver: str, tmp_path: Path) -> None:
+    """Pixels and masks are those of rasterio, in whole and in part."""
+    right = np.random.default_rng(0).integers(0, 255, (3, 20, 30)).astype(np.uint8)
+    size = {"count": 3, "height": 20, "width": 30}
+    with MemoryFile() as file:
+        with file.open(driver=driver, dtype="uint8", **size) as image:
+            image.write(right)
+        with file.open() as image:
+            right, masks = image.read(), image.read_masks()
+        path = pack(tmp_path / "a.tacozip", [taco.Sample("x", bytes(file.read()))])
+    part = ml.Field(bands=[3, 1], window=(2, 3, 4, 5), dtype="float32", extras=["mask", "crs"])
+    sample = ml.dataset(path, {"whole": "", "part": part})[0]
+    assert np.array_equal(sample["whole"], right)
+    assert np.array_equal(sample["part"], right[[2, 0], 3:8, 2:6])
+    assert sample["part"].dtype == np.float32
+    assert np.array_equal(sample["part_mask"], masks[[2, 0], 3:8, 2:6] > 0)
+    assert sample["part_crs"] is None
+
+
+PARTS: list[Any] = [None, (1, 2, 3, 4), (0, 0, 16, 16), (-2, -2, 1, 1), (9, 9, 9, 9), (0, 0, 0, 0)]
+
+
+@pytest.mark.parametrize("window", PARTS)
+@pytest.mark.parametrize("bands", [None, [1], [3, 1, 3], [0], [-1], [4], []])
+def test_arrays_have_the_bands_and_windows_of_images(
+    bands: Any, window: Any, tmp_path: Path
+) -> None:
+    with io.BytesIO() as file:
+        np.save(file, pixels(5))
+        leaves = {"npy": file.getvalue(), "tif": geotiff(pixels(5))}
+    below = taco.Tortilla([taco.Sample(id=name, path=data) for name, data in leaves.items()])
+    path = pack(tmp_path / "a.tacozip", [taco.Sample("x", below)])
+    found = []
+    for name in leaves:
+        try:
+            found.append(ml.dataset(path, {"x": ml.Field(name, bands, window)})[0]["x"].tolist())
+        except InvalidInputError as error:
+            found.append((error.what, error.found, error.expected))
+    assert found[0] == found[1]
+
+
+def test_a_condition_that_no_sample_meets(archive: Path, tmp_path: Path) -> None:
+    for fields in (None, FIELDS):
+        data = ml.dataset(archive, fields, where="label > 99", columns=["label"])
+        assert len(data) == 0
+        assert list(data.loader(4, shuffle=True)) == data.head() == []
+        for only in (None, ["image.tif"]):
+            with pytest.raises(InvalidInputError, match=r"no sample|nothing to export"):
+                ml.mirror(archive, tmp_path / "none", fields=only, where="label > 99")
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    data = ml.dataset(flat(tmp_path, 2))
+    wrong: Any = "explode"
+    calls: list[Any] = [
+        lambda: data[2**70],
+        lambda: ml.dataset(tmp_path / "flat.tacozip", on_error=wrong),
+        lambda: ml.Field(dtype="floaty"),
+        lambda: ml.dataset(
+            tmp_path / "flat.tacozip", {"x": ml.Field(decode=bytes, extras=["mask"])}
+        )[0],
+    ]
+    for call in calls:
+        with pytest.raises(InvalidInputError, match=r"by number|on_error|dtype|extras"):
+            call()
 
 
 def test_an_index_is_shared_as_a_file(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,22 @@ def test_samples_of_different_shapes() -> None:
     assert ml.collate([{"n": 1, "s": "x"}, {"n": 2, "s": "y"}], to="numpy")["s"] == ["x", "y"]
 
 
+def test_values_of_every_kind_in_a_batch() -> None:
+    """Numbers become arrays, also those of NumPy; what has more to it than its numbers stays."""
+    masked = np.ma.masked_array([1, 2], [True, False])
+    samples = [
+        {"a": np.array(n), "b": np.float32(n), "c": n, "d": 2**70, "e": masked} for n in (1, 2)
+    ]
+    data = Numbers(2)
+    data.decode = lambda place, raw, out: dict(samples[raw[place]])  # type: ignore[method-assign]
+    for batch in (ml.collate(samples, to="numpy"), *data.loader(2), *data.loader(2, workers=0)):
+        for name in "abc":
+            assert batch[name].tolist() == [1, 2]
+        assert batch["b"].dtype == np.float32
+        assert batch["d"] == [2**70] * 2
+        assert [one.mask.tolist() for one in batch["e"]] == [[True, False]] * 2
+
+
 def test_small_batches_are_read_together_after_the_first() -> None:
     class Reads(Numbers):
         def read(self, rows: Any) -> Any:

@@ -151,7 +151,9 @@ def test_ranks_share_an_epoch(total: int, batch: int, ranks: int, rest: Any, dro
         ),
         (lambda: Order(3, weights=[1, 2]), "weights do not fit"),
         (lambda: Order(3, weights=[1, -2, 1]), "weights do not fit"),
-        (lambda: Order(3, weights=[0, 0, 0]), "or all 0"),
+        *((lambda bad=bad: Order(2, weights=bad), "sum is 0") for bad in ([0, 0], [1e308, 1e308])),
+        (lambda: Order(-1), "rows of an order"),
+        (lambda: Order(3, weights=[1, 1, 1], draws=-1), "draws of an order"),
         (lambda: Order(3, strata=[0, 1]), "strata do not fit"),
         (lambda: Order(3, weights=[1, 1, 1], strata=[0, 1, 1]), "not both"),
         (lambda: Order(3, draws=7), "draws go with weights"),
@@ -164,3 +166,20 @@ def test_ranks_share_an_epoch(total: int, batch: int, ranks: int, rest: Any, dro
 def test_what_cannot_be_is_refused(make: Any, match: str) -> None:
     with pytest.raises(InvalidInputError, match=match):
         make()
+
+
+@pytest.mark.parametrize("count", [0, 10])
+@pytest.mark.parametrize(
+    "how", [{}, {"shuffle": True}, {"shuffle": "blocks"}, {"weights": 1}, {"strata": 1}]
+)
+def test_places_outside_of_an_epoch_are_refused(count: int, how: dict[str, Any]) -> None:
+    """For a place before the first, a shuffled order once looked for a row for ever."""
+    each: Any = {
+        name: np.ones(count) if value == 1 and name != "shuffle" else value
+        for name, value in how.items()
+    }
+    order = Order(count, **each)
+    assert len(order.at(np.arange(count))) == count
+    for place in (-1, count, 10 * count + 1):
+        with pytest.raises(InvalidInputError, match="no such positions"):
+            order.at(np.array([place]))

@@ -134,6 +134,26 @@ def test_a_state_of_other_blocks() -> None:
     assert sorted(begun + _whole(again)) == list(range(500))
 
 
+@both
+def test_a_state_of_other_weights(make: Any) -> None:
+    """Each continues its own epoch, and none that of another one."""
+    some = np.arange(COUNT) % 3
+    ways: list[Any] = [{}, {"strata": some}, {"strata": some[::-1]}, {"weights": some}]
+    ways += [{"weights": some + 1}, {"weights": some, "draws": COUNT + 1}]
+    for place, one in enumerate(ways):
+        whole = _whole(make(**one))
+        run = make(**one)
+        begun = _take(run, 2)
+        for other, way in enumerate(ways):
+            again = make(**way)
+            if other == place:
+                again.load_state_dict(json.loads(json.dumps(run.state_dict())))
+                assert begun + _whole(again) == whole
+            else:
+                with pytest.raises(InvalidInputError, match="state of another loader"):
+                    again.load_state_dict(run.state_dict())
+
+
 @pytest.mark.parametrize("kind", ["loader", "sampler"])
 def test_other_samples_of_the_same_number(kind: str, tmp_path: Path) -> None:
     """A selection is told by its ids and their order, wherever the archive is."""

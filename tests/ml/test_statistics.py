@@ -270,6 +270,16 @@ def test_what_cannot_be_is_refused(archive: Path, options: Any, match: str) -> N
         opened(archive).stats(**options)
 
 
+def test_complex_numbers_and_texts(tmp_path: Path) -> None:
+    def decode(data: bytes) -> Any:
+        return np.ones((1, 2, 2), np.complex64)
+
+    path, texts = flat(tmp_path, 2), ml.Field(decode=lambda data: np.array(["a"]))
+    assert list(ml.dataset(path, {"x": texts, "y": ""}).stats().fields) == ["y"]
+    with pytest.raises(InvalidInputError, match="no statistics of complex numbers in 'x'"):
+        ml.dataset(path, {"x": ml.Field(decode=decode)}).stats()
+
+
 def test_samples_that_differ_in_bands(tmp_path: Path) -> None:
     samples = [
         taco.Sample(id=f"{bands}.tif", path=geotiff(pixels(1, bands=bands))) for bands in (2, 3)

@@ -15,6 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ import pytest
 from rasterio.io import MemoryFile
 
 from comal import ml, taco
-from comal.errors import InvalidMetadataError
+from comal.errors import InvalidInputError, InvalidMetadataError
 from comal.ml.order import Order
 from tests.ml.made import Numbers, flat, nested, pack, pixels
 from tests.servers.http import HttpServer
@@ -157,6 +158,22 @@ def test_arrays_of_every_type_become_tensors(tmp_path: Path) -> None:
             found = batch[f"a{place}"].numpy()
             assert found.dtype == right.dtype.newbyteorder("=")
             assert np.array_equal(found, right)
+
+
+def test_types_that_torch_does_not_know(tmp_path: Path) -> None:
+    data = ml.dataset(flat(tmp_path, 4), {"x": ml.Field(decode=_texts)})
+    numpy = partial(ml.collate, to="numpy")
+    for workers in (0, 1):
+        (batch,) = _loader(
+            data, batch_sampler=data.sampler(4), num_workers=workers, collate_fn=numpy
+        )
+        assert batch["x"].tolist() == [["a", "bc"]] * 4
+    with pytest.raises(InvalidInputError, match=r"(?s)no tensors of this type.*<U2.*to='numpy'"):
+        next(iter(data.loader(4, to="torch")))
+
+
+def _texts(data: bytes) -> Any:
+    return np.array(["a", "bc"])
 
 
 def test_tensors_share_the_memory_of_batches(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from comal.errors import (
 from comal.limits import GIB, KIB
 from comal.ml.batches import Buffers, Fetched, Places, buffers_of_worker
 from comal.ml.cache import LeafCache, key_of
-from comal.ml.decoding import Decoder, Field, Masking, decoded, extras, fields_of
+from comal.ml.decoding import Decoder, Field, Masking, entries, fields_of
 from comal.ml.epochs import Sampler, SamplerOptions, planned
 from comal.ml.index import Branch, Index, Shared, index_of
 from comal.ml.loader import Loader, LoaderOptions
@@ -367,7 +367,7 @@ class Dataset(ABC):
         count = len(self)
         try:
             found = np.fromiter(map(operator.index, rows), np.int64, len(rows))
-        except TypeError as error:
+        except (TypeError, OverflowError) as error:
             raise InvalidInputError(
                 "samples are asked for by number", found=shown(repr(rows)), expected="integers"
             ) from error
@@ -473,18 +473,15 @@ class ArchiveDataset(Dataset):
         """One sample: its fields, their extras, its columns and its id."""
         sample: Sample = {}
         for name, field in self.fields.items():
-            leaves = raw.leaves[name][place]
+            label, leaves = field.leaf or raw.ids[place], raw.leaves[name][place]
             try:
                 if field.is_series:
-                    every = [raw.blobs[leaf] for leaf in leaves if leaf >= 0]
-                    sample[name] = stacked([decoded(one, field, field.leaf) for one in every])
-                elif leaves < 0:
-                    sample[name] = None
+                    blobs = [raw.blobs[leaf] for leaf in leaves if leaf >= 0]
+                    every = [entries(blob, name, field, label) for blob in blobs]
+                    for key in every[0] if every else entries(None, name, field):
+                        sample[key] = stacked([one[key] for one in every])
                 else:
-                    data, label = raw.blobs[leaves], field.leaf or raw.ids[place]
-                    value = sample[name] = decoded(data, field, label, out.get(name))
-                    for extra, known in extras(data, field, value) if field.extras else ():
-                        sample[f"{name}_{extra}"] = known
+                    sample |= entries(raw.blobs.get(leaves), name, field, label, out.get(name))
             except ComalError as error:
                 raise _named(error, self.index.place(raw.rows[place], name)) from error
             except Exception as error:  # a decoder of the caller may raise anything
@@ -655,6 +652,7 @@ def dataset(
     NotThisFormatError
         The source is neither TACO nor Tortilla.
     """
+    check_on_error(on_error)
     found = opened(source)
     if where is not None:
         found = filtered(found, where)
@@ -681,6 +679,13 @@ def dataset(
         cache=kept,
         version=version,
     )
+
+
+def check_on_error(chosen: Any) -> None:
+    """Refuse what would leave out samples by mistake."""
+    if not callable(chosen) and chosen not in ("raise", "skip", "warn"):
+        expected = "'raise', 'skip', 'warn' or a function"
+        raise InvalidInputError("unknown value of on_error", found=repr(chosen), expected=expected)
 
 
 def opened(source: Any) -> Any:

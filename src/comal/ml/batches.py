@@ -17,6 +17,7 @@ Kind = Literal["numpy", "torch", "jax"]
 KINDS = ("numpy", "torch", "jax")
 Together = Literal["stack", "pad", "list"]
 TOGETHERS = ("stack", "pad", "list")
+_NUMBERS = bool | int | float | np.bool_ | np.number
 _KEPT = 8
 """Arrays that wait for their next use at most."""
 _FREED = 31 << 20
@@ -72,12 +73,13 @@ def collate(samples: Sequence[Any], together: Together = "stack", to: Kind = "to
 
 def _column(name: str, values: list[Any], samples: Sequence[Any], how: Together) -> Any:
     first = values[0]
-    if all(isinstance(value, np.ndarray) for value in values):
+    if all(type(value) is np.ndarray for value in values):
         if len({(value.shape, value.dtype) for value in values}) == 1:
             return np.stack(values)
         return values if how == "list" else _uneven(name, values, samples, how)
-    if isinstance(first, bool | int | float) and all(type(one) is type(first) for one in values):
-        return np.array(values)
+    if isinstance(first, _NUMBERS) and all(type(one) is type(first) for one in values):
+        found = np.array(values)
+        return values if found.dtype == object else found  # larger than 64 bits
     return values
 
 
@@ -129,7 +131,14 @@ def _torch() -> Callable[[Any], Any]:
     def tensor(array: Any) -> Any:
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
-        found = torch.from_numpy(array)
+        try:
+            found = torch.from_numpy(array)
+        except TypeError as error:
+            raise InvalidInputError(
+                "torch has no tensors of this type",
+                found=str(array.dtype),
+                hint="to='numpy', or decode it to numbers: a function as decode of a Field",
+            ) from error
         # A batch in memory that is shared with other processes, see TensorBuffers.
         owner = getattr(array.base, "base", None)
         if isinstance(owner, torch.Tensor) and owner.shape[1:] == found.shape[1:]:
@@ -185,7 +194,10 @@ class TensorBuffers(Buffers):
         """An array of undefined content; never one that was given before."""
         import torch  # noqa: PLC0415 - loaded already
 
-        kind = torch.from_numpy(np.empty(0, dtype)).dtype
+        try:
+            kind = torch.from_numpy(np.empty(0, dtype)).dtype
+        except TypeError:  # texts and times, say
+            return super().take(shape, dtype)
         return torch.empty(shape, dtype=kind).share_memory_().numpy()[...]
 
 
@@ -217,7 +229,7 @@ class Places:
     def keep(self, sample: dict[str, Any]) -> dict[str, Any]:
         """Put the arrays of a sample into their places, unless they were decoded there."""
         for name, value in sample.items():
-            if not isinstance(value, np.ndarray):
+            if type(value) is not np.ndarray:  # an array of another class has more to it
                 continue
             if not self._taken:
                 shape = (self._count, *value.shape)
@@ -227,7 +239,7 @@ class Places:
                 continue
             if value.base is not array.base:
                 array[self._taken] = value
-                sample[name] = array[self._taken]
+                sample[name] = array[self._taken, ...]
         self._taken += 1
         return sample
 

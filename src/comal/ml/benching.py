@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -121,7 +120,7 @@ def bench(
 
 def _rate(loader: Loader, seconds: float) -> tuple[float, float]:
     """Samples a second after the first batch, and processors in use."""
-    batches = chain.from_iterable(repeat(loader))  # epoch after epoch
+    batches = _endless(loader)
     next(batches)
     begun, used = time.perf_counter(), time.process_time()
     samples, passed = 0, 0.0
@@ -130,6 +129,17 @@ def _rate(loader: Loader, seconds: float) -> tuple[float, float]:
         samples += len(next(iter(batch.values())) if isinstance(batch, Mapping) else batch)
         passed = time.perf_counter() - begun
     return samples / passed, (time.process_time() - used) / passed
+
+
+def _endless(loader: Loader) -> Iterator[Any]:
+    """Epoch after epoch."""
+    while True:
+        given = False
+        for batch in loader:
+            given = True
+            yield batch
+        if not given:
+            raise InvalidInputError("no batch to measure, as all samples failed")
 
 
 def limit_of(rates: Mapping[str, float], busy: float) -> str:

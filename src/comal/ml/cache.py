@@ -12,7 +12,13 @@ from typing import Any
 
 from isal import isal_zlib
 
-from comal.errors import MissingExtraError, reason_of
+from comal.errors import (
+    InvalidInputError,
+    MissingExtraError,
+    reason_of,
+    system_errors,
+    translated,
+)
 from comal.limits import GIB
 from comal.parallel import PerProcess
 from comal.public import warn
@@ -84,9 +90,13 @@ def _opened(folder: str, size: int) -> Any:
                 return None
             return super().fetch(mode, filename, value, read)
 
-    return diskcache.Cache(
-        folder, disk=Plain, size_limit=size, eviction_policy="least-recently-used"
-    )
+    policy = "least-recently-used"
+    kinds: Mapping[type[BaseException], Any] = {sqlite3.Error: InvalidInputError}
+    with (
+        translated(kinds, "no folder for a cache", where=folder),
+        system_errors("no cache", folder),
+    ):
+        return diskcache.Cache(folder, disk=Plain, size_limit=size, eviction_policy=policy)
 
 
 def _sum(data: Any) -> bytes:

@@ -30,7 +30,11 @@ Extra = Literal["transform", "crs", "nodata", "mask"]
 _MAGIC = (
     (
         "image",
-        re.compile(rb"II[*+]\0|MM\0[*+]|\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF.{4}WEBP", re.DOTALL),
+        re.compile(
+            rb"II[*+]\0|MM\0[*+]|\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF.{4}WEBP"
+            rb"|\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51",
+            re.DOTALL,
+        ),
     ),
     ("npy", re.compile(rb"\x93NUMPY")),
     ("xarray", re.compile(rb"\x89HDF\r\n\x1a\n|CDF[\x01\x02\x05]")),
@@ -81,6 +85,9 @@ class Field:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.dtype is not None:
+            with translated({TypeError: InvalidInputError}, "no such dtype of a field"):
+                np.dtype(self.dtype)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -127,6 +134,19 @@ def decoded(data: memoryview, field: Field, name: str = "", out: Any = None) -> 
     return _DECODERS[kind](data, field, out)
 
 
+def entries(
+    data: memoryview | None, name: str, field: Field, label: str = "", out: Any = None
+) -> dict[str, Any]:
+    """The entries of a sample that a leaf of a field gives, all None if it is missing."""
+    if data is None:
+        return dict.fromkeys([name, *(f"{name}_{extra}" for extra in field.extras)])
+    value = decoded(data, field, label, out)
+    found = {name: value}
+    for extra, known in extras(data, field, value) if field.extras else ():
+        found[f"{name}_{extra}"] = known
+    return found
+
+
 class Masked(NamedTuple):
     """Pixels and which of them have a value by the rules of `comal.raster.values`."""
 
@@ -152,11 +172,13 @@ class Masked(NamedTuple):
 
 
 def images_of(sample: Mapping[str, Any]) -> Iterator[tuple[str, list[Masked]]]:
-    """The fields of a sample that have arrays, each with one or those of its series."""
+    """The fields of a sample that have arrays of numbers, each with one or those of its series."""
     for name, value in sample.items():
         series = value if isinstance(value, list) else [value]
         if series and isinstance(series[0], Masked | np.ndarray):
-            yield name, [one if isinstance(one, Masked) else Masked(one) for one in series]
+            images = [one if isinstance(one, Masked) else Masked(one) for one in series]
+            if images[0].pixels.ndim and images[0].pixels.dtype.kind in "biufc":
+                yield name, images
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +202,9 @@ class Masking:
 
 def extras(data: memoryview, field: Field, value: Any) -> Iterator[tuple[str, Any]]:
     """What a field wants to know of an image besides its pixels, which are `value`, by name."""
+    if not isinstance(value, np.ndarray):
+        what, found = "only images have extras", f"{', '.join(field.extras)} of a {type(value)}"
+        raise InvalidInputError(what, found=found, hint="leave them out, or decode as 'image'")
     known = imagebytes.georeference(data)
     for name in field.extras:
         if name == "mask":
@@ -216,11 +241,15 @@ def _of_npy(data: memoryview, field: Field) -> Any:
     with translated(_UNREADABLE, "not a sound NPY file"):
         found = np.load(io.BytesIO(data), allow_pickle=False)
     native = found.astype(found.dtype.newbyteorder("="), copy=False)  # what torch takes
-    if field.bands is not None:
-        native = native[[band - 1 for band in field.bands]]
-    if field.window is not None:
-        column, row, width, height = field.window
+    if field.bands is not None or field.window is not None:
+        if native.ndim < (2 if field.bands is None else 3):
+            found, expected = f"shape {native.shape}", "(bands, rows, columns), as images have"
+            raise InvalidInputError("no bands or window to take", found=found, expected=expected)
+        shape = len(native) if native.ndim > 2 else 1, *native.shape[-2:]
+        bands, part = imagebytes.part_of(shape, field.bands, field.window)
+        column, row, width, height = part
         native = native[..., row : row + height, column : column + width]
+        native = native if field.bands is None else native[bands]
     return _converted(native, field)
 
 

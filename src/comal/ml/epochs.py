@@ -84,6 +84,13 @@ class Epochs:
     def _samples(self) -> str | None:
         return None if self._ids is None else digest_of(self._ids)
 
+    @cached_property
+    def _drawn(self) -> str | None:
+        """A checksum of weights or strata."""
+        order = self.order
+        drawn = order.strata if order.weights is None else order.weights
+        return None if drawn is None else f"{isal_zlib.crc32(drawn):08x}"
+
     @property
     def sampler(self) -> Self:
         """Itself, because Lightning and Accelerate tell the epoch to the sampler of a loader."""
@@ -110,6 +117,7 @@ class Epochs:
             "seed": self.order.seed,
             "shuffle": self.order.shuffle,
             "ids": self._samples,
+            "drawn": self._drawn,
             "blocks": self.order.blocks,
         }
 
@@ -123,8 +131,9 @@ class Epochs:
         """
         mine = self.state_dict()
         state = {"blocks": _OLD_BLOCKS if state.get("shuffle") == "blocks" else None, **state}
-        for name in ("version", "samples", "seed", "shuffle", "ids", "blocks"):
-            unknown = name == "ids" and None in (state.get(name), mine[name])
+        for name in ("version", "samples", "seed", "shuffle", "ids", "drawn", "blocks"):
+            unknown = name == "drawn" and name not in state
+            unknown |= name == "ids" and None in (state.get(name), mine[name])
             if state.get(name) != mine[name] and not unknown:
                 raise InvalidInputError(
                     "the state of another loader",
@@ -132,7 +141,8 @@ class Epochs:
                     found=shown(repr(state.get(name))),
                     expected=repr(mine[name]),
                     hint="use the same samples in the same order (source, where, split), the same "
-                    "seed and shuffle, block and window; set_epoch begins with others",
+                    "seed and shuffle, weights and strata, block and window; set_epoch begins with "
+                    "others",
                 )
         epoch, done = state.get("epoch"), state.get("done")
         if not isinstance(epoch, int) or not isinstance(done, int) or epoch < 0 or done < 0:

@@ -109,17 +109,20 @@ def index_of(
     InvalidMetadataError
         A sample lacks a leaf of a field that is not optional.
     """
+    if not len(branches[0].ids):
+        none, payloads = np.zeros(0, np.int64), branches[0].payloads
+        return Index(branches[0].ids, columns, dict.fromkeys(fields, none), payloads, none)
     used = sorted({len(field.parts) for field in fields.values()})
     if used and used[-1] >= len(branches):
         deep = next(name for name, one in fields.items() if len(one.parts) >= len(branches))
         raise _no_leaf(deep, fields[deep], branches, where)
-    payloads = [branches[depth].payloads for depth in used]
-    starts = dict(zip(used, np.cumsum([0, *map(len, payloads)]).tolist(), strict=False))
+    each = [branches[depth].payloads for depth in used]
+    starts = dict(zip(used, np.cumsum([0, *map(len, each)]).tolist(), strict=False))
     leaves = {}
     for name, field in fields.items():
         found = leaves_of(branches, field)
         lacking = found if found.ndim == 1 else found.max(axis=1, initial=-1)
-        if len(lacking) and lacking.max() < 0:
+        if lacking.max() < 0:
             raise _no_leaf(name, field, branches, where)
         if not field.optional and (lacking < 0).any():
             row = int(np.argmax(lacking < 0))
@@ -131,7 +134,7 @@ def index_of(
             )
         start = starts[len(field.parts)]
         leaves[name] = np.where(found < 0, -1, found + start) if start else found
-    joined = concat(payloads) if payloads else branches[0].payloads
+    joined = concat(each) if each else branches[0].payloads
     return Index(branches[0].ids, columns, leaves, joined, joined.sizes())
 
 

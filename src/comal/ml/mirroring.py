@@ -105,7 +105,7 @@ def _wanted(branches: Sequence[Branch], fields: Sequence[Field]) -> list[Any]:
         rows = leaves_of(branches, field) if depth < len(branches) else rows
         rows = rows if rows.ndim > 1 else rows[:, None]
         lacking = (rows < 0).all(axis=1)
-        if lacking.any():
+        if lacking.any() or depth >= len(branches):
             what = f"{'no' if lacking.all() else 'not every'} sample has this leaf"
             raise InvalidInputError(what, found=shown(field.leaf))
         kept[depth][rows[rows >= 0]] = True

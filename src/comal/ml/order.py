@@ -158,9 +158,11 @@ class Order:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name, value in (("block", self.block), ("window", self.window)):
-            if value < 1:
-                raise InvalidInputError(f"{name} of an order", found=value, expected="1 or more")
+        least = {"rows": 0, "draws": 0, "block": 1, "window": 1}
+        for name, value in ((name, getattr(self, name)) for name in least):
+            if value is not None and value < least[name]:
+                expected = f"{least[name]} or more"
+                raise InvalidInputError(f"{name} of an order", found=value, expected=expected)
         if self.weights is not None and self.strata is not None:
             raise InvalidInputError("an order has weights or strata, not both")
         if self.draws is not None and self.weights is None:
@@ -189,9 +191,18 @@ class Order:
         return f"{self.block}, {self.window}" if self.shuffle == "blocks" else None
 
     def at(self, positions: Ints, epoch: int = 0) -> Ints:
-        """The rows at some positions of an epoch."""
+        """The rows at some positions of an epoch.
+
+        Raises
+        ------
+        InvalidInputError
+            An epoch has no such position.
+        """
+        if len(positions) and not 0 <= positions.min() <= positions.max() < len(self):
+            found, expected = f"{positions.min()} to {positions.max()}", f"0 to {len(self) - 1}"
+            raise InvalidInputError("no such positions", found=found, expected=expected)
         key = key_of(self.seed, epoch)
-        if self.weights is not None:
+        if self.weights is not None and len(positions):
             drawn = uniform(positions, key) * self.weights[-1]
             places: Ints = np.searchsorted(self.weights, drawn, side="right")
             return places
@@ -237,9 +248,10 @@ class Order:
 def _summed(weights: Any) -> Floats:
     """Weights added up, so that rows can be drawn by them."""
     found = np.asarray(weights, np.float64)
-    if not np.isfinite(found).all() or (found < 0).any() or (len(found) and not found.any()):
-        raise ValueError("weights that are negative, not finite, or all 0")
-    total: Floats = np.cumsum(found)
+    with np.errstate(over="ignore"):
+        total: Floats = np.cumsum(found)
+    if (found < 0).any() or (len(found) and not 0 < total[-1] < math.inf):
+        raise ValueError("weights that are negative, or whose sum is 0 or not finite")
     return total
 
 

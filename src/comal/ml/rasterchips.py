@@ -23,7 +23,7 @@ from comal.geo.boxes import wrap
 from comal.grid import mercator
 from comal.grid.cover import bbox_windows
 from comal.limits import KIB
-from comal.ml.archives import Dataset, Location, OnError, Sample
+from comal.ml.archives import Dataset, Location, OnError, Sample, check_on_error
 from comal.ml.decoding import Field, Masked, Masking, decoded
 from comal.ml.index import Shared
 from comal.ml.order import Floats, Ints, key_of, uniform
@@ -222,6 +222,7 @@ def chips(
     NotThisFormatError
         The source is neither RaQuet nor Tapalcatl.
     """
+    check_on_error(on_error)
     chosen = options_of(ChipOptions, options)
     for name, value in {"size": size, "stride": chosen.stride, "count": chosen.count}.items():
         if value is not None and not 1 <= value <= _MOST:

@@ -254,6 +254,9 @@ def _check_kinds(
     if name in how.classes and np.dtype(kinds[0]).kind not in "iu":
         what = f"field {shown(name)} has no classes"
         raise InvalidInputError(what, found=kinds[0], expected="integers")
+    if np.dtype(kinds[0]).kind == "c":
+        what, hint = f"no statistics of complex numbers in {shown(name)}", "decode to real ones"
+        raise InvalidInputError(what, found=kinds[0], hint=hint)
     if kinds != known:
         raise InvalidInputError(
             f"samples differ in {shown(name)}",

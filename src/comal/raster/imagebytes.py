@@ -141,6 +141,16 @@ def _request(
     shape: Shape, dtype: np.dtype[Any], bands: Bands, window: Window | None, out: Pixels | None
 ) -> tuple[list[int], Window, Pixels]:
     """Positions of bands, the window, and an array for the pixels."""
+    chosen, part = part_of(shape, bands, window)
+    wanted = len(chosen), part[3], part[2]
+    DEFAULT_LIMITS.check("raster_bytes", math.prod(wanted) * dtype.itemsize, _WHERE)
+    if out is None or out.shape != wanted or out.dtype != dtype:
+        out = np.empty(wanted, dtype)
+    return chosen, part, out
+
+
+def part_of(shape: Shape, bands: Bands, window: Window | None) -> tuple[list[int], Window]:
+    """Positions of bands from 0, and the window; raises `InvalidInputError` as `image`."""
     count, rows, columns = shape
     chosen = list(range(count)) if bands is None else [band - 1 for band in bands]
     if not chosen or min(chosen) < 0 or max(chosen) >= count:
@@ -150,11 +160,7 @@ def _request(
     if not (0 <= column < column + width <= columns and 0 <= row < row + height <= rows):
         expected = f"column, row, width, height within {columns} x {rows} pixels"
         raise InvalidInputError("window is not in the raster", found=window, expected=expected)
-    wanted = len(chosen), height, width
-    DEFAULT_LIMITS.check("raster_bytes", math.prod(wanted) * dtype.itemsize, _WHERE)
-    if out is None or out.shape != wanted or out.dtype != dtype:
-        out = np.empty(wanted, dtype)
-    return chosen, (column, row, width, height), out
+    return chosen, (column, row, width, height)
 
 
 class _UnusualError(Exception):

@@ -478,7 +478,7 @@ def _join_of(parts: Iterable[Payloads]) -> Any:
 
 def concat(parts: Sequence[Payloads]) -> Payloads:
     """The rows of all `parts`, one after the other."""
-    parts = [part for part in parts if len(part)]
+    parts = [part for part in parts if len(part)] or parts[:1]
     if len(parts) == 1:
         return parts[0]
     join = _join_of(parts)

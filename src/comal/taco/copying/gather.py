@@ -300,16 +300,15 @@ def _navigating(level: StoredLevel, last: StoredLevel, columns: Sequence[str]) -
 
 def _leaf_level(containers: Sequence[Container], depth: int, rows: Picked, limit: int) -> Level:
     tables, payloads, places = [], [], []
-    for number, container in enumerate(containers):
-        mine = np.flatnonzero(rows.container == number)
-        if len(mine):
-            own = rows.row[mine]
-            level = container.levels[depth]
-            held = level.held(spec.CORE_COLUMNS)
-            whole = len(own) == level.num_rows and is_run(own)
-            tables.append(held if whole else held.take(pa.array(own)))
-            payloads.append(_of_container(container, depth, own, limit, links=True))
-            places.append(mine)
+    for number in np.unique(rows.container).tolist() or [0]:  # no rows are of the first
+        container, mine = containers[number], np.flatnonzero(rows.container == number)
+        own = rows.row[mine]
+        level = container.levels[depth]
+        held = level.held(spec.CORE_COLUMNS)
+        whole = len(own) == level.num_rows and is_run(own)
+        tables.append(held if whole else held.take(pa.array(own)))
+        payloads.append(_of_container(container, depth, own, limit, links=True))
+        places.append(mine)
     return _in_order(pa.concat_tables(tables), rows.parent, concat(payloads), places)
 
 
