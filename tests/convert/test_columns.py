@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import struct
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,26 @@ def test_splits(tmp_path: Path) -> None:
     assert level(output)["split"].to_pylist() == ["train", "val"]
     (warning, *_) = report.of("warning")
     assert (warning.name, warning.rows) == ("tortilla:data_split", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "stored"),
+    [
+        (pa.duration("s"), dt.timedelta(seconds=90), 90),
+        (pa.float16(), 1.5, 1.5),
+        (pa.list_(pa.int8(), 2), [1, 2], [1, 2]),
+        (pa.decimal32(5, 2), Decimal("1.25"), Decimal("1.25")),
+    ],
+    ids=str,
+)
+def test_types_that_not_every_reader_knows(
+    tmp_path: Path, kind: Any, value: Any, stored: Any
+) -> None:
+    data = built([Item("a", b"x")], table=column("v", pa.array([value], kind)))
+    data = built([Item("p", data, "TORTILLA"), Item("q", data, "TORTILLA")])
+    output, report = moved(tmp_path, data)
+    assert level(output, 1)["v"].to_pylist() == [stored, stored]
+    assert ("v" in messages(report, "changed")) == pa.types.is_duration(kind)
 
 
 def test_other_columns_get_legal_names(tmp_path: Path) -> None:

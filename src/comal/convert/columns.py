@@ -355,6 +355,8 @@ def _extra(of: Footer, made: dict[str, tuple[Any, Any]], name: str) -> None:
         target = f"{target}_{count}"
     if target != name:
         of.tell("renamed", name, f"is now {target}")
+    if pa.types.is_duration(column.type):
+        of.tell("changed", name, f"is now a number, as Parquet stores a {column.type}")
     made[target] = described(target, column.type, None), column
 
 

@@ -260,7 +260,8 @@ def plain_type(kind: Any, *, lasting: bool = False) -> Any:
     storage.
 
     `lasting` also replaces types that not every reader of Parquet knows by others with the same
-    values: lists of fixed size by lists, half floats by ``float``, decimals by ``decimal128``.
+    values: lists of fixed size by lists, half floats by ``float``, decimals by ``decimal128``,
+    durations by numbers of their unit, which is what Parquet stores.
     """
     types = pa.types
     plain = partial(plain_type, lasting=lasting)
@@ -282,6 +283,8 @@ def plain_type(kind: Any, *, lasting: bool = False) -> Any:
 def _lasting(kind: Any) -> Any:
     if pa.types.is_float16(kind):
         return pa.float32()
+    if pa.types.is_duration(kind):
+        return pa.int64()
     if pa.types.is_decimal(kind) and kind.precision <= _DECIMAL_DIGITS:
         return pa.decimal128(kind.precision, kind.scale)
     return _PLAIN.get(kind, kind)

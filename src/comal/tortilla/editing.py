@@ -299,6 +299,7 @@ def _with_columns(table: Any, columns: Any, where: str, *, replace: bool) -> Any
     given = _given(columns, where)
     rows = None
     if spec.ID in given.column_names:
+        check_ids(given[spec.ID], "columns", tier=0)
         rows = rows_of_ids(table[spec.ID], given[spec.ID].to_pylist())
         given = given.drop_columns([spec.ID])
     elif given.num_rows != table.num_rows:

@@ -147,6 +147,7 @@ CANNOT: list[tuple[Callable[[Path], Any], type[ComalError], str]] = [
     (lambda p: edit(p, columns={"m": [1]}), InvalidInputError, "value per row"),
     (lambda p: edit(p, columns={"m": [1, 2, 3, "x"]}), InvalidInputError, "cannot be combined"),
     (lambda p: edit(p, columns={"id": ["s9"], "m": [1]}), NotInContainerError, "s9"),
+    (lambda p: edit(p, columns={"id": ["s1"] * 2, "m": [1, 2]}), InvalidInputError, "twice"),
     (lambda p: edit(p, columns={"tortilla:offset": [1] * 4}), InvalidInputError, "cannot be set"),
     (lambda p: edit(p, columns={"tortilla:length": [1] * 4}), InvalidInputError, "cannot be set"),
     (lambda p: edit(p, columns={"internal:x": [1] * 4}), InvalidInputError, "only readers"),
