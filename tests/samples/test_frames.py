@@ -218,6 +218,14 @@ def test_other_libraries(frame: Any, door: Door) -> None:
     assert pl.DataFrame(frame)["n"].to_list() == table["n"].to_pylist()
 
 
+def test_what_pandas_cannot_hold_is_told(door: Door, tmp_path: Path) -> None:
+    times = pa.array([1], pa.timestamp("us", "No/Where"))
+    frame = door.open(tmp_path, {"a": b"a"}, {"t": times})
+    with pytest.raises(InvalidMetadataError, match="pandas"):
+        frame.to_pandas()
+    assert len(frame.drop(["t"]).to_pandas()) == 1
+
+
 def test_html_is_escaped(door: Door, tmp_path: Path) -> None:
     bad = "<script>alert(1)</script>"
     frame = door.open(tmp_path, {"a": b"a"}, {bad: pa.array([bad])})

@@ -94,7 +94,7 @@ def test_a_folder_nests(packer: Packer, folder: Path, tmp_path: Path) -> None:
     assert list(packer.tree(some)) == names[1::2]
     with pytest.raises(InvalidInputError, match="no files to pack") as caught:
         packer.made(folder, tmp_path / "c", pattern="*.nc")
-    assert caught.value.where == str(folder)
+    assert str(folder) in str(caught.value.where)
     with pytest.raises(ObjectNotFoundError):
         packer.made(folder / "no", tmp_path / "c")
 

@@ -144,6 +144,30 @@ def test_what_would_not_come_back_is_refused(kind: Any, writer: str, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+def deep(levels: int) -> Any:
+    return pa.list_(deep(levels - 1)) if levels else pa.int8()
+
+
+UNREAD = {
+    "columns": {f"c{n}": pa.int8() for n in range(2_000)},
+    "name": {"v" * 129: pa.int8()},
+    "depth": {"v": deep(9)},
+    "field": {"v": pa.struct([("a\nb", pa.int8())])},
+    "twins": {"v": pa.struct([pa.field("a", pa.int8()), pa.field("a", pa.int8())])},
+}
+
+
+@pytest.mark.parametrize("writer", [name for name in WRITERS if not name.endswith("samples")])
+@pytest.mark.parametrize("fault", UNREAD)
+def test_what_no_reader_would_open_is_refused(fault: str, writer: str, tmp_path: Path) -> None:
+    table = table_of([1, 2, 3]).drop_columns(["v"])
+    for name, kind in UNREAD[fault].items():
+        table = table.append_column(name, pa.nulls(3, kind))
+    with pytest.raises(InvalidInputError, match=r"readers would refuse|longer than 128"):
+        WRITERS[writer](table, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def frames() -> dict[str, Any]:
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     columns = table_of([1, 2, 3]).to_pydict()

@@ -19,6 +19,7 @@ from comal import query as queries
 from comal.errors import (
     ComalError,
     InvalidInputError,
+    InvalidMetadataError,
     MissingExtraError,
     NotInContainerError,
     QueryError,
@@ -114,9 +115,14 @@ class Frame(ABC):
         ------
         MissingExtraError
             pandas is not installed.
+        InvalidMetadataError
+            pandas cannot hold a value, such as a time of an unknown zone.
         """
+        what = "a column cannot become one of pandas"
+        hint = "drop the column, or use to_arrow()"
         try:
-            return self.to_arrow().to_pandas()
+            with translated({pa.ArrowException: InvalidMetadataError}, what, hint=hint):
+                return self.to_arrow().to_pandas()
         except ImportError as error:
             raise MissingExtraError.of("pandas", "pandas", "to_pandas") from error
 

@@ -10,11 +10,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from comal.errors import InvalidInputError, counted, shown, translated
+from comal.errors import (
+    InvalidInputError,
+    InvalidMetadataError,
+    LimitExceededError,
+    counted,
+    shown,
+    translated,
+)
 from comal.lazy import pc
+from comal.limits import DEFAULT_LIMITS
 from comal.samples.payloads import Bytes, Files, Ints, Payloads, nothing
 from comal.storage import StorageConfig
-from comal.table.columns import lost_type, one_array
+from comal.table.columns import check_schema, lost_type, one_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +105,20 @@ def refuse_lost(schema: Any, where: str) -> None:
                 found=str(lost),
                 hint=_INSTEAD.get(lost.id, "give the values as numbers, texts, structs or lists"),
             )
+
+
+def refuse_unread(schema: Any, where: str) -> None:
+    """Refuse columns that the limits of readers do not allow, before anything is written."""
+    try:
+        check_schema(schema, DEFAULT_LIMITS, where)
+    except (InvalidMetadataError, LimitExceededError) as error:
+        raise InvalidInputError(
+            f"readers would refuse the table: {error.what}",
+            where=error.where,
+            found=error.found,
+            expected=error.expected,
+            hint="use fewer columns, other names, or types that are less nested",
+        ) from error
 
 
 _INSTEAD = {pa.duration("s").id: "give durations as numbers, such as seconds"}

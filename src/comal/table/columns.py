@@ -249,6 +249,18 @@ _PLAIN = {
     pa.binary_view(): pa.binary(),
 }
 _DECIMAL_DIGITS = 38
+_LOST = {
+    kind.id
+    for kind in (
+        pa.duration("s"),
+        pa.month_day_nano_interval(),
+        pa.sparse_union([]),
+        pa.dense_union([]),
+        pa.run_end_encoded(pa.int32(), pa.null()),
+        pa.list_view(pa.null()),  # Arrow 26 casts views to broken lists
+        pa.large_list_view(pa.null()),
+    )
+}
 _LENGTHS = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
@@ -316,10 +328,7 @@ def lost_type(kind: Any) -> Any:
         return lost_type(kind.storage_type)
     if types.is_dictionary(kind):
         return lost_type(kind.value_type)
-    lost = types.is_duration, types.is_interval, types.is_union, types.is_run_end_encoded
-    views = types.is_list_view, types.is_large_list_view  # Arrow 26 casts them to broken lists
-    is_empty = types.is_struct(kind) and not kind.num_fields
-    if is_empty or any(is_lost(kind) for is_lost in (*lost, *views)):
+    if kind.id in _LOST or (types.is_struct(kind) and not kind.num_fields):
         return kind
     found = (lost_type(child.type) for child in _children(kind))
     return next((one for one in found if one is not None), None)

@@ -14,7 +14,14 @@ from comal.errors import InvalidInputError, counted, shown
 from comal.limits import DEFAULT_LIMITS, MIB
 from comal.public import guarded_class
 from comal.samples.payloads import Ints, Payloads, payload_of, payloads_of
-from comal.samples.tables import Names, no_column, payloads_in, refuse_lost, table_of
+from comal.samples.tables import (
+    Names,
+    no_column,
+    payloads_in,
+    refuse_lost,
+    refuse_unread,
+    table_of,
+)
 from comal.table.columns import numbers_column, texts_column, valid_of
 from comal.tortilla import spec
 from comal.tortilla.archive import runs
@@ -392,6 +399,8 @@ def check(prepared: Prepared, where: str, *, tier: int = 2, keeps: bool = False)
         place = where if depth == 0 else f"{where}, nested {depth} deep"
         check_ids(level.table[spec.ID], place, parents, tier=tier, keeps=keeps)
         check_values(level.table, place)
+        made = [(name, pa.int64()) for name in (spec.OFFSET, spec.LENGTH)]
+        refuse_unread(pa.schema([*level.table.schema, *made]), place)
         if level.below is not None:
             counts = level.below.stops - level.below.starts
             parents = np.zeros(len(level.below.items), np.int64)

@@ -31,6 +31,7 @@ from comal.parallel import Workers, results
 from comal.progress import Progress
 from comal.samples.copying import STREAM_BYTES, blocks
 from comal.samples.payloads import Files, Ints, Payloads
+from comal.samples.tables import refuse_unread
 from comal.storage import targets
 from comal.storage.manyfiles import changed_size, opened
 from comal.storage.targets import TargetFile
@@ -490,6 +491,9 @@ def new_container(target: Path, kind: str, how: Writing) -> Iterator[Sink]:
 
 def write_columns(sink: Sink, levels: Levels, document: dict[str, Any], how: Writing) -> None:
     """Write a dataset from its levels."""
+    for depth, level in enumerate(levels):
+        schema = stored_schema(level.table.schema, with_spans=sink.with_spans)
+        refuse_unread(schema, f"level {depth}")
     paths = relative_paths(levels)
     files = leaves(levels, paths)
     for path in paths:
@@ -540,6 +544,7 @@ class BatchWriter:
         scope.push(self._table)
         file = self._table.enter_context(sink.table(0))
         stored = stored_schema(schema, with_spans=sink.with_spans)
+        refuse_unread(stored, "level 0")
         self._rows = self._table.enter_context(table_writer(file, stored, how.parquet))
 
     def add(self, table: Any, payloads: Payloads) -> None:
