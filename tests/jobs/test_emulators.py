@@ -16,7 +16,7 @@ from comal.storage import StorageConfig
 from tests.raquet.writing.sources import noise, utm
 from tests.storage.boxes import KINDS, Box, box_of
 from tests.support import files_below
-from tests.tapalcatl.making import pyramid, write_pmtiles
+from tests.tapalcatl.making import names_and_data, pyramid, write_files, write_pmtiles
 
 STORES = [kind for kind in KINDS if kind not in ("local", "memory")]
 FIELDS: dict[str, Any] = {"id": "scenes", "licenses": ["CC0-1.0"], "providers": [{"name": "us"}]}
@@ -54,7 +54,7 @@ def _own_rasters(source: Path, out: Path) -> None:
 class Job:
     """A kind of plan: its sources, the plan, and the one call that gives the same bytes."""
 
-    fill: Callable[[Path], None]
+    fill: Callable[[Path], object]
     plan: Callable[[str, str, str, StorageConfig], Any]
     own: Callable[[Path, Path], object]
 
@@ -84,6 +84,13 @@ JOBS = {
             f"{source}/a.pmtiles", out, plan, split_size=5000, config=config, **TILES
         ),
         lambda source, out: tapalcatl.build(source / "a.pmtiles", out, overwrite=True, **TILES),
+    ),
+    "loose tiles": Job(
+        lambda folder: write_files(folder, names_and_data(pyramid(3))),
+        lambda source, out, plan, config: jobs.plan_tapalcatl(
+            source, out, plan, split_size=2000, config=config, **TILES
+        ),
+        lambda source, out: tapalcatl.build(source, out, overwrite=True, **TILES),
     ),
 }
 

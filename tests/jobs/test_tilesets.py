@@ -251,10 +251,3 @@ def test_the_command_plans_a_tileset(tmp_path: Path) -> None:
     command("merge", plan)
     command("tapalcatl", "create", source, tmp_path / "go", *words)
     assert digests(files_below(out)) == digests(files_below(tmp_path / "go"))
-
-
-def test_a_folder_of_tiles_in_a_store_is_refused_with_the_reason(tmp_path: Path) -> None:
-    bucket = uuid.uuid4().hex
-    obstore.put(memory_store(bucket), "tiles/0/0/0.png", b"a tile")
-    with pytest.raises(ObjectNotFoundError, match="from a disk only"):
-        jobs.plan_tapalcatl(f"memory://{bucket}/tiles", tmp_path / "out", tmp_path / "plan")

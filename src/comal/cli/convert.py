@@ -87,6 +87,7 @@ def command(
     $ comal convert dem.tif dem.parquet  # a raster into RaQuet; the other way gives a COG
     $ comal convert theirs.parquet ours.parquet  # RaQuet of another writer, made fast to read
     $ comal convert tiles.pmtiles tiles/  # PMTiles, MBTiles or loose tiles into Tapalcatl
+    $ comal convert s3://bucket/loose tiles/  # and loose tiles of a store
     $ comal convert tiles/ tiles.mbtiles  # and back
     $ comal convert tiles.mbtiles tiles.zip  # a single archive of Tapalcatl
     $ comal convert dem.parquet dem-tiles/  # RaQuet drawn as PNG tiles

@@ -22,8 +22,10 @@ from comal.convert.tortilla_taco import migrate
 from comal.errors import InvalidInputError, NotThisFormatError, without_secrets
 from comal.formats import adapter_of, sniff
 from comal.parallel import Workers
+from comal.plan import Head
 from comal.progress import Progress, silent
-from comal.storage import href_text, parse_href
+from comal.storage import href_text, open_source, parse_href
+from comal.storage.location import STORE_SCHEMES
 from comal.storage.targets import target_path
 from comal.tapalcatl.containers.tilesets import TileSetSource
 
@@ -212,7 +214,8 @@ def _samples_kind(source: str) -> str:
     try:
         found = sniff(source)
     except NotThisFormatError:
-        if path.is_dir():
+        stored = parse_href(source).scheme in STORE_SCHEMES
+        if path.is_dir() or (stored and open_source(source).stat().is_dir):
             return "rasters"
         raise
     if found.format.name in _TORTILLAS:
@@ -271,12 +274,25 @@ def _is_tileset(source: str) -> bool:
         return _is_format(source, "tapalcatl")  # samples have such a name, too
     path = _local(source)
     if path is None:
-        return source.endswith(f"/{_META}")
+        return source.endswith(f"/{_META}") or _is_stored_tileset(source)
     if path.is_dir():
         if (path / _META).is_file():
             return b"formats" in (path / _META).read_bytes()[:65_536]
         return any(_NUMBER.fullmatch(child.name) and _is_zoom(child) for child in path.iterdir())
     return path.name == _META
+
+
+def _is_stored_tileset(source: str) -> bool:
+    """Whether a folder in a store is a tileset, or holds tiles."""
+    if parse_href(source).scheme not in STORE_SCHEMES:
+        return False
+    top = open_source(source)
+    names = top.names()
+    if _META in names:
+        return b"formats" in top.fetch([Head(65_536, _META)])[0].data
+    zooms = [one for one in names if one.endswith("/") and _NUMBER.fullmatch(one[:-1])]
+    below = (name for zoom in zooms for name in top.names(zoom))
+    return any(name.endswith("/") and name[:-1].isdecimal() for name in below)
 
 
 def _is_zoom(folder: Path) -> bool:

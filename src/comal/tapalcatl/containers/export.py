@@ -36,6 +36,7 @@ from comal.plan import Head
 from comal.progress import Progress, silent
 from comal.storage import open_source, parse_href
 from comal.storage.config import StorageConfig
+from comal.storage.location import STORE_SCHEMES, StorePath, stored
 from comal.storage.targets import check_ending, target_path
 from comal.tapalcatl.containers.base import (
     UNKNOWN_TIME,
@@ -46,7 +47,7 @@ from comal.tapalcatl.containers.base import (
     empty_tiles,
     no_tiles,
 )
-from comal.tapalcatl.containers.folder import Folder, check_scheme, folder_sink
+from comal.tapalcatl.containers.folder import Folder, StoredFolder, check_scheme, folder_sink
 from comal.tapalcatl.containers.mbtiles import MBTiles, mbtiles_sink
 from comal.tapalcatl.containers.pmtiles import PMTiles, pmtiles_sink
 from comal.tapalcatl.containers.pmtileswire import tile_ids
@@ -255,57 +256,69 @@ def open_tiles(
     Parameters
     ----------
     href
-        A path or URL.
+        A path or URL; a folder is on this machine or in a store.
     scheme
         Of a folder: ``xyz``, ``tms`` or ``zyx``.
     scope
         Closes what this function opens.
     """
-    location = parse_href(href)
-    path = Path(location.path) if location.is_local else None
+    place = parse_href(href)
     found: TileSource
-    if path is not None and path.is_dir():
-        if scheme is None and (path / META).is_file():
-            return _tileset(os.fspath(path / META), scope)
-        found = Folder(path, scheme or "xyz")
+    if place.path.endswith(".json"):
+        found = _tileset(href, scope)
+    elif place.is_local and Path(place.path).is_dir():
+        found = _folder(href, scheme, scope)
     else:
-        if location.path.endswith(".json"):
-            return _tileset(os.fspath(href), scope)
-        head = _head_of(href)
-        if head.startswith(_PMTILES):
-            found = PMTiles(href)
-        elif head.startswith(_SQLITE):
-            if path is None:
-                raise InvalidInputError(
-                    "MBTiles are read from local files only",
-                    where=location.label,
-                    hint="download the file first",
-                )
-            found = MBTiles(path)
-        elif head.startswith(_ZIP):
-            return _tileset(os.fspath(href), scope)
+        try:
+            head = open_source(href).fetch([Head(16)])[0].data
+        except (ObjectNotFoundError, NotThisFormatError) as error:
+            if place.scheme not in STORE_SCHEMES:
+                if not place.is_local:
+                    error.hint = "check the URL; a folder of tiles is read from a disk or a store"
+                raise
+            found = _folder(href, scheme, scope)
         else:
-            raise NotThisFormatError(
-                "not a container of tiles",
-                where=location.label,
-                found=shown(head[:8].hex()),
-                expected="MBTiles, PMTiles, a folder of tiles, or a tileset",
-            )
+            found = _file(href, head, scope)
     if scope is not None:
         scope.callback(found.close)
     return found
 
 
-def _head_of(href: str | os.PathLike[str]) -> bytes:
-    try:
-        return open_source(href).fetch([Head(16)])[0].data
-    except ObjectNotFoundError as error:
-        if not parse_href(href).is_local:
-            error.hint = "check the URL; a folder of tiles is read from a disk only"
-        raise
+def _folder(href: Location, scheme: str | None, scope: ExitStack | None) -> TileSource:
+    """A tileset, or a folder of tiles."""
+    place = parse_href(href)
+    if scheme is None and META in open_source(href).names():
+        top = Path(place.path) if place.is_local else stored(href) or StorePath(place)
+        return _tileset(top / META, scope)
+    if place.is_local:
+        return Folder(place.path, scheme or "xyz")
+    return StoredFolder(stored(href) or StorePath(place), scheme or "xyz")
 
 
-def _tileset(href: str, scope: ExitStack | None) -> TileSource:
+def _file(href: Location, head: bytes, scope: ExitStack | None) -> TileSource:
+    """The tiles of a file that begins like this."""
+    place = parse_href(href)
+    if head.startswith(_PMTILES):
+        return PMTiles(href)
+    if head.startswith(_ZIP):
+        return _tileset(href, scope)
+    if not head.startswith(_SQLITE):
+        raise NotThisFormatError(
+            "not a container of tiles",
+            where=place.label,
+            found=shown(head[:8].hex()),
+            expected="MBTiles, PMTiles, a folder of tiles, or a tileset",
+        )
+    if not place.is_local:
+        raise InvalidInputError(
+            "MBTiles are read from local files only",
+            where=place.label,
+            hint="download the file first",
+        )
+    return MBTiles(place.path)
+
+
+def _tileset(href: Location, scope: ExitStack | None) -> TileSource:
     tileset = import_module("comal.tapalcatl").open(href)
     if scope is not None:
         scope.callback(tileset.close)

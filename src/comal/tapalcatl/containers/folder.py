@@ -14,13 +14,16 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from comal import strictjson
 from comal.errors import (
@@ -35,7 +38,11 @@ from comal.errors import (
     translated,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.storage.location import parse_href
+from comal.plan import Whole
+from comal.storage import location
+from comal.storage.location import StorePath, parse_href
+from comal.storage.opening import open_source
+from comal.storage.source import ObjectInfo
 from comal.storage.targetlock import Owns
 from comal.storage.targets import Kind, new_folder
 from comal.tapalcatl.containers.base import IndexedSource, Tiles
@@ -47,7 +54,7 @@ from comal.tapalcatl.wire import Int64s, scales_of
 SCHEMES: Final = ("xyz", "tms", "zyx")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _FILE: Final = re.compile(rf"({_NUMBER.pattern})((?:@[1-9][0-9]*x)?(?:\.[0-9A-Za-z_+-]{{1,32}})?)")
-Key = tuple[int, int, int]
+_OBJECT: Final = re.compile(rf"({_NUMBER.pattern})/({_NUMBER.pattern})/{_FILE.pattern}")
 Location = str | os.PathLike[str]
 
 
@@ -78,9 +85,73 @@ class _File(NamedTuple):
     x: int
     y: int
     suffix: int
+    size: int = 0
+    modified: int = 0
+    """In seconds since 1970 UTC."""
 
 
-class Folder(IndexedSource):
+class _Loose(IndexedSource):
+    """Loose tiles, which were listed when they were opened."""
+
+    def __init__(self, place: location.Location, scheme: str, limits: Limits) -> None:
+        check_scheme(scheme)
+        self.href = place.path if place.is_local else place.href
+        self.label = shown(place.path, 200) if place.is_local else place.label
+        self._scheme, self._limits = scheme, limits
+        self._codes: dict[str, int] = {}
+
+    def _file(self, z: int, first: int, second: int, suffix: str, *version: int) -> Iterator[_File]:
+        """The tile with these numbers in its name, if the pyramid has it."""
+        if z <= MAX_ZOOM:
+            x, y = _turned(self._scheme, z, first, second)
+            if 0 <= x < 1 << z and 0 <= y < 1 << z:
+                code = self._codes.setdefault(suffix, len(self._codes))
+                yield _File(z, x, y, code, *version)
+
+    def _hold(self, files: Iterable[_File], said: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+        """Take over what was listed; returns the files, a row of numbers each."""
+        found = np.array(list(files), np.int64).reshape(-1, len(_File._fields))
+        if not len(found):
+            raise NotThisFormatError(
+                "the folder holds no tiles", where=self.label, expected="files named z/x/y.ext"
+            )
+        self._suffixes = tuple(self._codes)
+        self._keys = found[:, 0].copy(), found[:, 1].copy(), found[:, 2].copy()
+        self._suffix = found[:, 3].astype(np.int32)
+        self.hint = hinted(str(said.get("format", "")))
+        low, high = scales_of(self._suffixes)
+        own: TileSetMetadata = metadata_of(said, self.label, self._limits)
+        self.metadata = replace(own, min_scale=low, max_scale=high)
+        return found
+
+    def _names(self, rows: Int64s) -> list[str]:
+        """The names of some tiles below the folder."""
+        numbers = [column[rows].tolist() for column in (*self._keys, self._suffix)]
+        named = []
+        for z, x, y, code in zip(*numbers, strict=True):
+            first, second = _turned(self._scheme, z, x, y)
+            named.append(f"{z}/{first}/{second}{self._suffixes[code]}")
+        return named
+
+    def _tiles(self, rows: Int64s, payloads: list[bytes], modified: Any) -> Tiles:
+        z, x, y = (column[rows] for column in self._keys)
+        codes, when = self._suffix[rows], np.asarray(modified, np.int64)
+        return Tiles(z, x, y, payloads, suffix=codes, suffixes=self._suffixes, modified=when)
+
+    @property
+    def identity(self) -> str:
+        """Path, and a digest of names, sizes and times of the files."""
+        seen, rows = hashlib.sha256(), np.lexsort((*self._keys, self._suffix))
+        for one in zip(self._names(rows), *self._versions(rows), strict=True):
+            seen.update(os.fsencode("\0".join(map(str, one)) + "\n"))
+        return json.dumps(["folder", self.href, self._scheme, seen.hexdigest()])
+
+    @abstractmethod
+    def _versions(self, rows: Int64s) -> tuple[Iterable[int], Iterable[int]]:
+        """Size and time of some tiles."""
+
+
+class Folder(_Loose):
     """The tiles of a local folder with a folder per zoom; files with other names are skipped.
 
     Each tile takes about 30 bytes of memory. Metadata are read from ``metadata.json``.
@@ -89,62 +160,31 @@ class Folder(IndexedSource):
     def __init__(
         self, path: str | os.PathLike[str], scheme: str = "xyz", limits: Limits = DEFAULT_LIMITS
     ) -> None:
-        check_scheme(scheme)
-        self.href = parse_href(path).path
-        self.label = shown(self.href, 200)
-        self._scheme = scheme
-        self._limits = limits
+        super().__init__(parse_href(path), scheme, limits)
         if not Path(self.href).is_dir():
             raise ObjectNotFoundError("no such folder", where=self.label)
-        suffixes: dict[str, int] = {}
         with translated({OSError: StorageError}, "the folder cannot be listed", where=self.label):
-            found = list(_files(self.href, scheme, suffixes))
-            files = np.array(found, np.int64).reshape(-1, 4)
-        if not len(files):
-            raise NotThisFormatError(
-                "the folder holds no tiles", where=self.label, expected="files named z/x/y.ext"
-            )
-        self._suffixes = tuple(suffixes)
-        z, x, y, suffix = np.ascontiguousarray(files.T)
-        self._keys = z, x, y
-        self._suffix = suffix.astype(np.int32)
-        values = _document(Path(self.href), limits)
-        self.hint = hinted(str(values.get("format", "")))
-        low, high = scales_of(self._suffixes)
-        said: TileSetMetadata = metadata_of(values, self.label, limits)
-        self.metadata = replace(said, min_scale=low, max_scale=high)
+            found = list(self._listed())
+        self._hold(found, _document(Path(self.href), limits))
 
-    @property
-    def identity(self) -> str:
-        """Path, and a digest of names, sizes and times of the files."""
-        seen, columns = hashlib.sha256(), (*self._keys, self._suffix)
-        order = np.lexsort(columns)
+    def _listed(self) -> Iterator[_File]:
+        for z, zoom in _folders(self.href):
+            for number, folder in _folders(zoom):
+                for name, suffix in _names(folder):
+                    yield from self._file(z, number, name, suffix)
+
+    def _versions(self, rows: Int64s) -> tuple[Iterable[int], Iterable[int]]:
         with translated(_READING, "the folder cannot be read", where=self.label):
-            for z, x, y, code in zip(*(one[order].tolist() for one in columns), strict=True):
-                path = self._path(z, x, y, self._suffixes[code])
-                status = os.stat(path)  # noqa: PTH116 - a string, maybe a million
-                seen.update(os.fsencode(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n"))
-        return json.dumps(["folder", self.href, self._scheme, seen.hexdigest()])
+            paths = (f"{self.href}/{name}" for name in self._names(rows))
+            found = [os.stat(path) for path in paths]  # noqa: PTH116 - strings, maybe a million
+        return [one.st_size for one in found], [one.st_mtime_ns for one in found]
 
     def read_rows(self, rows: Int64s) -> Tiles:
         """Some tiles, with the modification times of their files."""
-        values, times = [], []
-        z, x, y = (column[rows] for column in self._keys)
-        codes = self._suffix[rows]
-        files = zip(z.tolist(), x.tolist(), y.tolist(), codes.tolist(), strict=True)
-        for zoom, column, row, code in files:
-            data, modified = self._read_one(zoom, column, row, self._suffixes[code])
-            values.append(data)
-            times.append(modified)
-        when = np.array(times, np.int64)
-        return Tiles(z, x, y, values, suffix=codes, suffixes=self._suffixes, modified=when)
+        found = [self._read_one(f"{self.href}/{name}") for name in self._names(rows)]
+        return self._tiles(rows, [data for data, _ in found], [time for _, time in found])
 
-    def _path(self, z: int, x: int, y: int, suffix: str) -> str:
-        first, second = _turned(self._scheme, z, x, y)
-        return f"{self.href}/{z}/{first}/{second}{suffix}"
-
-    def _read_one(self, z: int, x: int, y: int, suffix: str) -> tuple[bytes, int]:
-        path = self._path(z, x, y, suffix)
+    def _read_one(self, path: str) -> tuple[bytes, int]:
         with translated(_READING, "the tile cannot be read", where=shown(path, 200)):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
@@ -162,16 +202,56 @@ class Folder(IndexedSource):
         return data, status.st_mtime_ns // 10**9
 
 
-def _files(path: str, scheme: str, suffixes: dict[str, int]) -> Iterator[_File]:
-    for z, zoom in _folders(path):
-        if z > MAX_ZOOM:
-            continue
-        last = (1 << z) - 1
-        for number, folder in _folders(zoom):
-            for name, suffix in _names(folder):
-                x, y = _turned(scheme, z, number, name)
-                if 0 <= x <= last and 0 <= y <= last:
-                    yield _File(z, x, y, suffixes.setdefault(suffix, len(suffixes)))
+class StoredFolder(_Loose):
+    """The tiles of a folder in a store, as `Folder`.
+
+    They are listed once, a thousand a request, and take about 50 bytes of memory each. Only the
+    versions that were listed are read, as far as size and time tell.
+    """
+
+    def __init__(
+        self, place: StorePath, scheme: str = "xyz", limits: Limits = DEFAULT_LIMITS
+    ) -> None:
+        from comal.storage.upload import StoreObject  # noqa: PLC0415 - it loads obstore
+
+        super().__init__(place.location, scheme, limits)
+        self._source = open_source(place)
+        self._source.stat()  # an error if there is nothing
+        listed = StoreObject(place).listed(lambda some: list(self._among(some)))
+        found = self._hold(chain.from_iterable(listed), self._said())
+        self._size, self._modified = found[:, 4].copy(), found[:, 5].copy()
+
+    def _among(self, some: Mapping[str, Any]) -> Iterator[_File]:
+        """The tiles among some objects."""
+        for name, meta in some.items():
+            match = _OBJECT.fullmatch(name)
+            if match is not None:
+                z, first, second = map(int, match.group(1, 2, 3))
+                version = meta["size"], int(meta["last_modified"].timestamp())
+                yield from self._file(z, first, second, match[4], *version)
+
+    def _said(self) -> dict[str, Any]:
+        for name in _DOCUMENTS:
+            with suppress(ObjectNotFoundError):
+                (piece,) = self._source.fetch([Whole(self._limits.json_bytes, name)])
+                return strictjson.loads(piece.data, f"{self.label}/{name}", self._limits)
+        return {}
+
+    def _versions(self, rows: Int64s) -> tuple[Iterable[int], Iterable[int]]:
+        return self._size[rows].tolist(), self._modified[rows].tolist()
+
+    def read_rows(self, rows: Int64s) -> Tiles:
+        """Some tiles, with the times of their objects; they are requested side by side."""
+        source = self._source.at(self._source.location, fresh=True)
+        names = self._names(rows)
+        for name, size, modified in zip(names, *self._versions(rows), strict=True):
+            href = source.resolve(name).href
+            source.pins.expect(ObjectInfo(href, size, None, modified * 10**9))
+        try:
+            pieces = source.fetch([Whole(self._limits.tile_bytes, name) for name in names])
+        except ObjectNotFoundError as error:
+            raise ObjectChangedError("a tile is gone that was listed", where=error.where) from error
+        return self._tiles(rows, [piece.data for piece in pieces], self._modified[rows])
 
 
 def _names(folder: str) -> Iterator[tuple[int, str]]:
