@@ -18,7 +18,6 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -90,6 +89,14 @@ class _File(NamedTuple):
     """In seconds since 1970 UTC."""
 
 
+Rows = npt.NDArray[np.int64]
+"""A row of numbers for each file."""
+
+
+def _rows(files: Iterable[_File]) -> Rows:
+    return np.array(list(files), np.int64).reshape(-1, len(_File._fields))
+
+
 class _Loose(IndexedSource):
     """Loose tiles, which were listed when they were opened."""
 
@@ -108,9 +115,8 @@ class _Loose(IndexedSource):
                 code = self._codes.setdefault(suffix, len(self._codes))
                 yield _File(z, x, y, code, *version)
 
-    def _hold(self, files: Iterable[_File], said: Mapping[str, Any]) -> npt.NDArray[np.int64]:
-        """Take over what was listed; returns the files, a row of numbers each."""
-        found = np.array(list(files), np.int64).reshape(-1, len(_File._fields))
+    def _hold(self, found: Rows, said: Mapping[str, Any]) -> None:
+        """Take over what was listed."""
         if not len(found):
             raise NotThisFormatError(
                 "the folder holds no tiles", where=self.label, expected="files named z/x/y.ext"
@@ -122,7 +128,6 @@ class _Loose(IndexedSource):
         low, high = scales_of(self._suffixes)
         own: TileSetMetadata = metadata_of(said, self.label, self._limits)
         self.metadata = replace(own, min_scale=low, max_scale=high)
-        return found
 
     def _names(self, rows: Int64s) -> list[str]:
         """The names of some tiles below the folder."""
@@ -164,7 +169,7 @@ class Folder(_Loose):
         if not Path(self.href).is_dir():
             raise ObjectNotFoundError("no such folder", where=self.label)
         with translated({OSError: StorageError}, "the folder cannot be listed", where=self.label):
-            found = list(self._listed())
+            found = _rows(self._listed())
         self._hold(found, _document(Path(self.href), limits))
 
     def _listed(self) -> Iterator[_File]:
@@ -217,8 +222,9 @@ class StoredFolder(_Loose):
         super().__init__(place.location, scheme, limits)
         self._source = open_source(place)
         self._source.stat()  # an error if there is nothing
-        listed = StoreObject(place).listed(lambda some: list(self._among(some)))
-        found = self._hold(chain.from_iterable(listed), self._said())
+        listed = StoreObject(place).listed(lambda some: _rows(self._among(some)))
+        found = np.concatenate([_rows(()), *listed])
+        self._hold(found, self._said())
         self._size, self._modified = found[:, 4].copy(), found[:, 5].copy()
 
     def _among(self, some: Mapping[str, Any]) -> Iterator[_File]:
