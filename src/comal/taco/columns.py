@@ -303,7 +303,11 @@ def _conform(table: Any, schema: Any) -> Any:
     for wanted in schema:
         if wanted.name in table.schema.names:
             found = table.column(wanted.name)
-            columns.append(found if found.type.equals(wanted.type) else found.cast(wanted.type))
+            if not found.type.equals(wanted.type):
+                what = f"values of field {shown(wanted.name)} do not fit the type of all samples"
+                with translated(_ARROW_FAULTS, what, expected=f"values of type {wanted.type}"):
+                    found = found.cast(wanted.type)
+            columns.append(found)
         else:
             columns.append(pa.chunked_array([pa.nulls(table.num_rows, wanted.type)]))
     return pa.table(columns, schema=schema)

@@ -168,6 +168,17 @@ def test_views_that_cannot_be_exported(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.tacozip"]
 
 
+def test_numbers_that_do_not_fit_the_common_type_are_refused(tmp_path: Path) -> None:
+    def part(name: str, value: Any) -> Any:
+        def valued(_: int, table: Any) -> Any:
+            return table.append_column("v", pa.array([value]))
+
+        return load(write(tmp_path, Recipe(tree={name: b"x"}, table=valued), name))
+
+    with pytest.raises(InvalidInputError, match="'v'"):
+        export(concat([part("a", 0.5), part("b", 2**60)]), tmp_path / "out.tacozip")
+
+
 def test_unknown_column_names_of_the_source_are_kept(tmp_path: Path) -> None:
     recipe = Recipe(
         FLAT,

@@ -142,6 +142,27 @@ def test_column_modes(tmp_path: Path) -> None:
         concat([one, two], "other")  # type: ignore[arg-type] # what a caller may try
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "kind"),
+    [
+        (pa.array([1]), pa.array([0.5]), pa.float64()),
+        (pa.array([1], pa.int8()), pa.array([2**40]), pa.int64()),
+        (pa.array([7], pa.timestamp("us")), pa.array([1], pa.timestamp("ns")), pa.timestamp("ns")),
+    ],
+    ids=["float", "wide", "fine"],
+)
+def test_the_schema_has_the_common_types(
+    tmp_path: Path, first: Any, second: Any, kind: Any
+) -> None:
+    parts = [
+        make(tmp_path, {name: b"x"}, f"{name}.tacozip", lambda _, t, v=v: t.append_column("v", v))
+        for name, v in (("a", first), ("b", second))
+    ]
+    for both in (concat(parts), concat(parts[::-1])):
+        assert both.schema.field("v").type == both.data.schema.field("v").type == kind
+        assert both.schema.equals(both.data.schema)
+
+
 def test_what_does_not_go_together(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError):
         concat([])

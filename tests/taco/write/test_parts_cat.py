@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from comal.errors import ConflictError, InvalidInputError, NotThisFormatError
+from comal.taco.checking import check
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.reading.dataset import load
 from comal.taco.spec import TacoWarning
@@ -54,6 +55,19 @@ def test_groups_of_one_file_name_are_refused(tmp_path: Path, values: list[Any]) 
     with pytest.raises(InvalidInputError, match="the same file name"):
         create(dataset(tortilla), tmp_path / "d.zip", group_by=["k", "l"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_times_finer_than_a_microsecond_are_indexed_as_they_are(tmp_path: Path) -> None:
+    paths = []
+    for unit, value in (("us", 7), ("ns", 7_001)):
+        times = pa.array([value], pa.timestamp(unit))
+        table = pa.table({"id": [unit], "path": [b"x"], "t": times})
+        paths += create(dataset(Tortilla.from_table(table)), tmp_path / f"{unit}.tacozip")
+    for some in ([paths[1]], paths, paths[::-1]):
+        index = create_tacocat(some, overwrite=True)[1]
+        assert check(index).ok
+        found = {row["id"]: row["t"].value for row in load(index).data.to_arrow().to_pylist()}
+        assert found == {"us": 7_000, "ns": 7_001} if len(some) == 2 else {"ns": 7_001}
 
 
 # -- a set that takes the place of another --------------------------------------------------------

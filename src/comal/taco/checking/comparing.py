@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from comal import names
 from comal.check import OF_CONTENT, Check
@@ -47,9 +48,10 @@ _BYTES = 64 * MIB
 
 
 def _type_fault(name: str, here: Any, there: Any, where: str) -> str | None:
-    """How the types of a column differ in two tables, or None."""
+    """How the types of a column differ in two tables, or None; units of times may differ."""
     one, other = here.schema.field(name).type, there.schema.field(name).type
-    if same_type(one, other):
+    times = pa.types.is_timestamp(one) and pa.types.is_timestamp(other) and one.tz == other.tz
+    if times or same_type(one, other):
         return None
     return f"column {shown(name)} is {spec.type_name(one)}, but {spec.type_name(other)} in {where}"
 

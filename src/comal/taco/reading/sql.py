@@ -202,12 +202,17 @@ class Compiler:
     # -- schemas -----------------------------------------------------------------------------------
 
     def schema(self, view: View) -> Any:
-        """The Arrow schema of a view; the engine runs only if there is a caller's query."""
+        """The Arrow schema of a view.
+
+        The engine runs only if there is a caller's query, or if parts give a column two types.
+        """
         match view:
             case Scan(container):
                 return scan_schema(container, self.home)
             case Union(parts, columns):
-                return _union_schema([self.schema(part) for part in parts], columns)
+                known = _union_schema([self.schema(part) for part in parts], columns)
+                if known is not None:
+                    return known
             case Staged(below, stage) if not isinstance(stage, Sql):
                 return self.schema(below)
         other = Compiler(self.home, spans=False)
@@ -489,10 +494,12 @@ def scan_schema(container: Container, home: Home) -> Any:
 
 
 def _union_schema(schemas: Sequence[Any], columns: Sequence[str]) -> Any:
+    """The schema of parts together; None if a column has two types."""
     fields: dict[str, Any] = {}
     for schema in schemas:
         for field in schema:
-            fields.setdefault(field.name, field)
+            if not fields.setdefault(field.name, field).type.equals(field.type):
+                return None
     return pa.schema([fields[name] for name in columns])
 
 

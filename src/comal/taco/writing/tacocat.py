@@ -49,6 +49,8 @@ _FORMS = {
     "both": (spec.TACOCAT_FOLDER, spec.TACOCAT),
 }
 _BATCH_ROWS = 65_536
+_FINE = pa.timestamp("ns")
+"""What `normal` keeps of times that are finer than a microsecond."""
 _MARGIN, _ALMOST_ALL = 1e-6, 359
 """Degrees."""
 _INTERNAL = {
@@ -341,7 +343,7 @@ def _compared(first: Member, other: Member) -> Iterator[tuple[str, object, objec
     for level, (here, there) in enumerate(zip(first.fields, other.fields, strict=False)):
         for name in [*here, *there]:
             ours, found = (
-                spec.type_name(fields[name]) if name in fields else "absent"
+                spec.type_name(normal_type(fields[name])) if name in fields else "absent"
                 for fields in (here, there)
             )
             yield f"field {shown(name)} of level {level}", ours, found
@@ -356,9 +358,9 @@ def _same_ids(ours: Sequence[str], theirs: Sequence[str]) -> bool:
 
 
 def _fields_of(level: Level) -> dict[str, Any]:
-    """Metadata fields of a stored level and their types in plain form."""
+    """Metadata fields of a stored level and their types in plain form; times may be finer."""
     return {
-        column.name: normal_type(column.type)
+        column.name: _FINE if column.type == _FINE else normal_type(column.type)
         for column in level.table.schema
         if not column.name.startswith(spec.INTERNAL)
     }
@@ -582,8 +584,10 @@ def _schema(members: Sequence[Member], number: int) -> Any:
     for member in members:
         for name, kind in member.fields[number].items():
             known = types.setdefault(name, kind)
-            if pa.types.is_null(known):
+            if pa.types.is_null(known) or (kind == _FINE and known == normal_type(kind)):
                 types[name] = kind
+            elif known == _FINE and kind == normal_type(known):
+                continue
             elif not known.equals(kind) and not pa.types.is_null(kind):
                 raise InvalidInputError(
                     f"field {shown(name)} of level {number} has two types",
