@@ -24,7 +24,7 @@ from comal.errors import (
     ObjectChangedError,
     ObjectNotFoundError,
 )
-from comal.storage import StorageConfig, StorePath, targets, upload
+from comal.storage import StorageConfig, StorePath, storeobject, targets, upload
 from comal.storage.cloud import memory_store
 from comal.storage.multipart import Multipart
 from tests.server.making import PNG
@@ -133,7 +133,7 @@ def test_too_large_for_s3_is_told_before_the_copy(
             return super().write(data)
 
     monkeypatch.setattr(targets, "_WatchedFile", Noting)
-    monkeypatch.setattr(upload, "COPIED", 1000)
+    monkeypatch.setattr(storeobject, "COPIED", 1000)
     monkeypatch.setattr(Multipart, "to", lambda *_: None)
     prefix, config = uuid.uuid4().hex, s3_server.config
     for write, source, target in (

@@ -15,7 +15,7 @@ import pytest
 import comal
 from comal.errors import AccessDeniedError, ConflictError, StorageError
 from comal.limits import MIB
-from comal.storage import StorageConfig, multipart, targets, upload
+from comal.storage import StorageConfig, multipart, storeobject, targets, upload
 from comal.storage.http import Answer
 from comal.storage.location import StorePath, parse_href
 from comal.storage.multipart import Multipart, parts_of
@@ -109,7 +109,7 @@ def test_the_endpoint_that_obstore_prefers(monkeypatch: pytest.MonkeyPatch) -> N
 def box(
     bucket: tuple[Box, S3Server], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Box, S3Server]]:
-    monkeypatch.setattr(upload, "SINGLE", 1000)
+    monkeypatch.setattr(storeobject, "SINGLE", 1000)
     monkeypatch.setattr(multipart, "_STEP", 5 * MIB)  # S3 takes no smaller parts
     own, server = bucket
     yield bucket
@@ -177,7 +177,7 @@ def test_what_is_sent_is_compared(box: tuple[Box, S3Server], tmp_path: Path) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(multipart.Part, "blocks", changing)
         with pytest.raises(StorageError):
-            upload.StoreObject(own.target("x")).publish(path, None, [], compare=True)
+            storeobject.StoreObject(own.target("x")).publish(path, None, [], compare=True)
     assert own.files() == {}
     part = parts_of(path, len(NEW), MIB)[0]
     path.write_bytes(NEW[:9])
@@ -223,7 +223,7 @@ def test_nothing_is_read_back(box: tuple[Box, S3Server], tmp_path: Path) -> None
             _encrypt(server)
         try:
             del server.faults.seen[:]
-            upload.StoreObject(own.target(name)).publish(path, None, [], compare=True)
+            storeobject.StoreObject(own.target(name)).publish(path, None, [], compare=True)
         finally:
             _client(server).delete_bucket_encryption(Bucket=BUCKET)
         assert own.files()[name] == NEW

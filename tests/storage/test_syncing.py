@@ -30,11 +30,12 @@ from comal.errors import (
     UnsafeContentError,
 )
 from comal.progress import silent
-from comal.storage import StorageConfig, StorePath, stores, syncing, targets, upload
+from comal.storage import StorageConfig, StorePath, storeobject, stores, syncing, targets, upload
 from comal.storage.location import parse_href
+from comal.storage.storeobject import StoreObject
 from comal.storage.syncing import Amount, Synced
 from comal.storage.targetlock import LeftoverWarning
-from comal.storage.upload import StoreObject, rank_of
+from comal.storage.upload import rank_of
 from tests.forked import forked
 from tests.server.making import PNG, raquet_file, taco_file
 from tests.servers.http import HttpServer
@@ -77,7 +78,7 @@ def tree(archives: Path) -> Tree:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "SINGLE", BIG)
+    monkeypatch.setattr(storeobject, "SINGLE", BIG)
     monkeypatch.setattr(syncing, "_SMALL", BIG)
 
 
@@ -432,7 +433,7 @@ def test_what_arrives_damaged_is_told_and_removed(
     )
     # What a store says of its bytes is compared with them: here is nothing that proves either.
     there = syncing._Side(box.target("x").location, box.target("x").config)
-    monkeypatch.setattr(upload, "proves", lambda *_: False)
+    monkeypatch.setattr(storeobject, "proves", lambda *_: False)
     with pytest.raises(StorageError, match="other bytes"):
         comal.sync(box.target("x"), tmp_path / "back")
     assert there.files.keys() == {"DATA/a", "index.json"}
@@ -524,9 +525,8 @@ def test_the_checksum_beside_an_object_is_compared(
     box = box_of(kind, request, tmp_path, hasty)
     (tmp_path / "a").write_bytes(bytes(BIG + 1))
     comal.sync(tmp_path / "a", box.target("a"))
-    assert (
-        StoreObject(box.target("a")).checksum() == upload.digest_of(tmp_path / "a", "sha256").hex()
-    )
+    wanted = storeobject.digest_of(tmp_path / "a", "sha256").hex()
+    assert StoreObject(box.target("a")).checksum() == wanted
     read: list[str] = []
     real = syncing._Side.reading
 

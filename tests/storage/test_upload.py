@@ -28,7 +28,7 @@ from comal.errors import (
     StorageError,
 )
 from comal.progress import current, silent, telling
-from comal.storage import StorageConfig, multipart, open_source, targets, upload
+from comal.storage import StorageConfig, multipart, open_source, storeobject, targets, upload
 from comal.storage.location import StorePath, parse_href
 from comal.storage.multipart import Multipart
 from comal.storage.replacing import changing_file
@@ -43,13 +43,13 @@ def box(request: pytest.FixtureRequest, tmp_path: Path, hasty: StorageConfig) ->
     return box_of(request.param, request, tmp_path, hasty)
 
 
-WAYS = {"one request": upload.SINGLE, "in parts": 1000, "in parts by obstore": 999}
+WAYS = {"one request": storeobject.SINGLE, "in parts": 1000, "in parts by obstore": 999}
 
 
 @pytest.fixture(params=WAYS)
 def single(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Above this size, objects go in parts."""
-    monkeypatch.setattr(upload, "SINGLE", WAYS[request.param])
+    monkeypatch.setattr(storeobject, "SINGLE", WAYS[request.param])
     if request.param == "in parts by obstore":
         monkeypatch.setattr(Multipart, "to", lambda *_: None)
     return WAYS[request.param]
@@ -384,8 +384,8 @@ def test_no_endpoint_and_too_large_for_s3(
     bucket: tuple[Box, S3Server], monkeypatch: pytest.MonkeyPatch, hasty: StorageConfig
 ) -> None:
     box, _ = bucket
-    monkeypatch.setattr(upload, "SINGLE", 10)
-    monkeypatch.setattr(upload, "COPIED", 100)
+    monkeypatch.setattr(storeobject, "SINGLE", 10)
+    monkeypatch.setattr(storeobject, "COPIED", 100)
     monkeypatch.setattr(Multipart, "to", lambda *_: None)
     with pytest.raises(LimitExceededError, match="write several"):
         box.write("x", NEW)
@@ -450,8 +450,9 @@ def test_an_interrupt_ends_an_upload(
         waiting.wait(20)
         os.kill(os.getpid(), signal.SIGINT)
 
-    for name, value in {"SINGLE": 1000, "_AT_ONCE": 2, "Event": Told}.items():
-        monkeypatch.setattr(upload, name, value)
+    monkeypatch.setattr(storeobject, "SINGLE", 1000)
+    monkeypatch.setattr(storeobject, "_AT_ONCE", 2)
+    monkeypatch.setattr(upload, "Event", Told)
     monkeypatch.setattr(multipart, "_STEP", 5 << 20)
     del server.faults.seen[:]
     server.faults.fault = strike

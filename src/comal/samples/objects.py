@@ -48,7 +48,7 @@ def objects_below(
     """
     if root.scheme not in STORE_SCHEMES:
         open_source(root, config=config).names()  # an error: HTTP has no listing
-    from comal.storage.upload import StoreObject  # noqa: PLC0415 - it loads obstore
+    from comal.storage.storeobject import StoreObject  # noqa: PLC0415 - it loads obstore
 
     top = StoreObject(StorePath(root, config))
     fits = re.compile("|".join(map(fnmatch.translate, patterns)) or "(?!)")

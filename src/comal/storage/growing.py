@@ -34,11 +34,11 @@ from comal.errors import (
 )
 from comal.limits import MIB
 from comal.parallel import results
-from comal.storage import upload
+from comal.storage import storeobject, upload
 from comal.storage.location import StorePath
+from comal.storage.storeobject import StoreObject
 from comal.storage.targetlock import BUILD, hidden, is_hidden
 from comal.storage.targets import NOTHING, refuse_sources
-from comal.storage.upload import StoreObject
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -108,11 +108,11 @@ class GrowingFolder:
         rows = [[told, [next(facts) for _ in some]] for told, some in waiting]
         self._records.append(StoreObject(self._home / f"{secrets.token_hex(8)}.json"))
         self._records[-1].put(json.dumps(rows).encode())
-        upload.run_all(self._publish_one, names, self._stop)
+        storeobject.run_all(self._publish_one, names, self._stop)
 
     def _facts(self, name: str) -> list[Any]:
         path = self.folder / name
-        digests = [upload.digest_of(path, kind).hex() for kind in ("md5", "sha256")]
+        digests = [storeobject.digest_of(path, kind).hex() for kind in ("md5", "sha256")]
         return [name, path.stat().st_size, *digests]
 
     def _publish_one(self, name: str) -> None:
@@ -214,18 +214,18 @@ class GrowingFolder:
 
         def proven(row: tuple[Any, list[Any]]) -> tuple[str, Kept] | None:
             told, (name, size, md5, sha256) = row
-            tag = upload.plain_tag(found[name][1])
+            tag = storeobject.plain_tag(found[name][1])
             same = found[name][0] == size and (
-                upload.proves(tag, bytes.fromhex(md5))
+                storeobject.proves(tag, bytes.fromhex(md5))
                 or StoreObject(self._place / name).checksum() == sha256
             )
             return (name, Kept(size, told, tag)) if same else None
 
         with translated(_DAMAGED, "a record of a writer is damaged", where=shown_path(self._home)):
-            records = map(json.loads, upload.at_once(_content, self._records, self._stop))
+            records = map(json.loads, storeobject.at_once(_content, self._records, self._stop))
             rows = [(told, file) for some in records for told, files in some for file in files]
             there = [row for row in rows if row[1][0] in found]
-            self.kept.update(filter(None, upload.at_once(proven, there, self._stop)))
+            self.kept.update(filter(None, storeobject.at_once(proven, there, self._stop)))
         return others - {file[0] for _, file in rows}
 
     def _is_whole(self, others: Collection[str]) -> bool:
@@ -255,7 +255,7 @@ class GrowingFolder:
         note = [self._note] if self._seen else []
         records: list[_Removable] = [(record, None) for record in self._records]
         for some in (files[:1], files[1:], records, [(one, None) for one in note]):
-            if not all(list(upload.at_once(remove, some, Event()))):
+            if not all(list(storeobject.at_once(remove, some, Event()))):
                 return []  # what told of it says what is left
         return [one.place for one in [*self._records, *note]]
 

@@ -33,15 +33,16 @@ from comal.errors import (
 from comal.limits import MIB
 from comal.progress import Counter, Progress, telling
 from comal.public import warn
-from comal.storage import targets, upload
+from comal.storage import storeobject, targets, upload
 from comal.storage.config import StorageConfig, default_config
 from comal.storage.location import STORE_SCHEMES, Location, StorePath, parse_href
 from comal.storage.multipart import holds
 from comal.storage.opening import open_source
 from comal.storage.replacing import state_of
 from comal.storage.source import ObjectInfo, changed
+from comal.storage.storeobject import StoreObject, at_once, plain_tag
 from comal.storage.targetlock import CHANGE, is_hidden, locked
-from comal.storage.upload import StoreObject, at_once, plain_tag, rank_of
+from comal.storage.upload import rank_of
 from comal.storage.wrappers import RangeFile
 
 _SMALL = 8 * MIB
@@ -183,7 +184,7 @@ def _same(one: _Side, other: _Side, name: str) -> bool:
         if told is not None:
             return told
         with one.reading(name) as left, other.reading(name) as right:
-            return upload.same_bytes(left, right)
+            return storeobject.same_bytes(left, right)
 
 
 def _told(here: _Side, there: _Side, name: str) -> bool | None:
@@ -192,19 +193,19 @@ def _told(here: _Side, there: _Side, name: str) -> bool | None:
     if here.is_local:
         path = here.path(name)
         if _MD5.fullmatch(tag) and (
-            upload.proves(tag, upload.digest_of(path, "md5"))
+            storeobject.proves(tag, storeobject.digest_of(path, "md5"))
             if tag[32:] in ("", "-1")
             else holds(tag, path, there.files[name].size)
         ):
             return True
         told = there.object(name).checksum()
-        return None if told is None else told == upload.digest_of(path, "sha256").hex()
+        return None if told is None else told == storeobject.digest_of(path, "sha256").hex()
     if not here.is_stored:
         return None
     for first, second in ((tag, mine), (mine, tag)):
         found = _MD5.fullmatch(first)
         if found and (
-            first == second or (not found[1] and upload.proves(second, bytes.fromhex(first)))
+            first == second or (not found[1] and storeobject.proves(second, bytes.fromhex(first)))
         ):
             return True
     both = {here.object(name).checksum(), there.object(name).checksum()}
@@ -230,7 +231,7 @@ class _Run:
             for name in group:
                 (large if side.files[name].size > _SMALL else small).append(name)
             for some, threads in ((small, _MANY), (large, _FEW)):
-                upload.run_all(function, some, self._stop, threads)
+                storeobject.run_all(function, some, self._stop, threads)
 
     def copy(self, name: str) -> None:
         """Copy a file, and compare it."""
@@ -280,7 +281,7 @@ class _Run:
             return False
         size, tag = source.files[name]
         of_parts = source.place.scheme == "s3" and (
-            size > upload.COPIED or tag[32:] not in ("", "-1")
+            size > storeobject.COPIED or tag[32:] not in ("", "-1")
         )
         return size > _SMALL and not of_parts
 
@@ -315,7 +316,7 @@ class _Run:
                 told(len(block))
         file.seek(0)
         seen = {hashlib.file_digest(file, "sha256").hexdigest(), sha256.hexdigest()}
-        if self.source.is_stored and not upload.proves(
+        if self.source.is_stored and not storeobject.proves(
             self.source.files[name].version, md5.digest()
         ):
             seen |= {self.source.object(name).checksum() or sha256.hexdigest()}

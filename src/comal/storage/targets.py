@@ -449,7 +449,7 @@ def write_note(path: str | os.PathLike[str], data: bytes, kind: Kind) -> None:
     """
     place = stored(path)
     if place is not None:
-        from comal.storage.upload import StoreObject  # noqa: PLC0415 - as in `new_set`
+        from comal.storage.storeobject import StoreObject  # noqa: PLC0415 - as in `new_set`
 
         StoreObject(place).put(data)
         return
@@ -464,7 +464,7 @@ def give(file: Path, target: Path, kind: Kind, *, overwrite: bool) -> None:
     """
     place = stored(target)
     if place is not None:
-        from comal.storage.upload import StoreObject  # noqa: PLC0415 - as in `new_set`
+        from comal.storage.storeobject import StoreObject  # noqa: PLC0415 - as in `new_set`
 
         found = StoreObject(place)
         seen = found.meta() if overwrite else None

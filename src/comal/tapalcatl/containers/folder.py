@@ -217,7 +217,7 @@ class StoredFolder(_Loose):
     def __init__(
         self, place: StorePath, scheme: str = "xyz", limits: Limits = DEFAULT_LIMITS
     ) -> None:
-        from comal.storage.upload import StoreObject  # noqa: PLC0415 - it loads obstore
+        from comal.storage.storeobject import StoreObject  # noqa: PLC0415 - it loads obstore
 
         super().__init__(place.location, scheme, limits)
         self._source = open_source(place)
