@@ -218,3 +218,12 @@ def test_head_reads_no_sample(app: Any, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(spans, "read_leaves", never)
     head = ask(app, path, "HEAD")
     assert (head.status, head.body, head.headers) == (200, b"", full.headers)
+
+
+@pytest.mark.parametrize("path", [*STRONG, *WEAK, "/healthz", "/"])
+def test_whole_addresses(app: Any, path: str) -> None:
+    """RFC 9112, 3.2.2: a server accepts the form that clients send to a proxy."""
+    for before in ("http://example.org", "HTTPS://example.org:8000"):
+        whole, own = ask(app, before + path), ask(app, path)
+        assert (whole.status, whole.body) == (own.status, own.body)
+    assert ask(app, "http://example.org").body == ask(app, "/").body

@@ -16,9 +16,7 @@ from pathlib import Path
 import pytest
 
 from comal import tortilla
-from comal.errors import ConflictError
 from comal.server import process
-from comal.server.settings import ProcessSettings
 from tests.server.conftest import BIG
 from tests.server.making import PNG, tileset
 from tests.server.serving import free_port, get, raw, serving, wait_for
@@ -129,14 +127,6 @@ def idle_connection(port: int) -> Iterator[None]:
         client.sendall(b"GET /tiles/0/0/0.png HTTP/1.1\r\nHost: x\r\n\r\n")
         assert client.recv(100).startswith(b"HTTP/1.1 200")
         yield
-
-
-def test_addresses_that_cannot_be_listened_on() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(ConflictError):
-            process.run(ProcessSettings(sources={"a": "b"}, port=taken.getsockname()[1]))
 
 
 def test_modules_that_the_command_line_hides(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import socket
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[ProcessSettings]:
     """What would have been served."""
     found: list[ProcessSettings] = []
     monkeypatch.setattr(process, "run", found.append)
+    monkeypatch.setattr(process, "check_address", lambda *_: None)
     return found
 
 
@@ -157,3 +159,14 @@ def test_nothing_is_announced_without_a_server(
     result = serve(archives["dem"], code=8)
     assert "serving" not in result.output
     assert plans == []
+
+
+def test_nothing_is_announced_where_nobody_can_listen(archives: dict[str, Path]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for host, hint in (("127.0.0.1", "another --port"), ("x.invalid", "this machine")):
+            result = serve(archives["dem"], "--host", host, "--port", port, code=10)
+            assert hint in result.stderr
+            assert "serving" not in result.output

@@ -135,6 +135,7 @@ def command(
     if given["public_url"] is None and own["host"] not in _EVERYWHERE:
         given["public_url"] = _address(own["host"], own["port"])
     settings = ProcessSettings(sources=places, settings=_settings(given), **own)
+    process.check_address(own["host"], own["port"])
     _announce(settings, style)
     process.run(settings)
 

@@ -6,6 +6,7 @@ passes on; so they share nothing, and a replacement starts like the first one.
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
@@ -68,8 +69,6 @@ def log_to_stderr() -> None:
 
 def run(settings: ProcessSettings) -> None:
     """Serve until the process is told to stop; finishes the requests in progress."""
-    check_installed()
-    check_address(settings.host, settings.port)
     unhide_modules()
     allow_files()
     os.environ.setdefault("GDAL_SKIP", _SKIPPED)
@@ -127,16 +126,17 @@ def check_installed() -> None:
 
 
 def check_address(host: str, port: int) -> None:
-    """Raise if another process listens on the address, before workers start."""
+    """Raise if nobody can listen on the address, before anything is printed."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except (OSError, OverflowError) as error:
+            busy = getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
             raise ConflictError(
                 "cannot listen on this address",
                 where=f"{host}:{port}",
                 found=str(error),
-                hint="choose another --port",
+                hint="name an address of this machine" if not busy else "choose another --port",
             ) from error

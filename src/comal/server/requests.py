@@ -141,6 +141,9 @@ def split_root(scope: Mapping[str, Any], prefix: str) -> tuple[str, bytes] | Non
     """
     raw = scope.get("raw_path")
     path = raw.partition(b"?")[0] if raw else quote(scope["path"], safe="/%:@!$&'()*+,;=~").encode()
+    if b"://" in path and not path.startswith(b"/"):
+        # Clients of a proxy send the whole address (RFC 9112, 3.2.2).
+        path = b"/" + path.partition(b"://")[2].partition(b"/")[2]
     root = scope.get("root_path", "").rstrip("/")
     encoded = quote(root).encode()
     if encoded and path.startswith(encoded) and path[len(encoded) :][:1] in {b"", b"/"}:

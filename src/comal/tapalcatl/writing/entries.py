@@ -138,17 +138,16 @@ class BuildOptions(EntryOptions):
             raise InvalidInputError(
                 f"Tapalcatl {self.version} has no place for this",
                 found=", ".join(given),
-                hint="Tapalcatl 1 has only generation1=Generation1(metatile=...), or --metatile,"
-                " --keys, --layer, --prefix and --tile-size; Tapalcatl 2 has none of these but"
-                " metatile",
+                hint="leave it out, or write the other version; the metatile of Tapalcatl 1 is a"
+                " field of generation1",
             )
         own = sorted(KNOWN & (self.metadata or {}).keys())
         if own:
             raise InvalidInputError(
                 "metadata are given that have an option of their own, or that tiles determine",
                 found=", ".join(own),
-                hint="pass name=, description=, bounds= and formats= beside metadata=, and leave"
-                " out the others",
+                hint="pass name, description, bounds and formats beside metadata, and leave out"
+                " the others",
             )
 
 
