@@ -395,7 +395,7 @@ def test_what_cannot_be_planned(tmp_path: Path, scenes: Path, rasters: list[Path
         jobs.plan_raquet(rasters, out, plan)
     (out / "index.json").unlink()
     jobs.plan_raquet(rasters, out, plan)
-    with pytest.raises(ConflictError):
+    with pytest.raises(ConflictError, match="a plan is never replaced"):
         jobs.plan_raquet(rasters, out, plan)
     with pytest.raises(ObjectNotFoundError):
         jobs.plan_taco(tmp_path / "absent", out / "a.tacozip", tmp_path / "plan2")
@@ -407,8 +407,9 @@ def test_what_cannot_be_planned(tmp_path: Path, scenes: Path, rasters: list[Path
 
 def test_plans_of_strangers_are_refused(tmp_path: Path, rasters: list[Path]) -> None:
     plan = tmp_path / "plan"
-    with pytest.raises(ObjectNotFoundError):
-        jobs.status(plan)
+    for look in (jobs.status, jobs.run, jobs.merge):
+        with pytest.raises(ObjectNotFoundError, match=f"there is no plan: {plan}"):
+            look(plan)
     jobs.plan_raquet(rasters, tmp_path / "out", plan)
     path = plan / "job.json"
     text = path.read_text()

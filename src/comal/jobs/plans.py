@@ -117,7 +117,14 @@ class Plan:
             It is damaged, or of another version of comal, whose parts may have other bytes.
         """
         home = place_of(folder, config)
-        (data,) = _fetched(home, [JOB], _LIMITS.json_bytes)
+        try:
+            (data,) = _fetched(home, [JOB], _LIMITS.json_bytes)
+        except ObjectNotFoundError as error:
+            raise ObjectNotFoundError(
+                "there is no plan",
+                where=shown_path(home),
+                hint="name the folder that 'comal plan' wrote (its -o option)",
+            ) from error
         document = strictjson.loads(data, JOB, _LIMITS)
         if document.get("comal:job") != _VERSION or document.get("made_by") != __version__:
             raise UnsupportedVersionError(
@@ -165,15 +172,19 @@ class Plan:
             raise InvalidInputError(
                 "an option cannot be written into a plan", found=str(error), expected="JSON"
             ) from error
-        with targets.new_folder(self.folder) as new, system_errors("cannot write", self.folder):
-            for name in (_TABLES, DONE, STATE):
-                (new / name).mkdir()
-            for part_name, levels in tables:
-                for depth, table in enumerate(levels):
-                    pq.write_table(table, new / _TABLES / f"{part_name}.{depth}.parquet")
-            (new / JOB).write_bytes(data)  # a store gets it last
-            if stored(self.output) is None:
-                self.output.mkdir(exist_ok=True)
+        try:
+            with targets.new_folder(self.folder) as new, system_errors("cannot write", self.folder):
+                for name in (_TABLES, DONE, STATE):
+                    (new / name).mkdir()
+                for part_name, levels in tables:
+                    for depth, table in enumerate(levels):
+                        pq.write_table(table, new / _TABLES / f"{part_name}.{depth}.parquet")
+                (new / JOB).write_bytes(data)  # a store gets it last
+                if stored(self.output) is None:
+                    self.output.mkdir(exist_ok=True)
+        except ConflictError as error:
+            error.hint = "a plan is never replaced: remove the old one, or choose another name"
+            raise
 
     def tables(self, part: Part, levels: int) -> list[Any]:
         """The tables of a part, level by level."""
