@@ -40,7 +40,7 @@ RESERVED = frozenset(
     {
         *("_", "healthz", "readyz", "metrics", "sources.json", "colormaps.json", "conformance"),
         *("collections", "tileMatrixSets", "api", "favicon.ico", "robots.txt"),
-        "WMTSCapabilities.xml",
+        *("WMTSCapabilities.xml", "sources", "colormaps"),
     }
 )
 _MARKERS = ("meta.json", "COLLECTION.json", ".tacocat/COLLECTION.json", "__TACOCAT__")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,13 @@ from comal.errors import InvalidInputError
 from comal.limits import KIB, MIB
 
 MISSING = (204, 404)
+
+
+def _check(right: bool, name: str, found: object, expected: str) -> None:  # noqa: FBT001 - a test
+    if not right:
+        raise InvalidInputError(
+            f"{name} cannot be used", where="server", found=repr(found), expected=expected
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +47,12 @@ class RequestLimits:
     """Most items of one page."""
     threads: int = 0
     """Threads that read and render; 0 means twice the number of processors plus four."""
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "stalled"):
+            _check(0 < getattr(self, name) < math.inf, name, getattr(self, name), "above 0")
+        for name in ("cache_bytes", "tile_bytes"):
+            _check(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +86,10 @@ class Settings:
         prefix = self.prefix
         right = prefix == "" or (prefix.startswith("/") and prefix == prefix.rstrip("/"))
         _check(right and prefix.isascii(), "prefix", prefix, "'' or '/name', without a final slash")
+        _check(0 <= self.reload_seconds < math.inf, "reload", self.reload_seconds, "0 or more")
+        url = self.public_url
+        right = url is None or url.startswith(("http://", "https://"))
+        _check(right, "public_url", url, "https://HOST or http://HOST")
         for value in (self.cache_control, self.public_url, *self.cors):
             _check(_is_header(value), "header value", value, "printable ASCII")
 
@@ -95,13 +113,6 @@ class ProcessSettings:
 
 def _is_header(value: str | None) -> bool:
     return value is None or (value.isascii() and value.isprintable() and value != "")
-
-
-def _check(right: bool, name: str, found: object, expected: str) -> None:  # noqa: FBT001 - a test
-    if not right:
-        raise InvalidInputError(
-            f"{name} cannot be used", where="server", found=repr(found), expected=expected
-        )
 
 
 def normalised_prefix(prefix: str) -> str:
