@@ -234,7 +234,7 @@ def column_ranges(bounds: Bounds, z: int) -> tuple[range, ...]:
     A box crosses the antimeridian if its west is greater than its east, or if it extends beyond
     180 degrees, as it often does in TileJSON.
     """
-    west, east = _turned(bounds[0], bounds[2])
+    west, east = turned(bounds[0], bounds[2])
     count = 1 << z
     if west <= east:
         return (_outward([_column(west) * count, _column(east) * count], count),)
@@ -245,7 +245,7 @@ def column_ranges(bounds: Bounds, z: int) -> tuple[range, ...]:
     return first, last
 
 
-def _turned(west: float, east: float) -> tuple[float, float]:
+def turned(west: float, east: float) -> tuple[float, float]:
     """West and east of a box, wrapped to -180 to 180; west > east across the antimeridian."""
     if east - west >= 360:
         return -180.0, 180.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sqlite3
 from contextlib import closing
@@ -106,9 +107,7 @@ def test_leaf_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     tapalcatl.to_pmtiles(listed(tiles), tmp_path / "a.pmtiles")
     assert read_pmtiles(tmp_path / "a.pmtiles") == tiles
     tapalcatl.to_pmtiles(tmp_path / "a.pmtiles", tmp_path / "b.pmtiles")
-    header = import_module("pmtiles.tile").deserialize_header(
-        (tmp_path / "a.pmtiles").read_bytes()[:127]
-    )
+    header = pmtiles_header(tmp_path / "a.pmtiles")
     assert header["leaf_directory_length"] > 0
     assert read_pmtiles(tmp_path / "b.pmtiles") == tiles
 
@@ -144,6 +143,92 @@ def test_several_kinds_of_tiles(tmp_path: Path) -> None:
     assert (tmp_path / "folder" / "1" / "0" / "0@2x.png").read_bytes() == payload(1, 0, 1)
     with pytest.raises(InvalidInputError, match="no tile of that kind"):
         tapalcatl.to_mbtiles(tmp_path / "set", tmp_path / "b.mbtiles", ext="webp")
+
+
+@pytest.mark.parametrize("compression", ["auto", "store", "deflate"])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_pmtiles_says_how_tiles_are_compressed(
+    tmp_path: Path, compression: str, zipped: bool
+) -> None:
+    """Whatever their archives do on top of it; a browser refuses tiles of unknown compression."""
+    raw = b"\x1a\x05hello" * 50
+    tile = gzip.compress(raw) if zipped else raw
+    made = [(z, 0, 0, tile) for z in range(3)]
+    tapalcatl.build(made, tmp_path / "set", ext="mvt", compression=compression)
+    tapalcatl.to_pmtiles(tmp_path / "set", tmp_path / "a.pmtiles")
+    header = pmtiles_header(tmp_path / "a.pmtiles")
+    assert header["tile_compression"].name == ("GZIP" if zipped else "NONE")
+    assert read_pmtiles(tmp_path / "a.pmtiles")[0, 0, 0] == tile
+
+
+def test_zooms_of_the_chosen_kind(tmp_path: Path) -> None:
+    tiles = [
+        NewTile(1, 0, 0, payload(1, 0, 0), "png"),
+        NewTile(4, 0, 0, payload(4, 0, 0, "mvt"), "mvt"),
+        NewTile(5, 0, 0, payload(5, 0, 0), "png", 1.5),
+    ]
+    tapalcatl.build(tiles, tmp_path / "set")
+    for write, name in (
+        *((tapalcatl.to_mbtiles, "a.mbtiles"), (tapalcatl.to_pmtiles, "a.pmtiles")),
+        (tapalcatl.to_directory, "folder"),
+    ):
+        found = write(tmp_path / "set", tmp_path / name, ext="png", scale=1)
+        assert (found.min_zoom, found.max_zoom) == (1, 1)
+    with closing(sqlite3.connect(tmp_path / "a.mbtiles")) as base:
+        rows = dict(base.execute("SELECT name, value FROM metadata"))
+    document = json.loads((tmp_path / "folder" / "metadata.json").read_text())
+    for each in (rows, document):
+        assert (int(each["minzoom"]), int(each["maxzoom"])) == (1, 1)
+    header = pmtiles_header(tmp_path / "a.pmtiles")
+    assert (header["min_zoom"], header["max_zoom"]) == (1, 1)
+
+
+def test_folders_of_any_scale(tmp_path: Path) -> None:
+    tiles = [NewTile(2, 0, 0, payload(2, 0, 0), "png", scale) for scale in (1, 2, 1.5, 0.5)]
+    tapalcatl.build(tiles, tmp_path / "set")
+    tapalcatl.to_directory(tmp_path / "set", tmp_path / "folder")
+    tapalcatl.to_directory(tmp_path / "set", tmp_path / "folder", overwrite=True)
+    (tmp_path / "folder" / "2" / "0" / "0@0x.png").write_bytes(b"no scale")
+    assert tapalcatl.build(tmp_path / "folder", tmp_path / "again").tiles == len(tiles)
+    assert unzipped(tmp_path / "again") == unzipped(tmp_path / "set")
+
+
+@pytest.mark.parametrize(
+    "center", [["a", "b"], [1, 2, "x"], [1e300, 0, 1], [1, 2, 1e300], [1], "x", {"a": 1}, [181, 0]]
+)
+def test_what_is_no_centre_is_left_out(tmp_path: Path, center: Any) -> None:
+    tapalcatl.build(listed(pyramid(1)), tmp_path / "set", metadata={"center": center})
+    tapalcatl.to_mbtiles(tmp_path / "set", tmp_path / "a.mbtiles")
+    tapalcatl.to_pmtiles(tmp_path / "set", tmp_path / "a.pmtiles")
+    tapalcatl.build(tmp_path / "a.mbtiles", tmp_path / "again")
+    assert "center" not in said(tmp_path / "again")
+    header = pmtiles_header(tmp_path / "a.pmtiles")
+    assert (header["center_lon_e7"], header["center_zoom"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "degrees"),
+    [
+        ((-400, -80, 400, 80), (-180, 180)),
+        ((175, -80, 185, 80), (175, 185)),
+        ((535, -80, 545, 80), (175, 185)),
+    ],
+)
+def test_bounds_beyond_the_world_as_pmtiles(
+    tmp_path: Path, bounds: Any, degrees: tuple[int, int]
+) -> None:
+    ends = {(3, 7, 3): payload(3, 7, 3), (3, 0, 3): payload(3, 0, 3)}
+    tapalcatl.build(listed(ends), tmp_path / "set", bounds=bounds)
+    tapalcatl.to_pmtiles(tmp_path / "set", tmp_path / "a.pmtiles")
+    header = pmtiles_header(tmp_path / "a.pmtiles")
+    assert (header["min_lon_e7"] / 1e7, header["max_lon_e7"] / 1e7) == degrees
+
+
+def pmtiles_header(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = import_module("pmtiles.tile").deserialize_header(
+        path.read_bytes()[:127]
+    )
+    return found
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="real tiles are not beside the checkout")

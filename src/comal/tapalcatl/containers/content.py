@@ -141,9 +141,8 @@ def metadata_of(
         with suppress(ComalError):  # tiles are worth copying without it
             merged.update(strictjson.loads(text.encode(), f"{where}, json", limits))
     extra = {key: value for key, value in merged.items() if key not in _DROPPED}
-    center = _numbers(extra.pop("center", None))
-    if len(center) in {2, 3}:
-        extra["center"] = [*center[:2], *map(int, center[2:])]
+    if center := center_of(extra.pop("center", None)):
+        extra["center"] = center
     return TileSetMetadata(
         name=_text(merged.get("name")),
         description=_text(merged.get("description")),
@@ -169,6 +168,15 @@ def _numbers(value: Any) -> list[float]:
         except (TypeError, ValueError):
             return []
     return numbers if all(map(math.isfinite, numbers)) else []
+
+
+def center_of(value: Any) -> list[Any]:
+    """Longitude, latitude and perhaps zoom; empty if the value is no such place."""
+    numbers = _numbers(value)
+    if len(numbers) not in {2, 3} or abs(numbers[0]) > 180 or abs(numbers[1]) > 90:
+        return []
+    zooms = [_zoom(number) for number in numbers[2:]]
+    return [] if None in zooms else [*numbers[:2], *zooms]
 
 
 def _bounds(value: Any) -> Bounds | None:
@@ -200,8 +208,8 @@ def mbtiles_rows(metadata: TileSetMetadata, ext: str, label: str) -> dict[str, s
     values["minzoom"], values["maxzoom"] = metadata.min_zoom, metadata.max_zoom
     layers = {key: metadata.extra[key] for key in _VECTOR if key in metadata.extra}
     for key, value in metadata.extra.items():
-        if key == "center" and isinstance(value, list):
-            values[key] = ",".join(f"{number:.10g}" for number in value)
+        if key == "center":
+            values[key] = ",".join(f"{number:.10g}" for number in center_of(value)) or None
         elif key not in layers:
             values[key] = value
     if layers:

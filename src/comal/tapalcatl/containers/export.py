@@ -356,15 +356,14 @@ def _exported(
         found = survey(origin)
         if not found.tiles:
             raise no_tiles(origin)
-        metadata = found.described(origin.metadata)
         count = 0
-        with sink(path, metadata, choice, overwrite=overwrite, source=source) as add:
+        with sink(path, origin.metadata, choice, overwrite=overwrite, source=source) as add:
             for tiles in plain_tiles(origin, found, choice, progress or silent, order):
                 add(tiles)
                 count += len(tiles)
             if not count:
                 raise InvalidInputError("no tile of that kind", where=origin.label)
-    ends = min(found.extents), max(found.extents)
+    ends = min(choice.extents), max(choice.extents)
     return Exported(os.fspath(path), count, choice.ext, *ends)
 
 

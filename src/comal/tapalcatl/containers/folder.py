@@ -52,7 +52,8 @@ from comal.tapalcatl.wire import Int64s, scales_of
 
 SCHEMES: Final = ("xyz", "tms", "zyx")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
-_FILE: Final = re.compile(rf"({_NUMBER.pattern})((?:@[1-9][0-9]*x)?(?:\.[0-9A-Za-z_+-]{{1,32}})?)")
+_SCALE: Final = r"@(?=[0-9.]*[1-9])[0-9]{1,6}(?:\.[0-9]{1,6})?x"
+_FILE: Final = re.compile(rf"({_NUMBER.pattern})((?:{_SCALE})?(?:\.[0-9A-Za-z_+-]{{1,32}})?)")
 _OBJECT: Final = re.compile(rf"({_NUMBER.pattern})/({_NUMBER.pattern})/{_FILE.pattern}")
 Location = str | os.PathLike[str]
 
@@ -310,7 +311,7 @@ def folder_sink(
                 _write(os.fspath(folder), tiles, scheme, made)
 
         yield add
-        values = json_values(said, choice.ext if len(choice.exts) == 1 else None)
+        values = json_values(choice.described(said), choice.ext if len(choice.exts) == 1 else None)
         with system_errors("cannot write", path):
             (folder / _METADATA).write_text(json.dumps(values, indent=1) + "\n")
 

@@ -253,7 +253,7 @@ def mbtiles_sink(
         database.execute(
             "CREATE UNIQUE INDEX tile_index ON tiles (zoom_level, tile_column, tile_row)"
         )
-        values = mbtiles_rows(said, choice.ext, Path(path).stem)
+        values = mbtiles_rows(choice.described(said), choice.ext, Path(path).stem)
         database.executemany("INSERT INTO metadata VALUES (?, ?)", values.items())
         database.commit()
 

@@ -28,8 +28,9 @@ from comal.plan import ByteRange, Head
 from comal.storage import Source, open_source
 from comal.storage.targets import magic_kind, new_file
 from comal.strictjson import loads
+from comal.tapalcatl.addressing import turned
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource, empty_tiles
-from comal.tapalcatl.containers.content import json_values, metadata_of
+from comal.tapalcatl.containers.content import center_of, json_values, metadata_of
 from comal.tapalcatl.containers.pmtileswire import (
     GZIP,
     HEADER_SIZE,
@@ -282,7 +283,7 @@ def pmtiles_sink(
         file.write(leaves)
         start = _ROOT + len(metadata)
         header = {
-            **_places(said),
+            **_places(choice.described(said)),
             "root_offset": HEADER_SIZE,
             "root_length": len(root),
             "metadata_offset": _ROOT,
@@ -315,11 +316,10 @@ def _places(said: TileSetMetadata) -> dict[str, Any]:
     """Zooms, box and centre; decimal degrees times ten million, rounded outward."""
     assert said.min_zoom is not None
     assert said.bounds is not None
-    west, south, east, north = said.bounds
-    center = said.extra.get("center")
-    if not isinstance(center, list) or len(center) < 2:
-        center = [(west + east) / 2, (south + north) / 2]
-    zoom = int(center[2]) if len(center) > 2 else said.min_zoom
+    west, east = turned(said.bounds[0], said.bounds[2])
+    east += 360 * (west > east)
+    south, north = (min(max(degrees, -90.0), 90.0) for degrees in said.bounds[1::2])
+    center = center_of(said.extra.get("center")) or [(west + east) / 2, (south + north) / 2]
     return {
         "min_zoom": said.min_zoom,
         "max_zoom": said.max_zoom,
@@ -327,7 +327,7 @@ def _places(said: TileSetMetadata) -> dict[str, Any]:
         "min_lat_e7": int(np.floor(south * 1e7)),
         "max_lon_e7": int(np.ceil(east * 1e7)),
         "max_lat_e7": int(np.ceil(north * 1e7)),
-        "center_zoom": min(max(zoom, 0), 255),
+        "center_zoom": center[2] if len(center) > 2 else said.min_zoom,
         "center_lon_e7": round(center[0] * 1e7),
         "center_lat_e7": round(center[1] * 1e7),
     }

@@ -73,12 +73,12 @@ class Survey:
 
     def described(self, said: TileSetMetadata) -> TileSetMetadata:
         """Metadata with the zooms that occur, and with bounds that cover all tiles."""
-        return replace(
-            said,
-            min_zoom=min(self.extents),
-            max_zoom=max(self.extents),
-            bounds=bounds_of(self.extents, said.bounds),
-        )
+        return _described(said, self.extents)
+
+
+def _described(said: TileSetMetadata, extents: Extents) -> TileSetMetadata:
+    bounds = bounds_of(extents, said.bounds)
+    return replace(said, min_zoom=min(extents), max_zoom=max(extents), bounds=bounds)
 
 
 _TOGETHER: Final = TreeLayout(Layout(), Template("{z}/{x}/{y}.zip"), TileSetMetadata())
@@ -268,6 +268,7 @@ def plain_tiles(
     for tiles in source.gather(squares):
         done += len(tiles)
         chosen = _decoded(choice.of(tiles, source.hint), source.label)
+        choice.note(chosen)
         if order is not None:
             chosen = chosen.take(np.argsort(order(chosen.keys), kind="stable"))
         yield chosen
@@ -288,6 +289,8 @@ class Choice:
         """Extensions of the tiles so far."""
         self.gzipped: set[bool] = set()
         """Whether the tiles so far are gzip: holds both values if they differ."""
+        self.extents: dict[int, Extent] = {}
+        """Extents of the tiles so far."""
 
     @property
     def ext(self) -> str:
@@ -296,14 +299,12 @@ class Choice:
 
     def of(self, tiles: Tiles, hint: str | None) -> Tiles:
         """The chosen ones of these tiles, with names."""
-        kinds = kinds_of(tiles.payloads)
         if tiles.suffix is None:
             # Names without extensions: all count as one kind, that of the first tile.
-            self.suffix = self.suffix or suffix_of(1, self._ext or extension(int(kinds[0]), hint))
-            named = replace(tiles, suffix=np.zeros(len(tiles), np.int32), suffixes=(self.suffix,))
-            self.gzipped.update(gzipped(kinds).tolist())
+            kind = int(kinds_of(tiles.payloads[:1])[0])
+            self.suffix = self.suffix or suffix_of(1, self._ext or extension(kind, hint))
             self.exts.add(split_suffix(self.suffix)[1])
-            return named
+            return replace(tiles, suffix=np.zeros(len(tiles), np.int32), suffixes=(self.suffix,))
         fits = [self._fits(suffix) for suffix in tiles.suffixes]
         rows = np.flatnonzero(np.array(fits, np.bool_)[tiles.suffix])
         met = [tiles.suffixes[code] for code in np.unique(tiles.suffix[rows]).tolist()]
@@ -317,9 +318,16 @@ class Choice:
                         found=f"{self.suffix or 'no extension'} and {suffix or 'none'}",
                         hint="choose one by ext= and scale=",
                     )
-        stored = np.ones(len(tiles), np.bool_) if tiles.methods is None else tiles.methods == STORE
-        self.gzipped.update(gzipped(kinds)[rows[stored[rows]]].tolist())
         return tiles.take(rows)
+
+    def note(self, tiles: Tiles) -> None:
+        """Note what the next tiles are, which have no compression but their own."""
+        self.gzipped.update(gzipped(kinds_of(tiles.payloads)).tolist())
+        widen(self.extents, tiles.keys)
+
+    def described(self, said: TileSetMetadata) -> TileSetMetadata:
+        """Metadata with the zooms of the tiles so far, and with bounds that cover them."""
+        return _described(said, self.extents)
 
     def _fits(self, suffix: str) -> bool:
         scale, ext = split_suffix(suffix)
