@@ -162,12 +162,42 @@ def test_what_cannot_be_cut(tmp_path: Path) -> None:
         jobs.plan_tapalcatl(source, out, plan)
 
 
-def test_a_source_that_changed_is_planned_again(tmp_path: Path) -> None:
-    source, plan = _mbtiles(tmp_path), tmp_path / "plan"
+def _another_file(path: Path) -> None:
+    path.unlink()
+    write_mbtiles(path, pyramid(4))
+
+
+def _another_tile(path: Path) -> None:
+    (path / "5" / "31" / "31.png").write_bytes(b"\x89PNG\r\n\x1a\n another")
+
+
+def _one_more(path: Path) -> None:
+    (path / "6" / "0").mkdir(parents=True)
+    (path / "6" / "0" / "0.png").write_bytes(b"\x89PNG\r\n\x1a\n one more")
+
+
+@pytest.mark.parametrize(
+    ("make", "change", "stored"),
+    [
+        (_mbtiles, _another_file, False),
+        *((_folder, change, stored) for change in (_another_tile, _one_more) for stored in (0, 1)),
+    ],
+)
+def test_a_source_that_changed_is_planned_again(
+    tmp_path: Path, make: Callable[[Path], Path], change: Callable[[Path], None], stored: bool
+) -> None:
+    own, plan, bucket = make(tmp_path), tmp_path / "plan", uuid.uuid4().hex
+
+    def put() -> None:
+        for name, data in files_below(own).items() if stored else ():
+            obstore.put(memory_store(bucket), f"tiles/{name}", data)
+
+    put()
+    source = f"memory://{bucket}/tiles" if stored else own
     jobs.plan_tapalcatl(source, tmp_path / "out", plan, split_size=20_000)
     jobs.run(plan, (0, 2))
-    source.unlink()
-    write_mbtiles(source, pyramid(4))
+    change(own)
+    put()
     ran = jobs.run(plan, (1, 2))
     assert ran.made == 0
     assert all("changed after it was planned" in reason for reason in ran.failed.values())

@@ -472,7 +472,7 @@ def plan_tapalcatl(
     with ExitStack() as scope:
         job = _tile_job(href, options, config, scope)
         formats, mean = job.probed()
-        survey = job.plan
+        survey, version = job.plan, _version(href, config) or job.source.identity
     starts, squares = survey.archive_starts, survey.square_starts
     counts = np.add.reduceat(survey.counts, starts[:-1])
     ends = np.cumsum(counts * (mean + _ENTRY)).astype(np.int64)
@@ -495,7 +495,7 @@ def plan_tapalcatl(
         tables.append((name, [pa.table(archives), pa.table(read)]))
     named = {
         "source": href,
-        "version": _version(href, config),
+        "version": version,
         "build": options,
         "formats": formats,
         "extents": {str(zoom): extent for zoom, extent in survey.extents.items()},
@@ -508,11 +508,20 @@ def plan_tapalcatl(
 
 
 def _version(href: str, config: StorageConfig | None) -> list[int | None] | None:
-    """Size of a file, and when it was modified; a folder has none."""
+    """Size of a file, and when it was modified; None for a folder, whose source knows more."""
     with open_source(href, config=config) as source:
         info = source.stat()
     seconds = None if info.modified is None else info.modified // 10**9
     return None if info.is_dir else [info.size, seconds]
+
+
+def _refuse_change(plan: Plan, version: Any) -> None:
+    if version != plan.options["version"]:
+        raise ObjectChangedError(
+            "the source changed after it was planned",
+            where=shown_path(plan.options["source"]),
+            hint="plan it again, for another folder",
+        )
 
 
 def _tile_job(
@@ -547,20 +556,16 @@ def _planned_job(plan: Plan, tables: Sequence[Any], scope: ExitStack) -> Any:
     """The share of the build with these tables; without any it has no archives."""
     from comal.tapalcatl.containers.survey import Survey  # noqa: PLC0415 - rasters need none
 
-    options = plan.options
-    if _version(options["source"], plan.config) != options["version"]:
-        raise ObjectChangedError(
-            "the source changed after it was planned",
-            where=shown_path(options["source"]),
-            hint="plan it again, for another folder",
-        )
+    options, version = plan.options, _version(plan.options["source"], plan.config)
+    if version is not None:
+        _refuse_change(plan, version)
     columns = {name: table[name].to_numpy() for table in tables for name in table.column_names[1:]}
     starts = [
         np.searchsorted(table["group"].to_numpy(), np.arange(table["group"][-1].as_py() + 2))
         for table in tables
     ]
     none = np.zeros(0, np.int64)
-    return _tile_job(
+    job = _tile_job(
         options["source"],
         options["build"],
         plan.config,
@@ -576,6 +581,9 @@ def _planned_job(plan: Plan, tables: Sequence[Any], scope: ExitStack) -> Any:
             options["tiles"],
         ),
     )
+    if version is None:
+        _refuse_change(plan, job.source.identity)
+    return job
 
 
 def _make_tapalcatl(plan: Plan, part: Part, path: Path, threads: int | None) -> dict[str, Any]:
