@@ -126,6 +126,18 @@ def test_the_whole_earth_and_its_poles(tmp_path: Path) -> None:
         assert grid.extent[0::2] == (-180.0, 180.0)
 
 
+@pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:4269"])
+@pytest.mark.parametrize("rows", [1, 2, 100])
+@pytest.mark.parametrize("columns", [1, 2, 100])
+def test_the_whole_earth_in_few_pixels_takes_one_tile(
+    tmp_path: Path, columns: int, rows: int, crs: str
+) -> None:
+    affine = (-180, 360 / columns, 0, 90, 0, -180 / rows)
+    path = write(tmp_path / "a.tif", np.ones((rows, columns)), crs=crs, affine=affine)
+    grid, _, _ = planned(path)
+    assert (grid.zoom, size(grid)) == (0, (256, 256))
+
+
 def test_a_raster_around_the_pole_reaches_all_longitudes(tmp_path: Path) -> None:
     affine = (-3e6, 2e4, 0, 3e6, 0, -2e4)
     path = write(tmp_path / "a.tif", np.ones((300, 300), np.uint8), crs="EPSG:3413", affine=affine)

@@ -36,6 +36,7 @@ SNAP = 0.01
 """An edge within this fraction of a pixel of a tile edge snaps to it."""
 _SIDE = 128
 _INSIDE = 21
+_PART = 0.25
 _SURE = 1e-6
 _EDGE = 1e-9
 
@@ -350,8 +351,9 @@ def _local_resolution(info: RasterInfo) -> float:
     """Median pixel size, for rasters whose corners are not on the plane."""
     columns, rows = _lattice(info.width, info.height)
     here = on_plane(info.crs, *_placed(info.transform, columns, rows))
-    right = on_plane(info.crs, *_placed(info.transform, columns + 1, rows))
-    down = on_plane(info.crs, *_placed(info.transform, columns, rows + 1))
+    # A part of a pixel, for a whole one may reach around the world to where it began.
+    right = on_plane(info.crs, *_placed(info.transform, columns + _PART, rows))
+    down = on_plane(info.crs, *_placed(info.transform, columns, rows + _PART))
     with np.errstate(all="ignore"):
         right_u, down_u = right[0] - here[0], down[0] - here[0]
         right_u, down_u = right_u - np.round(right_u), down_u - np.round(down_u)
@@ -359,7 +361,7 @@ def _local_resolution(info: RasterInfo) -> float:
         usable = np.isfinite(area) & (area > 0) & (np.abs(here[2]) < LATITUDE_LIMIT)
     if not usable.any():
         raise _nowhere(info)
-    return float(np.sqrt(np.median(area[usable])))
+    return float(np.sqrt(np.median(area[usable]))) / _PART
 
 
 def _ring(width: int, height: int) -> tuple[Floats, Floats]:

@@ -226,7 +226,12 @@ def conversion_of(sources: Sources, options: Options) -> Conversion:
     width = sum(part.east - part.west + 1 for part in grid.ranges) * block
     height = (grid.hull.south - grid.hull.north + 1) * block
     if width * height // block**2 > _MOST_TILES:
-        raise InvalidInputError("too many tiles", found=width * height // block**2)
+        raise InvalidInputError(
+            "too many tiles",
+            found=f"{width * height // block**2} at zoom {zoom}",
+            expected=f"at most {_MOST_TILES}",
+            hint="choose a coarser zoom, or larger blocks",
+        )
     alpha = alpha_at([band.colorinterp for band in bands])
     job = Job(
         key=uuid.uuid4().hex,
