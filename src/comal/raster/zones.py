@@ -102,7 +102,7 @@ def _of_objects(zones: Any, keep: Keep) -> Zones:
     geometry = getattr(zones, "geometry", None)
     if geometry is not None and hasattr(zones, "crs"):
         names = _chosen(keep, list(zones.columns), "zones") if keep else []
-        kept = {name: pa.array(zones[name]) for name in names}
+        kept = {name: _kept(name, zones[name], "zones") for name in names}
         return Zones(np.asarray(geometry, object), zones.crs, kept)
     if keep:
         found = "" if callable(keep) else ", ".join(map(shown, keep))
@@ -132,6 +132,12 @@ def _chosen(keep: Keep, names: Sequence[str], where: str) -> list[str]:
         if name not in names:
             raise InvalidInputError("the zones have no such column", where=where, found=shown(name))
     return chosen
+
+
+def _kept(name: str, values: Any, where: str) -> Any:
+    """The values of a column that is kept."""
+    with translated(_BROKEN, "a column cannot be kept", where=f"{where}, column {shown(name)}"):
+        return pa.array(values)
 
 
 def _of_file(
@@ -288,9 +294,7 @@ def _properties(features: Sequence[Any], keep: Keep, where: str) -> dict[str, An
         raise InvalidMetadataError("the properties of a feature are not an object", where=where)
     kept = {}
     for name in _chosen(keep, list(dict.fromkeys(name for row in rows for name in row)), where):
-        values = [row.get(name) for row in rows]
-        with translated(_BROKEN, f"column {shown(name)} has values of several types", where=where):
-            kept[name] = pa.array(values)
+        kept[name] = _kept(name, [row.get(name) for row in rows], where)
     return kept
 
 
@@ -326,7 +330,9 @@ def _geopackage(source: Source, layer: str | None, keep: Keep, limits: Limits) -
             f"SELECT {columns} FROM {_quoted(table)} ORDER BY rowid"  # noqa: S608 - quoted
         ).fetchall()
         blobs = pa.array([_wkb(row[0], where) for row in rows], pa.binary())
-        kept = {name: pa.array([row[n] for row in rows]) for n, name in enumerate(chosen, 1)}
+        kept = {
+            name: _kept(name, [row[n] for row in rows], where) for n, name in enumerate(chosen, 1)
+        }
     return Zones(wkb.to_shapely(blobs, where), crs, kept)
 
 

@@ -173,6 +173,21 @@ def test_zones_of_a_file_keep_their_columns(path: Path, tmp_path: Path) -> None:
     assert result.stdout.count("zone ") == 3
 
 
+@pytest.mark.parametrize("keep", ["zone", "dem_mean", "geometry"])
+def test_columns_that_cannot_be_kept(path: Path, keep: str) -> None:
+    frame = gpd.GeoDataFrame({"zone": [7], "dem_mean": [8]}, geometry=zones()[:1], crs=3857)
+    with pytest.raises(InvalidInputError, match=keep):
+        raquet.zonal(path, frame, keep=[keep], stats=("mean",))
+
+
+def test_a_statistic_that_is_asked_for_twice(tmp_path: Path) -> None:
+    pair: dict[Any, Any] = {TILES[0]: [noise(1), noise(2)]}
+    two = write(tmp_path / "two.parquet", pair, Plan(bands=(("a", "uint8", 0), ("b", "uint8", 0))))
+    found = raquet.statistics(two, stats=("sum", "sum"))
+    assert found.to_pylist() == raquet.statistics(two, stats=("sum",)).to_pylist()
+    assert [row["band"] for row in found.to_pylist()] == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     "named", [{"stats": ()}, {"zoom": "x"}, {"zoom": 1.5}, {"bands": [1]}, {"stats": "mean"}]
 )

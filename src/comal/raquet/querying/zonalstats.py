@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,7 @@ def zonal(
     ranked = tuple(stat for stat in dict.fromkeys(stats) if is_ranked(stat))
     with borrowed(href, config, limits) as file:
         job = _job(file.store, areas, method, bands, zoom, time)
+        _check_names(found.kept, job.bands, stats)
         moments, rankings = job.run(ranked, progress or silent)
     columns: dict[str, Any] = {"zone": pa.array(np.arange(len(areas))), **found.kept}
     for band, one, ranking in zip(job.bands, moments, rankings, strict=True):
@@ -177,12 +179,24 @@ def statistics(
     world = shapely.box(-180, -90, 180, 90)
     named = {"bands": bands, "zoom": zoom, "time": time, "stats": stats, "progress": progress}
     found = zonal(href, [world], config=config, limits=limits, **named)  # type: ignore[arg-type]
-    names = [name.removesuffix(f"_{stats[0]}") for name in found.column_names[1 :: len(stats)]]
+    asked = len(set(stats))
+    names = [name.removesuffix(f"_{stats[0]}") for name in found.column_names[1::asked]]
     columns = {
         stat: pa.chunked_array([found.column(f"{name}_{stat}").combine_chunks() for name in names])
         for stat in stats
     }
     return pa.table({"band": pa.array(names, pa.string()), **columns})
+
+
+def _check_names(kept: Iterable[str], bands: Iterable[Band], stats: Iterable[str]) -> None:
+    """A column of the zones must not replace one of the result, nor the other way round."""
+    own = {"zone", *(f"{band.name}_{stat}" for band, stat in product(bands, stats))}
+    for name in own.intersection(kept):
+        raise InvalidInputError(
+            "a column of the zones has the name of a column of the result",
+            found=shown(name),
+            hint="rename the column of the zones",
+        )
 
 
 def _column(values: Any, stat: str, method: Method) -> Any:
