@@ -34,6 +34,8 @@ Source = Path_ | Sequence[Path_] | RaquetFile
 
 _CHUNK = 1024
 _PICTURE = 4096
+_EXACT = 2**53
+"""The greatest nodata value of integers: rasterio has nodata values as floats only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,9 @@ def to_geotiff(
         A step of a time series, by number, ``time_cf`` or instant. By default all steps, each as
         a band of its own.
     nodata
-        Value of pixels without data, for all bands; a GeoTIFF has only one. By default that of
-        the bands, or NaN if they are floats with different nodata values.
+        Value of pixels without data, for all bands; a GeoTIFF has only one, and no pixel with data
+        may hold it. By default that of the bands, or NaN if they are floats with different nodata
+        values.
     compression
         ``deflate`` (the default), ``zstd``, ``lzw``, ``lerc``, ``packbits`` or ``none``.
     overviews
@@ -118,8 +121,8 @@ def to_geotiff(
     Raises
     ------
     InvalidInputError
-        There is no such zoom, band or step, or bands have different nodata values and `nodata`
-        is not given.
+        There is no such zoom, band or step, bands have different nodata values and `nodata` is
+        not given, or a pixel with data holds `nodata`.
     ConflictError
         The file exists and `overwrite` is false.
     """
@@ -358,6 +361,14 @@ def _filled(plan: _Plan, window: Any) -> Pixels:
     # An alpha band may have a nodata value, which masks nothing.
     alpha = None if at is None else np.where(mask.all(axis=0), 0, data[at])
     if layout.nodata is not None:
+        lost = (data == layout.nodata) & ~mask
+        if any(taken.any() for n, taken in enumerate(lost) if n != at):
+            raise InvalidInputError(
+                "pixels that have a value hold the nodata value",
+                where=plan.raster.href,
+                found=layout.nodata,
+                hint="choose a nodata value that no pixel holds (nodata=...)",
+            )
         data[mask] = layout.nodata
     if alpha is not None:
         data[at] = alpha
@@ -430,9 +441,15 @@ def _common_nodata(
     """The nodata value of the GeoTIFF (one for all bands), or None and whether it needs a mask."""
     if wanted is not None:
         value = as_stored(wanted, dtype)
-        if value is None or (dtype.kind in "iu" and float(value) != int(value)):
+        if value is None:
             raise InvalidInputError(
                 "nodata is not a value of the raster's type", found=wanted, expected=f"a {dtype}"
+            )
+        if dtype.kind in "iu" and abs(int(value)) > _EXACT:
+            raise InvalidInputError(
+                "a GeoTIFF cannot tell the nodata value",
+                found=wanted,
+                expected=f"-{_EXACT} to {_EXACT}",
             )
         return value.item(), False
     # The alpha band marks nodata pixels by its values; its own nodata value is ignored.
@@ -442,9 +459,9 @@ def _common_nodata(
     values = {repr(one.item()): one.item() for one in own if one is not None}
     if len(values) == 1 and None not in own:
         (value,) = values.values()
-        if dtype.kind == "f" or abs(value) <= 2**53:
+        if dtype.kind == "f" or abs(value) <= _EXACT:
             return value, False
-        values = {}  # rasterio has nodata values as floats only
+        values = {}
     if dtype.kind == "f":
         return float("nan"), False
     if not values:

@@ -59,6 +59,27 @@ def test_a_nodata_value_for_all_bands(tmp_path: Path) -> None:
         np.testing.assert_array_equal(dataset.read(), right.filled(255))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "int64"])
+def test_a_nodata_value_that_pixels_hold(tmp_path: Path, dtype: str) -> None:
+    pixels = np.arange(64 * 64).reshape(64, 64) % 100
+    _, path = _raquet(tmp_path, pixels.astype(dtype), nodata=0)
+    with pytest.raises(InvalidInputError, match="hold the nodata value"):
+        comal.raquet.to_geotiff(path, tmp_path / "b.tif", nodata=7)
+    assert not (tmp_path / "b.tif").exists()
+    comal.raquet.to_geotiff(path, tmp_path / "b.tif", nodata=101)
+    with comal.raquet.open(path) as raster, rasterio.open(tmp_path / "b.tif") as dataset:
+        right = raster.read(masked=True).data
+        np.testing.assert_array_equal(dataset.read(), right.filled(101))
+
+
+@pytest.mark.parametrize("nodata", [2**53 + 2, -(2**63), 2**63 - 1])
+def test_a_nodata_value_that_geotiff_cannot_tell(tmp_path: Path, nodata: int) -> None:
+    """rasterio writes -2**63 as text that GDAL reads as -9."""
+    _, path = _raquet(tmp_path, noise((64, 64), "int64"))
+    with pytest.raises(InvalidInputError, match="cannot tell"):
+        comal.raquet.to_geotiff(path, tmp_path / "b.tif", nodata=nodata)
+
+
 @pytest.mark.parametrize(
     ("named", "text"),
     [
