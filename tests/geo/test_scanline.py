@@ -32,9 +32,10 @@ POINTS = st.tuples(places(W, 0.013), places(H, 0.0291414))
 def areas(draw: Any) -> Any:
     corners = draw(st.lists(POINTS, min_size=3, max_size=9, unique=True))
     shape = shapely.make_valid(shapely.Polygon(corners)).buffer(0)
-    assume(shape.area > 0.5)
-    hole = shape.centroid.buffer(1.7, 3)
-    return shape.difference(hole)
+    assume(not shape.is_empty)
+    found = shape.difference(shape.centroid.buffer(1.7, 3))
+    assume(found.area > 0.5)
+    return found
 
 
 def grid_of(shapes: Any, method: Any) -> Any:
