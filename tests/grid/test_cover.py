@@ -36,7 +36,7 @@ def test_boxes_hold_what_they_overlap(a: float, b: float, c: float, d: float, z:
     west, east = a, c
     south, north = sorted((b / 2, d / 2))
     found = grid.bbox_cells((west, south, east, north), z)
-    exact = grid.bbox_ranges((west, south, east, north), z, most=None)
+    exact = grid.bbox_ranges((west, south, east, north), z)
     assert grid.range_cells(exact).tolist() == found.tolist()
     every = all_cells(z)
     w, s, e, n = grid.bounds(every)
@@ -46,10 +46,6 @@ def test_boxes_hold_what_they_overlap(a: float, b: float, c: float, d: float, z:
         assert set(every[inside]) <= set(found)
         wide = arc & (s < north + 1e-6) & (n > south - 1e-6)
         assert set(found) <= set(every[wide])
-    for most in (1, 3):
-        few = grid.bbox_ranges((west, south, east, north), z, most=most)
-        assert 1 <= len(few) <= most
-        assert grid.in_ranges(found, few).all()
 
 
 def test_box_of_a_tile_is_that_tile() -> None:
@@ -88,15 +84,6 @@ def test_near_the_poles() -> None:
     assert grid.bbox_ranges((-180, -90, 180, 90), 26).shape == (1, 2)
 
 
-def test_large_boxes_have_few_ranges() -> None:
-    box = (-179.3, -80.2, 178.9, 81.7)
-    found = grid.bbox_ranges(box, 26)
-    assert 1 < len(found) <= 64
-    random = np.random.default_rng(2)
-    inside = grid.from_lonlat(random.uniform(-179, 178, 400), random.uniform(-80, 81, 400), 26)
-    assert grid.in_ranges(inside, found).all()
-
-
 @pytest.mark.parametrize(
     "bbox",
     [(0, 1, 2), (0, 5, 1, 4), (0, 0, 181, 1), (0, -91, 1, 1), (0, 0, float("nan"), 1)],
@@ -106,14 +93,11 @@ def test_boxes_that_cannot_be(bbox: Any) -> None:
         grid.bbox_windows(bbox, 3)
 
 
-def test_windows_that_cannot_be() -> None:
-    with pytest.raises(InvalidInputError):
-        grid.window_ranges((0, 0, 8, 0), 3)
+def test_boxes_of_too_many_cells() -> None:
     with pytest.raises(LimitExceededError):
         grid.bbox_cells((-180, -80, 180, 80), 20)
-    for window in ("abcd", None, (1, 2)):
-        with pytest.raises(InvalidInputError):
-            grid.window_ranges(window, 3)  # type: ignore[arg-type]
+    with pytest.raises(LimitExceededError):
+        grid.bbox_ranges((-179.3, -80.2, 178.9, 81.7), 26)
 
 
 @pytest.mark.parametrize("ranges", ["x", [1, 2, 3], [[1.5, 2]], [[1, 2, 3]]])
@@ -158,9 +142,6 @@ def test_areas_against_every_cell(area: Any, z: int) -> None:
     inside = shapely.intersects_xy(area, *grid.centres(every))
     assert set(every[inside & ~near]) <= set(middle) <= set(every[inside | near])
     assert np.all(np.diff(touched) > 0)
-    few = grid.geometry_ranges(area, z, most=3)
-    assert len(few) <= 3
-    assert grid.in_ranges(touched, few).all()
 
 
 def test_points_lines_and_collections() -> None:
@@ -194,8 +175,6 @@ def test_ranges_merge() -> None:
     assert grid.merge_ranges([[b, b], [a, a]]).tolist() == [[a, b]]
     assert grid.merge_ranges([[a, c], [b, b]]).tolist() == [[a, c]]
     assert grid.merge_ranges([[a, a], [d, d]]).tolist() == [[a, a], [d, d]]
-    assert grid.merge_ranges([[a, a], [d, d], [far, far]], most=2).tolist() == [[a, d], [far, far]]
-    assert grid.merge_ranges([[a, a], [d, d], [far, far]], most=1).tolist() == [[a, far]]
     assert grid.merge_ranges(np.empty((0, 2))).shape == (0, 2)
     assert grid.in_ranges([a, b, far], [[a, a], [far, far]]).tolist() == [True, False, True]
     assert grid.in_ranges([a], np.empty((0, 2))).tolist() == [False]

@@ -299,8 +299,8 @@ def sql(style: Style, source: str, query: str, *, as_csv: bool, untrusted: bool 
     read neither files nor addresses.
 
     $ comal raquet sql dem.parquet 'SELECT block, z, x, y FROM tiles'  # what tiles there are
-    $ comal raquet sql dem.parquet 'SELECT raquet_pixel(b1, metadata, 0, 0) FROM raster'
-      # the first pixel of each tile
+    $ comal raquet sql dem.parquet 'SELECT ST_RasterSummaryStats(b1, metadata).mean FROM raster'
+      # the mean of each tile
     $ comal raquet sql dem.parquet 'SELECT block FROM read_raquet_at($$raster$$, 11, 48)'
       # the tile at a place
     """

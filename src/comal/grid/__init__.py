@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from comal.grid.cover import in_ranges as in_ranges
     from comal.grid.cover import merge_ranges as merge_ranges
     from comal.grid.cover import range_cells as range_cells
-    from comal.grid.cover import window_ranges as window_ranges
     from comal.grid.mercator import CIRCUMFERENCE as CIRCUMFERENCE
     from comal.grid.mercator import HALF as HALF
     from comal.grid.mercator import LATITUDE_LIMIT as LATITUDE_LIMIT

@@ -24,7 +24,6 @@ from comal.grid.quadbin import (
     children,
     descendants,
     from_lonlat,
-    interleave,
     tiles,
     zooms,
     zooms_of,
@@ -79,44 +78,29 @@ def bbox_windows(bbox: Sequence[float], z: int) -> Ints:
     return np.array(windows, np.int64)
 
 
-def bbox_ranges(bbox: Sequence[float], z: int, *, most: int | None = 64) -> Ints:
-    """Id ranges of the cells of zoom `z` that a box overlaps.
-
-    Parameters
-    ----------
-    bbox, z
-        As for `bbox_windows`.
-    most
-        Largest number of ranges. If more are needed, the ranges also include some other cells;
-        None gives exactly the cells of the box.
+def bbox_ranges(bbox: Sequence[float], z: int) -> Ints:
+    """Id ranges of the cells of zoom `z` that a box overlaps; see `bbox_windows`.
 
     Returns
     -------
     int64 array (n, 2), ascending, without overlaps.
+
+    Raises
+    ------
+    LimitExceededError
+        More than a million cells along the edge.
     """
-    found = [window_ranges(window, z, most=most) for window in bbox_windows(bbox, z)]
-    return merge_ranges(_stacked(found), most=most)
+    return merge_ranges(_stacked([_window_ranges(one, z) for one in bbox_windows(bbox, z)]))
 
 
 def bbox_cells(bbox: Sequence[float], z: int) -> Ints:
     """The cells of zoom `z` that a box overlaps, ascending; see `bbox_windows`."""
-    found = []
-    for x0, y0, x1, y1 in bbox_windows(bbox, z).tolist():
-        _check_count((x1 - x0 + 1) * (y1 - y0 + 1))
-        across, down = np.meshgrid(np.arange(x0, x1 + 1), np.arange(y0, y1 + 1))
-        first, _ = descendants(_WORLD, z)
-        found.append(first + (interleave(across.ravel(), down.ravel()) << (52 - 2 * z)))
-    return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+    return range_cells(bbox_ranges(bbox, z))
 
 
-def window_ranges(window: Sequence[int], z: int, *, most: int | None = 64) -> Ints:
-    """Id ranges of a window of tiles of zoom `z`: first column and row, last column and row."""
-    with translated(NO_ARRAY, "no window of tiles", expected="four integers"):
-        x0, y0, x1, y1 = (int(edge) for edge in window)
-    zoom = int(zooms_of(z))
-    side = 1 << zoom
-    if not (0 <= x0 <= x1 < side and 0 <= y0 <= y1 < side):
-        raise InvalidInputError("no such window of tiles", found=(x0, y0, x1, y1))
+def _window_ranges(window: Ints, zoom: int) -> Ints:
+    """Id ranges of a window of tiles: first column and row, last column and row."""
+    x0, y0, x1, y1 = window.tolist()
 
     def split(found: Ints) -> tuple[Bools, Bools]:
         own, x, y = tiles(found)
@@ -127,13 +111,10 @@ def window_ranges(window: Sequence[int], z: int, *, most: int | None = 64) -> In
         inside = (left >= x0) & (right <= x1) & (top >= y0) & (bottom <= y1)
         return touched, inside
 
-    start = _ancestor(zoom, x0, y0, x1, y1)
-    return merge_ranges(_descend(zoom, split, most, start), most=most)
+    return _descend(zoom, split, _ancestor(zoom, x0, y0, x1, y1))
 
 
-def geometry_ranges(
-    geometry: Any, z: int, mode: Mode = "intersects", *, most: int | None = None
-) -> Ints:
+def geometry_ranges(geometry: Any, z: int, mode: Mode = "intersects") -> Ints:
     """Id ranges of the cells of zoom `z` that belong to a geometry.
 
     Parameters
@@ -147,8 +128,6 @@ def geometry_ranges(
         ``intersects``: cells that an area overlaps, a line touches, or that contain a point.
         ``center``: cells whose centre is in an area; points and lines have none.
         ``contains``: cells completely inside an area.
-    most
-        Largest number of ranges, which may then include other cells; None is exact.
 
     Returns
     -------
@@ -174,8 +153,8 @@ def geometry_ranges(
             found.append(_of_points(part, zoom))
         else:
             splitter = _Splitter(part, mode, zoom=zoom, area=dimension == 2)
-            found.append(_descend(zoom, splitter, most, _above(part, dimension, zoom)))
-    return merge_ranges(_stacked(found), most=most)
+            found.append(_descend(zoom, splitter, _above(part, dimension, zoom)))
+    return merge_ranges(_stacked(found))
 
 
 def geometry_cells(geometry: Any, z: int, mode: Mode = "intersects") -> Ints:
@@ -202,15 +181,11 @@ def range_cells(ranges: npt.ArrayLike) -> Ints:
     return cast("Ints", np.repeat(pairs[:, 0], count) + within * np.repeat(step, count))
 
 
-def merge_ranges(ranges: npt.ArrayLike, *, most: int | None = None) -> Ints:
+def merge_ranges(ranges: npt.ArrayLike) -> Ints:
     """Ranges in ascending order, with overlapping and adjacent ones merged.
 
-    Parameters
-    ----------
-    ranges
-        Integer array (n, 2) of first and last cells, in any order; each range has one zoom.
-    most
-        Largest number of ranges: the smallest gaps are closed.
+    `ranges` is an integer array (n, 2) of first and last cells, in any order; each range has one
+    zoom.
     """
     pairs = _pairs(ranges)
     if len(pairs) < 2:
@@ -218,12 +193,7 @@ def merge_ranges(ranges: npt.ArrayLike, *, most: int | None = None) -> Ints:
     pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
     last = np.maximum.accumulate(pairs[:, 1])
     step = np.left_shift(1, 52 - 2 * np.asarray(zooms(last)))
-    between = pairs[1:, 0] - last[:-1]
-    apart = between > step[:-1]
-    if most is not None and int(apart.sum()) >= max(1, most):
-        kept = np.argsort(np.where(apart, between, 0), kind="stable")[len(between) - most + 1 :]
-        apart = np.zeros_like(apart)
-        apart[kept[: most - 1]] = True
+    apart = pairs[1:, 0] - last[:-1] > step[:-1]
     starts = np.concatenate([[0], np.flatnonzero(apart) + 1])
     ends = np.concatenate([starts[1:], [len(pairs)]]) - 1
     return np.stack([pairs[starts, 0], last[ends]], axis=1)
@@ -258,24 +228,20 @@ def _above(geometry: Any, dimension: int, zoom: int) -> int:
     return _ancestor(zoom, x0, y0, x1, y1)
 
 
-def _descend(zoom: int, split: Any, most: int | None, start: int = _WORLD) -> Ints:
+def _descend(zoom: int, split: Any, start: int) -> Ints:
     """Ranges of zoom `zoom` below `start`.
 
     `split` returns which of some cells are touched and which are inside.
     """
     found: list[Ints] = []
     cells = np.array([start], np.int64)
-    kept = 0
     while True:
         touched, inside = split(cells)
         whole, edge = cells[touched & inside], cells[touched & ~inside]
         found.append(_ranges_of(whole, zoom))
-        kept += len(whole)
         if not len(edge):
             break
-        own = int(zooms(edge[0]))
-        # Far more cells at the edge than wanted ranges: they are not split further.
-        if own == zoom or (most is not None and len(edge) + kept > 4 * most):
+        if int(zooms(edge[0])) == zoom:
             found.append(_ranges_of(edge, zoom))
             break
         if len(edge) > _EDGE:

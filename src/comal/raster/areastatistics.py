@@ -475,13 +475,13 @@ def values_of(keys: Keys, dtype: np.dtype[Any]) -> Floats:
     return found
 
 
-def check_stat(stat: str, others: Sequence[str]) -> None:
-    """Reject a statistic that is neither in `others` nor ranked."""
-    if stat not in others and not is_ranked(stat):
+def check_stat(stat: str) -> None:
+    """Reject a statistic that is neither in `STATISTICS` nor ranked."""
+    if stat not in STATISTICS and not is_ranked(stat):
         raise InvalidInputError(
             "unknown statistic",
             found=shown(stat),
-            expected=", ".join((*others, "median", "p0 to p100", *FREQUENCIES)),
+            expected=", ".join((*STATISTICS, "median", "p0 to p100", *FREQUENCIES)),
         )
 
 

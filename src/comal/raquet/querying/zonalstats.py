@@ -28,7 +28,6 @@ from comal.raquet.spec import Band
 from comal.raquet.times import Step
 from comal.raster.areas import Areas
 from comal.raster.areastatistics import (
-    STATISTICS,
     Counts,
     Moments,
     Ranking,
@@ -132,7 +131,7 @@ def zonal(
         in memory. Quantiles are always exact; with that many values, tiles are read several times.
     """
     for stat in stats:
-        check_stat(stat, STATISTICS)
+        check_stat(stat)
     if method not in METHODS:
         raise InvalidInputError("unknown method", found=shown(method), expected=", ".join(METHODS))
     asked = options_of(ZoneOptions, options)

@@ -59,7 +59,7 @@ class TileFile:
 
 
 def file_plan(
-    where: str, limits: Limits = DEFAULT_LIMITS, tail: int = TAIL, *, alone: bool = False
+    where: str, limits: Limits = DEFAULT_LIMITS, *, alone: bool = False
 ) -> Plan[TileFile]:
     """Open one file; with `alone`, nothing before its footer stays in memory.
 
@@ -73,7 +73,7 @@ def file_plan(
     InvalidMetadataError, UnsupportedVersionError, LimitExceededError
         The file is broken, or its document is unusable.
     """
-    (end,) = yield [Tail(tail)]
+    (end,) = yield [Tail(TAIL)]
     if end.data[-4:] not in {b"PAR1", b"PARE"} or end.total < 12:
         raise NotThisFormatError(
             "not a RaQuet file",

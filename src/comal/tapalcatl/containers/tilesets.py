@@ -184,7 +184,7 @@ class Area:
 
     def ranges(self, zoom: int, root: int) -> Int64s:
         """Cells of zoom `root` that may hold tiles of `zoom`, as ranges of ids."""
-        return bbox_ranges(WORLD, root, most=None) if zoom <= self._overview else self._cells(root)
+        return bbox_ranges(WORLD, root) if zoom <= self._overview else self._cells(root)
 
     @property
     def bounds(self) -> Bounds | None:
@@ -197,7 +197,7 @@ class Area:
     def _cells(self, zoom: int) -> Int64s:
         if self._shape is not None:
             return geometry_ranges(self._shape, zoom)
-        return bbox_ranges(WORLD if self._box is None else self._box, zoom, most=None)
+        return bbox_ranges(WORLD if self._box is None else self._box, zoom)
 
 
 def _shape_of(geometry: Any) -> Any:
