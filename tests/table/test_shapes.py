@@ -89,6 +89,20 @@ def test_all_row_groups() -> None:
     assert len(found[0].rows) == 300
 
 
+def test_row_groups_without_a_shape_are_looked_at_a_few_times() -> None:
+    """A row group of many columns is too large for a shape."""
+    table = pa.table({f"c{n}": pa.array(range(60)) for n in range(80)})
+    file = io.BytesIO()
+    pq.write_table(table, file, row_group_size=1)
+    data = file.getvalue()
+    size = int.from_bytes(data[-8:-4], "little")
+    looks = mock.Mock(side_effect=layouts.shape_of)
+    with mock.patch.object(layouts, "shape_of", looks):
+        found = both(data[-8 - size : -8], len(data) - 8 - size)
+    assert same(*found)
+    assert 0 < looks.call_count <= layouts._MOST_SHAPES
+
+
 FOOTER, SIZE = footer_of(40)
 
 

@@ -479,6 +479,7 @@ def _groups(reader: CompactReader, where: str) -> list[_Group]:
     groups: list[_Group] = []
     found = [_Alike(kind) for kind in _remembered.kinds]
     learned: list[_Kind] = []
+    tries = _MOST_SHAPES
     for number in range(count):
         alike = next((one for one in found if one.takes(reader, number)), None)
         if alike is not None:
@@ -491,7 +492,8 @@ def _groups(reader: CompactReader, where: str) -> list[_Group]:
         groups.append(_group(reader, where))
         _remembered.slowly += 1
         is_worth_it = count - number > _FOR_SHAPES or _remembered.slowly > _FOR_FILES
-        if is_worth_it and len(learned) < _MOST_SHAPES:
+        if is_worth_it and tries:
+            tries -= 1
             shape = shape_of(reader.data, begin, _is_wanted, _is_same)
             _remembered.slowly = 0
             if shape is not None:
