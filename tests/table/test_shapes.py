@@ -16,7 +16,7 @@ from tests.table.tables import zigzag
 from comal.errors import ComalError
 from comal.table import footer as layouts
 from comal.table.footer import Layout, read_layout
-from comal.table.thrift import CompactReader, integers
+from comal.table.thrift import CompactReader, integers, shape_of
 
 
 def footer_of(groups: int, rows: int = 3) -> tuple[bytes, int]:
@@ -96,7 +96,7 @@ def test_row_groups_without_a_shape_are_looked_at_a_few_times() -> None:
     pq.write_table(table, file, row_group_size=1)
     data = file.getvalue()
     size = int.from_bytes(data[-8:-4], "little")
-    looks = mock.Mock(side_effect=layouts.shape_of)
+    looks = mock.Mock(side_effect=shape_of)
     with mock.patch.object(layouts, "shape_of", looks):
         found = both(data[-8 - size : -8], len(data) - 8 - size)
     assert same(*found)
