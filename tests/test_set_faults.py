@@ -35,7 +35,7 @@ def _tortilla(folder: str) -> None:
 
 def _tortilla_with_a_gap(folder: str) -> None:
     _tortilla(folder)
-    tortilla.delete(operations.tortilla_of(folder), ids=["s0"])
+    tortilla.edit(operations.tortilla_of(folder), delete=["s0"])
 
 
 SETS: dict[str, tuple[Make | None, str]] = {

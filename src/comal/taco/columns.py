@@ -94,7 +94,8 @@ def column(
 
 
 def _kept(name: str, array: Any) -> Any:
-    refuse_lost([pa.field(name, array.type)], "samples")
+    if array.type.num_fields or pa.types.is_duration(array.type):  # others can be stored
+        refuse_lost([pa.field(name, array.type)], "samples")
     return normal(array)
 
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, InvalidMetadataError, Problem, shown
 from comal.geo.times import parse_instant
+from comal.limits import DEFAULT_LIMITS
 
 
 class TacoWarning(UserWarning):
@@ -101,6 +102,8 @@ def key_fault(key: str) -> str | None:
         return "is reserved for the container"
     if not _KEY.fullmatch(key):
         return "must be letters, digits and '_', with at most one ':' after a namespace"
+    if len(key) > DEFAULT_LIMITS.column_name_bytes:
+        return f"is longer than {DEFAULT_LIMITS.column_name_bytes} characters"
     return None
 
 

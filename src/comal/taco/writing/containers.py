@@ -60,6 +60,8 @@ _META_GROUP = 128
 _COMPRESS_META_ROWS = 256
 """With fewer rows, compression makes a __meta__ file larger and slower to write."""
 _WORKERS = 2
+_MANY = 1_000
+"""Fewer columns of types that are not nested are always within the limits of readers."""
 _ENCODINGS = (
     (spec.ID, "DELTA_BYTE_ARRAY"),
     (spec.RELATIVE_PATH, "DELTA_BYTE_ARRAY"),
@@ -149,8 +151,14 @@ def field_schema(schemas: Sequence[Any], *, with_spans: bool) -> dict[str, list[
 
 
 def computed_schemas(levels: Levels, *, spans: bool) -> dict[str, Any]:
-    """``taco:pit_schema`` and ``taco:field_schema`` of levels that form a regular tree."""
+    """``taco:pit_schema`` and ``taco:field_schema`` of levels that form a regular tree.
+
+    Raises for columns that readers would refuse.
+    """
     stored = [stored_schema(level.table.schema, with_spans=spans) for level in levels]
+    for depth, schema in enumerate(stored):
+        if len(schema) > _MANY or any(field.type.num_fields for field in schema):
+            refuse_unread(schema, f"level {depth}")
     return {
         spec.PIT_SCHEMA: pit_schema(levels).to_dict(),
         spec.FIELD_SCHEMA: spec.field_schema(stored),
@@ -491,9 +499,6 @@ def new_container(target: Path, kind: str, how: Writing) -> Iterator[Sink]:
 
 def write_columns(sink: Sink, levels: Levels, document: dict[str, Any], how: Writing) -> None:
     """Write a dataset from its levels."""
-    for depth, level in enumerate(levels):
-        schema = stored_schema(level.table.schema, with_spans=sink.with_spans)
-        refuse_unread(schema, f"level {depth}")
     paths = relative_paths(levels)
     files = leaves(levels, paths)
     for path in paths:
