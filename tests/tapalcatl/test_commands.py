@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 import comal
-from comal.errors import NotInContainerError
+from comal.errors import InvalidInputError, NotInContainerError
 from comal.formats import adapter_of, open_any, sniff
 from comal.formats import tapalcatl as tapalcatl_format
+from comal.progress import silent
 from comal.tapalcatl import TileSet
 from tests.servers.http import HttpServer
 from tests.support import command, needs_shared
@@ -61,6 +62,9 @@ def test_generic_commands(tmp_path: Path) -> None:
     mended = tmp_path / "mended"
     command("check", FOLDER / "edge/dead-zone.zip", "--repair", mended)
     assert answer("check", mended)["ok"]
+    opening: Any = {"version": 1, "metatile": 4, "layer": "all"}
+    with pytest.raises(InvalidInputError, match="would not have all tiles"):
+        tapalcatl_format.repair(str(FIRST), "x", overwrite=False, progress=silent, **opening)
     assert isinstance(comal.open(PNG), TileSet)
 
 

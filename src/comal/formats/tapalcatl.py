@@ -10,12 +10,15 @@ import pyarrow as pa
 
 from comal import tapalcatl
 from comal.check import OF_CONTENT
-from comal.errors import ComalError, NotInContainerError, StorageError, shown
+from comal.errors import ComalError, InvalidInputError, NotInContainerError, StorageError, shown
 from comal.formats import LEAF_COLUMNS
 from comal.progress import Progress
 from comal.tapalcatl import TileSet
 from comal.tapalcatl.addressing import UNIT
+from comal.tapalcatl.containers.tilesets import TileSetSource
+from comal.tapalcatl.layout import TreeLayout
 from comal.tapalcatl.wire import parse_name, split_suffix
+from comal.tapalcatl.writing.targets import is_archive
 
 _SLASHES_OF_FIRST = 5
 """In keys of Tapalcatl 1."""
@@ -32,11 +35,43 @@ def archive(href: str, **opening: Any) -> TapalcatlArchive:
 
 
 def repair(href: str, output: str, *, overwrite: bool, progress: Progress, **opening: Any) -> Any:
-    """Write all readable tiles into a new tileset, without dead bytes and duplicates, in order."""
+    """Write all tiles into a new tileset of this layout, without dead bytes and duplicates.
+
+    Raises
+    ------
+    InvalidInputError
+        A copy would not have all of them.
+    """
     with tapalcatl.open(href, **opening) as tileset:
+        lost = ", ".join(tileset.variants) if "variant" not in opening else ""
+        if tileset.version == 1 or lost:
+            raise InvalidInputError(
+                "a mended copy would not have all tiles of this tileset",
+                where=href,
+                found=f"variants: {lost}" if lost else "Tapalcatl 1, with tiles of several sizes",
+                hint="copy the tileset and compact the copy, which keeps all of them",
+            )
         return tapalcatl.build(
-            tileset, output, times="source", overwrite=overwrite, progress=progress
+            tileset,
+            output,
+            times="source",
+            resume=False,
+            overwrite=overwrite,
+            progress=progress,
+            **_layout_of(tileset, output),
         )
+
+
+def _layout_of(tileset: TileSet, output: str) -> dict[str, Any]:
+    """The layout of a tileset as options, if its archives can hold all tiles."""
+    own, ends = tileset.layout, TileSetSource(tileset).zooms()
+    if not isinstance(own, TreeLayout) or is_archive(output) or ends is None:
+        return {}
+    zooms = own.layout.materialized_zooms
+    if zooms[0] > ends[0]:
+        return {}
+    hashed = own.template.hashed
+    return {"metatile": own.side, "materialized_zooms": zooms, "hash_in_path": hashed}
 
 
 class TapalcatlArchive:

@@ -10,6 +10,7 @@ import pytest
 
 from comal import tapalcatl
 from comal.errors import InvalidInputError
+from tests.support import command
 from tests.tapalcatl.making import Key, data_of, listed, picture, pyramid, said, unzipped
 
 PLAIN = {key: picture(number) for number, key in enumerate(pyramid(2))}
@@ -93,6 +94,31 @@ def test_a_variant_of_an_open_tileset(tmp_path: Path, name: str) -> None:
         light.archives.clear()
         assert data_of(light, 0, 0, 0) == picture(9)
         assert light.tile(1, 0, 0) is None
+
+
+def test_variants_are_not_lost_without_a_word(tmp_path: Path) -> None:
+    target = tmp_path / "tree"
+    tapalcatl.build(listed(PLAIN), target, materialized_zooms=[0, 2], metatile=4)
+    tapalcatl.put(target, listed(DARK), variant="dark")
+    copies: tuple[Any, ...] = (
+        *(tapalcatl.build, tapalcatl.remetatile, tapalcatl.extract, tapalcatl.to_directory),
+        lambda source, out: tapalcatl.merge([source], out),
+    )
+    for number, copy in enumerate(copies):
+        with pytest.warns(tapalcatl.TapalcatlWarning, match="variants are left out: dark"):
+            copy(target, tmp_path / str(number))
+        with tapalcatl.open(target, variant="dark") as dark:
+            copy(dark, tmp_path / f"dark {number}")
+    told = command("check", target, "--repair", tmp_path / "mended", code=2)
+    assert "variants: dark" in told.stderr
+    assert not (tmp_path / "mended").exists()
+    with tapalcatl.open(target, variant="dark") as dark:
+        tapalcatl.build(dark, tmp_path / "one", variant="dark", metatile=2, hash_in_path=True)
+    tapalcatl.put(tmp_path / "one", [(1, 0, 0, picture(9))], variant="dark")
+    command("check", tmp_path / "one", "--repair", tmp_path / "mended", "--open", "variant=dark")
+    before, after = said(tmp_path / "one"), said(tmp_path / "mended")
+    layout = ("metatile", "materializedZooms", "source")
+    assert [before[key] for key in layout] == [after[key] for key in layout]
 
 
 @pytest.mark.parametrize("variant", ["", "/", "1", "a/2", "..", "a//b", "a b", "\u00e4", "a\n"])

@@ -233,6 +233,13 @@ _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
 def opened(source: Any, scope: ExitStack) -> TileSource:
     """A source of tiles; `scope` closes it if it was opened here."""
+    found = _opened(source, scope)
+    if isinstance(found, TileSetSource):
+        found.warn_of_variants()
+    return found
+
+
+def _opened(source: Any, scope: ExitStack) -> TileSource:
     if isinstance(source, TileSet):
         return TileSetSource(source)
     if all(callable(getattr(source, name, None)) for name in ("keys", "read", "verify")):

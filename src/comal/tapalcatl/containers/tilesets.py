@@ -26,6 +26,7 @@ from comal.grid.cover import bbox_ranges, geometry_ranges, in_ranges, range_cell
 from comal.grid.quadbin import cells, tiles
 from comal.lazy import shapely
 from comal.parallel import results
+from comal.public import warn
 from comal.tapalcatl.addressing import common, union
 from comal.tapalcatl.containers.base import (
     UNKNOWN_TIME,
@@ -44,7 +45,7 @@ from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.index import Record
 from comal.tapalcatl.reading.tile import check_local_name, entry_name, refuse
 from comal.tapalcatl.reading.tileset import TileSet
-from comal.tapalcatl.spec import WORLD, Bounds, Tile, TileSetMetadata
+from comal.tapalcatl.spec import WORLD, Bounds, TapalcatlWarning, Tile, TileSetMetadata
 from comal.tapalcatl.wire import BASES, Int64s, Keys, key_tile
 from comal.ziparchive import STORE, wire
 from comal.ziparchive import local as zip_local
@@ -244,6 +245,14 @@ class TileSetSource(TileSource):
     def href(self) -> str:
         """URL or path of the tileset."""
         return self._tileset.href.removesuffix("/meta.json")
+
+    def warn_of_variants(self) -> None:
+        """Warn that tiles of variants are left out, unless those of one were asked for."""
+        tileset = self._tileset
+        if tileset.variants and tileset.archives.variant is None:
+            names = ", ".join(tileset.variants)
+            text = f"{self.label}: tiles of variants are left out: {names}"
+            warn(TapalcatlWarning(text))
 
     @property
     def metadata(self) -> TileSetMetadata:  # type: ignore[override]  # formats are learned

@@ -236,7 +236,7 @@ class Archives:
     def __init__(
         self, files: ArchiveFiles, reading: ReadOptions, variant: str | None = None
     ) -> None:
-        self.files, self._reading, self._variant = files, reading, variant
+        self.files, self._reading, self.variant = files, reading, variant
         self.limits = reading.limits
         self.local = isinstance(files.base, LocalSource)
         """Whether they are local files."""
@@ -423,4 +423,4 @@ class Archives:
         return OpenArchive(tile, index, source, file)
 
     def __reduce__(self) -> tuple[type[Archives], tuple[ArchiveFiles, ReadOptions, str | None]]:
-        return Archives, (self.files, self._reading, self._variant)
+        return Archives, (self.files, self._reading, self.variant)
