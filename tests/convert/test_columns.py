@@ -175,6 +175,18 @@ def test_an_unknown_crs_is_told_and_costs_only_the_place(tmp_path: Path) -> None
     assert extent["spatial"] == [4.0, -4.0, 4.0, -4.0]
 
 
+def test_rows_that_cover_the_world_have_a_place(tmp_path: Path) -> None:
+    world = {
+        "stac:crs": "EPSG:4326",
+        "stac:geotransform": [-180.0, 1.0, 0.0, 90.0, 0.0, -1.0],
+        "stac:raster_shape": [180, 360],
+    }
+    for row, told in ((world, "computed from the rows"), ({}, "no row has a place")):
+        _, report = rows_moved(tmp_path, row, overwrite=True)
+        assert collection(tmp_path / "new.tacozip")["extent"]["spatial"] == [-180, -90, 180, 90]
+        assert told in next(c.message for c in report.changes if c.name == "extent")
+
+
 def test_centroids() -> None:
     texts = [
         "POINT (1.5 -2)",

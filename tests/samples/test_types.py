@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -188,6 +189,50 @@ def frames() -> dict[str, Any]:
 def test_frames_that_are_no_tables_are_refused(name: str, writer: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="cannot become an Arrow table"):
         WRITERS[writer](frames()[name], tmp_path)
+
+
+AHEAD = dt.timezone(dt.timedelta(hours=2))
+
+
+@pytest.mark.parametrize("writer", ["taco samples", "tortilla samples"])
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ([NOON.replace(tzinfo=AHEAD), None, None], [NOON - dt.timedelta(hours=2), None, None]),
+        ([np.array([1.0, 2.0]), None, None], [[1.0, 2.0], None, None]),
+        ([np.int16(3), None, np.int16(4)], [3, None, 4]),
+        ([[[1.5], []], None, None], [[[1.5], []], None, None]),
+    ],
+    ids=["zone", "array", "number", "deep"],
+)
+def test_objects_of_python(
+    values: list[Any], found: list[Any], writer: str, tmp_path: Path
+) -> None:
+    kind = taco.Sample if writer.startswith("taco") else tortilla.Sample
+    made: Any = [kind(id=f"s{n}", path=b"x", v=value) for n, value in enumerate(values)]
+    if kind is taco.Sample:
+        taco.create(dataset(taco.Tortilla(made)), tmp_path / "x.tacozip")
+    else:
+        tortilla.create(made, tmp_path / "x.tortilla")
+    for column in answers(next(tmp_path.iterdir())):
+        utc = [
+            one.replace(tzinfo=None) if isinstance(one, dt.datetime) else one
+            for one in column.to_pylist()
+        ]
+        assert utc == found
+
+
+@pytest.mark.parametrize("writer", ["taco", "tortilla"])
+def test_frames_of_other_libraries(writer: str, tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(table_of([[1], None, [2]]))
+    made = []
+    for number, table in enumerate((frame.to_arrow(), frame, frame.to_pandas())):
+        (tmp_path / str(number)).mkdir()
+        WRITERS[writer](table, tmp_path / str(number))
+        made += [path.read_bytes() for path in (tmp_path / str(number)).iterdir()]
+    assert len(made) == 3
+    assert len(set(made)) == 1
 
 
 @pytest.mark.parametrize("writer", ["taco", "tortilla"])

@@ -477,16 +477,17 @@ def _document(fields: dict[str, Any], levels: Levels, kind: str, notes: Notes) -
 
 
 def _extent(tables: Sequence[Any], given: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
+    world = {"spatial": list(taco_spec.GLOBAL_BBOX)}  # taken if no row has a place
     try:
-        found = extent_of(tables)
+        found = extent_of(tables, world)
     except InvalidInputError as error:
         notes.tell("warning", "collection", "extent", f"the places cannot be read: {error.what}")
         placeless = [
             table.drop_columns([n for n in ("stac:crs",) if n in table.column_names])
             for table in tables
         ]
-        found = extent_of(placeless)
-    if found["spatial"] == list(taco_spec.GLOBAL_BBOX):
+        found = extent_of(placeless, world)
+    if found["spatial"] is world["spatial"]:
         notes.tell("warning", "collection", "extent", "the whole world, because no row has a place")
     else:
         notes.tell("added", "collection", "extent", "computed from the rows")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import gc
 import logging
 import os
@@ -238,45 +237,10 @@ def test_samples_and_tables_stand_side_by_side(tmp_path: Path) -> None:
     assert Tortilla(empty).levels()[1].table["v"].to_pylist() == [None, 1, None]
 
 
-def test_values_of_many_types_survive(tmp_path: Path) -> None:
-    values: dict[str, Any] = {
-        "text": "ü",
-        "flag": True,
-        "number": 2**40,
-        "real": 0.1,
-        "blob": b"\0\1",
-        "when": dt.datetime(2023, 1, 1, 12, tzinfo=dt.timezone(dt.timedelta(hours=2))),
-        "day": dt.date(2023, 1, 2),
-        "list": [1, 2],
-        "deep": [[1.5], []],
-        "array": np.array([1.0, 2.0]),
-        "nothing": None,
-    }
-    (path,) = create(dataset(Tortilla([Sample("a", b"", **values)])), tmp_path / "a.zip")
-    (row,) = Archive(path).level(0).to_pylist()
-    expected = {**values, "when": dt.datetime(2023, 1, 1, 10), "array": [1.0, 2.0]}
-    assert {key: row[key] for key in values} == expected
-    schema = Archive(path).level(0).schema
-    assert schema.field("when").type == pa.timestamp("us")
-    assert schema.field("deep").type.value_field.name == "element"
-
-
 @pytest.mark.parametrize("value", [object(), {1, 2}, 2**70, "\ud800", 1j])
 def test_values_that_no_table_holds_are_refused(value: object) -> None:
     with pytest.raises(InvalidInputError, match="'x'"):
         dataset(Tortilla([Sample("a", b"", x=value)]))
-
-
-def test_categories_become_texts(tmp_path: Path) -> None:
-    polars = pytest.importorskip("polars")
-    kinds = {"id": polars.Categorical, "path": polars.String, "v": polars.Enum(["x", "y"])}
-    frame = polars.DataFrame({"id": ["a", "b"], "path": ["-", "-"], "v": ["y", None]}, schema=kinds)
-    (tmp_path / "-").write_bytes(b"x")
-    tortilla = Tortilla.from_table(frame, base=str(tmp_path))
-    assert tortilla.to_arrow()["v"].to_pylist() == ["y", None]
-    assert tortilla.to_arrow().schema.field("v").type == pa.string()
-    sample = Sample("a", b"").extend_with(frame.select("v").head(1))
-    assert sample.metadata == {"v": "y"}
 
 
 def test_padding(tmp_path: Path) -> None:
@@ -333,14 +297,6 @@ def test_seven_levels_are_refused() -> None:
     assert len(dataset(tortilla).tortilla.levels()) == 6
     with pytest.raises(LimitExceededError, match="too deeply"):
         dataset(Tortilla([Sample("s", tortilla)]))
-
-
-def test_polars_and_pandas_frames_are_tables(tmp_path: Path) -> None:
-    frame = pl.DataFrame({"id": ["a", "b"], "path": [b"1", b"2"], "v": [[1], [2]]})
-    for number, table in enumerate((frame, frame.to_pandas())):
-        (path,) = create(dataset(Tortilla.from_table(table)), tmp_path / f"{number}.zip")
-        assert Archive(path).leaves() == {"a": b"1", "b": b"2"}
-        assert Archive(path).level(0).schema.field("id").type == pa.string()
 
 
 # -- datasets -----------------------------------------------------------------------------------

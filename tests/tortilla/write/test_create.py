@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import io
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -270,20 +268,6 @@ def test_settings_of_the_footer(tmp_path: Path) -> None:
     assert footer.row_group(0).column(0).is_stats_set
     with pytest.raises(InvalidInputError, match="unknown Parquet argument"):
         create(flat(), tmp_path / "b.tortilla", nonsense=1)
-
-
-def test_values_of_many_kinds(tmp_path: Path) -> None:
-    samples = [
-        Sample("a", path=b"1", i=1, f=1, n=np.int16(3), t=dt.datetime(2020, 1, 1), o=None, b=True),
-        Sample("b", path=b"2", i=None, f=2.5, n=np.int16(4), o=None),
-    ]
-    found = read(create(samples, tmp_path / "a.tortilla"))
-    assert found.column("i") == [1, None]
-    assert str(found.table.schema.field("i").type) == "int64"
-    assert found.column("f") == [1.0, 2.5]
-    assert found.column("t") == [dt.datetime(2020, 1, 1), None]
-    assert found.column("o") == [None, None]
-    assert found.column("b") == [True, None]
 
 
 def test_too_deep(tmp_path: Path) -> None:

@@ -60,16 +60,6 @@ def test_paths(tmp_path: Path) -> None:
     assert found.table.num_columns == 5
 
 
-def test_frames_of_other_libraries(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    polars = pytest.importorskip("polars")
-    columns = {"id": ["a", "b"], "path": [b"1", b"22"], "stac:time_start": [1, 2]}
-    expected = create(pa.table(columns), tmp_path / "a.tortilla", stac=False).path.read_bytes()
-    for name, frame in (("p", pandas.DataFrame(columns)), ("q", polars.DataFrame(columns))):
-        made = create(frame, tmp_path / f"{name}.tortilla", stac=False)
-        assert made.path.read_bytes() == expected
-
-
 def batches(count: int, size: int) -> Iterator[Any]:
     for start in range(0, count, size):
         rows = np.arange(start, min(start + size, count))
