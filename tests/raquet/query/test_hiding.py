@@ -75,6 +75,7 @@ CALLS = {
     "Clip": "({nir}, block, $area, metadata{alpha})",
     "ClipMask": "({nir}, block, $area, metadata, -1{alpha})",
     "NormalizedDifference": "({nir}, red, metadata{alpha})",
+    "NormalizedDifferenceStats": "({nir}, red, metadata{alpha})",
     "BandMath": "({nir}, red, 'subtract', metadata{alpha})",
     "RasterValue": "(block, {nir}, ST_Point($x, $y), metadata{alpha})",
 }
@@ -105,6 +106,7 @@ def test_what_alpha_hides_has_no_value(tmp_path: Path, options: str, kind: str) 
             "Clip": sorted(inside),
             "ClipMask": sorted(inside),
             "NormalizedDifference": sorted(index),
+            "NormalizedDifferenceStats": (len(index), index.sum()),
             "BandMath": [one for one in sorted((nir - red).compressed()) if one != -1],
         }
         for function, right in expected.items():
@@ -124,3 +126,4 @@ def test_what_alpha_hides_has_no_value(tmp_path: Path, options: str, kind: str) 
         everything = box(0, 0, 70, 45)
         assert answer(connection, "RegionStats", ", alpha := nir", area=everything)[0] == 45 * 70
         assert connection.sql("SELECT ST_RasterSummaryStats(alpha, metadata) FROM raster")
+        assert connection.sql("SELECT raquet_decode_band(nir, metadata) FROM raster")

@@ -113,13 +113,17 @@ Oracle = Callable[[Any, Any], Any]
 LAND: dict[str, Callable[[Any], Any]] = {
     "ST_RasterSummaryStats(land, metadata)": lambda a: stats(without(a, 0)),
     "ST_RasterSummaryStats(land, metadata, 5)": lambda a: stats(without(a, 5)),
-    "ST_ClipMask(land, block, block, metadata, 0)": lambda a: a.ravel().tolist(),
-    "ST_ClipMask(b, block, block, metadata, 0, 'land')": lambda a: a.ravel().tolist(),
+    "raquet_pixel(land, metadata, 7, 9)": lambda a: a[9, 7],
+    "raquet_pixel(land, metadata, 3, 2)": lambda a: None,
+    "raquet_pixel(land, metadata, 0, 7, 9)": lambda a: a[9, 7],
+    "raquet_decode_band(land, metadata)": lambda a: a.ravel().tolist(),
+    "raquet_decode_band(b, metadata, 'land')": lambda a: a.ravel().tolist(),
     "ST_BandMath(land, land, 'divide', metadata)": lambda a: listed(without(a, 0) / without(a, 0)),
 }
 BOTH: dict[str, Oracle] = {
     "ST_RasterSummaryStats(height, metadata)": lambda a, b: stats(b),
     "ST_NormalizedDifference(land, height, metadata)": lambda a, b: listed((a - b) / (a + b)),
+    "ST_NormalizedDifferenceStats(land, height, metadata)": lambda a, b: stats((a - b) / (a + b)),
     "ST_BandMath(land, height, 'add', metadata)": lambda a, b: listed(a + b),
     "ST_BandMath(land, height, 'subtract', metadata)": lambda a, b: listed(a - b),
     "ST_BandMath(land, height, 'multiply', metadata)": lambda a, b: listed(a * b),
@@ -277,6 +281,7 @@ NOTHING = [
     "ST_RasterSummaryStats(NULL::BLOB, metadata)",
     "ST_NormalizedDifference(land, NULL::BLOB, metadata, name2 := 'height')",
     "ST_Clip(land, block, NULL, metadata)",
+    "ST_Band(metadata, 'x')",
     "quadbin_to_wkt(NULL)",
 ]
 
@@ -298,6 +303,8 @@ FAULTS = {
     "ST_RegionStats(land, block, 'POLYGON((0 0,1 1,1 0,0 1,0 0))', metadata)": "not a valid",
     f"ST_RegionStats(land, block, '{WHOLE}', metadata, NULL, 'best')": "no such resolution",
     "ST_BandMath(land, land, 'power', metadata)": "no such operation",
+    "raquet_pixel(land, metadata, 16, 0)": "no such pixel",
+    "raquet_pixel(land, metadata, 2, 3, 3)": "no such band",
     "quadbin_from_tile(8, 0, 3)": "no such tile",
     "quadbin_to_tile(17)": "not a QUADBIN cell",
     "QUADBIN_POLYFILL('POINT(1 1)', 3, 'most')": "mode",
@@ -361,6 +368,8 @@ CELLS: dict[str, Any] = {
         shapely.from_wkt(WHOLE), 4, "contains"
     ).tolist(),
     "ST_X(ST_Point(3, 4)) + ST_Y('POINT(3 4)'::GEOMETRY)": 7,
+    "(SELECT ST_Band(metadata, 'height') FROM metadata)": 1,
+    "(SELECT raquet_parse_metadata(metadata).num_bands FROM metadata)": 2,
     "(SELECT count(*) FROM raster)": 4,
     "(SELECT count(*) FROM overviews)": 1,
     "(SELECT count(*) FROM raster_pyramid)": 5,
@@ -423,6 +432,7 @@ def test_interleaved_tiles(tmp_path: Path) -> None:
     path = write(tmp_path / "i.parquet", {tile: [red, blue] for tile in TILES}, plan)
     lon, lat = middle(3.5, 2.5)
     calls = {
+        "raquet_pixel_interleaved(pixels, metadata, 1, 3, 2)": blue[2, 3],
         "ST_RasterValue(block, pixels, ST_Point($x, $y), metadata, 'blue')": blue[2, 3],
         "ST_RasterSummaryStats(pixels, metadata).count": 256,
         "ST_BandMath(pixels, pixels, 'add', metadata, 'red', 'blue')": listed(

@@ -76,11 +76,11 @@ class RaquetConnection(Closing):
     - functions that take the block exclude the padding of tiles at the edge, if the file says what
       its source covered; without a block padding is not recognized;
     - pixels with alpha 0 have no value: a query passes the alpha column as a last argument,
-      ``alpha := band_4``, and fails without it; interleaved tiles contain alpha anyway;
-    - there is no ``read_raster``, ``raquet_merge_bands`` (use JOIN USING (block)),
-      ``raquet_validate_metadata`` (use `comal.raquet.check`) or ``raquet_pixel`` (use
-      ``ST_RasterValue``), and no forms that describe a blob by arguments instead of its metadata;
-    - ``ST_ClipMask`` with the block as its geometry gives all pixels of a tile.
+      ``alpha := band_4``, and fails without it; interleaved tiles contain alpha anyway.
+      ``raquet_pixel`` and ``raquet_decode_band`` use the blob alone;
+    - there is no ``read_raster``, ``raquet_merge_bands`` (use JOIN USING (block)) or
+      ``raquet_validate_metadata`` (use `comal.raquet.check`), and no forms that describe a blob by
+      arguments instead of its metadata.
 
     All other ``ST_*`` functions of geometries are those of DuckDB's spatial extension, as in every
     ``sql`` of comal; they accept a block as its bbox, as in ``ST_Intersects(block, geometry)``.

@@ -1,9 +1,9 @@
-"""SQL functions of tiles, and of pairs of bands.
+"""SQL functions of tiles, of pairs of bands, and of the document.
 
 A band argument is the column itself. Macros pass on the name of the column, which identifies the
 band with its type and nodata value. Macros also do what Python functions cannot: optional
-arguments, and the aggregate ``ST_RegionStats``, which collects a list with an entry per tile and
-merges it. Macros contain no text from files.
+arguments, overloads, and the aggregate ``ST_RegionStats``, which collects a list with an entry per
+tile and merges it. Macros contain no text from files.
 """
 
 from __future__ import annotations
@@ -205,6 +205,19 @@ _SUMMARY_OF = {
 }
 """Fields of a summary, and their names in `Moments`."""
 SUMMARY = pa.struct([("count", pa.int64()), *((name, pa.float64()) for name in _SUMMARY_OF)])
+DOCUMENT = pa.struct(
+    [
+        ("compression", pa.string()),
+        ("compression_quality", pa.int32()),
+        ("band_layout", pa.string()),
+        ("block_width", pa.int32()),
+        ("block_height", pa.int32()),
+        ("min_zoom", pa.int32()),
+        ("max_zoom", pa.int32()),
+        ("num_bands", pa.int32()),
+        ("tile_statistics", pa.bool_()),
+    ]
+)
 _KEPT = 64
 """Decoded tiles that one call of a function caches."""
 _TILES_OF_AUTO = 50
@@ -312,6 +325,34 @@ def value(rows: _Rows) -> Any:
         is_valid = tile.valid[at_row, at_column]
         found.append(float(tile.pixels[at_row, at_column]) if is_valid else None)
     return found
+
+
+def pixel(rows: _Rows) -> Any:
+    """``raquet_pixel``, also by number of the band, from 0."""
+    bands = rows.bands()
+    if "n" in rows:
+        numbers = whole(rows["n"], "the number of a band").tolist()
+        bands = [_numbered(of, number) for of, number in zip(bands, numbers, strict=True)]
+    found = []
+    columns, places = (whole(rows[axis], "the column or row of a pixel").tolist() for axis in "xy")
+    for blob, of, column, row in zip(rows.blobs(), bands, columns, places, strict=True):
+        if not (0 <= column < of.shape[1] and 0 <= row < of.shape[0]):
+            raise InvalidInputError("no such pixel in the tile", found=(column, row))
+        one = of.pixels(blob)[row : row + 1, column : column + 1]
+        found.append(float(one[0, 0]) if of.valid(one)[0, 0] else None)
+    return found
+
+
+def _numbered(of: SqlBand, number: int) -> SqlBand:
+    if not 0 <= number < len(of.metadata.bands):
+        raise InvalidInputError("no such band", found=number, hint="the first band is number 0")
+    return SqlBand(of.metadata, number)
+
+
+def decode_band(rows: _Rows) -> Any:
+    """``raquet_decode_band``: all pixels of a blob."""
+    pairs = zip(rows.blobs(), rows.bands(), strict=True)
+    return _lists((of.pixels(blob), np.ones(of.shape, np.bool_)) for blob, of in pairs)
 
 
 # -- statistics ------------------------------------------------------------------------------------
@@ -454,13 +495,20 @@ def band_math(rows: _Rows) -> Any:
 
 def normalized(rows: _Rows) -> Any:
     """``ST_NormalizedDifference``, null if one of the bands has no value."""
-    found = []
+    return _lists(_normalized(rows))
+
+
+def normalized_stats(rows: _Rows) -> Any:
+    """``ST_NormalizedDifferenceStats``, with the arguments of ``ST_NormalizedDifference``."""
+    return _summaries([of_tile(*part) for part in _normalized(rows)])
+
+
+def _normalized(rows: _Rows) -> Iterator[tuple[Any, Bools]]:
     for one, other, valid in _pairs(rows):
         total = one + other
         with np.errstate(all="ignore"):
-            index = (one - other) / np.where(total == 0, 1.0, total)
-        found.append((np.where(total == 0, 0.0, index), valid))
-    return _lists(found)
+            found = (one - other) / np.where(total == 0, 1.0, total)
+        yield np.where(total == 0, 0.0, found), valid
 
 
 def _pairs(rows: _Rows) -> Iterator[tuple[Any, Any, Bools]]:
@@ -494,14 +542,44 @@ def _lists(parts: Any) -> Any:
     return pa.ListArray.from_arrays(pa.array(np.cumsum(lengths), pa.int32()), flat_values)
 
 
+# -- the document ----------------------------------------------------------------------------------
+
+
+def band_number(metadata: Any, name: Any) -> Any:
+    """``ST_Band(metadata, name)``: the number of the band, from 0; null if there is none."""
+    found = []
+    for text, band in zip(texts(metadata, "metadata"), texts(name, "name"), strict=True):
+        names = document(text).band_names
+        found.append(names.index(band) if band in names else None)
+    return found
+
+
+def parsed(metadata: Any) -> Any:
+    """``raquet_parse_metadata(json)``."""
+    return [
+        {
+            "compression": one.compression or "none",
+            "compression_quality": one.quality,
+            "band_layout": one.layout,
+            "block_width": one.block_width,
+            "block_height": one.block_height,
+            "min_zoom": one.min_zoom,
+            "max_zoom": one.max_zoom,
+            "num_bands": len(one.bands),
+            "tile_statistics": bool(one.tile_statistics),
+        }
+        for one in map(document, texts(metadata, "metadata"))
+    ]
+
+
 # -- names and forms -------------------------------------------------------------------------------
 
 
 class _SqlFunction(NamedTuple):
-    """A function: its SQL name, its arguments, the Python function, and the type of its result."""
+    """A function: its SQL name, its forms, the Python function, and the type of its result."""
 
     name: str
-    form: str
+    forms: tuple[str, ...]
     """Arguments; those with ``?`` are optional, and band names default to those of columns.
 
     The Python function gets required arguments first, then band names, then optional arguments.
@@ -517,56 +595,74 @@ class _SqlFunction(NamedTuple):
         return f"comal_{self.name.lower()}"
 
     def macro(self) -> str:
-        """The macro that users call."""
-        given, passed = self.form.replace("?", " := NULL"), ", ".join(self._passed().values())
-        body = self.body.format(f"{self.inner}({passed})")
-        return f"CREATE MACRO {self.name}({given}) AS {body}"
+        """The macro with all forms, which differ in the number of arguments."""
+        made = []
+        for form in self.forms:
+            given, passed = form.replace("?", " := NULL"), ", ".join(_passed(form).values())
+            made.append(f"({given}) AS {self.body.format(f'{self.inner}({passed})')}")
+        return f"CREATE MACRO {self.name}" + ", ".join(made)
 
     def function(self) -> Function:
-        """The function that the macro calls."""
-        names = list(self._passed())
-        optional = [name for name in self._optional() if name not in _NAMES]
+        """The function that macros call."""
+        forms = [list(_passed(form)) for form in self.forms]
+        named = {len(form): form for form in forms}
+        optional = [name for name in _optional(self.forms[0]) if name not in _NAMES]
 
         def call(*columns: Any) -> Any:
-            return self.call(_Rows(dict(zip(names, columns, strict=True))))
+            return self.call(_Rows(dict(zip(named[len(columns)], columns, strict=True))))
 
         return Function(vectorised(call, self.kind, len(optional)), None, sql_type(self.kind))
-
-    def _optional(self) -> list[str]:
-        return [one.removesuffix("?") for one in self.form.split(", ") if one.endswith("?")]
-
-    def _passed(self) -> dict[str, str]:
-        """SQL of the arguments that the macro passes on, by name."""
-        optional = self._optional()
-        passed = {one: one for one in self.form.split(", ") if not one.endswith("?")}
-        for name, column in _NAMES.items():
-            if column in passed:
-                given = name if name in optional else "NULL"
-                passed[name] = f"coalesce({given}, '{FROM_ALIAS}' || alias({column}))"
-        return {**passed, **{name: name for name in optional if name not in _NAMES}}
 
 
 _NAMES = {"name": "band", "name1": "b1", "name2": "b2"}
 """Arguments that name a band, and the column whose name is their default."""
 
 
-_REGION = "band, block, region, metadata, nodata?, resolution?, name?, alpha?"
-_CLIP = "band, block, geometry, metadata, nodata?, alpha?"
-_CLIP_MASK = "band, block, geometry, metadata, nodata, name?, alpha?"
+def _optional(form: str) -> list[str]:
+    return [one.removesuffix("?") for one in form.split(", ") if one.endswith("?")]
+
+
+def _passed(form: str) -> dict[str, str]:
+    """SQL of the arguments that a macro of this form passes on, by name."""
+    optional = _optional(form)
+    passed = {one: one for one in form.split(", ") if not one.endswith("?")}
+    for name, column in _NAMES.items():
+        if column in passed:
+            given = name if name in optional else "NULL"
+            passed[name] = f"coalesce({given}, '{FROM_ALIAS}' || alias({column}))"
+    return {**passed, **{name: name for name in optional if name not in _NAMES}}
+
+
 _BOTH = "b1, b2, metadata, nodata?, name1?, name2?, alpha?"
-_MATH = "b1, b2, op, metadata, name1?, name2?, alpha?"
+_OF_PIXEL = ("band, metadata, x, y", "band, metadata, n, x, y")
+_REGION = "band, block, region, metadata, nodata?, resolution?, name?, alpha?"
 _MERGED = "comal_region_merge(list({}))"
 _TILES = (
     _SqlFunction(
-        "ST_RasterValue", "block, band, point, metadata, name?, alpha?", value, pa.float64()
+        "ST_RasterValue", ("block, band, point, metadata, name?, alpha?",), value, pa.float64()
     ),
-    _SqlFunction("ST_RasterSummaryStats", "band, metadata, nodata?, alpha?", summary, SUMMARY),
-    _SqlFunction("ST_RegionStats", _REGION, region_part, PARTIAL, _MERGED),
-    _SqlFunction("ST_Clip", _CLIP, clip, DOUBLES),
-    _SqlFunction("ST_ClipMask", _CLIP_MASK, clip_mask, DOUBLES),
-    _SqlFunction("ST_NormalizedDifference", _BOTH, normalized, DOUBLES),
-    _SqlFunction("ST_BandMath", _MATH, band_math, DOUBLES),
+    _SqlFunction("ST_RasterSummaryStats", ("band, metadata, nodata?, alpha?",), summary, SUMMARY),
+    _SqlFunction("ST_RegionStats", (_REGION,), region_part, PARTIAL, _MERGED),
+    _SqlFunction("ST_Clip", ("band, block, geometry, metadata, nodata?, alpha?",), clip, DOUBLES),
+    _SqlFunction(
+        "ST_ClipMask",
+        ("band, block, geometry, metadata, nodata, name?, alpha?",),
+        clip_mask,
+        DOUBLES,
+    ),
+    _SqlFunction("ST_NormalizedDifference", (_BOTH,), normalized, DOUBLES),
+    _SqlFunction("ST_NormalizedDifferenceStats", (_BOTH,), normalized_stats, SUMMARY),
+    _SqlFunction(
+        "ST_BandMath", ("b1, b2, op, metadata, name1?, name2?, alpha?",), band_math, DOUBLES
+    ),
+    _SqlFunction("raquet_pixel", _OF_PIXEL, pixel, pa.float64()),
+    _SqlFunction("raquet_pixel_interleaved", _OF_PIXEL[1:], pixel, pa.float64()),
+    _SqlFunction("raquet_decode_band", ("band, metadata, name?",), decode_band, DOUBLES),
 )
+_DOCUMENTS: dict[str, tuple[Callable[..., Any], Any]] = {
+    "st_band": (band_number, pa.int32()),
+    "raquet_parse_metadata": (parsed, DOCUMENT),
+}
 
 
 def functions() -> dict[str, Function | str]:
@@ -574,5 +670,7 @@ def functions() -> dict[str, Function | str]:
     found: dict[str, Function | str] = {}
     for function in _TILES:
         found |= {function.inner: function.function(), function.name.lower(): function.macro()}
+    for name, (call, kind) in _DOCUMENTS.items():
+        found[name] = Function(vectorised(call, kind), None, sql_type(kind))
     found["comal_region_merge"] = Function(region_merge, None, sql_type(SUMMARY))
     return found
