@@ -130,7 +130,6 @@ SPECIAL: dict[str, Arguments] = {
     "ml.Order": lambda _: {"rows": 2},
     "ml.Sampler": lambda _: {"order": ml.Order(2)},
     "ml.SamplerOptions": lambda _: {"weights": "cloud_cover"},
-    "ml.Share": lambda _: {"batch": 2},
     "ml.Statistics.load": lambda f: {"path": saved(f)},
     "ml.Statistics.of": lambda f: {"plain": statistics(f.scenes).to_dict()},
     "ml.StatisticsOptions": lambda _: {"classes": ["image"]},
@@ -279,7 +278,6 @@ OBJECTS: dict[str, Callable[[Files], Any]] = {
     "ml.Loader": lambda f: training(f.scenes).loader(1),
     "ml.Order": lambda _: ml.Order(2),
     "ml.Sampler": lambda f: training(f.scenes).sampler(1),
-    "ml.Share": lambda _: ml.Share(),
     "ml.Statistics": lambda f: statistics(f.scenes),
     "ml.TileDataset": lambda f: pixels(sound(f)),
 }

@@ -21,7 +21,7 @@ from training_stores import BUCKET, CONNECTIONS, bucket, fetched, served
 import comal
 from comal import taco
 from comal.ml.loader import Loader
-from comal.ml.order import Order, Share
+from comal.ml.order import Order
 from comal.storage import StorageConfig
 from comal.storage.coalesce import coalesce
 from harness import main_of_case
@@ -187,7 +187,8 @@ def order(directory: str, kind: str, window: str = "32") -> dict[str, Any]:
     count, labels = 100_000, 100
     places = np.arange(count)
     shuffle: Any = {"full": True, "archive": False}.get(kind, "blocks")
-    made = Order(count, shuffle, 0, int(kind) if shuffle == "blocks" else 64, int(window))
+    block = int(kind) if shuffle == "blocks" else 64
+    made = Order(count, BATCH, shuffle=shuffle, block=block, window=int(window))
     each = made.at(places).reshape(-1, BATCH)
     alike = np.diff(np.sort(each * labels // count)) == 0
     trends = [abs(np.corrcoef(places, made.at(places, epoch))[0, 1]) for epoch in range(8)]
@@ -219,7 +220,7 @@ class _Planned:
 def _requests(made: Order, size: int) -> int:
     """Requests of an epoch of samples of so many bytes, as comal merges them."""
     config, data, total = StorageConfig(), cast("Any", _Planned(size)), 0
-    loader = Loader(data, made, Share(BATCH))
+    loader = Loader(data, made)
     groups = loader._groups(loader._rows(0, 0))  # noqa: SLF001 - without reading
     for rows in map(np.concatenate, groups):
         sizes = np.full(len(rows), size)
@@ -234,7 +235,7 @@ def _part(found: Any, right: Any) -> str:
 
 def permutation(directory: str, count: str) -> dict[str, Any]:
     """A whole order in parts, as a loader asks for them, beside NumPy's, which is kept whole."""
-    order, before = Order(int(count), True), _peak()
+    order, before = Order(int(count), shuffle=True), _peak()
     started = time.perf_counter()
     first = order.at(np.arange(BATCH))
     early = time.perf_counter() - started

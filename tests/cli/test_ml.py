@@ -98,9 +98,6 @@ class Slow(Dataset):
             time.sleep(self.seconds["decode"])
         return {"n": np.full(1, raw[place])}
 
-    def take(self, rows: Any) -> Any:
-        raise NotImplementedError
-
 
 @pytest.mark.parametrize(
     ("seconds", "limit", "advice"),

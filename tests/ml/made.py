@@ -147,6 +147,3 @@ class Numbers(Dataset):
 
     def decode(self, place: int, raw: Any, out: Any) -> Any:
         return {"n": np.full(1, raw[place])}
-
-    def take(self, rows: Any) -> Any:
-        raise NotImplementedError

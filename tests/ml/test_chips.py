@@ -164,7 +164,7 @@ def test_random_chips_have_their_centre_in_a_tile(
 
 def test_every_pixel_is_as_likely_as_any_other(world: raquet.RaquetFile) -> None:
     chips = ml.chips(world, 1, count=200_000, seed=1)
-    columns, rows = chips._shared.value[1].T
+    columns, rows = chips.places.rows.T
     assert THERE[rows, columns].all()
     counts = np.bincount(rows // BLOCK * 8 + columns // BLOCK, minlength=64)
     expected = np.zeros(64)

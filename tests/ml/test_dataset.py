@@ -214,7 +214,7 @@ def test_an_index_is_shared_as_a_file(archive: Path, monkeypatch: pytest.MonkeyP
     # Spawned processes take such a file in test_torch.test_an_interrupt_leaves_nothing.
     with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
         assert pool.submit(_first_pixel, data, 7).result(60) == 7
-    place = Path(data._shared._file)
+    place = Path(data._shared._file[0])
     assert np.array_equal(pickle.loads(text)[3]["image"], pixels(3))
     assert place.stat().st_mode & 0o777 == 0o600
     del data

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from comal import ml
 from comal.errors import InvalidInputError
-from comal.ml.loader import Loader, LoaderOptions
-from comal.ml.order import Order, Share
+from comal.ml.loader import Loader
+from comal.ml.order import Order
 from tests.ml.made import Numbers, flat, pixels
 
 
@@ -30,7 +30,7 @@ def test_batches_come_in_the_order_of_the_epoch(workers: int) -> None:
     assert len(loader) == 11
     epochs = [numbers(loader) for _ in range(3)]
     for epoch, found in enumerate(epochs):
-        assert found == Order(103, True, 4).at(np.arange(103), epoch).tolist()
+        assert found == Order(103, shuffle=True, seed=4).at(np.arange(103), epoch).tolist()
     assert loader.epoch == 3
 
 
@@ -40,7 +40,7 @@ def test_a_run_continues_where_it_was(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 30))
     left = data.draw(st.integers(0, 35))
     batch, ranks = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 3))
-    order = Order(count, True, 7)
+    order = Order(count, shuffle=True, seed=7)
     seen: list[list[int]] = []
     states = []
     for rank in range(ranks):
@@ -69,9 +69,10 @@ def test_a_run_continues_where_it_was(data: st.DataObject) -> None:
 
 
 def _loader(count: int, batch: int, rank: int, ranks: int, data: Any) -> Loader:
-    options = LoaderOptions(workers=data.draw(st.sampled_from([0, 2])))
-    share = Share(batch, rank, ranks, "uneven")
-    return Loader(Numbers(count), Order(count, True, 7), share, options)
+    how: Any = {"shuffle": True, "seed": 7, "rest": "uneven", "rank": rank, "ranks": ranks}
+    workers: int = data.draw(st.sampled_from([0, 2]))
+    loader: Loader = Numbers(count).loader(batch, workers=workers, **how)
+    return loader
 
 
 def test_a_state_of_another_order_is_refused() -> None:

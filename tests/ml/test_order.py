@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError
-from comal.ml.order import Order, Share, key_of, permuted
+from comal.ml.order import Order, key_of, permuted
 from tests.ml.made import Numbers
 
 WRONG: Any = "rows"
@@ -20,7 +20,7 @@ SHUFFLES: list[Any] = [False, True, "blocks"]
 
 @given(st.integers(0, 3000), st.integers(), st.integers(0, 9), st.sampled_from(SHUFFLES))
 def test_an_epoch_has_every_row_once(rows: int, seed: int, epoch: int, shuffle: Any) -> None:
-    order = Order(rows, shuffle, seed % 2**63, block=7, window=5)
+    order = Order(rows, shuffle=shuffle, seed=seed % 2**63, block=7, window=5)
     found = order.at(np.arange(rows), epoch)
     assert np.array_equal(np.sort(found), np.arange(rows))
     some = np.arange(0, rows, 3)
@@ -30,13 +30,13 @@ def test_an_epoch_has_every_row_once(rows: int, seed: int, epoch: int, shuffle: 
 def test_orders_differ_by_seed_and_epoch_and_stay_what_they_are() -> None:
     positions = np.arange(1000)
     orders = {
-        (seed, epoch): tuple(Order(1000, True, seed).at(positions, epoch).tolist())
+        (seed, epoch): tuple(Order(1000, shuffle=True, seed=seed).at(positions, epoch).tolist())
         for seed in range(3)
         for epoch in range(3)
     }
     assert len(set(orders.values())) == 9
     assert orders[0, 0][:6] == FIRST
-    assert tuple(Order(1000, "blocks", 0).at(positions, 0)[:6].tolist()) == FIRST_OF_BLOCKS
+    assert tuple(Order(1000, shuffle="blocks").at(positions, 0)[:6].tolist()) == FIRST_OF_BLOCKS
 
 
 FIRST = (981, 439, 496, 337, 774, 46)
@@ -60,7 +60,7 @@ def test_places_of_a_large_permutation_do_not_follow_those_before() -> None:
 
 def test_blocks_keep_neighbours_near_each_other() -> None:
     """In 512 samples in a row there are rows of 8 or 9 blocks of 64, not of 1 563."""
-    order = Order(100_000, "blocks", 3, block=64, window=8)
+    order = Order(100_000, shuffle="blocks", seed=3, window=8)
     rows = order.at(np.arange(512 * 20, 512 * 21))
     begins = np.count_nonzero(np.diff(np.sort(rows)) > 1) + 1
     assert begins <= 9
@@ -74,14 +74,15 @@ def test_blocks_keep_neighbours_near_each_other() -> None:
 def test_blocks_are_as_large_as_samples_allow(size: int, block: int, window: int) -> None:
     """A pair of large samples is in one batch of 32, so that they need half of the requests."""
     sampler = Numbers(6400, size).sampler(32, shuffle="blocks", seed=3)
-    right = Order(6400, "blocks", 3, block, window).at(np.arange(6400))
+    how: Any = {"shuffle": "blocks", "seed": 3}
+    right = Order(6400, block=block, window=window, **how).at(np.arange(6400))
     batches = list(sampler)
     assert np.concatenate(batches).tolist() == right.tolist()
     if block == 2:
         runs = [np.count_nonzero(np.diff(np.sort(batch)) != 1) + 1 for batch in batches]
         assert np.mean(runs) < 16.5
-    given = Numbers(6400, size).sampler(32, shuffle="blocks", seed=3, block=5, window=4)
-    assert next(iter(given)) == Order(6400, "blocks", 3, 5, 4).at(np.arange(32)).tolist()
+    given = Numbers(6400, size).sampler(32, block=5, window=4, **how)
+    assert next(iter(given)) == Order(6400, block=5, window=4, **how).at(np.arange(32)).tolist()
 
 
 def test_weights_draw_in_proportion() -> None:
@@ -93,7 +94,7 @@ def test_weights_draw_in_proportion() -> None:
 
 def test_strata_spread_every_class_over_the_epoch() -> None:
     classes = np.array([0] * 900 + [1] * 100)
-    order = Order(1000, True, strata=classes)
+    order = Order(1000, shuffle=True, strata=classes)
     found = order.at(np.arange(1000))
     assert np.array_equal(np.sort(found), np.arange(1000))
     batches = classes[found].reshape(20, 50).sum(axis=1)
@@ -125,9 +126,10 @@ def test_an_epoch_spreads_strata_twice_at_most(monkeypatch: pytest.MonkeyPatch) 
     st.booleans(),
 )
 def test_ranks_share_an_epoch(total: int, batch: int, ranks: int, rest: Any, drop: bool) -> None:
-    shares = [Share(batch, rank, ranks, rest, drop) for rank in range(ranks)]
-    taken = [list(share.batches(total)) for share in shares]
-    assert [share.steps(total) for share in shares] == [len(one) for one in taken]
+    how: dict[str, Any] = {"ranks": ranks, "rest": rest, "drop_last": drop}
+    orders = [Order(total, batch, rank=rank, **how) for rank in range(ranks)]
+    taken = [list(order.batches()) for order in orders]
+    assert [order.steps() for order in orders] == [len(one) for one in taken]
     every = np.concatenate([np.zeros(0, int), *[part for one in taken for part in one]])
     counts = np.bincount(every, minlength=total)
     if rest != "uneven" or drop:
@@ -146,21 +148,21 @@ def test_ranks_share_an_epoch(total: int, batch: int, ranks: int, rest: Any, dro
     ("make", "match"),
     [
         (
-            lambda: Order(3, WRONG),
+            lambda: Order(3, shuffle=WRONG),
             r"shuffle cannot be used(?s:.*)expected bool \| Literal\['blocks'\]$",
         ),
         (lambda: Order(3, weights=[1, 2]), "weights do not fit"),
         (lambda: Order(3, weights=[1, -2, 1]), "weights do not fit"),
         *((lambda bad=bad: Order(2, weights=bad), "sum is 0") for bad in ([0, 0], [1e308, 1e308])),
-        (lambda: Order(-1), "rows of an order"),
+        (lambda: Order(-1), "no such order"),
         (lambda: Order(3, weights=[1, 1, 1], draws=-1), "draws of an order"),
         (lambda: Order(3, strata=[0, 1]), "strata do not fit"),
-        (lambda: Order(3, weights=[1, 1, 1], strata=[0, 1, 1]), "not both"),
+        (lambda: Order(3, weights=[1, 1, 1], strata=[0, 1, 1]), "exclude one another"),
         (lambda: Order(3, draws=7), "draws go with weights"),
         (lambda: Order(3, block=0), "block of an order"),
-        (lambda: Share(0), "does not exist"),
-        (lambda: Share(1, 2, 2), "does not exist"),
-        (lambda: Share(1, rest=WRONG), "'pad', 'drop', 'uneven'"),
+        (lambda: Order(3, 0), "no such order"),
+        (lambda: Order(1, rank=2, ranks=2), "no such rank"),
+        (lambda: Order(1, rest=WRONG), "'pad', 'drop', 'uneven'"),
     ],
 )
 def test_what_cannot_be_is_refused(make: Any, match: str) -> None:

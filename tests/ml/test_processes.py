@@ -7,7 +7,6 @@ import os
 import pickle
 import re
 import signal
-import tempfile
 import threading
 from collections.abc import Callable
 from copy import copy
@@ -82,7 +81,7 @@ def test_workers_share_the_memory_of_a_large_index(tmp_path: Path) -> None:
         assert mapped > 30 * MIB
         assert shared < 1.5 * mapped / workers
         assert own < 8 * MIB
-    file = Path(data._shared._file)
+    file = Path(data._shared._file[0])
     assert file.exists()
     del data
     assert not file.exists()
@@ -190,25 +189,22 @@ def test_an_error_that_cannot_be_pickled_is_told() -> None:
     assert "UnpicklableError: why" in str(processes._sendable(UnpicklableError("why")))
 
 
-def test_memory_of_batches_is_on_disk_where_there_is_no_room(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(processes, "_MEMORY", str(tmp_path / "nowhere"))
+def test_memory_of_batches_is_closed() -> None:
     buffers = processes.SharedBuffers()
     array = buffers.take((2, 3), np.dtype("int16"))
     array[...] = 7
-    assert array.sum() == 42
-    described, (file,) = buffers.sent({"x": array[:1], "n": [1]})
+    described, (handle,) = buffers.sent({"x": array[:1], "n": [1]})
     assert described["x"].shape == (1, 3)
     assert described["n"] == [1]
-    file.close()
+    os.close(handle)
     unsent = buffers.take((2, 3), np.dtype("int16"))
-    assert len(buffers._files) == 1
+    (handle,) = buffers._handles.values()
     del unsent
-    assert not buffers._files
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    assert not buffers._handles
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(handle)
     with pytest.raises(ComalError, match="cannot share the memory of a batch"):
-        buffers.take((2, 3), np.dtype("int16"))
+        buffers.take((1 << 60,), np.dtype("int8"))
 
 
 @pytest.mark.parametrize(

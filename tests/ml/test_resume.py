@@ -14,21 +14,21 @@ from hypothesis import strategies as st
 
 from comal import ml
 from comal.errors import InvalidInputError
-from comal.ml.epochs import digest_of
-from comal.ml.order import Order
+from comal.ml.order import Order, digest_of
 from tests.ml.made import Numbers, flat
 
 COUNT, BATCH = 23, 4
+SHUFFLED: Any = {"shuffle": True}
 Run = Any
 """What `Dataset.loader` or `Dataset.sampler` gives."""
 
 
 def _loader(data: Numbers | None = None, workers: int = 0, **options: Any) -> Run:
-    return (data or Numbers(COUNT)).loader(BATCH, shuffle=True, workers=workers, **options)
+    return (data or Numbers(COUNT)).loader(BATCH, workers=workers, **{**SHUFFLED, **options})
 
 
 def _sampler(data: Numbers | None = None, workers: int = 0, **options: Any) -> Run:
-    return (data or Numbers(COUNT)).sampler(BATCH, shuffle=True, **options)
+    return (data or Numbers(COUNT)).sampler(BATCH, **{**SHUFFLED, **options})
 
 
 def _numbers(batch: Any) -> list[int]:
@@ -47,7 +47,7 @@ def _whole(run: Run) -> list[int]:
 
 
 def _right(epoch: int, done: int = 0, count: int = COUNT) -> list[int]:
-    rows: list[int] = Order(count, True).at(np.arange(done, count), epoch).tolist()
+    rows: list[int] = Order(count, shuffle=True).at(np.arange(done, count), epoch).tolist()
     return rows
 
 
@@ -120,25 +120,12 @@ def test_other_data(make: Any) -> None:
     assert _whole(other) == _right(1, count=7)
 
 
-def test_a_state_of_other_blocks() -> None:
-    """A state that does not tell its blocks had those that were usual then."""
-    data = Numbers(500, 1 << 20)
-    run = data.sampler(BATCH, shuffle="blocks", block=64, window=32)
-    begun = _take(run, 3)
-    state = run.state_dict()
-    del state["blocks"]
-    with pytest.raises(InvalidInputError, match=r"(?s)blocks.*'64, 32'.*'2, 16'.*block and window"):
-        data.sampler(BATCH, shuffle="blocks").load_state_dict(state)
-    again = data.sampler(BATCH, shuffle="blocks", block=64, window=32)
-    again.load_state_dict(state)
-    assert sorted(begun + _whole(again)) == list(range(500))
-
-
 @both
-def test_a_state_of_other_weights(make: Any) -> None:
+def test_a_state_of_other_weights_or_blocks(make: Any) -> None:
     """Each continues its own epoch, and none that of another one."""
     some = np.arange(COUNT) % 3
     ways: list[Any] = [{}, {"strata": some}, {"strata": some[::-1]}, {"weights": some}]
+    ways += [{"shuffle": "blocks", "block": block} for block in (2, 3)]
     ways += [{"weights": some + 1}, {"weights": some, "draws": COUNT + 1}]
     for place, one in enumerate(ways):
         whole = _whole(make(**one))
@@ -171,8 +158,6 @@ def test_other_samples_of_the_same_number(kind: str, tmp_path: Path) -> None:
     for other in (data.splits("split")["test"], data.take(train[::-1]), data.take([0] * 6)):
         with pytest.raises(InvalidInputError, match=r"another loader: ids(?s:.*)where, split"):
             run(other).load_state_dict(state)
-    del state["ids"]  # as older releases wrote it
-    run(data.take(train[::-1])).load_state_dict(state)
 
 
 @given(st.lists(st.text(max_size=3), max_size=5), st.lists(st.text(max_size=3), max_size=5))

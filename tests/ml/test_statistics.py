@@ -113,7 +113,7 @@ def test_statistics_are_those_of_numpy(archive: Path, arrays: dict[str, list[Any
 
 def test_a_sample_is_drawn_by_its_seed(archive: Path, arrays: dict[str, list[Any]]) -> None:
     data = opened(archive)
-    rows = Order(COUNT, True, 3).at(np.arange(7))
+    rows = Order(COUNT, shuffle=True, seed=3).at(np.arange(7))
     compare(data.stats(sample=7, seed=3, percentiles=Q), arrays, rows)
     assert data.stats(sample=99).samples == COUNT
 

@@ -17,13 +17,12 @@ if TYPE_CHECKING:
     from comal.ml.benching import Bench as Bench
     from comal.ml.benching import bench as bench
     from comal.ml.decoding import Field as Field
-    from comal.ml.epochs import Sampler as Sampler
-    from comal.ml.epochs import SamplerOptions as SamplerOptions
     from comal.ml.loader import Loader as Loader
     from comal.ml.loader import LoaderOptions as LoaderOptions
     from comal.ml.mirroring import mirror as mirror
     from comal.ml.order import Order as Order
-    from comal.ml.order import Share as Share
+    from comal.ml.order import Sampler as Sampler
+    from comal.ml.order import SamplerOptions as SamplerOptions
     from comal.ml.rasterchips import ChipDataset as ChipDataset
     from comal.ml.rasterchips import ChipOptions as ChipOptions
     from comal.ml.rasterchips import TileDataset as TileDataset

@@ -30,11 +30,10 @@ from comal.errors import (
 from comal.limits import GIB, KIB
 from comal.ml.batches import Buffers, Fetched, Places, buffers_of_worker
 from comal.ml.cache import LeafCache, key_of
-from comal.ml.decoding import Decoder, Field, Masking, entries, fields_of
-from comal.ml.epochs import Sampler, SamplerOptions, planned
+from comal.ml.decoding import Decoder, Field, enter, fields_of
 from comal.ml.index import Branch, Index, Shared, index_of
-from comal.ml.loader import Loader, LoaderOptions
-from comal.ml.order import Shuffle
+from comal.ml.loader import Loader, LoaderOptions, order_of
+from comal.ml.order import Sampler, SamplerOptions
 from comal.ml.splits import column_of, rows_by_value, rows_of_parts
 from comal.ml.statistics import Statistics, StatisticsOptions, statistics_of
 from comal.parallel import shared_threads
@@ -66,9 +65,13 @@ class Dataset(ABC):
 
     on_error: OnError = "raise"
     transform: Callable[[Sample], Any] | None = None
+    masks = False
+    """Whether images are masked arrays, see `masked`."""
+    _shared: Shared
+    """What samples are known by, with its length and `take`; workers share it."""
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self._shared.value)
 
     @abstractmethod
     def nbytes(self, rows: Ints) -> int:
@@ -85,9 +88,13 @@ class Dataset(ABC):
         `out` has arrays to write the pixels of fields into.
         """
 
-    @abstractmethod
+    @guarded
     def take(self, rows: Ints | Sequence[int]) -> Self:
         """A data set of some samples by number, in that order; raises as `fetch`."""
+        made = copy(self)
+        kept = Shared(self._shared.value.take(self._rows(rows)))
+        made._shared = kept  # noqa: SLF001 - same class
+        return made
 
     @property
     def ids(self) -> Any:
@@ -129,13 +136,15 @@ class Dataset(ABC):
 
         Samples that fail are left out unless `on_error` is ``"raise"``. Raises as ``data[row]``.
         """
-        return list(self.samples(self._rows(rows)))
+        chosen, change = self._rows(rows), self.transform
+        samples = self.complete(chosen, self.attempt(chosen))
+        return list(samples if change is None else map(change, samples))
 
     @guarded
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
-        chosen = self._rows(rows)
         if self.transform is not None:
-            return list(self.samples(chosen))
+            return list(self.fetch(rows))
+        chosen = self._rows(rows)
         buffers, threads = buffers_of_worker(), None
         if buffers is None and self.nbytes(chosen) > _LARGE * len(chosen):
             threads = shared_threads("decode", os.cpu_count() or 1)
@@ -145,67 +154,39 @@ class Dataset(ABC):
 
     @guarded
     @takes(LoaderOptions)
-    def loader(
-        self,
-        batch_size: int = 32,
-        *,
-        shuffle: Shuffle = False,
-        seed: int = 0,
-        rank: int = 0,
-        ranks: int = 1,
-        **options: Any,
-    ) -> Loader:
+    def loader(self, batch_size: int = 32, **options: Any) -> Loader:
         """Batches of samples, read and decoded ahead.
 
         Parameters
         ----------
         batch_size
             Samples in a batch.
-        shuffle, seed
-            False, True or ``"blocks"``, and any integer: see `Order`.
-        rank, ranks
-            This process and how many there are, in training on several devices.
         **options
-            Fields of `LoaderOptions`: the rule for the rest, weights, workers, memory and more.
+            Fields of `LoaderOptions`: ``shuffle`` and ``seed``, ``rank`` and ``ranks``, the rule
+            for the rest, weights, workers, memory and more.
         """
         chosen = options_of(LoaderOptions, options)
-        place = {"batch": batch_size, "rank": rank, "ranks": ranks}
-        return Loader(self, *planned(self, chosen, shuffle, seed, **place), chosen)
+        return Loader(self, order_of(self, batch_size, chosen), chosen)
 
     @guarded
     @takes(SamplerOptions)
-    def sampler(
-        self,
-        batch_size: int = 32,
-        *,
-        shuffle: Shuffle = False,
-        seed: int = 0,
-        rank: int = 0,
-        ranks: int = 1,
-        **options: Any,
-    ) -> Sampler:
-        """Numbers of the samples of each batch, for ``torch.utils.data.DataLoader``.
+    def sampler(self, batch_size: int = 32, **options: Any) -> Sampler:
+        """What ``torch.utils.data.DataLoader(data, batch_sampler=...)`` takes.
 
         Parameters
         ----------
-        batch_size, shuffle, seed, rank, ranks
-            As those of `loader`.
+        batch_size
+            Samples in a batch.
         **options
-            Fields of `SamplerOptions`.
-
-        Returns
-        -------
-        Sampler
-            What ``DataLoader(data, batch_sampler=...)`` takes.
+            Fields of `SamplerOptions`, which a loader has too.
         """
         chosen = options_of(SamplerOptions, options)
-        place = {"batch": batch_size, "rank": rank, "ranks": ranks}
-        return Sampler(*planned(self, chosen, shuffle, seed, **place), self.marks)
+        return Sampler(order_of(self, batch_size, chosen), self.marks)
 
     @guarded
     def head(self, n: int = 5) -> list[Any]:
         """The first `n` samples."""
-        return list(self.samples(np.arange(min(n, len(self)))))
+        return list(self.fetch(range(min(n, len(self)))))
 
     @guarded
     @takes(StatisticsOptions)
@@ -244,12 +225,8 @@ class Dataset(ABC):
         self,
         rows: Sequence[int] | Ints,
         *,
-        fields: Sequence[str] | None = None,
         bands: Mapping[str, Sequence[int]] | None = None,
         classes: Mapping[str, Mapping[int, str]] | None = None,
-        percentiles: tuple[float, float] = (2.0, 98.0),
-        across: int = 3,
-        size: float = 2.2,
     ) -> Any:
         """A figure of some samples, before `transform`: their images and masks side by side.
 
@@ -261,19 +238,11 @@ class Dataset(ABC):
         ----------
         rows
             Numbers of the samples.
-        fields
-            Those to draw; None for all that are images.
         bands
             For a field the three bands for red, green and blue, or the one to draw, from 1. None
             for the first three, or the first if there are fewer.
         classes
             For a field the names of its classes, by value.
-        percentiles
-            Those of each band that become black and white; 8-bit colour is drawn as it is.
-        across
-            Samples in a row of the figure.
-        size
-            Width of an image in inches.
 
         Returns
         -------
@@ -285,30 +254,22 @@ class Dataset(ABC):
         MissingExtraError
             matplotlib is not installed: ``pip install 'comal[plot]'``.
         """
-        from comal.ml.plotting import Drawing, figure_of  # noqa: PLC0415 - needs an extra
+        from comal.ml.plotting import figure_of  # noqa: PLC0415 - needs an extra
 
-        samples = self.masked().fetch(rows)
-        drawing = Drawing(fields, bands or {}, classes or {}, percentiles)
-        return figure_of(samples, drawing, across, size)
+        return figure_of(self.masked().fetch(rows), bands or {}, classes or {})
 
-    def masked(self) -> Dataset:
-        """The same samples without `transform`, with images as `comal.ml.decoding.Masked`.
+    def masked(self) -> Self:
+        """The same samples without `transform`, with images as masked arrays of NumPy.
 
-        Arrays that stay arrays have a value wherever they are finite.
+        What has no value is masked by the file: nodata, masks and alpha bands, NaN.
         """
         found = copy(self)
-        found.transform = None
+        found.transform, found.masks = None, True
         return found
 
     def digest(self) -> str:
         """A text that tells this data set from others."""
         return f"{len(self)} {self!r}"
-
-    @guarded
-    def samples(self, rows: Ints) -> Iterator[Any]:
-        """Samples one by one, read in one fetch."""
-        for sample in self.complete(rows, self.attempt(rows)):
-            yield sample if self.transform is None else self.transform(sample)
 
     @guarded
     def attempt(self, rows: Ints) -> Any:
@@ -431,9 +392,6 @@ class ArchiveDataset(Dataset):
         """The columns that were asked for, an Arrow table."""
         return self.index.columns
 
-    def __len__(self) -> int:
-        return len(self.index)
-
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={one.leaf!r}" for name, one in self.fields.items())
         return f"<Dataset: {counted(len(self), 'sample')}, {fields}>"
@@ -472,36 +430,31 @@ class ArchiveDataset(Dataset):
     def decode(self, place: int, raw: Raw, out: Mapping[str, Any]) -> Sample:
         """One sample: its fields, their extras, its columns and its id."""
         sample: Sample = {}
+        masks = self.masks
         for name, field in self.fields.items():
             label, leaves = field.leaf or raw.ids[place], raw.leaves[name][place]
             try:
                 if field.is_series:
                     blobs = [raw.blobs[leaf] for leaf in leaves if leaf >= 0]
-                    every = [entries(blob, name, field, label) for blob in blobs]
-                    for key in every[0] if every else entries(None, name, field):
-                        sample[key] = stacked([one[key] for one in every])
+                    keys: Sample = {}  # also of a sample without leaves
+                    enter(keys, name, field, None, label, masks=masks)
+                    every = [{**keys} for _ in blobs]
+                    for found, data in zip(every, blobs, strict=True):
+                        enter(found, name, field, data, label, masks=masks)
+                    sample |= {key: stacked([one[key] for one in every]) for key in keys}
                 else:
-                    sample |= entries(raw.blobs.get(leaves), name, field, label, out.get(name))
+                    blob = raw.blobs.get(leaves)
+                    enter(sample, name, field, blob, label, out.get(name), masks=masks)
             except ComalError as error:
                 raise _named(error, self.index.place(raw.rows[place], name)) from error
             except Exception as error:  # a decoder of the caller may raise anything
-                found = f"{type(error).__name__}: {error}"
-                broken = InvalidMetadataError("a leaf cannot be decoded", found=found)
+                cause = f"{type(error).__name__}: {error}"
+                broken = InvalidMetadataError("a leaf cannot be decoded", found=cause)
                 raise _named(broken, self.index.place(raw.rows[place], name)) from error
         for name, values in raw.columns.items():
             sample[name] = values[place]
         sample["id"] = raw.ids[place]
         return sample
-
-    def masked(self) -> ArchiveDataset:
-        """The same samples without `transform`, with images as `comal.ml.decoding.Masked`."""
-        fields = {
-            name: one if callable(one.decode) else replace(one, decode=Masking(one), extras=())
-            for name, one in self.fields.items()
-        }
-        found = copy(self)
-        found.fields, found.transform = fields, None
-        return found
 
     def digest(self) -> str:
         """A text that tells this data set from others: by ids, columns, fields and sizes."""
@@ -517,12 +470,6 @@ class ArchiveDataset(Dataset):
         for leaves in index.leaves.values():
             found.update(np.where(leaves < 0, -1, index.sizes[leaves]).tobytes())
         return found.hexdigest()
-
-    def take(self, rows: Ints | Sequence[int]) -> ArchiveDataset:
-        """A data set of some samples by number, in that order; raises as `fetch`."""
-        made = copy(self)
-        made._shared = Shared(self.index.take(self._rows(rows)))  # noqa: SLF001 - same class
-        return made
 
     def split(
         self,
@@ -579,7 +526,7 @@ class ArchiveDataset(Dataset):
 
 def stacked(arrays: Sequence[Any]) -> Any:
     """Arrays of one shape as one with a first axis; otherwise the list."""
-    shapes = {getattr(one, "shape", None) for one in arrays}
+    shapes = {one.shape if type(one) is np.ndarray else None for one in arrays}
     if len(shapes) == 1 and shapes != {None}:
         return np.stack(arrays)
     return list(arrays)

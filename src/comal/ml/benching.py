@@ -63,9 +63,6 @@ class _Stage(Dataset):
         # Batches may be read together.
         return self._data.decode(place % self._batch, raw, out) if self._decodes else {"at": place}
 
-    def take(self, rows: Any) -> Any:
-        raise NotImplementedError
-
 
 def bench(
     data: Dataset,

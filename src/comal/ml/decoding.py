@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from comal.errors import (
 from comal.limits import DEFAULT_LIMITS
 from comal.public import check_fields, guarded_class
 from comal.raster import imagebytes
-from comal.raster.values import as_array, valid_mask
+from comal.raster.values import valid_mask
 
 Window = tuple[int, int, int, int]
 Decoder = Literal["auto", "image", "npy", "json", "xarray", "bytes"] | Callable[[bytes], Any]
@@ -134,70 +134,54 @@ def decoded(data: memoryview, field: Field, name: str = "", out: Any = None) -> 
     return _DECODERS[kind](data, field, out)
 
 
-def entries(
-    data: memoryview | None, name: str, field: Field, label: str = "", out: Any = None
-) -> dict[str, Any]:
-    """The entries of a sample that a leaf of a field gives, all None if it is missing."""
+def enter(
+    sample: dict[str, Any],
+    name: str,
+    field: Field,
+    data: memoryview | None,
+    label: str,
+    out: Any = None,
+    *,
+    masks: bool = False,
+) -> None:
+    """Put what a leaf of a field gives into a sample: None if it is missing, also as extras.
+
+    With `masks` that is only its value, by `with_mask`.
+    """
+    if masks:
+        sample[name] = None if data is None else with_mask(data, field, label)
+        return
+    value = sample[name] = None if data is None else decoded(data, field, label, out)
     if data is None:
-        return dict.fromkeys([name, *(f"{name}_{extra}" for extra in field.extras)])
-    value = decoded(data, field, label, out)
-    found = {name: value}
-    for extra, known in extras(data, field, value) if field.extras else ():
-        found[f"{name}_{extra}"] = known
-    return found
+        sample.update({f"{name}_{extra}": None for extra in field.extras})
+    elif field.extras:
+        for extra, known in extras(data, field, value):
+            sample[f"{name}_{extra}"] = known
 
 
-class Masked(NamedTuple):
-    """Pixels and which of them have a value by the rules of `comal.raster.values`."""
-
-    pixels: Any
-    """(bands, y, x), or (y, x) of one band."""
-    valid: Any = None
-    """A mask of the same shape; None if all that are finite are valid."""
-
-    def masks(self) -> Any:
-        """A mask of the same shape."""
-        pixels, valid = self
-        return as_array(valid_mask(pixels, None, valid), pixels.shape)
-
-    def planes(self) -> list[Any]:
-        """The valid pixels of each band, (n,)."""
-        pixels = self.pixels.view(np.uint8) if self.pixels.dtype == np.bool_ else self.pixels
-        planes = np.moveaxis(pixels, -3, 0) if pixels.ndim > 2 else [pixels]
-        valid = valid_mask(pixels, None, self.valid)
-        if valid is None:
-            return [plane.ravel() for plane in planes]
-        masks = np.moveaxis(valid, -3, 0) if pixels.ndim > 2 else [valid]
-        return [plane[mask] for plane, mask in zip(planes, masks, strict=True)]
+def masked(pixels: Any, valid: Any = None) -> Any:
+    """Pixels as a masked array, by the rules of `comal.raster.values`."""
+    found = valid_mask(pixels, None, valid)
+    return np.ma.MaskedArray(pixels, np.ma.nomask if found is None else ~found)
 
 
-def images_of(sample: Mapping[str, Any]) -> Iterator[tuple[str, list[Masked]]]:
-    """The fields of a sample that have arrays of numbers, each with one or those of its series."""
+def with_mask(data: memoryview, field: Field, name: str) -> Any:
+    """The value of a leaf as that of `decoded`, but pixels of an image as a masked array."""
+    if field.decode not in ("auto", "image") or kind_of(data, name) != "image":
+        return decoded(data, field, name)
+    # Pixels without a value are told from others in the type of the file.
+    pixels = decoded(data, replace(field, dtype=None), name)
+    found = masked(pixels, imagebytes.valid(data, pixels, field.bands, field.window))
+    return found if field.dtype is None else _converted(found.filled(0), field, found.mask)
+
+
+def images_of(sample: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The fields of a sample with numbers: masked arrays, one or those of a series."""
     for name, value in sample.items():
         series = value if isinstance(value, list) else [value]
-        if series and isinstance(series[0], Masked | np.ndarray):
-            images = [one if isinstance(one, Masked) else Masked(one) for one in series]
-            if images[0].pixels.ndim and images[0].pixels.dtype.kind in "biufc":
-                yield name, images
-
-
-@dataclass(frozen=True, slots=True)
-class Masking:
-    """A decoder that gives images as `Masked`, and anything else as a field does."""
-
-    field: Field
-
-    def __call__(self, data: bytes) -> Any:
-        """The value of a leaf from its bytes."""
-        field, view = self.field, memoryview(data)
-        if field.decode not in ("auto", "image") or kind_of(view, field.leaf) != "image":
-            return decoded(view, field, field.leaf)
-        # Pixels without a value are told from others in the type of the file.
-        pixels = decoded(view, replace(field, dtype=None), field.leaf)
-        valid = Masked(pixels, imagebytes.valid(view, pixels, field.bands, field.window)).masks()
-        if field.dtype is not None:
-            pixels = _converted(np.where(valid, pixels, 0), field)
-        return Masked(pixels, valid)
+        first = series[0] if series else None
+        if isinstance(first, np.ndarray) and first.ndim and first.dtype.kind in "biufc":
+            yield name, [one if np.ma.isMaskedArray(one) else masked(one) for one in series]
 
 
 def extras(data: memoryview, field: Field, value: Any) -> Iterator[tuple[str, Any]]:
@@ -253,8 +237,9 @@ def _of_npy(data: memoryview, field: Field) -> Any:
     return _converted(native, field)
 
 
-def _converted(array: Any, field: Field) -> Any:
-    return array if field.dtype is None else array.astype(field.dtype, copy=False)
+def _converted(array: Any, field: Field, mask: Any = None) -> Any:
+    found = array if field.dtype is None else array.astype(field.dtype, copy=False)
+    return found if mask is None else np.ma.MaskedArray(found, mask)
 
 
 def _by_xarray(data: memoryview) -> Any:

@@ -7,7 +7,7 @@ import os
 import pickle
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from comal.samples.payloads import Ints, Payloads, concat
 from comal.table.columns import flags_of
 
 _SMALL = 1 << 18
-"""Bytes of an index that are pickled; larger ones are shared as a file."""
+"""Bytes of arrays that are pickled; larger ones are shared as a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,26 +201,27 @@ class Shared:
         self.value = value
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if sum(part.nbytes for part in self._pickled()[1]) <= _SMALL:
+            return Shared, (self.value,)
+        return _mapped, self._file
+
+    def _pickled(self) -> tuple[bytes, list[memoryview]]:
+        """The pickle without its arrays, and these."""
         buffers: list[pickle.PickleBuffer] = []
         head = pickle.dumps(self.value, 5, buffer_callback=buffers.append)
-        if len(head) + sum(buffer.raw().nbytes for buffer in buffers) <= _SMALL:
-            return Shared, (self.value,)
-        return _mapped, (self._file,)
+        return head, [buffer.raw() for buffer in buffers]
 
     @cached_property
-    def _file(self) -> str:
-        buffers: list[pickle.PickleBuffer] = []
-        head = pickle.dumps(self.value, 5, buffer_callback=buffers.append)
+    def _file(self) -> tuple[str, bytes, list[int]]:
+        """Path of the file, the pickle without the arrays in it, and their sizes."""
+        head, parts = self._pickled()
         descriptor, path = tempfile.mkstemp(prefix="comal-index-")
         weakref.finalize(self, _remove, path, os.getpid())
-        parts = [memoryview(head), *(buffer.raw() for buffer in buffers)]
         with os.fdopen(descriptor, "wb") as file:
-            sizes = [part.nbytes for part in parts]
-            file.write(np.array([len(sizes), *sizes], np.int64).tobytes())
             for part in parts:
-                file.write(bytes(-file.tell() % 64))
                 file.write(part)
-        return path
+                file.write(bytes(-part.nbytes % 64))
+        return path, head, [part.nbytes for part in parts]
 
 
 def _remove(path: str, owner: int) -> None:
@@ -228,7 +229,7 @@ def _remove(path: str, owner: int) -> None:
         Path(path).unlink(missing_ok=True)
 
 
-def _mapped(path: str) -> Shared:
+def _mapped(path: str, head: bytes, sizes: list[int]) -> Shared:
     try:
         with Path(path).open("rb") as file:
             view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -239,16 +240,8 @@ def _mapped(path: str) -> Shared:
             expected="that the process which shared it keeps it, on the same machine",
             hint="open the data set where it is used",
         ) from error
-    head, *buffers = _parts(view)
-    found = Shared(pickle.loads(head, buffers=buffers))  # noqa: S301 - our own file, mode 600
-    found.__dict__["_file"] = path  # who pickles it again, names the same file
+    starts = np.cumsum([0, *(size + -size % 64 for size in sizes)]).tolist()
+    buffers = [view[start : start + size] for start, size in zip(starts, sizes, strict=False)]
+    found = Shared(pickle.loads(head, buffers=buffers))  # noqa: S301 - from `Shared` of a parent
+    found.__dict__["_file"] = path, head, sizes  # who pickles it again, names the same file
     return found
-
-
-def _parts(view: memoryview) -> Iterator[memoryview]:
-    count = int(np.frombuffer(view[:8], np.int64)[0])
-    at = 8 * (count + 1)
-    for size in np.frombuffer(view[8:at], np.int64).tolist():
-        at += -at % 64
-        yield view[at : at + size]
-        at += size

@@ -6,7 +6,8 @@ import weakref
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,14 +24,16 @@ from comal.ml.batches import (
     converted,
     keep_freed_memory,
 )
-from comal.ml.epochs import Epochs, SamplerOptions
-from comal.ml.order import Ints, Order, Share
+from comal.ml.order import Epochs, Ints, Order, SamplerOptions
 from comal.ml.processes import Loaded, Processes, pays
-from comal.public import check_fields, guarded_class, warn
+from comal.ml.splits import coded, column_of
+from comal.public import guarded_class, warn
 
 if TYPE_CHECKING:
     from comal.ml.archives import Dataset
 
+_SOME = 1024
+"""Samples whose sizes stand for all."""
 _TRIED = 8
 """Samples whose decoding is timed."""
 _READERS = 16
@@ -42,7 +45,7 @@ _SAMPLES = 1024
 """Bytes and samples up to which batches are read together, as one takes longer than its bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoaderOptions(SamplerOptions):
     """How batches are made of samples, and how far a `Loader` reads ahead.
 
@@ -63,7 +66,7 @@ class LoaderOptions(SamplerOptions):
         What arrays become: ``"numpy"``, ``"torch"`` or ``"jax"``.
     together
         ``"stack"``, ``"pad"`` or ``"list"``: see `collate`.
-    rest, drop_last, weights, strata, balance, draws, block, window
+    shuffle, seed, rank, ranks, rest, drop_last, weights, balance, draws, strata, block, window
         See `SamplerOptions`.
     """
 
@@ -74,7 +77,7 @@ class LoaderOptions(SamplerOptions):
     together: Together = "stack"
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        SamplerOptions.__post_init__(self)
         if self.workers < 0 or self.ahead_bytes < 1:
             raise InvalidInputError(
                 "a loader needs memory to read ahead, and no negative workers",
@@ -93,10 +96,10 @@ class Loader(Epochs):
     ----------
     data
         The samples.
-    order, share
-        Which samples come when, and those of this rank; None for one rank and batches of 1.
+    order
+        Which samples come when.
     options
-        The rest; None for their defaults.
+        How they are loaded; None for the defaults.
     buffers
         Where pixels are decoded into; None for memory of its own.
     """
@@ -105,11 +108,10 @@ class Loader(Epochs):
         self,
         data: Dataset,
         order: Order,
-        share: Share | None = None,
         options: LoaderOptions | None = None,
         buffers: Buffers | None = None,
     ) -> None:
-        super().__init__(order, share, data.marks)
+        super().__init__(order, data.marks)
         keep_freed_memory()
         self.data = data
         self.options = options or LoaderOptions()
@@ -156,21 +158,18 @@ class Loader(Epochs):
         count = self.options.workers
         if self._pool is None:
             ahead = max(1, self.options.ahead_bytes // count)
-            options = replace(self.options, workers=1, processes=False, ahead_bytes=ahead)
-            part = Part(self.data, self.order, self.share, options)
-            self._pool = Processes(part, count)
+            drawn = dict.fromkeys(("weights", "strata", "balance", "draws"))  # the order knows
+            one: Any = {"workers": 1, "processes": False, "ahead_bytes": ahead, **drawn}
+            options = replace(self.options, **one)
+            self._pool = Processes(partial(_part, self.data, self.order, options), count)
             weakref.finalize(self, self._pool.close)
         pool, self._pool = self._pool, None
         try:
-            yield from pool.batches(epoch, done)
+            yield from pool.batches((epoch, done))
         except BaseException:  # also when the epoch is left early
             pool.close()
             raise
         self._pool = pool
-
-    def part(self, number: int, count: int, epoch: int, done: int) -> Iterator[Loaded]:
-        """Every `count`-th batch of an epoch after a position, from `number` on, as NumPy."""
-        return self._loading(islice(self._rows(epoch, done), number, None, count))
 
     def _loading(self, rows: Iterator[Ints]) -> Iterator[Loaded]:
         if not self.options.workers:
@@ -261,18 +260,41 @@ class Loader(Epochs):
             del batch
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The batches that one of several processes loads."""
+def _part(
+    data: Dataset,
+    order: Order,
+    options: LoaderOptions,
+    buffers: Buffers,
+    place: tuple[int, int],
+    epoch: tuple[int, int],
+) -> Iterator[Loaded]:
+    """The batches that one of several processes loads: `place` is its number and their count."""
+    loader, (number, count) = Loader(data, order, options, buffers), place
+    return loader._loading(islice(loader._rows(*epoch), number, None, count))  # noqa: SLF001
 
-    data: Dataset
-    order: Order
-    share: Share
-    options: LoaderOptions
 
-    def __call__(
-        self, buffers: Buffers, number: int, count: int, epoch: int, done: int
-    ) -> Iterator[Loaded]:
-        """Every `count`-th batch of an epoch after a position, from `number` on."""
-        loader = Loader(self.data, self.order, self.share, self.options, buffers)
-        return loader.part(number, count, epoch, done)
+def order_of(data: Dataset, batch: int, how: SamplerOptions) -> Order:
+    """The order of the samples of a data set by options of a caller, which may name columns."""
+    chosen: dict[str, Any] = {one.name: getattr(how, one.name) for one in fields(SamplerOptions)}
+    if isinstance(how.weights, str):
+        weights = column_of(data.columns, how.weights)
+        chosen["weights"] = weights.to_numpy(zero_copy_only=False)
+    if isinstance(how.strata, str):
+        chosen["strata"], _ = coded(column_of(data.columns, how.strata))
+    if how.balance is not None:
+        classes, _ = coded(column_of(data.columns, how.balance))
+        counts = np.bincount(classes + 1, minlength=1)
+        each = 1 / np.maximum(counts, 1)[classes + 1]
+        chosen |= {"balance": None, "weights": np.where(classes < 0, 0, each)}
+    if how.block is None:
+        chosen["block"] = _usual_block(data) if how.shuffle == "blocks" else 2
+    if how.window is None:
+        chosen["window"] = 16 if chosen["block"] == 2 else 32
+    return Order(len(data), batch, **chosen)
+
+
+def _usual_block(data: Dataset) -> int:
+    """Samples of a block, a function of the index alone."""
+    rows = np.linspace(0, max(0, len(data) - 1), min(len(data), _SOME)).astype(np.int64)
+    fitting = MIB * len(rows) // max(1, int(data.nbytes(rows)))
+    return min(max(2, fitting // 16), 64)

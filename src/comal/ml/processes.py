@@ -3,7 +3,7 @@
 Threads are enough where decoding leaves the lock of the interpreter. A decoder that holds it, or an
 image of many small strips, decodes no faster in two threads than in one. Each process runs a loader
 of its own over every n-th batch, and sends the file descriptors of the memory that it decoded into:
-pixels pass no pipe, and no name is left when a process is killed.
+pixels pass no pipe, and the memory has no name that is left when a process is killed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ import mmap
 import os
 import pickle
 import signal
-import tempfile
 import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import cycle
 from multiprocessing import get_context
 from multiprocessing.reduction import recv_handle, send_handle
@@ -36,13 +34,12 @@ _GAIN = 1.6
 """How much faster two threads must decode than one."""
 _WORTH = 0.0005
 """Seconds to decode a sample, from which on processes can pay."""
-_MEMORY = "/dev/shm"  # noqa: S108 - files without a name
 
 
 class Processes:
     """Processes that wait for epochs, and give their batches in order.
 
-    Each calls ``load(buffers, number, count, *epoch)``, which gives every `count`-th batch from
+    Each calls ``load(buffers, (number, count), epoch)``, which gives every `count`-th batch from
     `number` on and how many of its samples failed. What it raises there is raised here, with its
     traceback as a note.
     """
@@ -55,7 +52,7 @@ class Processes:
             for number in range(count):
                 mine, theirs = context.Pipe()
                 self._links.append(mine)
-                arguments = theirs, load, number, count, os.getpid()
+                arguments = theirs, load, (number, count), os.getpid()
                 worker = context.Process(target=_serve, args=arguments, daemon=True)
                 worker.start()
                 self._workers.append(worker)
@@ -64,7 +61,7 @@ class Processes:
             self.close()
             raise
 
-    def batches(self, *epoch: Any) -> Iterator[Loaded]:
+    def batches(self, epoch: Any) -> Iterator[Loaded]:
         """All batches of an epoch, after which the processes wait for another one.
 
         Raises
@@ -104,9 +101,9 @@ class Processes:
             found = self._links[number].recv()
         except (EOFError, OSError) as error:
             raise self._ended(number) from error
-        if isinstance(found, _Failure):
-            found.error.add_note(found.told)
-            raise found.error
+        if found is not None and isinstance(found[0], Exception):
+            found[0].add_note(found[1])
+            raise found[0]
         return found
 
     def _received(self, number: int, value: Any) -> Any:
@@ -142,14 +139,7 @@ class Processes:
             worker.join()
 
 
-class _Failure(NamedTuple):
-    """What failed in a process, and the traceback there."""
-
-    error: Exception
-    told: str
-
-
-def _serve(link: Any, load: Any, number: int, count: int, parent: int) -> None:
+def _serve(link: Any, load: Any, place: tuple[int, int], parent: int) -> None:
     """Send the batches of epochs, each when it is asked for, and None after the last."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks ends this one
     buffers = SharedBuffers()
@@ -158,19 +148,19 @@ def _serve(link: Any, load: Any, number: int, count: int, parent: int) -> None:
             epoch = link.recv()
             if epoch is None:
                 continue  # asked for one batch more than the last epoch had
-            for batch, failed in load(buffers, number, count, *epoch):
-                described, files = buffers.sent(batch)
+            for batch, failed in load(buffers, place, epoch):
+                described, handles = buffers.sent(batch)
                 link.recv()
                 link.send((described, failed))
-                for file in files:
-                    send_handle(link, file.fileno(), parent)
-                    file.close()
+                for handle in handles:
+                    send_handle(link, handle, parent)
+                    os.close(handle)
             link.recv()
             link.send(None)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return  # nobody asks any more
         except Exception as error:  # noqa: BLE001 - a decoder of the caller may raise anything
-            link.send(_Failure(_sendable(error), traceback.format_exc()))
+            link.send((_sendable(error), traceback.format_exc()))
             return
 
 
@@ -195,66 +185,45 @@ class _Sent(NamedTuple):
 
 
 class SharedBuffers(Buffers):
-    """Arrays in files without a name, which another process maps into its memory."""
+    """Arrays in memory without a name, which another process maps."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._files: dict[int, Any] = {}
+        self._handles: dict[int, int] = {}
 
     def take(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """An array of undefined content; never one that was given before."""
         size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
-        file = _allocated(size)
-        array = _array(mmap.mmap(file.fileno(), size), shape, np.dtype(dtype))
-        self._files[address(array)] = file
+        with system_errors("cannot share the memory of a batch", "memory"):
+            handle = os.memfd_create("comal-batch")
+            # Writing to pages that the system cannot give would kill the process.
+            os.posix_fallocate(handle, 0, size)
+        array = _array(mmap.mmap(handle, size), shape, np.dtype(dtype))
+        self._handles[address(array)] = handle
         weakref.finalize(array.base, self._drop, address(array))
         return array
 
     def _drop(self, place: int) -> None:
-        """Close the file of an array that is gone; of one that was sent it is closed already."""
-        file = self._files.pop(place, None)
-        if file is not None:
-            file.close()
+        """Close the memory of an array that is gone and was not sent."""
+        if place in self._handles:
+            os.close(self._handles.pop(place))
 
-    def sent(self, batch: Any) -> tuple[Any, list[Any]]:
-        """A batch with its arrays described, and the files that hold them."""
+    def sent(self, batch: Any) -> tuple[Any, list[int]]:
+        """A batch with its arrays described, and handles of their memory."""
         if not isinstance(batch, dict):
             return batch, []
-        files, described = [], {}
+        handles, described = [], dict(batch)
         for name, value in batch.items():
-            file = self._files.pop(address(value), None) if _is_whole(value) else None
-            described[name] = value
-            if file is not None:
-                described[name] = _Sent(value.shape, value.dtype, value.nbytes)
-                files.append(file)
-        return described, files
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.flags.c_contiguous
+            if isinstance(value, np.ndarray) and value.flags.c_contiguous:
+                handle = self._handles.pop(address(value), None)
+                if handle is not None:
+                    described[name] = _Sent(value.shape, value.dtype, value.nbytes)
+                    handles.append(handle)
+        return described, handles
 
 
 def _array(memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     return np.frombuffer(memory, dtype, math.prod(shape)).reshape(shape)
-
-
-def _allocated(size: int) -> Any:
-    """A file without a name in memory, or on disk if there is no room."""
-    with suppress(OSError):
-        return _reserved(size, _MEMORY)
-    with system_errors("cannot share the memory of a batch", tempfile.gettempdir()):
-        return _reserved(size, None)
-
-
-def _reserved(size: int, folder: str | None) -> Any:
-    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - who sends the batch closes it
-    try:
-        # Writing to pages that the system cannot give would kill the process.
-        os.posix_fallocate(file.fileno(), 0, size)
-    except OSError:
-        file.close()
-        raise
-    return file
 
 
 # -- whether they pay ------------------------------------------------------------------------------

@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ from comal.grid import mercator
 from comal.grid.cover import bbox_windows
 from comal.limits import KIB
 from comal.ml.archives import Dataset, Location, OnError, Sample, check_on_error
-from comal.ml.decoding import Field, Masked, Masking, decoded
+from comal.ml.decoding import Field, enter, masked
 from comal.ml.index import Shared
 from comal.ml.order import Floats, Ints, key_of, uniform
 from comal.public import guarded_class, options_of, takes
@@ -39,49 +38,48 @@ _MOST = 1 << 25
 """Most chips; the place of each takes 16 bytes."""
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where chips or tiles are in their source, a row each."""
+
+    source: Any
+    rows: Ints
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, rows: Ints) -> Places:
+        """Some of the places."""
+        return Places(self.source, self.rows[rows])
+
+
 @guarded_class
 class ChipDataset(Dataset):
     """Chips of a RaQuet. Made by `chips`."""
 
-    masks = False
-    """Whether images are `comal.ml.decoding.Masked`."""
+    def __init__(self, places: Places, how: Any) -> None:
+        self._shared, self._how = Shared(places), how
 
-    def __init__(self, source: Any, places: Ints, how: Any) -> None:
-        """`places` has a row for each sample; workers share it."""
-        self._shared, self._how = Shared((source, places)), how
-
-    def __len__(self) -> int:
-        places: Ints = self._shared.value[1]
-        return len(places)
+    @property
+    def places(self) -> Places:
+        """Where the samples are."""
+        found: Places = self._shared.value
+        return found
 
     def __repr__(self) -> str:
-        source, places = self._shared.value
-        return f"<{type(self).__name__}: {len(places):,} of {shown(source.href, 90)}>"
+        return f"<{type(self).__name__}: {len(self):,} of {shown(self.places.source.href, 90)}>"
 
     @property
     def marks(self) -> Any:
         """The places of the samples as bytes, an Arrow array."""
-        places: Ints = self._shared.value[1]
-        kind = pa.binary(8 * places.shape[1])
-        return pa.FixedSizeBinaryArray.from_buffers(kind, len(places), [None, pa.py_buffer(places)])
-
-    def take(self, rows: Ints | Sequence[int]) -> Self:
-        """A data set of some samples, in that order."""
-        source, places = self._shared.value
-        found = copy(self)
-        found._shared = Shared((source, places[self._rows(rows)]))  # noqa: SLF001 - same class
-        return found
-
-    def masked(self) -> Self:
-        """The same samples without `transform`, with images as `comal.ml.decoding.Masked`."""
-        found = copy(self)
-        found.transform, found.masks = None, True
-        return found
+        rows = self.places.rows
+        kind = pa.binary(8 * rows.shape[1])
+        return pa.FixedSizeBinaryArray.from_buffers(kind, len(rows), [None, pa.py_buffer(rows)])
 
     def digest(self) -> str:
         """A text that tells this data set from others."""
         known = hashlib.blake2b(repr(self._how).encode(), digest_size=16)
-        known.update(self._shared.value[1])
+        known.update(self.places.rows.tobytes())
         return f"{self!r} {known.hexdigest()}"
 
     def nbytes(self, rows: Ints) -> int:
@@ -91,8 +89,8 @@ class ChipDataset(Dataset):
 
     def read(self, rows: Ints) -> list[Window]:
         """The pixels of some chips; all tiles that they touch are fetched together."""
-        (file, places), (grid, size, bands, how) = self._shared.value, self._how
-        found: list[Window] = file.windows(grid.zoom, places[rows], size, size, bands, **how)
+        (grid, size, bands, how), at = self._how, self.places.rows[rows]
+        found: list[Window] = self.places.source.windows(grid.zoom, at, size, size, bands, **how)
         return found
 
     def decode(self, place: int, raw: list[Window], out: Mapping[str, Any]) -> Sample:
@@ -100,7 +98,9 @@ class ChipDataset(Dataset):
         del out
         window, (grid, size, *_) = raw[place], self._how
         image, valid = window.data.data, ~np.ma.getmaskarray(window.data)
-        images = {"image": Masked(image, valid)} if self.masks else {"image": image, "valid": valid}
+        images = {"image": image, "valid": valid}
+        if self.masks:
+            images = {"image": masked(image, valid)}
         bbox = _degrees(grid, window.column, window.row, size)
         name = f"{window.zoom}/{window.column}/{window.row}"
         return {**images, "transform": window.transform, "crs": CRS, "bbox": bbox, "id": name}
@@ -123,18 +123,19 @@ class TileDataset(ChipDataset):
 
     def read(self, rows: Ints) -> Any:
         """Some tiles with their zooms, columns and rows, fetched together."""
-        tiles, places = self._shared.value
-        return list(zip(places[rows].tolist(), tiles.tiles(places[rows]), strict=True))
+        at = self.places.rows[rows]
+        return list(zip(at.tolist(), self.places.source.tiles(at), strict=True))
 
     def decode(self, place: int, raw: Any, out: Mapping[str, Any]) -> Sample:
         """One tile."""
         (z, x, y), tile = raw[place]
-        source, field, name = self._shared.value[0], self._how, f"{z}/{x}/{y}"
+        source, name = self.places.source, f"{z}/{x}/{y}"
         if tile is None:
             raise NotInContainerError("the tile is gone", where=source.href, found=name)
-        field = replace(field, decode=Masking(field)) if self.masks else field
-        data = memoryview(tile.content(source.limits))
-        image, transform = decoded(data, field, f"{name}.{tile.ext}", out.get("image")), None
+        data, label = memoryview(tile.content(source.limits)), f"{name}.{tile.ext}"
+        found: Sample = {}
+        enter(found, "image", self._how, data, label, out.get("image"), masks=self.masks)
+        image, transform = found["image"], None
         if isinstance(image, np.ndarray):
             height, width = image.shape[-2:]
             transform = Grid(z, width, height).transform(x * width, y * height)
@@ -264,7 +265,7 @@ def _chips(file: RaquetFile, size: int, chosen: ChipOptions) -> ChipDataset:
     bands = [band.name for band in chosen_bands(file.metadata, chosen.bands, file.href)]
     how = {"masked": True, "time": chosen.time, "scaled": chosen.scaled}
     places[:, 0] %= grid.width  # columns continue across the antimeridian
-    return ChipDataset(file, places, (grid, size, bands, how))
+    return ChipDataset(Places(file, places), (grid, size, bands, how))
 
 
 def _tiles(found: TileSet, chosen: ChipOptions) -> TileDataset:
@@ -281,7 +282,7 @@ def _tiles(found: TileSet, chosen: ChipOptions) -> TileDataset:
         sought = f"zoom {zoom}, bbox {bbox}"
         raise InvalidInputError("no tile to take", where=found.href, found=sought)
     numbers: Any = [bands] if isinstance(bands, int | str) else bands
-    return TileDataset(found, keys, Field(bands=numbers))
+    return TileDataset(Places(found, keys), Field(bands=numbers))
 
 
 # -- places ----------------------------------------------------------------------------------------

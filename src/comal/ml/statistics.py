@@ -220,7 +220,7 @@ def _add(groups: Groups, batch: Mapping[str, Any], how: StatisticsOptions) -> No
         for group in mine:
             groups.setdefault(group, _Group()).samples += 1
         for name, images in images_of(sample):
-            for planes in (image.planes() for image in images):
+            for planes in map(_planes, images):
                 kinds = [plane.dtype.name for plane in planes]
                 known = groups[()].fields.setdefault(name, list(map(ValueSums, kinds)))
                 _check_kinds(sample, name, kinds, [band.dtype for band in known], how)
@@ -236,6 +236,13 @@ def _add(groups: Groups, batch: Mapping[str, Any], how: StatisticsOptions) -> No
             if name in how.classes and different > _CLASSES:
                 what = f"field {shown(name)} has too many values for classes"
                 raise InvalidInputError(what, found=different, expected=f"<= {_CLASSES}")
+
+
+def _planes(image: Any) -> list[Any]:
+    """The pixels of each band that have a value, (n,)."""
+    image = image.view(np.uint8) if image.dtype == np.bool_ else image
+    planes = np.moveaxis(image, -3, 0) if image.ndim > 2 else [image]
+    return [plane.compressed() for plane in planes]
 
 
 def _value(value: Any) -> Any:
@@ -295,7 +302,7 @@ def statistics_of(data: Dataset, how: StatisticsOptions) -> Statistics:
     """Statistics of a data set: see `Dataset.stats`."""
     whole, drawn = data.masked(), None if how.sample is None else [how.sample, how.seed]
     if how.sample is not None and how.sample < len(data):
-        rows = Order(len(data), True, how.seed).at(np.arange(how.sample))
+        rows = Order(len(data), shuffle=True, seed=how.seed).at(np.arange(how.sample))
         whole = whole.take(np.sort(rows))
     size = whole.nbytes(np.arange(min(len(whole), _BATCH)))
     batch = min(_BATCH, max(1, _BATCH_BYTES * _BATCH // max(1, size)))

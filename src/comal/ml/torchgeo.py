@@ -16,7 +16,6 @@ from comal.geo.places import grids, periods
 from comal.lazy import shapely
 from comal.ml.archives import ArchiveDataset, Dataset
 from comal.ml.batches import Kind, converted
-from comal.ml.decoding import Masked
 from comal.raster.warping import mosaic
 
 COLUMNS = ("stac:crs", "stac:geotransform", "stac:tensor_shape", "stac:time_start", "stac:time_end")
@@ -168,14 +167,14 @@ def _index(table: Any) -> Any:
 
 def _whole(image: Any, size: Any) -> tuple[Any, Any]:
     """The pixels of a field and which of them have a value."""
-    shape = image.pixels.shape if isinstance(image, Masked) else ()
+    shape = image.shape if np.ma.isMaskedArray(image) else ()
     if shape[-2:] != tuple(size):
         raise InvalidInputError(
             "a field is not a whole image of its sample",
             found=shape or type(image).__name__,
             expected=f"{size.tolist()} rows and columns",
         )
-    return image.pixels, image.masks()
+    return image.data, ~np.ma.getmaskarray(image)
 
 
 def _given(sample: dict[str, Any], to: Kind) -> Any:
