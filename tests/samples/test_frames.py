@@ -226,6 +226,17 @@ def test_what_pandas_cannot_hold_is_told(door: Door, tmp_path: Path) -> None:
     assert len(frame.drop(["t"]).to_pandas()) == 1
 
 
+def test_columns_that_sql_takes_for_one_are_never_mixed_up(door: Door, tmp_path: Path) -> None:
+    columns = {"Cloud": pa.array([1, 2]), "cloud": pa.array([3, 4])}
+    frame = door.open(tmp_path, {"a": b"a", "b": b"b"}, columns)
+    for name, values in columns.items():
+        assert frame[name].to_pylist() == values.to_pylist()
+    for ask, text in ((frame.sql, "SELECT cloud FROM data"), (frame.where, "cloud > 3")):
+        with pytest.raises(QueryError, match="only in case"):
+            ask(text)
+    assert frame.drop(["Cloud"]).where("cloud > 3")["cloud"].to_pylist() == [4]
+
+
 def test_html_is_escaped(door: Door, tmp_path: Path) -> None:
     bad = "<script>alert(1)</script>"
     frame = door.open(tmp_path, {"a": b"a"}, {bad: pa.array([bad])})

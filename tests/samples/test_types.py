@@ -191,6 +191,19 @@ def test_frames_that_are_no_tables_are_refused(name: str, writer: str, tmp_path:
         WRITERS[writer](frames()[name], tmp_path)
 
 
+@pytest.mark.parametrize("writer", ["taco", "taco nested", "taco batches", "taco folder"])
+@pytest.mark.parametrize("names", [("Cloud", "cloud"), ("v", "V"), ("ID", "v"), ("Internal:size",)])
+def test_fields_that_sql_takes_for_one_are_refused(
+    names: tuple[str, ...], writer: str, tmp_path: Path
+) -> None:
+    table = table_of([1, 2, 3]).drop_columns(["v"])
+    for name in names:
+        table = table.append_column(name, pa.array([1, 2, 3]))
+    with pytest.raises(InvalidInputError, match=r"SQL|core field|reserved"):
+        WRITERS[writer](table, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 AHEAD = dt.timezone(dt.timedelta(hours=2))
 
 

@@ -76,7 +76,11 @@ def test_key_grammar_takes(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["id", "type", "path", "internal:offset", "a:b:c", "a b", "", ":a", "a:", "é", 'a"b']
+    "key",
+    [
+        *("id", "Type", "path", "internal:offset", "INTERNAL:x", "a" * 129),
+        *("a:b:c", "a b", "", ":a", "a:", "é", 'a"b'),
+    ],
 )
 def test_key_grammar_refuses(key: str) -> None:
     assert spec.key_fault(key)

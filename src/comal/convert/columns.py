@@ -348,9 +348,10 @@ def _extra(of: Footer, made: dict[str, tuple[Any, Any]], name: str) -> None:
         of.tell("dropped", name, "holds no values")
         return
     target = legal_key(name)
-    if target in made:
+    taken = set(map(str.lower, made))  # SQL does not tell the cases of letters apart
+    if target.lower() in taken:
         count = 2
-        while f"{target}_{count}" in made:
+        while f"{target}_{count}".lower() in taken:
             count += 1
         target = f"{target}_{count}"
     if target != name:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,15 @@ from comal.errors import InvalidInputError, QueryError, shown
 from comal.geo.wkb import crashing
 from comal.lazy import shapely
 from comal.table.columns import one_array
+
+
+def alike(names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of names that SQL takes for the same: those that differ only in the case of ASCII."""
+    known: dict[bytes, str] = {}
+    for name in names:
+        other = known.setdefault(name.encode("utf-8", "surrogatepass").lower(), name)
+        if other != name:
+            yield other, name
 
 
 def vectorised(call: Callable[..., Any], kind: Any, optional: int = 0) -> Callable[..., Any]:

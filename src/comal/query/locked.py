@@ -26,6 +26,7 @@ from comal.errors import (
 )
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.query import functions as sql_functions
+from comal.query.columns import alike
 from comal.query.functions import Function
 
 _CONFIG = {
@@ -122,7 +123,7 @@ class Session:
         self._limits, self._hint = limits, hint
         self._failures = [] if failures is None else failures
         for name, table in (tables or {}).items():
-            self._connection.register(name, table)
+            self._register(name, table)
         for statement in statements:
             self._connection.execute(statement)
         self._waiting: dict[str, Function | str] = {
@@ -205,7 +206,7 @@ class Session:
         with ExitStack() as stack:
             stack.enter_context(_ours(about or sql, self._failures, self._hint))
             for name, table in (tables or {}).items():
-                self._connection.register(name, table)
+                self._register(name, table)
                 stack.callback(self._connection.unregister, name)
             for name, function in (functions or {}).items():
                 self._define(name, function)
@@ -218,6 +219,16 @@ class Session:
                     raise
             self._make(*self._waiting)
             return self._run(self._statement(sql, trusted=True), params, max_rows)
+
+    def _register(self, name: str, table: Any) -> None:
+        """Register a table, unless SQL would take one of its columns for another."""
+        for one, other in alike(table.schema.names):
+            raise QueryError(
+                "SQL cannot tell two columns apart whose names differ only in case",
+                found=f"{shown(one)} and {shown(other)}",
+                hint="read the rows without a query, and give one of the columns another name",
+            )
+        self._connection.register(name, table)
 
     def _run(self, statement: Any, params: Mapping[str, Any] | None, max_rows: int | None) -> Any:
         """The result of a statement from `_statement`."""

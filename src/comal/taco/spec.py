@@ -96,9 +96,9 @@ _KEY = re.compile(r"[A-Za-z0-9_]+(:[A-Za-z0-9_]+)?")
 
 def key_fault(key: str) -> str | None:
     """Why `key` cannot name an extension field (7.1.2), or None."""
-    if key in {ID, TYPE, PATH}:
+    if key.lower() in {ID, TYPE, PATH}:  # SQL does not tell the cases of letters apart
         return "is a core field"
-    if key.startswith(INTERNAL):
+    if key.lower().startswith(INTERNAL):
         return "is reserved for the container"
     if not _KEY.fullmatch(key):
         return "must be letters, digits and '_', with at most one ':' after a namespace"

@@ -175,6 +175,30 @@ def test_odd_names_are_quoted(tmp_path: Path) -> None:
     assert dataset.flatten().columns[2] == f"l2:{odd}"
 
 
+def test_columns_that_sql_takes_for_one(tmp_path: Path) -> None:
+    def doubled(level: int, table: Any) -> Any:
+        return located(level, table).append_column("VALUE", pa.array(range(len(table))))
+
+    dataset = load(write(tmp_path, Recipe(tree=FLAT, table=doubled)))
+    table = dataset.data.to_arrow()
+    assert table["VALUE"].to_pylist() == list(range(len(FLAT)))
+    assert table["value"].to_pylist() != table["VALUE"].to_pylist()
+    for view in (dataset.sql("SELECT * FROM data"), dataset.sort("value"), dataset.limit(1)):
+        with pytest.raises(QueryError, match="'value' and 'VALUE'"):
+            _ = view.data
+
+    def loud(level: int, table: Any) -> Any:
+        names = [name.upper() if name == "value" else name for name in table.column_names]
+        return table.rename_columns(names)
+
+    parts = [Recipe(tree=FLAT), Recipe(tree=FLAT, table=loud)]
+    with pytest.raises(InvalidInputError, match="ignores case"):
+        load(
+            [write(tmp_path, one, f"{n}.tacozip") for n, one in enumerate(parts)],
+            column_mode="fill_missing",
+        )
+
+
 _GEO = ("stac:centroid", "stac:time_start")
 
 

@@ -143,9 +143,13 @@ class Taco:
         self.extent: dict[str, Any] | None = _extent(extent)
         self.extent_is_given = extent is not None
         self._check()
-        if tortilla.stream is None:
+        if tortilla.stream is not None:
+            refuse_alike(tortilla.stream.schema.names)
+        else:
             levels = tortilla.levels()
             check_pit(levels)
+            for level in levels:
+                refuse_alike(level.table.column_names)
             if self.extent is None:
                 self.extent = extent_of(level.table for level in levels)
         if extra:
@@ -211,6 +215,19 @@ class Taco:
                 )
             self.extra[key] = json_value(value, key)
         return self
+
+
+def refuse_alike(fields: Sequence[str]) -> None:
+    """Refuse fields whose names differ only in case, which queries cannot tell apart."""
+    known: dict[str, str] = {}
+    for name in fields:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            raise InvalidInputError(
+                f"fields {shown(other)} and {shown(name)} are the same to SQL, which ignores case",
+                hint="rename one of them",
+                field=name,
+            )
 
 
 def json_value(value: Any, key: str) -> Any:

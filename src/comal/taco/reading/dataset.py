@@ -27,7 +27,7 @@ from comal.storage import Source, StorageConfig, as_source, open_beside, reload_
 from comal.storage.source import Closing
 from comal.table.columns import combining
 from comal.taco import spec, wire
-from comal.taco.model.collection import united, warn_without_crs
+from comal.taco.model.collection import refuse_alike, united, warn_without_crs
 from comal.taco.reading import sql as views
 from comal.taco.reading.container import Collected, Container, open_container, read_collected
 from comal.taco.reading.frame import DIALECT, TacoDataFrame
@@ -569,15 +569,16 @@ def _columns(datasets: Sequence[TacoDataset], mode: ColumnMode) -> list[str]:
             expected=f"the same columns in all datasets; the common ones are {common}",
             hint="pass column_mode='intersection' or 'fill_missing'",
         )
-    if said:
-        action = "dropped" if mode == "intersection" else "filled with null"
-        warn(f"columns {action}: {listed}", TacoWarning)
     kept = [
         name
         for name in names
         # Navigation needs these in every mode; missing ones are null.
         if name not in missing or mode == "fill_missing" or name in spec.PROTECTED_COLUMNS
     ]
+    refuse_alike(kept)
+    if said:
+        action = "dropped" if mode == "intersection" else "filled with null"
+        warn(f"columns {action}: {listed}", TacoWarning)
     ordered = [name for name in kept if name not in {spec.SOURCE_FILE, spec.GDAL_VSI}]
     return [*ordered, spec.SOURCE_FILE, *([spec.GDAL_VSI] if spec.GDAL_VSI in kept else [])]
 

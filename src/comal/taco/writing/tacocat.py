@@ -35,7 +35,7 @@ from comal.table import ParquetSettings
 from comal.table.write import joined_footer
 from comal.taco import spec, wire
 from comal.taco.columns import normal, normal_type, root_paths
-from comal.taco.model.collection import united
+from comal.taco.model.collection import refuse_alike, united
 from comal.taco.model.levels import flat
 from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.level import Level
@@ -595,6 +595,7 @@ def _schema(members: Sequence[Member], number: int) -> Any:
                     found=spec.type_name(kind),
                     expected=spec.type_name(known),
                 )
+    refuse_alike([*types])
     types |= _INTERNAL
     names = [*spec.CORE_COLUMNS, *sorted(types.keys() - set(spec.CORE_COLUMNS))]
     plain = {name: pa.string() if pa.types.is_null(kind) else kind for name, kind in types.items()}
