@@ -186,7 +186,9 @@ SPECIAL: dict[str, Arguments] = {
     "tapalcatl.to_pmtiles": lambda f: {"path": new(f, ".pmtiles"), "ext": "png"},
     "tortilla.Sample": lambda f: {"path": f.tif},
     "tortilla.Slice": lambda f: {"source": f.tif, "offset": 0, "size": 3},
+    "tortilla.append": lambda f: {"samples": [tortilla.Sample("c", path=f.tif)]},
     "tortilla.create": lambda f: {"samples": [tortilla.Sample("a", path=f.tif)]},
+    "tortilla.delete": lambda _: {"rows": [0]},
     "tortilla.edit": lambda _: {"rename": {"a.tif": "b"}, "columns": {"q": [1, 2]}},
 }
 """Arguments beside those that every function of its room takes; see `arguments`."""

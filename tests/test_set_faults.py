@@ -35,7 +35,7 @@ def _tortilla(folder: str) -> None:
 
 def _tortilla_with_a_gap(folder: str) -> None:
     _tortilla(folder)
-    tortilla.edit(operations.tortilla_of(folder), delete=["s0"])
+    tortilla.delete(operations.tortilla_of(folder), ids=["s0"])
 
 
 SETS: dict[str, tuple[Make | None, str]] = {

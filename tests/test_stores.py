@@ -175,11 +175,11 @@ MORE = [(3, 0, 0, PNG), (5, 9, 9, PNG), (7, 100, 40, PNG)]
 DEAD = [(4, 1, 1), (4, 2, 1), (9, 0, 0)]
 CHANGES: dict[str, tuple[str, Any]] = {
     "tortilla.edit": ("a.tortilla", lambda t, **c: tortilla.edit(t, rename={"a.tif": "x"}, **c)),
-    "tortilla.edit add": (
+    "tortilla.append": (
         "a.tortilla",
-        lambda t, **c: tortilla.edit(t, add=[tortilla.Sample("x", path=b"x" * 99)], **c),
+        lambda t, **c: tortilla.append(t, [tortilla.Sample("x", path=b"x" * 99)], **c),
     ),
-    "tortilla.edit delete": ("a.tortilla", lambda t, **c: tortilla.edit(t, delete=["a.tif"], **c)),
+    "tortilla.delete": ("a.tortilla", lambda t, **c: tortilla.delete(t, ids=["a.tif"], **c)),
     "tortilla.compact": ("loose.tortilla", tortilla.compact),
     "tapalcatl.put": ("tiles", lambda t, **c: tapalcatl.put(t, MORE, **c)),
     "tapalcatl.put one": ("one.zip", lambda t, **c: tapalcatl.put(t, MORE, **c)),
@@ -209,7 +209,7 @@ def changeable(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     tapalcatl.build(TILES, made / "t1", version=1, generation1=FIRST)
     for old, new in (("a.tortilla", "loose.tortilla"), ("one.zip", "loose.zip")):
         copy(made / old, made / new)
-    tortilla.edit(made / "loose.tortilla", delete=["a.tif"])
+    tortilla.delete(made / "loose.tortilla", ids=["a.tif"])
     tapalcatl.delete(made / "loose.zip", DEAD)
     return made
 
@@ -225,7 +225,7 @@ def upload_all(store: Any, source: Path, prefix: str) -> None:
 
 
 # One object and several; which kind of store it is, the changes do not know.
-IN_S3 = ("tortilla.edit add", "tapalcatl.put", "tapalcatl.compact")
+IN_S3 = ("tortilla.append", "tapalcatl.put", "tapalcatl.compact")
 
 
 @pytest.mark.parametrize(
@@ -340,14 +340,14 @@ def test_who_reads_an_archive_that_is_changed_gets_no_mixture(changeable: Path) 
     href, store = f"memory://{bucket}/a.tortilla", memory_store(bucket)
     upload_all(store, changeable / "a.tortilla", "")
     frame = tortilla.open(href)
-    assert tortilla.edit(href, delete=["a.tif"]) == 1
+    assert tortilla.delete(href, ids=["a.tif"]) == 1
     with pytest.raises(ObjectChangedError):
         frame.read_bytes("b.tif")
     obstore.put(store, "a.tortilla", b"a letter")
     with pytest.raises(ComalError, match=href):
-        tortilla.edit(href, delete=["b.tif"])
+        tortilla.delete(href, ids=["b.tif"])
     with pytest.raises(ComalError, match=r"memory://.*/none"):
-        tortilla.edit(f"memory://{bucket}/none", delete=["b.tif"])
+        tortilla.delete(f"memory://{bucket}/none", ids=["b.tif"])
 
 
 def test_every_change_in_place_is_tried() -> None:

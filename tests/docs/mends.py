@@ -632,10 +632,10 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: taco.create_tacocat([f.new("other.tacozip")], f.out, append=True),
     ),
     "write a new file with compile() and change that": (
-        lambda f: tortilla.edit(tortilla_of(f, LEAF, _MORE, layout="v0.1"), delete=[0]),
+        lambda f: tortilla.delete(tortilla_of(f, LEAF, _MORE, layout="v0.1"), rows=[0]),
         lambda f: [
             tortilla.compile(tortilla_of(f, LEAF, _MORE, layout="v0.1"), f.new("o.tortilla")),
-            tortilla.edit(f.new("o.tortilla"), delete=[0]),
+            tortilla.delete(f.new("o.tortilla"), rows=[0]),
         ],
     ),
     "'comal check' tells where": (

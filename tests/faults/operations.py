@@ -101,7 +101,7 @@ def tortilla_of(folder: str) -> Path:
 
 
 def append(folder: str) -> None:
-    tortilla.edit(tortilla_of(folder), add=MORE)
+    tortilla.append(tortilla_of(folder), MORE)
 
 
 def set_columns(folder: str) -> None:
@@ -109,7 +109,7 @@ def set_columns(folder: str) -> None:
 
 
 def delete_rows(folder: str) -> None:
-    tortilla.edit(tortilla_of(folder), delete=["s1"])
+    tortilla.delete(tortilla_of(folder), ids=["s1"])
 
 
 def compact_tortilla(folder: str) -> None:

@@ -69,13 +69,13 @@ def make_tortilla(folder: Path) -> None:
 def update_tortilla(folder: Path, number: int) -> None:
     path = folder / "a.tortilla"
     if number % 5 == 4:
-        tortilla.edit(path, delete=list(range(30, len(tortilla.open(path)))))
+        tortilla.delete(path, rows=list(range(30, len(tortilla.open(path)))))
         tortilla.compact(path)
     elif number % 5 == 3:
         rows = len(tortilla.open(path))
         tortilla.edit(path, columns={"m": [number] * rows}, replace=True)
     else:
-        tortilla.edit(path, add=[_sample(f"t{number}-{n}", n) for n in range(8)])
+        tortilla.append(path, [_sample(f"t{number}-{n}", n) for n in range(8)])
 
 
 def make_folder(folder: Path) -> None:

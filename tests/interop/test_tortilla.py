@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from comal import tortilla
-from comal.tortilla import Sample, compact, create, edit
+from comal.tortilla import Sample, append, compact, create, delete, edit
 from tests.interop.environments import drive
 from tests.raster.rasters import write
 from tests.support import digests
@@ -101,9 +101,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
     )
     edited = root / "edited.tortilla"
     shutil.copy(found["flat"].paths[0], edited)
-    edit(edited, add=[Sample("new", path=b"new bytes", n=99)])
+    append(edited, [Sample("new", path=b"new bytes", n=99)])
     edit(edited, columns={"late": list(range(13))})
-    edit(edited, delete=["s3"])
+    delete(edited, ids=["s3"])
     names = [f"s{n}" for n in range(12) if n != 3]
     kept = {name: found["flat"].leaves[name] for name in names} | {"new": b"new bytes"}
     late = {"late": [0, 1, 2, *range(4, 13)], "n": [0, 1, 2, *range(4, 12), 99]}
@@ -156,5 +156,5 @@ def check_theirs(folder: Path, found: dict[str, dict[str, str]]) -> None:
     assert table["stac:time_end"].to_pylist() == [1_600_000_001] * 12
     assert table["rai:elevation"].to_pylist() == [5] * 12
     assert table["score"].to_pylist() == list(range(12))
-    edit(path, add=[Sample("new", path=b"new")])
+    append(path, [Sample("new", path=b"new")])
     assert tortilla.open(path).read("new") == b"new"

@@ -152,6 +152,7 @@ def test_ranks_share_an_epoch(total: int, batch: int, ranks: int, rest: Any, dro
             r"shuffle cannot be used(?s:.*)expected bool \| Literal\['blocks'\]$",
         ),
         (lambda: Order(3, weights=[1, 2]), "weights do not fit"),
+        (lambda: Order(1, weights=[[[]]]), "weights do not fit"),
         (lambda: Order(3, weights=[1, -2, 1]), "weights do not fit"),
         *((lambda bad=bad: Order(2, weights=bad), "sum is 0") for bad in ([0, 0], [1e308, 1e308])),
         (lambda: Order(-1), "no such order"),

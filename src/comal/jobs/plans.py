@@ -123,7 +123,7 @@ class Plan:
             raise ObjectNotFoundError(
                 "there is no plan",
                 where=shown_path(home),
-                hint="name the folder that 'comal plan' wrote (its -o option)",
+                hint="name the folder that was made by planning",
             ) from error
         document = strictjson.loads(data, JOB, _LIMITS)
         if document.get("comal:job") != _VERSION or document.get("made_by") != __version__:

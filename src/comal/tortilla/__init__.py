@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from comal.tortilla.creating import compile as compile  # noqa: A004 - tortilla.compile
     from comal.tortilla.creating import create as create
     from comal.tortilla.creating import pack_folder as pack_folder
+    from comal.tortilla.editing import append as append
     from comal.tortilla.editing import compact as compact
+    from comal.tortilla.editing import delete as delete
     from comal.tortilla.editing import edit as edit
     from comal.tortilla.frame import TortillaFrame as TortillaFrame
     from comal.tortilla.opening import load as load

@@ -208,6 +208,77 @@ def edit(
     return int(table.num_rows)
 
 
+def append(
+    path: Location,
+    samples: Any,
+    *,
+    stac: bool | None = None,
+    progress: Progress | None = None,
+    config: StorageConfig | None = None,
+) -> int:
+    """Add samples to a file, after its existing rows.
+
+    Columns that only the old or only the new rows have are null in the others.
+
+    Parameters
+    ----------
+    path
+        As for `edit`.
+    samples
+        Samples, or a table with the columns ``id`` and ``path``.
+    stac, progress, config
+        As for `create`.
+
+    Returns
+    -------
+    Rows that the file has now.
+
+    Raises
+    ------
+    InvalidInputError
+        A sample cannot be written, or the file already has its id.
+    ConflictError
+        Another process is writing the file, or has changed the object meanwhile.
+    UnsupportedVersionError
+        The file is of an older generation.
+    """
+    return edit(path, add=samples, stac=stac, progress=progress, config=config)
+
+
+def delete(
+    path: Location,
+    *,
+    ids: Sequence[str] | None = None,
+    rows: Any = None,
+    config: StorageConfig | None = None,
+) -> int:
+    """Remove rows from the footer of a file; their bytes stay until `compact`.
+
+    Parameters
+    ----------
+    path, config
+        As for `edit`.
+    ids, rows
+        Rows to remove: ids, or positions or a mask.
+
+    Returns
+    -------
+    Rows that the file has now.
+
+    Raises
+    ------
+    NotInContainerError
+        A row does not exist.
+    InvalidInputError
+        No row would be left, or neither ids nor rows are given.
+    """
+    if (ids is None) == (rows is None):
+        raise InvalidInputError(
+            "the rows to delete must be named in one way", expected="ids or rows"
+        )
+    return edit(path, delete=rows if ids is None else list(ids), config=config)
+
+
 def _with_rows(change: Edit, table: Any, add: Any, writer: ItemWriter, *, stac: bool | None) -> Any:
     """The table with new rows, after writing their bytes to the end of the file."""
     tables, where = [table], shown(change.path.name)

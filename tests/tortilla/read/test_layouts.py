@@ -92,10 +92,10 @@ def test_copies_and_changes_whatever_the_writer_did(tmp_path: Path, how: dict[st
     assert columns - set(copy.table.column_names) <= {spec.DATA_SPLIT}
     if "layout" in how:
         with pytest.raises(UnsupportedVersionError):
-            tortilla.edit(path, delete=["b"])
+            tortilla.delete(path, ids=["b"])
         return
-    tortilla.edit(path, add=[tortilla.Sample("new", path=b"bytes")])
-    tortilla.edit(path, delete=["b"])
+    tortilla.append(path, [tortilla.Sample("new", path=b"bytes")])
+    tortilla.delete(path, ids=["b"])
     for change in (None, tortilla.compact):
         if change is not None:
             change(path)

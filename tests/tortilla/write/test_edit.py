@@ -14,7 +14,7 @@ import pytest
 from comal import tortilla
 from comal.errors import ComalError, ConflictError, InvalidInputError, NotInContainerError
 from comal.storage.targetlock import locked
-from comal.tortilla import Sample, compact, create, edit
+from comal.tortilla import Sample, append, compact, create, delete, edit
 from tests.tortilla.write.oracle import foreign, listing, read
 
 
@@ -28,7 +28,7 @@ def test_more_rows(tmp_path: Path) -> None:
     before = path.read_bytes()
     inner = [Sample("x", path=b"deep")]
     more = [Sample("t", path=b"new", m="m"), Sample("u", path=inner, data_split="train")]
-    assert edit(path, add=more) == 6
+    assert append(path, more) == 6
     found = read(path)
     assert found.ids == ["s0", "s1", "s2", "s3", "t", "u"]
     assert found.tree()["u"] == {"x": b"deep"}
@@ -36,9 +36,9 @@ def test_more_rows(tmp_path: Path) -> None:
     assert found.column("m") == [None] * 4 + ["m", None]
     assert found.column("tortilla:data_split") == [None] * 5 + ["train"]
     assert found.raw[18 : len(before)] == before[18:]
-    assert edit(path, add=pa.table({"id": ["v"], "path": [b"table"], "n": [0.5]})) == 7
+    assert append(path, pa.table({"id": ["v"], "path": [b"table"], "n": [0.5]})) == 7
     assert read(path).column("n") == [0, 1, 2, 3, None, None, 0.5]
-    assert edit(path, add=(Sample(f"w{n}", path=b"") for n in range(5_000))) == 5_007
+    assert append(path, (Sample(f"w{n}", path=b"") for n in range(5_000))) == 5_007
     assert len(tortilla.open(path)) == 5_007
     assert listing(tmp_path) == ["a.tortilla"]
 
@@ -67,9 +67,9 @@ def test_other_columns(tmp_path: Path) -> None:
 def test_fewer_rows_and_less_room(tmp_path: Path) -> None:
     path = made(tmp_path)
     full = path.stat().st_size
-    assert edit(path, delete=["s2"]) == 3
-    assert edit(path, delete=[True, False, False]) == 2
-    assert edit(path, delete=[-1]) == 1
+    assert delete(path, ids=["s2"]) == 3
+    assert delete(path, rows=[True, False, False]) == 2
+    assert delete(path, rows=[-1]) == 1
     found = read(path)
     assert found.tree() == {"s1": b"item 1"}
     assert b"item 2" in found.raw
@@ -83,7 +83,7 @@ def test_fewer_rows_and_less_room(tmp_path: Path) -> None:
 
 def test_compacting_into_another_file(tmp_path: Path) -> None:
     path = made(tmp_path)
-    edit(path, add=[Sample("t", path=b"new")])
+    append(path, [Sample("t", path=b"new")])
     before = path.read_bytes()
     compact(path, tmp_path / "b.tortilla")
     assert path.read_bytes() == before
@@ -119,8 +119,8 @@ def test_bytes_that_rows_share_stay_shared(tmp_path: Path) -> None:
 
 def test_one_part_of_a_set(tmp_path: Path) -> None:
     parts = tortilla.compile(made(tmp_path), tmp_path / "s.tortilla", chunk_rows=2).paths
-    edit(parts[1], add=[Sample("t", path=b"new")])
-    edit(parts[0], delete=["s0"])
+    append(parts[1], [Sample("t", path=b"new")])
+    delete(parts[0], ids=["s0"])
     compact(parts[0])
     assert [read(path).parts for path in parts] == [2, 2]
     frame = tortilla.open(parts[0], siblings=True)
@@ -129,17 +129,17 @@ def test_one_part_of_a_set(tmp_path: Path) -> None:
 
 
 CANNOT: list[tuple[Callable[[Path], Any], type[ComalError], str]] = [
-    (lambda p: edit(p, add=[]), InvalidInputError, "no samples"),
-    (lambda p: edit(p, add=[Sample("s1", path=b"1")]), InvalidInputError, "exists already"),
-    (lambda p: edit(p, add=[Sample("S1", path=b"1")]), InvalidInputError, "exists already"),
+    (lambda p: append(p, []), InvalidInputError, "no samples"),
+    (lambda p: append(p, [Sample("s1", path=b"1")]), InvalidInputError, "exists already"),
+    (lambda p: append(p, [Sample("S1", path=b"1")]), InvalidInputError, "exists already"),
     (
-        lambda p: edit(p, add=[Sample("t", path=b"1", n="text")]),
+        lambda p: append(p, [Sample("t", path=b"1", n="text")]),
         InvalidInputError,
         "cannot be combined",
     ),
-    (lambda p: edit(p, add=[Sample("t", "BYTES", p / "no")]), ComalError, "cannot be"),
+    (lambda p: append(p, [Sample("t", "BYTES", p / "no")]), ComalError, "cannot be"),
     (
-        lambda p: edit(p, add=(Sample("t", path=b"1") for _ in range(5_000))),
+        lambda p: append(p, (Sample("t", path=b"1") for _ in range(5_000))),
         InvalidInputError,
         "appears twice",
     ),
@@ -159,9 +159,11 @@ CANNOT: list[tuple[Callable[[Path], Any], type[ComalError], str]] = [
     (lambda p: edit(p, rename={"s9": "x"}), NotInContainerError, "s9"),
     (lambda p: edit(p, rename={"s1": "s2"}), InvalidInputError, "appears twice"),
     (lambda p: edit(p, rename={"s1": "a/b"}), InvalidInputError, "holds"),
-    (lambda p: edit(p, delete=["s9"]), NotInContainerError, "s9"),
-    (lambda p: edit(p, delete=[7]), NotInContainerError, "no such row"),
-    (lambda p: edit(p, delete=[0, 1, 2, 3]), InvalidInputError, "no row would be left"),
+    (delete, InvalidInputError, "named in one way"),
+    (lambda p: delete(p, ids=["s1"], rows=[0]), InvalidInputError, "named in one way"),
+    (lambda p: delete(p, ids=["s9"]), NotInContainerError, "s9"),
+    (lambda p: delete(p, rows=[7]), NotInContainerError, "no such row"),
+    (lambda p: delete(p, rows=[0, 1, 2, 3]), InvalidInputError, "no row would be left"),
 ]
 
 
@@ -179,12 +181,12 @@ def test_changes_that_cannot_be(tmp_path: Path, number: int) -> None:
 def test_files_that_cannot_be_changed(tmp_path: Path) -> None:
     more = [Sample("t", path=b"1")]
     with pytest.raises(InvalidInputError, match="local"):
-        edit("https://example.org/a.tortilla", add=more)
+        append("https://example.org/a.tortilla", more)
     with pytest.raises(ComalError):
-        edit(tmp_path / "missing.tortilla", add=more)
+        append(tmp_path / "missing.tortilla", more)
     path = made(tmp_path)
     with locked(path), pytest.raises(ConflictError):
-        edit(path, add=more)
+        append(path, more)
 
 
 def test_a_change_behind_the_back_of_compact(
@@ -196,7 +198,7 @@ def test_a_change_behind_the_back_of_compact(
     def then_appended(*arguments: Any, **named: Any) -> Any:
         monkeypatch.setattr("comal.tortilla.editing.open_frame", real)
         frame = real(*arguments, **named)
-        edit(path, add=[Sample("t", path=b"late")])
+        append(path, [Sample("t", path=b"late")])
         return frame
 
     monkeypatch.setattr("comal.tortilla.editing.open_frame", then_appended)
@@ -208,7 +210,7 @@ def test_a_change_behind_the_back_of_compact(
 def test_columns_of_published_writers_have_two_names(tmp_path: Path) -> None:
     path = foreign(tmp_path, ["a"])
     edit(path, columns={"rai:elevation": [4]}, replace=True)
-    edit(path, add=[Sample("b", path=b"new", rai_data={"elevation": 5})])
+    append(path, [Sample("b", path=b"new", rai_data={"elevation": 5})])
     assert read(path).column("rai:ele") == [4, 5]
     assert "rai:elevation" not in read(path).table.column_names
     with pytest.raises(InvalidInputError, match="nothing") as caught:
