@@ -7,6 +7,8 @@ import os
 import pickle
 import sqlite3
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -46,6 +48,7 @@ from tests.tapalcatl.making import (
     Key,
     listed,
     pyramid,
+    read_mbtiles,
     sparse,
     write_files,
     write_mbtiles,
@@ -236,6 +239,42 @@ def test_a_database_that_changes(tmp_path: Path) -> None:
         with pytest.raises(ObjectChangedError):
             tapalcatl.build(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+KILLED = """
+import os, sqlite3, sys
+base = sqlite3.connect(sys.argv[1], isolation_level=None)
+base.execute("PRAGMA cache_size = 5")
+base.execute("BEGIN")
+base.execute("UPDATE tiles SET tile_data = x'00' || tile_data")
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_database_whose_writer_was_killed(tmp_path: Path) -> None:
+    """What was not committed is in the file, and only its journal tells what was there before."""
+    tiles = {(6, x, y): bytes([x, y]) * 500 for x in range(64) for y in range(64)}
+    path = write_mbtiles(tmp_path / "a.mbtiles", tiles)
+    subprocess.run([sys.executable, "-c", KILLED, path], check=False)
+    assert path.with_name("a.mbtiles-journal").stat().st_size > 0
+    with pytest.raises(InvalidMetadataError, match="a writer is at work or was killed"):
+        tapalcatl.build(path, tmp_path / "out")
+    with closing(sqlite3.connect(path)) as base:  # as the mend says
+        base.execute("SELECT count(*) FROM tiles").fetchone()
+    tapalcatl.to_mbtiles(path, tmp_path / "b.mbtiles")
+    assert read_mbtiles(tmp_path / "b.mbtiles") == tiles
+
+
+def test_a_commit_to_the_log_meanwhile(tmp_path: Path) -> None:
+    path = write_mbtiles(tmp_path / "a.mbtiles", TILES)
+    with closing(sqlite3.connect(path, isolation_level=None)) as base:
+        base.execute("PRAGMA journal_mode = WAL")
+        base.execute("INSERT INTO metadata VALUES ('a', 'b')")
+        with closing(MBTiles(path)) as source:
+            source.verify()
+            base.execute("UPDATE tiles SET tile_data = x'00'")
+            with pytest.raises(ObjectChangedError):
+                source.verify()
 
 
 def test_a_database_that_is_cut_short(tmp_path: Path) -> None:

@@ -96,6 +96,16 @@ def test_a_variant_of_an_open_tileset(tmp_path: Path, name: str) -> None:
         assert light.tile(1, 0, 0) is None
 
 
+@pytest.mark.parametrize("name", ["tree", "one.zip"])
+def test_new_zooms_and_bounds_hide_no_tile_of_a_variant(tmp_path: Path, name: str) -> None:
+    target = tmp_path / name
+    tapalcatl.build(listed(PLAIN), target, materialized_zooms=[0], metatile=1)
+    tapalcatl.put(target, listed(DARK), variant="dark")
+    tapalcatl.edit_metadata(target, {"maxzoom": 1, "bounds": [0, 0, 1, 1]})
+    assert said(target)["maxzoom"] == 3
+    assert tiles_of(target, "dark") == DARK
+
+
 def test_variants_are_not_lost_without_a_word(tmp_path: Path) -> None:
     target = tmp_path / "tree"
     tapalcatl.build(listed(PLAIN), target, materialized_zooms=[0, 2], metatile=4)

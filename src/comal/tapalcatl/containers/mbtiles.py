@@ -49,6 +49,10 @@ _ERRORS: dict[type[BaseException], type[ComalError]] = {
 _DISK: dict[type[BaseException], type[ComalError]] = {sqlite3.Error: StorageError}
 _TILES = "SELECT zoom_level, tile_column, tile_row{data} FROM {table}"
 _END = "SELECT {end}(zoom_level) FROM {table}"
+_UNFINISHED = (
+    "a writer is at work or was killed: let it finish, or open the file once with sqlite3, which"
+    " undoes what was not finished"
+)
 _PARTS = (
     "(SELECT m.zoom_level, m.tile_column, m.tile_row, i.tile_data"
     " FROM map m JOIN images i ON i.tile_id = m.tile_id)"
@@ -149,6 +153,12 @@ class MBTiles(TileSource):
             with self._reading() as database:
                 names = {row[0] for row in database.execute(query)}
         except InvalidMetadataError as error:
+            if _size(self.href + "-journal"):
+                error.hint = (
+                    "a writer is at work or was killed: let it finish, or open the file once"
+                )
+                error.hint += " with sqlite3, which undoes what was not finished"
+                raise
             raise NotThisFormatError(
                 "not an MBTiles file", where=self.label, found=error.found
             ) from error
@@ -202,17 +212,23 @@ class MBTiles(TileSource):
         return values
 
 
-def _version(path: str) -> tuple[int, int]:
+def _version(path: str) -> tuple[int, int, int]:
+    """Size and time of the file, and the size of its log, which grows with each commit."""
     status = os.stat(path)  # noqa: PTH116 - a string already
-    return status.st_size, status.st_mtime_ns
+    return status.st_size, status.st_mtime_ns, _size(path + "-wal")
+
+
+def _size(path: str) -> int:
+    """Bytes of a file, 0 if there is none."""
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - a string already
+    except OSError:
+        return 0
 
 
 def _connect(path: str, limits: Limits) -> sqlite3.Connection:
-    # Without locks, unless there is a write-ahead log with content.
-    try:
-        live = os.stat(path + "-wal").st_size > 0  # noqa: PTH116 - a string already
-    except OSError:
-        live = False
+    # Without locks, unless a log or a journal says that the file alone is not the whole truth.
+    live = any(_size(path + end) for end in ("-wal", "-journal"))
     uri = f"file:{quote(path)}?mode=ro" + ("" if live else "&immutable=1")
     database = sqlite3.connect(uri, uri=True, check_same_thread=False)
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.tile_bytes)

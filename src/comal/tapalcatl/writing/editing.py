@@ -51,8 +51,9 @@ from comal.tapalcatl.spec import (
     shared,
     tileset_document,
     tileset_json,
+    variants_of,
 )
-from comal.tapalcatl.wire import Int64s, Keys, TileNames, order_of, parse_names
+from comal.tapalcatl.wire import Int64s, Keys, TileNames, order_of, parse_names, variant_prefix
 from comal.tapalcatl.writing.entries import NewEntries
 from comal.ziparchive import StoredDirectory, ZipWriter, stored_directory_plan
 from comal.ziparchive.directory import TAIL
@@ -489,8 +490,8 @@ def _edit_tileset(
     metadata = checked(parse_tileset, document, place.meta.name)
     if _REACH & changes.keys():
         with open_tileset(place.meta) as tileset:
-            found = survey(TileSetSource(tileset), place.arrangement)
-        metadata = grown(metadata, found.extents)
+            for one in (tileset, *map(tileset.variant, tileset.variants)):
+                metadata = grown(metadata, survey(TileSetSource(one), place.arrangement).extents)
     shared = {key: value for key, value in changes.items() if key in _EVERYWHERE}
     tiles = place.archives() if archives and shared else []
     done = 0
@@ -538,7 +539,8 @@ def _edit_archive(
         document = _merged(before, changes)
         metadata = checked(parse_archive, document, path.name)
         if _REACH & changes.keys():
-            metadata = _holding(metadata, own, edit.tiles())
+            for variant in (None, *variants_of(own.extra)):
+                metadata = _holding(metadata, own, edit.tiles(variant_prefix(variant)))
             document = archive_document(metadata)
         if document == before and old.strip() and old is edit.comment:
             return Labelled(archive_document(metadata))
