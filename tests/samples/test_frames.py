@@ -237,6 +237,12 @@ def test_columns_that_sql_takes_for_one_are_never_mixed_up(door: Door, tmp_path:
     assert frame.drop(["Cloud"]).where("cloud > 3")["cloud"].to_pylist() == [4]
 
 
+def test_no_column_is_taken_for_row_numbers(door: Door, tmp_path: Path) -> None:
+    for name in ("comal_row", "rowid", "row"):
+        frame = door.open(tmp_path, {"a": b"a", "b": b"b"}, {name: pa.array([1, 0])})
+        assert door.ids(frame.where(f"{name} = 0")) == ["b"]
+
+
 def test_html_is_escaped(door: Door, tmp_path: Path) -> None:
     bad = "<script>alert(1)</script>"
     frame = door.open(tmp_path, {"a": b"a"}, {bad: pa.array([bad])})

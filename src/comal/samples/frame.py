@@ -36,7 +36,9 @@ from comal.table.columns import blobs_column, numbers_column, rows_where
 Key = SupportsIndex | str
 """A position (a Python or NumPy integer), an id, or ids joined by slashes."""
 
-_NUMBER = "comal_row"
+NUMBER = "\x01row"
+"""A column of row numbers in queries. No table has one of this name: readers and writers refuse
+control characters in names."""
 _SCANS = 4
 """Number of look-ups by name that scan the column before an index is built."""
 _NO_MASK: dict[type[BaseException], type[ComalError]] = dict.fromkeys(
@@ -313,9 +315,9 @@ class Frame(ABC):
         numbers = numbers_column(np.arange(len(self)))
         # The condition is the caller's own SQL; the engine accepts only one SELECT. Only row
         # numbers come back, so a query can choose rows but cannot change them.
-        query = f"SELECT {_NUMBER} FROM data WHERE ({condition}\n)"  # noqa: S608
-        table = self.to_arrow().append_column(_NUMBER, numbers)
-        rows = _selected(table, query, params, isolated=isolated)[_NUMBER]
+        query = f'SELECT "{NUMBER}" FROM data WHERE ({condition}\n)'  # noqa: S608
+        table = self.to_arrow().append_column(NUMBER, numbers)
+        rows = _selected(table, query, params, isolated=isolated)[NUMBER]
         return self.filter(pc.is_in(numbers, value_set=rows.combine_chunks()))
 
     def sql(

@@ -199,6 +199,24 @@ def test_columns_that_sql_takes_for_one(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("name", ["comal_row", "rowid", "q", "data", "t0", "l0:id"])
+def test_no_column_is_taken_for_one_of_the_engine(tmp_path: Path, name: str) -> None:
+    def counted(level: int, table: Any) -> Any:
+        return located(level, table).append_column(name, pa.array(range(len(table), 0, -1)))
+
+    dataset = load(write(tmp_path, Recipe(tree=TREE, table=counted)))
+    ids = dataset.data["id"].to_pylist()
+    every = dataset.sql("SELECT * FROM level1").data[name].to_pylist()
+    assert every == list(range(len(every), 0, -1))
+    for view in (dataset, dataset.sort("id"), dataset.sql("SELECT * FROM data")):
+        rows = view.data
+        values = dict(zip(rows["id"].to_pylist(), rows[name].to_pylist(), strict=True))
+        assert values == dict(zip(ids, range(len(ids), 0, -1), strict=True))
+        assert view.sort(name).data["id"].to_pylist() == ids[::-1]
+        assert view.sql("SELECT * FROM level1").data[name].to_pylist() == every
+        assert sorted(view.flatten(1)[f"l1:{name}"].to_pylist()) == every[1::2][::-1]
+
+
 _GEO = ("stac:centroid", "stac:time_start")
 
 

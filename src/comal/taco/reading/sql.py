@@ -22,6 +22,7 @@ from comal import query
 from comal.errors import ComalError, InvalidInputError, QueryError, shown
 from comal.query.functions import Function
 from comal.samples.filters import Box, Filter, Period
+from comal.samples.frame import NUMBER
 from comal.taco import spec
 from comal.taco.reading.container import Container
 from comal.taco.reading.level import Level, unpadded
@@ -42,6 +43,7 @@ from comal.taco.reading.view import (
 
 _MOST_PARTS = 1_000
 """ZIPs of a view from which deeper levels are read as a whole."""
+_ROW = f'"{NUMBER}"'
 _JOIN_COLUMNS = frozenset({spec.CURRENT_ID, spec.PARENT_ID})
 
 
@@ -273,8 +275,8 @@ class Compiler:
             case Sort(column, descending):
                 order = f"{quoted(column)} {'DESC' if descending else 'ASC'} NULLS LAST"
                 return (
-                    "SELECT * EXCLUDE (comal_row) FROM (SELECT *, row_number() OVER () AS comal_row"
-                    f" FROM (\n{self.view(below, rules)}\n) AS q) AS q ORDER BY {order}, comal_row"
+                    f"SELECT * EXCLUDE ({_ROW}) FROM (SELECT *, row_number() OVER () AS {_ROW}"
+                    f" FROM (\n{self.view(below, rules)}\n) AS q) AS q ORDER BY {order}, {_ROW}"
                 )
             case Limit(count):
                 return f"SELECT * FROM (\n{self.view(below)}\n) AS q LIMIT {self.value(count)}"
@@ -352,10 +354,10 @@ class Compiler:
             return text
         above = "data" if index == 1 else f"level{index - 1}"
         ids, parents = self._keys(below, index)
-        numbered = f"SELECT *, row_number() OVER () AS comal_row FROM (\n{text}\n) AS q"
+        numbered = f"SELECT *, row_number() OVER () AS {_ROW} FROM (\n{text}\n) AS q"
         return (
-            f"SELECT * EXCLUDE (comal_row) FROM ({numbered}) AS q"
-            f" WHERE ({parents}) IN (SELECT {ids} FROM {above}) ORDER BY comal_row"
+            f"SELECT * EXCLUDE ({_ROW}) FROM ({numbered}) AS q"
+            f" WHERE ({parents}) IN (SELECT {ids} FROM {above}) ORDER BY {_ROW}"
         )
 
     def _groups_below(self, below: View, index: int) -> dict[int, list[int]]:
@@ -394,9 +396,9 @@ class Compiler:
             if name not in _JOIN_COLUMNS
         ]
         # A join may change the order of rows.
-        numbered = f"(SELECT *, row_number() OVER () AS comal_row FROM level{index})"
+        numbered = f"(SELECT *, row_number() OVER () AS {_ROW} FROM level{index})"
         chain = self._chain(index, numbered)
-        return f"SELECT {_prefixed(names)} FROM {chain} ORDER BY t{index}.comal_row"
+        return f"SELECT {_prefixed(names)} FROM {chain} ORDER BY t{index}.{_ROW}"
 
     def _flat_columns(self, below: View, index: int) -> list[tuple[int, str]]:
         return [
@@ -421,7 +423,7 @@ class Compiler:
         """FILE rows of a level with the columns of all levels above, in the order of the view."""
         rows = self.view(view)
         tables = {
-            "data": f"SELECT *, row_number() OVER () AS comal_row FROM (\n{rows}\n) AS q",
+            "data": f"SELECT *, row_number() OVER () AS {_ROW} FROM (\n{rows}\n) AS q",
             "level0": "SELECT * FROM data",
         }
         tables |= {f"level{n}": self._descendants(view, n) for n in range(1, level + 1)}
@@ -430,7 +432,7 @@ class Compiler:
         own = [name for n, name in columns if n == level and name in spec.PROTECTED_COLUMNS]
         extra = [f"t{level}.{quoted(spec.GDAL_VSI)} AS gdal_vsi"]
         extra += [f"t{level}.{quoted(name)}" for name in own]
-        order = f"t0.comal_row, t{level}.{quoted(spec.CURRENT_ID)}"
+        order = f"t0.{_ROW}, t{level}.{quoted(spec.CURRENT_ID)}"
         return (
             f"WITH {_tables(tables)} SELECT {_prefixed(shown)}, {', '.join(extra)}"
             f" FROM {self._chain(level)} WHERE t{level}.{spec.TYPE} = '{spec.FILE}'"
