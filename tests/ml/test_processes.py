@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 import signal
+import tempfile
 import threading
 from collections.abc import Callable
 from copy import copy
@@ -189,22 +190,25 @@ def test_an_error_that_cannot_be_pickled_is_told() -> None:
     assert "UnpicklableError: why" in str(processes._sendable(UnpicklableError("why")))
 
 
-def test_memory_of_batches_is_closed() -> None:
+def test_memory_of_batches_is_on_disk_where_there_is_no_room(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(processes, "_MEMORY", str(tmp_path / "nowhere"))
     buffers = processes.SharedBuffers()
     array = buffers.take((2, 3), np.dtype("int16"))
     array[...] = 7
-    described, (handle,) = buffers.sent({"x": array[:1], "n": [1]})
+    assert array.sum() == 42
+    described, (file,) = buffers.sent({"x": array[:1], "n": [1]})
     assert described["x"].shape == (1, 3)
     assert described["n"] == [1]
-    os.close(handle)
+    file.close()
     unsent = buffers.take((2, 3), np.dtype("int16"))
-    (handle,) = buffers._handles.values()
+    assert len(buffers._files) == 1
     del unsent
-    assert not buffers._handles
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(handle)
+    assert not buffers._files
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(ComalError, match="cannot share the memory of a batch"):
-        buffers.take((1 << 60,), np.dtype("int8"))
+        buffers.take((2, 3), np.dtype("int16"))
 
 
 @pytest.mark.parametrize(

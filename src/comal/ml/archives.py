@@ -28,7 +28,7 @@ from comal.errors import (
     shown,
 )
 from comal.limits import GIB, KIB
-from comal.ml.batches import Buffers, Fetched, Places, buffers_of_worker
+from comal.ml.batches import Buffers, Fetched, buffers_of_worker
 from comal.ml.cache import LeafCache, key_of
 from comal.ml.decoding import Decoder, Field, enter, fields_of
 from comal.ml.index import Branch, Index, Shared, index_of
@@ -142,15 +142,11 @@ class Dataset(ABC):
 
     @guarded
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
-        if self.transform is not None:
-            return list(self.fetch(rows))
-        chosen = self._rows(rows)
-        buffers, threads = buffers_of_worker(), None
+        chosen, buffers, threads = self._rows(rows), buffers_of_worker(), None
         if buffers is None and self.nbytes(chosen) > _LARGE * len(chosen):
             threads = shared_threads("decode", os.cpu_count() or 1)
-        places = Places(buffers or Buffers(), len(chosen))
-        complete = self.complete(chosen, self.attempt(chosen), places.free, threads=threads)
-        return Fetched(complete, places)
+        raw = self.attempt(chosen)
+        return Fetched.of(self, chosen, raw, buffers or Buffers(), threads=threads)
 
     @guarded
     @takes(LoaderOptions)
@@ -363,18 +359,11 @@ class ArchiveDataset(Dataset):
         self,
         index: Shared,
         fields: Mapping[str, Field],
-        *,
-        on_error: OnError = "raise",
-        transform: Callable[[Sample], Any] | None = None,
         cache: LeafCache | None = None,
         version: str = "",
     ) -> None:
-        self.cache = cache
-        self._version = version
-        self._shared = index
-        self.fields = dict(fields)
-        self.on_error = on_error
-        self.transform = transform
+        self._shared, self.fields = index, dict(fields)
+        self.cache, self._version = cache, version
 
     @property
     def index(self) -> Index:
@@ -557,7 +546,7 @@ def dataset(
     decode: Decoder = "auto",
     transform: Callable[[Sample], Any] | None = None,
     on_error: OnError = "raise",
-    cache: Location | LeafCache | None = None,
+    cache: Location | None = None,
     cache_bytes: int = 10 * GIB,
 ) -> ArchiveDataset:
     """The samples of an archive for training, without a copy of the data.
@@ -615,17 +604,13 @@ def dataset(
         sources = found.home.sources
     place = ", ".join(source.href for source in sources)
     known = fields_of(fields if fields is not None else _default(branches), decode)
+    _check_names(known, columns)
     index = index_of(branches, table, known, place)
-    kept = LeafCache(cache, cache_bytes) if isinstance(cache, str | os.PathLike) else cache
+    kept = None if cache is None else LeafCache(cache, cache_bytes)
     version = key_of(*(info for source in sources for info in source.pins.seen()))
-    return ArchiveDataset(
-        Shared(index),
-        known,
-        on_error=on_error,
-        transform=transform,
-        cache=kept,
-        version=version,
-    )
+    made = ArchiveDataset(Shared(index), known, kept, version)
+    made.on_error, made.transform = on_error, transform
+    return made
 
 
 def check_on_error(chosen: Any) -> None:
@@ -682,6 +667,17 @@ def _of_tortilla(found: TortillaFrame, columns: Sequence[str]) -> tuple[list[Bra
         spans = found.home.spans(level.table, np.arange(len(level)))
         branches.append(Branch(level.ids, level.parents, ~level.folders, spans))
     return branches, found.to_arrow().select(list(columns))
+
+
+def _check_names(fields: Mapping[str, Field], columns: Sequence[str]) -> None:
+    """Refuse entries of samples that would take the place of others."""
+    entries = [f"{name}{end}" for name, field in fields.items() for end in field.endings]
+    for name in entries:
+        if name == "id" or name in columns or entries.count(name) > 1:
+            raise InvalidInputError(
+                f"two entries of a sample are called {shown(name)}",
+                expected="fields whose names differ from columns, extras and 'id'",
+            )
 
 
 def _default(branches: Sequence[Branch]) -> dict[str, str]:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from comal.errors import InvalidInputError, MissingExtraError, shown
+from comal.ml.order import Ints
+
+if TYPE_CHECKING:
+    from comal.ml.archives import Dataset
 
 Batch = Any
 Kind = Literal["numpy", "torch", "jax"]
@@ -66,9 +71,9 @@ def collate(samples: Sequence[Any], together: Together = "stack", to: Kind = "to
         )
     if not len(samples):
         raise InvalidInputError("a batch of no samples", expected="1 or more")
-    known = samples.places if isinstance(samples, Fetched) else None
-    places = known or Places(Buffers(), len(samples))
-    return converted(places.batch(samples, together), to)
+    if not isinstance(samples, Fetched):
+        samples = Fetched(samples, Places(Buffers(), len(samples)))
+    return converted(samples.batch(together), to)
 
 
 def _column(name: str, values: list[Any], samples: Sequence[Any], how: Together) -> Any:
@@ -274,8 +279,27 @@ def address(array: Any) -> int:
 
 
 class Fetched(list[Any]):
-    """Samples whose pixels are neighbours in memory, so that `collate` does not copy them."""
+    """Samples of a batch, whose pixels are neighbours in memory, so that nobody copies them."""
 
-    def __init__(self, samples: Iterable[dict[str, Any]], places: Places) -> None:
-        super().__init__(map(places.keep, samples))
+    def __init__(self, samples: Iterable[Any], places: Places) -> None:
+        super().__init__(samples)
         self.places = places
+
+    @classmethod
+    def of(
+        cls,
+        data: Dataset,
+        rows: Ints,
+        raw: Any,
+        buffers: Buffers,
+        first: int = 0,
+        threads: Executor | None = None,
+    ) -> Fetched:
+        """Some rows of a data set, decoded and changed; see `Dataset.complete`."""
+        places, change = Places(buffers, len(rows)), data.transform
+        complete = data.complete(rows, raw, places.free, first, threads)
+        return cls(map(places.keep if change is None else change, complete), places)
+
+    def batch(self, together: Together) -> Batch:
+        """One batch of them."""
+        return self.places.batch(self, together)

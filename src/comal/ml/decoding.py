@@ -95,6 +95,11 @@ class Field:
         return tuple(self.leaf.strip("/").split("/")) if self.leaf.strip("/") else ()
 
     @property
+    def endings(self) -> list[str]:
+        """What its entries in a sample have after its name: nothing, ``_mask`` and so on."""
+        return ["", *(f"_{extra}" for extra in self.extras)]
+
+    @property
     def is_series(self) -> bool:
         """Whether several leaves of a sample may match."""
         return "*" in self.leaf or "?" in self.leaf
@@ -153,7 +158,7 @@ def enter(
         return
     value = sample[name] = None if data is None else decoded(data, field, label, out)
     if data is None:
-        sample.update({f"{name}_{extra}": None for extra in field.extras})
+        sample.update(dict.fromkeys(name + end for end in field.endings))
     elif field.extras:
         for extra, known in extras(data, field, value):
             sample[f"{name}_{extra}"] = known

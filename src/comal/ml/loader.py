@@ -18,8 +18,8 @@ from comal.limits import MIB
 from comal.ml.batches import (
     Batch,
     Buffers,
+    Fetched,
     Kind,
-    Places,
     Together,
     converted,
     keep_freed_memory,
@@ -247,15 +247,13 @@ class Loader(Epochs):
         """Batches, and how many samples of each failed."""
         first = 0
         for rows in group:
-            places = Places(self._buffers, len(rows))
-            complete = self.data.complete(rows, raw, places.free, first)
-            change = self.data.transform
-            samples = [places.keep(one) if change is None else change(one) for one in complete]
-            batch = places.batch(samples, self.options.together) if samples else None
-            self._size_of_decoded = max(self._size_of_decoded, places.nbytes / len(rows))
+            samples = Fetched.of(self.data, rows, raw, self._buffers, first)
+            batch = samples.batch(self.options.together) if samples else None
+            size = samples.places.nbytes / len(rows)
+            self._size_of_decoded = max(self._size_of_decoded, size)
             first += len(rows)
             failed = len(rows) - len(samples)
-            del samples, complete, places
+            del samples
             yield batch, failed
             del batch
 

@@ -3,7 +3,7 @@
 Threads are enough where decoding leaves the lock of the interpreter. A decoder that holds it, or an
 image of many small strips, decodes no faster in two threads than in one. Each process runs a loader
 of its own over every n-th batch, and sends the file descriptors of the memory that it decoded into:
-pixels pass no pipe, and the memory has no name that is left when a process is killed.
+pixels pass no pipe, and no name is left when a process is killed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import mmap
 import os
 import pickle
 import signal
+import tempfile
 import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import cycle
 from multiprocessing import get_context
 from multiprocessing.reduction import recv_handle, send_handle
@@ -34,6 +36,7 @@ _GAIN = 1.6
 """How much faster two threads must decode than one."""
 _WORTH = 0.0005
 """Seconds to decode a sample, from which on processes can pay."""
+_MEMORY = "/dev/shm"  # noqa: S108 - files without a name
 
 
 class Processes:
@@ -149,12 +152,12 @@ def _serve(link: Any, load: Any, place: tuple[int, int], parent: int) -> None:
             if epoch is None:
                 continue  # asked for one batch more than the last epoch had
             for batch, failed in load(buffers, place, epoch):
-                described, handles = buffers.sent(batch)
+                described, files = buffers.sent(batch)
                 link.recv()
                 link.send((described, failed))
-                for handle in handles:
-                    send_handle(link, handle, parent)
-                    os.close(handle)
+                for file in files:
+                    send_handle(link, file.fileno(), parent)
+                    file.close()
             link.recv()
             link.send(None)
         except (EOFError, BrokenPipeError, ConnectionResetError):
@@ -185,45 +188,66 @@ class _Sent(NamedTuple):
 
 
 class SharedBuffers(Buffers):
-    """Arrays in memory without a name, which another process maps."""
+    """Arrays in files without a name, which another process maps into its memory."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._handles: dict[int, int] = {}
+        self._files: dict[int, Any] = {}
 
     def take(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """An array of undefined content; never one that was given before."""
         size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
-        with system_errors("cannot share the memory of a batch", "memory"):
-            handle = os.memfd_create("comal-batch")
-            # Writing to pages that the system cannot give would kill the process.
-            os.posix_fallocate(handle, 0, size)
-        array = _array(mmap.mmap(handle, size), shape, np.dtype(dtype))
-        self._handles[address(array)] = handle
+        file = _allocated(size)
+        array = _array(mmap.mmap(file.fileno(), size), shape, np.dtype(dtype))
+        self._files[address(array)] = file
         weakref.finalize(array.base, self._drop, address(array))
         return array
 
     def _drop(self, place: int) -> None:
-        """Close the memory of an array that is gone and was not sent."""
-        if place in self._handles:
-            os.close(self._handles.pop(place))
+        """Close the file of an array that is gone; of one that was sent it is closed already."""
+        file = self._files.pop(place, None)
+        if file is not None:
+            file.close()
 
-    def sent(self, batch: Any) -> tuple[Any, list[int]]:
-        """A batch with its arrays described, and handles of their memory."""
+    def sent(self, batch: Any) -> tuple[Any, list[Any]]:
+        """A batch with its arrays described, and the files that hold them."""
         if not isinstance(batch, dict):
             return batch, []
-        handles, described = [], dict(batch)
+        files, described = [], {}
         for name, value in batch.items():
-            if isinstance(value, np.ndarray) and value.flags.c_contiguous:
-                handle = self._handles.pop(address(value), None)
-                if handle is not None:
-                    described[name] = _Sent(value.shape, value.dtype, value.nbytes)
-                    handles.append(handle)
-        return described, handles
+            file = self._files.pop(address(value), None) if _is_whole(value) else None
+            described[name] = value
+            if file is not None:
+                described[name] = _Sent(value.shape, value.dtype, value.nbytes)
+                files.append(file)
+        return described, files
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.flags.c_contiguous
 
 
 def _array(memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     return np.frombuffer(memory, dtype, math.prod(shape)).reshape(shape)
+
+
+def _allocated(size: int) -> Any:
+    """A file without a name in memory, or on disk if there is no room."""
+    with suppress(OSError):
+        return _reserved(size, _MEMORY)
+    with system_errors("cannot share the memory of a batch", tempfile.gettempdir()):
+        return _reserved(size, None)
+
+
+def _reserved(size: int, folder: str | None) -> Any:
+    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - who sends the batch closes it
+    try:
+        # Writing to pages that the system cannot give would kill the process.
+        os.posix_fallocate(file.fileno(), 0, size)
+    except OSError:
+        file.close()
+        raise
+    return file
 
 
 # -- whether they pay ------------------------------------------------------------------------------
