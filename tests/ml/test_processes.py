@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pytest
 
 from comal import ml
-from comal.errors import ComalError, InvalidMetadataError, ObjectChangedError
+from comal.errors import ComalError, InvalidInputError, InvalidMetadataError, ObjectChangedError
 from comal.ml import loader as loading
 from comal.ml import processes
 from comal.ml.archives import ArchiveDataset
@@ -177,6 +177,14 @@ def test_errors_of_processes_arrive(chips: Any) -> None:
     os.kill(worker.pid, signal.SIGKILL)
     with pytest.raises(ComalError, match="exit code -9"):
         _ = list(batches)
+
+
+def test_work_that_cannot_be_sent_is_refused(chips: Any) -> None:
+    data = copy(chips)
+    data.transform = lambda sample: sample
+    with pytest.raises(InvalidInputError, match=r"(?s)given the work.*lambda.*of a module"):
+        next(iter(data.loader(4, processes=True)))
+    assert list(chips.take([]).loader(4, processes="auto")) == []
 
 
 class UnpicklableError(Exception):

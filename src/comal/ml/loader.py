@@ -54,11 +54,12 @@ class LoaderOptions(SamplerOptions):
     workers
         Threads or processes that decode. 0 reads and decodes in the thread that asks for a batch.
     processes
-        Whether workers are processes, which read and decode, and call `transform`: for decoders
-        that hold the lock of the interpreter, and images of many strips. ``"auto"`` decodes a few
-        samples in one thread and in two, and takes processes if two are hardly faster; then
-        `Loader.processes` tells what was taken. They are spawned: a script must start its work
-        below ``if __name__ == "__main__"``.
+        Whether workers are processes, which read and decode, and call `transform` and a function
+        as `on_error`: for decoders that hold the lock of the interpreter, and images of many
+        strips. ``"auto"`` decodes a few samples in one thread and in two, and takes processes if
+        two are hardly faster; then `Loader.processes` tells what was taken. They are spawned: a
+        script must start its work below ``if __name__ == "__main__"``, and all functions are those
+        of a module.
     ahead_bytes
         Bytes that may be on their way or wait in memory, encoded and decoded, besides the batch
         that is in use. One batch is always under way.
@@ -151,7 +152,7 @@ class Loader(Epochs):
         if self.options.processes != "auto":
             return self.options.processes
         rows = next(self._rows(epoch, done), np.zeros(0, np.int64))[:_TRIED]
-        raw = self.data.attempt(rows)
+        raw = self.data.attempt(rows) if len(rows) else None
         return raw is not None and pays(lambda place: self.data.decode(place, raw, {}), len(rows))
 
     def _by_processes(self, epoch: int, done: int) -> Iterator[Loaded]:

@@ -27,11 +27,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from comal.errors import ComalError, system_errors
+from comal.errors import ComalError, InvalidInputError, system_errors, translated
 from comal.ml.batches import Buffers, address
 
 Loaded = tuple[Any, int]
 """A batch, and how many of its samples failed."""
+_UNSENDABLE: Any = dict.fromkeys(
+    (pickle.PicklingError, AttributeError, TypeError), InvalidInputError
+)
+_MEND = "decode, transform and on_error are functions of a module, or workers are threads"
 _GAIN = 1.6
 """How much faster two threads must decode than one."""
 _WORTH = 0.0005
@@ -57,7 +61,8 @@ class Processes:
                 self._links.append(mine)
                 arguments = theirs, load, (number, count), os.getpid()
                 worker = context.Process(target=_serve, args=arguments, daemon=True)
-                worker.start()
+                with translated(_UNSENDABLE, "processes cannot be given the work", hint=_MEND):
+                    worker.start()
                 self._workers.append(worker)
                 theirs.close()
         except BaseException:  # also on Ctrl-C: no process is left
