@@ -19,7 +19,7 @@ import pytest
 from comal.errors import InvalidInputError, LimitExceededError
 from comal.taco.extensions import Split
 from comal.taco.extensions.base import SampleExtension, TacoExtension, TortillaExtension
-from comal.taco.model.collection import Sample, Tortilla
+from comal.taco.model.collection import Sample, Taco, Tortilla
 from comal.taco.spec import LOGGER, TacoWarning, verbose
 from comal.taco.writing.creating import create
 from tests.taco.write.small import Archive, dataset, flat
@@ -257,6 +257,24 @@ def test_padding(tmp_path: Path) -> None:
     for wrong in (0, -1, 2.5, "4", True):
         with pytest.raises(InvalidInputError, match="pad_to"):
             Tortilla.from_table(table, pad_to=wrong)  # type: ignore[arg-type] # what a caller may try
+
+
+@pytest.mark.parametrize("how", ["samples", "table", "file", "batches"])
+def test_padding_has_no_bytes(tmp_path: Path, how: str) -> None:
+    (tmp_path / "full").write_bytes(b"x")
+    data: Any = str(tmp_path / "full") if how == "file" else b"x"
+    table = pa.table({"id": ["a", "__TACOPAD__0"], "path": [data, data]})
+
+    def made() -> Taco:
+        if how == "samples":
+            return dataset(Tortilla([Sample("a", b"x"), Sample("__TACOPAD__0", b"x")]))
+        if how == "batches":
+            return dataset(Tortilla.from_batches([table], schema=table.schema))
+        return dataset(Tortilla.from_table(table))
+
+    with pytest.raises(InvalidInputError, match="padding"):
+        create(made(), tmp_path / "a.zip")
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
 
 
 def test_extensions_of_tortillas_also_when_nested(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from tests.taco.write.small import Archive, dataset, flat
 
 
 def folder(name: str, *children: str) -> Sample:
-    return Sample(name, Tortilla([Sample(child, child.encode()) for child in children]))
+    samples = [Sample(one, b"" if one.startswith("__") else one.encode()) for one in children]
+    return Sample(name, Tortilla(samples))
 
 
 def deep(name: str, *leaves: str) -> Sample:

@@ -503,7 +503,10 @@ def _below(holders: Sequence[tuple[Tortilla, int]], *, strict: bool) -> list[_Pa
         ]
         parent = np.repeat([row for _, row in plain], [len(one.samples) for one, _ in plain])
         table = sample_table(samples, strict=strict)
-        parts.append(_Part(Level(table, parent, payloads_of(paths)), samples))
+        payloads = payloads_of(paths)
+        if any(sample.id.startswith(spec.PAD_PREFIX) for sample in samples):
+            _check_padding(table.column(spec.ID), payloads)
+        parts.append(_Part(Level(table, parent, payloads), samples))
     for one, row in in_columns:
         first, *rest = one.levels()
         parent = np.full(first.rows, row)
@@ -571,6 +574,7 @@ def split_table(table: Any, names: Names, *, bottom: bool = True) -> tuple[Any, 
     if names.path in table.column_names:
         present = np.asarray(pc.is_valid(table.column(names.path)).to_numpy(), bool)
     types = _types(table, names, present, bottom=bottom)
+    _check_padding(ids, payloads)
     own = {names.id, names.path, names.type, names.seen}
     fields = [name for name in table.column_names if name not in own]
     columns, schema = [ids, types], [pa.field(n, pa.string()) for n in spec.CORE_COLUMNS]
@@ -579,6 +583,17 @@ def split_table(table: Any, names: Names, *, bottom: bool = True) -> tuple[Any, 
         columns.append(table.column(name))
         schema.append(table.schema.field(name))
     return pa.table(columns, schema=pa.schema(schema)), payloads
+
+
+def _check_padding(ids: Any, payloads: Payloads) -> None:
+    """Refuse bytes in padding samples, which readers hide (5.5)."""
+    rows = np.flatnonzero(is_padding(ids))
+    for row in rows[payloads.take(rows).sizes() > 0][:1].tolist() if len(rows) else ():
+        raise InvalidInputError(
+            f"a sample with bytes has the id of padding, {shown(ids[row].as_py())}",
+            where=payloads.place(row),
+            hint="give it another id: readers hide padding, which has no bytes",
+        )
 
 
 def _types(
