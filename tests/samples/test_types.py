@@ -236,6 +236,22 @@ def test_objects_of_python(
 
 
 @pytest.mark.parametrize("writer", ["taco", "tortilla"])
+@pytest.mark.parametrize("zone", [None, "Asia/Tokyo"])
+def test_times_of_pandas_are_not_cut(zone: str | None, writer: str, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    time = pandas.Timestamp("2020-01-01T00:00:00.000000001", tz=zone)
+    path = tmp_path / ("x.tacozip" if writer == "taco" else "x.tortilla")
+    if writer == "taco":
+        made = taco.Tortilla([taco.Sample("a", b"x", v=time), taco.Sample("b", b"x", v=None)])
+        taco.create(dataset(made), path)
+    else:
+        some = [tortilla.Sample("a", path=b"x", v=time), tortilla.Sample("b", path=b"x")]
+        tortilla.create(some, path)
+    for column in answers(path):
+        assert column.cast(pa.int64()).to_pylist() == [time.value, None]
+
+
+@pytest.mark.parametrize("writer", ["taco", "tortilla"])
 def test_frames_of_other_libraries(writer: str, tmp_path: Path) -> None:
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame(table_of([[1], None, [2]]))

@@ -409,7 +409,8 @@ class Frame(ABC):
                 hint="read the rows by position",
             )
         some = ", ".join(shown(value) for value in self._names.slice(0, 5).to_pylist())
-        raise NotInContainerError(f"no row has the id {shown(name)}", expected=f"{some}, ...")
+        expected = f"{some}, ..." if some else "no id: the frame has no rows"
+        raise NotInContainerError(f"no row has the id {shown(name)}", expected=expected)
 
     def _rows_of(self, name: str) -> npt.NDArray[np.int64]:
         """All rows with a name, ascending."""

@@ -219,7 +219,16 @@ def values_column(values: Sequence[Any]) -> Any:
             return numbers_column(np.fromiter(filled, kinds.pop(), len(values)), valid=valid)
         except OverflowError:  # a whole number that only an unsigned type holds
             return pa.array(values)
-    return pa.array(values)
+    return array_of(values)
+
+
+def array_of(values: Sequence[Any], kind: Any = None) -> Any:
+    """As `pyarrow.array`, which would cut times of pandas to microseconds."""
+    found = pa.array(values, kind)
+    timed = kind is None and pa.types.is_timestamp(found.type)
+    if timed and any(getattr(value, "nanosecond", 0) for value in values):
+        return pa.array(values, pa.timestamp("ns", found.type.tz))
+    return found
 
 
 def one_array(column: Any) -> Any:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, shown, translated
 from comal.samples.tables import arrow_table, refuse_lost
-from comal.table.columns import plain_type
+from comal.table.columns import array_of, plain_type
 from comal.taco import spec
 
 Who = Callable[[int], str]
@@ -90,7 +90,7 @@ def column(
     with translated(_ARROW_FAULTS, what, field=name):
         has_lists = any(_family(kind) == "list" for kind in set(map(type, values)))
         wide = pa.float64() if families == {"int", "float"} and not has_lists else None
-        return _kept(name, pa.array(values, type=wide))
+        return _kept(name, array_of(values, wide))
 
 
 def _kept(name: str, array: Any) -> Any:
