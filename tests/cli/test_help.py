@@ -121,5 +121,18 @@ def test_the_package_runs_as_a_module() -> None:
     assert found.stdout == f"comal, version {comal.__version__}\n"
 
 
+def test_a_command_that_is_gone_names_its_successor(run: Run) -> None:
+    """And the successor is a command with these options."""
+    for path, group in commands(root):
+        for name, successor in getattr(group, "removed", {}).items():
+            text = run(*path, name, "x", code=2).stderr
+            assert f"use '{successor}'" in text
+            words = successor.split()[1:]
+            named = [word for word in words if word.islower() and not word.startswith("-")]
+            options = [word for word in words if word.startswith("--")]
+            shown = run(*named, "--help").stdout
+            assert all(option in shown for option in options), successor
+
+
 def test_a_group_alone_shows_its_help(run: Run) -> None:
     assert "Commands:" in run("taco", code=2).stderr

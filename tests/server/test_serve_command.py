@@ -141,13 +141,14 @@ def test_operations(archives: dict[str, Path], plans: list[ProcessSettings]) -> 
     serve(archives["dem"], *more)
     assert (plans[0].idle_seconds, plans[0].max_memory) == (75, 500)
     serve(archives["dem"], "--max-memory", "1", code=2)
+    assert "--server has no effect" in serve(archives["dem"], "--server", "granian").stderr
     serve(archives["dem"], "--idle-timeout", "0", code=2)
     wrong = ("--timeout=nan", "--timeout=-1", "--reload=-1", "--reload=inf", "--cache=-1")
     for option in (*wrong, "--public-url=example.org"):
         assert "cannot be used" in serve(archives["dem"], option, code=2).stderr
     for name in ("sources", "colormaps", "api"):  # of pages, and of their JSON
         serve(f"{name}={archives['dem']}", code=2)
-    assert len(plans) == 1
+    assert len(plans) == 2
 
 
 @pytest.mark.usefixtures("plans")

@@ -243,18 +243,34 @@ def _write_examples(formatter: click.HelpFormatter, examples: Sequence[tuple[str
 
 
 class Group(click.Group):
-    """A group whose help shows the first sentence of every command, in their order."""
+    """A group whose help shows the first sentence of every command, in their order.
+
+    Parameters
+    ----------
+    removed
+        Commands removed since the last release, each with its replacement.
+    """
 
     command_class = Command
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, removed: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.context_settings.setdefault("help_option_names", ["-h", "--help"])
         self.help, self.examples = _told(self.help)
+        self.removed = dict(removed or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """The commands in the order of their definition."""
         return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that `args` begin with; a removed one names its replacement."""
+        if args[0] in self.removed:
+            text = f"'{ctx.command_path} {args[0]}' is gone: use '{self.removed[args[0]]}'"
+            raise click.UsageError(text, ctx)
+        return super().resolve_command(ctx, args)
 
     def lines(self) -> list[tuple[str, str]]:
         """Each command and what it does."""

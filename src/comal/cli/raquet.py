@@ -17,7 +17,15 @@ from comal.cli.output import done, human_size, print_fields, print_result, worki
 from comal.errors import InvalidInputError, counted
 
 
-@click.group("raquet", cls=Group)
+@click.group(
+    "raquet",
+    cls=Group,
+    removed={
+        "add-bands": "comal convert STACK.vrt OUT, with a stack by 'gdalbuildvrt -separate'",
+        "check": "comal check X... --statistics",
+        "repair": "comal check X --repair OUT",
+    },
+)
 def group() -> None:
     """RaQuet: make and query rasters that are Parquet tables of tiles.
 

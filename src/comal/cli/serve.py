@@ -105,6 +105,7 @@ $ comal serve --config serve.json --idle-timeout 75  # behind a load balancer
     128,
     metavar="MIB",
 )
+@option("--server", "Has no effect: the server is uvicorn.", hidden=True)
 @option(
     "--config",
     'JSON with more sources: {"sources": {"name": "path", "old": {"href": ..., ...}}}',
@@ -120,6 +121,10 @@ def command(
     from comal.server.settings import ProcessSettings  # noqa: PLC0415 - as above
 
     process.check_installed()
+    if given.pop("server") is not None:
+        click.echo(
+            "warning: --server has no effect and will be removed: the server is uvicorn", err=True
+        )
     named = _named(sources) | (_configured(config) if config is not None else {})
     places = mounts.places(named)
     if not given.pop("lazy"):

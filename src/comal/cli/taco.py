@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from comal.taco.reading.view import ColumnMode
 
 
-@click.group("taco", cls=Group)
+@click.group(
+    "taco",
+    cls=Group,
+    removed={"zip2folder": "comal convert X OUT", "folder2zip": "comal convert X OUT.tacozip"},
+)
 def group() -> None:
     """TACO 2.0: make, query, cut, join and convert data sets of samples.
 

@@ -34,7 +34,17 @@ from comal.cli.output import (
 from comal.errors import InvalidInputError, counted
 
 
-@click.group("tapalcatl", cls=Group)
+@click.group(
+    "tapalcatl",
+    cls=Group,
+    removed={
+        "check": "comal check X --open KEY=VALUE",
+        "info": "comal info X --open KEY=VALUE",
+        "plan": "comal tapalcatl create SRC OUT",
+        "split": "comal tapalcatl extract X OUT --min-zoom A --max-zoom B",
+        "tile": "comal get X Z/X/Y.EXT --open KEY=VALUE",
+    },
+)
 def group() -> None:
     """Tapalcatl: tiles in ZIP archives that are read by byte range.
 

@@ -17,7 +17,18 @@ from comal.cli.output import done, human_size, print_result, working
 from comal.errors import InvalidInputError, counted, shown
 
 
-@click.group("tortilla", cls=Group)
+@click.group(
+    "tortilla",
+    cls=Group,
+    removed={
+        "append": "comal tortilla edit FILE --add FILE...",
+        "delete": "comal tortilla edit FILE --delete ID",
+        "set-columns": "comal tortilla edit FILE --columns TABLE",
+        "drop-columns": "comal tortilla edit FILE --drop COLUMN",
+        "rename": "comal tortilla edit FILE --rename OLD=NEW",
+        "split": "comal tortilla compile X OUTPUT --size 4GB",
+    },
+)
 def group() -> None:
     """Tortilla 0.5: make, change, cut and join files of samples.
 
