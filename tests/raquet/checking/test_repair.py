@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from comal import grid, raquet
+from comal.errors import InvalidMetadataError, LimitExceededError
 from tests.raquet.build import cell, framed
 from tests.raquet.checking.damage import File, interleaved, packed, pixels, row_of, sound
 from tests.support import SHARED, needs_shared
@@ -170,3 +171,27 @@ def test_files_of_all_writers(tmp_path: Path) -> None:
                     one = before.tile(z, x, y, time=time)
                     other = after.tile(z, x, y, time=time)
                     np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("a\0b", InvalidMetadataError), ("a" * 200, LimitExceededError)]
+)
+def test_no_columns_are_written_that_nobody_reads(tmp_path: Path, name: str, kind: Any) -> None:
+    """Bands of interleaved tiles have no columns of their own, but their statistics have."""
+    file = interleaved("uint8")
+    file.document["bands"][0]["name"] = name
+    file.document["tile_statistics"] = True
+    path = file.write(tmp_path / "bad.parquet")
+    with pytest.raises(kind, match="column name"):
+        raquet.repair(path, tmp_path / "good.parquet")
+    assert not (tmp_path / "good.parquet").exists()
+
+
+def test_statistics_that_are_declared_and_not_there(tmp_path: Path) -> None:
+    file = interleaved("uint8")
+    file.document["tile_statistics"] = True
+    path = file.write(tmp_path / "bad.parquet")
+    with pytest.raises(InvalidMetadataError, match="tile statistics have no columns"):
+        raquet.merge([path], tmp_path / "m.parquet")
+    raquet.merge([raquet.repair(path, tmp_path / "r.parquet")], tmp_path / "m.parquet")
+    assert "red_count" in pq.read_schema(tmp_path / "m.parquet").names

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from comal import parallel
-from comal.errors import InvalidMetadataError, LimitExceededError
+from comal.errors import InvalidMetadataError, LimitExceededError, shown
 from comal.limits import KIB, MIB, Limits
 from comal.parallel import ByteCache
 from comal.plan import ByteRange, Piece
@@ -404,6 +404,15 @@ def tile_statistics(store: TileStore) -> npt.NDArray[np.float64] | None:
     if not metadata.tile_statistics:
         return None
     names = list(metadata.statistics_columns)
+    for part in store.parts:
+        missing = [name for name in names if name not in part.footer.schema.names]
+        if missing:
+            raise InvalidMetadataError(
+                "declared tile statistics have no columns",
+                where=part.where,
+                found=", ".join(map(shown, missing[:3])),
+                hint="comal.raquet.repair writes a copy that has them",
+            )
     tables = [
         ParquetTable(source, part.footer, limits=store.limits).read(names)
         for source, part in zip(store.sources, store.parts, strict=True)

@@ -30,6 +30,7 @@ from comal.errors import (
     translated,
 )
 from comal.grid import quadbin
+from comal.limits import DEFAULT_LIMITS
 from comal.parallel import results, width
 from comal.raquet import spec
 from comal.raquet.documents import label_of, metadata_json
@@ -38,7 +39,13 @@ from comal.raquet.times import TimeAxis, time_columns
 from comal.raquet.writing.job import WHOLE, Job, Subtree, Totals
 from comal.raster.statistics import BandSums, counted_sums, is_counted
 from comal.raster.values import ALPHA, occurring
-from comal.table.columns import blobs_column, numbers_column, spans_column, texts_column
+from comal.table.columns import (
+    blobs_column,
+    check_schema,
+    numbers_column,
+    spans_column,
+    texts_column,
+)
 
 ROWS = 64
 """Default number of tiles in a row group."""
@@ -69,7 +76,7 @@ class RowGroup:
 
 
 def schema_of(metadata: Metadata, block_dtype: str = "uint64") -> Any:
-    """The Arrow schema of a file."""
+    """The Arrow schema of a file; raises an error for names that no reader would accept."""
     fields = [(spec.BLOCK, pa.type_for_alias(block_dtype)), (spec.METADATA, pa.string())]
     if metadata.time is not None:
         fields += [(spec.TIME_CF, pa.float64()), (spec.TIME_TS, pa.timestamp("us"))]
@@ -79,10 +86,9 @@ def schema_of(metadata: Metadata, block_dtype: str = "uint64") -> Any:
         for band in metadata.band_names
         for kind in metadata.tile_statistics
     ]
-    names = [name for name, _ in fields]
-    if len(set(names)) != len(names):
-        raise InvalidInputError("two columns have the same name", found=", ".join(names))
-    return pa.schema(fields)
+    schema = pa.schema(fields)
+    check_schema(schema, DEFAULT_LIMITS, "the file to write")
+    return schema
 
 
 def write_parquet(
