@@ -7,6 +7,7 @@ the same windows give the same pixels in any thread and process.
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from collections import OrderedDict
@@ -56,6 +57,8 @@ _AT_ONCE = 1 << 22
 _MOST_CRS = 64
 MASK_BAND = 0
 _WARP_MEGABYTES = 64
+_MOST_BYTES = 64 << 20
+"""Bytes of source pixels that are warped at a time: far more than a window has at their zoom."""
 _MARGIN = 8
 _SIDE = 33
 _HALVES = np.dtype(np.uint32)
@@ -349,6 +352,36 @@ class MemberReader:
         return target
 
     def _warp_window(
+        self, indexes: tuple[int, ...], group: _Group, window: Window2D, extra: int, **named: Any
+    ) -> Array:
+        """Warp a window of the source that is first read as an array, in pieces if it is large."""
+        pixel = sum(np.dtype(self.member.info.bands[at - 1].dtype).itemsize for at in indexes)
+        pieces = self._pieces(window, _MOST_BYTES // pixel)
+        if len(pieces) == 1:
+            return self._warp_piece(indexes, group, window, extra, **named)
+        made = [self._warp_piece(indexes, group, piece, extra, **named) for piece in pieces]
+        target = np.empty((len(made[0]), window.height, window.width), made[0].dtype)
+        for piece, pixels in zip(pieces, made, strict=True):
+            top, left = piece.y - window.y, piece.x - window.x
+            target[:, top : top + piece.height, left : left + piece.width] = pixels
+        return target
+
+    def _pieces(self, window: Window2D, most: int) -> list[Window2D]:
+        """A window, or parts of it that need at most so many pixels of the source each."""
+        size = self._source_size(window)
+        if size <= most:
+            return [window]
+        parts = _quarters(window)
+        # Where the source cannot be cut, near a pole, each part needs all of it.
+        if len(parts) == 1 or sum(map(self._source_size, parts)) > 2 * size:
+            return [window]
+        return [piece for part in parts for piece in self._pieces(part, most)]
+
+    def _source_size(self, window: Window2D) -> int:
+        part = self._source_window(window)
+        return 0 if part is None else math.prod(side.stop - side.start for side in part)
+
+    def _warp_piece(
         self,
         indexes: tuple[int, ...],
         group: _Group,
@@ -359,7 +392,6 @@ class MemberReader:
         halves: bool = False,
         resampling: Resampling | None = None,
     ) -> Array:
-        """Warp a window of the source that is first read as an array."""
         info = self.member.info
         count = (2 if halves else 1) * len(indexes)
         working = "float32" if group.dtype == "float16" else group.dtype
@@ -515,6 +547,16 @@ def _groups(bands: tuple[OutBand, ...], info: RasterInfo) -> list[_Group]:
     if masks and all(group.own is not None for group in groups):
         groups.append(_Group((), "uint8", None, None))
     return groups
+
+
+def _quarters(window: Window2D) -> list[Window2D]:
+    """The four parts of a window; fewer if it is a pixel wide or high."""
+    across, down = (
+        [(start, size // 2), (start + size // 2, size - size // 2)]
+        for start, size in ((window.x, window.width), (window.y, window.height))
+    )
+    parts = (Window2D(x, y, width, height) for y, height in down for x, width in across)
+    return [part for part in parts if part.width and part.height]
 
 
 def _renamed(pixels: Array, own: float | None, wanted: float | None) -> Array:

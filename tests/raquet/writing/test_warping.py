@@ -16,6 +16,7 @@ import pytest
 import comal.raquet
 from comal.errors import StorageError
 from comal.raquet.writing import job
+from comal.raster import warping
 from tests.raquet.writing.sources import assembled, noise, on_grid, utm, warped
 
 
@@ -37,6 +38,38 @@ def test_as_rasterio_warps(tmp_path: Path, dtype: str, nodata: Any, method: str)
     # GDAL's own shortcuts differ with the size of what is warped at once.
     near = np.isclose(whole.astype(float), right.astype(float), rtol=1e-4, atol=1, equal_nan=True)
     assert near.mean() > 0.98
+
+
+@pytest.mark.parametrize(
+    ("dtype", "method"), [("uint8", "nearest"), ("uint8", "average"), ("int64", "nearest")]
+)
+def test_a_coarse_zoom_needs_no_more_of_the_source_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, method: str
+) -> None:
+    """Where GDAL does not read by itself, as for a band that is not the first."""
+    source = utm(tmp_path / "a.tif", noise((2, 1200, 1600), dtype))
+    options: dict[str, Any] = {"bands": [2], "zoom": 7, "block_size": 256, "resampling": method}
+    right, path = tmp_path / "right.parquet", tmp_path / "a.parquet"
+    most = 300_000 * np.dtype(dtype).itemsize
+    sizes: list[int] = []
+    read = warping.SourceReader.read
+
+    def counted(self: Any, *given: Any) -> Any:
+        found = read(self, *given)
+        sizes.append(found.nbytes)
+        return found
+
+    monkeypatch.setattr(warping.SourceReader, "read", counted)
+    comal.raquet.write(source, right, **options)
+    assert max(sizes) > 4 * most
+    sizes.clear()
+    monkeypatch.setattr(warping, "_MOST_BYTES", most)
+    comal.raquet.write(source, path, **options)
+    assert max(sizes) < 1.5 * most
+    whole, _, _ = assembled(path)
+    wanted, _, _ = assembled(right)
+    # As above: GDAL's own shortcuts differ.
+    assert (whole != wanted).sum() < 0.05 * (wanted != wanted[0, 0, 0]).sum()
 
 
 def test_long_integers_are_exact_only_when_they_are_moved(tmp_path: Path) -> None:
