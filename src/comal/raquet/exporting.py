@@ -77,13 +77,12 @@ def to_geotiff(
     source: Source,
     path: Path_,
     *,
-    overviews: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
     config: StorageConfig | None = None,
     **options: Any,
 ) -> Exported:
-    """Write a GeoTIFF in EPSG:3857, on the pixels of a zoom.
+    """Write a GeoTIFF in EPSG:3857, on the pixels of a zoom; `to_cog` adds overviews.
 
     Parameters
     ----------
@@ -107,8 +106,6 @@ def to_geotiff(
         values.
     compression
         ``deflate`` (the default), ``zstd``, ``lzw``, ``lerc``, ``packbits`` or ``none``.
-    overviews
-        Whether to add overviews: averages, or the most frequent class for colour tables.
     overwrite
         Whether to replace an existing file.
     progress
@@ -128,8 +125,7 @@ def to_geotiff(
     """
 
     def write(file: TargetFile, plan: _Plan) -> None:
-        method = _method(plan) if overviews else None
-        write_geotiff(file.path, plan.layout, _blocks(plan, progress), overviews=method)
+        write_geotiff(file.path, plan.layout, _blocks(plan, progress))
 
     chosen = options_of(ExportOptions, options)
     return _written(source, path, chosen, write, config, overwrite=overwrite)
@@ -249,8 +245,6 @@ class _Plan:
     bands: tuple[Band, ...]
     steps: tuple[int | None, ...]
     names: tuple[str, ...]
-    plain: bool
-    """Whether stored pixels are written unchanged."""
 
 
 def _plan(raster: RaquetFile, asked: ExportOptions) -> _Plan:
@@ -296,10 +290,7 @@ def _plan(raster: RaquetFile, asked: ExportOptions) -> _Plan:
         compression=asked.compression,
         block=min(metadata.block_width, 512) if metadata.block_width % 16 == 0 else 256,
     )
-    # Integer bands that already share one nodata value.
-    plain = value is not None and asked.nodata is None and dtype.kind != "f"
-    plain = plain and alpha_of(raster.bands) is None
-    return _Plan(raster, layout, grid, column, row, chosen, steps, names, plain)
+    return _Plan(raster, layout, grid, column, row, chosen, steps, names)
 
 
 def _has_gaps(
@@ -341,13 +332,12 @@ def _blocks(plan: _Plan, progress: Progress) -> Iterator[tuple[int, int, Pixels]
                 height,
                 names,
                 time=step,
-                masked=not plan.plain,
+                masked=True,
             ).data
-            found.append(window if plan.plain else _filled(plan, window))
+            found.append(_filled(plan, window))
         together: Any = np.ma.concatenate  # numpy gives it no type
         pixels = together(found) if len(found) > 1 else found[0]
-        if not plan.plain:
-            _check_mask(plan, np.ma.getmaskarray(pixels))
+        _check_mask(plan, np.ma.getmaskarray(pixels))
         yield column, row, pixels.astype(layout.dtype, copy=False)
         progress(done + 1, len(places), "writing blocks")
 
