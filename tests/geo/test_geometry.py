@@ -9,7 +9,7 @@ import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comal.geo.shapes import geometry_boxes, geometry_centroids
+from comal.geo.shapes import cut, geometry_boxes, geometry_centroids
 from tests.support import wkb_of
 
 NAN = float("nan")
@@ -110,6 +110,16 @@ def test_rectangles_anywhere_on_the_circle(found: list[tuple[int, int, int, int]
     expected = [[w, s, w + dx if w + dx <= 180 else w + dx - 360, s + dy] for w, s, dx, dy in found]
     np.testing.assert_allclose(np.array(plain).T, expected)
     np.testing.assert_allclose(np.array(wrapped).T, expected)
+
+
+@pytest.mark.parametrize("far", [1e7, 1e300, np.inf])
+def test_what_reaches_around_countless_worlds_is_not_cut(far: float) -> None:
+    shapes = np.array([shapely.Polygon([(0, 0), (far, 0), (1, 1)]), shapely.box(170, 0, 190, 1)])
+    found = cut(shapes)
+    assert found[0] is shapes[0]
+    assert found[1].equals(
+        shapely.union(shapely.box(170, 0, 180, 1), shapely.box(-180, 0, -170, 1))
+    )
 
 
 def test_a_place_that_is_no_number_spoils_no_other() -> None:

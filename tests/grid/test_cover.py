@@ -162,6 +162,10 @@ def test_geometries_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     bow = shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])
     with pytest.raises(InvalidInputError, match="invalid geometry"):
         grid.geometry_cells(bow, 3)
+    for far in (1081, 1e7, 1e300):
+        for area in (shapely.Polygon([(0, 0), (far, 0), (1, 1)]), shapely.Point(-far, 1)):
+            with pytest.raises(InvalidInputError, match="longitudes"):
+                grid.geometry_cells(area, 3)
     with pytest.raises(InvalidInputError, match="mode"):
         grid.geometry_cells(shapely.box(0, 0, 1, 1), 3, "centre")  # type: ignore[arg-type]
     monkeypatch.setattr(cover, "_EDGE", 1 << 12)

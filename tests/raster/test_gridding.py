@@ -15,6 +15,7 @@ from comal.raster.gridding import (
     Member,
     choose_zoom,
     footprint,
+    outline,
     overview_zoom,
     pixel_offset,
     plan_grid,
@@ -136,6 +137,16 @@ def test_the_whole_earth_in_few_pixels_takes_one_tile(
     path = write(tmp_path / "a.tif", np.ones((rows, columns)), crs=crs, affine=affine)
     grid, _, _ = planned(path)
     assert (grid.zoom, size(grid)) == (0, (256, 256))
+
+
+@pytest.mark.parametrize("step", [1e3, 1e9, 1e300])
+def test_a_raster_around_countless_worlds_has_no_edge(tmp_path: Path, step: float) -> None:
+    affine = (-180, step, 0, 60, 0, -1)
+    path = write(tmp_path / "a.tif", np.ones((20, 20)), crs="EPSG:4326", affine=affine)
+    place = footprint(describe(path))
+    assert place.ring is None
+    assert (place.box[0], place.box[2]) == (0, 1)
+    assert outline([place], (-180, 40, 180, 60), 8) is None
 
 
 def test_a_raster_around_the_pole_reaches_all_longitudes(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ Bools = npt.NDArray[np.bool_]
 Bounds = tuple[float, ...]
 
 _SAME = 1e-9  # degrees
+_FARTHEST = 1080  # degrees
 _LONGEST = 2_500.0  # metres: at most half a metre of error after the transformation
 _PIECES = 96  # at most this many along the edges of a small geometry, few more along a large one
 
@@ -120,10 +121,14 @@ def meet(shapes: Objects, bounds: Bounds) -> Bools:
 
 
 def cut(shapes: Objects) -> Objects:
-    """Shapes within -180..180, split in two across the antimeridian (RFC 7946, 3.1.9)."""
+    """Shapes within -180..180, split in two across the antimeridian (RFC 7946, 3.1.9).
+
+    One whose longitudes are no degrees, but beyond three turns, stays as it is.
+    """
     low, _, high, _ = shapely.bounds(shapes).T
     with np.errstate(invalid="ignore"):
-        over = np.flatnonzero((low < -180 - _SAME) | (high > 180 + _SAME))
+        over = (low < -180 - _SAME) | (high > 180 + _SAME)
+        over = np.flatnonzero(over & (low >= -_FARTHEST) & (high <= _FARTHEST))
     result = np.array(shapes, object)
     for row in over:
         result[row] = shapely.union_all(list(_turned(shapes[row])))

@@ -38,6 +38,8 @@ Mode = Literal["intersects", "center", "contains"]
 _WORLD = 0x480FFFFFFFFFFFFF
 _CELLS = 1 << 25
 _EDGE = 1 << 20
+_FARTHEST = 1080
+"""Degrees: a geometry is looked for on each copy of the world that it reaches."""
 
 
 def bbox_windows(bbox: Sequence[float], z: int) -> Ints:
@@ -121,7 +123,7 @@ def geometry_ranges(geometry: Any, z: int, mode: Mode = "intersects") -> Ints:
     ----------
     geometry
         A shapely geometry in degrees of EPSG:4326, with straight edges in longitude and latitude.
-        Longitudes may exceed -180..180.
+        Longitudes may exceed -180..180, up to three turns.
     z
         Zoom, 0 to 26.
     mode
@@ -136,7 +138,8 @@ def geometry_ranges(geometry: Any, z: int, mode: Mode = "intersects") -> Ints:
     Raises
     ------
     InvalidInputError
-        Not a geometry, an invalid one, an unknown mode, or a zoom out of range.
+        Not a geometry, an invalid one, longitudes that are no degrees, an unknown mode, or a zoom
+        out of range.
     LimitExceededError
         More than a million cells along the edge.
     """
@@ -297,6 +300,13 @@ def _parts(geometry: Any) -> list[tuple[Any, int]]:
         )
     if not shapely.is_valid(geometry):
         raise InvalidInputError("invalid geometry", found=shapely.is_valid_reason(geometry))
+    first, _, last, _ = geometry.bounds
+    if max(-first, last) > _FARTHEST:  # false for an empty one
+        raise InvalidInputError(
+            "the longitudes of a geometry are no degrees",
+            found=f"{first:g} to {last:g}",
+            expected=f"-{_FARTHEST} to {_FARTHEST}",
+        )
     pieces = shapely.get_parts(geometry)
     while (shapely.get_type_id(pieces) >= shapely.GeometryType.MULTIPOINT).any():
         pieces = shapely.get_parts(pieces)

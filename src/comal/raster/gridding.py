@@ -37,6 +37,8 @@ SNAP = 0.01
 _SIDE = 128
 _INSIDE = 21
 _PART = 0.25
+_WIDEST = 3
+"""Worlds that the edge of a raster may reach over."""
 _SURE = 1e-6
 _EDGE = 1e-9
 
@@ -178,7 +180,8 @@ def footprint(info: RasterInfo) -> Footprint:
     if north >= south or west >= east:
         raise _nowhere(info)
     ring = None
-    if whole and not polar:
+    # One around several worlds is no edge on any of them.
+    if whole and not polar and np.ptp(u) <= _WIDEST:
         ring = tuple(zip(u.tolist(), np.clip(v, -0.5, 1.5).tolist(), strict=True))
     raw = -math.log2(_resolution(info))
     return Footprint((west, north, east, south), raw, ring, clipped)
