@@ -293,6 +293,8 @@ FAULTS: dict[str, type[InvalidInputError]] = {
     "ST_Area(7)": InvalidInputError,
     "ST_X('LINESTRING (0 0, 1 1)')": InvalidInputError,
     "ST_Buffer('POINT (1 1)', 'wide')": InvalidInputError,
+    "ST_Buffer('POINT (1 1)', 1, 0)": InvalidInputError,
+    "ST_Buffer('POINT (1 1)', 1, 2000000000)": InvalidInputError,  # GEOS: an empty polygon
     "ST_Point('a', 1)": InvalidInputError,
     "ST_Transform(t, 'EPSG:4326', 'EPSG:0')": InvalidInputError,
     "ST_Transform(t, '+proj=longlat +nadgrids=/etc/passwd', 'EPSG:3857')": InvalidInputError,

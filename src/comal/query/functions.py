@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from comal import grid
-from comal.errors import QueryError, shown
+from comal.errors import InvalidInputError, QueryError, shown
 from comal.geo.crs import on_own_thread, projection
 from comal.geo.footprints import footprints
 from comal.geo.wkb import crashing
@@ -79,12 +79,22 @@ def _from_lonlat(lon: Any, lat: Any, z: Any) -> Any:
 def _pixel_xy(lon: Any, lat: Any, z: Any, block: Any = None) -> Any:
     """The pixel of a point in its tile: (lon, lat, zoom[, block_size])."""
     zoom = whole(z, "zoom")
-    size = 256 if block is None else whole(block, "block size")
+    size = 256 if block is None else _within(whole(block, "block size"), "block size", 1 << 16)
     found = []
     for position in grid.lonlat_to_xy(real(lon, "longitude"), real(lat, "latitude"), zoom):
         tile = np.minimum(np.floor(position), 2.0**zoom - 1)
         found.append(np.minimum((position - tile) * size, size - 1).astype(np.int32))
     return tuple(found)
+
+
+def _within(numbers: Any, what: str, most: int) -> Any:
+    """Whole numbers from 1 to `most`."""
+    wrong = (numbers < 1) | (numbers > most)
+    if wrong.any():
+        raise InvalidInputError(
+            f"{what} out of range", found=int(numbers[wrong][0]), expected=f"1 to {most}"
+        )
+    return numbers
 
 
 def _to_parent(cell: Any, z: Any = None) -> Any:
@@ -393,7 +403,9 @@ def _flipped(geometry: Any) -> Any:
 def _buffered(geometry: Any, distance: Any, quarters: Any = None) -> Any:
     """``ST_Buffer(geometry, distance[, triangles in a quarter of a circle])``."""
     given, widths = shapes(geometry), real(distance, "distance")
-    counts = np.full(len(given), 8) if quarters is None else whole(quarters, "num_triangles")
+    counts = np.full(len(given), 8)
+    if quarters is not None:
+        counts = _within(whole(quarters, "num_triangles"), "num_triangles", 1 << 10)
     result = np.empty(len(given), object)
     for count in np.unique(counts).tolist():
         rows = counts == count

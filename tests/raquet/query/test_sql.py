@@ -307,6 +307,8 @@ FAULTS = {
     "raquet_pixel(land, metadata, 2, 3, 3)": "no such band",
     "quadbin_from_tile(8, 0, 3)": "no such tile",
     "quadbin_to_tile(17)": "not a QUADBIN cell",
+    "quadbin_pixel_xy(1.0, 1.0, 3, 0)": "block size out of range",
+    "quadbin_pixel_xy(1.0, 1.0, 3, -5)": "block size out of range",
     "QUADBIN_POLYFILL('POINT(1 1)', 3, 'most')": "mode",
     "(SELECT block FROM read_raquet_at('other', 1.0, 1.0))": "other_pyramid does not exist",
     "nothing": "nothing",
