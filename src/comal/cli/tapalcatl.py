@@ -292,22 +292,6 @@ def compact(
 
 
 @group.command()
-@argument("targets", metavar="X...", nargs=-1, required=True)
-@options.pass_style
-def recover(style: Style, targets: tuple[str, ...]) -> None:
-    """Finish a change of the tileset X that was committed, and undo one that was not.
-
-    $ comal tapalcatl recover tiles/  # after an update of a tileset was killed
-    """
-    found = {target: tapalcatl.recover(target) for target in targets}
-    lines = [
-        f"{target}: {counted(one.finished, 'file')} put into place, {one.undone} removed"
-        for target, one in found.items()
-    ]
-    done({"recovered": {key: one.to_dict() for key, one in found.items()}}, style, "\n".join(lines))
-
-
-@group.command()
 @argument("target", metavar="X")
 @argument("key", required=False)
 @option("--set", "New value; repeatable.", multiple=True, metavar="KEY=VALUE", to="values")
