@@ -168,6 +168,11 @@ def test_views_that_cannot_be_exported(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.tacozip"]
 
 
+def test_children_are_not_exported_alone(tmp_path: Path, nested: Any) -> None:
+    with pytest.raises(QueryError, match="without its parents"):
+        export(nested.sql("SELECT * FROM level1"), tmp_path / "out.tacozip")
+
+
 def test_numbers_that_do_not_fit_the_common_type_are_refused(tmp_path: Path) -> None:
     def part(name: str, value: Any) -> Any:
         def valued(_: int, table: Any) -> Any:

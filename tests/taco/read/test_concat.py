@@ -175,8 +175,12 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
         at = table.schema.get_field_index("value")
         return table.set_column(at, "value", pa.array(["x"] * len(table)))
 
-    with pytest.raises(InvalidInputError, match="value"):
-        concat([nested, make(tmp_path, TWO, "two.tacozip", text)])
+    other = make(tmp_path, TWO, "two.tacozip", text)
+    with pytest.raises(InvalidInputError, match="value") as caught:
+        concat([nested, other])
+    assert caught.value.hint
+    cast = other.sql("SELECT * REPLACE (length(value) AS value) FROM data")
+    assert concat([nested, cast]).data["value"].to_pylist()[-1] == 1
     with pytest.raises(InvalidInputError, match="SELECT"):
         concat([nested.sql("SELECT id, type FROM data"), nested])
     assert concat([nested]) is nested

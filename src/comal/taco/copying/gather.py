@@ -359,6 +359,14 @@ def _places(home: Home, table: Any) -> tuple[Ints, Ints]:
     """For each row of a view the index of its container and its row there."""
     container, depth, row = home.locate(table)
     for place in np.flatnonzero((row < 0) | (depth > 0))[:1].tolist():
+        if row[place] >= 0:
+            raise QueryError(
+                "a row of the view is a child, which is not copied without its parents",
+                where=f"row {place}",
+                found=f"a sample of level {depth[place]}",
+                expected="samples of level 0, with which all their children are copied",
+                hint="choose the samples of level 0 that hold the wanted children",
+            )
         raise QueryError(
             "a row of the view is not a sample of the dataset",
             where=f"row {place}",

@@ -549,7 +549,9 @@ def _listed(given: object) -> list[TacoDataset]:
 def _columns(datasets: Sequence[TacoDataset], mode: ColumnMode) -> list[str]:
     """Public columns of the result; ``internal:source_file`` always, the GDAL path last."""
     schemas = [_user_schema(dataset) for dataset in datasets]
-    with combining(InvalidInputError):
+    where = ", ".join(shown(dataset.id) for dataset in datasets)
+    hint = "cast the column of one of them by a query, or leave it out there"
+    with combining(InvalidInputError, where, hint=hint):
         pa.unify_schemas(schemas, promote_options="permissive")
     names = list(dict.fromkeys(name for schema in schemas for name in schema.names))
     missing: dict[str, list[str]] = {}
