@@ -101,17 +101,9 @@ class Loader(Epochs):
         Which samples come when.
     options
         How they are loaded; None for the defaults.
-    buffers
-        Where pixels are decoded into; None for memory of its own.
     """
 
-    def __init__(
-        self,
-        data: Dataset,
-        order: Order,
-        options: LoaderOptions | None = None,
-        buffers: Buffers | None = None,
-    ) -> None:
+    def __init__(self, data: Dataset, order: Order, options: LoaderOptions | None = None) -> None:
         super().__init__(order, data.marks)
         keep_freed_memory()
         self.data = data
@@ -121,7 +113,7 @@ class Loader(Epochs):
         self.processes: bool | None = None
         """Whether processes decode; None until the first batch if that is to be measured."""
         self._pool: Processes | None = None
-        self._buffers = buffers or Buffers()
+        self._buffers = Buffers()
         self._size_of_decoded = 0.0
 
     def __iter__(self) -> Iterator[Batch]:
@@ -268,7 +260,8 @@ def _part(
     epoch: tuple[int, int],
 ) -> Iterator[Loaded]:
     """The batches that one of several processes loads: `place` is its number and their count."""
-    loader, (number, count) = Loader(data, order, options, buffers), place
+    loader, (number, count) = Loader(data, order, options), place
+    loader._buffers = buffers  # noqa: SLF001 - memory that is shared
     return loader._loading(islice(loader._rows(*epoch), number, None, count))  # noqa: SLF001
 
 
