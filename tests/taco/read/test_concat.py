@@ -172,6 +172,7 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
         concat([flat, nested])
 
     def text(level: int, table: Any) -> Any:
+        table = located(level, table)
         at = table.schema.get_field_index("value")
         return table.set_column(at, "value", pa.array(["x"] * len(table)))
 
