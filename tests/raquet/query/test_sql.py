@@ -525,6 +525,28 @@ def test_several_data_sets_and_parts(path: Path, tmp_path: Path) -> None:
         raquet.connect([])
 
 
+def test_a_region_of_more_cells_than_a_list_holds(tmp_path: Path) -> None:
+    """Of a world of 2**40 cells; a region cuts its tiles as a list of cells would."""
+    tiles: dict[Any, Any] = {(20, 524_288 + n, 400_000): [noise(n)] for n in range(6)}
+    path = write(tmp_path / "fine.parquet", tiles)
+    cells = grid.cells(20, np.arange(524_288, 524_294), 400_000)
+    west, south, east, north = (float(side) for side in grid.bounds(cells[2]))
+    part = shapely.box(west + 1e-6, south + 1e-6, east + 1.5 * (east - west), north - 1e-6)
+    count = "SELECT count(*) FROM read_raquet('raster', $g)"
+    with raquet.connect(path) as opened:
+        assert one(opened, count, g=WORLD) == 6
+        assert one(opened, count, g=part.wkt) == len(grid.geometry_cells(part, 20)) == 3
+        assert one(opened, count, g="POLYGON EMPTY") == 0
+        assert one(opened, count, g=ELSEWHERE) == 0
+    with raquet.open(path) as file:
+        counting = CountingSource(file.store.sources[0])
+        file.store.sources, file.store._held = (counting,), [None]
+        with raquet.connect(file) as opened:
+            query = "SELECT sum(octet_length(band_1)) FROM read_raquet('raster', $g)"
+            assert one(opened, query, g=part.wkt) > 0
+        assert counting.bytes < 3 * 400  # of the three tiles alone
+
+
 def test_a_file_without_tiles(path: Path, tmp_path: Path) -> None:
     table = pq.read_table(path)
     empty = tmp_path / "empty.parquet"

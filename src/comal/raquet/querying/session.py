@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -17,9 +17,11 @@ import pyarrow.dataset as ds
 
 from comal import grid
 from comal.errors import ComalError, InvalidInputError, shown, translated
+from comal.lazy import shapely
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.public import guarded_class
 from comal.query import Budget, Function, Session, run_isolated
+from comal.query.columns import unique_shapes, vectorised, whole
 from comal.raquet import spec
 from comal.raquet.documents import metadata_json
 from comal.raquet.querying.sqlfunctions import functions
@@ -110,7 +112,12 @@ class RaquetConnection(Closing):
             statements += [f"CREATE VIEW {view} AS FROM {RASTER}_{view}" for view in _VIEWS[:3]]
         self._session = Session(
             tables=tables,
-            functions={**functions(), **_TABLE_MACROS, "comal_zoom": _zoom_of(self._stores)},
+            functions={
+                **functions(),
+                **_OF_CELLS,
+                **_TABLE_MACROS,
+                "comal_zoom": _zoom_of(self._stores),
+            },
             statements=statements,
             failures=failures,
             hint="the tables are " + ", ".join(self.tables),
@@ -358,8 +365,15 @@ def _index(store: TileStore) -> Any:
 
 _AT = "block = quadbin_from_lonlat(lon, lat, comal_zoom(f{}))"
 _AT_POINT = "block = quadbin_from_lonlat(st_x(point), st_y(point), comal_zoom(f))"
-_CELLS = "quadbin_polyfill(geometry, comal_zoom(f{}))"
-_IN = "block BETWEEN list_min({0}) AND list_max({0}) AND list_contains({0}, block)"
+_CELLS = "geometry, comal_zoom(f{})"
+_IN = (
+    "block BETWEEN comal_first({0}) AND comal_last({0}) AND comal_among(block, {0})"
+    " AND (len(comal_few({0})) = 0 OR list_contains(comal_few({0}), block))"
+)
+"""DuckDB makes constants of these calls, and hands them on to the scan, which reads a list of tiles
+one by one, and else all between the first and the last."""
+_MOST_LISTED = 1 << 16
+"""Cells of a geometry that a query lists."""
 _PYRAMID = "SELECT * FROM query_table(f || '_pyramid') WHERE "
 
 _FORMS_OF_AREA = (
@@ -387,6 +401,59 @@ _TABLE_MACROS = {
     ),
 }
 """Table functions of duckdb-raquet; `f` is the name of a data set, not of a file."""
+
+
+@lru_cache(maxsize=64)
+def _ranges(wkb: bytes, zoom: int) -> Any:
+    """Id ranges of the cells of a geometry, of which there are far fewer than cells."""
+    return grid.geometry_ranges(shapely.from_wkb(wkb), zoom)
+
+
+def _ranges_of(geometry: Any, zoom: Any) -> Iterator[tuple[Any, Any]]:
+    """The rows of each distinct geometry and zoom, and the ranges of its cells."""
+    given, which = unique_shapes(geometry)
+    zooms = whole(zoom, "zoom")
+    for number, level in {*zip(which.tolist(), zooms.tolist(), strict=True)}:
+        rows = np.flatnonzero((which == number) & (zooms == level))
+        yield rows, _ranges(shapely.to_wkb(given[number]), level)
+
+
+def _end(at: int, geometry: Any, zoom: Any) -> list[int | None]:
+    """The first or the last cell of each geometry; None if it has none."""
+    found: list[int | None] = [None] * len(geometry)
+    for rows, ranges in _ranges_of(geometry, zoom):
+        for row in rows.tolist() if len(ranges) else ():
+            found[row] = int(ranges[at, at])
+    return found
+
+
+def _few(geometry: Any, zoom: Any) -> list[Any]:
+    """The cells of each geometry; an empty list if there are too many to list."""
+    found: list[Any] = [()] * len(geometry)
+    for rows, ranges in _ranges_of(geometry, zoom):
+        step = 1 << 52 - 2 * zoom[int(rows[0])].as_py()
+        if ((ranges[:, 1] - ranges[:, 0]) // step + 1).sum() <= _MOST_LISTED:
+            for row in rows.tolist():
+                found[row] = grid.range_cells(ranges)
+    return found
+
+
+def _among(block: Any, geometry: Any, zoom: Any) -> Any:
+    """Whether blocks are among the cells of geometries."""
+    cells = whole(block, "block")
+    found = np.zeros(len(cells), np.bool_)
+    for rows, ranges in _ranges_of(geometry, zoom):
+        found[rows] = grid.in_ranges(cells[rows], ranges)
+    return found
+
+
+_OF_CELLS = {
+    "comal_first": Function(vectorised(partial(_end, 0), pa.uint64()), None, "UBIGINT"),
+    "comal_last": Function(vectorised(partial(_end, -1), pa.uint64()), None, "UBIGINT"),
+    "comal_few": Function(vectorised(_few, pa.list_(pa.uint64())), None, "UBIGINT[]"),
+    "comal_among": Function(vectorised(_among, pa.bool_()), None, "BOOLEAN"),
+}
+"""Functions of the cells of a geometry, by which `_IN` finds its tiles."""
 
 
 def _zoom_of(stores: Mapping[str, TileStore]) -> Function:
