@@ -36,6 +36,13 @@ BUILD: dict[str, Any] = {
 PUT: dict[str, Any] = {
     name: BUILD[name] for name in ("variant", "ext", "scale", "compression", "level", "times")
 }
+CREATE = BUILD | {
+    "version": 2,
+    "generation1": None,
+    "metatile": None,
+    "materialized_zooms": None,
+    "hash_in_path": False,
+}
 PUT |= {"exact_times": False, "generation1": None}
 EXTRACT: dict[str, Any] = {
     "bbox": None, "geometry": None, "min_zoom": None, "max_zoom": None, "overview_zoom": None,
@@ -228,12 +235,12 @@ CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
         {"variant": "v", "ext": "png", "scale": 2.0, "compression": "store", "level": 9}
         | {"times": "source", "exact_times": True, "generation1": GENERATION1},
     ),
-    "tapalcatl create s o": ("tapalcatl.build", ("s", "o"), BUILD),
+    "tapalcatl create s o": ("tapalcatl.build", ("s", "o"), CREATE),
     "tapalcatl create s o --name n --description d --attribution a --bounds 1,2,3,4 --variant v"
     " --no-resume --metatile 2 --materialized 0,4 --hash --overwrite": (
         "tapalcatl.build",
         ("s", "o"),
-        BUILD
+        CREATE
         | {"name": "n", "description": "d", "attribution": "a", "bounds": (1.0, 2.0, 3.0, 4.0)}
         | {"variant": "v", "resume": False, "metatile": 2, "materialized_zooms": [0, 4]}
         | {"hash_in_path": True, "overwrite": True},
@@ -243,7 +250,7 @@ CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     " --times 2020-01-01 --exact-times": (
         "tapalcatl.build",
         ("s", "o"),
-        BUILD
+        {name: one for name, one in CREATE.items() if name != "metatile"}
         | {"version": 1, "ext": "png", "scale": 2.0, "compression": "deflate"}
         | {"level": 1, "times": "2020-01-01", "exact_times": True}
         | {
