@@ -10,8 +10,9 @@ import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comal.errors import InvalidMetadataError
+from comal.errors import InvalidMetadataError, QueryError
 from comal.geo import wkb
+from comal.query import columns
 
 numbers = st.floats(-1e9, 1e9)
 
@@ -86,13 +87,19 @@ def test_broken_rows_are_named() -> None:
         wkb.bounds(column)
 
 
-def test_curves_are_refused_by_row() -> None:
-    """An arc, which shapely does not read (ISO 13249-3, code 8)."""
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_curves_are_refused_by_row(depth: int) -> None:
+    """An arc (ISO 13249-3, code 8), which shapely reads only within a collection."""
     arc = struct.pack("<BII6d", 1, 8, 3, 0, 0, 1, 1, 2, 0)
+    for _ in range(depth):
+        arc = struct.pack("<BII", 1, 7, 1) + arc
     column = pa.array([wkb.point([1], [1])[0].as_py(), None, arc], pa.binary())
-    with pytest.raises(InvalidMetadataError, match="curves: places, row 2") as caught:
-        wkb.to_shapely(column, "places")
-    assert "CONVERT_TO_LINEAR" in str(caught.value)
+    for read in (wkb.to_shapely, wkb.bounds):
+        with pytest.raises(InvalidMetadataError, match="curves: places, row 2") as caught:
+            read(column, "places")
+        assert "CONVERT_TO_LINEAR" in str(caught.value)
+    with pytest.raises(QueryError, match="not a geometry"):
+        columns.shapes(pa.array([arc]))
 
 
 @pytest.mark.parametrize("values", [[1], [[1]], [{"x": 1}], [True]])

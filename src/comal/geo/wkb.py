@@ -141,6 +141,7 @@ def _decoded(array: Any, rows: Rows, where: str) -> Iterator[tuple[Rows, Any]]:
         try:
             with np.errstate(invalid="ignore"):  # NaN coordinates need no warning
                 geometries = shapely.from_wkb(encoded)
+            look_for_curves(geometries)
         except (shapely.errors.ShapelyError, NotImplementedError):
             for row, one in zip(some.tolist(), encoded, strict=True):
                 _refuse_broken(one, f"{where}, row {row}")
@@ -148,9 +149,17 @@ def _decoded(array: Any, rows: Rows, where: str) -> Iterator[tuple[Rows, Any]]:
         yield some, geometries
 
 
+def look_for_curves(geometries: npt.NDArray[np.object_]) -> None:
+    """Raise `NotImplementedError` for curves in collections; shapely raises it for any others."""
+    parts = geometries
+    while len(parts):
+        parts = parts[shapely.get_type_id(parts) == shapely.GeometryType.GEOMETRYCOLLECTION]
+        parts = shapely.get_parts(parts)
+
+
 def _refuse_broken(encoded: bytes, where: str) -> None:
     try:
-        shapely.from_wkb(encoded)
+        look_for_curves(np.array([shapely.from_wkb(encoded)], object))
     except shapely.errors.ShapelyError as error:
         raise InvalidMetadataError(
             "not a WKB geometry", where=where, found=str(error)[:80]

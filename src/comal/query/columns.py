@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from comal import grid
 from comal.errors import InvalidInputError, QueryError, shown
-from comal.geo.wkb import crashing
+from comal.geo.wkb import crashing, look_for_curves
 from comal.lazy import shapely
 from comal.table.columns import one_array
 
@@ -142,10 +142,11 @@ def unique_shapes(column: Any) -> tuple[Any, Any]:
     if crashing(values):
         raise QueryError("a geometry nests too many collections")
     try:
-        found = read(values)
+        found = np.asarray(read(values), object)
+        look_for_curves(found)
     except (shapely.errors.ShapelyError, NotImplementedError) as error:  # the latter of curves
         raise QueryError("not a geometry", found=shown(str(error), 100)) from error
-    return np.asarray(found, object), coded.indices.to_numpy()
+    return found, coded.indices.to_numpy()
 
 
 def coordinates(column: Any) -> tuple[Any, Any]:
