@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import multiprocessing
 import pickle
+import shutil
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -13,15 +16,20 @@ from zipfile import ZipFile
 
 import numpy as np
 import pytest
+import xarray
 from rasterio.io import MemoryFile
 
 from comal import ml, taco
 from comal.errors import (
+    ComalError,
     InvalidInputError,
     InvalidMetadataError,
+    LimitExceededError,
     NotInContainerError,
     NotThisFormatError,
 )
+from comal.limits import DEFAULT_LIMITS
+from comal.ml import decoding
 from comal.ml import index as indexes
 from comal.storage import CountingSource, open_source
 from comal.taco.wire import DEFAULT_TAIL
@@ -152,6 +160,43 @@ def test_images_of_every_kind(driver: str, tmp_path: Path) -> None:
     assert sample["part"].dtype == np.float32
     assert np.array_equal(sample["part_mask"], masks[[2, 0], 3:8, 2:6] > 0)
     assert sample["part_crs"] is None
+
+
+def _netcdf(data: xarray.Dataset, folder: Path) -> bytes:
+    data.to_netcdf(folder / "a.nc", engine="h5netcdf")
+    return (folder / "a.nc").read_bytes()
+
+
+def _zarr(data: xarray.Dataset, folder: Path) -> bytes:
+    data.to_zarr(folder / "a", consolidated=False)
+    return Path(shutil.make_archive(str(folder / "a"), "zip", folder / "a")).read_bytes()
+
+
+@pytest.mark.parametrize(("write", "name"), [(_netcdf, "a.nc"), (_zarr, "a.zarr.zip")])
+@pytest.mark.filterwarnings("ignore:.*Zarr format 3 specification")
+# h5netcdf closes files that it could not open.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_what_xarray_reads(
+    write: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = xarray.Dataset(
+        {"t": (("y", "x"), pixels(1)[0].astype(np.float32))}, {"x": np.arange(16.0)}, {"by": "us"}
+    )
+    data = write(right, tmp_path)
+    path = pack(tmp_path / "a.tacozip", [taco.Sample(name, data), taco.Sample("b", data)])
+    sample = ml.dataset(path)[0]["data"]
+    assert right.identical(sample)
+    forced = ml.dataset(path, {"x": ml.Field(decode="xarray")})
+    assert right.identical(forced[1]["x"])
+    assert ml.dataset(path, decode="bytes")[0]["data"] == data
+    with monkeypatch.context() as patched:
+        patched.setattr(decoding, "DEFAULT_LIMITS", replace(DEFAULT_LIMITS, raster_bytes=1_000))
+        with pytest.raises(LimitExceededError, match="raster_bytes"):
+            ml.dataset(path)[0]
+    for at in range(0, len(data), max(1, len(data) // 150)):  # damaged, cut off
+        for bad in (data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :], data[:at]):
+            with suppress(ComalError):
+                decoding.decoded(memoryview(bad), ml.Field(decode="xarray"))
 
 
 PARTS: list[Any] = [None, (1, 2, 3, 4), (0, 0, 16, 16), (-2, -2, 1, 1), (9, 9, 9, 9), (0, 0, 0, 0)]

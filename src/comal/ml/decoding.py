@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -40,9 +42,23 @@ _MAGIC = (
     ("xarray", re.compile(rb"\x89HDF\r\n\x1a\n|CDF[\x01\x02\x05]")),
 )
 """The first bytes of what a decoder reads."""
-_JSON = (".json", ".geojson")
+_ZIP = b"PK\3\4"
+_NAMED = ((".json", "json"), (".geojson", "json"), (".zarr", "xarray"), (".zarr.zip", "xarray"))
+"""The ends of names of what its first bytes do not tell."""
+# Libraries raise the last ones for damaged chunks and documents.
 _UNREADABLE: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
-    (ValueError, OSError, EOFError), InvalidMetadataError
+    (
+        ValueError,
+        OSError,
+        EOFError,
+        zipfile.BadZipFile,
+        zlib.error,
+        RuntimeError,
+        LookupError,
+        TypeError,
+        AttributeError,
+    ),
+    InvalidMetadataError,
 )
 
 
@@ -65,7 +81,8 @@ class Field:
         Type that pixels are converted to, such as ``"float32"``; None keeps that of the file.
     decode
         ``"auto"`` goes by the bytes: GeoTIFF and other images as arrays (bands, y, x), NPY as the
-        array, JSON as its value, anything else as bytes. ``"bytes"`` leaves all as they are. A
+        array, JSON as its value, NetCDF and a Zarr in a ZIP (``.zarr``, ``.zarr.zip``) as a dataset
+        of xarray, anything else as bytes. ``"bytes"`` leaves all as they are. A
         function is called with the bytes.
     optional
         A sample without this leaf has None; otherwise it is an error.
@@ -212,9 +229,9 @@ def _moved(transform: Sequence[float], window: Window | None) -> tuple[float, ..
 
 
 def kind_of(data: memoryview, name: str) -> str:
-    """The decoder that the first bytes ask for, and for JSON the name."""
+    """The decoder that the first bytes ask for, and for JSON and Zarr the name."""
     head = bytes(data[:12])
-    usual = "json" if name.endswith(_JSON) else "bytes"
+    usual = next((kind for end, kind in _NAMED if name.endswith(end)), "bytes")
     return next((kind for kind, magic in _MAGIC if magic.match(head)), usual)
 
 
@@ -251,9 +268,30 @@ def _by_xarray(data: memoryview) -> Any:
     try:
         import xarray  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise MissingExtraError.of("xarray", "xarray", "NetCDF samples") from error
-    with translated(_UNREADABLE, "not a NetCDF file that xarray can read"):
-        return xarray.open_dataset(io.BytesIO(data)).load()
+        raise MissingExtraError.of("xarray", "xarray", "NetCDF and Zarr samples") from error
+    store = _zarr(data) if data[:4] == _ZIP else None
+    faults = {**_UNREADABLE, ImportError: MissingExtraError}  # xarray reads by other libraries
+    with translated(faults, "not a NetCDF file or a Zarr in a ZIP that xarray can read"):
+        if store is None:
+            opened = xarray.open_dataset(io.BytesIO(data))
+        else:
+            opened = xarray.open_zarr(store, chunks=None, consolidated=False)
+        with opened:
+            DEFAULT_LIMITS.check("raster_bytes", opened.nbytes, "NetCDF or Zarr sample")
+            return opened.load()
+
+
+def _zarr(data: memoryview) -> Any:
+    """The files of a Zarr in a ZIP, by name, as zarr takes them."""
+    try:
+        from zarr.core.buffer import default_buffer_prototype  # noqa: PLC0415 - of the user
+    except ImportError as error:
+        raise MissingExtraError("Zarr samples need zarr", hint="pip install zarr") from error
+    buffer = default_buffer_prototype().buffer
+    with translated(_UNREADABLE, "not a sound ZIP"), zipfile.ZipFile(io.BytesIO(data)) as archive:
+        files = archive.infolist()
+        DEFAULT_LIMITS.check("raster_bytes", sum(one.file_size for one in files), "Zarr sample")
+        return {one.filename: buffer.from_bytes(archive.read(one)) for one in files}
 
 
 _DECODERS: Mapping[str, Callable[[memoryview, Field, Any], Any]] = {
