@@ -41,6 +41,7 @@ KNOWN = {
     "COLLECTION.json ('extent',) text",
     "COLLECTION.json ('taco:field_schema', 'level0', 0, 0) list",
     "level0.parquet stac:time_start timestamp",
+    "level0.parquet stac:geotransform list",
     "level0.parquet internal:current_id uint64",
     "level1.parquet internal:current_id timestamp",
     "level1.parquet internal:parent_id uint64",

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError, InvalidMetadataError
-from comal.samples.filters import Period
+from comal.samples.filters import Period, good_lists
 from tests.samples.doors import Door, each_format
 
 
@@ -186,3 +186,11 @@ def test_filters_and_queries_in_any_order_lead_to_bytes(door: Door, tmp_path: Pa
     ):
         assert door.ids(found) == ["s1"]
         assert found.read_bytes("s1/x") == b"1"
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.float32(), pa.float64()], ids=str)
+def test_lists_of_any_numbers_are_judged(kind: Any) -> None:
+    lists = pa.array([[1, 2], [1, None], None, [], [0, 1], [3, 4, 5]], pa.list_(kind))
+    assert good_lists(lists, 2, 2).tolist() == [True, False, True, False, True, False]
+    positive = good_lists(lists, 2, 2, positive=True)
+    assert positive.tolist() == [True, False, True, False, False, False]

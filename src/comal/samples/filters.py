@@ -264,8 +264,8 @@ def good_lists(column: Any, least: int, most: int, *, positive: bool = False) ->
     """Which lists are null or hold `least` to `most` finite (if `positive`, positive) numbers."""
     lengths = np.asarray(pc.fill_null(pc.list_value_length(column), least))
     good: Bools = (lengths >= least) & (lengths <= most)
-    values = pc.fill_null(pc.list_flatten(column), 0 if positive else np.nan)
-    numbers = np.asarray(values.to_numpy(zero_copy_only=False), np.float64)
+    values = pc.cast(pc.list_flatten(column), pa.float64(), safe=False)
+    numbers = np.asarray(pc.fill_null(values, 0.0 if positive else np.nan))
     wrong = ~np.isfinite(numbers) | (numbers <= 0 if positive else False)
     owners = np.asarray(pc.list_parent_indices(column))[wrong]
     good[owners] = False
