@@ -41,6 +41,7 @@ from comal.errors import InvalidInputError, counted
         "check": "comal check X --open KEY=VALUE",
         "info": "comal info X --open KEY=VALUE",
         "plan": "comal tapalcatl create SRC OUT",
+        "recover": "comal clean X",
         "split": "comal tapalcatl extract X OUT --min-zoom A --max-zoom B",
         "tile": "comal get X Z/X/Y.EXT --open KEY=VALUE",
     },
