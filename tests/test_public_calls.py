@@ -179,6 +179,7 @@ SPECIAL: dict[str, Arguments] = {
     "tapalcatl.extract": lambda _: {"max_zoom": 1},
     "tapalcatl.merge": lambda f: {"sources": [sound(f)]},
     "tapalcatl.put": lambda _: {"tiles": [(0, 0, 0, PNG)], "ext": "png"},
+    "tapalcatl.recover": lambda f: {"path": f.tiles},
     "tapalcatl.remetatile": lambda _: {"metatile": 1},
     "tapalcatl.to_directory": lambda f: {"path": new(f), "ext": "png"},
     "tapalcatl.to_mbtiles": lambda f: {"path": new(f, ".mbtiles"), "ext": "png"},

@@ -56,7 +56,7 @@ SETS: dict[str, tuple[Make | None, str]] = {
     "put": (operations.build, "out"),
 }
 """What is there before, and a name to check; none where nothing may have to be mended."""
-COMMAND = re.compile(r"'(comal clean [^']+)'")
+COMMAND = re.compile(r"'(comal (?:clean|tapalcatl recover) [^']+)'")
 
 
 def entries_of(folder: Path) -> dict[str, str]:

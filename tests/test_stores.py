@@ -358,7 +358,7 @@ def test_every_change_in_place_is_tried() -> None:
         if inspect.isfunction(one := getattr(room, name))
         and "changing_file" in Path(inspect.unwrap(one).__code__.co_filename).read_text()
     }
-    assert found - {"tapalcatl.space"} == {n for n in CHANGES if " " not in n}
+    assert found - {"tapalcatl.space", "tapalcatl.recover"} == {n for n in CHANGES if " " not in n}
 
 
 def test_an_index_of_one_object_is_appended_to(

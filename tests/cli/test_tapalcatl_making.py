@@ -85,7 +85,7 @@ def test_create_with_processes_writes_the_same(run: Run, source: Path, tmp_path:
     assert first == second
 
 
-def test_put_delete_compact(run: Run, tree: Path, tmp_path: Path) -> None:
+def test_put_delete_compact_recover(run: Run, tree: Path, tmp_path: Path) -> None:
     new = tmp_path / "new.png"
     new.write_bytes(PNG + b"new")
     result = run("tapalcatl", "put", tree, "--tile", f"3/1/1={new}", "--json")
@@ -96,6 +96,8 @@ def test_put_delete_compact(run: Run, tree: Path, tmp_path: Path) -> None:
     result = run("tapalcatl", "delete", tree, "3/1/1", "3/1/1", "9/1/1")
     assert result.stdout == f"{tree}: 1 entry deleted, 1 tile not there\n"
     assert json.loads(run("tapalcatl", "compact", tree, "--json").stdout)["saved"] > dry["dead"]
+    result = run("tapalcatl", "recover", tree)
+    assert result.stdout == f"{tree}: 0 files put into place, 0 removed\n"
 
 
 def unzipped_tile(tree: Path) -> bytes:

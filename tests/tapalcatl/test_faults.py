@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from comal.storage import targets
+from comal import tapalcatl
 from tests.faults import operations
 from tests.faults.foreign import Foreign
 from tests.faults.harness import REMOVALS, Faults, Sweep, fails_or_is_whole, listing, visible
@@ -98,7 +98,7 @@ def test_changes(place: Place, operation: str) -> None:
             assert now == new, what
         for name in both.keys() | now.keys():
             assert now.get(name) in (old.get(name), new.get(name)), f"{name}: {what}"
-        targets.clean(tree)
+        tapalcatl.recover(tree)
         if operation != "compact":  # whose archives are replaced one by one
             assert archives(tree) in (old, new), what
         left = listing(place.folder)

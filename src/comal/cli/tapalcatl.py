@@ -41,7 +41,6 @@ from comal.errors import InvalidInputError, counted
         "check": "comal check X --open KEY=VALUE",
         "info": "comal info X --open KEY=VALUE",
         "plan": "comal tapalcatl create SRC OUT",
-        "recover": "comal clean X",
         "split": "comal tapalcatl extract X OUT --min-zoom A --max-zoom B",
         "tile": "comal get X Z/X/Y.EXT --open KEY=VALUE",
     },
@@ -290,6 +289,22 @@ def compact(
     with working(f"compacting {target}", style) as progress:
         freed = tapalcatl.compact(target, force=force, generation1=first, progress=progress)
     done({"output": target, "saved": freed}, style, f"{target}: {human_size(freed)} freed")
+
+
+@group.command()
+@argument("targets", metavar="X...", nargs=-1, required=True)
+@options.pass_style
+def recover(style: Style, targets: tuple[str, ...]) -> None:
+    """Finish a change of the tileset X that was committed, and undo one that was not.
+
+    $ comal tapalcatl recover tiles/  # after an update of a tileset was killed
+    """
+    found = {target: tapalcatl.recover(target) for target in targets}
+    lines = [
+        f"{target}: {counted(one.finished, 'file')} put into place, {one.undone} removed"
+        for target, one in found.items()
+    ]
+    done({"recovered": {key: one.to_dict() for key, one in found.items()}}, style, "\n".join(lines))
 
 
 @group.command()

@@ -41,10 +41,12 @@ if TYPE_CHECKING:
     from comal.tapalcatl.writing.reshaping import merge as merge
     from comal.tapalcatl.writing.reshaping import remetatile as remetatile
     from comal.tapalcatl.writing.updating import Changed as Changed
+    from comal.tapalcatl.writing.updating import Recovered as Recovered
     from comal.tapalcatl.writing.updating import Space as Space
     from comal.tapalcatl.writing.updating import compact as compact
     from comal.tapalcatl.writing.updating import delete as delete
     from comal.tapalcatl.writing.updating import put as put
+    from comal.tapalcatl.writing.updating import recover as recover
     from comal.tapalcatl.writing.updating import space as space
 
 __all__, __getattr__, __dir__ = exports(__name__)

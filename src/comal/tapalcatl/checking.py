@@ -548,7 +548,7 @@ def _check_change(source: Source, findings: Check) -> None:
     journal = (path if path.is_dir() else path.parent) / CHANGE
     code = {"decided": "change-unfinished", "begun": "change-begun"}.get(state_of(journal))
     if code is not None:
-        findings.add(code, CHANGE, "'comal clean' finishes or removes it")
+        findings.add(code, CHANGE, "'comal tapalcatl recover' finishes or removes it")
 
 
 def _check_listed(

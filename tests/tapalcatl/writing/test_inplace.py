@@ -212,6 +212,8 @@ def test_what_cannot_be_a_tile_deletes_none(tree: Path, tile: tuple[int, int, in
 def test_one_writer_at_a_time(tree: Path, archive: Path) -> None:
     with locked(archive), pytest.raises(ConflictError):
         tapalcatl.put(archive, [(3, 2, 2, NEW)])
+    with pytest.raises(InvalidInputError, match="not a tileset"):
+        tapalcatl.recover(archive)
     tapalcatl.put(tree, [(3, 2, 2, NEW)])
     assert not [path.name for path in tree.rglob(".*")]
 
@@ -306,8 +308,10 @@ def test_a_change_that_was_left(tree: Path, tmp_path: Path, faults: Faults) -> N
         came = faults.run(f"{__name__}:{dying.__name__}", lefts[dying.__name__], KILL)
         assert came.how == "killed"
     for name, code, then, by in (
+        ("dies_before_it_decides", "change-begun", old, "recover"),
         ("dies_before_it_decides", "change-begun", old, "clean"),
         ("dies_before_it_decides", "change-begun", old, "clean-an-archive"),
+        ("dies_before_it_finishes", "change-unfinished", new, "recover"),
         ("dies_before_it_finishes", "change-unfinished", old, "build"),
         ("dies_before_it_finishes", "change-unfinished", new, "clean"),
     ):
@@ -317,12 +321,15 @@ def test_a_change_that_was_left(tree: Path, tmp_path: Path, faults: Faults) -> N
         assert code in tapalcatl.check(tree, level="structure").counts
         with pytest.raises(ConflictError, match="not finished") as refused:
             tapalcatl.put(archive, [(3, 2, 2, NEW)])
-        assert f"comal clean {tree}" in str(refused.value.hint)
+        assert f"comal tapalcatl recover {tree}" in str(refused.value.hint)
         with pytest.raises(ConflictError):
             tapalcatl.compact(archive)
         left = targets.left_beside(archive if by == "clean-an-archive" else tree)
         assert tree / ".meta.json.change" in left
-        if by == "build":
+        if by == "recover":
+            found = tapalcatl.recover(tree)
+            assert (found.finished, found.undone) == ((2, 0) if then is new else (0, 2))
+        elif by == "build":
             with tapalcatl.open(tree) as tileset:
                 tapalcatl.build(tileset, tmp_path / "copy")
             tapalcatl.build(tmp_path / "copy", tree, overwrite=True)

@@ -271,7 +271,7 @@ def journal_of(place: Path) -> Path | None:
 
 def recovery(folder: Path) -> str:
     """The command that finishes or undoes an interrupted change."""
-    return f"comal clean {shlex.quote(str(folder))}"
+    return f"comal tapalcatl recover {shlex.quote(str(folder))}"
 
 
 def refuse_unfinished(archive: Path) -> None:

@@ -21,8 +21,8 @@ from comal.progress import Progress, silent
 from comal.public import takes, warn
 from comal.storage import Source, open_source
 from comal.storage.config import StorageConfig
-from comal.storage.location import stored
-from comal.storage.replacing import changing_file
+from comal.storage.location import local_path, stored
+from comal.storage.replacing import changing_file, settle
 from comal.table.columns import blobs_column, flags_of, numbers_column
 from comal.tapalcatl.addressing import Generation1
 from comal.tapalcatl.containers.base import Tiles, TileSource, concatenated
@@ -52,6 +52,7 @@ from comal.tapalcatl.writing.building import archives_at
 from comal.tapalcatl.writing.editing import (
     Target,
     compacting,
+    journal_of,
     locked_target,
     refuse_unfinished,
     target_at,
@@ -381,6 +382,47 @@ def _comment(
         text = f"no room in the comment of the archive, left out: {', '.join(cut)}"
         warn(TapalcatlWarning(text))
     return comment
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Result of a recovery."""
+
+    finished: int = 0
+    """Files of a change that were renamed to their final names."""
+    undone: int = 0
+    """Hidden files of an undecided change that were removed."""
+
+    def to_dict(self) -> dict[str, int]:
+        """The summary as plain data."""
+        return asdict(self)
+
+
+def recover(path: str | os.PathLike[str]) -> Recovered:
+    """Finish or undo a change of a tileset that a killed writer left behind.
+
+    A change is finished if it was decided, which happens once all files are prepared. A single
+    archive is replaced atomically and never needs recovery.
+
+    Parameters
+    ----------
+    path
+        A tileset by its local folder or document.
+
+    Raises
+    ------
+    InvalidInputError
+        It is neither of these.
+    ConflictError
+        Another process is writing the tileset, or has changed an archive since.
+    """
+    place = local_path(path, "a tileset changed in place").resolve()
+    journal = journal_of(place)
+    if journal is None:
+        raise InvalidInputError(
+            "not a tileset", where=shown(str(place), 200), expected="its folder or document"
+        )
+    return Recovered(*settle(journal))
 
 
 @dataclass(frozen=True, slots=True)
