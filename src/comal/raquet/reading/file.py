@@ -211,7 +211,7 @@ class RaquetFile(Closing):
             The tile does not decode, or appears twice.
         """
         asked, row = self._asked(bands, time, masked, scaled), self._row(z, x, y, time)
-        planes = None if row == ABSENT else self._store.bands_of([row], asked.read)[row]
+        planes = None if row == ABSENT else self._store.bands_here(row, asked.read)
         return self._tile_of(row, planes, asked)
 
     tile_async = awaiting(tile)

@@ -172,6 +172,24 @@ class TileStore:
             file.check_unchanged()  # a changed file is the better explanation
             raise
 
+    def bands_here(self, row: int, bands: Sequence[Band]) -> list[Pixels | None]:
+        """The same as `bands_of` for one row; of a local file by one read for each column."""
+        picks = self._picks(bands)
+        found = {name: self._pixels_here(row, name) for name, _ in picks}
+        if any(pixels is ... for pixels in found.values()):
+            return self.bands_of([row], bands)[row]
+        return [_plane(found[name], at) for name, at in picks]
+
+    def _pixels_here(self, row: int, column: str) -> Pixels | EllipsisType | None:
+        """As `blob_here`, decoded and cached."""
+        found = self._tiles.get((row, column))
+        if found is not None:
+            return found
+        blob = self.blob_here(row, column)
+        if blob is None or blob is ...:
+            return blob
+        return self._decoded(blob, row, column, keep=True)
+
     # -- many tiles --------------------------------------------------------------------------------
 
     def iter_blobs(
