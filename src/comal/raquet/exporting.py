@@ -77,12 +77,13 @@ def to_geotiff(
     source: Source,
     path: Path_,
     *,
+    overviews: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
     config: StorageConfig | None = None,
     **options: Any,
 ) -> Exported:
-    """Write a GeoTIFF in EPSG:3857, on the pixels of a zoom; `to_cog` adds overviews.
+    """Write a GeoTIFF in EPSG:3857, on the pixels of a zoom.
 
     Parameters
     ----------
@@ -106,6 +107,8 @@ def to_geotiff(
         values.
     compression
         ``deflate`` (the default), ``zstd``, ``lzw``, ``lerc``, ``packbits`` or ``none``.
+    overviews
+        Whether to add overviews: averages, or the most frequent class for colour tables.
     overwrite
         Whether to replace an existing file.
     progress
@@ -125,7 +128,8 @@ def to_geotiff(
     """
 
     def write(file: TargetFile, plan: _Plan) -> None:
-        write_geotiff(file.path, plan.layout, _blocks(plan, progress))
+        method = _method(plan) if overviews else None
+        write_geotiff(file.path, plan.layout, _blocks(plan, progress), overviews=method)
 
     chosen = options_of(ExportOptions, options)
     return _written(source, path, chosen, write, config, overwrite=overwrite)
@@ -245,6 +249,8 @@ class _Plan:
     bands: tuple[Band, ...]
     steps: tuple[int | None, ...]
     names: tuple[str, ...]
+    plain: bool
+    """Whether stored pixels are written unchanged."""
 
 
 def _plan(raster: RaquetFile, asked: ExportOptions) -> _Plan:
@@ -290,7 +296,10 @@ def _plan(raster: RaquetFile, asked: ExportOptions) -> _Plan:
         compression=asked.compression,
         block=min(metadata.block_width, 512) if metadata.block_width % 16 == 0 else 256,
     )
-    return _Plan(raster, layout, grid, column, row, chosen, steps, names)
+    # Integer bands that already share one nodata value.
+    plain = value is not None and asked.nodata is None and dtype.kind != "f"
+    plain = plain and alpha_of(raster.bands) is None
+    return _Plan(raster, layout, grid, column, row, chosen, steps, names, plain)
 
 
 def _has_gaps(
@@ -332,12 +341,13 @@ def _blocks(plan: _Plan, progress: Progress) -> Iterator[tuple[int, int, Pixels]
                 height,
                 names,
                 time=step,
-                masked=True,
+                masked=not plan.plain,
             ).data
-            found.append(_filled(plan, window))
+            found.append(window if plan.plain else _filled(plan, window))
         together: Any = np.ma.concatenate  # numpy gives it no type
         pixels = together(found) if len(found) > 1 else found[0]
-        _check_mask(plan, np.ma.getmaskarray(pixels))
+        if not plan.plain:
+            _check_mask(plan, np.ma.getmaskarray(pixels))
         yield column, row, pixels.astype(layout.dtype, copy=False)
         progress(done + 1, len(places), "writing blocks")
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import rasterio
 from affine import Affine
-from rasterio.enums import ColorInterp
+from rasterio.enums import ColorInterp, Resampling
 from rasterio.errors import NotGeoreferencedWarning
 from rasterio.shutil import copy as copy_dataset
 from rasterio.windows import Window
@@ -27,6 +27,7 @@ _WRITING: dict[type[BaseException], type[ComalError]] = {
     rasterio.errors.RasterioError: StorageError,
     rasterio._err.CPLE_BaseError: StorageError,  # noqa: SLF001 - no public name
 }
+_SMALLEST = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +58,13 @@ def write_geotiff(
     path: str | os.PathLike[str],
     layout: TiffLayout,
     blocks: Blocks,
+    *,
+    overviews: str | None = None,
 ) -> None:
     """Write a tiled GeoTIFF.
 
-    Blocks of pixels can come in any order; an existing file is overwritten.
+    Blocks of pixels can come in any order; an existing file is overwritten. `overviews` is the
+    resampling of overviews, None for no overviews.
     """
     if layout.compression not in CODECS:
         raise InvalidInputError(
@@ -71,6 +75,18 @@ def write_geotiff(
         for column, row, pixels in blocks:
             _, height, width = pixels.shape
             _write(dataset, layout, pixels, Window(column, row, width, height))
+    if overviews is not None:
+        _add_overviews(path, overviews)
+
+
+def _add_overviews(path: str | os.PathLike[str], method: str) -> None:
+    """Add overviews to a GeoTIFF, down to 256 pixels."""
+    with _rules(), rasterio.open(path, "r+") as dataset:
+        factors: list[int] = []
+        while max(dataset.width, dataset.height) >> len(factors) > _SMALLEST:
+            factors.append(2 << len(factors))
+        if factors:
+            dataset.build_overviews(factors, Resampling[method])
 
 
 def geotiff_to_cog(

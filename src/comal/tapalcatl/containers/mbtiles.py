@@ -154,10 +154,7 @@ class MBTiles(TileSource):
                 names = {row[0] for row in database.execute(query)}
         except InvalidMetadataError as error:
             if _size(self.href + "-journal"):
-                error.hint = (
-                    "a writer is at work or was killed: let it finish, or open the file once"
-                )
-                error.hint += " with sqlite3, which undoes what was not finished"
+                error.hint = _UNFINISHED
                 raise
             raise NotThisFormatError(
                 "not an MBTiles file", where=self.label, found=error.found
