@@ -30,7 +30,7 @@ def _tiles(directory: str, name: str, count: int) -> dict[str, Any]:
     started = time.perf_counter()
     with raquet.open(path) as file:
         band = file.metadata.bands[0].name
-        found = [(file.raw_blob(z, x, y, band) or b"")[-END:] for z, x, y in wanted]
+        found = [(file.raw_blob(z, x, y, band, verify=False) or b"")[-END:] for z, x, y in wanted]
     return {"seconds": (time.perf_counter() - started) / count, "check": _checksum(found)}
 
 
@@ -49,7 +49,7 @@ def together_sqlite(directory: str, name: str) -> dict[str, Any]:
     started = time.perf_counter()
     with raquet.open(path) as file:
         band = file.metadata.bands[0].name
-        found = [blob[-END:] for blob in file.iter_raw_blobs(wanted, band)]
+        found = [blob[-END:] for blob in file.iter_raw_blobs(wanted, band, verify=False)]
     return {"seconds": (time.perf_counter() - started) / READS, "check": _checksum(found)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -80,3 +81,19 @@ def test_threads_and_a_fork(tmp_path: Path) -> None:
 
     in_child(reads)
     np.testing.assert_array_equal(file.tile(4, 5, 5), TILES[4, 5, 5])
+
+
+def test_threads_read_headers_of_several_sizes(tmp_path: Path) -> None:
+    """Large pages are read in two, by the size of a header that another thread may have seen."""
+    tiles = {key: [noise(seed, shape=(256, 256))] for seed, key in enumerate(TILES)}
+    path = write(tmp_path / "a.parquet", tiles, Plan(block=(256, 256), checksum=True))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(6):
+            with raquet.open(path, cache_bytes=0) as file, ThreadPoolExecutor(4) as pool:
+                found = list(pool.map(lambda tile, file=file: file.tile(*tile), list(tiles) * 2))
+                for tile, pixels in zip(list(tiles) * 2, found, strict=True):
+                    np.testing.assert_array_equal(pixels, tiles[tile])
+    finally:
+        sys.setswitchinterval(before)

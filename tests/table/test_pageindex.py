@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import tracemalloc
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +26,7 @@ from comal.plan import ByteRange, Piece, run
 from comal.table import pageindex
 from comal.table.footer import Footer, footer_plan
 from comal.table.pageindex import PageIndex, page_index_plan
-from comal.table.pages import one_value, parsed_value, read_page_header
+from comal.table.pages import OneValueReader, one_value, read_page_header
 
 VALUES = [
     bytes([row % 251]) * size for row, size in enumerate([0, 1, 2, 57, 58, 8000, 40_000, 3] * 20)
@@ -95,8 +97,9 @@ def test_every_value_of_every_page(
     assert index.keys.tolist() == IDS
     assert index.pages[1].one_row_each
     pages = pages_of(path, index)
-    for read in (one_value, parsed_value):
-        assert [read(page, "page", required=required) for page in pages] == list(values)
+    reader = OneValueReader(required=required)
+    assert [one_value(page, "page", required=required) for page in pages] == list(values)
+    assert [reader.value(page, "page") for page in pages] == list(values)
 
 
 def test_a_small_file_needs_no_request_and_a_large_one_needs_one(tmp_path: Path) -> None:
@@ -246,7 +249,7 @@ def test_every_damaged_page_gives_its_value_or_an_error(
     row = data.draw(st.integers(0, 5))
     page = bytearray(pages_of(path, index)[row])
     page[data.draw(st.integers(0, len(page) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    for read in (one_value, parsed_value):
+    for read in (one_value, OneValueReader().value):
         try:
             found = read(bytes(page), "page")
         except ComalError:
@@ -263,6 +266,32 @@ def test_pages_that_are_cut_or_longer(tmp_path: Path) -> None:
             one_value(page[:size], "page")
     with pytest.raises(InvalidMetadataError):
         one_value(page + b"x", "page")
+    with pytest.raises(InvalidMetadataError):
+        OneValueReader().value(page + b"x", "page")
+
+
+@pytest.mark.parametrize("checksum", [False, True])
+@pytest.mark.parametrize("required", [False, True])
+def test_a_page_that_is_read_in_two(tmp_path: Path, checksum: bool, required: bool) -> None:
+    rng = np.random.default_rng(0)
+    values = [rng.bytes(size) for size in (9000, 20_000, 60_000, 100_000)]
+    path = write(tmp_path / "a.parquet", values, required=required, write_page_checksum=checksum)
+    index, _ = index_of(path)
+    reader = OneValueReader(required=required)
+    pages = [bytes(page) for page in pages_of(path, index)]
+    reader.value(pages[0], "page")
+    for page, value in zip(pages, values, strict=True):
+        start, rest = page[: reader.head], page[reader.head :]
+        # A checksum may be shorter than most are.
+        assert reader.is_value(start, rest) == (rest == value)
+        assert not reader.is_value(start, rest[:-1])
+        assert not reader.is_value(start, rest + b"x")
+        if checksum:
+            assert not reader.is_value(start, rest[:-1] + bytes([rest[-1] ^ 1]))
+        for at in range(len(start)):
+            other = bytearray(start)
+            other[at] ^= 0x10
+            assert not reader.is_value(bytes(other), rest)
 
 
 @given(st.data())
@@ -332,3 +361,22 @@ def test_locations_that_are_read_one_by_one(body: bytes) -> None:
     assert pageindex._locations(octets, bodies, counts) is None
     found = pageindex._locations_one_by_one(body, [0], [1], "here")
     assert found.tolist() == [[4, 50, 0]]
+
+
+def test_threads_share_a_reader(tmp_path: Path) -> None:
+    """Sizes of headers differ, so that what one thread learns of a page is wrong for others."""
+    values = [b"x" * 10, b"y" * 9_000] * 40
+    path = write(tmp_path / "a.parquet", values, 1000, write_page_checksum=True)
+    index, _ = index_of(path)
+    pages, reader = pages_of(path, index), OneValueReader()
+
+    def read(_: int) -> list[bytes | None]:
+        return [reader.value(page, "page") for page in pages]
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert all(found == values for found in pool.map(read, range(60)))
+    finally:
+        sys.setswitchinterval(before)

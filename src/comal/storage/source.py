@@ -668,6 +668,22 @@ class HeldFile:
         if status.st_mtime_ns != self.info.modified or status.st_size != self.info.size:
             raise changed(self._source.location, self.info, _info(self._source.location, status))
 
+    def read_unchanged(self, offset: int, size: int) -> bytes:
+        """`read` and `check_unchanged` in one."""
+        if offset >= 0:
+            info, descriptor = self.info, self._descriptor
+            try:
+                data, status = os.pread(descriptor, size, offset), os.fstat(descriptor)
+            except OSError:
+                pass  # raised below, at no cost if all is well
+            else:
+                same = status.st_mtime_ns == info.modified and status.st_size == info.size
+                if same and len(data) == size:
+                    return data
+        data = self.read(offset, size)
+        self.check_unchanged()
+        return data
+
     def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
         """One piece for each of `wanted`, of this version and no other; as `Source.fetch`."""
         location = self._source.location

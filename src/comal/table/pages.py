@@ -150,8 +150,19 @@ def read_page_header(data: bytes, where: str) -> PageHeader:
     )
 
 
-def parsed_value(page: bytes, where: str, *, required: bool = False) -> bytes | None:
-    """As `one_value`, for any form of header."""
+def one_value(
+    page: bytes, where: str, *, required: bool = False, verify: bool = True
+) -> bytes | None:
+    """The value of a page, header and body, that holds exactly one row; None for NULL.
+
+    A `required` column has no NULLs, and so no levels. Without `verify` the checksum is not
+    compared.
+
+    Raises
+    ------
+    InvalidMetadataError
+        Another kind of page, lengths that do not add up, or a wrong checksum.
+    """
     header = read_page_header(page, where)
     if header.size + header.stored != len(page):
         raise InvalidMetadataError(
@@ -166,7 +177,7 @@ def parsed_value(page: bytes, where: str, *, required: bool = False) -> bytes | 
             where=where,
             found=f"{header.values} values in encoding {header.encoding}",
         )
-    if header.checksum is not None:
+    if verify and header.checksum is not None:
         check_crc(page, header.size, header.checksum, where)
     at, there = _levels(page, header, where, required=required)
     if not there:
@@ -238,35 +249,58 @@ def _start_of(levels: bytes) -> re.Pattern[bytes]:
     return re.compile(sizes + checksum + re.escape(_DATA_HEADER + levels) + rb"(.{4})", re.DOTALL)
 
 
-_STARTS = {
-    True: (_start_of(b""), 4),
-    False: (_start_of(_LEVEL_OF_VALUE), 4 + len(_LEVEL_OF_VALUE)),
-}
-"""By whether the column is required: the pattern, and the bytes of the body before the value."""
+_STARTS = {True: _start_of(b""), False: _start_of(_LEVEL_OF_VALUE)}
+"""By whether the column is required."""
 
 
-def one_value(page: bytes, where: str, *, required: bool = False) -> bytes | None:
-    """The value of a page, header and body, that holds exactly one row; None for NULL.
+class OneValueReader:
+    """`one_value` for many pages of one column.
 
-    A `required` column has no NULLs, and so no levels. The start of a page of most writers matches
-    a pattern, so that one match reads it.
-
-    Raises
-    ------
-    InvalidMetadataError
-        Another kind of page, lengths that do not add up, or a wrong checksum.
+    The start of a page of most writers matches a pattern, so that one match reads it; pages with
+    any other start are read in full.
     """
-    start, behind = _STARTS[required]
-    match = start.match(page)
-    if match is None:
-        return parsed_value(page, where, required=required)
-    length = int.from_bytes(match[3], "little")
-    # Sizes are stored doubled.
-    if length != len(page) - match.end() or _unsigned(match[1]) != 2 * (length + behind):
-        return parsed_value(page, where, required=required)
-    if match[2] is not None:
-        check_crc(page, match.end() - behind, _checksum(match[2]), where)
-    return page[match.end() :]
+
+    __slots__ = ("_behind", "_required", "_start", "head")
+
+    def __init__(self, *, required: bool = False) -> None:
+        self._required = required
+        self._start = _STARTS[required]
+        self._behind = 4 if required else 4 + len(_LEVEL_OF_VALUE)
+        self.head = 0
+        """Bytes before the value in a recent page, as a guess for others; see `is_value`.
+
+        Threads share a reader, so this may change at any time: take it once.
+        """
+
+    def value(self, page: bytes, where: str, *, verify: bool = True) -> bytes | None:
+        """As `one_value`."""
+        match = self._start.match(page)
+        if match is None or not self._fits(match, len(page) - match.end()):
+            return one_value(page, where, required=self._required, verify=verify)
+        self.head = head = match.end()
+        if verify and match[2] is not None:
+            check_crc(page, head - self._behind, _checksum(match[2]), where)
+        return page[head:]
+
+    def is_value(self, start: bytes, value: bytes, *, verify: bool = True) -> bool:
+        """Whether a separately read start and value are a usual page: then no copy is needed.
+
+        The start has as many bytes as `head` had. If this returns False, `value` may still read the
+        page, or raises an error that says what is wrong. Without `verify` the checksum is not
+        compared.
+        """
+        match = self._start.fullmatch(start)
+        if match is None or not self._fits(match, len(value)):
+            return False
+        if not verify or match[2] is None:
+            return True
+        found = isal_zlib.crc32(value, isal_zlib.crc32(start[-self._behind :]))
+        return bool(found == _checksum(match[2]))
+
+    def _fits(self, match: re.Match[bytes], size: int) -> bool:
+        """Whether a start is that of a value of `size` bytes; sizes are stored doubled."""
+        length = int.from_bytes(match[3], "little")
+        return length == size and _unsigned(match[1]) == 2 * (length + self._behind)
 
 
 def _unsigned(varint: bytes) -> int:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from comal.errors import InvalidInputError, shown, translated
 from comal.grid import quadbin
 from comal.grid.arguments import NO_ARRAY, integers, tile_rows
+from comal.parallel import in_thread
 from comal.plan import awaiting
 from comal.public import guarded_class
 from comal.raquet.reading.coverage import Coverage, add_padding, bounds_of, coverages
@@ -255,18 +256,21 @@ class RaquetFile(Closing):
         band: str | int = 1,
         *,
         time: Step | None = None,
+        verify: bool = True,
     ) -> bytes | None:
         """The blob of one tile and band as it is stored; None if there is none.
 
         In the interleaved layout it holds all bands, whichever is named. Raises the errors of
-        `tile`, except those of decoding.
+        `tile`, except those of decoding. Without `verify`, the checksum of a page that is read
+        from a local file is not verified; a gzip blob has its own checksum, which decoding
+        verifies.
         """
         row = self._row(z, x, y, time)
         if row == ABSENT:
             return None
         store = self._store
         column = self._column(band)
-        blob = store.blob_here(row, column)
+        blob = store.blob_here(row, column, verify=verify)
         if blob is ...:
             return store.blobs_of([(row, column)])[row, column]
         return blob
@@ -277,6 +281,7 @@ class RaquetFile(Closing):
         band: str | int = 1,
         *,
         time: Step | None = None,
+        verify: bool = True,
     ) -> list[bytes | None]:
         """The blobs of many tiles and one band, in the order of `tiles`, fetched together.
 
@@ -284,15 +289,22 @@ class RaquetFile(Closing):
         ----------
         tiles
             Zoom, column and row of each: triples, or an array of shape (n, 3).
-        band, time
+        band, time, verify
             See `raw_blob`, which also lists the errors.
         """
         rows, column = self._rows(tiles, time), self._column(band)
         together = max(1, len(rows))
-        return list(self._store.iter_blobs(rows, column, together=together))
+        return list(self._store.iter_blobs(rows, column, verify=verify, together=together))
 
-    raw_blobs_async = awaiting(raw_blobs)
-    """As `raw_blobs`, without blocking the event loop."""
+    async def raw_blobs_async(
+        self,
+        tiles: Iterable[Tile] | Ints,
+        band: str | int = 1,
+        *,
+        time: Step | None = None,
+    ) -> list[bytes | None]:
+        """As `raw_blobs`, without blocking the event loop; checksums are verified."""
+        return await in_thread(self.raw_blobs, tiles, band, time=time)
 
     def iter_raw_blobs(
         self,
@@ -300,13 +312,14 @@ class RaquetFile(Closing):
         band: str | int = 1,
         *,
         time: Step | None = None,
+        verify: bool = True,
     ) -> Iterator[bytes | None]:
         """As `raw_blobs`, one by one: only a few are in memory at a time.
 
         For local files this is the fastest way to read blobs, since memory is reused.
         """
         rows, column = self._rows(tiles, time), self._column(band)
-        return self._store.iter_blobs(rows, column)
+        return self._store.iter_blobs(rows, column, verify=verify)
 
     def raw_tile(
         self, z: int, x: int, y: int, *, time: Step | None = None

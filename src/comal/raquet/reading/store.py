@@ -34,7 +34,7 @@ from comal.raquet.times import TimeAxis, axis_of
 from comal.storage import Source
 from comal.storage.source import HeldFile, held
 from comal.table import ParquetTable
-from comal.table.pages import one_value
+from comal.table.pages import OneValueReader
 
 Pixels = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -46,6 +46,8 @@ _FOR_THREADS = 8
 _MOST_THREADS = 8
 _MOST_HELD = 64
 """Most files that are kept open; if a set has more, each is opened for every read."""
+_IN_TWO = 16 * KIB
+"""From this page size on, the header and the value are read separately."""
 _TOGETHER = 256
 """Default number of blobs that an iteration fetches together."""
 _LOCATED = 4_096
@@ -53,6 +55,8 @@ _LOCATED = 4_096
 _FEW = 16
 """Number of blobs of local files that are read before they are yielded, few enough to stay in the
 processor's cache."""
+_MOST_HEAD = 256
+"""Header sizes from this on are not remembered: the page is parsed on every read."""
 _CHUNK_BYTES = 16 * MIB
 """Stored bytes of column chunks that are fetched together."""
 _BESIDE = 64 * KIB
@@ -96,7 +100,10 @@ class TileStore:
             cache_bytes, keep_newest=True
         )
         self._decoders = {name: self._decoder(name) for name in self.columns}
+        self._readers: dict[tuple[int, str], OneValueReader] = {}
         self._held: list[HeldFile | None] | None = None
+        self._heads: dict[tuple[int, str], bytearray] = {}
+        """Size of the page header by row, for pages that were read; 0 for all others."""
 
     @cached_property
     def coverage(self) -> tuple[Coverage | None, ...]:
@@ -144,6 +151,7 @@ class TileStore:
     def close(self) -> None:
         """Close the files and drop the caches."""
         self._held = None
+        self._heads.clear()
         self._tiles.clear()
         self._chunks.clear()
         for source in self.sources:
@@ -151,37 +159,71 @@ class TileStore:
 
     # -- one tile ----------------------------------------------------------------------------------
 
-    def blob_here(self, row: int, column: str) -> bytes | EllipsisType | None:
+    def blob_here(
+        self, row: int, column: str, *, verify: bool = True
+    ) -> bytes | EllipsisType | None:
         """The blob of a tile by one read of a local file; `...` if that is not possible."""
-        part, local = self.place(row)
+        part, local = self.place(row) if len(self.parts) > 1 else (0, row)
         pages = self.parts[part].pages.get(column)
         file = (self._held or self._files())[part]
         if pages is None or file is None:
             return ...
-        blob = self._blob(file, pages.offset.item(local), pages.size.item(local), row, column)
+        heads = self._heads_of(part, column)
+        offset, size = pages.offset.item(local), pages.size.item(local)
+        head = 0 if verify else heads[local]
+        if head:
+            return file.read_unchanged(offset + head, size - head)
+        blob = self._blob(file, part, local, offset, size, column, verify=verify)
         file.check_unchanged()
         return blob
 
-    def _blob(self, file: HeldFile, offset: int, size: int, row: int, column: str) -> bytes | None:
+    def _heads_of(self, part: int, column: str) -> bytearray:
+        """Header sizes of pages, which are parsed only once.
+
+        Every read afterwards checks that the file has not changed since it was opened.
+        """
+        heads = self._heads.get((part, column))
+        if heads is None:
+            heads = self._heads[part, column] = bytearray(len(self.parts[part].ids))
+        return heads
+
+    def _blob(
+        self,
+        file: HeldFile,
+        part: int,
+        local: int,
+        offset: int,
+        size: int,
+        column: str,
+        *,
+        verify: bool,
+    ) -> bytes | None:
         """The value of a page. The caller must then check that the file has not changed."""
-        self._check_page(size, row, column)
-        page = file.read(offset, size)
+        row = local + int(self.starts[part])
+        if size > self.limits.tile_bytes:
+            self._check_page(size, row, column)
+        reader = self._readers.get((part, column))
+        if reader is None or size < _IN_TWO:
+            page = file.read(offset, size)
+        else:
+            # Saves a copy of a large value.
+            head = reader.head
+            start, value = file.read(offset, head), file.read(offset + head, size - head)
+            if reader.is_value(start, value, verify=verify):
+                self._heads_of(part, column)[local] = head
+                return value
+            page = start + value
         try:
-            return self._value(page, row, column)
+            found = self._value(page, row, column, verify=verify)
         except InvalidMetadataError:
             file.check_unchanged()  # a changed file is the better explanation
             raise
+        if found and size - len(found) < _MOST_HEAD:
+            self._heads_of(part, column)[local] = size - len(found)
+        return found
 
-    def bands_here(self, row: int, bands: Sequence[Band]) -> list[Pixels | None]:
-        """The same as `bands_of` for one row; of a local file by one read for each column."""
-        picks = self._picks(bands)
-        found = {name: self._pixels_here(row, name) for name, _ in picks}
-        if any(pixels is ... for pixels in found.values()):
-            return self.bands_of([row], bands)[row]
-        return [_plane(found[name], at) for name, at in picks]
-
-    def _pixels_here(self, row: int, column: str) -> Pixels | EllipsisType | None:
-        """As `blob_here`, decoded and cached."""
+    def pixels_here(self, row: int, column: str) -> Pixels | EllipsisType | None:
+        """The same as `blob_here`, decoded and cached."""
         found = self._tiles.get((row, column))
         if found is not None:
             return found
@@ -190,10 +232,18 @@ class TileStore:
             return blob
         return self._decoded(blob, row, column, keep=True)
 
+    def bands_here(self, row: int, bands: Sequence[Band]) -> list[Pixels | None]:
+        """The same as `bands_of` for one row: for a local file by one read without a copy."""
+        picks = self._picks(bands)
+        found = {name: self.pixels_here(row, name) for name, _ in picks}
+        if any(pixels is ... for pixels in found.values()):
+            return self.bands_of([row], bands)[row]
+        return [_plane(found[name], at) for name, at in picks]
+
     # -- many tiles --------------------------------------------------------------------------------
 
     def iter_blobs(
-        self, rows: Ints, column: str, *, together: int = _TOGETHER
+        self, rows: Ints, column: str, *, verify: bool = True, together: int = _TOGETHER
     ) -> Iterator[bytes | None]:
         """The blobs of one column, one by one; None for `ABSENT` rows too.
 
@@ -208,27 +258,32 @@ class TileStore:
                 yield from (found.get((row, column)) for row in asked)
             return
         for at in range(0, len(rows), _LOCATED):
-            yield from self._local_blobs(rows[at : at + _LOCATED], column)
+            yield from self._local_blobs(rows[at : at + _LOCATED], column, verify=verify)
 
-    def _local_blobs(self, rows: Ints, column: str) -> Iterator[bytes | None]:
+    def _local_blobs(self, rows: Ints, column: str, *, verify: bool) -> Iterator[bytes | None]:
         files = self._files()
         places = self.parts_of(rows)
-        there = rows != ABSENT
-        offsets, sizes = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+        local, there = rows - self.starts[places], rows != ABSENT
+        offsets, sizes = np.zeros(len(rows), np.int64), np.full(len(rows), -1, np.int64)
+        heads: dict[int, bytearray] = {}
         for part in np.unique(places[there]).tolist():
             mine, pages = (places == part) & there, self.parts[part].pages[column]
-            local = rows[mine] - self.starts[part]
-            offsets[mine], sizes[mine] = pages.offset[local], pages.size[local]
-        spans = zip(places.tolist(), rows.tolist(), offsets.tolist(), sizes.tolist(), strict=True)
+            offsets[mine], sizes[mine] = pages.offset[local[mine]], pages.size[local[mine]]
+            heads[part] = self._heads_of(part, column)
+        spans = zip(places.tolist(), local.tolist(), offsets.tolist(), sizes.tolist(), strict=True)
         while few := list(islice(spans, _FEW)):
             blobs: list[bytes | None] = []
             used = set()
-            for part, row, offset, size in few:
-                file = files[part] if size else None
+            for part, at, offset, size in few:
+                file = files[part] if size >= 0 else None
                 if file is None:
                     blobs.append(None)
                     continue
-                blobs.append(self._blob(file, offset, size, row, column))
+                head = 0 if verify else heads[part][at]
+                if head:
+                    blobs.append(file.read(offset + head, size - head))
+                else:
+                    blobs.append(self._blob(file, part, at, offset, size, column, verify=verify))
                 used.add(file)
             for file in used:
                 file.check_unchanged()
@@ -340,14 +395,17 @@ class TileStore:
         part, _ = self.place(row)
         return f"{self.parts[part].where}, block {self.ids[row]}, {column}"
 
-    def _value(self, page: bytes, row: int, column: str) -> bytes | None:
-        part, _ = self.place(row)
-        required = column in self.parts[part].required
+    def _value(self, page: bytes, row: int, column: str, *, verify: bool = True) -> bytes | None:
+        part = self.place(row)[0] if len(self.parts) > 1 else 0
+        reader = self._readers.get((part, column))
+        if reader is None:
+            required = column in self.parts[part].required
+            reader = self._readers[part, column] = OneValueReader(required=required)
         try:
-            return one_value(page, column, required=required)
+            return reader.value(page, column, verify=verify)
         except InvalidMetadataError:
             # The place is only formatted for an error.
-            return one_value(page, self.where(row, column), required=required)
+            return reader.value(page, self.where(row, column), verify=verify)
 
     def _decoded(self, blob: bytes, row: int, column: str, *, keep: bool) -> Pixels:
         try:
@@ -387,7 +445,7 @@ class TileStore:
             self.limits.check("tile_bytes", size, self.where(row, column))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_held": None}
+        return {**self.__dict__, "_held": None, "_readers": {}, "_heads": {}}
 
 
 def _time_steps(
