@@ -28,7 +28,7 @@ from comal.errors import (
     UnsupportedVersionError,
 )
 from comal.jobs import kinds, running
-from comal.storage.targetlock import LeftoverWarning
+from comal.storage.targetlock import LeftoverWarning, locked
 from tests.forked import forked
 from tests.raquet.writing.sources import noise, utm
 from tests.support import command, digests, files_below
@@ -397,6 +397,9 @@ def test_what_cannot_be_planned(tmp_path: Path, scenes: Path, rasters: list[Path
     jobs.plan_raquet(rasters, out, plan)
     with pytest.raises(ConflictError, match="a plan is never replaced"):
         jobs.plan_raquet(rasters, out, plan)
+    with locked(tmp_path / "busy"), pytest.raises(ConflictError) as busy:
+        jobs.plan_raquet(rasters, out, tmp_path / "busy")
+    assert "never replaced" not in str(busy.value)
     with pytest.raises(ObjectNotFoundError):
         jobs.plan_taco(tmp_path / "absent", out / "a.tacozip", tmp_path / "plan2")
     for shard in ((2, 2), (-1, 2), (0, 0)):

@@ -123,11 +123,17 @@ def answers(path: Path) -> list[Any]:
     return [data.data.to_arrow()["v"], every.to_arrow()["v"]]
 
 
-@pytest.mark.parametrize("writer", WRITERS)
-@pytest.mark.parametrize(("kind", "values"), KEPT, ids=lambda value: str(value)[:30])
+def is_taken(kind: Any, values: list[Any], writer: str) -> bool:
+    """Whether a writer is given values from which Arrow can tell their type."""
+    return not (writer.endswith("samples") and (pa.types.is_map(kind) or values[0] == 2**64 - 1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "writer"),
+    [(*one, writer) for one in KEPT for writer in WRITERS if is_taken(*one, writer)],
+    ids=lambda value: str(value)[:30],
+)
 def test_values_come_back(kind: Any, values: list[Any], writer: str, tmp_path: Path) -> None:
-    if writer.endswith("samples") and (pa.types.is_map(kind) or values[0] == 2**64 - 1):
-        pytest.skip("Python values that Arrow does not take for this type")
     WRITERS[writer](table_of(column_of(values, kind)), tmp_path)
     (path,) = tmp_path.iterdir()
     for found in answers(path):

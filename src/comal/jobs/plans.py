@@ -183,7 +183,8 @@ class Plan:
                 if stored(self.output) is None:
                     self.output.mkdir(exist_ok=True)
         except ConflictError as error:
-            error.hint = "a plan is never replaced: remove the old one, or choose another name"
+            if error.what == "the target exists":  # and not that somebody is writing it
+                error.hint = "a plan is never replaced: remove the old one, or choose another name"
             raise
 
     def tables(self, part: Part, levels: int) -> list[Any]:
