@@ -142,6 +142,15 @@ def test_without_gzip_the_long_way(app: Any) -> None:
             assert answer is None
 
 
+def test_codings_and_the_prefix_decide_at_once_as_in_the_long_way(tmp_path: Path) -> None:
+    folder = tileset(tmp_path / "set", formats={"txt": [{"Content-Encoding": "br"}]})
+    app = server.app({"tiles": str(folder)}, log="none", prefix="/maps")
+    for accepted in ("gzip, br", "gzip", "br", "br;q=0, gzip"):
+        wanted = request("/maps/tiles/0/0/0.txt", b"Accept-Encoding: " + accepted.encode())
+        assert (answered(app, wanted) is not None) == (accepted in {"gzip, br", "br"}), accepted
+        assert answered(app, wanted.replace(b"/maps/", b"/maps-")) is None
+
+
 def test_answers_that_differ_by_origin_are_not_made_so(archives: dict[str, Path]) -> None:
     app = server.app({"tiles": str(archives["tiles"])}, cors=["https://a.example"], log="none")
     assert answered(app, request("/tiles/0/0/0.png")) is None

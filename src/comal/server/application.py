@@ -19,6 +19,7 @@ from comal.server.pages import Pages
 from comal.server.readyresponses import PlainRequests
 from comal.server.requests import Request, check_head, segments_of, split_root
 from comal.server.responses import (
+    GZIP,
     VARY_ENCODING,
     Pairs,
     Refusal,
@@ -408,7 +409,7 @@ async def compressed(answer: Response, headers: Headers, runtime: Runtime) -> Re
     else:
         body = await runtime.once(("gzip", kind, tag), lambda: runtime.run(_gzip, text))
     pairs = [pair for pair in answer.headers if pair[0] != b"content-length"]
-    pairs += [(b"content-length", b"%d" % len(body)), (b"content-encoding", b"gzip")]
+    pairs += [(b"content-length", b"%d" % len(body)), GZIP]
     return Response(200, pairs, body)
 
 

@@ -27,7 +27,7 @@ from comal.errors import ComalError
 from comal.server.http import Headers, encodings
 from comal.server.metrics import Metrics
 from comal.server.mounts import Mount
-from comal.server.responses import VARY_ENCODING, Pairs
+from comal.server.responses import GZIP, VARY_ENCODING, Pairs
 from comal.server.settings import Settings
 from comal.server.sources import ServedSource
 
@@ -251,8 +251,8 @@ class PlainRequests:
         lines = [b"%b: %b\r\n" % pair for pair in (*answer.headers, *self._common)]
         head = b"".join((*lines, b"\r\n"))
         varies = VARY_ENCODING in answer.headers
-        # A response to a client without gzip need not be right for all such clients.
-        is_kept = not rest.conditional and (rest.gzip or not varies)
+        # Only of gzip is it known here who takes it.
+        is_kept = not rest.conditional and (not varies or GZIP in answer.headers)
         if is_kept and self.ready.wants(line, len(body)):
             place = served.place_of(parts)
             if place is not None:
@@ -264,7 +264,7 @@ class PlainRequests:
 
     def _parts(self, path: str) -> list[str] | None:
         """Name, z, x and the last segment, if a path looks like a tile of an open source."""
-        if not path.startswith(self._prefix):
+        if not path.startswith(self._prefix + "/"):
             return None
         parts = path[len(self._prefix) + 1 :].split("/")
         if len(parts) != 4:

@@ -39,6 +39,7 @@ LOOKED_AT = (b"cache-control", b"no-cache")
 NOT_KEPT = (b"cache-control", b"no-store")
 VARY_ACCEPT = (b"vary", b"accept")
 VARY_ENCODING = (b"vary", b"accept-encoding")
+GZIP = (b"content-encoding", b"gzip")
 SANDBOX = (b"content-security-policy", b"default-src 'none'; sandbox")
 """For untrusted content that a browser may execute if it is opened by itself."""
 JSON = b"application/json"

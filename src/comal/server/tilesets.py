@@ -32,6 +32,7 @@ from comal.server.http import (
 )
 from comal.server.requests import ANY, Address, Request, Route, number, parse_address
 from comal.server.responses import (
+    GZIP,
     LOOKED_AT,
     NOSNIFF,
     SANDBOX,
@@ -263,16 +264,14 @@ class TilesetSource(ServedSource):
         """The answer for a tile of a local archive: one short read, without a thread."""
         if not self._is_local:
             return None
-        y, dot, ext = parts[3].partition(".")
-        if not dot or ext not in self._formats:
-            return None
-        y, at, scale = y.partition("@")
-        if at and scale not in {"2x", "3x", "4x"}:
-            return None
-        factor = int(scale[0]) if at else None
         try:
-            z, x, row = number(parts[1]), number(parts[2]), number(y)
-            stored = self.tiles.stored_tile(z, x, row, scale=factor, ext=ext)
+            address = parse_address(*parts[1:])
+            if address.ext not in self._formats:
+                return None
+            scale = None if address.scale == 1 else address.scale
+            stored = self.tiles.stored_tile(
+                address.z, address.x, address.y, scale=scale, ext=address.ext
+            )
             if stored is None or (stored.method != 0 and stored.size > _AT_ONCE):
                 return None
             # Deflated bytes are sent as stored; they were inflated and compared once.
@@ -334,7 +333,6 @@ def _is_local(tiles: TileSet) -> bool:
 # -- from a stored tile to a response -------------------------------------------------------------
 
 
-_GZIP = (b"content-encoding", b"gzip")
 _RANGES = (b"accept-ranges", b"bytes")
 _STORED = 0
 _NO_TIME = 315_532_800
@@ -359,7 +357,7 @@ def tile_response(
             etag, is_gzip = other, False
     extra = list(plan.pairs[1:])
     if is_gzip:
-        extra.append(_GZIP)
+        extra.append(GZIP)
     elif plan.coding not in {"", "gzip"}:
         extra.append((b"content-encoding", plan.coding.encode("latin-1")))
     if varies:
