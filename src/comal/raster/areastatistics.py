@@ -111,6 +111,7 @@ def _sum(pixels: Any, floats: Floats) -> float:
     return float(pixels.sum(dtype=np.int64)) if small else float(floats.sum())
 
 
+@np.errstate(over="ignore", invalid="ignore")  # extreme pixels outside of the areas
 def of_spans(values: Any, valid: Bools, spans: Spans) -> tuple[Any, Moments]:
     """Numbers of the areas that have a pixel on a tile, ascending, and their moments."""
     first = np.flatnonzero(np.concatenate([[True], spans.zone[1:] != spans.zone[:-1]]))
@@ -122,17 +123,18 @@ def of_spans(values: Any, valid: Bools, spans: Spans) -> tuple[Any, Moments]:
     over = _Runs(ends.ravel(), first, spans.weight)
     floats = np.where(valid, values, 0).astype(np.float64)
     count = over.total(valid.astype(np.float64))
-    middle = float(floats.sum() / max(int(valid.sum()), 1))
-    off = np.where(valid, floats - middle, 0.0)
-    shifted = over.total(off)
     some = np.maximum(count, np.finfo(np.float64).tiny)
-    squares = np.maximum(over.total(off * off) - shifted * shifted / some, 0.0)
-    mean = np.where(count > 0, middle + shifted / some, 0.0)
     exact = values.dtype.kind in "iub" and values.dtype.itemsize <= 4
     total = over.total(np.where(valid, values, 0).astype(np.int64) if exact else floats)
+    mean = total / some
     low = over.extreme(np.where(valid, floats, np.inf), np.minimum)
     high = over.extreme(np.where(valid, floats, -np.inf), np.maximum)
+    squares = np.where(high > low, over.squares(floats, valid, count, mean, high > low), 0.0)
     return zones, Moments(count, total, mean, squares, low, high)
+
+
+_FAR = 1e-8
+"""Least ratio of a difference to its parts that leaves enough digits of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ class _Runs:
     """Runs of pixels in a flattened tile."""
 
     ends: Any
-    first: Any
+    first: Ints
     weight: Floats
 
     def total(self, pixels: Any) -> Floats:
@@ -153,6 +155,25 @@ class _Runs:
         found = of.reduceat(_padded(pixels), self.ends)[::2]
         result: Floats = of.reduceat(found, self.first)
         return result
+
+    def squares(
+        self, floats: Floats, valid: Bools, count: Floats, mean: Floats, wanted: Bools
+    ) -> Floats:
+        """Sum of squared deviations from the `mean` of each area that is `wanted`."""
+        middle = floats.sum() / max(int(valid.sum()), 1)
+        off = np.where(valid, floats - middle, 0.0)
+        far = count * (mean - middle) ** 2
+        found = np.asarray(self.total(off * off) - far)
+        # Other pixels of the tile, such as a nodata value that is not declared, can move the
+        # middle so far away that the difference has no digits left.
+        last = np.append(self.first[1:], len(self.weight))
+        for n in np.flatnonzero(wanted & ~(found > _FAR * far)).tolist():
+            found[n] = 0.0
+            for run in range(self.first[n], last[n]):
+                (start, stop), weight = self.ends[2 * run : 2 * run + 2], self.weight[run]
+                away = floats.flat[start:stop] - mean[n]
+                found[n] += weight * (away * away)[valid.flat[start:stop]].sum()
+        return found
 
 
 def _padded(pixels: Any) -> Any:

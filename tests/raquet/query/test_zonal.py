@@ -76,6 +76,25 @@ def test_zones_have_the_statistics_of_numpy(path: Path, method: Any) -> None:
     compared(found, [shares(zone, method) for zone in zones()])
 
 
+@pytest.mark.parametrize("far", [-1.7e308, -3.4e38, 1e12])
+@pytest.mark.parametrize("method", ["centre", "all_touched", "fractional"])
+def test_pixels_outside_of_a_zone_do_not_change_its_statistics(
+    tmp_path: Path, method: Any, far: float
+) -> None:
+    """A value in place of nodata that nobody declared, on the same tile."""
+    pixels = np.random.default_rng(3).normal(50, 3, (16, 16))
+    pixels[15] = far
+    path = write(
+        tmp_path / "a.parquet", {TILES[0]: [pixels]}, Plan(bands=(("a", "float64", None),))
+    )
+    zone = zones()[5]
+    weight = shares(zone, method)[place_of(TILES[0])]
+    assert not weight[15].any()
+    found = raquet.zonal(path, zone, crs="EPSG:3857", method=method, stats=STATS).to_pylist()[0]
+    told = expected(pixels[weight > 1e-9], weight[weight > 1e-9])
+    assert [found[f"a_{stat}"] for stat in STATS] == pytest.approx(told)
+
+
 def test_edges_in_degrees_are_straight_in_degrees(path: Path) -> None:
     lon, _ = grid.xy_to_lonlat(16 + (np.arange(32) + 0.5) / 16, 10.0, 5)
     _, rows = grid.xy_to_lonlat(16.0, 10 + (np.arange(32) + 0.5) / 16, 5)
