@@ -29,6 +29,7 @@ from comal.errors import (
     StorageError,
     UnsafeContentError,
 )
+from comal.limits import MIB
 from comal.progress import silent
 from comal.storage import StorageConfig, StorePath, storeobject, stores, syncing, targets, upload
 from comal.storage.location import parse_href
@@ -440,17 +441,55 @@ def test_what_arrives_damaged_is_told_and_removed(
     assert not (tmp_path / "back/DATA/a").exists()
 
 
-def test_what_the_store_copies_is_compared(
+def put_in_parts(box: Box, server: S3Server, name: str, step: int, size: int) -> None:
+    key, data = box.target(name).location.path, np.random.default_rng(1).bytes(size)
+    obstore.put(server.store, key, data, use_multipart=True, chunk_size=step)
+
+
+def asked(server: S3Server) -> list[str]:
+    """Methods and names of the requests since the last time, without those of listings."""
+    seen = [re.sub(r"/comal-tests/.*/", "", one) for one in server.faults.seen]
+    del server.faults.seen[:]
+    return [one.partition("?")[0] for one in seen if "?" not in one]
+
+
+def test_what_was_uploaded_in_parts_is_copied_by_its_store(
     bucket: tuple[Box, S3Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And read once; unless an upload has the same parts, for then nothing is read later on."""
+    box, server = bucket
+    put_in_parts(box, server, "a", 5 * MIB, 5 * MIB + 1)
+    put_in_parts(box, server, "c", 8 * MIB, 8 * MIB + 1)
+    asked(server)
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreObject, "publish", None)
+        comal.sync(box.target("a"), box.target("b"))
+    assert [one for one in asked(server) if one.startswith("GET")] == ["GET a"]
+    assert moved(comal.sync(box.target("a"), box.target("b"))) == [0, 0, 1, 0]
+    assert [one for one in asked(server) if one.startswith("GET")] == ["GET a"]
+    comal.sync(box.target("c"), box.target("d"))
+    asked(server)
+    assert moved(comal.sync(box.target("c"), box.target("d"))) == [0, 0, 1, 0]
+    assert "GET" not in "".join(asked(server))
+    files = box.files()
+    assert (files["a"], files["c"]) == (files["b"], files["d"])
+    box.put("b", files["a"][:-1] + b"?")
+    with pytest.raises(ConflictError, match="differs"):
+        comal.sync(box.target("a"), box.target("b"))
+
+
+@pytest.mark.parametrize("size", [BIG + 1, 5 * MIB + 1])
+def test_what_the_store_copies_is_compared(
+    size: int, bucket: tuple[Box, S3Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     box, server = bucket
     real = obstore.copy
 
     def damaging(store: Any, source: str, target: str, **named: Any) -> None:
         real(store, source, target, **named)
-        server.put(target, b"?" + bytes(BIG))
+        server.put(target, b"?" + bytes(size - 1))
 
-    box.put("a", bytes(BIG + 1))
+    put_in_parts(box, server, "a", 5 * MIB, size)
     monkeypatch.setattr(obstore, "copy", damaging)
     with pytest.raises(StorageError, match="other bytes"):
         comal.sync(box.target("a"), box.target("b"))
@@ -759,7 +798,10 @@ def test_caches_are_told_what_does_not_change(
     url = parse_href(box.target("t")).href
     command("sync", tmp_path / "tiles", url, "--cache-control", "max-age=9")
     comal.sync(tmp_path / "tiles", box.target("u"))
+    box.put("v", bytes(BIG + 1))
+    command("sync", f"{url[:-1]}v", f"{url[:-1]}w", "--cache-control", "max-age=9")
     expected = {
+        "w": "max-age=9",
         "t/meta.json": "no-cache",
         "t/__TACOCAT__/level0.parquet": "no-cache",
         "t/0/0/0.zip": "max-age=9",

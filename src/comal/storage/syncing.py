@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple, cast
@@ -36,7 +36,7 @@ from comal.public import warn
 from comal.storage import storeobject, targets, upload
 from comal.storage.config import StorageConfig, default_config
 from comal.storage.location import STORE_SCHEMES, Location, StorePath, parse_href
-from comal.storage.multipart import holds
+from comal.storage.multipart import holds, part_size
 from comal.storage.opening import open_source
 from comal.storage.replacing import state_of
 from comal.storage.source import ObjectInfo, changed
@@ -91,6 +91,7 @@ class _Side:
 
     def __init__(self, place: Location, config: StorageConfig | None) -> None:
         self.place, self.config = place, config or default_config()
+        self.stop = threading.Event()
         self.is_local, self.is_stored = place.is_local, place.scheme in STORE_SCHEMES
         self._source = open_source(place, config=self.config)
         found = self._in_store() if self.is_stored else self._elsewhere()
@@ -157,6 +158,21 @@ class _Side:
             yield file
         self.check(name, source.known())
 
+    def blocks(self, name: str, size: int = storeobject.BLOCK) -> Iterator[bytes]:
+        """The bytes of a file; an error once nobody waits any more."""
+        with self.reading(name) as file:
+            for block in iter(partial(file.read, size), b""):
+                if self.stop.is_set():
+                    raise ComalError("the copy was stopped", where=self.place.label)
+                yield block
+
+    def md5(self, name: str) -> bytes:
+        """The MD5 of a file, which is read."""
+        md5 = hashlib.md5(usedforsecurity=False)
+        for block in self.blocks(name):
+            md5.update(block)
+        return md5.digest()
+
     def check(self, name: str, now: ObjectInfo | None = None) -> None:
         """Raise `ObjectChangedError` if a file is no longer what was listed."""
         if now is None and self.is_stored:
@@ -183,8 +199,8 @@ def _same(one: _Side, other: _Side, name: str) -> bool:
         told = _told(here, there, name) if there.is_stored else None
         if told is not None:
             return told
-        with one.reading(name) as left, other.reading(name) as right:
-            return storeobject.same_bytes(left, right)
+        blocks = zip_longest(one.blocks(name), other.blocks(name))
+        return all(left == right for left, right in blocks)
 
 
 def _told(here: _Side, there: _Side, name: str) -> bool | None:
@@ -193,9 +209,9 @@ def _told(here: _Side, there: _Side, name: str) -> bool | None:
     if here.is_local:
         path = here.path(name)
         if _MD5.fullmatch(tag) and (
-            storeobject.proves(tag, storeobject.digest_of(path, "md5"))
-            if tag[32:] in ("", "-1")
-            else holds(tag, path, there.files[name].size)
+            holds(tag, path, there.files[name].size)
+            if _of_parts(tag)
+            else storeobject.proves(tag, storeobject.digest_of(path, "md5"))
         ):
             return True
         told = there.object(name).checksum()
@@ -209,7 +225,19 @@ def _told(here: _Side, there: _Side, name: str) -> bool | None:
         ):
             return True
     both = {here.object(name).checksum(), there.object(name).checksum()}
-    return None if None in both else len(both) == 1
+    if None not in both:
+        return len(both) == 1
+    if _of_parts(tag) == _of_parts(mine) or not (_MD5.fullmatch(tag) and _MD5.fullmatch(mine)):
+        return None
+    # The store has copied an object in parts as one: its ETag is proved by reading the other.
+    whole, parted = (here, there) if _of_parts(tag) else (there, here)
+    md5 = parted.md5(name)
+    return storeobject.proves(whole.files[name].version, md5) or whole.md5(name) == md5
+
+
+def _of_parts(tag: str) -> bool:
+    """Whether an ETag is that of an object in several parts, and not the MD5 of the whole."""
+    return tag[32:] not in ("", "-1")
 
 
 class _Run:
@@ -217,7 +245,7 @@ class _Run:
 
     def __init__(self, source: _Side, target: _Side, scratch: Path, told: Counter) -> None:
         self.source, self.target, self._scratch = source, target, scratch
-        self._stop, self._told = threading.Event(), told
+        self._stop, self._told = source.stop, told
 
     def in_order(self, function: Callable[[str], None], side: _Side, names: Sequence[str]) -> None:
         """Call a function for some files of a side; what comes later waits for what comes before.
@@ -275,15 +303,20 @@ class _Run:
                 target.publish(Path(file.name), seen, [], compare=True)
 
     def _within(self, name: str) -> bool:
-        """Whether the store can copy a file itself, so that it can be told what came of it."""
+        """Whether the store copies a file itself; headers of the copy are not ours to choose.
+
+        S3 copies it as one part. Where an upload from here would have the parts of its source, and
+        so its ETag, no later run has to read them.
+        """
         source, target = self.source, self.target
         if source.place.origin != target.place.origin or source.config != target.config:
             return False
         size, tag = source.files[name]
-        of_parts = source.place.scheme == "s3" and (
-            size > storeobject.COPIED or tag[32:] not in ("", "-1")
-        )
-        return size > _SMALL and not of_parts
+        if size <= _SMALL or target.config.cache_control is not None:
+            return False
+        parts = -(-size // part_size(size)) if size > storeobject.SINGLE else 1
+        alike = _of_parts(tag) and tag[32:] == f"-{parts}"
+        return source.place.scheme != "s3" or (size <= storeobject.COPIED and not alike)
 
     def _let_copy(self, name: str, target: StoreObject) -> None:
         target.copy(self.source.object(name).place, self.source.files[name].size)
@@ -306,14 +339,11 @@ class _Run:
     def _fetch(self, name: str, file: Any, told: Callable[[int], object]) -> None:
         """Write a file of the source, and compare what is there with what the source tells."""
         md5, sha256 = hashlib.md5(usedforsecurity=False), hashlib.sha256()
-        with self.source.reading(name) as opened:
-            for block in iter(partial(opened.read, _BLOCK), b""):
-                if self._stop.is_set():
-                    raise ComalError("the copy was stopped", where=self.source.place.label)
-                file.write(block)
-                md5.update(block)
-                sha256.update(block)
-                told(len(block))
+        for block in self.source.blocks(name, _BLOCK):
+            file.write(block)
+            md5.update(block)
+            sha256.update(block)
+            told(len(block))
         file.seek(0)
         seen = {hashlib.file_digest(file, "sha256").hexdigest(), sha256.hexdigest()}
         if self.source.is_stored and not storeobject.proves(
@@ -432,7 +462,7 @@ def _compared(here: _Side, there: _Side, tell: Progress) -> tuple[list[str], lis
         raise there.error(ConflictError, what, "", "choose another name")
     both = [name for name in here.files if name in there.files]
     equal, differ = list[str](), list[str]()
-    named = at_once(lambda name: (name, _same(here, there, name)), both, threading.Event(), _MANY)
+    named = at_once(lambda name: (name, _same(here, there, name)), both, here.stop, _MANY)
     with closing(named) as results:
         for number, (name, same) in enumerate(results, 1):
             (equal if same else differ).append(name)
