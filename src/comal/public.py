@@ -217,11 +217,12 @@ def _misfit(taker: Any, name: str, value: Any, text: Any, hint: Any) -> InvalidI
         parts = typing.get_args(hint) if is_union else (hint,)
         text = " | ".join(map(inspect.formatannotation, parts))
         text = re.sub(r"\b(typing|collections\.abc)\.", "", text)
+    wide = isinstance(value, int) and not -(1 << 63) <= value < 1 << 63
     return InvalidInputError(
         f"{name} cannot be used",
         where=f"{taker.__qualname__}({name}=...)",
         found=f"{shown(repr(value))}, {type(value).__name__}",
-        expected=str(text),
+        expected=f"{text}, from -2**63 to 2**63 - 1" if wide else str(text),
     )
 
 

@@ -486,7 +486,7 @@ class ArchiveDataset(Dataset):
             that the data set was opened with; places are in ``stac:centroid``, ``istac:centroid``,
             ``istac:geometry`` or the columns of a raster's outline.
         seed
-            Any integer.
+            Any integer from -2**63 to 2**63 - 1.
         exact
             Meet the proportions as well as groups allow. Samples that are added can then move
             groups. Without it, proportions are those of chance.

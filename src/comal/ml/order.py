@@ -136,7 +136,7 @@ class SamplerOptions:
         shuffled, and samples are shuffled within every `window` blocks. Where blocks begin changes
         with the epoch.
     seed
-        Any integer.
+        Any integer from -2**63 to 2**63 - 1.
     rank, ranks
         This process, from 0, and how many there are, in training on several devices. They go
         through an epoch together: a step takes ``ranks * batch_size`` samples.

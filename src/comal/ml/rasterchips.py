@@ -160,7 +160,7 @@ class ChipOptions:
         Instead of a grid: number of chips at random places, each a function of `seed` and its
         number. All pixels of tiles are equally likely as centres of a chip.
     seed
-        Any integer.
+        Any integer from -2**63 to 2**63 - 1.
     zoom
         None: the finest of a RaQuet, all of a Tapalcatl.
     bands

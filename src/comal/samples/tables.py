@@ -100,7 +100,7 @@ def refuse_lost(schema: Any, where: str) -> None:
         lost = lost_type(field.type)
         if lost is not None:
             raise InvalidInputError(
-                f"column {shown(field.name)} cannot be stored: Parquet has no such type",
+                f"column {shown(field.name)} cannot be stored: not all readers have its type",
                 where=where,
                 found=str(lost),
                 hint=_INSTEAD.get(lost.id, "give the values as numbers, texts, structs or lists"),

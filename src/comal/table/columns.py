@@ -257,6 +257,7 @@ _PLAIN = {
     pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
 }
+_STORED = {pa.time32("s"): pa.time32("ms"), pa.date64(): pa.date32()}
 _DECIMAL_DIGITS = 38
 _LOST = {
     kind.id
@@ -281,8 +282,9 @@ def plain_type(kind: Any, *, lasting: bool = False) -> Any:
     storage.
 
     `lasting` also replaces types that not every reader of Parquet knows by others with the same
-    values: lists of fixed size by lists, half floats by ``float``, decimals by ``decimal128``,
-    durations by numbers of their unit, which is what Parquet stores.
+    values, which is what Parquet stores: lists of fixed size by lists, half floats by ``float``,
+    decimals by ``decimal128``, durations by numbers of their unit, seconds by milliseconds,
+    time zones by UTC.
     """
     types = pa.types
     plain = partial(plain_type, lasting=lasting)
@@ -308,7 +310,9 @@ def _lasting(kind: Any) -> Any:
         return pa.int64()
     if pa.types.is_decimal(kind) and kind.precision <= _DECIMAL_DIGITS:
         return pa.decimal128(kind.precision, kind.scale)
-    return _PLAIN.get(kind, kind)
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("ms" if kind.unit == "s" else kind.unit, kind.tz and "UTC")
+    return _STORED.get(kind) or _PLAIN.get(kind, kind)
 
 
 def plain_field(field: Any, *, lasting: bool = False) -> Any:
@@ -331,13 +335,15 @@ def plain_table(table: Any, *, lasting: bool = False) -> Any:
 
 
 def lost_type(kind: Any) -> Any:
-    """The type in `kind` that Parquet cannot hold, or would return as another; None if it can."""
+    """The type in `kind` that readers of Parquet lack, or return as another; None if none."""
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return lost_type(kind.storage_type)
     if types.is_dictionary(kind):
         return lost_type(kind.value_type)
     if kind.id in _LOST or (types.is_struct(kind) and not kind.num_fields):
+        return kind
+    if types.is_decimal(kind) and kind.precision > _DECIMAL_DIGITS:  # DuckDB has none
         return kind
     found = (lost_type(child.type) for child in _children(kind))
     return next((one for one in found if one is not None), None)

@@ -94,8 +94,7 @@ def column(
 
 
 def _kept(name: str, array: Any) -> Any:
-    if array.type.num_fields or pa.types.is_duration(array.type):  # others can be stored
-        refuse_lost([pa.field(name, array.type)], "samples")
+    refuse_lost([pa.field(name, array.type)], "samples")
     return normal(array)
 
 

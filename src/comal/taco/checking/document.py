@@ -142,7 +142,7 @@ def _compare_fields(
 
 def plain_type(name: str) -> str:
     """The Arrow name of a type, from the spelling of any version of the writers."""
-    name = name.strip().lower()
+    name = name.strip().lower().replace("list<element: ", "list<item: ")
     inner = _LIST.fullmatch(name)
     if inner:
         return f"list<{plain_type(inner[1] or inner[2])}>"
