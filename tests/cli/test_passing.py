@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -214,12 +215,12 @@ CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     ),
     "tapalcatl extract a o": ("tapalcatl.extract", ("a", "o"), EXTRACT),
     "tapalcatl extract a o --bbox 5,44,17,48 --geojson g --min-zoom 1 --max-zoom 9"
-    " --overview-zoom 3 --metatile 2 --materialized 0,4 --open version=1 --overwrite": (
+    " --overview-zoom 3 --metatile 2 --materialized 0,4 --overwrite": (
         "tapalcatl.extract",
         ("a", "o"),
         {
             "bbox": (5.0, 44.0, 17.0, 48.0), "geometry": "g", "min_zoom": 1, "max_zoom": 9,
-            "overview_zoom": 3, "metatile": 2, "materialized_zooms": [0, 4], "version": 1,
+            "overview_zoom": 3, "metatile": 2, "materialized_zooms": [0, 4],
             "overwrite": True,
         },
     ),
@@ -287,6 +288,7 @@ def test_what_a_command_hands_on(line: str, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(f"comal.{function}", note)
     monkeypatch.setattr("comal.tapalcatl.open_tiles", lambda source, **_: source)
+    monkeypatch.setattr("comal.tapalcatl.open", nullcontext)
     command(*shlex.split(line), code=70)
     ((found, given),) = calls
     given.pop("progress", None)
@@ -310,7 +312,8 @@ def test_every_option_is_in_the_table() -> None:
     elsewhere = {
         "taco create --collection", "tortilla edit --columns", "tortilla edit --add",
         "tortilla edit --split", "tapalcatl create --scheme",
-        "tapalcatl create --open", "tapalcatl export --open", "tapalcatl put --tile",
+        "tapalcatl create --open", "tapalcatl export --open", "tapalcatl extract --open",
+        "tapalcatl put --tile",
     }  # fmt: skip
     lost = set()
     context = click.Context(root)

@@ -75,6 +75,16 @@ def test_a_change_of_tapalcatl_2_may_say_so(run: Run, tree: Path) -> None:
         run("tapalcatl", "delete", tree, "3/0/0", *opening, code=2)
 
 
+def test_what_opens_the_source_of_an_extract_is_not_its_layout(
+    run: Run, source: Path, tmp_path: Path
+) -> None:
+    run("tapalcatl", "create", source, tmp_path / "1", "--generation=1", "--metatile=4")
+    opening = [f"--open={one}" for one in ("metatile=4", "template={z}/{x}/{y}.zip")]
+    run("tapalcatl", "extract", tmp_path / "1", tmp_path / "2", "--metatile=1", *opening[:1])
+    run("tapalcatl", "extract", tmp_path / "2", tmp_path / "3", *opening[1:])
+    assert len(unzipped(tmp_path / "3")) == len(TILES)
+
+
 def test_create_with_processes_writes_the_same(run: Run, source: Path, tmp_path: Path) -> None:
     sets = [tmp_path / "threads", tmp_path / "processes"]
     layout = ("--metatile", "1", "--materialized", "0,2")

@@ -469,8 +469,10 @@ def extract(
     $ comal tapalcatl extract tiles alps --bbox 5,44,17,48 --overview-zoom 5
       # with the whole world as a background
     """
-    with working(f"extracting from {source}", style) as progress:
-        made = tapalcatl.extract(source, output, progress=progress, **named, **opening)
+    with ExitStack() as scope, working(f"extracting from {source}", style) as progress:
+        # Opened here, as its metatile is not that of the extract.
+        tiles = scope.enter_context(tapalcatl.open(source, **opening))
+        made = tapalcatl.extract(tiles, output, progress=progress, **named)
     _report(made, style)
 
 

@@ -113,8 +113,8 @@ def extract(
     executor, overwrite, progress
         As for `comal.tapalcatl.build`.
     **options
-        Options for opening the source, such as the settings of Tapalcatl 1; its `config` is also
-        that of the target.
+        Options for opening the source; its `config` is also that of the target. Open Tapalcatl 1
+        first, as `metatile` here is that of the extract.
 
     Raises
     ------
