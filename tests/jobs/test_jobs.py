@@ -340,6 +340,7 @@ def test_who_gives_no_sign_is_not_believed_to_run(
 
 def test_rasters_become_files_with_an_index(tmp_path: Path, rasters: list[Path]) -> None:
     plan, out = tmp_path / "plan", tmp_path / "out"
+    rasters[0] = rasters[0].rename(tmp_path / "r0-T10:00.tif")
     jobs.plan_raquet(rasters, out, plan, block_size=32, min_zoom=None)
     assert jobs.run(plan).made == 4
     for path in rasters:
@@ -349,7 +350,7 @@ def test_rasters_become_files_with_an_index(tmp_path: Path, rasters: list[Path])
     told = jobs.merge(plan)
     index = json.loads((out / "index.json").read_text())
     assert told["output"] == [str(out / "index.json")]
-    assert [one["name"] for one in index["files"]] == [f"r{n}.parquet" for n in range(4)]
+    assert [one["name"] for one in index["files"]] == [f"{path.stem}.parquet" for path in rasters]
     for number, (name, found) in enumerate(index["bands"].items()):
         values = []
         for path in rasters:

@@ -228,4 +228,4 @@ class Plan:
 def _fetched(folder: Path, names: Sequence[str], limit: int) -> list[bytes]:
     """Whole files of a folder or bucket, side by side; `ObjectNotFoundError` if one lacks."""
     with open_source(folder) as source:
-        return [piece.data for piece in source.fetch([Whole(limit, name) for name in names])]
+        return [piece.data for piece in source.fetch([Whole(limit, f"./{name}") for name in names])]

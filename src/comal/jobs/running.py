@@ -379,7 +379,7 @@ def merge(
     records = job.told(done, DONE)
     if job.kind not in TREES:
         with open_source(job.output) as source:
-            found = source.fetch([Head(0, part.name) for part in done])
+            found = source.fetch([Head(0, f"./{part.name}") for part in done])
         for part, record, piece in zip(done, records, found, strict=True):
             if piece.total != record["size"]:
                 states[part.name] = "changed"

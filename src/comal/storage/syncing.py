@@ -125,7 +125,7 @@ class _Side:
                 where=self.place.label,
                 hint=f"wait for it, or run 'comal clean {self.place.label}' if it was killed",
             )
-        return dict(self._walk(""))
+        return {name.removeprefix("./"): one for name, one in self._walk("./")}
 
     def _walk(self, above: str) -> Iterator[tuple[str, _File]]:
         for name in self._source.names(above):
@@ -143,7 +143,7 @@ class _Side:
 
     def path(self, name: str = "") -> Path:
         """Where a file is, or the `StorePath` of an object."""
-        place = self.place.join(name)
+        place = self.place.holding(name)
         return Path(place.path) if self.is_local else cast("Path", StorePath(place, self.config))
 
     def object(self, name: str = "", *more: Any) -> StoreObject:
@@ -153,7 +153,7 @@ class _Side:
     @contextmanager
     def reading(self, name: str) -> Iterator[RangeFile]:
         """A file opened for reading, of the version that was listed and no other."""
-        source = open_source(self.path(name)) if self.is_stored else self._source.child(name)
+        source = open_source(self.path(name)) if self.is_stored else self._source.child(f"./{name}")
         with source.file(size=self.files[name].size) as file:
             yield file
         self.check(name, source.known())
@@ -179,14 +179,14 @@ class _Side:
             meta = self.object(name).meta()
             now = ObjectInfo("", meta["size"], meta["e_tag"]) if meta else None
         elif now is None:
-            now = open_source(self.place.join(name), config=self.config).stat()
+            now = open_source(self.place.holding(name), config=self.config).stat()
         size, version = self.files[name]
         if now is None or plain_tag(now.etag) != version:
-            raise changed(self.place.join(name), ObjectInfo("", size, version), now)
+            raise changed(self.place.holding(name), ObjectInfo("", size, version), now)
 
     def error(self, kind: type[ComalError], what: str, name: str, hint: str) -> ComalError:
         """An error about one of the files."""
-        return kind(what, where=self.place.join(name).label, hint=hint)
+        return kind(what, where=self.place.holding(name).label, hint=hint)
 
 
 def _same(one: _Side, other: _Side, name: str) -> bool:
