@@ -176,7 +176,8 @@ class Sweep:
             self._prepare()
             came = self._faults.run(self._operation, self._folder, number, at)
             what = f"{kind} at call {at} of {len(self._calls)} ({came.struck}): {came}"
-            assert came.how in ({"killed"} if number == KILL else {"done", "error"}), what
+            # Threads may make fewer calls than the first time, and then none is struck.
+            assert came.how in ("done", "killed" if number == KILL else "error"), what
             assert came.how != "error" or (came.error == "StorageError" and came.struck), what
             yield Attempt(kind, came, self._seen(self._folder), what)
 

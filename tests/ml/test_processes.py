@@ -25,6 +25,7 @@ from comal.errors import ComalError, InvalidInputError, InvalidMetadataError, Ob
 from comal.ml import loader as loading
 from comal.ml import processes
 from comal.ml.archives import ArchiveDataset
+from comal.ml.batches import address
 from comal.ml.index import Index, Shared
 from comal.raster import imagebytes
 from comal.samples.payloads import Spans
@@ -209,14 +210,40 @@ def test_memory_of_batches_is_on_disk_where_there_is_no_room(
     described, (file,) = buffers.sent({"x": array[:1], "n": [1]})
     assert described["x"].shape == (1, 3)
     assert described["n"] == [1]
-    file.close()
-    unsent = buffers.take((2, 3), np.dtype("int16"))
-    assert len(buffers._files) == 1
-    del unsent
-    assert not buffers._files
+    assert file.read() == bytes([7, 0]) * 6
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(ComalError, match="cannot share the memory of a batch"):
         buffers.take((2, 3), np.dtype("int16"))
+
+
+def test_memory_of_a_batch_is_used_again_once_it_was_given_back() -> None:
+    buffers = processes.SharedBuffers()
+
+    def taken() -> Any:
+        return buffers.take((2, 3), np.dtype("int16"))
+
+    first, second = taken(), taken()
+    first[...], place = 7, address(first)
+    described, _ = buffers.sent({"x": first})
+    del first
+    others = [taken() for _ in range(3)]
+    assert place not in map(address, [second, *others])
+    buffers.take_back([described["x"].number, 99])
+    again = taken()
+    assert address(again) == place
+    many = [taken() for _ in range(20)]
+    del again, second, others
+    assert len(buffers._files) == len(many)  # those that were forgotten are gone with their files
+
+
+@pytest.mark.filterwarnings("ignore:1 sample of the epoch failed")
+def test_batches_that_a_caller_keeps_are_not_written_to(chips: Any) -> None:
+    loader = chips.loader(2, processes=True, workers=1, ahead_bytes=1)
+    kept = [batch["x"] for _ in range(2) for batch in loader]
+    copies = [one.copy() for one in kept[::3]]
+    del kept[1::3]
+    _ = list(loader)
+    assert all(map(np.array_equal, kept[::2], copies))
 
 
 @pytest.mark.parametrize(

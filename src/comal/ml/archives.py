@@ -27,7 +27,7 @@ from comal.errors import (
     counted,
     shown,
 )
-from comal.limits import GIB, KIB
+from comal.limits import GIB
 from comal.ml.batches import Buffers, Fetched, buffers_of_worker
 from comal.ml.cache import LeafCache, key_of
 from comal.ml.decoding import Decoder, Field, enter, fields_of
@@ -36,7 +36,6 @@ from comal.ml.loader import Loader, LoaderOptions, order_of
 from comal.ml.order import Sampler, SamplerOptions
 from comal.ml.splits import column_of, rows_by_value, rows_of_parts
 from comal.ml.statistics import Statistics, StatisticsOptions, statistics_of
-from comal.parallel import shared_threads
 from comal.public import guarded, guarded_class, options_of, takes, warn
 from comal.samples.payloads import Ints
 from comal.storage.source import Closing
@@ -51,8 +50,6 @@ OnError = Literal["raise", "skip", "warn"] | Callable[[ComalError], None]
 
 _REQUESTS = 256
 """Requests in flight for the bytes of one batch."""
-_LARGE = 32 * KIB
-"""Bytes of a sample from which on decoding takes longer than handing it to a thread."""
 
 
 class Dataset(ABC):
@@ -142,11 +139,9 @@ class Dataset(ABC):
 
     @guarded
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
-        chosen, buffers, threads = self._rows(rows), buffers_of_worker(), None
-        if buffers is None and self.nbytes(chosen) > _LARGE * len(chosen):
-            threads = shared_threads("decode", os.cpu_count() or 1)
-        raw = self.attempt(chosen)
-        return Fetched.of(self, chosen, raw, buffers or Buffers(), threads=threads)
+        chosen, buffers = self._rows(rows), buffers_of_worker()
+        raw, alone = self.attempt(chosen), buffers is None
+        return Fetched.of(self, chosen, raw, buffers or Buffers(), alone=alone)
 
     @guarded
     @takes(LoaderOptions)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from comal.errors import InvalidInputError, MissingExtraError, shown
+from comal.limits import KIB
 from comal.ml.order import Ints
+from comal.parallel import shared_threads
 
 if TYPE_CHECKING:
     from comal.ml.archives import Dataset
@@ -26,6 +29,8 @@ _NUMBERS = bool | int | float | np.bool_ | np.number
 _KEPT = 8
 """Arrays that wait for their next use at most."""
 _FREED = 31 << 20
+_LARGE = 32 * KIB
+"""Bytes of a sample from which on decoding takes longer than handing it to a thread."""
 
 
 @cache
@@ -183,13 +188,22 @@ class Buffers:
                 array = self._arrays[number]
                 # The list, `array` and the argument of the call refer to it, and nobody else: a
                 # view or a tensor of a batch would.
-                if array.shape == shape and array.dtype == dtype and sys.getrefcount(array) == 3:
+                unused = sys.getrefcount(array) == 3 and not self._is_lent(array)
+                if array.shape == shape and array.dtype == dtype and unused:
                     self._arrays.append(self._arrays.pop(number))
                     return array[...]
-            array = np.empty(shape, dtype)
+            array = self._new(shape, np.dtype(dtype))
             self._arrays.append(array)
             del self._arrays[:-_KEPT]
             return array[...]
+
+    def _new(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """An array that refers to no other one."""
+        return np.empty(shape, dtype)
+
+    def _is_lent(self, array: Any) -> bool:  # noqa: ARG002 - others look at it
+        """Whether somebody holds an array to whom no name here refers."""
+        return False
 
 
 class TensorBuffers(Buffers):
@@ -203,7 +217,10 @@ class TensorBuffers(Buffers):
             kind = torch.from_numpy(np.empty(0, dtype)).dtype
         except TypeError:  # texts and times, say
             return super().take(shape, dtype)
-        return torch.empty(shape, dtype=kind).share_memory_().numpy()[...]
+        size = math.prod(shape) * kind.itemsize
+        # As torch's own `collate` does: `share_memory_` copies what is not there yet.
+        memory = torch.UntypedStorage._new_shared(size)  # noqa: SLF001
+        return torch.empty(0, dtype=kind).set_(memory, 0, shape).numpy()[...]
 
 
 def buffers_of_worker() -> Buffers | None:
@@ -293,10 +310,16 @@ class Fetched(list[Any]):
         raw: Any,
         buffers: Buffers,
         first: int = 0,
-        threads: Executor | None = None,
+        *,
+        alone: bool,
     ) -> Fetched:
-        """Some rows of a data set, decoded and changed; see `Dataset.complete`."""
-        places, change = Places(buffers, len(rows)), data.transform
+        """Some rows of a data set, decoded and changed; see `Dataset.complete`.
+
+        A process that has no workers (`alone`) decodes large samples in threads.
+        """
+        places, change, threads = Places(buffers, len(rows)), data.transform, None
+        if alone and data.nbytes(rows) > _LARGE * len(rows):
+            threads = shared_threads("decode", os.cpu_count() or 1)
         complete = data.complete(rows, raw, places.free, first, threads)
         return cls(map(places.keep if change is None else change, complete), places)
 

@@ -52,7 +52,8 @@ class LoaderOptions(SamplerOptions):
     Parameters
     ----------
     workers
-        Threads or processes that decode. 0 reads and decodes in the thread that asks for a batch.
+        Threads or processes that decode. With 0 a batch is read and decoded when it is asked for,
+        large samples in threads that all data sets share.
     processes
         Whether workers are processes, which read and decode, and call `transform` and a function
         as `on_error`: for decoders that hold the lock of the interpreter, and images of many
@@ -240,7 +241,8 @@ class Loader(Epochs):
         """Batches, and how many samples of each failed."""
         first = 0
         for rows in group:
-            samples = Fetched.of(self.data, rows, raw, self._buffers, first)
+            alone = not self.options.workers
+            samples = Fetched.of(self.data, rows, raw, self._buffers, first, alone=alone)
             batch = samples.batch(self.options.together) if samples else None
             size = samples.places.nbytes / len(rows)
             self._size_of_decoded = max(self._size_of_decoded, size)

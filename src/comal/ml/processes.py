@@ -3,7 +3,8 @@
 Threads are enough where decoding leaves the lock of the interpreter. A decoder that holds it, or an
 image of many small strips, decodes no faster in two threads than in one. Each process runs a loader
 of its own over every n-th batch, and sends the file descriptors of the memory that it decoded into:
-pixels pass no pipe, and no name is left when a process is killed.
+pixels pass no pipe, and no name is left when a process is killed. It is told which memory is free
+again, and uses that for later batches.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import tempfile
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import cycle
@@ -40,6 +42,7 @@ _GAIN = 1.6
 """How much faster two threads must decode than one."""
 _WORTH = 0.0005
 """Seconds to decode a sample, from which on processes can pay."""
+_NONE = 0, None
 _MEMORY = "/dev/shm"  # noqa: S108 - files without a name
 
 
@@ -55,6 +58,7 @@ class Processes:
         context = get_context("spawn")
         self._links: list[Any] = []
         self._workers: list[Any] = []
+        self._freed: list[deque[int]] = [deque() for _ in range(count)]
         try:
             for number in range(count):
                 mine, theirs = context.Pipe()
@@ -100,7 +104,8 @@ class Processes:
 
     def _ask(self, number: int, what: Any) -> None:
         try:
-            self._links[number].send(what)
+            freed = self._freed[number]
+            self._links[number].send((what, [freed.popleft() for _ in range(len(freed))]))
         except OSError as error:
             raise self._ended(number) from error
 
@@ -125,7 +130,9 @@ class Processes:
             mapped = mmap.mmap(handle, max(1, value.nbytes))
         finally:
             os.close(handle)
-        return _array(mapped, value.shape, value.dtype)
+        array = np.ndarray(value.shape, value.dtype, mapped)
+        weakref.finalize(array, self._freed[number].append, value.number).atexit = False
+        return array
 
     def _ended(self, number: int) -> ComalError:
         self._workers[number].join(1)
@@ -151,19 +158,24 @@ def _serve(link: Any, load: Any, place: tuple[int, int], parent: int) -> None:
     """Send the batches of epochs, each when it is asked for, and None after the last."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks ends this one
     buffers = SharedBuffers()
+
+    def asked() -> Any:
+        what, freed = link.recv()
+        buffers.take_back(freed)
+        return what
+
     while True:
         try:
-            epoch = link.recv()
+            epoch = asked()
             if epoch is None:
                 continue  # asked for one batch more than the last epoch had
             for batch, failed in load(buffers, place, epoch):
                 described, files = buffers.sent(batch)
-                link.recv()
+                asked()
                 link.send((described, failed))
                 for file in files:
                     send_handle(link, file.fileno(), parent)
-                    file.close()
-            link.recv()
+            asked()
             link.send(None)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return  # nobody asks any more
@@ -190,29 +202,43 @@ class _Sent(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     nbytes: int
+    number: int
+    """Of this memory, among all that the process has had."""
 
 
 class SharedBuffers(Buffers):
-    """Arrays in files without a name, which another process maps into its memory."""
+    """Arrays in files without a name, which another process maps into its memory.
+
+    An array that was sent is used again once it was given back.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._files: dict[int, Any] = {}
+        self._made = 0
+        self._files: dict[int, tuple[int, Any]] = {}
+        self._lent = set[int]()
 
-    def take(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """An array of undefined content; never one that was given before."""
-        size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
+    def _new(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        size = max(1, math.prod(shape) * dtype.itemsize)
         file = _allocated(size)
-        array = _array(mmap.mmap(file.fileno(), size), shape, np.dtype(dtype))
-        self._files[address(array)] = file
-        weakref.finalize(array.base, self._drop, address(array))
+        array = np.ndarray(shape, dtype, mmap.mmap(file.fileno(), size))
+        self._made += 1
+        self._files[address(array)] = self._made, file
+        weakref.finalize(array, self._drop, address(array))
         return array
 
+    def _is_lent(self, array: Any) -> bool:
+        return self._files[address(array)][0] in self._lent
+
     def _drop(self, place: int) -> None:
-        """Close the file of an array that is gone; of one that was sent it is closed already."""
-        file = self._files.pop(place, None)
-        if file is not None:
-            file.close()
+        """Close the file of an array that is gone; who has it mapped keeps its memory."""
+        number, file = self._files.pop(place)
+        self._lent.discard(number)
+        file.close()
+
+    def take_back(self, numbers: Iterable[int]) -> None:
+        """Note arrays that nobody holds in the process that they were sent to."""
+        self._lent.difference_update(numbers)
 
     def sent(self, batch: Any) -> tuple[Any, list[Any]]:
         """A batch with its arrays described, and the files that hold them."""
@@ -220,20 +246,17 @@ class SharedBuffers(Buffers):
             return batch, []
         files, described = [], {}
         for name, value in batch.items():
-            file = self._files.pop(address(value), None) if _is_whole(value) else None
+            number, file = self._files.get(address(value), _NONE) if _is_whole(value) else _NONE
             described[name] = value
             if file is not None:
-                described[name] = _Sent(value.shape, value.dtype, value.nbytes)
+                described[name] = _Sent(value.shape, value.dtype, value.nbytes, number)
+                self._lent.add(number)
                 files.append(file)
         return described, files
 
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.flags.c_contiguous
-
-
-def _array(memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    return np.frombuffer(memory, dtype, math.prod(shape)).reshape(shape)
 
 
 def _allocated(size: int) -> Any:
