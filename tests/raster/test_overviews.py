@@ -89,13 +89,14 @@ def test_mode_minimum_maximum_and_nearest(square: Any) -> None:
     top = max(valid.count(value) for value in valid)
     assert found["mode"] == min(value for value in valid if valid.count(value) == top)
     assert (found["min"], found["max"]) == (min(valid), max(valid))
-    corner = _valid(values[:1], covered[:1], nodata)
+    first = covered.index(True)
+    corner = _valid(values[first : first + 1], [True], nodata)
     assert found["nearest"] == (corner[0] if corner else fill)
 
 
 @given(st.lists(st.tuples(st.integers(0, 255), st.integers(0, 255)), min_size=4, max_size=4))
 @settings(max_examples=100, deadline=None)
-def test_colours_are_weighted_by_alpha(pixels: list[tuple[int, int]]) -> None:
+def test_colours_are_weighted_and_chosen_by_alpha(pixels: list[tuple[int, int]]) -> None:
     colours = np.array([colour for colour, _ in pixels], np.uint8).reshape(2, 2)
     alphas = np.array([alpha for _, alpha in pixels], np.uint8).reshape(2, 2)
     patch = Patch([colours, alphas], None)
@@ -105,6 +106,12 @@ def test_colours_are_weighted_by_alpha(pixels: list[tuple[int, int]]) -> None:
     if weight:
         total = sum(colour * alpha for colour, alpha in pixels)
         assert made.bands[0].item() == int(Fraction(total, weight) + Fraction(1, 2))
+    shown = [colour for colour, alpha in pixels if alpha] or [colour for colour, _ in pixels]
+    most = max(shown.count(colour) for colour in shown)
+    wanted = {"min": min(shown), "max": max(shown)}
+    wanted["mode"] = min(colour for colour in shown if shown.count(colour) == most)
+    for method, colour in wanted.items():
+        assert halved(patch, (method, method), (None, None), alpha=1).bands[0].item() == colour
 
 
 def test_what_is_covered_shrinks_too() -> None:

@@ -45,7 +45,8 @@ def halved(
     """A patch with even rows and columns at half its resolution.
 
     `methods` and `nodata` have an entry per band; `padding` (default 0) fills uncovered pixels of
-    bands without a nodata value. The band at `alpha` weights the averages of the others.
+    bands without a nodata value. The band at `alpha` weights the averages of the others, and says
+    which of their pixels are counted and compared.
     """
     padding = padding or (0,) * len(methods)
     covered = None
@@ -59,8 +60,15 @@ def halved(
         valid = valid_mask(pixels, empty, patch.covered)
         if method == AVERAGE and weight is not None and at != alpha:
             made, kept = _weighted(pixels, weight, valid)
+        elif method == NEAREST:
+            made = _first(pixels, patch.covered)
+            kept = None if valid is None else _first(valid, patch.covered)
         else:
             made, kept = _REDUCE[method](pixels, valid)
+            if weight is not None and at != alpha:
+                shown = valid_mask(pixels, empty, patch.covered, weight)
+                seen, some = _REDUCE[method](pixels, shown)
+                made = seen if some is None else np.where(some, seen, made)
         made = made.astype(pixels.dtype, copy=False)
         if method == AVERAGE and empty is not None and empty == empty:  # noqa: PLR0124 - NaN
             made = _off_nodata(made, kept, empty)
@@ -167,8 +175,14 @@ def _weighted(pixels: Array, weight: Array, valid: Mask | None) -> tuple[Array, 
     return np.where(total > 0, mean.astype(pixels.dtype), plain.astype(pixels.dtype)), kept
 
 
-def _nearest(pixels: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
-    return np.ascontiguousarray(pixels[0::2, 0::2]), None if valid is None else valid[0::2, 0::2]
+def _first(pixels: Array, covered: Mask | None) -> Array:
+    """The north-western pixel of each square, or the first one that the source covers."""
+    best, *others = _four(pixels)
+    if covered is not None:
+        some, *goods = _four(covered)
+        for value, good in zip(others, goods, strict=True):
+            best, some = np.where(good & ~some, value, best), some | good
+    return np.ascontiguousarray(best)
 
 
 def _mode(pixels: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
@@ -205,7 +219,6 @@ def _extreme(pick: Any, pixels: Array, valid: Mask | None) -> tuple[Array, Mask 
 _REDUCE: dict[str, Reduce] = {
     AVERAGE: _average,
     MODE: _mode,
-    NEAREST: _nearest,
     MINIMUM: lambda pixels, valid: _extreme(np.minimum, pixels, valid),
     MAXIMUM: lambda pixels, valid: _extreme(np.maximum, pixels, valid),
 }

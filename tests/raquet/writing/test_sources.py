@@ -109,6 +109,7 @@ def test_variables_of_a_dataset_are_bands_of_their_own_types(tmp_path: Path) -> 
         {
             "classes": (("y", "x"), noise((50, 60), "uint8"), {"_FillValue": 7}),
             "height": (("y", "x"), noise((50, 60), "float64"), {"scale_factor": 0.5}),
+            "water": (("y", "x"), noise((50, 60), "uint8"), {}, {"_FillValue": 9}),
         },
         coords=coords,
         attrs={"crs": "EPSG:32632"},
@@ -116,8 +117,8 @@ def test_variables_of_a_dataset_are_bands_of_their_own_types(tmp_path: Path) -> 
     path = _write(tmp_path, data)
     with comal.raquet.open(path) as raster:
         kinds = [(band.name, band.dtype, band.scale) for band in raster.bands]
-        assert kinds == [("classes", "uint8", None), ("height", "float64", 0.5)]
-        assert raster.bands[0].nodata == 7
+        assert kinds[:2] == [("classes", "uint8", None), ("height", "float64", 0.5)]
+        assert (raster.bands[0].nodata, raster.bands[2].nodata) == (7, 9)
         assert np.isnan(raster.bands[1].nodata or 0)
     assert comal.raquet.check(path, level="full").ok
 
@@ -164,6 +165,11 @@ def test_arrays_without_a_place(tmp_path: Path) -> None:
         _write(tmp_path, crooked, crs="EPSG:32632")
     with pytest.raises(InvalidInputError, match="spatial"):
         _write(tmp_path, xr.DataArray(np.ones(3), dims=("row",)))
+    placed = plain.assign_coords(x=[0.0, 1, 2, 3], y=[3.0, 2, 1, 0])
+    with pytest.raises(InvalidInputError, match=r"attribute .* not the number"):
+        _write(tmp_path, placed.assign_attrs(scale_factor="abc"), crs="EPSG:32632")
+    with pytest.raises(InvalidInputError, match="coordinates are not numbers"):
+        _write(tmp_path, placed.assign_coords(x=list("abcd")), crs="EPSG:32632")
 
 
 def test_times_that_cannot_be() -> None:

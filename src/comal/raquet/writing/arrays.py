@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import InvalidInputError
+from comal.errors import ComalError, InvalidInputError, translated
 from comal.raquet.spec import Number
 from comal.raquet.times import TimeAxis, time_axis
 from comal.raster.describing import (
@@ -26,6 +26,9 @@ _X = ("x", "lon", "longitude", "easting", "projection_x_coordinate")
 _Y = ("y", "lat", "latitude", "northing", "projection_y_coordinate")
 _TIME = ("time", "t", "valid_time")
 _REGULAR = 1e-3
+_NO_NUMBER: dict[type[BaseException], type[ComalError]] = dict.fromkeys(
+    (ValueError, TypeError, IndexError, OverflowError), InvalidInputError
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +214,8 @@ def _axis(array: Any, dim: Any, where: str) -> tuple[float, float]:
     """Outer edge of the first pixel, and the pixel size, from pixel centres."""
     if dim not in array.coords:
         raise InvalidInputError("a dimension has no coordinates", where=f"{where}, {dim}")
-    centres = np.asarray(array.coords[dim].values, np.float64)
+    with translated(_NO_NUMBER, "the coordinates are not numbers", where=f"{where}, {dim}"):
+        centres = np.asarray(array.coords[dim].values, np.float64)
     if len(centres) < 2:
         raise InvalidInputError(
             "the size of a single pixel is unknown",
@@ -229,22 +233,29 @@ def _band(array: Any) -> BandInfo:
     dtype = np.dtype(array.dtype).newbyteorder("=")
     name = "uint8" if dtype == np.bool_ else dtype.name
     attrs: Mapping[str, Any] = array.attrs
-    return BandInfo(
-        dtype=name,
-        nodata=_nodata(array, name),
-        description=_text(attrs.get("long_name")),
-        unit=_text(attrs.get("units")),
-        scale=_number(attrs.get("scale_factor")),
-        offset=_number(attrs.get("add_offset")),
-    )
+    with translated(
+        _NO_NUMBER,
+        "an attribute of the array is not the number that it should be",
+        where=array.name,
+    ):
+        return BandInfo(
+            dtype=name,
+            nodata=_nodata(array, name),
+            description=_text(attrs.get("long_name")),
+            unit=_text(attrs.get("units")),
+            scale=_number(attrs.get("scale_factor")),
+            offset=_number(attrs.get("add_offset")),
+        )
 
 
 def _nodata(array: Any, dtype: str) -> Number | None:
-    for key in ("_FillValue", "missing_value"):
-        value = array.attrs.get(key)
-        if value is not None:
-            return whole_nodata(np.asarray(value).ravel()[0].item(), dtype)
-    if np.dtype(dtype).kind == "f":
+    is_float = np.dtype(dtype).kind == "f"
+    # xarray has moved the value of floats to the encoding when it put NaN in its place.
+    for told in (array.attrs,) if is_float else (array.attrs, array.encoding):
+        for key in ("_FillValue", "missing_value"):
+            if told.get(key) is not None:
+                return whole_nodata(np.asarray(told[key]).ravel()[0].item(), dtype)
+    if is_float:
         return float("nan")  # xarray's value for missing pixels
     value = getattr(getattr(array, "rio", None), "nodata", None)
     return None if value is None else whole_nodata(np.asarray(value).item(), dtype)
