@@ -153,10 +153,15 @@ TIMES = {
     f"{START} > '1970-01-01'": [3],
     f"{START} IN (DATE('1970-01-02'), DATE('1970-01-03'))": [3],
     "type = 'FOLDER'": [],
+    # NaN is a missing value
+    "NOT cloud > 1": [0],
+    "cloud NOT IN (1)": [3],
+    "5 <> cloud": [0, 3],
+    "day <> '1970-01-01' OR level <> cloud": [0, 3],
 }
 
 
-def test_filters_on_times_are_exact(tmp_path: Path) -> None:
+def test_filters_are_exact(tmp_path: Path) -> None:
     """Of a Tortilla, whose own times are whole seconds."""
     moments = [0, 1_500_000, 3_250_000, 1_000_000 * DAY]
     seen = pa.array([*moments, None], pa.timestamp("us", "UTC"))
@@ -167,6 +172,8 @@ def test_filters_on_times_are_exact(tmp_path: Path) -> None:
             "path": pa.array([b"x"] * 5, pa.binary()),
             "seen": seen,
             "day": seen.cast(pa.timestamp("us")).cast(pa.date32(), safe=False),
+            "cloud": [1.0, float("nan"), None, 2.0, None],
+            "level": [2, 2, 2, 2, None],
             "stac:time_start": pa.array([0, 1, 3, DAY, None], pa.int64()),
             "stac:time_end": pa.array([0, 2, 4, DAY + 1, None], pa.int64()),
         }

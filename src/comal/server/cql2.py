@@ -317,20 +317,20 @@ def _compared(op: str, left: Operand, right: Operand) -> Any:
         if left.is_time != right.is_time:
             text = "a time is compared with something that is not a time"
             raise QueryError(text, found=str(right.type))
-        return _known(left, _COMPARE[op](left.values, right.values))
+        return _known(_COMPARE[op](left.values, right.values), left, right)
     first, last = _fitting(right, left)
     if first != last and op in {"=", "<>"}:
         within = pc.and_kleene(_compared(">=", left, right), _compared("<=", left, right))
         return within if op == "=" else pc.invert(within)
     value = pa.scalar(last if op in {">", "<="} else first)
-    return _known(left, _COMPARE[op](left.values, value))
+    return _known(_COMPARE[op](left.values, value), left)
 
 
-def _known(column: Column, mask: Any) -> Any:
-    """Remove NaN, which means a missing value in many tables: no comparison holds for it."""
-    if not pa.types.is_floating(column.values.type):
-        return mask
-    return pc.and_kleene(mask, pc.invert(pc.is_nan(column.values)))
+def _known(mask: Any, *columns: Column) -> Any:
+    """A mask that is null for NaN, which means a missing value in many tables."""
+    for values in (one.values for one in columns if pa.types.is_floating(one.values.type)):
+        mask = pc.if_else(pc.is_nan(values), None, mask)
+    return mask
 
 
 def _like(column: Column, pattern: str) -> Any:
