@@ -147,6 +147,16 @@ def test_ids_and_paths_of_a_manifest_are_texts(
     assert table["land"].to_pylist() == ["NA", None, "null"]
 
 
+def test_texts_of_several_lines_in_a_long_manifest(
+    packer: Packer, folder: Path, tmp_path: Path
+) -> None:
+    text = "x\n" * 30_000
+    rows = "".join(f'{number},s1/x.bin,"{text}"\n' for number in range(30))
+    made = packer.made(folder, tmp_path / "a", manifest=csv(tmp_path, f"id,path,text\n{rows}"))
+    (table,) = packer.levels(made)
+    assert table["text"].to_pylist() == [text] * 30
+
+
 def test_types_of_a_manifest_are_kept(packer: Packer, folder: Path, tmp_path: Path) -> None:
     fields = {
         "short": pa.array([1, None, 3], pa.int16()),
@@ -214,6 +224,7 @@ BAD: list[tuple[Any, type[ComalError], str]] = [
     (_lines("../b,s1/x.bin"), InvalidInputError, r"\.\."),
     (_lines("a"), InvalidInputError, "cannot be read"),
     (b"id,path\n\xff,a\n", InvalidInputError, "cannot be"),
+    (b"id,path,land\na,s1/x.bin,\xe9\n", InvalidInputError, "'land' is not UTF-8"),
     (b"id,path,id\na,b,c\n", InvalidInputError, "two columns of the same name"),
     (b"name\na\n", InvalidInputError, "path"),
     (b"", InvalidInputError, "cannot be read"),

@@ -432,6 +432,8 @@ def _read_csv(source: Source, texts: Sequence[str]) -> Any:
         table = _parsed(source, kinds | dict.fromkeys(untyped, pa.string()))
     empty, null = texts_column(["", None])
     for position, field in enumerate(table.schema):
+        if pa.types.is_binary(field.type):
+            raise ValueError(f"column {shown(field.name)} is not UTF-8")
         if pa.types.is_string(field.type):
             column = table.column(position)
             filled = pc.not_equal(column, empty)
@@ -440,9 +442,12 @@ def _read_csv(source: Source, texts: Sequence[str]) -> Any:
 
 
 def _parsed(source: Source, kinds: Mapping[str, Any]) -> Any:
-    convert = pa_csv.ConvertOptions(column_types=kinds)
+    how = {
+        "convert_options": pa_csv.ConvertOptions(column_types=kinds),
+        "parse_options": pa_csv.ParseOptions(newlines_in_values=True),
+    }
     # The default pool keeps many megabytes per parsing thread.
-    return pa_csv.read_csv(source.file(), convert_options=convert, memory_pool=SMALL_POOL)
+    return pa_csv.read_csv(source.file(), memory_pool=SMALL_POOL, **how)
 
 
 def _with_geometry(table: Any, geometry: Geometry, where: str) -> Any:
