@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyproj
 import pytest
+import shapely
 
 from comal.errors import InvalidInputError
+from comal.grid.mercator import xy_to_lonlat
 from comal.raster.describing import describe
 from comal.raster.gridding import (
     Grid,
@@ -149,13 +152,19 @@ def test_a_raster_around_countless_worlds_has_no_edge(tmp_path: Path, step: floa
     assert outline([place], (-180, 40, 180, 60), 8) is None
 
 
-def test_a_raster_around_the_pole_reaches_all_longitudes(tmp_path: Path) -> None:
-    affine = (-3e6, 2e4, 0, 3e6, 0, -2e4)
-    path = write(tmp_path / "a.tif", np.ones((300, 300), np.uint8), crs="EPSG:3413", affine=affine)
+@pytest.mark.parametrize("crs", ["EPSG:3413", "EPSG:3031"])
+def test_a_raster_around_the_pole_reaches_all_longitudes(tmp_path: Path, crs: str) -> None:
+    affine = (-2e6, 2e4, 0, 3e6, 0, -2e4)
+    path = write(tmp_path / "a.tif", np.ones((300, 300), np.uint8), crs=crs, affine=affine)
     place = footprint(describe(path))
     assert place.clipped
-    assert (place.box[0], place.box[1], place.box[2]) == (0.0, 0.0, 1.0)
-    assert place.ring is None
+    north = crs == "EPSG:3413"
+    assert (place.box[0], place.box[2], place.box[1 if north else 3]) == (0, 1, 1 - north)
+    u, v = np.meshgrid(np.arange(0.005, 1, 0.01), np.arange(0.005, 1, 0.01))
+    lon, lat = xy_to_lonlat(u, v, 0)
+    x, y = pyproj.Transformer.from_crs("EPSG:4326", crs, always_xy=True).transform(lon, lat)
+    inside = (x > -2e6) & (x < 4e6) & (y > -3e6) & (y < 3e6)
+    np.testing.assert_array_equal(shapely.contains_xy(shapely.Polygon(place.ring), u, v), inside)
 
 
 def test_edges_near_a_tile_line_are_on_it() -> None:

@@ -180,8 +180,10 @@ def footprint(info: RasterInfo) -> Footprint:
     if north >= south or west >= east:
         raise _nowhere(info)
     ring = None
+    if whole and polar:
+        u, v = _around(u, v, pole=-0.5 if every_lat.mean() > 0 else 1.5)
     # One around several worlds is no edge on any of them.
-    if whole and not polar and np.ptp(u) <= _WIDEST:
+    if whole and np.ptp(u) <= _WIDEST + _SURE:
         ring = tuple(zip(u.tolist(), np.clip(v, -0.5, 1.5).tolist(), strict=True))
     raw = -math.log2(_resolution(info))
     return Footprint((west, north, east, south), raw, ring, clipped)
@@ -398,6 +400,13 @@ def _unwrapped(u: Floats) -> tuple[Floats, bool]:
     polar = abs(closing - straight[0]) > 0.5
     straight -= np.floor(straight.mean())
     return straight, bool(polar)
+
+
+def _around(u: Floats, v: Floats, pole: float) -> tuple[Floats, Floats]:
+    """A ring around a pole as one on the plane: on three worlds, closed beyond the `pole`."""
+    turn = np.sign(u[-1] - u[0])
+    u = np.concatenate([u - turn, u, u + turn, [u[0] + 2 * turn]])
+    return np.append(u, [u[-1], u[0]]), np.concatenate([v, v, v, [v[0], pole, pole]])
 
 
 def _near(u: Floats, centre: float) -> Floats:
