@@ -53,6 +53,9 @@ def test_everything_and_a_tortilla(tmp_path: Path) -> None:
         for fields in ("mask.tif", []):
             with pytest.raises(InvalidInputError, match="by a list"):
                 ml.mirror(made, target, fields=fields)
+        for leaves in (None, ["image.tif"]):
+            with pytest.raises(InvalidInputError, match=r"(export|copy): [\s\S]*loosen"):
+                ml.mirror(made, tmp_path / f"x{made.suffix}", fields=leaves, where="label < 0")
         for leaf in ("nope", "", "a/b/c"):
             with pytest.raises(InvalidInputError, match="no sample has this leaf"):
                 ml.mirror(made, tmp_path / f"x{made.suffix}", fields=[leaf])

@@ -71,6 +71,8 @@ def mirror(
         with telling(progress, quiet=False) as told:
             how = Writing(settings({}, kind), overwrite, told)
             return export_part(found, place, kind, how, date_of(None), choose=choose)
+    if not len(found):
+        raise InvalidInputError("nothing to copy: no sample is left", hint="loosen the condition")
     if wanted is None:
         compile(found, place, overwrite=overwrite, progress=progress)
     else:
