@@ -165,7 +165,8 @@ def _write_copy(
     check_ending(path, ".parquet")
     with new_file(path, overwrite, RAQUET, tiles.store.sources) as file:
         file.expect(tiles.least(chosen))
-        return write_rows(file, path, metadata, version, groups, tiles.axis)
+        kind = str(tiles.store.parts[0].footer.schema.field(spec.BLOCK).type)
+        return write_rows(file, path, metadata, version, groups, tiles.axis, kind)
 
 
 # -- a raster in parts ---------------------------------------------------------------------------
