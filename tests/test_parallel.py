@@ -169,6 +169,10 @@ def test_what_cannot_work_is_refused(nobody: Any) -> None:
     with pytest.raises(InvalidInputError, match="nobody can do the work") as caught:
         list(results(nobody, half, [1]))
     assert "get_executor" in str(caught.value.expected)
+    with ThreadPoolExecutor(1) as ended:
+        pass
+    with pytest.raises(InvalidInputError, match=r"executor[\s\S]*not shut down"):
+        list(results(ended, half, [1]))
 
 
 class _Cluster(Executor):

@@ -225,16 +225,24 @@ def results(
     """
     with workers_of(workers, threads) as executor:
         waiting, pending = iter(items), deque[Future[R]]()
-        submit: Callable[..., Future[R]] = executor.submit
-        if hasattr(executor, "_client"):
-            # Dask gives an equal task the result of an earlier one, which may be gone from disk.
-            submit = partial(submit, pure=False)
+        # Dask gives an equal task the result of an earlier one, which may be gone from disk.
+        how: dict[str, Any] = {"pure": False} if hasattr(executor, "_client") else {}
+
+        def submit(count: int) -> None:
+            for item in islice(waiting, count):
+                try:
+                    pending.append(executor.submit(function, item, **how))
+                except RuntimeError as error:
+                    if isinstance(error, BrokenExecutor):
+                        raise
+                    hint = "pass one that is not shut down yet"
+                    raise InvalidInputError(str(error), where="executor", hint=hint) from error
+
         try:
-            for item in islice(waiting, ahead or 2 * width(executor)):
-                pending.append(submit(function, item))
+            submit(ahead or 2 * width(executor))
             while pending:
                 found = pending.popleft().result()
-                pending.extend(submit(function, item) for item in islice(waiting, 1))
+                submit(1)
                 yield found
         except Exception as error:
             is_lost = isinstance(error, BrokenExecutor | CancelledError)
