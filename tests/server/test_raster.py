@@ -18,6 +18,7 @@ from rio_tiler.models import ImageData
 from comal import raquet, server
 from comal.errors import ObjectChangedError
 from comal.grid import quadbin
+from comal.server.items import histogram
 from comal.tapalcatl.spec import MEDIA_TYPES
 from tests.server.asking import ask, ask_all
 from tests.server.making import picture, raquet_file
@@ -194,6 +195,13 @@ def test_point(app: Any, archives: dict[str, Path]) -> None:
     for text in ("x,y", "1", "1,2,3", "200,0", "0,91", "nan,0", ""):
         assert ask(app, f"/dem/point/{text}").status == 400
     assert ask(app, "/dem/point/1,1?zoom=5").status == 400
+
+
+@pytest.mark.parametrize("values", [[-3.4e38] * 4, [2.0**60, 2.0**60 + 256], [-1.7e308, 1.7e308]])
+def test_a_histogram_of_values_that_floats_cannot_divide(values: list[float]) -> None:
+    counts, edges = histogram(np.array(values), 8)
+    assert (counts.sum(), len(edges)) == (len(values), 9)
+    assert (edges[0], edges[-1]) == (min(values), max(values))
 
 
 def test_statistics(app: Any, archives: dict[str, Path]) -> None:

@@ -193,10 +193,21 @@ def _times(column: Any, bins: int) -> dict[str, Any]:
     return found if found["max"] is None else found | {"max": shown_time(last)}
 
 
+@np.errstate(over="ignore", invalid="ignore")
+def histogram(values: Any, bins: int) -> tuple[Any, Any]:
+    """Counts and edges of bins, of equal width as far as floats go."""
+    try:
+        return np.histogram(values, bins)
+    except (ValueError, IndexError):
+        # The range is too narrow for so many floats, or too wide for one.
+        half = np.linspace(values.min() / 2, values.max() / 2, bins + 1)
+        return np.histogram(values, np.maximum.accumulate(half * 2))
+
+
 def _spread(values: Any, bins: int, shown: Callable[[float], Any]) -> dict[str, Any]:
     if not len(values):
         return {"min": None, "max": None, "histogram": None}
-    counts, edges = np.histogram(values, bins)
+    counts, edges = histogram(values, bins)
     return {
         "min": shown(values.min()),
         "max": shown(values.max()),

@@ -22,7 +22,7 @@ from comal.raquet.reading.windows import Grid
 from comal.raquet.spec import Band
 from comal.raster.values import colour_table
 from comal.server.http import Headers, crc_etag
-from comal.server.items import bbox_of, plain
+from comal.server.items import bbox_of, histogram, plain
 from comal.server.render import (
     MEDIA_TYPES,
     Expression,
@@ -601,7 +601,7 @@ def counts_of(values: npt.NDArray[Any], pixels: int, bins: int) -> dict[str, Any
     if not len(valid):
         return document | dict.fromkeys(names) | {"histogram": None}
     low, median, high = (float(edge) for edge in np.percentile(valid, (2, 50, 98)))
-    counts, edges = np.histogram(valid, bins)
+    counts, edges = histogram(valid, bins)
     numbers = (
         float(valid.min()),
         float(valid.max()),
@@ -612,5 +612,5 @@ def counts_of(values: npt.NDArray[Any], pixels: int, bins: int) -> dict[str, Any
         low,
         high,
     )
-    histogram = [counts.tolist(), edges.tolist()]
-    return document | dict(zip(names, numbers, strict=True)) | {"histogram": histogram}
+    numbers_of_bins = [counts.tolist(), edges.tolist()]
+    return document | dict(zip(names, numbers, strict=True)) | {"histogram": numbers_of_bins}
