@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from comal import convert, jobs, raquet, taco, tapalcatl, tortilla
+from comal.errors import InvalidInputError
 from comal.raquet.writing import job
 from comal.raster import opening
 from comal.taco.extensions.rasters import GeotiffStats
@@ -169,6 +170,8 @@ def test_a_cluster_gives_the_same_bytes_with_a_worker_killed_in_the_middle(home:
     with _cluster() as client, client.get_executor(retries=2) as executor:
         for name in JOBS:
             assert _done(home, name, executor) == _done(home, name, None), name
+        with pytest.raises(InvalidInputError, match="iterable"):
+            tapalcatl.build([(0, 0, 0, b"x")], home / "z", ext="png", executor=executor)
         _lose_a_worker(home, client, executor)
         address = client.scheduler_info()["address"]
         path, own = home / "x.parquet", home / "y.parquet"

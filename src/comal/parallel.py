@@ -232,8 +232,10 @@ def results(
             for item in islice(waiting, count):
                 try:
                     pending.append(executor.submit(function, item, **how))
-                except RuntimeError as error:
-                    if isinstance(error, BrokenExecutor):
+                except (RuntimeError, TypeError) as error:
+                    if isinstance(error.__cause__, ComalError):  # Dask could not pickle a task
+                        raise error.__cause__ from None
+                    if isinstance(error, BrokenExecutor | TypeError):
                         raise
                     hint = "pass one that is not shut down yet"
                     raise InvalidInputError(str(error), where="executor", hint=hint) from error
