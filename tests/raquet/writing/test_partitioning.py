@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import comal.raquet
@@ -106,6 +108,17 @@ def test_other_rasters_do_not_merge(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="different pixels"):
         comal.raquet.merge([one, other], tmp_path / "c.parquet")
     assert not (tmp_path / "c.parquet").exists()
+
+
+def test_a_tile_that_is_there_twice_goes_into_one_part(tmp_path: Path) -> None:
+    path = _raquet(tmp_path)
+    table = pq.read_table(path)
+    pq.write_table(pa.concat_tables([table, table.slice(len(table) - 1)]), tmp_path / "b.parquet")
+    for name in ("a", "b"):
+        comal.raquet.partition(tmp_path / f"{name}.parquet", tmp_path / name, zoom=12)
+    assert {one.name: one.read_bytes() for one in (tmp_path / "a").iterdir()} == {
+        one.name: one.read_bytes() for one in (tmp_path / "b").iterdir()
+    }
 
 
 def test_neighbours_become_one_file(tmp_path: Path) -> None:

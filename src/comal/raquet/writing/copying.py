@@ -122,6 +122,18 @@ class StoredTiles:
             tell(stop)
 
 
+def _one_of_each(tiles: StoredTiles) -> Ints:
+    """Positions of the tiles without duplicates."""
+    chosen, unlike = tiles.distinct()
+    if unlike is not None:
+        raise InvalidInputError(
+            "a tile has different pixels in two files",
+            found=f"block {tiles.cells[unlike]}",
+            hint="to join files of different rasters, convert the rasters as a mosaic",
+        )
+    return chosen
+
+
 def settled(metadata: Metadata, cells: Ints) -> Metadata:
     """The metadata with the lowest zoom, the number of blocks and the size set from the tiles."""
     zooms = np.asarray(quadbin.zooms(cells))
@@ -225,7 +237,7 @@ def partition(
     check_ending(target, ".parquet")  # other tools name such folders the same way
     with open_raquet(source, config=config) as raster:
         tiles = StoredTiles(raster.store)
-        cut = _cut_zoom(tiles, zoom, target_size)
+        cut, distinct = _cut_zoom(tiles, zoom, target_size), _one_of_each(tiles)
         owners = _owners(tiles, cut, overviews=overviews)
         cells = np.unique(owners[owners >= 0])
         if len(cells) > MOST:
@@ -242,7 +254,7 @@ def partition(
             for done, cell in enumerate(cells.tolist()):
                 z, x, y = quadbin.tiles(cell)
                 name = f"z{z}_{x}_{y}.parquet"
-                chosen = np.flatnonzero(owners == cell)
+                chosen = distinct[owners[distinct] == cell]
                 place = {**raster.metadata.processing, spec.PART: f"{z}/{x}/{y}"}
                 own = replace(raster.metadata, processing=place)
                 one = _write_copy(part / name, own, tiles, chosen, spec_version, min_zoom=lowest)
@@ -324,14 +336,7 @@ def merge(
             raise InvalidInputError(
                 "the files have different maximum zooms", found=", ".join(map(str, sorted(zooms)))
             )
-        chosen, unlike = tiles.distinct()
-        if unlike is not None:
-            raise InvalidInputError(
-                "a tile has different pixels in two files",
-                found=f"block {tiles.cells[unlike]}",
-                hint="to join files of different rasters, convert the rasters as a mosaic",
-            )
-        own = raster.metadata
+        chosen, own = _one_of_each(tiles), raster.metadata
         metadata = replace(
             own,
             bands=tuple(map(_told_by_all, zip(*(one.bands for one in documents), strict=True))),
