@@ -42,8 +42,10 @@ def with_entry(entry: Entry) -> bytes:
 
 
 def deflated(size: int) -> bytes:
+    """So many MiB of zeros, of which one is packed."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
-    return packer.compress(bytes(size)) + packer.flush()
+    block = packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return block * (size >> 20) + packer.flush()
 
 
 BOMB = deflated(256 << 20)
