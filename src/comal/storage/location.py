@@ -152,8 +152,8 @@ class Location:
         path = joined or "/".join(parts)
         return Location(self.scheme, self.root, path, self.query, self.userinfo, self.withheld)
 
-    def holding(self, name: str) -> Location:
-        """As `join`, for a name of a file: in it a colon is no sign of a URL (RFC 3986, 4.2)."""
+    def child(self, name: str) -> Location:
+        """The location of a file below this one; a colon in its name is no sign of a URL."""
         return self.join(name if name.startswith("/") else f"./{name}")
 
     def parent(self) -> Location:
@@ -207,7 +207,7 @@ class StorePath(os.PathLike[str]):
     __str__ = __fspath__
 
     def __truediv__(self, name: str) -> StorePath:
-        return StorePath(self.location.holding(name), self.config)
+        return StorePath(self.location.child(name), self.config)
 
     @property
     def name(self) -> str:

@@ -143,7 +143,7 @@ class _Side:
 
     def path(self, name: str = "") -> Path:
         """Where a file is, or the `StorePath` of an object."""
-        place = self.place.holding(name)
+        place = self.place.child(name)
         return Path(place.path) if self.is_local else cast("Path", StorePath(place, self.config))
 
     def object(self, name: str = "", *more: Any) -> StoreObject:
@@ -179,14 +179,14 @@ class _Side:
             meta = self.object(name).meta()
             now = ObjectInfo("", meta["size"], meta["e_tag"]) if meta else None
         elif now is None:
-            now = open_source(self.place.holding(name), config=self.config).stat()
+            now = open_source(self.place.child(name), config=self.config).stat()
         size, version = self.files[name]
         if now is None or plain_tag(now.etag) != version:
-            raise changed(self.place.holding(name), ObjectInfo("", size, version), now)
+            raise changed(self.place.child(name), ObjectInfo("", size, version), now)
 
     def error(self, kind: type[ComalError], what: str, name: str, hint: str) -> ComalError:
         """An error about one of the files."""
-        return kind(what, where=self.place.holding(name).label, hint=hint)
+        return kind(what, where=self.place.child(name).label, hint=hint)
 
 
 def _same(one: _Side, other: _Side, name: str) -> bool:
