@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -223,10 +224,13 @@ def values_column(values: Sequence[Any]) -> Any:
 
 
 def array_of(values: Sequence[Any], kind: Any = None) -> Any:
-    """As `pyarrow.array`, which would cut times of pandas to microseconds."""
+    """As `pyarrow.array`, which takes numbers as times and cuts those of pandas to microseconds."""
     found = pa.array(values, kind)
-    timed = kind is None and pa.types.is_timestamp(found.type)
-    if timed and any(getattr(value, "nanosecond", 0) for value in values):
+    if kind is not None or not pa.types.is_temporal(found.type) or found.type.id in _LOST:
+        return found
+    if any(isinstance(value, Number) for value in values):
+        raise TypeError("numbers among times")
+    if any(getattr(value, "nanosecond", 0) for value in values):
         return pa.array(values, pa.timestamp("ns", found.type.tz))
     return found
 

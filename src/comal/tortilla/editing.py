@@ -35,7 +35,7 @@ from comal.storage import StorageConfig, targets
 from comal.storage.location import stored
 from comal.storage.replacing import NextVersion, changing_file
 from comal.storage.targets import check_ending
-from comal.table.columns import one_array
+from comal.table.columns import array_of, one_array
 from comal.tortilla import spec
 from comal.tortilla.columns import (
     SHORT,
@@ -385,7 +385,7 @@ def _given(columns: Any, where: str) -> Any:
     if isinstance(columns, Mapping):
         try:
             columns = pa.table(
-                {name: pa.array(v) if isinstance(v, list) else v for name, v in columns.items()}
+                {name: array_of(v) if isinstance(v, list) else v for name, v in columns.items()}
             )
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise InvalidInputError(

@@ -89,6 +89,7 @@ def test_boxes_are_compared_on_the_circle(
         ("String", "string"),
         ("boolean", "bool"),
         ("list<item: list<item: float>>", "list(list(float32))"),
+        ("map<string, list<element: int8>>", "map<string, list<l: int8>>"),
     ],
 )
 def test_types_of_all_generations_are_one(first: str, second: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import os
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from comal.tortilla import STAC, Sample, Samples, Slice, TortillaWarning, create
 from tests.servers.http import HttpServer
 from tests.tortilla.write.oracle import HEADER, listing, read
 
+DAY = dt.date(2020, 2, 29)
 Loose: Any = Sample
 """Without the types of its parameters, for what nobody should write."""
 
@@ -205,6 +207,7 @@ def test_the_same_samples_give_the_same_bytes(tmp_path: Path) -> None:
         (lambda: [Loose("a", path=b"1", **{"x" * 129: 1})], "longer"),
         (lambda: [Loose("a", path=b"1", **{"": 1})], "empty"),
         (lambda: [Loose("a", path=b"1", x=1), Loose("b", path=b"1", x="y")], "has the wrong type"),
+        (lambda: [Loose("a", path=b"1", x=DAY), Loose("b", path=b"1", x=5)], "has the wrong type"),
         (lambda: [Loose("a", path=b"1", x=object())], "has the wrong type"),
         (lambda: [Loose("a", path=b"1", stac_data={"raster_shape": [1.5, 2]})], "raster_shape"),
         (lambda: [Loose("a", path=b"1", stac_data={"geotransform": [1, 2]})], "geotransform"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -146,6 +147,11 @@ CANNOT: list[tuple[Callable[[Path], Any], type[ComalError], str]] = [
     (lambda p: edit(p, columns={"n": [1, 2, 3, 4]}), InvalidInputError, "exists already"),
     (lambda p: edit(p, columns={"m": [1]}), InvalidInputError, "value per row"),
     (lambda p: edit(p, columns={"m": [1, 2, 3, "x"]}), InvalidInputError, "cannot be combined"),
+    (
+        lambda p: edit(p, columns={"m": [dt.date(2020, 2, 29), 2, 3, 4]}),
+        InvalidInputError,
+        "cannot be combined",
+    ),
     (lambda p: edit(p, columns={"id": ["s9"], "m": [1]}), NotInContainerError, "s9"),
     (lambda p: edit(p, columns={"id": ["s1"] * 2, "m": [1, 2]}), InvalidInputError, "twice"),
     (lambda p: edit(p, columns={"tortilla:offset": [1] * 4}), InvalidInputError, "cannot be set"),

@@ -44,6 +44,7 @@ _POLARS = {
     "large_binary": "binary",
 }
 _POLARS_TIME = re.compile(r"datetime\(time_unit='(\w+)', time_zone=none\)")
+_CHILD = re.compile(r"list<\w*: ")
 _LIST = re.compile(r"(?:large_)?list(?:\((.*)\)|<\w+: (.*)>)")
 
 
@@ -142,7 +143,7 @@ def _compare_fields(
 
 def plain_type(name: str) -> str:
     """The Arrow name of a type, from the spelling of any version of the writers."""
-    name = name.strip().lower().replace("list<element: ", "list<item: ")
+    name = _CHILD.sub("list<item: ", name.strip().lower())
     inner = _LIST.fullmatch(name)
     if inner:
         return f"list<{plain_type(inner[1] or inner[2])}>"
