@@ -266,6 +266,8 @@ def _type_of(text: Any, names: dict[str, Any]) -> Any:
 def check_fields(options: Any) -> None:
     """Raise if a value of a dataclass does not fit the annotation of its field.
 
+    Numbers of NumPy become those of Python: small ones overflow, and JSON has none of them.
+
     Raises
     ------
     InvalidInputError
@@ -277,6 +279,8 @@ def check_fields(options: Any) -> None:
         hint = _type_of(text, _names_of(cls, one.name))
         if not fits(value, hint):
             raise _misfit(cls, one.name, value, text, hint)
+        if isinstance(value, numbers.Real) and hasattr(value, "item"):
+            object.__setattr__(options, one.name, value.item())
 
 
 def _names_of(cls: type, field: str) -> dict[str, Any]:

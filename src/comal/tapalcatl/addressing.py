@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from comal.errors import InvalidInputError, shown
+from comal.public import check_fields
 from comal.tapalcatl.spec import (
     CONTENT_TYPE,
     LATITUDE_LIMIT,
@@ -93,6 +94,7 @@ class Generation1:
     max_zoom: int = 20
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _log2(self.metatile, "metatile size")
         if self.metatile > 128:
             raise InvalidInputError(

@@ -14,14 +14,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import index
 from typing import Any, Final
 
 import numpy as np
 
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.limits import KIB
-from comal.public import options_of, takes
+from comal.public import check_fields, options_of, takes
 from comal.tapalcatl.addressing import (
     Generation1,
     archive_bounds,
@@ -94,7 +93,9 @@ class Layout:
     metatile: int = 1
 
     def __post_init__(self) -> None:
-        zooms = self.materialized_zooms
+        check_fields(self)
+        zooms = tuple(map(int, self.materialized_zooms))
+        object.__setattr__(self, "materialized_zooms", zooms)
         valid = bool(zooms) and all(0 <= zoom <= MAX_ZOOM for zoom in zooms)
         if not valid or list(zooms) != sorted(set(zooms)):
             raise InvalidInputError(
@@ -175,6 +176,7 @@ def choose_layout(
     first reduced to 1, then archives hold three, two and one zooms. Arguments that are given are
     kept, whether the directories fit or not.
     """
+    min_zoom, max_zoom = int(min_zoom), int(max_zoom)
     _check_zooms(min_zoom, max_zoom)
     entry = options_of(EntrySize, size)
     sides = (METATILE, 1) if metatile is None else (metatile,)
@@ -184,7 +186,7 @@ def choose_layout(
     layout: Layout | None = None
     for step in steps:
         for side in sides:
-            zooms = tuple(sorted(set(materialized_zooms or ())))
+            zooms = () if materialized_zooms is None else tuple(sorted(set(materialized_zooms)))
             layout = Layout(zooms or _zooms(min_zoom, max_zoom, step), side)
             longest = max(
                 directory_bytes(layout, zoom, max_zoom, entry) for zoom in layout.materialized_zooms
@@ -578,7 +580,7 @@ class InArchive(ArchiveLayout):
         count = 1 << z if 0 <= z <= MAX_ZOOM else 0
         if not (0 <= x < count and 0 <= y < count):
             return None
-        return (0, 0, 0), (z, index(x), index(y))
+        return (0, 0, 0), (z, x, y)
 
 
 def _no_size(size: int) -> InvalidInputError:

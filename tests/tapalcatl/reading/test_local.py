@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from comal import tapalcatl
@@ -233,3 +234,19 @@ def test_numbers_that_name_no_tile(tmp_path: Path, wrong: Any) -> None:
                 ask(*wrong)
         with pytest.raises(InvalidInputError, match="not integers"):
             asyncio.run(tileset.tile_async(*wrong))
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.uint64])
+def test_numbers_of_numpy_mean_the_same(tmp_path: Path, kind: Any) -> None:
+    place, config = (8, 120, 100), tapalcatl.Generation1(metatile=kind(2))
+    roots = np.array([0, 3], kind)
+    tapalcatl.build([(*place, b"a")], tmp_path / "2", metatile=kind(2), materialized_zooms=roots)
+    tapalcatl.build([(*place, b"a")], tmp_path / "1", version=1, generation1=config)
+    first = tapalcatl.open(tmp_path / "1", metatile=2, formats={"": ()})
+    for tileset in (tapalcatl.open(tmp_path / "2"), first):
+        with tileset:
+            tile = tileset.tile(*map(kind, place))
+            assert tile is not None
+            assert tile == tileset.tile(*place)
+            assert tileset.stored_tile(*map(kind, place)) == tileset.stored_tile(*place)
+    assert tapalcatl.choose_layout(kind(0), kind(1)) == tapalcatl.choose_layout(0, 1)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, wraps
+from operator import index
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import numpy as np
@@ -460,7 +461,8 @@ class TileSet(Closing):
 
     def _spot(self, z: int, x: int, y: int, size: int | None) -> Spot | None:
         try:
-            return self.layout.find(z, x, y, size)
+            # Shifts of small integers of NumPy overflow without an error.
+            return self.layout.find(index(z), index(x), index(y), size)
         except TypeError as error:
             raise _no_integers(z, x, y) from error
 

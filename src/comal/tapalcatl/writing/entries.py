@@ -133,7 +133,7 @@ class BuildOptions(EntryOptions):
                 "unknown version of Tapalcatl", found=self.version, expected="1 or 2"
             )
         lost = _GENERATION_2 if self.version == 1 else ("generation1",)
-        given = [name for name in lost if getattr(self, name)]
+        given = [name for name in lost if np.ndim(one := getattr(self, name)) or one]
         if given:
             raise InvalidInputError(
                 f"Tapalcatl {self.version} has no place for this",

@@ -138,11 +138,13 @@ def extract(
             )
         said = tileset.metadata
         own = isinstance(tileset.layout, TreeLayout) and not is_archive(out)
+        if materialized_zooms is None and own:
+            materialized_zooms = said.materialized_zooms
         return build(
             part,
             out,
             metatile=metatile or (said.metatile if own else None),
-            materialized_zooms=materialized_zooms or (said.materialized_zooms if own else None),
+            materialized_zooms=materialized_zooms,
             times=SOURCE,
             executor=executor,
             overwrite=overwrite,
