@@ -64,8 +64,11 @@ def test_every_way_and_back(tmp_path: Path, kind: str) -> None:
 
 
 def test_what_mbtiles_says(tmp_path: Path) -> None:
-    tapalcatl.build(listed(pyramid(2, kind="mvt")), tmp_path / "set", **ABOUT)
+    about = {**ABOUT, "metadata": {**ABOUT["metadata"], "format": "png"}}  # of other tiles
+    tapalcatl.build(listed(pyramid(2, kind="mvt")), tmp_path / "set", **about)
     tapalcatl.to_mbtiles(tmp_path / "set", tmp_path / "a.mbtiles")
+    tapalcatl.to_directory(tmp_path / "set", tmp_path / "folder")
+    assert json.loads((tmp_path / "folder" / "metadata.json").read_text())["format"] == "pbf"
     with closing(sqlite3.connect(tmp_path / "a.mbtiles")) as base:
         rows = dict(base.execute("SELECT name, value FROM metadata"))
         plan = base.execute(

@@ -210,7 +210,7 @@ def mbtiles_rows(metadata: TileSetMetadata, ext: str, label: str) -> dict[str, s
     for key, value in metadata.extra.items():
         if key == "center":
             values[key] = ",".join(f"{number:.10g}" for number in center_of(value)) or None
-        elif key not in layers:
+        elif key not in {*layers, *values}:  # what the tiles show counts
             values[key] = value
     if layers:
         values["json"] = json.dumps(layers, ensure_ascii=False, separators=(",", ":"))
@@ -226,7 +226,7 @@ def json_values(metadata: TileSetMetadata, ext: str | None) -> dict[str, Any]:
         "minzoom": metadata.min_zoom,
         "maxzoom": metadata.max_zoom,
         "bounds": None if metadata.bounds is None else list(metadata.bounds),
-        **metadata.extra,
+        **{key: value for key, value in metadata.extra.items() if key != "format"},
     }
     return {key: value for key, value in values.items() if value is not None}
 
