@@ -680,6 +680,17 @@ def test_links_hidden_files_and_others(tmp_path: Path) -> None:
         comal.sync(source, target)
 
 
+@pytest.mark.parametrize(("mine", "theirs"), [("a", "a/b"), ("c/a/b", "c/a")])
+def test_a_file_where_the_other_has_a_folder(mine: str, theirs: str, tmp_path: Path) -> None:
+    for name in (f"x/{mine}", "x/0", f"y/{theirs}"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"1")
+    for dry_run in (True, False):
+        with pytest.raises(ConflictError, match=r"a file and a folder[\s\S]*remove it"):
+            comal.sync(tmp_path / "x", tmp_path / "y", overwrite=True, dry_run=dry_run)
+    assert files_below(tmp_path / "y") == {theirs: b"1"}
+
+
 def test_two_runs_at_a_time(tmp_path: Path, archives: Path) -> None:
     with (
         targets.new_folder(tmp_path / "x") as _,

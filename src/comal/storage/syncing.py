@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -86,6 +86,12 @@ def _listed(meta: Any) -> _File:
     return _File(meta["size"], plain_tag(meta["e_tag"]))
 
 
+def _folders(names: Iterable[str]) -> set[str]:
+    """All folders above some files, below the top."""
+    folders = {name.rpartition("/")[0] for name in names if "/" in name}
+    return folders | {one[:end] for one in folders for end, mark in enumerate(one) if mark == "/"}
+
+
 class _Side:
     """Source or target: one file, named by the empty text, or the files of a folder."""
 
@@ -105,8 +111,7 @@ class _Side:
         if there is not None:
             return {"": _listed(there)}
         found = top.below(_listed)
-        folders = {name.rpartition("/")[0] for name in found}
-        folders |= {one[:end] for one in folders for end, mark in enumerate(one) if mark == "/"}
+        folders = _folders(found)
         # Marks of folders are empty objects, listed without their slash.
         return {name: one for name, one in found.items() if one.size or name not in folders}
 
@@ -460,6 +465,12 @@ def _compared(here: _Side, there: _Side, tell: Progress) -> tuple[list[str], lis
         form = "a file" if "" in there.files else "a folder"
         what = f"the target is {form}, the source is not"
         raise there.error(ConflictError, what, "", "choose another name")
+    files = here.files.keys(), there.files.keys()
+    if there.is_local and (clash := files[0] & _folders(files[1]) | files[1] & _folders(files[0])):
+        what = "source and target have a file and a folder of this name"
+        raise there.error(
+            ConflictError, what, min(clash), "remove it there, or choose another name"
+        )
     both = [name for name in here.files if name in there.files]
     equal, differ = list[str](), list[str]()
     named = at_once(lambda name: (name, _same(here, there, name)), both, here.stop, _MANY)
