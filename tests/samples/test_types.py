@@ -190,12 +190,14 @@ def frames() -> dict[str, Any]:
         "two names": twice,
         "series": pandas.Series(["a"], name="id"),
         "series of polars": polars.Series("id", ["a"]),
+        "objects of polars": polars.DataFrame({**columns, "v": [Path("a")] * 3}),
     }
 
 
 @pytest.mark.parametrize("writer", ["taco", "tortilla"])
 @pytest.mark.parametrize(
-    "name", ["two types", "complex", "two names", "series", "series of polars"]
+    "name",
+    ["two types", "complex", "two names", "series", "series of polars", "objects of polars"],
 )
 def test_frames_that_are_no_tables_are_refused(name: str, writer: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="cannot become an Arrow table"):

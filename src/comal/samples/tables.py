@@ -59,6 +59,11 @@ def arrow_table(data: Any) -> Any:
         return None
     what = f"the {type(data).__name__} cannot become an Arrow table"
     with translated(_OF_OTHERS, what, hint="give each column values of one type"):
+        for name, kind in zip(
+            getattr(data, "columns", ()), getattr(data, "dtypes", ()), strict=False
+        ):
+            if str(kind) == "Object":  # of which Polars gives addresses in memory
+                raise TypeError(f"column {shown(name)} of Python objects")
         table = pa.table(data)
     for place, field in enumerate(table.schema):
         # Polars stores categories as views, from which Arrow cannot take.
