@@ -267,9 +267,15 @@ def counts(loader: Any, name: str) -> Counter[int]:
 
 def test_null_is_no_class(tmp_path: Path) -> None:
     labels = ["a", None, "b", "a", None, "a"]
-    samples = [taco.Sample(id=f"s{row}", path=b"x", kind=label) for row, label in enumerate(labels)]
+    samples = [
+        taco.Sample(id=f"s{row}", path=b"x", kind=label, none=None)
+        for row, label in enumerate(labels)
+    ]
     path = pack(tmp_path / "a.tacozip", samples)
-    data = ml.dataset(path, columns=["kind"])
+    data = ml.dataset(path, columns=["kind", "none"])
+    assert data.splits("none") == {}
+    with pytest.raises(InvalidInputError, match="weights"):
+        data.loader(4, balance="none")
     drawn = [one for batch in data.loader(64, balance="kind", draws=1_024) for one in batch["kind"]]
     assert set(drawn) == {"a", "b"}
     assert abs(drawn.count("b") / 1_024 - 0.5) < 0.08

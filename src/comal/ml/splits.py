@@ -39,6 +39,8 @@ def column_of(table: Any, name: str) -> Any:
 
 def coded(values: Any) -> tuple[Ints, Any]:
     """The number of the value of each row, -1 for null, and the values in order of appearance."""
+    if pa.types.is_null(values.type):  # of which Arrow makes one value
+        values = pc.cast(values, pa.string())
     with translated({pa.ArrowException: InvalidInputError}, "a column that cannot be grouped by"):
         encoded = pc.dictionary_encode(values)
     codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
