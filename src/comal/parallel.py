@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import (
+    FIRST_COMPLETED,
     BrokenExecutor,
     CancelledError,
     Executor,
@@ -19,7 +20,7 @@ from concurrent.futures import (
     ThreadPoolExecutor,
     wait,
 )
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import islice
@@ -40,6 +41,8 @@ _REMOTE = 8
 """Assumed workers of an executor that does not tell their number, such as one of a cluster."""
 _STEP = 0.05
 """Seconds after which a pause checks whether anybody still waits."""
+_REQUESTS, _AWAKE = 16, 0.2
+"""Requests to a store at once; seconds after which who waits for them hears of an interrupt."""
 _WAITING = 64
 """Threads that wait for blocking calls beside an event loop."""
 
@@ -260,6 +263,39 @@ def results(
             # A cluster does not tell which tasks run, so that cancelling would not await them.
             exact = type(executor).__module__.startswith("concurrent.")
             wait([future for future in pending if not (exact and future.cancel())])
+
+
+def completed(
+    function: Callable[[T], R], items: Iterable[T], threads: int = _REQUESTS
+) -> Generator[R]:
+    """The results of a function for each item in threads, as they come; a few are in flight.
+
+    After an error, Ctrl-C or `close` no call begins, and running ones stop pausing and are awaited.
+    """
+    left, running, stop = iter(items), set[Future[R]](), threading.Event()
+    with ThreadPoolExecutor(threads, "comal-jobs") as pool:
+        try:
+            while True:
+                for item in islice(left, 2 * threads - len(running)):
+                    call = partial(function, item)
+                    running.add(pool.submit(copy_context().run, _stoppable, stop, call))
+                if not running:
+                    return
+                # Not for long: an interrupt right before would not end the waiting.
+                done, running = wait(running, _AWAKE, FIRST_COMPLETED)
+                for one in done:
+                    yield one.result()
+        except BaseException:  # also on Ctrl-C: nobody waits for the others any more
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def run_all(function: Callable[[T], object], items: Iterable[T], threads: int = _REQUESTS) -> None:
+    """Call a function for each item, as `completed`."""
+    with closing(completed(function, items, threads)) as done:
+        for _ in done:
+            pass
 
 
 def side_by_side(jobs: Sequence[Callable[[], R]], threads: int | ThreadPoolExecutor) -> list[R]:

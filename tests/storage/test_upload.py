@@ -18,6 +18,7 @@ from typing import Any
 import obstore
 import pytest
 
+from comal import parallel
 from comal.errors import (
     AccessDeniedError,
     ComalError,
@@ -435,10 +436,10 @@ def test_an_interrupt_ends_an_upload(
     box, server = bucket
     waiting, told = threading.Event(), threading.Event()
 
-    class Told(threading.Event):
-        def set(self) -> None:
-            super().set()
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, *how: Any, **named: Any) -> None:
             told.set()
+            super().shutdown(*how, **named)
 
     def strike(_: int, request: str) -> str:
         if "partNumber" in request:
@@ -452,7 +453,7 @@ def test_an_interrupt_ends_an_upload(
 
     monkeypatch.setattr(storeobject, "SINGLE", 1000)
     monkeypatch.setattr(storeobject, "_AT_ONCE", 2)
-    monkeypatch.setattr(upload, "Event", Told)
+    monkeypatch.setattr(parallel, "ThreadPoolExecutor", Pool)
     monkeypatch.setattr(multipart, "_STEP", 5 << 20)
     del server.faults.seen[:]
     server.faults.fault = strike

@@ -18,7 +18,6 @@ import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import obstore
@@ -33,7 +32,7 @@ from comal.errors import (
     translated,
 )
 from comal.limits import MIB
-from comal.parallel import results
+from comal.parallel import completed, results, run_all
 from comal.storage import storeobject, upload
 from comal.storage.location import StorePath
 from comal.storage.storeobject import StoreObject
@@ -82,7 +81,6 @@ class GrowingFolder:
         self._size = 0
         self._made: list[StoreObject] = []
         self._records: list[StoreObject] = []
-        self._stop = Event()
 
     # -- publishing ----------------------------------------------------------------------------
 
@@ -108,7 +106,7 @@ class GrowingFolder:
         rows = [[told, [next(facts) for _ in some]] for told, some in waiting]
         self._records.append(StoreObject(self._home / f"{secrets.token_hex(8)}.json"))
         self._records[-1].put(json.dumps(rows).encode())
-        storeobject.run_all(self._publish_one, names, self._stop)
+        run_all(self._publish_one, names)
 
     def _facts(self, name: str) -> list[Any]:
         path = self.folder / name
@@ -117,7 +115,7 @@ class GrowingFolder:
 
     def _publish_one(self, name: str) -> None:
         # An equal one may be there: that of a killed writer, which no checksum of the store proves.
-        file, made = StoreObject(self._place / name, self._stop, going_on=True), list[StoreObject]()
+        file, made = StoreObject(self._place / name, going_on=True), list[StoreObject]()
         path = self.folder / name
         try:
             with system_errors("cannot read what was written", path):
@@ -222,10 +220,10 @@ class GrowingFolder:
             return (name, Kept(size, told, tag)) if same else None
 
         with translated(_DAMAGED, "a record of a writer is damaged", where=shown_path(self._home)):
-            records = map(json.loads, storeobject.at_once(_content, self._records, self._stop))
+            records = map(json.loads, completed(_content, self._records))
             rows = [(told, file) for some in records for told, files in some for file in files]
             there = [row for row in rows if row[1][0] in found]
-            self.kept.update(filter(None, storeobject.at_once(proven, there, self._stop)))
+            self.kept.update(filter(None, completed(proven, there)))
         return others - {file[0] for _, file in rows}
 
     def _is_whole(self, others: Collection[str]) -> bool:
@@ -255,7 +253,7 @@ class GrowingFolder:
         note = [self._note] if self._seen else []
         records: list[_Removable] = [(record, None) for record in self._records]
         for some in (files[:1], files[1:], records, [(one, None) for one in note]):
-            if not all(list(storeobject.at_once(remove, some, Event()))):
+            if not all(list(completed(remove, some))):
                 return []  # what told of it says what is left
         return [one.place for one in [*self._records, *note]]
 

@@ -16,15 +16,12 @@ from __future__ import annotations
 import hashlib
 import mimetypes
 import mmap
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import obstore
@@ -38,6 +35,7 @@ from comal.errors import (
     StorageError,
 )
 from comal.limits import MIB
+from comal.parallel import completed, stopped
 from comal.plan import Head
 from comal.storage.cloud import guarding
 from comal.storage.config import StorageConfig, default_config
@@ -59,7 +57,6 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 SINGLE = 64 * MIB
 """Up to this size, an object is put by one request."""
@@ -70,7 +67,6 @@ TABLES = frozenset({"METADATA", "__TACOCAT__", ".tacocat"})
 """Folders of a data set that hold its index."""
 _AT_ONCE = 12
 _AHEAD = 256 * MIB
-_THREADS, _STEP = 16, 0.2
 _CHECKSUM = "sha256"
 """Name of the metadata that hold the SHA-256 of an object."""
 
@@ -109,53 +105,18 @@ def digest_of(path: Path, kind: str) -> bytes:
         return hashlib.file_digest(file, kind).digest()
 
 
-def at_once(
-    function: Callable[[T], R], items: Iterable[T], stop: Event, threads: int = _THREADS
-) -> Generator[R, None, None]:
-    """Results of a function, as they come; a few items are in flight.
-
-    After an error, Ctrl-C or `close`, `stop` is set, no call begins, and running ones are awaited.
-    """
-    left, running = iter(items), set[Future[R]]()
-    with ThreadPoolExecutor(threads, "comal-upload") as pool:
-        try:
-            while True:
-                more = islice(left, 2 * threads - len(running))
-                running |= {pool.submit(function, one) for one in more}
-                if not running:
-                    return
-                # Not for long: an interrupt right before would not end the waiting.
-                done, running = wait(running, _STEP, FIRST_COMPLETED)
-                for one in done:
-                    yield one.result()
-        except BaseException:  # also on Ctrl-C: nothing half done may stay
-            stop.set()
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def run_all(
-    function: Callable[[T], object], items: Iterable[T], stop: Event, threads: int = _THREADS
-) -> None:
-    """Call a function for each item, as `at_once`."""
-    with closing(at_once(function, items, stop, threads)) as done:
-        for _ in done:
-            pass
-
-
 class StoreObject:
     """A key in a store, for one writer."""
 
     def __init__(
         self,
         place: StorePath,
-        stop: Event | None = None,
         told: Callable[[int], object] = lambda _: None,
         *,
         going_on: bool = False,
     ) -> None:
         self.place = place
-        self._stop, self._told, self._going_on = stop or Event(), told, going_on
+        self._told, self._going_on = told, going_on
         self._tag: str | None = None
         self._sent: Any = None
         self._proof = set[str]()
@@ -352,7 +313,7 @@ class StoreObject:
         if most is not None and size > most:
             raise too_large(cast("Path", self.place))
         place = self.place.with_name(next_name(self.place.name))
-        hidden = StoreObject(place, self._stop, self._told)
+        hidden = StoreObject(place, self._told)
         hidden._sent = self._sent
         try:
             hidden._made(path, size, None, path, **parts)
@@ -386,7 +347,7 @@ class StoreObject:
 
         try:
             parts = parts_of(path, size, part_size(size))
-            with closing(at_once(put, parts, self._stop, _AT_ONCE)) as sent:
+            with closing(completed(put, parts, _AT_ONCE)) as sent:
                 _, digests, tags = zip(*sorted(sent), strict=True)
             self._proof = {tag_of(digests)}
             condition = {"If-Match": str(seen["e_tag"])} if seen else {"If-None-Match": "*"}
@@ -405,7 +366,7 @@ class StoreObject:
 
     def _went(self, size: int) -> None:
         """Tell of bytes that were sent; an error once nobody waits any more."""
-        if self._stop.is_set():
+        if stopped():
             raise ComalError("the upload was stopped", where=self._where)
         self._told(size)
 
@@ -488,7 +449,7 @@ class StoreObject:
         """The bytes of a file; an error once nobody waits any more, for requests do not end."""
         with path.open("rb") as file:
             for block in iter(partial(file.read, BLOCK), b""):
-                if self._stop.is_set():
+                if stopped():
                     raise ComalError("the upload was stopped", where=self._where)
                 if self._sent is not None:
                     self._sent.update(block)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -31,6 +30,7 @@ from comal.errors import (
     system_errors,
 )
 from comal.limits import MIB
+from comal.parallel import completed, run_all, stopped
 from comal.progress import Counter, Progress, telling
 from comal.public import warn
 from comal.storage import storeobject, targets, upload
@@ -40,7 +40,7 @@ from comal.storage.multipart import holds, part_size
 from comal.storage.opening import open_source
 from comal.storage.replacing import state_of
 from comal.storage.source import ObjectInfo, changed
-from comal.storage.storeobject import StoreObject, at_once, plain_tag
+from comal.storage.storeobject import StoreObject, plain_tag
 from comal.storage.targetlock import CHANGE, is_hidden, locked
 from comal.storage.upload import rank_of
 from comal.storage.wrappers import RangeFile
@@ -97,7 +97,6 @@ class _Side:
 
     def __init__(self, place: Location, config: StorageConfig | None) -> None:
         self.place, self.config = place, config or default_config()
-        self.stop = threading.Event()
         self.is_local, self.is_stored = place.is_local, place.scheme in STORE_SCHEMES
         self._source = open_source(place, config=self.config)
         found = self._in_store() if self.is_stored else self._elsewhere()
@@ -167,7 +166,7 @@ class _Side:
         """The bytes of a file; an error once nobody waits any more."""
         with self.reading(name) as file:
             for block in iter(partial(file.read, size), b""):
-                if self.stop.is_set():
+                if stopped():
                     raise ComalError("the copy was stopped", where=self.place.label)
                 yield block
 
@@ -250,7 +249,7 @@ class _Run:
 
     def __init__(self, source: _Side, target: _Side, scratch: Path, told: Counter) -> None:
         self.source, self.target, self._scratch = source, target, scratch
-        self._stop, self._told = source.stop, told
+        self._told = told
 
     def in_order(self, function: Callable[[str], None], side: _Side, names: Sequence[str]) -> None:
         """Call a function for some files of a side; what comes later waits for what comes before.
@@ -264,7 +263,7 @@ class _Run:
             for name in group:
                 (large if side.files[name].size > _SMALL else small).append(name)
             for some, threads in ((small, _MANY), (large, _FEW)):
-                storeobject.run_all(function, some, self._stop, threads)
+                run_all(function, some, threads)
 
     def copy(self, name: str) -> None:
         """Copy a file, and compare it."""
@@ -285,7 +284,7 @@ class _Run:
                 self.target.check(name)
 
     def _to_store(self, name: str) -> None:
-        source, target, seen = self.source, self.target.object(name, self._stop, self._told), None
+        source, target, seen = self.source, self.target.object(name, self._told), None
         if name in self.target.files:
             seen = target.meta()
             if seen is None or _listed(seen) != self.target.files[name]:
@@ -473,7 +472,7 @@ def _compared(here: _Side, there: _Side, tell: Progress) -> tuple[list[str], lis
         )
     both = [name for name in here.files if name in there.files]
     equal, differ = list[str](), list[str]()
-    named = at_once(lambda name: (name, _same(here, there, name)), both, here.stop, _MANY)
+    named = completed(lambda name: (name, _same(here, there, name)), both, _MANY)
     with closing(named) as results:
         for number, (name, same) in enumerate(results, 1):
             (equal if same else differ).append(name)

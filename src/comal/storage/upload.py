@@ -15,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any, cast
 
 from comal.errors import (
@@ -26,13 +25,14 @@ from comal.errors import (
     system_errors,
 )
 from comal.limits import MIB
+from comal.parallel import run_all
 from comal.progress import Counter, current, silent
 from comal.storage.config import StorageConfig, default_config
 from comal.storage.location import StorePath
 from comal.storage.multipart import Multipart
 from comal.storage.opening import open_source
 from comal.storage.replacing import Change, NextVersion
-from comal.storage.storeobject import BLOCK, CHANGED, TABLES, StoreObject, run_all
+from comal.storage.storeobject import BLOCK, CHANGED, TABLES, StoreObject
 from comal.storage.targetlock import Owns, is_hidden, owner_of, scratch
 from comal.storage.targets import (
     Kind,
@@ -159,13 +159,13 @@ class StoreSet(TargetSet):
 
 def _publish(groups: Sequence[Sequence[_Ready]], *, going_on: bool = False) -> list[StoreObject]:
     """Make files objects, a group at a time; what is new is removed again if one fails."""
-    made, every, stop = list[StoreObject](), list[StoreObject](), Event()
+    made, every = list[StoreObject](), list[StoreObject]()
     total = sum(path.stat().st_size for group in groups for _, path, _ in group if path)
     told = Counter(current() if total > _TOLD else silent, total, "uploading bytes")
 
     def publish(ready: _Ready) -> None:
         place, path, seen = ready
-        one = StoreObject(place, stop, told, going_on=going_on)
+        one = StoreObject(place, told, going_on=going_on)
         if path is None:
             one.remove()
             return
@@ -174,7 +174,7 @@ def _publish(groups: Sequence[Sequence[_Ready]], *, going_on: bool = False) -> l
 
     try:
         for group in groups:
-            run_all(publish, group, stop)
+            run_all(publish, group)
     except BaseException:  # also on Ctrl-C: nothing half done may stay
         for published in made:
             with suppress(ComalError):  # the error under way says more

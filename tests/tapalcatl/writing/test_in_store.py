@@ -17,7 +17,8 @@ import pytest
 
 from comal import tapalcatl
 from comal.errors import ConflictError, StorageError
-from comal.storage import StorageConfig, StorePath, growing, storeobject, targets, upload
+from comal.parallel import run_all
+from comal.storage import StorageConfig, StorePath, growing, targets, upload
 from tests.forked import Forked, forked, pool
 from tests.servers.s3 import S3Server
 from tests.support import files_below
@@ -65,7 +66,7 @@ def put(server: S3Server, since: int) -> list[str]:
 def run(line: Connection, source: Path, target: StorePath, options: dict[str, Any]) -> None:
     """Build, in a process of its own, which publishes one archive after the other."""
     growing._FILES = 3
-    storeobject.run_all = partial(storeobject.run_all, threads=1)
+    growing.run_all = partial(run_all, threads=1)  # type: ignore[attr-defined]
     line.send("begun")
     tapalcatl.build(source, target, **options)
 
