@@ -126,6 +126,9 @@ def test_metadata(run: Run, tree: Path) -> None:
     assert "name, x, y changed, 1 comment rewritten" in result.stdout
     meta = json.loads((tree / "meta.json").read_text())
     assert (meta["name"], meta["x"], meta["y"]) == ("m", [1], 2.5)
+    run("tapalcatl", "metadata", tree, "--set", 'name="2024"')  # a text that looks like a number
+    assert json.loads((tree / "meta.json").read_text())["name"] == "2024"
+    run("tapalcatl", "metadata", tree, "--set", 'name="2024', code=2)
     run("tapalcatl", "metadata", tree, "--unset", "x")
     run("tapalcatl", "metadata", tree, "x", code=2)
     before = (tree / "meta.json").read_bytes()

@@ -349,7 +349,7 @@ def _changed(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
-    if value[:1] in {"[", "{"} or value.lstrip("-").replace(".", "", 1).isdecimal():
+    if value[:1] in {"[", "{", '"'} or value.lstrip("-").replace(".", "", 1).isdecimal():
         try:
             return name, json.loads(value)
         except json.JSONDecodeError as error:
