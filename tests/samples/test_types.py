@@ -20,6 +20,7 @@ DAY = dt.date(2020, 2, 29)
 NOON = dt.datetime(2020, 2, 29, 12, 0, 0, 5)
 INTS, STRUCT = pa.int32(), pa.struct([("a", pa.int64()), ("b", pa.large_string())])
 TIMES = pa.struct([("a", pa.timestamp("s", "America/Lima")), ("b", pa.time32("s"))])
+UNTYPED = pa.struct([("a", pa.null()), ("b", pa.int64())])
 IN_UTC = dt.datetime(2020, 2, 29, tzinfo=dt.UTC)
 
 KEPT: list[tuple[Any, list[Any]]] = [
@@ -48,6 +49,7 @@ KEPT: list[tuple[Any, list[Any]]] = [
     (STRUCT, [{"a": 1, "b": "x"}, None, {"a": None, "b": "y"}]),
     (pa.map_(pa.string(), pa.float16()), [[("a", 1.5)], None, []]),
     (pa.map_(pa.string(), pa.list_(INTS)), [[("a", [1])], None, []]),
+    (pa.list_(UNTYPED), [[{"a": None, "b": 1}] * 2, [], [{"a": None, "b": 2}]]),
     (TIMES, [{"a": IN_UTC, "b": dt.time(1)}, None, {"a": None, "b": None}]),
     (pa.dictionary(pa.int8(), pa.large_string()), ["a", None, "b"]),
     (pa.list_(pa.dictionary(pa.int8(), pa.string())), [["a"], None, []]),

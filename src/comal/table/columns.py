@@ -301,7 +301,9 @@ def plain_type(kind: Any, *, lasting: bool = False) -> Any:
     if types.is_fixed_size_list(kind) and not lasting:
         return pa.list_(_element(kind, plain), kind.list_size)
     if _is_list(kind) or types.is_fixed_size_list(kind):
-        return pa.list_(_element(kind, plain))
+        element = _element(kind, plain)
+        has_fields = lasting and types.is_struct(element.type)
+        return pa.list_(element.with_type(_typed(element.type)) if has_fields else element)
     if types.is_struct(kind):
         return pa.struct([plain_field(field, lasting=lasting) for field in _children(kind)])
     return _lasting(kind) if lasting else _PLAIN.get(kind, kind)
@@ -426,6 +428,13 @@ def _is_list(kind: Any) -> bool:
         or types.is_list_view(kind)
         or types.is_large_list_view(kind)
     )
+
+
+def _typed(kind: Any) -> Any:
+    """The type with texts for fields without a type: Arrow casts lists of such structs wrongly."""
+    if not pa.types.is_struct(kind):
+        return pa.string() if pa.types.is_null(kind) else kind
+    return pa.struct([field.with_type(_typed(field.type)) for field in _children(kind)])
 
 
 def _element(kind: Any, plain: Callable[[Any], Any]) -> Any:

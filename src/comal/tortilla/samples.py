@@ -22,7 +22,7 @@ from comal.samples.tables import (
     refuse_unread,
     table_of,
 )
-from comal.table.columns import numbers_column, texts_column, valid_of
+from comal.table.columns import numbers_column, plain_table, texts_column, valid_of
 from comal.tortilla import spec
 from comal.tortilla.archive import runs
 from comal.tortilla.columns import check_extra, check_ids, check_values, column, normal
@@ -311,7 +311,7 @@ def _sample_table(samples: Sequence[Sample]) -> Any:
         columns[name] = column(name, [sample.metadata.get(name) for sample in samples], who)
     table = pa.table(columns)
     refuse_lost(table.schema, "samples")
-    return table
+    return plain_table(table, lasting=True)
 
 
 def from_table(data: Any, names: Names, where: str = "table") -> Prepared:
