@@ -146,7 +146,11 @@ SOURCES: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [*((name, LATER) for name in SOURCES), ("warped", {})],
+    [
+        *((name, LATER) for name in SOURCES),
+        ("warped", {}),
+        *((name, {"resampling": "average", "nodata": "none"}) for name in ("warped", "mask")),
+    ],
 )
 def test_statistics_of_our_own_are_right(tmp_path: Path, name: str, options: Any) -> None:
     path = made(SOURCES[name](tmp_path / "a.tif"), tmp_path / "a.parquet", **options)

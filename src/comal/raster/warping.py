@@ -48,6 +48,8 @@ METHODS: Mapping[str, Resampling] = {
     "q3": Resampling.q3,
 }
 """Resampling methods, by the names of GDAL's tools."""
+_OF_AREAS = {METHODS[name] for name in ("average", "mode", "max", "min", "med", "q1", "q3")}
+"""Those that give a pixel a value if the source covers a part of it, though not its centre."""
 
 MERCATOR = "EPSG:3857"
 _local = threading.local()
@@ -241,16 +243,16 @@ class MemberReader:
     def _warped(self, window: Window2D) -> Patch:
         bands: list[Array | None] = [None] * len(self.bands)
         covered: Mask | None = None
-        known = False
         for group in self._groups:
             made, mask = self._warp_group(group, window)
             for at, pixels in zip(group.members, made, strict=True):
                 bands[at] = pixels
             if mask is not None:
-                covered = mask if not known else covered & mask  # type: ignore[operator]
-                known = True
-        if not known:
+                covered = mask if covered is None else covered & mask
+        if covered is None:
             covered = self._edge.covered(window)
+        elif self._resampling in _OF_AREAS:
+            covered = self._inside(window, bands, covered)
         if covered is not None and all(one.own is not None for one in self._groups if one.members):
             # GDAL's edge is exact to 1/8 pixel; pixels that it gives a value count as covered.
             for band, shown in zip(self.bands, bands, strict=True):
@@ -258,6 +260,16 @@ class MemberReader:
                     covered |= as_array(valid_mask(shown, band.nodata), shown.shape)
         whole = covered is None or bool(covered.all())
         return self._shown(bands, None if whole else covered, (window.height, window.width))
+
+    def _inside(self, window: Window2D, bands: Sequence[Array | None], covered: Mask) -> Mask:
+        """The covered pixels whose centres the source covers; all others are filled."""
+        edge = self._edge.covered(window)
+        if edge is None:
+            return covered
+        for band, pixels in zip(self.bands, bands, strict=True):
+            if pixels is not None:
+                pixels[~(covered & edge)] = band.fill
+        return np.asarray(covered & edge)
 
     def _shown(
         self, bands: Sequence[Array | None], covered: Mask | None, shape: tuple[int, int]
