@@ -93,9 +93,11 @@ class Layout:
     metatile: int = 1
 
     def __post_init__(self) -> None:
-        check_fields(self)
-        zooms = tuple(map(int, self.materialized_zooms))
-        object.__setattr__(self, "materialized_zooms", zooms)
+        zooms = self.materialized_zooms
+        if type(zooms) is not tuple or {type(one) for one in (self.metatile, *zooms)} != {int}:
+            check_fields(self)
+            zooms = tuple(map(int, zooms))
+            object.__setattr__(self, "materialized_zooms", zooms)
         valid = bool(zooms) and all(0 <= zoom <= MAX_ZOOM for zoom in zooms)
         if not valid or list(zooms) != sorted(set(zooms)):
             raise InvalidInputError(
