@@ -416,7 +416,7 @@ def test_each_request_of_a_runner_fails(
         s3=s3_server.config.s3,
         backoff_first=0.01,
         backoff_limit=0.02,
-        total_timeout=2.0,
+        total_timeout=10.0,
         slowest=1 << 30,
     )
     # To make it takes longer than everything else.

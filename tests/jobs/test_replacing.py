@@ -213,7 +213,7 @@ def hasty(s3_server: S3Server) -> Iterator[StorageConfig]:
         s3=s3_server.config.s3,
         backoff_first=0.01,
         backoff_limit=0.02,
-        total_timeout=2.0,
+        total_timeout=10.0,
         slowest=1 << 30,
     )
     s3_server.faults.fault = lambda *_: ""

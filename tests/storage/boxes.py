@@ -105,5 +105,6 @@ def box_of(kind: str, request: pytest.FixtureRequest, top: Path, hasty: StorageC
 
 
 def s3_box(server: S3Server, hasty: StorageConfig, scratch: Path) -> Box:
-    href = server.url_for(uuid.uuid4().hex)
-    return store_box("s3", server, href, replace(hasty, s3=server.config.s3), scratch)
+    # moto answers late where a machine is busy.
+    config = replace(hasty, s3=server.config.s3, total_timeout=10.0)
+    return store_box("s3", server, server.url_for(uuid.uuid4().hex), config, scratch)

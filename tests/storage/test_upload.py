@@ -361,7 +361,10 @@ def test_an_answer_that_comes_too_late(
     server.faults.fault = lambda _, request: (
         "late" if re.match(r"PUT [^?]*$|POST .*/x\?uploadId", request) else ""
     )
-    box.write("x", NEW, overwrite=old is not None)
+    target = box.target("x")
+    hasty = StorePath(str(target), replace(target.config, total_timeout=1.5))
+    with targets.new_file(hasty, old is not None, MINE) as file:
+        file.write(NEW)
     server.faults.fault = lambda *_: ""
     assert box.files() == {"x": NEW}
 
