@@ -240,7 +240,7 @@ def results(
                         raise error.__cause__ from None
                     if isinstance(error, BrokenExecutor | TypeError):
                         raise
-                    hint = "pass one that is not shut down yet"
+                    hint = "pass one that takes tasks, and is not shut down yet"
                     raise InvalidInputError(str(error), where="executor", hint=hint) from error
 
         try:

@@ -217,7 +217,7 @@ def _misfit(taker: Any, name: str, value: Any, text: Any, hint: Any) -> InvalidI
         parts = typing.get_args(hint) if is_union else (hint,)
         text = " | ".join(map(inspect.formatannotation, parts))
         text = re.sub(r"\b(typing|collections\.abc)\.", "", text)
-    wide = isinstance(value, int) and not -(1 << 63) <= value < 1 << 63
+    wide = isinstance(value, int) and not -(1 << 63) <= value < 1 << 63 and fits(0, hint)
     return InvalidInputError(
         f"{name} cannot be used",
         where=f"{taker.__qualname__}({name}=...)",
