@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -204,6 +207,40 @@ _SCHEMA = pa.schema({"n": pa.int64(), "x": pa.float64(), "t": pa.string(), "c": 
 def sql() -> Iterator[Any]:
     with duckdb.connect() as connection:
         yield connection
+
+
+_NUMBERS: dict[Any, list[float | None]] = {
+    pa.int64(): [-(2**63), 2**60 + 1, 3, 2**63 - 1, None],
+    pa.uint64(): [0, 3, 2**64 - 1],
+    pa.int8(): [-128, 3, 127],
+    pa.uint16(): [0, 3, 65_535, None],
+    pa.float16(): [0.5, 3.0, 2048.0],
+    pa.float32(): [0.5, 3.0, 1e8, math.inf, None],
+    pa.float64(): [0.5, 3.0, 2.0**60, -math.inf],
+}
+_LITERALS = (
+    *("3", "3.0", "0.5", "-0.5", "128", "-128.5", "2e8", "1e8", "100000000", "1152921504606846977"),
+    *("9223372036854775807", "9223372036854775808", "-9223372036854775808", "1e300"),
+    *("18446744073709551615", "18446744073709551616"),
+)
+_OPERATORS = {"=": "eq", "<>": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+
+
+@pytest.mark.parametrize("kind", _NUMBERS, ids=str)
+def test_numbers_are_compared_whatever_their_types(kind: Any) -> None:
+    """Arrow by itself refuses numbers that the other type does not hold exactly."""
+    values = _NUMBERS[kind]
+    table = pa.table({"a": pa.array(values, kind)})
+    for text, (sign, name) in itertools.product(_LITERALS, _OPERATORS.items()):
+        literal: float = int(text) if text.lstrip("-").isdigit() else float(text)
+        if pa.types.is_floating(kind):
+            literal = float(literal)
+        compare = getattr(operator, name)
+        expected = [one is not None and compare(one, literal) for one in values]
+        assert matching(f"a {sign} {text}", table).tolist() == expected, (text, sign)
+    beside = table.append_column("b", pa.array([3.0] * len(values)))
+    expected = [one is not None and one > 3 for one in values]
+    assert matching("a > b", beside).tolist() == expected
 
 
 @given(text=_FILTERS, rows=_ROWS)

@@ -185,7 +185,7 @@ def _from_text(text: str, where: str) -> dt.datetime | dt.date:
     except ValueError:
         pass  # not a date alone
     try:
-        return dt.datetime.fromisoformat(text)
+        return dt.datetime.fromisoformat(text.upper())
     except ValueError as error:
         raise _unusable(text, where) from error
 

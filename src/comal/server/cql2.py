@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import reduce
 from typing import Any
 
@@ -36,6 +37,12 @@ class Column:
     def is_time(self) -> bool:
         """Whether it holds instants or days."""
         return bool(pa.types.is_timestamp(self.type) or pa.types.is_date(self.type))
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it holds numbers."""
+        tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+        return any(test(self.type) for test in tests)
 
     @property
     def is_text(self) -> bool:
@@ -296,7 +303,7 @@ def _instant(text: str) -> Instant:
 
 
 def _number(text: str) -> float | int:
-    if text.lstrip("+-").isdigit() and len(text) <= 20 and abs(int(text)) < 2**63:
+    if text.lstrip("+-").isdigit() and len(text) <= 21 and abs(int(text)) < 2**64:
         return int(text)
     value = float(text)
     if not math.isfinite(value):
@@ -317,19 +324,34 @@ def _compared(op: str, left: Operand, right: Operand) -> Any:
         if left.is_time != right.is_time:
             text = "a time is compared with something that is not a time"
             raise QueryError(text, found=str(right.type))
-        return _known(_COMPARE[op](left.values, right.values), left, right)
+        sides = [left.values, right.values]
+        if left.is_number and right.is_number and _floating(left, right):
+            sides = [_doubles(one) for one in sides]
+        return _known(_COMPARE[op](*sides), left, right)
     first, last = _fitting(right, left)
     if first != last and op in {"=", "<>"}:
         within = pc.and_kleene(_compared(">=", left, right), _compared("<=", left, right))
         return within if op == "=" else pc.invert(within)
-    value = pa.scalar(last if op in {">", "<="} else first)
-    return _known(_COMPARE[op](left.values, value), left)
+    value = last if op in {">", "<="} else first
+    if isinstance(value, float):
+        return _known(_COMPARE[op](_doubles(left.values), pa.scalar(value)), left)
+    kind = None if isinstance(value, Decimal) else left.values.type
+    return _known(_COMPARE[op](left.values, pa.scalar(value, kind)), left)
+
+
+def _floating(*columns: Column) -> list[Column]:
+    return [one for one in columns if pa.types.is_floating(one.type)]
+
+
+def _doubles(values: Any) -> Any:
+    """Numbers as float64. Arrow would refuse those of a column that float64 has not exactly."""
+    return values.cast(pa.float64(), safe=False)
 
 
 def _known(mask: Any, *columns: Column) -> Any:
     """A mask that is null for NaN, which means a missing value in many tables."""
-    for values in (one.values for one in columns if pa.types.is_floating(one.values.type)):
-        mask = pc.if_else(pc.is_nan(values), None, mask)
+    for one in _floating(*columns):
+        mask = pc.if_else(pc.is_nan(one.values), None, mask)
     return mask
 
 
@@ -360,10 +382,25 @@ def _fitting(value: Any, column: Column) -> tuple[Any, Any]:
     if isinstance(value, bool):
         fits = pa.types.is_boolean(kind)
     elif isinstance(value, int | float):
-        numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-        fits = any(test(kind) for test in numbers)
+        fits = column.is_number
     else:
         fits = isinstance(value, str) and column.is_text
     if not fits:
         raise QueryError("a column is compared with a value of another type", found=str(kind))
-    return value, value
+    return _ends(value, kind) if column.is_number else (value, value)
+
+
+def _ends(value: float, kind: Any) -> tuple[Any, Any]:
+    """First and last value that a number means for a column of a type of numbers."""
+    if pa.types.is_floating(kind):
+        return float(value), float(value)
+    if pa.types.is_decimal(kind):
+        number = Decimal(value) if isinstance(value, int) else value
+        return number, number
+    # Of a fraction the first is above the last, so that nothing equals it.
+    first, last = math.ceil(value), math.floor(value)
+    limits = np.iinfo(kind.to_pandas_dtype())
+    if limits.min <= last and first <= limits.max:
+        return first, last
+    beyond = math.copysign(math.inf, value)
+    return beyond, beyond
