@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from comal import ml
+from comal import ml, taco
 from comal.errors import ComalError
 from comal.ml.cache import LeafCache
-from tests.ml.made import nested, pixels
+from tests.ml.made import nested, pack, pixels
 from tests.servers.http import HttpServer
 
 FIELDS = {"image": "image.tif", "mask": "mask.tif"}
@@ -59,6 +59,20 @@ def test_another_version_of_the_object_has_leaves_of_its_own(
     assert len(data) == 13
     assert data[0]["image"][0, 0, 0] == 0
     assert len(http_server.requests) > asked
+
+
+def test_what_has_no_version_is_kept_for_one_opening(
+    http_server: HttpServer, tmp_path: Path
+) -> None:
+    http_server.behave("no-validators")
+    for letter in (b"a", b"b"):  # two objects of the same size
+        path = pack(tmp_path / "a.tacozip", [taco.Sample(id="x", path=letter * 99)], overwrite=True)
+        href = http_server.put("a.tacozip", path.read_bytes())
+        data = ml.dataset(href, cache=tmp_path / "cache")
+        assert data[0]["data"] == letter * 99
+        asked = len(http_server.requests)
+        assert data[0]["data"] == letter * 99
+        assert len(http_server.requests) == asked
 
 
 def test_damaged_and_foreign_values_count_as_absent(tmp_path: Path) -> None:

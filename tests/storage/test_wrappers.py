@@ -215,6 +215,18 @@ def test_versions_are_kept_apart(tmp_path: Path) -> None:
     assert second.fetch([ByteRange(2000, 50)])[0].data == SMALL[::-1][2000:2050]
 
 
+def test_objects_without_a_version_are_kept_apart(http_server: HttpServer) -> None:
+    http_server.behave("no-validators")
+    cache = BlockCache(1 << 20, block_size=1000)
+    for data in (SMALL, SMALL[::-1]):
+        source = CachedSource(open_source(http_server.put("a", data)), cache)
+        source.fetch([Head(3000)])
+        for _ in range(2):
+            assert source.fetch([ByteRange(2000, 5000)])[0].data == data[2000:7000]
+    assert len(http_server.requests) == 4
+    assert pickle.loads(pickle.dumps(source)).fetch([Tail(9)])[0].data == SMALL[::-1][-9:]
+
+
 def test_a_change_empties_the_cache(tmp_path: Path) -> None:
     cache = BlockCache(1 << 20, block_size=1000)
     path = tmp_path / "a"

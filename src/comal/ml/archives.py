@@ -602,7 +602,9 @@ def dataset(
     _check_names(known, columns)
     index = index_of(branches, table, known, place)
     kept = None if cache is None else LeafCache(cache, cache_bytes)
-    version = key_of(*(info for source in sources for info in source.pins.seen()))
+    seen = [info for source in sources for info in source.pins.seen()]
+    # Without a version, what an earlier opening kept may be of another object.
+    version = key_of(*seen, b"" if all(info.has_version for info in seen) else os.urandom(16))
     made = ArchiveDataset(Shared(index), known, kept, version)
     made.on_error, made.transform = on_error, transform
     return made

@@ -78,6 +78,11 @@ class ObjectInfo:
     variant: str = field(default="", repr=False)
     """Distinguishes objects whose URLs differ only in their query."""
 
+    @property
+    def has_version(self) -> bool:
+        """Whether it differs from the info of another object of the same size."""
+        return self.etag is not None or self.modified is not None
+
 
 class Pins:
     """The first versions seen, by href, shared by a source and the sources made from it."""

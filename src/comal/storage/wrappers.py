@@ -9,7 +9,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any, Self
 
 from comal.errors import InvalidInputError, ObjectChangedError
@@ -31,6 +33,8 @@ READ_AHEAD = 32 * KIB
 
 Key = tuple[ObjectInfo, int]
 Load = Callable[[list[int]], list[bytes]]
+
+_numbers = count()
 
 
 class RangeFile(io.RawIOBase):
@@ -301,12 +305,14 @@ class CachedSource(SourceWrapper):
     """Reads through a `BlockCache`.
 
     The first read of an object is passed through, because only its response shows size and version;
-    later reads fetch whole blocks. A pickled copy starts with an empty cache.
+    later reads fetch whole blocks. A pickled copy starts with an empty cache. Blocks of an object
+    without a version are not shared with other sources, which may have opened another object.
     """
 
     def __init__(self, source: Source, cache: BlockCache) -> None:
         super().__init__(source)
         self.cache = cache
+        self._own = f"\n{next(_numbers)}"
 
     def over(self, source: Source) -> CachedSource:
         """The same cache before another source."""
@@ -324,7 +330,7 @@ class CachedSource(SourceWrapper):
             raise
 
     def _fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        known = {href: self.source.known(href) for href in {want.href for want in wanted}}
+        known = {href: self._key(href) for href in {want.href for want in wanted}}
         spans: dict[int, tuple[ObjectInfo, int, int]] = {}
         needed: dict[tuple[ObjectInfo, str], set[int]] = {}
         for index, want in enumerate(wanted):
@@ -347,10 +353,17 @@ class CachedSource(SourceWrapper):
     def _first(self, wanted: Sequence[Wanted]) -> list[Piece]:
         pieces = self.source.fetch(wanted) if wanted else []
         for want, piece in zip(wanted, pieces, strict=True):
-            info = self.source.known(want.href)
+            info = self._key(want.href)
             if info is not None:
                 self.cache.put(info, piece)
         return pieces
+
+    def _key(self, href: str) -> ObjectInfo | None:
+        """What is remembered of an object, as the cache knows it."""
+        info = self.source.known(href)
+        if info is None or info.has_version:
+            return info
+        return replace(info, variant=info.variant + self._own)
 
     def _numbers(self, offset: int, size: int) -> range:
         """The blocks that a span touches."""
