@@ -105,7 +105,11 @@ def _arrow_timestamps(values: Any, where: str) -> Any:
     with translated({pa.ArrowException: InvalidInputError}, f"{where} cannot be read as times"):
         if pa.types.is_timestamp(kind):
             # A zone only says how to print: the stored number is UTC either way.
-            return values.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.timestamp("us"))
+            values = values.cast(pa.timestamp(kind.unit))
+            whole = values.cast(pa.timestamp("us"), safe=False)
+            # A cast of times before 1970 rounds up.
+            after = pc.greater(whole.cast(values.type, safe=False), values)
+            return pc.if_else(after, pc.subtract(whole, _MICROSECOND), whole)
         if pa.types.is_integer(kind):
             return values.cast(pa.int64()).cast(pa.timestamp("us"))
         if pa.types.is_date(kind):

@@ -317,6 +317,29 @@ def test_columns_are_checked_when_the_filter_is_made(dataset: TacoDataset) -> No
         bare.filter_bbox(0, 0, 1, 1, level=0)
 
 
+@pytest.mark.parametrize("kind", ["s", "ms", "us", "ns", "us, tz=UTC"])
+def test_times_of_any_unit_in_ranges_of_any_size(tmp_path: Path, kind: str) -> None:
+    """A dataset and its rows choose the same; a nanosecond is of the microsecond around it."""
+    unit, *zone = kind.split(", tz=")
+    last = 1_577_923_199_999_999_999 // 10 ** {"s": 9, "ms": 6, "us": 3, "ns": 0}[unit]
+    stamps = pa.array([-1, 0, last, None], pa.timestamp(unit, *zone))
+    path = tmp_path / "x.tacozip"
+    tree = {f"s{n}": b"x" for n in range(4)}
+    recipe = Recipe(tree=tree, table=lambda _, table: table.append_column("when", stamps))
+    path.write_bytes(recipe.build())
+    dataset = load(path)
+    ranges: list[tuple[Any, list[str]]] = [
+        ("2020-01-01/9999-12-31", ["s2"]),
+        ("0001-01-01/1969-12-31", ["s0"]),
+        ((0, 2**63 - 1), ["s1", "s2"]),
+        ((1 - 2**63, -1), ["s0"]),
+        ("2020-01-01", ["s2"]),
+    ]
+    for when, expected in ranges:
+        assert ids(dataset.filter_datetime(when, "when")) == expected, when
+        assert dataset.data.filter_datetime(when, "when")["id"].to_pylist() == expected, when
+
+
 def test_filters_compose_in_any_order_with_queries(dataset: TacoDataset) -> None:
     box, when, query = (-1, -1, 1.5, 1), "2023-01-02/..", "select * from data where id <> 's1'"
     one = dataset.filter_bbox(*box).filter_datetime(when).sql(query)

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from comal import query
 from comal.errors import ComalError, InvalidInputError, QueryError, shown
+from comal.geo import times
 from comal.query.functions import Function
 from comal.samples.filters import Box, Filter, Period
 from comal.samples.frame import NUMBER
@@ -169,21 +170,19 @@ class Compiler:
     def between(self, rule: Period, kind: Any) -> str:
         """The condition that a column of type `kind` lies in a range of time."""
         column = quoted(rule.column)
-        if pa.types.is_timestamp(kind) and kind.tz is None:
+        ends = [end for end in (rule.start, rule.end) if end is not None]
+        plain = pa.types.is_timestamp(kind) and kind.tz is None and kind.unit != "ns"
+        if plain and all(times.FIRST <= end <= times.LAST for end in ends):
             # Compared as stored, so that statistics can exclude row groups.
-            ends = [
-                f"make_timestamp({self.value(end)})"
-                for end in (rule.start, rule.end)
-                if end is not None
-            ]
+            texts = [f"make_timestamp({self.value(end)})" for end in ends]
         elif pa.types.is_timestamp(kind):
             column = f"epoch_us({column})"
-            ends = [self.value(end) for end in (rule.start, rule.end) if end is not None]
+            texts = [self.value(end) for end in ends]
         else:
             name = self.function(lambda values: pa.array(rule.matches(values)), _sql_type(kind))
             return f"{name}({column})"
         signs = [sign for sign, end in ((">=", rule.start), ("<=", rule.end)) if end is not None]
-        tests = [f"{column} {sign} {end}" for sign, end in zip(signs, ends, strict=True)]
+        tests = [f"{column} {sign} {end}" for sign, end in zip(signs, texts, strict=True)]
         return " AND ".join(tests or [f"{column} IS NOT NULL"])
 
     def kept(self, rule: Filter, columns: Sequence[str]) -> str:
