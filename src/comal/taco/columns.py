@@ -269,6 +269,8 @@ def agreed(known: tuple[Any, Who] | None, new: tuple[Any, Who], *, strict: bool)
         return known
     if pa.types.is_null(old):
         return new
+    if pa.types.is_timestamp(old) and pa.types.is_timestamp(found):
+        return known if old.unit == "ns" else new  # `normal` chose the unit by the values
     wide = _wider(old, found)
     if wide is None or strict:
         raise type_conflict(

@@ -335,9 +335,9 @@ def test_times_of_any_unit_in_ranges_of_any_size(tmp_path: Path, kind: str) -> N
         ((1 - 2**63, -1), ["s0"]),
         ("2020-01-01", ["s2"]),
     ]
-    for when, expected in ranges:
-        assert ids(dataset.filter_datetime(when, "when")) == expected, when
-        assert dataset.data.filter_datetime(when, "when")["id"].to_pylist() == expected, when
+    for when, wanted in ranges:
+        assert ids(dataset.filter_datetime(when, "when")) == wanted, when
+        assert dataset.data.filter_datetime(when, "when")["id"].to_pylist() == wanted, when
 
 
 def test_filters_compose_in_any_order_with_queries(dataset: TacoDataset) -> None:

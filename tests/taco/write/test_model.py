@@ -237,6 +237,13 @@ def test_samples_and_tables_stand_side_by_side(tmp_path: Path) -> None:
     assert Tortilla(empty).levels()[1].table["v"].to_pylist() == [None, 1, None]
 
 
+def test_times_of_single_samples_agree_whatever_nanoseconds_they_have() -> None:
+    values = [0, 1, None, 2]
+    tables = [pa.table({"t": pa.array([value], pa.timestamp("ns"))}) for value in values]
+    samples = [Sample(f"s{n}", b"").extend_with(table) for n, table in enumerate(tables)]
+    assert Tortilla(samples).to_arrow()["t"].cast(pa.int64()).to_pylist() == values
+
+
 @pytest.mark.parametrize("value", [object(), {1, 2}, 2**70, "\ud800", 1j])
 def test_values_that_no_table_holds_are_refused(value: object) -> None:
     with pytest.raises(InvalidInputError, match="'x'"):
