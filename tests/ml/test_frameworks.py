@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from comal import ml
-from comal.ml.batches import Buffers
+from comal.ml.buffers import Buffers
 from comal.ml.order import Order
 from tests.ml.made import flat, pixels
 from tests.ml.test_example import loaded

@@ -22,10 +22,11 @@ import pytest
 
 from comal import ml
 from comal.errors import ComalError, InvalidInputError, InvalidMetadataError, ObjectChangedError
+from comal.ml import buffers as memory
 from comal.ml import loader as loading
 from comal.ml import processes
 from comal.ml.archives import ArchiveDataset
-from comal.ml.batches import address
+from comal.ml.buffers import address
 from comal.ml.index import Index, Shared
 from comal.raster import imagebytes
 from comal.samples.payloads import Spans
@@ -202,33 +203,43 @@ def test_an_error_that_cannot_be_pickled_is_told() -> None:
 def test_memory_of_batches_is_on_disk_where_there_is_no_room(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(processes, "_MEMORY", str(tmp_path / "nowhere"))
-    buffers = processes.SharedBuffers()
+    monkeypatch.setattr(memory, "_MEMORY", str(tmp_path / "nowhere"))
+    buffers = memory.SharedBuffers()
     array = buffers.take((2, 3), np.dtype("int16"))
     array[...] = 7
-    assert array.sum() == 42
-    described, (file,) = buffers.sent({"x": array[:1], "n": [1]})
-    assert described["x"].shape == (1, 3)
-    assert described["n"] == [1]
-    assert file.read() == bytes([7, 0]) * 6
+    described, (handle,) = processes._described({"x": array[:1], "n": [1]}, buffers)
+    assert (described["x"].shape, described["n"]) == ((1, 3), [1])
+    assert os.pread(handle, 12, 0) == bytes([7, 0]) * 6
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(ComalError, match="cannot share the memory of a batch"):
         buffers.take((2, 3), np.dtype("int16"))
 
 
-def test_memory_of_a_batch_is_used_again_once_it_was_given_back() -> None:
-    buffers = processes.SharedBuffers()
+def test_memory_of_a_batch_is_used_again_once_nobody_holds_it() -> None:
+    buffers = memory.SharedBuffers()
 
     def taken() -> Any:
         return buffers.take((2, 3), np.dtype("int16"))
 
+    def sent(array: Any) -> Any:
+        handle = buffers.lent(address(array))
+        assert handle is not None
+        return memory.received(os.dup(handle), array.shape, array.dtype)
+
     first, second = taken(), taken()
     first[...], place = 7, address(first)
-    described, _ = buffers.sent({"x": first})
+    there = sent(first)
+    assert buffers.lent(place) is None, "two that hold it would each give it back"
     del first
     others = [taken() for _ in range(3)]
     assert place not in map(address, [second, *others])
-    buffers.take_back([described["x"].number, 99])
+    assert (there == 7).all()
+    if not (child := os.fork()):
+        del there  # its own, and no sign that the array is free
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert address(taken()) != place
+    del there
     again = taken()
     assert address(again) == place
     many = [taken() for _ in range(20)]

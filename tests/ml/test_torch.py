@@ -192,23 +192,32 @@ def test_tensors_share_the_memory_of_batches(tmp_path: Path) -> None:
     assert [tuple(one.shape) for one in listed["x"]] == [(1, 2), (2, 1)]
 
 
-def test_parts_of_tensors_stay_parts() -> None:
-    """Arrays that are views of a tensor of the caller keep their place, type and strides."""
-    import torch
+def _with_parts(samples: Any) -> Any:
+    """A batch, its address in the worker, and tensors that share its memory."""
+    batch = ml.collate(samples)
+    image = batch["image"]
+    parts = {"again": image[:], "first": image[:1], "turned": image.mT}
+    return {"whole": image, **parts, "at": image.data_ptr()}
 
-    whole = torch.arange(24, dtype=torch.int32).reshape(4, 3, 2).numpy()
-    views = [
-        whole[:],
-        whole[:2],
-        whole[2:],
-        whole[::2],
-        whole.view(np.uint32),
-        whole[:, ::-1].copy(),
-    ]
-    for view in views:
-        (found,) = ml.collate([{"x": view}, {"x": view[:1, :1]}], "list")["x"][:1]
-        assert np.array_equal(found.numpy(), view)
-        assert found.numpy().dtype == view.dtype
+
+def test_workers_use_memory_again_that_no_tensor_has(tmp_path: Path) -> None:
+    """But never while a tensor lives that was sent with it, also in an earlier epoch."""
+    data = ml.dataset(nested(tmp_path), {"image": "image.tif"})
+    options: dict[str, Any] = {"num_workers": 1, "multiprocessing_context": "fork"}
+    loader = _loader(data, batch_size=1, collate_fn=_with_parts, persistent_workers=True, **options)
+    kept, places = [], []
+    for _ in range(2):
+        for number, batch in enumerate(loader):
+            places.append(batch["at"])
+            name = ("whole", "again", "first", "turned", "")[number % 5]
+            if name:
+                kept.append((number, name, batch[name]))
+    assert len(places) == 2 * len(data)
+    assert len(set(places)) < len(places)
+    for number, name, tensor in kept:
+        expected = pixels(number)[None]
+        expected = expected.swapaxes(-1, -2) if name == "turned" else expected
+        assert np.array_equal(tensor.numpy(), expected), (number, name)
 
 
 @pytest.mark.parametrize(("workers", "places"), [(0, range(9)), (2, (0, 1, 6, 7, 8))])

@@ -28,7 +28,8 @@ from comal.errors import (
     shown,
 )
 from comal.limits import GIB
-from comal.ml.batches import Buffers, Fetched, buffers_of_worker
+from comal.ml.batches import Fetched
+from comal.ml.buffers import Buffers, buffers_of_worker
 from comal.ml.cache import LeafCache, key_of
 from comal.ml.decoding import Decoder, Field, enter, fields_of
 from comal.ml.index import Branch, Index, Shared, index_of

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import os
-import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from comal.errors import InvalidInputError, MissingExtraError, shown
 from comal.limits import KIB
+from comal.ml.buffers import Buffers, address
 from comal.ml.order import Ints
 from comal.parallel import shared_threads
 
@@ -26,24 +23,8 @@ KINDS = ("numpy", "torch", "jax")
 Together = Literal["stack", "pad", "list"]
 TOGETHERS = ("stack", "pad", "list")
 _NUMBERS = bool | int | float | np.bool_ | np.number
-_KEPT = 8
-"""Arrays that wait for their next use at most."""
-_FREED = 31 << 20
-_POPULATE = 23
-"""MADV_POPULATE_WRITE of Linux 5.14 and later."""
 _LARGE = 32 * KIB
 """Bytes of a sample from which on decoding takes longer than handing it to a thread."""
-
-
-@cache
-def keep_freed_memory() -> None:
-    """Have the bytes of the next batch where those of the last one were.
-
-    glibc returns memory to the system when the blocks of a batch are freed, which then clears its
-    pages once more: a twelfth of the time of a batch. It keeps what is no larger than twice the
-    largest block, up to 32 MiB, that it has seen freed.
-    """
-    np.empty(_FREED, np.uint8)
 
 
 def collate(samples: Sequence[Any], together: Together = "stack", to: Kind = "torch") -> Batch:
@@ -144,21 +125,13 @@ def _torch() -> Callable[[Any], Any]:
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         try:
-            found = torch.from_numpy(array)
+            return torch.from_numpy(array)
         except TypeError as error:
             raise InvalidInputError(
                 "torch has no tensors of this type",
                 found=str(array.dtype),
                 hint="to='numpy', or decode it to numbers: a function as decode of a Field",
             ) from error
-        # A batch in memory that is shared with other processes, see TensorBuffers.
-        owner = getattr(array.base, "base", None)
-        if isinstance(owner, torch.Tensor) and owner.shape[1:] == found.shape[1:]:
-            shared = owner[: len(found)]
-            same = shared.dtype == found.dtype and shared.stride() == found.stride()
-            if same and shared.shape == found.shape and shared.data_ptr() == found.data_ptr():
-                return shared
-        return found
 
     return tensor
 
@@ -170,73 +143,6 @@ def _jax() -> Callable[[Any], Any]:
         raise MissingExtraError("to='jax' needs jax", library="jax") from error
     convert: Callable[[Any], Any] = numpy.asarray
     return convert
-
-
-class Buffers:
-    """Arrays for batches, used again once nobody holds the batch that had them.
-
-    New memory for each batch costs more than decoding into memory that is there: the system
-    clears every page before it is used.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._arrays: list[Any] = []
-
-    def take(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """An array of undefined content."""
-        with self._lock:
-            for number in range(len(self._arrays)):
-                array = self._arrays[number]
-                # The list, `array` and the argument of the call refer to it, and nobody else: a
-                # view or a tensor of a batch would.
-                unused = sys.getrefcount(array) == 3 and not self._is_lent(array)
-                if array.shape == shape and array.dtype == dtype and unused:
-                    self._arrays.append(self._arrays.pop(number))
-                    return array[...]
-            array = self._new(shape, np.dtype(dtype))
-            self._arrays.append(array)
-            del self._arrays[:-_KEPT]
-            return array[...]
-
-    def _new(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """An array that refers to no other one."""
-        return np.empty(shape, dtype)
-
-    def _is_lent(self, array: Any) -> bool:  # noqa: ARG002 - others look at it
-        """Whether somebody holds an array to whom no name here refers."""
-        return False
-
-
-class TensorBuffers(Buffers):
-    """Arrays in memory that a worker of torch shares with the process that gets its batches."""
-
-    def take(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """An array of undefined content; never one that was given before."""
-        import torch  # noqa: PLC0415 - loaded already
-
-        try:
-            kind = torch.from_numpy(np.empty(0, dtype)).dtype
-        except TypeError:  # texts and times, say
-            return super().take(shape, dtype)
-        size = math.prod(shape) * kind.itemsize
-        # As torch's own `collate` does: `share_memory_` copies what is not there yet.
-        memory = torch.UntypedStorage._new_shared(size)  # noqa: SLF001
-        array = torch.empty(0, dtype=kind).set_(memory, 0, shape).numpy()
-        if sys.platform == "linux":
-            import ctypes  # noqa: PLC0415 - torch has loaded it
-
-            # All pages at once take half the time of a fault for each; what fails is left to those.
-            place, length = ctypes.c_void_p(address(array)), ctypes.c_size_t(array.nbytes)
-            ctypes.CDLL(None).madvise(place, length, _POPULATE)
-        return array[...]
-
-
-def buffers_of_worker() -> Buffers | None:
-    """Where a data set puts its pixels that torch has sent to a worker; None if it has not."""
-    workers = sys.modules.get("torch.utils.data")
-    is_worker = workers is not None and workers.get_worker_info() is not None
-    return TensorBuffers() if is_worker else None
 
 
 class Places:
@@ -296,12 +202,6 @@ class Places:
             and address(value) == start + number * step
             for number, sample in enumerate(samples)
         )
-
-
-def address(array: Any) -> int:
-    """Where the pixels of an array begin in memory."""
-    found: int = array.__array_interface__["data"][0]
-    return found
 
 
 class Fetched(list[Any]):

@@ -17,13 +17,12 @@ from comal.errors import InvalidInputError, counted
 from comal.limits import MIB
 from comal.ml.batches import (
     Batch,
-    Buffers,
     Fetched,
     Kind,
     Together,
     converted,
-    keep_freed_memory,
 )
+from comal.ml.buffers import Buffers, keep_freed_memory
 from comal.ml.order import Epochs, Ints, Order, SamplerOptions
 from comal.ml.processes import Loaded, Processes, pays
 from comal.ml.splits import coded, column_of

@@ -3,25 +3,18 @@
 Threads are enough where decoding leaves the lock of the interpreter. A decoder that holds it, or an
 image of many small strips, decodes no faster in two threads than in one. Each process runs a loader
 of its own over every n-th batch, and sends the file descriptors of the memory that it decoded into:
-pixels pass no pipe, and no name is left when a process is killed. It is told which memory is free
-again, and uses that for later batches.
+pixels pass no pipe, and no name is left when a process is killed.
 """
 
 from __future__ import annotations
 
-import math
-import mmap
 import os
 import pickle
 import signal
-import tempfile
 import time
 import traceback
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import cycle
 from multiprocessing import get_context
 from multiprocessing.reduction import recv_handle, send_handle
@@ -29,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from comal.errors import ComalError, InvalidInputError, system_errors, translated
-from comal.ml.batches import Buffers, address
+from comal.errors import ComalError, InvalidInputError, translated
+from comal.ml.buffers import SharedBuffers, address, received
 
 Loaded = tuple[Any, int]
 """A batch, and how many of its samples failed."""
@@ -42,8 +35,13 @@ _GAIN = 1.6
 """How much faster two threads must decode than one."""
 _WORTH = 0.0005
 """Seconds to decode a sample, from which on processes can pay."""
-_NONE = 0, None
-_MEMORY = "/dev/shm"  # noqa: S108 - files without a name
+
+
+class _Sent(NamedTuple):
+    """An array whose memory is sent as a file descriptor."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
 
 class Processes:
@@ -58,7 +56,6 @@ class Processes:
         context = get_context("spawn")
         self._links: list[Any] = []
         self._workers: list[Any] = []
-        self._freed: list[deque[int]] = [deque() for _ in range(count)]
         try:
             for number in range(count):
                 mine, theirs = context.Pipe()
@@ -104,8 +101,7 @@ class Processes:
 
     def _ask(self, number: int, what: Any) -> None:
         try:
-            freed = self._freed[number]
-            self._links[number].send((what, [freed.popleft() for _ in range(len(freed))]))
+            self._links[number].send(what)
         except OSError as error:
             raise self._ended(number) from error
 
@@ -126,13 +122,7 @@ class Processes:
             handle = recv_handle(self._links[number])
         except (EOFError, OSError, RuntimeError) as error:
             raise self._ended(number) from error
-        try:
-            mapped = mmap.mmap(handle, max(1, value.nbytes))
-        finally:
-            os.close(handle)
-        array = np.ndarray(value.shape, value.dtype, mapped)
-        weakref.finalize(array, self._freed[number].append, value.number).atexit = False
-        return array
+        return received(handle, value.shape, value.dtype)
 
     def _ended(self, number: int) -> ComalError:
         self._workers[number].join(1)
@@ -158,30 +148,38 @@ def _serve(link: Any, load: Any, place: tuple[int, int], parent: int) -> None:
     """Send the batches of epochs, each when it is asked for, and None after the last."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks ends this one
     buffers = SharedBuffers()
-
-    def asked() -> Any:
-        what, freed = link.recv()
-        buffers.take_back(freed)
-        return what
-
     while True:
         try:
-            epoch = asked()
+            epoch = link.recv()
             if epoch is None:
                 continue  # asked for one batch more than the last epoch had
             for batch, failed in load(buffers, place, epoch):
-                described, files = buffers.sent(batch)
-                asked()
+                described, handles = _described(batch, buffers)
+                link.recv()
                 link.send((described, failed))
-                for file in files:
-                    send_handle(link, file.fileno(), parent)
-            asked()
+                for handle in handles:
+                    send_handle(link, handle, parent)
+            link.recv()
             link.send(None)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return  # nobody asks any more
         except Exception as error:  # noqa: BLE001 - a decoder of the caller may raise anything
             link.send((_sendable(error), traceback.format_exc()))
             return
+
+
+def _described(batch: Any, buffers: SharedBuffers) -> tuple[Any, list[int]]:
+    """A batch with its arrays described, and the descriptors of the files that hold them."""
+    if not isinstance(batch, dict):
+        return batch, []
+    handles, described = [], dict(batch)
+    for name, value in batch.items():
+        whole = isinstance(value, np.ndarray) and value.flags.c_contiguous
+        handle = buffers.lent(address(value)) if whole else None
+        if handle is not None:
+            described[name] = _Sent(value.shape, value.dtype)
+            handles.append(handle)
+    return described, handles
 
 
 def _sendable(error: Exception) -> Exception:
@@ -191,91 +189,6 @@ def _sendable(error: Exception) -> Exception:
     except Exception:  # noqa: BLE001 - pickling calls code of the caller
         return ComalError("a process failed", found=f"{type(error).__name__}: {error}")
     return error
-
-
-# -- memory ----------------------------------------------------------------------------------------
-
-
-class _Sent(NamedTuple):
-    """An array whose memory is sent as a file descriptor."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    nbytes: int
-    number: int
-    """Of this memory, among all that the process has had."""
-
-
-class SharedBuffers(Buffers):
-    """Arrays in files without a name, which another process maps into its memory.
-
-    An array that was sent is used again once it was given back.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._made = 0
-        self._files: dict[int, tuple[int, Any]] = {}
-        self._lent = set[int]()
-
-    def _new(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        size = max(1, math.prod(shape) * dtype.itemsize)
-        file = _allocated(size)
-        array = np.ndarray(shape, dtype, mmap.mmap(file.fileno(), size))
-        self._made += 1
-        self._files[address(array)] = self._made, file
-        weakref.finalize(array, self._drop, address(array))
-        return array
-
-    def _is_lent(self, array: Any) -> bool:
-        return self._files[address(array)][0] in self._lent
-
-    def _drop(self, place: int) -> None:
-        """Close the file of an array that is gone; who has it mapped keeps its memory."""
-        number, file = self._files.pop(place)
-        self._lent.discard(number)
-        file.close()
-
-    def take_back(self, numbers: Iterable[int]) -> None:
-        """Note arrays that nobody holds in the process that they were sent to."""
-        self._lent.difference_update(numbers)
-
-    def sent(self, batch: Any) -> tuple[Any, list[Any]]:
-        """A batch with its arrays described, and the files that hold them."""
-        if not isinstance(batch, dict):
-            return batch, []
-        files, described = [], {}
-        for name, value in batch.items():
-            number, file = self._files.get(address(value), _NONE) if _is_whole(value) else _NONE
-            described[name] = value
-            if file is not None:
-                described[name] = _Sent(value.shape, value.dtype, value.nbytes, number)
-                self._lent.add(number)
-                files.append(file)
-        return described, files
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.flags.c_contiguous
-
-
-def _allocated(size: int) -> Any:
-    """A file without a name in memory, or on disk if there is no room."""
-    with suppress(OSError):
-        return _reserved(size, _MEMORY)
-    with system_errors("cannot share the memory of a batch", tempfile.gettempdir()):
-        return _reserved(size, None)
-
-
-def _reserved(size: int, folder: str | None) -> Any:
-    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - who sends the batch closes it
-    try:
-        # Writing to pages that the system cannot give would kill the process.
-        os.posix_fallocate(file.fileno(), 0, size)
-    except OSError:
-        file.close()
-        raise
-    return file
 
 
 # -- whether they pay ------------------------------------------------------------------------------
