@@ -194,11 +194,12 @@ def test_kinds_of_text(packer: Packer, folder: Path, tmp_path: Path) -> None:
     for kind in (pa.string(), pa.large_string(), pa.string_view(), dictionary):
         ids, paths = (
             pa.chunked_array([pa.array([text], kind) for text in texts])
-            for texts in (("a", "b"), ("s1/x.bin", "s2/x.bin"))
+            for texts in (("t", "t/a", "t/b"), (None, "s1/x.bin", "s2/x.bin"))
         )
-        pq.write_table(pa.table({"id": ids, "path": paths}), tmp_path / "m")
+        pq.write_table(pa.table({"id": ids, "path": paths, "field": ids}), tmp_path / "m")
         made = packer.made(folder, tmp_path / str(kind.id), manifest=tmp_path / "m")
-        assert packer.tree(made) == {"a": b"s1/x.bin", "b": b"s2/x.bin"}
+        assert packer.tree(made) == {"t/a": b"s1/x.bin", "t/b": b"s2/x.bin"}
+        assert packer.levels(made)[1]["field"].to_pylist() == ["t/a", "t/b"]
 
 
 def _lines(*rows: str) -> bytes:

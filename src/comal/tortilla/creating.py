@@ -24,7 +24,7 @@ from comal.samples.payloads import Ints, refuse_read
 from comal.samples.tables import Names, payloads_seen
 from comal.storage import StorageConfig, href_text, targets
 from comal.storage.targets import check_ending
-from comal.table.columns import numbers_column, numbers_of, one_array, valid_of
+from comal.table.columns import numbers_column, numbers_of, one_array, plain_table, valid_of
 from comal.tortilla import archive, spec
 from comal.tortilla.columns import check_ids, normal
 from comal.tortilla.describing import wants_place, with_formats, with_place
@@ -289,7 +289,8 @@ def folder_tables(
         target,
         manifest,
         pattern,
-        read=lambda path: _with_paths(read_manifest(path, config)),
+        # Arrow takes no rows of views.
+        read=lambda path: plain_table(_with_paths(read_manifest(path, config))),
         nest=partial(
             intake.levels_of,
             check_depth=lambda count: DEFAULT_LIMITS.check("tortilla_depth", count, "samples"),
