@@ -373,6 +373,23 @@ def test_rasters_become_files_with_an_index(tmp_path: Path, rasters: list[Path])
         assert list(index["bands"])[:2] == [f"band_{n}" for n in one.indexes]
 
 
+@pytest.mark.parametrize("nodata", [np.float32("nan"), {"band_1": float("-inf")}, np.float64(-1)])
+def test_numbers_that_json_does_not_have(tmp_path: Path, nodata: Any) -> None:
+    """Neither as an option, nor as a sum of the pixels of one raster or of both."""
+    paths = []
+    for number, value in enumerate((1e308, 1e200, 1e154)):
+        paths.append(tmp_path / f"{number}.tif")
+        utm(paths[-1], np.full((1, 8, 8), value))
+    jobs.plan_raquet(paths, tmp_path / "out", tmp_path / "plan", nodata=nodata)
+    assert jobs.run(tmp_path / "plan").made == 3
+    raquet.write(paths[0], tmp_path / "own.parquet", nodata=nodata)
+    made = tmp_path / "out" / "0.parquet"
+    assert made.read_bytes() == (tmp_path / "own.parquet").read_bytes()
+    found = jobs.merge(tmp_path / "plan")["bands"]["band_1"]
+    assert found["max"] == 1e308
+    assert (found["sum"], found["mean"], found["stddev"]) == (None, None, None)
+
+
 def test_what_cannot_be_planned(tmp_path: Path, scenes: Path, rasters: list[Path]) -> None:
     plan, out = tmp_path / "plan", tmp_path / "out"
     twin = tmp_path / "more" / rasters[0].name
@@ -382,6 +399,7 @@ def test_what_cannot_be_planned(tmp_path: Path, scenes: Path, rasters: list[Path
         (["https://me:secret@example.org/a.tif"], {}, InvalidInputError, "no secret"),
         (rasters, {"block_size": 3}, InvalidInputError, "block size"),
         (rasters, {"colour": 3}, InvalidInputError, "unknown option"),
+        ([tmp_path / ".r.tif"], {}, InvalidInputError, "no plain name"),
     )
     for sources, options, error, text in cases:
         with pytest.raises(error, match=text) as caught:

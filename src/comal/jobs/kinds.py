@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
@@ -346,6 +346,8 @@ def plan_raquet(
     from comal.raster.describing import file_of  # noqa: PLC0415
 
     options_of(Options, options).check()
+    if "nodata" in options:
+        options["nodata"] = _told_nodata(options["nodata"])
     check_ending(output)
     parts: dict[str, Part] = {}
     for href in map(_text, several(sources, "paths or URLs")):
@@ -369,10 +371,25 @@ def plan_raquet(
     return made
 
 
+def _told_nodata(choice: Any) -> Any:
+    """A choice of nodata as JSON has it: what is no number there is its text."""
+    if isinstance(choice, Mapping):
+        return {name: _told_nodata(one) for name, one in choice.items()}
+    value = choice.item() if isinstance(choice, np.generic) else choice
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _nodata(told: Any) -> Any:
+    if isinstance(told, Mapping):
+        return {name: _nodata(one) for name, one in told.items()}
+    return float(told) if told in {"nan", "inf", "-inf"} else told
+
+
 def _make_raquet(plan: Plan, part: Part, path: Path, threads: int | None) -> dict[str, Any]:
     from comal import raquet  # noqa: PLC0415 - rasters
 
     options = {"config": plan.config, **plan.options}
+    options["nodata"] = _nodata(options.get("nodata"))
     with workers_of(None, threads) as pool:
         made = raquet.write(part.source, path, executor=pool, **options)
     with raquet.open(path) as file:
@@ -402,22 +419,37 @@ def _merge_raquet(plan: Plan, whole: Sequence[tuple[Part, Record]]) -> dict[str,
 
 
 def _joined(parts: Sequence[Record]) -> dict[str, Any]:
-    """The statistics of all pixels; sums are exact, as far as those of the parts are."""
+    """The statistics of all pixels; sums are exact, as far as those of the parts are.
+
+    Sums, mean and deviation are null where they, or those of a part, are beyond all floats.
+    """
     parts = [part for part in parts if part["count"]]
     count = sum(part["count"] for part in parts)
     if not count:
         return {"count": 0}
-    total, squares = (sum(Fraction(part[key]) for part in parts) for key in ("sum", "sum_squares"))
-    mean = Fraction(total) / count
-    whole = total.denominator == 1 and all(isinstance(part["sum"], int) for part in parts)
+    total, squares = (_exact([part[key] for part in parts]) for key in ("sum", "sum_squares"))
+    mean = None if total is None else total / count
+    spread = None if mean is None or squares is None else max(squares / count - mean * mean, 0)
+    deviation = _float(spread)
+    whole = all(isinstance(part["sum"], int) for part in parts)
     return {
         "count": count,
         "min": min(part["min"] for part in parts),
         "max": max(part["max"] for part in parts),
-        "sum": int(total) if whole else float(total),
-        "mean": float(mean),
-        "stddev": math.sqrt(max(Fraction(squares) / count - mean * mean, 0)),
+        "sum": int(total) if whole and total is not None else _float(total),
+        "mean": _float(mean),
+        "stddev": None if deviation is None else math.sqrt(deviation),
     }
+
+
+def _exact(values: Sequence[float | None]) -> Fraction | None:
+    return None if None in values else sum(map(Fraction, filter(None, values)), Fraction())
+
+
+def _float(value: Fraction | int | None) -> float | None:
+    with suppress(OverflowError):
+        return None if value is None else float(value)
+    return None
 
 
 # -- Tapalcatl -------------------------------------------------------------------------------------

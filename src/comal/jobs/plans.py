@@ -135,8 +135,7 @@ class Plan:
             )
         with translated(DAMAGED, "the plan is damaged", where=shown_path(home / JOB)):
             parts = tuple(Part(**part) for part in document["parts"])
-            names = [part.name for part in parts]
-            if any(name != Path(name).name or name.startswith(".") for name in names):
+            if any(not _is_plain(part.name) for part in parts):
                 raise InvalidMetadataError("a part has no plain name", where=JOB)
             if document["kind"] not in INDEXES:
                 raise InvalidMetadataError("unknown kind", found=shown(document["kind"]))
@@ -146,10 +145,18 @@ class Plan:
     def write(self, tables: Iterable[tuple[str, Sequence[Any]]] = ()) -> None:
         """Write the plan, with Arrow tables for its parts, into a folder that does not exist yet.
 
-        Raises `ConflictError` if it exists, or a part or the index does.
+        Raises `ConflictError` if it exists, or a part or the index does, and `InvalidInputError`
+        for a part whose file would be hidden.
         """
         from pyarrow import parquet as pq  # noqa: PLC0415 - RaQuet needs none
 
+        if hidden := [part.name for part in self.parts if not _is_plain(part.name)]:
+            raise InvalidInputError(
+                "a part has no plain name",
+                found=shown(hidden[0]),
+                expected="one without a dot in front",
+                hint="rename the source, or choose another name for the output",
+            )
         wanted = {*INDEXES[self.kind], *(part.name for part in self.parts)}
         there = names_in(self.output)
         for name in sorted(there if self.kind in TREES else wanted & there):
@@ -223,6 +230,10 @@ class Plan:
         path = self.folder / STATE / f"{part.name}.json"
         with suppress(ConflictError):  # somebody else tells it right now
             targets.write_note(path, strictjson.dumps(dict(document)), _RECORD)
+
+
+def _is_plain(name: str) -> bool:
+    return name == Path(name).name and not name.startswith(".")
 
 
 def _fetched(folder: Path, names: Sequence[str], limit: int) -> list[bytes]:

@@ -171,6 +171,7 @@ def sums_of(pixels: Array, valid: Mask | None, *, step: int, x: int, y: int) -> 
     return sums
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a sum beyond all floats is left out of the file
 def _summed(values: Array) -> BandSums:
     """Statistics of a wide type, for a piece small enough that its sums do not overflow."""
     sums = BandSums(values.dtype.name, len(values))
