@@ -321,7 +321,8 @@ def joined_footer(
     empty, end = io.BytesIO(), io.BytesIO()
     Writer(cast("BinaryIO", empty), schema, settings).close(key_values)
     what = "the new rows do not have the columns of the stored ones"
-    with translated({**_WRITING, RuntimeError: InvalidInputError}, what):
+    hint = "write the file again from all of them"
+    with translated({**_WRITING, RuntimeError: InvalidInputError}, what, hint=hint):
         joined = pq.read_metadata(empty)
         for part in parts:
             joined.append_row_groups(part)

@@ -375,6 +375,25 @@ def test_archives_that_do_not_fit_are_not_appended(tmp_path: Path, folder: Path)
     assert len(load(tmp_path).data) == SCENES
 
 
+def test_rows_that_are_appended_get_the_columns_of_the_index(tmp_path: Path) -> None:
+    """Times in whole microseconds become nanoseconds, and a field that is missing null."""
+    parts = []
+    for name, values in (("fine", [1, 2]), ("whole", [1000, None]), ("none", None)):
+        table = pa.table({"id": ["a", "b"], "path": [b"1", b"2"]})
+        if values is not None:
+            table = table.append_column("t", pa.array(values, pa.timestamp("ns")))
+        parts.append(tmp_path / f"{name}.tacozip")
+        taco.create(dataset(taco.Tortilla.from_table(table)), parts[-1])
+    taco.create_tacocat(parts[:1])
+    taco.create_tacocat(parts[1:2], append=True)
+    taco.create_tacocat(parts[2:], append=True, validate_schema=False)
+    found = load(tmp_path).data["t"].cast(pa.int64()).to_pylist()
+    assert found == [1, 2, 1000, None, None, None]
+    taco.create_tacocat(parts[1:2], overwrite=True)
+    with pytest.raises(InvalidInputError, match="write the file again"):
+        taco.create_tacocat(parts[:1], append=True)
+
+
 @pytest.mark.parametrize("sources", [None, "x", [], {}, {"files": [{}]}, {"files": ["a"]}])
 def test_an_index_that_lists_no_archives_is_not_appended_to(tmp_path: Path, sources: Any) -> None:
     samples = [taco.Tortilla([taco.Sample("a", b"1")]) for _ in range(2)]

@@ -402,9 +402,9 @@ def _write(
     how: ParquetSettings,
     base: Container | None,
 ) -> None:
-    document = merged_collection(members)
+    document, typed = merged_collection(members), members
     if base is not None:
-        document = _extended(base, document)
+        document, typed = _extended(base, document), [Member.of(base), *members]
     with system_errors("cannot write", made.target), ExitStack() as scope:
         tree = file = None
         if form != "binary":
@@ -415,7 +415,7 @@ def _write(
             file.write(bytes(wire.TACOCAT_HEADER.size))
         spans = []
         for number in range(len(members[0].fields)):
-            schema = _schema(members, number)
+            schema = _schema(typed, number)
             if tree is not None:
                 table: BinaryIO = (tree / f"level{number}.parquet").open("w+b")
                 scope.enter_context(table)
