@@ -280,6 +280,17 @@ def test_complex_numbers_and_texts(tmp_path: Path) -> None:
         ml.dataset(path, {"x": ml.Field(decode=decode)}).stats()
 
 
+def test_masked_arrays_of_a_decoder_and_other_things_in_a_series(tmp_path: Path) -> None:
+    values = np.ma.MaskedArray([[[1.0, np.nan], [np.inf, 9.0]]], [[[False, False], [False, True]]])
+    field = ml.Field(decode=lambda data: values)
+    found = ml.dataset(flat(tmp_path, 2), {"x": field}).stats()["x"]
+    assert (found.count.tolist(), found.mean.tolist(), found.max.tolist()) == ([2], [1], [1])
+    leaves = [taco.Sample("a.tif", geotiff(pixels(1))), taco.Sample("b.json", b"{}")]
+    path = pack(tmp_path / "x.tacozip", [taco.Sample("s", taco.Tortilla(leaves))])
+    with pytest.raises(InvalidInputError, match="samples differ in 'x'"):
+        ml.dataset(path, {"x": "*"}).stats()
+
+
 def test_samples_that_differ_in_bands(tmp_path: Path) -> None:
     samples = [
         taco.Sample(id=f"{bands}.tif", path=geotiff(pixels(1, bands=bands))) for bands in (2, 3)

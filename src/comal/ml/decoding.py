@@ -203,7 +203,8 @@ def images_of(sample: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
         series = value if isinstance(value, list) else [value]
         first = series[0] if series else None
         if isinstance(first, np.ndarray) and first.ndim and first.dtype.kind in "biufc":
-            yield name, [one if np.ma.isMaskedArray(one) else masked(one) for one in series]
+            parts = [(np.ma.getdata(one), ~np.ma.getmaskarray(one)) for one in series]
+            yield name, [masked(*part) for part in parts]
 
 
 def extras(data: memoryview, field: Field, value: Any) -> Iterator[tuple[str, Any]]:

@@ -258,12 +258,6 @@ def _check_kinds(
     sample: Any, name: str, kinds: list[str], known: list[str], how: StatisticsOptions
 ) -> None:
     """Refuse an image whose bands differ from those before, or are no classes."""
-    if name in how.classes and np.dtype(kinds[0]).kind not in "iu":
-        what = f"field {shown(name)} has no classes"
-        raise InvalidInputError(what, found=kinds[0], expected="integers")
-    if np.dtype(kinds[0]).kind == "c":
-        what, hint = f"no statistics of complex numbers in {shown(name)}", "decode to real ones"
-        raise InvalidInputError(what, found=kinds[0], hint=hint)
     if kinds != known:
         raise InvalidInputError(
             f"samples differ in {shown(name)}",
@@ -271,6 +265,12 @@ def _check_kinds(
             found=f"{len(kinds)} bands of {kinds[0]}",
             expected=f"{len(known)} bands of {known[0]}",
         )
+    if name in how.classes and np.dtype(kinds[0]).kind not in "iu":
+        what = f"field {shown(name)} has no classes"
+        raise InvalidInputError(what, found=kinds[0], expected="integers")
+    if np.dtype(kinds[0]).kind == "c":
+        what, hint = f"no statistics of complex numbers in {shown(name)}", "decode to real ones"
+        raise InvalidInputError(what, found=kinds[0], hint=hint)
 
 
 def _result(group: _Group, how: StatisticsOptions) -> Statistics:
