@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,25 @@ def test_eight_bit_colour_is_kept(tmp_path: Path, name: str) -> None:
     np.testing.assert_array_equal(np.moveaxis(drawn[..., :3], -1, 0), pixels[:, 256:])
     assert (drawn[..., 3] == 255).all()
     assert tapalcatl.check(tmp_path / name).ok
+
+
+NAMES = "tiles.mbtiles", "tiles.zip"
+
+
+def test_workers_draw_the_same(tmp_path: Path) -> None:
+    """In threads and processes, whatever the target; progress ends with all tiles."""
+    pixels = np.random.default_rng(1).integers(0, 256, (1, 2048, 1024), np.uint8)
+    pixels[0, :300, :300] = 0
+    file, made, seen = converted(tmp_path, pixels, nodata=0), [], []
+    with ThreadPoolExecutor(3) as threads:
+        for number, (executor, name) in enumerate(product((None, threads, 1), NAMES)):
+            out = tmp_path / str(number) / name
+            out.parent.mkdir(exist_ok=True)
+            draw(file, out, executor=executor, progress=lambda *told: seen.append(told))
+            made.append(out.read_bytes())
+    assert made[:2] == made[2:4] == made[4:]
+    drawn = [(done, total) for done, total, what in seen if what == "tiles"]
+    assert drawn[-1] == (42, 42)
 
 
 def test_a_band_is_stretched_and_nodata_is_clear(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
 from numbers import Real
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from comal import raquet, tapalcatl
 from comal.errors import InvalidInputError, counted, shown
 from comal.grid import quadbin
-from comal.parallel import results
+from comal.parallel import Workers, results
 from comal.progress import Progress, silent
 from comal.raquet.reading.pixels import chosen_bands
 from comal.raquet.spec import Band
@@ -30,7 +30,8 @@ Tile = tuple[int, int, int, bytes]
 _TAILS = "19"
 """The finest quantiles that a file keeps: its first and last leave five percent outside."""
 _BLOCK = 256
-"""Tiles that one thread looks at."""
+_TASKS = 64
+"""Tiles of a task at most, and how many tasks there are at least if tiles suffice."""
 _COLOURS = ("red", "green", "blue")
 _FILES = {".mbtiles": tapalcatl.to_mbtiles, ".pmtiles": tapalcatl.to_pmtiles}
 
@@ -41,6 +42,7 @@ def draw(
     *,
     bands: Sequence[int | str] | None = None,
     stretch: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
+    executor: Workers = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Any:
@@ -60,6 +62,10 @@ def draw(
         Values that become black and white: a pair, or one for each band. By default 8-bit colour
         is kept; for other bands the inner 90 percent of the values are stretched, by the statistics
         of the file.
+    executor
+        Draws tiles: any `concurrent.futures.Executor`, or a number of processes; threads if None.
+    progress
+        Called with the number of tiles that were looked at.
     options
         As for `comal.tapalcatl.build`; MBTiles and PMTiles take only ``overwrite`` and ``config``.
 
@@ -80,7 +86,7 @@ def draw(
         drawn, named = open_drawn(source, scope, bands=bands, stretch=stretch, **options)
         target = target_of(out)
         refuse_sources(target, source)
-        tiles = drawn.all(progress or silent)
+        tiles = scope.enter_context(closing(drawn.all(executor, progress or silent)))
         write = _FILES.get(target.suffix.lower())
         if write is None:
             return tapalcatl.build(tiles, out, **named)
@@ -157,14 +163,16 @@ class Drawn(IndexedSource):
         z, x, y = (column[list(drawn)] for column in self._keys)
         return Tiles(z, x, y, list(drawn.values()))
 
-    def all(self, progress: Progress) -> Iterator[Tile]:
-        """All tiles, drawn one after the other; each is read once."""
-        rows = list(zip(*(column.tolist() for column in self._keys), strict=True))
-        for row, (z, x, y) in enumerate(rows):
-            data = self._drawn(row)
-            if data is not None:
-                yield z, x, y, data
-            progress(row + 1, len(rows), "tiles")
+    def all(self, executor: Workers, progress: Progress) -> Generator[Tile]:
+        """All tiles in order; each is read once."""
+        count = len(self._keys[0])
+        step = min(_BLOCK, count // _TASKS + 1)
+        blocks = (np.arange(start, min(start + step, count)) for start in range(0, count, step))
+        with closing(results(executor, self.read_rows, blocks)) as every:
+            for number, tiles in enumerate(every, 1):
+                columns = (column.tolist() for column in tiles.keys)
+                yield from zip(*columns, tiles.payloads, strict=True)
+                progress(min(number * step, count), count, "tiles")
 
     def _pixels(self, row: int) -> Any:
         z, x, y = (int(column[row]) for column in self._keys)

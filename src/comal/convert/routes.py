@@ -324,10 +324,9 @@ def _convert_raquet(
         return {"from": "raquet", "to": "raquet"}
     if _suffix(output) in _TIFF:
         return {"from": "raquet", "to": "cog", **raquet.to_cog(source, output, **writing).to_dict()}
-    if _suffix(output) in _TILE_FILES:
-        made = draw(source, output, **writing)
-        return {"from": "raquet", "to": _suffix(output)[1:], "tiles": made.tiles}
     made = draw(source, output, executor=executor, **writing)
+    if _suffix(output) in _TILE_FILES:
+        return {"from": "raquet", "to": _suffix(output)[1:], "tiles": made.tiles}
     return {"from": "raquet", "to": "tapalcatl", "tiles": made.tiles, "archives": made.archives}
 
 
