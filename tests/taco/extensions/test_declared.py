@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pydantic
 import pytest
@@ -56,6 +59,16 @@ def test_splits(kind: Any, names: tuple[str, ...]) -> None:
             ([0.5, 2], [1, 1], [1, 2, 3, 4]),
             "list<element: float>",
         ),
+        (
+            {"scale_factor": np.float32(0.5), "scale_offset": Decimal(2)},
+            (0.5, 2, None),
+            "float",
+        ),
+        (
+            {"scale_factor": np.array([0.5]), "scale_offset": np.int64(2)},
+            ([0.5], [2], None),
+            "list<element: float>",
+        ),
     ],
 )
 def test_scaling(arguments: dict[str, Any], row: tuple[Any, ...], kind: str) -> None:
@@ -72,13 +85,34 @@ def test_scaling(arguments: dict[str, Any], row: tuple[Any, ...], kind: str) -> 
         {"scale_factor": [1, 0.0]},
         {"scale_offset": float("nan")},
         {"scale_factor": [1, 2], "scale_offset": [1, 2, 3]},
+        {"scale_factor": 1e-50},  # zero as it is stored
+        {"scale_offset": 1e39},
+        {"scale_factor": "25"},
+        {"scale_factor": [None]},
         {"padding": [1, 2, 3]},
         {"padding": [1, 2, 3, 4.5]},
+        {"padding": 5},
     ],
 )
 def test_scaling_refuses(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
         Scaling(**arguments)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Scaling(padding=[2**40] * 4),
+        lambda: Labels(5),  # type: ignore[arg-type]
+        lambda: Labels([{"name": 1, "category": 2}]),
+        lambda: Publications([{"doi": 1, "citation": 2}]),
+        lambda: OpticalData(5),  # type: ignore[arg-type]
+        lambda: OpticalData("mine", [{"name": "red", "index": "1"}]),
+    ],
+)
+def test_values_of_other_types_are_refused(make: Callable[[], Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        make()(SAMPLE)
 
 
 class Model(pydantic.BaseModel):

@@ -71,7 +71,10 @@ def test_given_values_are_kept() -> None:
         ({"crs": "EPSG:999999"}, "EPSG:999999"),
         ({"tensor_shape": (16,)}, "tensor_shape"),
         ({"tensor_shape": (3, 0, 16)}, "the raster is empty"),
+        ({"tensor_shape": (-3, 16, 16)}, "the raster is empty"),
+        ({"tensor_shape": "399"}, "tensor_shape"),
         ({"tensor_shape": (3, 1.5, 16)}, "tensor_shape"),
+        ({"crs": 4326}, "the CRS is not text"),
         ({"geotransform": (1, 2, 3)}, "geotransform"),
         ({"geotransform": (300000, 10, 0, 8700000, 0, 0)}, "no area"),
         ({"geotransform": (300000, np.nan, 0, 8700000, 0, -10)}, "no area"),
@@ -162,8 +165,9 @@ def test_antimeridian_and_greenwich(text: str, check: bool, lon: float, lat: flo
         (shapely.Point(0, 100), "EPSG:4326", "not on the earth"),
         (shapely.Point(0, 1), "EPSG:0", "EPSG:0"),
         (None, "EPSG:4326", "geometry"),
+        (shapely.Point(0, 1), 4326, "the CRS is not text"),
     ],
 )
-def test_istac_refuses(geometry: Any, crs: str, words: str) -> None:
+def test_istac_refuses(geometry: Any, crs: Any, words: str) -> None:
     with pytest.raises(InvalidInputError, match=words):
         ISTAC(crs, geometry, START)

@@ -17,9 +17,10 @@ import pyarrow as pa
 from comal.errors import ComalError, InvalidInputError, shown, translated
 from comal.taco.columns import as_table, described, normal_type
 
-_FAULTS: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
+FAULTS: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
     (pa.ArrowException, TypeError, ValueError, OverflowError), InvalidInputError
 )
+"""What Arrow and NumPy raise for values of a wrong type."""
 
 
 def as_arrow(result: Any, schema: pa.Schema, *, rows: int, name: str) -> pa.Table:
@@ -29,7 +30,7 @@ def as_arrow(result: Any, schema: pa.Schema, *, rows: int, name: str) -> pa.Tabl
     protocol. Numbers are cast if nothing is lost; text is never parsed.
     """
     table = None
-    with translated(_FAULTS, f"{name} did not return a table"):
+    with translated(FAULTS, f"{name} did not return a table"):
         table = as_table(_of_columns(result, schema) if isinstance(result, Mapping) else result)
     if table is None:
         raise InvalidInputError(
@@ -226,7 +227,8 @@ class _Stated(_Declared):
 
     def _compute(self, given: Any) -> pa.Table:
         del given
-        return pa.table([[value] for value in self._values()], schema=self.get_schema())
+        with translated(FAULTS, f"a value of {type(self).__name__} has the wrong type"):
+            return pa.table([[value] for value in self._values()], schema=self.get_schema())
 
 
 class StatedFields(_Stated, TacoExtension):
@@ -337,7 +339,7 @@ def _arrow_type(kind: Any, extension: str) -> pa.DataType:
 
         what, found = "the polars type has no Arrow type", repr(kind)[:60]
         with translated(
-            {**_FAULTS, pl.exceptions.PolarsError: InvalidInputError}, what, found=found
+            {**FAULTS, pl.exceptions.PolarsError: InvalidInputError}, what, found=found
         ):
             if kind != pl.Object:
                 return normal_type(pl.Series([], dtype=kind).to_arrow().type)

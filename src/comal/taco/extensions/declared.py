@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +11,18 @@ from functools import cache
 from importlib import resources
 from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 
+import numpy as np
 import pyarrow as pa
 
-from comal.errors import InvalidInputError, shown
-from comal.taco.extensions.base import StatedColumns, StatedFields, declared, list_of, require
+from comal.errors import InvalidInputError, shown, translated
+from comal.taco.extensions.base import (
+    FAULTS,
+    StatedColumns,
+    StatedFields,
+    declared,
+    list_of,
+    require,
+)
 
 T = TypeVar("T")
 
@@ -50,7 +57,7 @@ def _record_of(kind: type[T], value: Any) -> T:
 
 
 def _records_of(kind: type[T], values: Iterable[Any]) -> list[T]:
-    if isinstance(values, Mapping | str | bytes):
+    if isinstance(values, Mapping | str | bytes) or not isinstance(values, Iterable):
         raise InvalidInputError(f"not a list of {kind.__name__}", found=type(values).__name__)
     return [_record_of(kind, value) for value in values]
 
@@ -228,6 +235,7 @@ def _check_choice(extension: Any, name: str, what: str, known: Sequence[str]) ->
 
 
 Number = float | Sequence[float]
+_SIDES = "four integers: top, right, bottom, left"
 
 
 @dataclass
@@ -255,24 +263,23 @@ class Scaling(StatedColumns):
 
     def __post_init__(self) -> None:
         for name in ("scale_factor", "scale_offset"):
-            numbers = _numbers(getattr(self, name))
-            if not all(map(math.isfinite, numbers)) or (name == "scale_factor" and 0 in numbers):
+            value = getattr(self, name)
+            numbers = _numbers(value)
+            if not np.isfinite(numbers).all() or (name == "scale_factor" and 0 in numbers):
                 raise InvalidInputError(
                     f"invalid {name}",
-                    found=getattr(self, name),
-                    expected="finite numbers, scale_factor not 0",
+                    found=shown(value),
+                    expected="numbers that are finite as float32, scale_factor not 0",
                 )
         both = (self.scale_factor, self.scale_offset)
         if len({len(_numbers(part)) for part in both if _is_list(part)}) > 1:
             raise InvalidInputError("scale_factor and scale_offset differ in length")
-        if self.padding is not None and (
-            len(self.padding) != 4 or any(int(part) != part for part in self.padding)
-        ):
-            raise InvalidInputError(
-                "invalid padding",
-                found=list(self.padding),
-                expected="four integers: top, right, bottom, left",
+        with translated(FAULTS, "invalid padding", found=shown(self.padding), expected=_SIDES):
+            wrong = self.padding is not None and (
+                len(self.padding) != 4 or any(int(part) != part for part in self.padding)
             )
+        if wrong:
+            raise InvalidInputError("invalid padding", found=shown(self.padding), expected=_SIDES)
 
     def get_schema(self) -> pa.Schema:
         """The three columns ``scaling:*``: numbers, or lists if a parameter is a list."""
@@ -287,31 +294,39 @@ class Scaling(StatedColumns):
 
     def _values(self) -> Sequence[Any]:
         """Factor and offset, spread to the same number of bands, and the padding."""
-        factor, offset = self.scale_factor, self.scale_offset
-        if self._has_lists():
-            bands = max(len(_numbers(part)) for part in (factor, offset))
-            factor, offset = _spread(factor, bands), _spread(offset, bands)
-        return factor, offset, None if self.padding is None else list(map(int, self.padding))
+        both = (self.scale_factor, self.scale_offset)
+        bands = max(len(_numbers(part)) for part in both) if self._has_lists() else 0
+        padding = None if self.padding is None else list(map(int, self.padding))
+        return *(_spread(part, bands) for part in both), padding
 
     def _has_lists(self) -> bool:
         return _is_list(self.scale_factor) or _is_list(self.scale_offset)
 
 
-def _is_list(value: Number | None) -> bool:
-    return value is not None and not isinstance(value, int | float)
+def _is_list(value: Any) -> bool:
+    return np.ndim(value) > 0
 
 
 def _numbers(value: Number | None) -> list[float]:
+    """The numbers as they are stored."""
     if value is None:
         return []
-    return [float(value)] if isinstance(value, int | float) else [float(part) for part in value]
+    what = "neither a number nor one per band"
+    with translated(FAULTS, what, found=shown(value)), np.errstate(over="ignore"):
+        if isinstance(value, str | bytes) or np.ndim(value) > 1:
+            raise TypeError(type(value).__name__)
+        found: list[float] = np.atleast_1d(np.asarray(value, np.float32)).tolist()
+        return found
 
 
-def _spread(value: Number | None, bands: int) -> list[float] | None:
+def _spread(value: Number | None, bands: int) -> list[float] | float | None:
+    """The value for each of `bands`; as one number if there are none."""
     if value is None:
         return None
     numbers = _numbers(value)
-    return numbers if _is_list(value) else numbers * bands
+    if _is_list(value):
+        return numbers
+    return numbers * bands if bands else numbers[0]
 
 
 _SUBSET = re.compile(r"([^\[\]]+)\[([^\[\]]*)\]")
@@ -383,6 +398,8 @@ def sensors() -> tuple[str, ...]:
 
 def sensor_bands(sensor: str) -> tuple[str, list[SpectralBand]]:
     """Name and bands of a sensor, or of the subset ``sensor[B1,B2]`` in that order."""
+    if not isinstance(sensor, str):
+        raise InvalidInputError("the name of a sensor is not text", found=shown(sensor))
     text = "".join(sensor.split())
     subset = _SUBSET.fullmatch(text)
     name = subset[1] if subset else text

@@ -54,6 +54,7 @@ ISTAC_SCHEMA = declared(
 class _Placed(SameForAll):
     """Location and time of one sample, in a table built on creation."""
 
+    crs: str | None
     time_start: Instant | None
     time_end: Instant | None
     time_middle: Instant | None
@@ -64,6 +65,15 @@ class _Placed(SameForAll):
     def _who(self) -> str:
         name = type(self).__name__
         return f"{name} of sample {self.sample_id}" if self.sample_id else name
+
+    def _check_crs(self) -> None:
+        if not isinstance(self.crs, str):
+            raise InvalidInputError(
+                "the CRS is not text",
+                where=self._who(),
+                found=shown(self.crs),
+                expected="an authority code such as 'EPSG:32718', WKT or PROJJSON",
+            )
 
     def _times(self) -> list[pa.Array]:
         """Start, end and middle as ``timestamp[us]``; the middle is floor((start + end) / 2)."""
@@ -151,12 +161,14 @@ class STAC(_Placed):
         require(self, "crs", "tensor_shape", "geotransform", "time_start")
         if self.schema_only:
             return
+        self._check_crs()
         who = self._who()
         shape = _list_column(self.tensor_shape, pa.int64(), "tensor_shape")
         affine = _list_column(self.geotransform, pa.float64(), "geotransform")
         sides = footprints.size_of(shape, f"{who} tensor_shape")
         numbers = footprints.affine_of(affine, f"{who} geotransform")
-        _check_raster(sides[0], numbers[0], f"shape {shape[0]}, geotransform {affine[0]}", who)
+        found = f"shape {shape[0]}, geotransform {affine[0]}"
+        _check_raster(np.asarray(shape.values), numbers[0], found, who)
         centre = self._centroid(*footprints.centroids(self.crs, numbers, sides))
         start, end, middle = self._times()
         columns = [pa.array([self.crs], pa.string()), shape, affine, start, centre, end, middle]
@@ -203,7 +215,8 @@ class STAC(_Placed):
 def _list_column(values: Any, kind: pa.DataType, what: str) -> pa.Array:
     wanted = list_of(kind)
     try:
-        row = [part.item() if isinstance(part, np.generic) else part for part in values]
+        parts = [values] if isinstance(values, str | bytes) else values  # text is no sequence
+        row = [part.item() if isinstance(part, np.generic) else part for part in parts]
         return pa.array([row]).cast(wanted)  # the cast checks; `type=` would truncate 1.5
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(
@@ -211,11 +224,11 @@ def _list_column(values: Any, kind: pa.DataType, what: str) -> pa.Array:
         ) from error
 
 
-def _check_raster(sides: Floats, numbers: Floats, found: str, who: str) -> None:
+def _check_raster(shape: Integers, numbers: Floats, found: str, who: str) -> None:
     area = numbers[1] * numbers[5] - numbers[2] * numbers[4]
     if not np.isfinite(numbers).all() or area == 0:
         raise InvalidInputError("the geotransform has no area", where=who, found=found)
-    if not (sides > 0).all():
+    if not (shape > 0).all():
         raise InvalidInputError("the raster is empty", where=who, found=found)
 
 
@@ -264,6 +277,7 @@ class ISTAC(_Placed):
         require(self, "crs", "geometry", "time_start")
         if self.schema_only:
             return
+        self._check_crs()
         crs = pa.array([self.crs], pa.string())
         geometry = pa.array([getattr(self.geometry, "wkb", self.geometry)], pa.binary())
         try:
