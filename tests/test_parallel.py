@@ -24,6 +24,7 @@ import pytest
 
 from comal.errors import ComalError, InvalidInputError
 from comal.parallel import (
+    cached_property,
     in_thread,
     pause,
     results,
@@ -270,3 +271,30 @@ def test_many_threads_may_import_at_once(room: str) -> None:
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "ModuleLock('comal" not in told
     assert "partially initialized module 'comal" not in told
+
+
+def test_a_cached_property_waits_for_no_other_object() -> None:
+    """Nor for one whose thread does not exist any more, as in a forked child."""
+
+    class Lazy:
+        def __init__(self, work: Callable[[], object]) -> None:
+            self.work = work
+
+        @cached_property
+        def value(self) -> object:
+            return self.work()
+
+    gate, begun = threading.Event(), threading.Event()
+
+    def wait() -> bool:
+        begun.set()
+        return gate.wait(60)
+
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(getattr, Lazy(wait), "value")
+        begun.wait()
+        try:
+            assert pool.submit(getattr, Lazy(lambda: 1), "value").result(10) == 1
+        finally:
+            gate.set()
+        assert slow.result() is True

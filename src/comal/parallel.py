@@ -20,11 +20,12 @@ from concurrent.futures import (
     ThreadPoolExecutor,
     wait,
 )
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
+from functools import cached_property as _cached_property  # noqa: TID251 - its replacement
 from functools import partial
 from itertools import islice
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from comal.errors import ComalError, InvalidInputError, shown
 
@@ -45,6 +46,21 @@ _REQUESTS, _AWAKE = 16, 0.2
 """Requests to a store at once; seconds after which who waits for them hears of an interrupt."""
 _WAITING = 64
 """Threads that wait for blocking calls beside an event loop."""
+
+
+if TYPE_CHECKING:
+    cached_property = _cached_property
+else:
+
+    class cached_property(_cached_property):  # noqa: N801 - as in `functools`
+        """That of `functools`, without the lock of Python 3.11.
+
+        All objects share that lock: they wait for one another, and a fork may leave it held.
+        """
+
+        def __init__(self, func: Callable[[Any], Any]) -> None:
+            super().__init__(func)
+            self.lock = nullcontext()
 
 
 class PerProcess(Generic[K, V]):

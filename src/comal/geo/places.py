@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from comal.geo import boxes, footprints, shapes, times, wkb
 from comal.geo.boxes import Corners
 from comal.geo.crs import LONLAT, groups
 from comal.lazy import pc, shapely
+from comal.parallel import cached_property
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

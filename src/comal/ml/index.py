@@ -9,7 +9,6 @@ import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import pyarrow as pa
 from comal.errors import InvalidInputError, InvalidMetadataError, ObjectNotFoundError, shown
 from comal.lazy import pc
 from comal.ml.decoding import Field, matcher
+from comal.parallel import cached_property
 from comal.samples.payloads import Ints, Payloads, concat
 from comal.table.columns import flags_of
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from typing import Any, Literal, Self, TypeVar
 
@@ -21,6 +20,7 @@ import pyarrow as pa
 from isal import isal_zlib
 
 from comal.errors import InvalidInputError, shown, translated
+from comal.parallel import cached_property
 from comal.public import check_fields, guarded_class, options_of, takes, warn
 from comal.samples.payloads import bounds_of, bytes_of
 

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from comal.geo import wkb
 from comal.geo.crs import projection
 from comal.lazy import shapely
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.parallel import cached_property
 from comal.plan import ByteRange, Head, Whole, run
 from comal.storage import Source, StorageConfig, open_source
 from comal.table import ParquetTable, footer_plan

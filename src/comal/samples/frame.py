@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Self, SupportsIndex, TypeGuard, overload
 
 import numpy as np
@@ -28,7 +27,7 @@ from comal.errors import (
     translated,
 )
 from comal.lazy import pc
-from comal.parallel import in_thread
+from comal.parallel import cached_property, in_thread
 from comal.public import guarded_class
 from comal.storage import RangeFile
 from comal.table.columns import blobs_column, numbers_column, rows_where

@@ -6,7 +6,6 @@ import json
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from comal.geo import boxes
 from comal.geo.places import Places, ways_of
 from comal.geo.shapes import cut
 from comal.lazy import shapely
+from comal.parallel import cached_property
 from comal.samples.filters import AUTO, broken_place, has_place, has_time, period_filter, ways_in
 from comal.taco import spec as taco_spec
 from comal.taco.reading.dataset import TacoDataset

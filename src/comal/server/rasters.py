@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from comal.geo import boxes
 from comal.geo.boxes import validate_bbox
 from comal.grid import mercator, quadbin
 from comal.limits import MIB
+from comal.parallel import cached_property
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.windows import Grid
 from comal.raquet.spec import Band

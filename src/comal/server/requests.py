@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
+from comal.parallel import cached_property
 from comal.server.http import Headers
 from comal.server.responses import Refusal, Response, bad_request, not_found
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from comal.errors import ComalError, LimitExceededError, translated
+from comal.parallel import cached_property
 from comal.table.columns import one_array
 from comal.table.footer import BROKEN
 from comal.table.read import ParquetTable

@@ -13,13 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.limits import KIB
+from comal.parallel import cached_property
 from comal.public import check_fields, options_of, takes
 from comal.tapalcatl.addressing import (
     Generation1,

@@ -10,7 +10,6 @@ import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from comal.errors import (
     system_errors,
 )
 from comal.limits import MIB
+from comal.parallel import cached_property
 from comal.plan import Head
 from comal.progress import Progress, silent
 from comal.samples.copying import Appender, copy_payloads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property, partial
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from comal import strictjson
 from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.lazy import pc
-from comal.parallel import in_thread
+from comal.parallel import cached_property, in_thread
 from comal.plan import Piece
 from comal.public import guarded_class
 from comal.samples.frame import Dialect, Frame, Key

@@ -7,7 +7,7 @@ import glob
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from comal.errors import (
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.parallel import in_thread
+from comal.parallel import cached_property, in_thread
 from comal.plan import run
 from comal.public import warn
 from comal.storage import Location as Place

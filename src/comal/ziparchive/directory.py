@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 
 from comal.errors import InvalidMetadataError, Problem, counted, shown
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.parallel import cached_property
 from comal.plan import ByteRange, Piece, Plan, read_span, run
 from comal.public import warn
 from comal.ziparchive import wire

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -19,6 +19,7 @@ from comal import grid
 from comal.errors import ComalError, InvalidInputError, shown, translated
 from comal.lazy import shapely
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
+from comal.parallel import cached_property
 from comal.public import guarded_class
 from comal.query import Budget, Function, Session, run_isolated
 from comal.query.columns import unique_shapes, vectorised, whole

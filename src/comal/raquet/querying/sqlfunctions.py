@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ import pyarrow as pa
 from comal import grid
 from comal.errors import InvalidInputError, shown
 from comal.geo.scanline import Spans
+from comal.parallel import cached_property
 from comal.query import Function
 from comal.query.columns import (
     blobs,

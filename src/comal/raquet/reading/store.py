@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, islice
 from operator import itemgetter
 from types import EllipsisType
@@ -18,7 +18,7 @@ import pyarrow as pa
 from comal import parallel
 from comal.errors import InvalidMetadataError, LimitExceededError, shown
 from comal.limits import KIB, MIB, Limits
-from comal.parallel import ByteCache
+from comal.parallel import ByteCache, cached_property
 from comal.plan import ByteRange, Piece
 from comal.raquet import blobs
 from comal.raquet.reading.coverage import Coverage, coverages

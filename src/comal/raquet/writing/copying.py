@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from comal import storage
 from comal.errors import InvalidInputError
 from comal.grid import quadbin
 from comal.grid.mercator import lonlat_to_xy
+from comal.parallel import cached_property
 from comal.progress import Progress, silent
 from comal.raquet import spec
 from comal.raquet.documents import aligned_window, size_of

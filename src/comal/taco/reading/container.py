@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from comal import strictjson, ziparchive
@@ -24,6 +24,7 @@ from comal.errors import (
 )
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.names import illegal
+from comal.parallel import cached_property
 from comal.plan import Head, Whole, run
 from comal.public import warn
 from comal.samples.filters import Filter

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from comal.errors import (
 )
 from comal.geo.places import deciding
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.parallel import cached_property
 from comal.public import guarded_class, warn
 from comal.samples.filters import Box, box_filter, has_place, has_time, period_filter
 from comal.samples.frame import Key, html_facts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Self
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from comal.errors import (
 )
 from comal.geo.places import TIMES
 from comal.names import illegal
+from comal.parallel import cached_property
 from comal.public import guarded_class
 from comal.samples.frame import Dialect, Frame, Key
 from comal.storage import RangeFile

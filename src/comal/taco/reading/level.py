@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from comal.errors import InvalidMetadataError, UnsafeContentError, shown
 from comal.geo.boxes import boxes_intersect
 from comal.geo.places import COLUMNS
 from comal.names import bad_names
+from comal.parallel import cached_property
 from comal.public import warn
 from comal.samples.filters import Box, Filter
 from comal.table import ParquetTable

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ import pyarrow as pa
 
 from comal.errors import InvalidInputError, ObjectChangedError
 from comal.grid.quadbin import deinterleave, interleave
-from comal.parallel import results
+from comal.parallel import cached_property, results
 from comal.table.columns import blobs_column, numbers_column
 from comal.tapalcatl.containers.content import extension
 from comal.tapalcatl.spec import TileSetMetadata

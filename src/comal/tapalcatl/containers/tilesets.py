@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from comal.geo.boxes import validate_bbox
 from comal.grid.cover import bbox_ranges, geometry_ranges, in_ranges, range_cells
 from comal.grid.quadbin import cells, tiles
 from comal.lazy import shapely
-from comal.parallel import results
+from comal.parallel import cached_property, results
 from comal.public import warn
 from comal.tapalcatl.addressing import common, union
 from comal.tapalcatl.containers.base import (

@@ -13,7 +13,6 @@ import struct
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ import pyarrow.compute as pc
 
 from comal.errors import Problem
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.parallel import cached_property
 from comal.plan import ByteRange, Fetch, Plan, Tail
 from comal.tapalcatl.spec import ArchiveMetadata, TapalcatlWarning, Tile, read_comment
 from comal.tapalcatl.wire import (
