@@ -11,6 +11,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import diskcache
 import numpy as np
 import pytest
 
@@ -76,8 +77,6 @@ def test_what_has_no_version_is_kept_for_one_opening(
 
 
 def test_damaged_and_foreign_values_count_as_absent(tmp_path: Path) -> None:
-    import diskcache
-
     cache = LeafCache(tmp_path / "c")
     big = os.urandom(100_000)
     cache.put({"a": memoryview(b"small"), "b": memoryview(big)})
@@ -88,8 +87,8 @@ def test_damaged_and_foreign_values_count_as_absent(tmp_path: Path) -> None:
     file.write_bytes(data)
     with diskcache.Cache(tmp_path / "c") as plain:
         plain["a"] = {"a": "pickle"}
-        plain["x"] = b"??"
-    assert cache.get(["a", "b", "x", "nothing"]) == {}
+        plain["x"], plain["text"], plain["number"] = b"??", "of somebody", 7
+    assert cache.get(["a", "b", "x", "text", "number", "nothing"]) == {}
 
 
 def test_a_file_is_no_folder_for_a_cache(tmp_path: Path) -> None:
@@ -109,7 +108,12 @@ def test_it_does_not_grow_over_its_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [OSError(errno.ENOSPC, "No space left on device"), sqlite3.OperationalError("full")]
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        sqlite3.OperationalError("full"),
+        diskcache.Timeout(),  # another process holds the lock
+    ],
 )
 def test_a_full_disk_is_told_once(tmp_path: Path, error: Any) -> None:
     cache = LeafCache(tmp_path / "c")

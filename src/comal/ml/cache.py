@@ -54,9 +54,9 @@ class LeafCache:
         try:
             for key in keys if self._works else ():
                 value = self._cache.get(key)
-                if value is not None and _sum(value[_SUM:]) == value[:_SUM]:
+                if isinstance(value, bytes) and _sum(value[_SUM:]) == value[:_SUM]:
                     found[key] = memoryview(value)[_SUM:]
-        except _FAULTS as error:
+        except _faults() as error:
             self._fails(error)
         return found
 
@@ -65,7 +65,7 @@ class LeafCache:
         try:
             for key, data in leaves.items() if self._works else ():
                 self._cache.set(key, _sum(data) + bytes(data))
-        except _FAULTS as error:
+        except _faults() as error:
             self._fails(error)
 
     def _fails(self, error: Exception) -> None:
@@ -73,7 +73,11 @@ class LeafCache:
         warn(f"nothing more is kept in {self.folder}: {reason_of(error)}")
 
 
-_FAULTS = (OSError, sqlite3.Error)
+def _faults() -> tuple[type[Exception], ...]:
+    """What diskcache raises: its own error where another process has held the lock for a minute."""
+    import diskcache  # noqa: PLC0415 - an extra, loaded already
+
+    return OSError, sqlite3.Error, diskcache.Timeout
 
 
 def _opened(folder: str, size: int) -> Any:
