@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,31 @@ def test_sql_values_of_all_kinds(run: Run, flat: Path) -> None:
         "h": "1.5",
     }
     assert '"[1, 2]"' in run("taco", "sql", flat, query).stdout
+
+
+def test_sql_values_that_json_or_python_does_not_have(run: Run, flat: Path) -> None:
+    """Python has no nanoseconds and no year 290 000, JSON has no NaN."""
+    exact = "TIMESTAMP_NS '2025-01-02 03:04:05.123456789'"
+    query = (
+        f"SELECT {exact} AS a, [{exact}, NULL] AS b,"
+        " {'k': MAP{1: TIME_NS '03:04:05.123456789'}} AS c,"
+        " [TIMESTAMP 'infinity'] AS d, 'nan'::DOUBLE AS e, '-inf'::FLOAT AS f FROM data LIMIT 1"
+    )
+    # In a process of its own, as those of the command line do without pandas.
+    alone = [sys.executable, "-m", "comal", "taco", "sql", str(flat), query, "--json"]
+    row = json.loads(subprocess.run(alone, capture_output=True, check=True).stdout)
+    text = "2025-01-02T03:04:05.123456789"
+    assert row == {
+        "a": text,
+        "b": [text, None],
+        "c": {"k": [[1, "03:04:05.123456789"]]},
+        "d": [2**63 - 1],
+        "e": None,
+        "f": None,
+    }
+    lines = run("taco", "sql", flat, query).stdout.splitlines()
+    assert lines[1].startswith(text)
+    assert lines[1].endswith("nan,-inf")
 
 
 def test_export(run: Run, flat: Path, tmp_path: Path) -> None:

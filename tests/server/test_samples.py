@@ -174,6 +174,8 @@ def test_filters_are_exact(tmp_path: Path) -> None:
             "day": seen.cast(pa.timestamp("us")).cast(pa.date32(), safe=False),
             "cloud": [1.0, float("nan"), None, 2.0, None],
             "level": [2, 2, 2, 2, None],
+            # Python's calendar ends before these times
+            "visits": pa.array([[2**62], [], None, [None], []], pa.list_(pa.timestamp("us"))),
             "stac:time_start": pa.array([0, 1, 3, DAY, None], pa.int64()),
             "stac:time_end": pa.array([0, 2, 4, DAY + 1, None], pa.int64()),
         }

@@ -214,16 +214,10 @@ def _fitting(names: list[str], rows: list[list[str]], width: int) -> int:
 
 
 def _rows(table: Any) -> Iterator[tuple[Any, ...]]:
+    from comal.geo.times import values_of  # noqa: PLC0415 - help needs none of it
+
     for batch in table.to_batches(max_chunksize=_BATCH):
-        yield from zip(*map(_values, batch.columns), strict=True)
-
-
-def _values(column: Any) -> list[Any]:
-    try:
-        found: list[Any] = column.to_pylist()
-    except OverflowError:  # instants outside of Python's calendar, as numbers
-        found = [getattr(one, "value", None) for one in column]
-    return found
+        yield from zip(*map(values_of, batch.columns), strict=True)
 
 
 def _plain(value: Any) -> Any:
@@ -247,5 +241,7 @@ def _plain(value: Any) -> Any:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
+    if isinstance(value, float):
+        return str(value)
     plain = _plain(value)
     return json.dumps(plain) if isinstance(plain, list | dict) else str(plain)

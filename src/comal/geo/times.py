@@ -129,6 +129,34 @@ def isoformat(microseconds: int) -> str:
     return text.replace("+00:00", "Z")
 
 
+def values_of(column: Any) -> list[Any]:
+    """The values of an Arrow column, as by ``to_pylist``, whatever times they are or hold.
+
+    Python has no nanoseconds: where pandas is not there, such a time is a text. Beyond the years 1
+    to 9999 it is a number.
+    """
+    try:
+        found: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        found = [_value_of(one) for one in column]
+    return found
+
+
+def _value_of(one: Any) -> Any:
+    kind = one.type
+    if not one.is_valid or not pa.types.is_nested(kind):
+        try:
+            return one.as_py()
+        except OverflowError:
+            return one.value
+        except ValueError:
+            return one.cast(pa.string()).as_py().replace(" ", "T")
+    if pa.types.is_struct(kind):
+        return {name: _value_of(value) for name, value in one.items()}
+    inner = values_of(one.values)
+    return [tuple(pair.values()) for pair in inner] if pa.types.is_map(kind) else inner
+
+
 def _ends(value: Any, where: str) -> tuple[Any, Any]:
     """First and last value of a range."""
     if isinstance(value, str) and "/" in value:

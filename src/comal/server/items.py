@@ -410,7 +410,7 @@ def shown_values(column: Any) -> list[Any]:
         return [shown_time(moment) for moment in moments.to_pylist()]
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return [None] * len(column)
-    return [plain(value) for value in column.to_pylist()]
+    return [plain(value) for value in times.values_of(column)]
 
 
 def shown_time(microseconds: int | None) -> str | None:
