@@ -75,7 +75,14 @@ def test_majortom_ranges_and_nulls() -> None:
         "0100km-0001D-0111R",
         "0100km-0033D-0096R",
     ]
-    for arguments in ({"dist_km": 0}, {"dist_km": math.nan}, {"latitude_range": (5, 5)}):
+    wrong: tuple[dict[str, Any], ...] = (
+        {"dist_km": 0},
+        {"dist_km": math.nan},
+        {"dist_km": "100"},
+        {"latitude_range": (5, 5)},
+        {"latitude_range": None},
+    )
+    for arguments in wrong:
         with pytest.raises(InvalidInputError):
             MajorTOM(**arguments)
     with pytest.raises(InvalidInputError, match="stac:centroid"):
@@ -164,6 +171,13 @@ def test_no_sizes(text: int | str) -> None:
 
 
 def test_a_limit_is_needed() -> None:
-    for arguments in ({}, {"target_count": 0}):
+    wrong: tuple[dict[str, Any], ...] = ({}, {"target_count": 0}, {"target_count": 2.5})
+    for arguments in wrong:
         with pytest.raises(InvalidInputError):
-            SpatialGrouping(**arguments)  # type: ignore[arg-type]
+            SpatialGrouping(**arguments)
+
+
+@pytest.mark.parametrize("sizes", [["1", "x"], [1.5, 2.0], [math.nan, 1.0]])
+def test_sizes_that_are_no_bytes(sizes: list[Any]) -> None:
+    with pytest.raises(InvalidInputError, match="not whole numbers"):
+        SpatialGrouping(target_size=3).compute_table(table([1, 2], [1, 2], size=sizes))

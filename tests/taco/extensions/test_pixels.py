@@ -53,8 +53,9 @@ def test_classes(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tif", np.array([[1, 1, 2, 9]], np.uint8))
     found = GeotiffStats(categorical=True, class_values=[2, 1, 5])(RowSample("a", path, "FILE"))
     np.testing.assert_allclose(found["geotiff:stats"].to_pylist()[0], [[1 / 3, 2 / 3, 0]])
-    with pytest.raises(InvalidInputError, match="class_values"):
-        GeotiffStats(categorical=True)
+    for wrong in (None, [], ["a"], 5):
+        with pytest.raises(InvalidInputError, match="class_values"):
+            GeotiffStats(categorical=True, class_values=wrong)  # type: ignore[arg-type]
 
 
 def test_many_rasters(tmp_path: Path) -> None:

@@ -15,14 +15,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal import limits
-from comal.errors import InvalidInputError, InvalidMetadataError, ObjectNotFoundError, shown
+from comal.errors import (
+    InvalidInputError,
+    InvalidMetadataError,
+    ObjectNotFoundError,
+    shown,
+    translated,
+)
 from comal.geo import footprints, times, wkb
 from comal.geo.places import CENTROIDS
 from comal.geo.shapes import geometry_centroids
 from comal.geo.times import Instant
 from comal.grid.quadbin import z_order
+from comal.public import check_fields
 from comal.samples.copying import blocks
-from comal.taco.extensions.base import ComputedColumns, SameForAll, declared, list_of, require
+from comal.taco.extensions.base import (
+    FAULTS,
+    ComputedColumns,
+    SameForAll,
+    declared,
+    list_of,
+    require,
+)
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -345,6 +359,7 @@ class MajorTOM(ComputedColumns):
     sep: str = "_"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not (math.isfinite(self.dist_km) and self.dist_km > 0):
             raise InvalidInputError("invalid dist_km", found=self.dist_km, expected="above 0")
         for low, high in (self.latitude_range, self.longitude_range):
@@ -433,6 +448,7 @@ class SpatialGrouping(ComputedColumns):
     target_size: int | str | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.target_count is None and self.target_size is None:
             raise InvalidInputError(
                 "SpatialGrouping needs a limit", expected="target_count, target_size or both"
@@ -466,7 +482,9 @@ def parse_size(size: int | str) -> int:
 def _sizes(table: pa.Table) -> Integers:
     for name in SIZES:
         if name in table.column_names:
-            sizes: Integers = table.column(name).fill_null(0).to_numpy().astype(np.int64)
+            with translated(FAULTS, "sizes of samples are not whole numbers", where=name):
+                known = pc.fill_null(pc.cast(table.column(name), pa.int64()), 0)
+            sizes: Integers = known.to_numpy()
             return sizes
     if "path" in table.column_names:
         return np.fromiter(map(_size_of, table.column("path").to_pylist()), np.int64)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.errors import InvalidInputError, shown
+from comal.errors import InvalidInputError, shown, translated
 from comal.geo.footprints import (
     Footprints,
     first_known,
@@ -27,9 +27,16 @@ from comal.geo.footprints import (
 )
 from comal.geo.places import CENTROID, FOOTPRINT, ways_of
 from comal.parallel import Workers, results
-from comal.public import warn
+from comal.public import check_fields, warn
 from comal.raster.zones import Regions, load_regions
-from comal.taco.extensions.base import ComputedColumns, SampleExtension, declared, list_of, table_of
+from comal.taco.extensions.base import (
+    FAULTS,
+    ComputedColumns,
+    SampleExtension,
+    declared,
+    list_of,
+    table_of,
+)
 
 _THREADS = 4
 
@@ -64,10 +71,14 @@ class GeotiffStats(SampleExtension):
     schema_only: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.categorical and not self.class_values:
-            raise InvalidInputError(
-                "categorical statistics need class_values", expected="a list of class numbers"
-            )
+        if not self.categorical:
+            return
+        what, expected = "categorical statistics need class_values", "a list of class numbers"
+        with translated(FAULTS, what, expected=expected):
+            known = list(np.asarray(self.class_values, np.float64))
+        if not known:
+            raise InvalidInputError(what, expected=expected)
+        self.class_values = np.asarray(self.class_values).tolist()
 
     def get_schema(self) -> pa.Schema:
         """The column ``geotiff:stats``, a list of floats per band."""
@@ -219,6 +230,7 @@ class GeoEnrich(ComputedColumns):
     _admin_name: ClassVar[str] = "admin_{}"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not self.layers and not self.admin:
             raise InvalidInputError(
                 f"{type(self).__name__} needs layers",
