@@ -54,7 +54,7 @@ ALLOWED = {
     "pandas": ("comal.taco.reading.frame", "comal.ml.torchgeo"),
     "yaml": ("comal.cli.taco",),
     "xarray": ("comal.raquet.xarray_engine", "comal.ml.decoding"),
-    "torch": ("comal.ml.batches",),
+    "torch": ("comal.ml.batches", "comal.ml.buffers"),
     "matplotlib": ("comal.ml.plotting",),
     "diskcache": ("comal.ml.cache",),
     "pmtiles": ("comal.tapalcatl.containers.pmtiles",),
