@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from comal.jobs import running
 from comal.storage import StorageConfig, targets
 from comal.storage.cloud import memory_store
 from comal.storage.targetlock import LeftoverWarning
+from comal.tapalcatl.writing import building
 from tests.forked import forked
 from tests.raquet.writing.sources import noise, utm
 from tests.servers.s3 import S3Server
@@ -167,6 +169,23 @@ def _another_file(path: Path) -> None:
     write_mbtiles(path, pyramid(4))
 
 
+def _one_in_the_log(path: Path) -> None:
+    """Of a writer that is still at it."""
+    base = LIVE.setdefault(path, sqlite3.connect(path))
+    base.execute("PRAGMA journal_mode = WAL")
+    base.execute("INSERT INTO tiles VALUES (6, 0, 0, ?)", (b"\x89PNG\r\n\x1a\n one more",))
+    base.commit()
+
+
+LIVE: dict[Path, sqlite3.Connection] = {}
+
+
+def _live(folder: Path) -> Path:
+    path = _mbtiles(folder)
+    _one_in_the_log(path)
+    return path
+
+
 def _another_tile(path: Path) -> None:
     (path / "5" / "31" / "31.png").write_bytes(b"\x89PNG\r\n\x1a\n another")
 
@@ -180,6 +199,7 @@ def _one_more(path: Path) -> None:
     ("make", "change", "stored"),
     [
         (_mbtiles, _another_file, False),
+        (_live, _one_in_the_log, False),
         *((_folder, change, stored) for change in (_another_tile, _one_more) for stored in (0, 1)),
     ],
 )
@@ -203,6 +223,24 @@ def test_a_source_that_changed_is_planned_again(
     assert all("changed after it was planned" in reason for reason in ran.failed.values())
     with pytest.raises(ObjectChangedError):
         jobs.merge(plan, skip_missing=True)
+    while LIVE:
+        LIVE.popitem()[1].close()
+
+
+def test_a_source_that_changes_while_it_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = _small(tmp_path)
+    probed = building.Job.probed
+
+    def late(job: building.Job) -> Any:
+        _another_file(source)
+        return probed(job)
+
+    monkeypatch.setattr(building.Job, "probed", late)
+    with pytest.raises(ObjectChangedError):
+        jobs.plan_tapalcatl(source, tmp_path / "out", tmp_path / "plan")
+    assert not (tmp_path / "plan").exists()
 
 
 def run_and_stay(line: Connection, plan: Any) -> None:

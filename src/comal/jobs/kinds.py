@@ -505,6 +505,7 @@ def plan_tapalcatl(
         job = _tile_job(href, options, config, scope)
         formats, mean = job.probed()
         survey, version = job.plan, _version(href, config) or job.source.identity
+        job.source.verify()
     starts, squares = survey.archive_starts, survey.square_starts
     counts = np.add.reduceat(survey.counts, starts[:-1])
     ends = np.cumsum(counts * (mean + _ENTRY)).astype(np.int64)
@@ -540,11 +541,18 @@ def plan_tapalcatl(
 
 
 def _version(href: str, config: StorageConfig | None) -> list[int | None] | None:
-    """Size of a file, and when it was modified; None for a folder, whose source knows more."""
+    """Size of a file, when it was modified, and the size of the log beside MBTiles.
+
+    None for a folder, whose source knows more.
+    """
     with open_source(href, config=config) as source:
         info = source.stat()
     seconds = None if info.modified is None else info.modified // 10**9
-    return None if info.is_dir else [info.size, seconds]
+    log, place = 0, parse_href(href)
+    if place.is_local:
+        with suppress(OSError):
+            log = Path(f"{place.path}-wal").stat().st_size
+    return None if info.is_dir else [info.size, seconds, log]
 
 
 def _refuse_change(plan: Plan, version: Any) -> None:
