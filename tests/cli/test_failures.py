@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -93,6 +94,16 @@ def test_full_output(flat: Path) -> None:
         )
     assert done.returncode == 7
     assert b"No space left" in done.stderr
+
+
+def test_output_is_utf8_and_may_be_closed(flat: Path) -> None:
+    query = "SELECT '日本' AS a FROM data LIMIT 1"
+    line = [*COMAL, "taco", "sql", str(flat), query]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(line, env=ascii_only, capture_output=True, check=True)
+    assert done.stdout == "a\n日本\n".encode()
+    closed = ["sh", "-c", f"{shlex.join([*COMAL, 'info', str(flat)])} <&- >&- 2>&-"]
+    assert subprocess.run(closed, check=False).returncode == 0
 
 
 def test_messages_name_options_and_no_arguments_of_python(run: Run, tmp_path: Path) -> None:

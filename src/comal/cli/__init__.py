@@ -6,8 +6,9 @@ prints the result. Commands for every format are in `generic`, those of one form
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -82,8 +83,23 @@ class _WithoutUnused:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
+def _open_streams() -> None:
+    """Write to files and pipes in UTF-8, whatever the locale; replace streams that are closed.
+
+    The next file that is opened would take the number of a closed stream, and what libraries print
+    to that stream would be written into it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r+"))  # noqa: PTH123, SIM115 - stays open
+            os.set_inheritable(number, True)
+    out: Any = sys.stdout
+    out.reconfigure(encoding=None if out.isatty() else "utf-8", errors="backslashreplace")
+
+
 def main() -> NoReturn:
     """Run the command line of this process."""
+    _open_streams()
     sys.meta_path.insert(0, _WithoutUnused)
     root.main(prog_name="comal")
     raise AssertionError("unreachable: the group ends the process")
