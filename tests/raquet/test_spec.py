@@ -219,6 +219,8 @@ def test_bands_as_pairs_with_a_list_of_nodata() -> None:
         ("-infinity", "float64", -math.inf),
         (0.5, "uint8", 0.5),
         (-1, "uint8", -1),
+        (-1e300, "uint8", -1e300),
+        ("1" + 60 * "0", "int64", 1e60),
         (10**39, "float32", 1e39),
         *((text, "float32", math.nan) for text in ("nan", "NaN", "NAN", math.nan)),
     ],
@@ -490,7 +492,7 @@ def test_versions_that_are_not_written() -> None:
 
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=8)
-numbers = st.one_of(st.integers(-(2**63), 2**64 - 1), st.none())
+numbers = st.one_of(st.integers(-(2**63), 2**64 - 1), st.none(), st.just(-1e300))
 
 
 @st.composite

@@ -57,9 +57,12 @@ def stored_nodata(nodata: Any, dtype: Any) -> Any:
 
 
 def whole_nodata(nodata: Any, dtype: Any) -> int | float:
-    """A nodata value as the number to compare pixels with: an int if type and value are whole."""
+    """A nodata value as the number to compare pixels with: an int if type and value are whole.
+
+    What no type can hold, such as -1.8e308, is a float: as an int, JSON would have all its digits.
+    """
     is_whole = isinstance(nodata, int | np.integer) or float(nodata).is_integer()
-    if np.dtype(dtype).kind in "iu" and is_whole:
+    if np.dtype(dtype).kind in "iu" and is_whole and -(2**63) <= nodata < 2**64:
         return int(nodata)
     try:
         return float(nodata)
