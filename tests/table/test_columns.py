@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -173,3 +175,32 @@ def test_one_array_shares_what_is_one_already() -> None:
     shared = one_array(pa.chunked_array([column]))
     assert shared.buffers()[1].address == column.buffers()[1].address
     assert one_array(pa.chunked_array([], pa.string())).equals(pa.array([], pa.string()))
+
+
+FINE = np.datetime64("2020-01-01T00:00:00.000000001", "ns")
+NOON = dt.datetime(2020, 1, 1, 12)
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [lambda one: one, lambda one: {"a": one}, lambda one: [one], lambda one: [{"a": [one]}]],
+)
+def test_times_keep_what_they_are_in_values_of_any_depth(nested: Callable[[Any], Any]) -> None:
+    pandas = pytest.importorskip("pandas")
+    fine, whole = nested(pandas.Timestamp(FINE)), nested(pandas.Timestamp(NOON))
+    assert "ns" in str(values_column([fine, None, whole]).type)
+    assert values_column([fine, None, whole]).to_pylist() == [fine, None, whole]
+    assert "us" in str(values_column([whole]).type)
+    for one, other in ((NOON.date(), NOON), (NOON, NOON.date()), (NOON.time(), 5), (NOON, 5)):
+        with pytest.raises((TypeError, pa.ArrowInvalid)):
+            values_column([nested(one), nested(other)])
+
+
+def test_empty_arrays_have_the_type_of_the_others() -> None:
+    """With arrays of floats, as they are by default, pyarrow ends the process for times."""
+    empty = np.array([])
+    for array in (np.array([1, 2]), np.array(["a"]), np.array([FINE]), np.array([1.5])):
+        found = values_column([empty, array, None, empty])
+        assert found.type.value_type == pa.array(array).type
+        assert found.to_pylist() == [[], pa.array(array).to_pylist(), None, []]
+    assert values_column([empty]).type == pa.list_(pa.float64())

@@ -8,10 +8,12 @@ Every write and every short command builds its columns here instead. Plain value
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import chain
 from numbers import Number
 from typing import Any
 
@@ -224,15 +226,41 @@ def values_column(values: Sequence[Any]) -> Any:
 
 
 def array_of(values: Sequence[Any], kind: Any = None) -> Any:
-    """As `pyarrow.array`, which takes numbers as times and cuts those of pandas to microseconds."""
+    """As `pyarrow.array`, but no time loses digits, and no number becomes a time.
+
+    Empty arrays of NumPy have the type of the others, with which pyarrow may crash.
+    """
+    sizes = {value.size for value in values if isinstance(value, np.ndarray)}
+    if 0 in sizes and len(sizes) > 1:
+        empty = [isinstance(value, np.ndarray) and not value.size for value in values]
+        values = [[] if none else value for none, value in zip(empty, values, strict=True)]
     found = pa.array(values, kind)
-    if kind is not None or not pa.types.is_temporal(found.type) or found.type.id in _LOST:
-        return found
+    exact = found.type if kind is not None else _exact(values, found.type)
+    return found if exact.equals(found.type) else pa.array(values, exact)
+
+
+def _exact(values: Iterable[Any], kind: Any) -> Any:
+    """The type that `pyarrow.array` found for values, with nanoseconds where they have some."""
+    types = pa.types
+    if types.is_struct(kind) and _holds_times(kind):
+        rows = [row for row in values if row is not None]
+        return pa.struct([f.with_type(_exact([r.get(f.name) for r in rows], f.type)) for f in kind])
+    if types.is_list(kind) and _holds_times(kind):
+        inner = chain.from_iterable(row for row in values if row is not None)
+        return pa.list_(kind.value_field.with_type(_exact([*inner], kind.value_type)))
+    if not types.is_temporal(kind) or kind.id in _LOST:
+        return kind
     if any(isinstance(value, Number) for value in values):
         raise TypeError("numbers among times")
-    if any(getattr(value, "nanosecond", 0) for value in values):
-        return pa.array(values, pa.timestamp("ns", found.type.tz))
-    return found
+    if types.is_date(kind) and any(isinstance(value, dt.datetime) for value in values):
+        raise TypeError("dates among times")
+    fine = types.is_timestamp(kind) and any(getattr(value, "nanosecond", 0) for value in values)
+    return pa.timestamp("ns", kind.tz) if fine else kind
+
+
+def _holds_times(kind: Any) -> bool:
+    inner = (kind.field(number).type for number in range(kind.num_fields))
+    return pa.types.is_temporal(kind) or any(map(_holds_times, inner))
 
 
 def one_array(column: Any) -> Any:
