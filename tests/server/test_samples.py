@@ -16,6 +16,7 @@ from comal import server, taco, tortilla
 from tests.server.asking import ask
 from tests.server.making import COLLECTION, PNG, picture, tiff
 from tests.support import SHARED, needs_shared
+from tests.tortilla.build import Item, built
 
 
 def ids(app: Any, query: str = "", source: str = "scenes") -> list[str]:
@@ -242,6 +243,18 @@ def test_bytes(app: Any, archives: dict[str, Path]) -> None:
     assert image == data.read_bytes("scene 1/image.tif")
     for path in ("scene%202", "scene%202/nothing", "", "..%2F..%2Fetc%2Fpasswd", "scene%202/../x"):
         assert ask(app, f"/scenes/data/{path}").status == 404
+
+
+def test_an_id_of_several_samples_names_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.tortilla"
+    path.write_bytes(built([Item("a", b"first"), Item("b", b"other"), Item("a", b"second")]))
+    app = server.app({"a": str(path)})
+    assert ids(app, source="a") == ["a", "b", "a"]
+    for place in ("data", "items", "preview"):
+        reply = ask(app, f"/a/{place}/a")
+        assert reply.status == 400
+        assert "several samples have the id" in reply.json()["detail"]
+    assert ask(app, "/a/data/b").body == b"other"
 
 
 def test_damaged_sample_is_500(tmp_path: Path, archives: dict[str, Path]) -> None:

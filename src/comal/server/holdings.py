@@ -237,8 +237,13 @@ class Holdings:
 
 
 def _row_of(table: Any, name: str) -> int | None:
-    index = pc.index(table.column(ID), pa.scalar(name, pa.string())).as_py()
-    return None if index < 0 else int(index)
+    ids, wanted = table.column(ID), pa.scalar(name, pa.string())
+    index = int(pc.index(ids, wanted).as_py())
+    if index < 0:
+        return None
+    if pc.index(ids.slice(index + 1), wanted).as_py() >= 0:
+        raise InvalidInputError(f"several samples have the id {shown(name)}")
+    return index
 
 
 def _heads(path: str) -> Iterator[str]:
