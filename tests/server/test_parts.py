@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal.server.cql2 import matching
-from comal.server.http import best_type, encodings
+from comal.server.http import best_type, encodings, parse_http_date
 from comal.server.render import parse_expression, rescaled, terrain
 from comal.server.sources import middle_tile, tile_meets
 from comal.server.tilesets import archive_headers
@@ -75,6 +76,17 @@ def test_expressions_mean_what_numpy_means(text: str) -> None:
 def test_accept_encoding(value: bytes | None, gzip: bool, identity: bool) -> None:
     found = encodings(value)
     assert (found.gzip, found.identity) == (gzip, identity)
+
+
+def test_dates_are_in_utc_wherever_the_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/Lima")
+    time.tzset()
+    parse_http_date.cache_clear()
+    weekdays = (b"Sun, 06 Nov 1994 08:49:37 GMT", b"Sunday, 06-Nov-94 08:49:37 GMT")
+    for text in (*weekdays, b"Sun Nov  6 08:49:37 1994"):
+        assert parse_http_date(text) == 784_111_777
+    monkeypatch.undo()
+    time.tzset()
 
 
 def test_accept() -> None:

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import formatdate, parsedate_to_datetime
 from functools import lru_cache
 
@@ -41,7 +42,9 @@ def http_date(seconds: int) -> bytes:
 def parse_http_date(value: bytes) -> int | None:
     """Seconds since 1970, or None if it is no date: RFC 9110 says to ignore it."""
     try:
-        return int(parsedate_to_datetime(value.decode("ascii")).timestamp())
+        moment = parsedate_to_datetime(value.decode("ascii"))
+        # One of the three forms (RFC 9110, 5.6.7) names no zone; all are in UTC.
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
     except (ValueError, TypeError, OverflowError, UnicodeDecodeError):
         return None
 
