@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import rasterio
 
@@ -502,3 +503,13 @@ def test_damaged_records_are_told(tmp_path: Path, rasters: list[Path]) -> None:
     path.unlink()
     assert jobs.run(plan).kept == 4
     assert json.loads(path.read_text()) == sound
+
+
+def test_what_somebody_edited_fails_its_part(tmp_path: Path, scenes: Path) -> None:
+    plan = _planned(scenes, tmp_path / "out")
+    path = plan / "parts" / "all_part0002.tacozip.1.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["path"]), path)
+    ran = jobs.run(plan)
+    assert list(ran.failed) == ["all_part0002.tacozip"]
+    assert "cannot be made as planned" in ran.failed["all_part0002.tacozip"]
+    assert ran.made == len(jobs.status(plan)) - 1

@@ -19,6 +19,7 @@ from comal.errors import (
     ComalError,
     ConflictError,
     InvalidInputError,
+    InvalidMetadataError,
     ObjectChangedError,
     ObjectNotFoundError,
     counted,
@@ -52,6 +53,8 @@ _MADE, _KEPT, _EMPTY, _ELSEWHERE = _OUTCOMES = "made", "kept", "empty", "elsewhe
 _BLOCK, _THREADS = 8 * MIB, 16
 _PERIOD = 30.0
 """Seconds after which who makes a part tells so again."""
+_FOREIGN: dict[type[BaseException], type[ComalError]] = {Exception: InvalidMetadataError}
+"""What a plan that somebody edited may lead to: it fails its part, and stops no other."""
 _SILENT = dt.timedelta(minutes=5)
 """After this time without a word, nobody is believed to make a part."""
 
@@ -221,7 +224,8 @@ def _publish(job: Plan, part: Part, threads: int | None) -> tuple[dict[str, Any]
     with targets.new_set(path, True, part.source) as made:
         own = made.add(path.name, form)
         try:
-            counts = MAKE[job.kind](job, part, own, threads)
+            with translated(_FOREIGN, "the part cannot be made as planned", where=part.name):
+                counts = MAKE[job.kind](job, part, own, threads)
         except InvalidInputError as error:
             if not error.fields.get("empty"):
                 raise
