@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import pickle
 from pathlib import Path
@@ -337,3 +338,15 @@ def test_tiles_that_are_no_images_are_bytes(tmp_path: Path) -> None:
     for sample in ml.chips(tmp_path / "map", zoom=2).head(16):
         assert sample["image"] == tiles[sample["z"], sample["x"], sample["y"]]
         assert sample["transform"] is None
+
+
+def test_tiles_that_are_arrays(tmp_path: Path) -> None:
+    with io.BytesIO() as file:
+        np.save(file, values((2, 8, 8), "int16"))
+        sound = file.getvalue()
+    broken = sound.replace(b"}", b"(", 1)  # NumPy reads the header as Python does
+    tapalcatl.build([(1, 0, 0, sound), (1, 1, 0, broken)], tmp_path / "map", ext="npy")
+    data = ml.chips(tmp_path / "map")
+    assert np.array_equal(data[0]["image"], values((2, 8, 8), "int16"))
+    with pytest.raises(InvalidMetadataError, match="not a sound NPY file"):
+        data[1]

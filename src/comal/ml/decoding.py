@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,6 +54,7 @@ _UNREADABLE: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
         EOFError,
         zipfile.BadZipFile,
         zlib.error,
+        tokenize.TokenError,
         RuntimeError,
         LookupError,
         TypeError,
