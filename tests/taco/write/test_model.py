@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 from collections.abc import Callable
 from itertools import product
@@ -361,6 +362,8 @@ def from_2020_to(end: str) -> dict[str, Any]:
         (lambda: dataset(flat(1), taco_version="9"), "taco_version"),
         (lambda: dataset(flat(1), **from_2020_to("2019-01-01")), "extent.temporal"),
         (lambda: dataset(flat(1), **from_2020_to("soon")), "extent.temporal"),
+        (lambda: dataset(flat(1), description="\ud800"), "JSON cannot hold"),
+        (lambda: dataset(flat(1), providers=[{"name": "x", "n": math.nan}]), "JSON cannot hold"),
         (lambda: dataset(flat(1)).extend_with({"id": 1}), "exists already or is reserved|core"),
         (lambda: dataset(flat(1)).extend_with({"taco:pit_schema": 1}), "reserved"),
         (lambda: dataset(flat(1), n=1).extend_with({"n": 1}), "exists already"),

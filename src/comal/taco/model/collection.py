@@ -164,6 +164,8 @@ class Taco:
         errors = [problem for problem in problems if problem.severity == "error"]
         if errors:
             raise InvalidInputError("fields of the dataset are not valid", problems=errors)
+        for key, value in self.fields().items():
+            setattr(self, key, json_value(value, key))
         for problem in problems:
             warn(f"{problem.place}: {problem.message}", TacoWarning)
 
@@ -234,7 +236,9 @@ def json_value(value: Any, key: str) -> Any:
     """A value for JSON: times become ISO text, arrays lists; NaN is refused."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
-    if value is None or isinstance(value, str | bool | int):
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, str) and value.encode(errors="ignore").decode() == value:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
@@ -243,7 +247,10 @@ def json_value(value: Any, key: str) -> Any:
     if isinstance(value, dt.date):
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {str(name): json_value(item, f"{key}.{name}") for name, item in value.items()}
+        return {
+            json_value(str(name), key): json_value(item, f"{key}.{name}")
+            for name, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return [json_value(item, f"{key}[{n}]") for n, item in enumerate(value)]
     raise InvalidInputError(
