@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from comal import names as name_rules
-from comal.errors import InvalidInputError, shown
+from comal.errors import InvalidInputError, shown, translated
 from comal.geo import times
 from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS
@@ -299,14 +299,15 @@ def _from_objects(values: Sequence[Any], name: str) -> Any:
             raise InvalidInputError("not a point in time", where=name, found=shown(value))
         elif isinstance(value, int | float | np.integer | np.floating):
             found.append(math.floor(value))
-        elif isinstance(value, np.datetime64) and np.isnat(value):
+        elif isinstance(value, np.datetime64 | dt.datetime) and str(value) == "NaT":
             found.append(None)
         else:
             naive = naive or (isinstance(value, dt.datetime) and value.tzinfo is None)
             found.append(times.parse_instant(value, name) // _SECOND)
     if naive:
         warn(f"{name}: times without a time zone are taken as UTC", TortillaWarning)
-    return pa.array(found, pa.int64())
+    with translated(dict.fromkeys(_FAULTS, InvalidInputError), "not a point in time", where=name):
+        return pa.array(found, pa.int64())
 
 
 def check_times(table: Any, where: str) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 import pyarrow as pa
@@ -81,9 +82,12 @@ class RAI:
 
     def columns(self) -> dict[str, Any]:
         """Values by column."""
-        elevation = self.ele if self.elevation is None else self.elevation
+        elevation: Any = self.ele if self.elevation is None else self.elevation
         values = {name: getattr(self, name.removeprefix("rai:")) for name in spec.RAI_REQUIRED[1:]}
-        return {spec.ELEVATION: None if elevation is None else round(elevation), **values}
+        if isinstance(elevation, SupportsFloat):
+            # Metres are stored as integers; NaN and infinity are null, as in times.
+            elevation = round(float(elevation)) if math.isfinite(elevation) else None
+        return {spec.ELEVATION: elevation, **values}
 
 
 @guarded_class

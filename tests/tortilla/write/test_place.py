@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +15,7 @@ import pyproj
 import pytest
 import rasterio
 
-from comal.errors import NotThisFormatError
+from comal.errors import InvalidInputError, NotThisFormatError
 from comal.tortilla import RAI, STAC, Sample, Slice, TortillaWarning, create
 from tests.raster.rasters import write
 from tests.tortilla.write.oracle import listing, read, read_bytes
@@ -160,6 +161,22 @@ def test_times_that_are_not_sure(tmp_path: Path) -> None:
     dates = dates.set_column(2, "stac:time_start", pa.array([20_230_229, 20_240_229]))
     with pytest.warns(TortillaWarning, match="row 1: .* looks like a date"):
         create(dates, tmp_path / "d.tortilla", stac=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"), [(1.6, 2), (np.float32(2.4), 2), (5, 5), (math.nan, None), (None, None)]
+)
+def test_elevations_are_whole_metres_or_null(tmp_path: Path, given: Any, stored: Any) -> None:
+    samples = [Sample(name, "BYTES", b"x", rai_data={"elevation": given}) for name in "ab"]
+    samples.append(Sample("c", "BYTES", b"x", rai_data=RAI(elevation=7)))
+    create(samples, tmp_path / "x.tortilla")
+    assert read(tmp_path / "x.tortilla").column("rai:elevation") == [stored, stored, 7]
+
+
+@pytest.mark.parametrize("when", [2**63, 1e30])
+def test_times_that_no_integer_holds_are_refused(tmp_path: Path, when: Any) -> None:
+    with pytest.raises(InvalidInputError, match="not a point in time"):
+        create([Sample("a", path=b"x", stac_data={"time_start": when})], tmp_path / "x.tortilla")
 
 
 def test_classes(tmp_path: Path) -> None:
