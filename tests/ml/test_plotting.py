@@ -111,6 +111,16 @@ def test_series_are_drawn_one_by_one(tmp_path: Path) -> None:
     assert list(found) == ["x 0", "x 1", "x 2"]
 
 
+def test_complex_numbers_are_drawn_by_their_magnitude(tmp_path: Path) -> None:
+    turns = np.exp(1j * np.arange(64).reshape(1, 8, 8))
+    values = np.hypot(*np.mgrid[0:8, 0:8])[None]
+    leaves = [turns * values, values]
+    samples = [taco.Sample(f"{at}.tif", geotiff(one, predictor=1)) for at, one in enumerate(leaves)]
+    data = ml.dataset(pack(tmp_path / "a.tacozip", samples))
+    (radar,), (plain,) = (one.values() for one in shown(data.grid([0, 1])))
+    assert np.abs(radar.astype(int) - plain).max() <= 1
+
+
 def test_what_cannot_be_drawn(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotInContainerError):
         data.plot(5)

@@ -84,8 +84,9 @@ class Field:
     decode
         ``"auto"`` goes by the bytes: GeoTIFF and other images as arrays (bands, y, x), NPY as the
         array, JSON as its value, NetCDF and a Zarr in a ZIP (``.zarr``, ``.zarr.zip``) as a dataset
-        of xarray, anything else as bytes. ``"bytes"`` leaves all as they are. A
-        function is called with the bytes.
+        of xarray, anything else as bytes. JSON and Zarr are known by the end of `leaf`, so that
+        ``"*.json"`` gives values, and ``"*"`` bytes. ``"bytes"`` leaves all as they are. A function
+        is called with the bytes.
     optional
         A sample without this leaf has None; otherwise it is an error.
     extras

@@ -95,8 +95,6 @@ def _render(
     if dataset.crs and dataset.transform.e > 0:
         pixels = pixels[:, ::-1]
         masks = [None if mask is None else mask[::-1] for mask in masks]
-    if np.iscomplexobj(pixels):
-        pixels = np.abs(pixels)
     return picture_of(pixels, masks, table, percentiles)
 
 
@@ -154,6 +152,7 @@ def coloured(
         rgba = table[np.clip(pixels[0], 0, 255).astype(np.uint8)]
         rgba[..., 3] = np.where(shown, rgba[..., 3], 0)
         return np.moveaxis(rgba, 2, 0)
+    pixels = np.abs(pixels) if np.iscomplexobj(pixels) else pixels
     as_it_is = len(pixels) == 3 and pixels.dtype == np.uint8
     valid = [as_array(mask, shown.shape) for mask in masks]
     shades = [
