@@ -237,6 +237,16 @@ def test_columns_that_sql_takes_for_one_are_never_mixed_up(door: Door, tmp_path:
     assert frame.drop(["Cloud"]).where("cloud > 3")["cloud"].to_pylist() == [4]
 
 
+@pytest.mark.parametrize("kind", [pa.float16(), pa.list_(pa.float16()), pa.decimal256(50, 2)])
+def test_columns_that_sql_has_no_type_for_are_told(door: Door, tmp_path: Path, kind: Any) -> None:
+    columns = {"x": pa.nulls(2, kind), "n": pa.array([1, 2])}
+    frame = door.open(tmp_path, {"a": b"a", "b": b"b"}, columns)
+    for ask, text in ((frame.sql, "SELECT n FROM data"), (frame.where, "n > 1")):
+        with pytest.raises(QueryError, match=r"no type(.|\n)*'x'(.|\n)*drop"):
+            ask(text)
+    assert frame.drop(["x"]).where("n > 1")["n"].to_pylist() == [2]
+
+
 def test_no_column_is_taken_for_row_numbers(door: Door, tmp_path: Path) -> None:
     for name in ("comal_row", "rowid", "row"):
         frame = door.open(tmp_path, {"a": b"a", "b": b"b"}, {name: pa.array([1, 0])})

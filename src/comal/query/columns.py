@@ -24,6 +24,14 @@ def alike(names: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield other, name
 
 
+def lacks_type(kind: Any) -> bool:
+    """Whether DuckDB has no type for values of an Arrow type: half floats and 256-bit decimals."""
+    if pa.types.is_dictionary(kind):
+        return lacks_type(kind.value_type)
+    inner = (kind.field(at).type for at in range(kind.num_fields))
+    return pa.types.is_float16(kind) or pa.types.is_decimal256(kind) or any(map(lacks_type, inner))
+
+
 def vectorised(call: Callable[..., Any], kind: Any, optional: int = 0) -> Callable[..., Any]:
     """Make a function of columns with nulls, which returns null in rows with one.
 

@@ -26,7 +26,7 @@ from comal.errors import (
 )
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.query import functions as sql_functions
-from comal.query.columns import alike
+from comal.query.columns import alike, lacks_type
 from comal.query.functions import Function
 
 _CONFIG = {
@@ -221,7 +221,13 @@ class Session:
             return self._run(self._statement(sql, trusted=True), params, max_rows)
 
     def _register(self, name: str, table: Any) -> None:
-        """Register a table, unless SQL would take one of its columns for another."""
+        """Register a table, unless SQL has no type for a column or would take it for another."""
+        for field in filter(lambda one: lacks_type(one.type), table.schema):
+            raise QueryError(
+                "SQL has no type for a column",
+                found=f"{shown(field.name)}: {field.type}",
+                hint="drop the column, or store it as float or decimal128",
+            )
         for one, other in alike(table.schema.names):
             raise QueryError(
                 "SQL cannot tell two columns apart whose names differ only in case",

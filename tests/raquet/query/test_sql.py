@@ -427,6 +427,14 @@ def test_names_that_need_quotes(path: Path, tmp_path: Path) -> None:
         assert one(opened, "SELECT count(*) FROM read_raquet('order')") == 1
 
 
+def test_a_column_that_sql_has_no_type_for_is_told(path: Path, tmp_path: Path) -> None:
+    table = pq.read_table(path)
+    half = pa.nulls(len(table), pa.float16())
+    pq.write_table(table.append_column("half", half), tmp_path / "half.parquet")
+    with pytest.raises(QueryError, match="'half': halffloat"):
+        raquet.sql(tmp_path / "half.parquet", "SELECT block FROM raster")
+
+
 def test_interleaved_tiles(tmp_path: Path) -> None:
     red, blue = noise(1, "uint16"), noise(2, "uint16")
     bands = (("red", "uint16", None), ("blue", "uint16", 7))
