@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import shapely
 
 from comal.errors import InvalidInputError
 from comal.taco.reading.dataset import TacoDataset, concat, load
@@ -140,6 +141,26 @@ def test_column_modes(tmp_path: Path) -> None:
     assert len(same.data) == 5
     with pytest.raises(InvalidInputError, match="mode"):
         concat([one, two], "other")  # type: ignore[arg-type] # what a caller may try
+
+
+def test_a_box_at_a_deeper_level_is_asked_of_all_datasets(tmp_path: Path) -> None:
+    """Each may tell the places of its samples in another column, in any order."""
+    tree: Tree = {"a": {"x": b"1"}}
+    point = pa.array([shapely.Point(1, 2).wkb])
+
+    def placed(column: str) -> TacoDataset:
+        def table(level: int, rows: Any) -> Any:
+            return rows.append_column(column, point) if level else rows
+
+        return load(write(tmp_path, Recipe(tree=tree, table=table), f"{column[:4]}.tacozip"))
+
+    one, other = placed("stac:centroid"), placed("istac:centroid")
+    for parts in ([one, other], [other, one]):
+        both = concat(parts, "fill_missing")
+        assert both.filter_bbox(0, 0, 2, 2, level=1).data["id"].to_pylist() == ["a", "a"]
+        assert len(both.filter_bbox(5, 5, 6, 6, level=1).data) == 0
+        with pytest.raises(InvalidInputError, match="do not say where"):
+            concat(parts).filter_bbox(0, 0, 2, 2, level=1)
 
 
 @pytest.mark.parametrize(

@@ -401,11 +401,7 @@ class TacoDataset(Closing):
         self._check_level(level)
         if level == 0:
             return self.schema
-        return next(
-            container.levels[level].schema
-            for container in self._home.containers
-            if level < len(container.levels)
-        )
+        return views.level_schema(self._view, self._home, level)
 
     def _check_level(self, level: int) -> None:
         if not _is_count(level) or level > self._home.depth:

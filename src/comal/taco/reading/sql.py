@@ -494,6 +494,14 @@ def scan_schema(container: Container, home: Home) -> Any:
     return schema
 
 
+def level_schema(view: View, home: Home, index: int) -> Any:
+    """The schema of level `index` below a view: of all containers, by the union's mode."""
+    levels = [one.levels[index] for one in home.containers if index < len(one.levels)]
+    fields = {field.name: field for level in reversed(levels) for field in level.schema}
+    names = Compiler(home).level_columns(view, index)
+    return pa.schema([fields[name] for name in names if name in fields])
+
+
 def _union_schema(schemas: Sequence[Any], columns: Sequence[str]) -> Any:
     """The schema of parts together; None if a column has two types."""
     fields: dict[str, Any] = {}
