@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from comal.cli import output
+from comal.cli.app import styled
 from comal.cli.generic import _json_lines as json_lines
 from comal.cli.generic import _tab_lines as tab_lines
 from comal.cli.options import BBOX, Style
@@ -141,3 +142,13 @@ def test_fields_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         "bands     b1 (type: int16), b2",
         "profiles  -",
     ]
+
+
+def test_plain_texts_for_who_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "")  # no-color.org: it counts unless it is empty
+    assert styled("comal:", fg="red") == "\x1b[31mcomal:\x1b[0m"
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as context:
+            context.setenv(name, value)
+            assert styled("comal:", fg="red") == "comal:"

@@ -120,6 +120,12 @@ def guarded(call: Callable[[], Any], flags: Flags) -> int:
     return code if isinstance(code, int) else 0
 
 
+def styled(text: str, **how: Any) -> str:
+    """A text in bold or in a colour, unless the user or the terminal asks for plain ones."""
+    is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return text if is_plain else click.style(text, **how)
+
+
 def tell(error: ComalError, *, as_json: bool) -> None:
     """Print the error of one of several items; the command goes on with the others."""
     _say(_document(error), Flags(json=as_json), _in_options(str(error)))
@@ -185,7 +191,7 @@ def _say(document: dict[str, Any], flags: Flags, text: str | None = None) -> Non
     if flags.json:
         click.echo(without_secrets(json.dumps(document)), err=True)
     else:
-        prefix = click.style("comal:", fg="red", bold=True)
+        prefix = styled("comal:", fg="red", bold=True)
         click.echo(f"{prefix} {without_secrets(text or document['what'])}", err=True)
 
 
@@ -362,4 +368,4 @@ class Root(Group):
 
 def _show_warning(message: Warning | str, *_where: Any, **_more: Any) -> None:
     """Print a warning as comal's, without its position in the code, which does not help a user."""
-    click.echo(f"{click.style('comal: warning:', fg='yellow')} {message}", err=True)
+    click.echo(f"{styled('comal: warning:', fg='yellow')} {message}", err=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from comal.cli.app import styled
 from comal.cli.options import Style
 from comal.errors import InvalidInputError, without_secrets
 from comal.progress import Progress, telling
@@ -43,7 +44,7 @@ def print_fields(fields: Mapping[str, Any], style: Style) -> None:
     known = {name: value for name, value in fields.items() if value is not None}
     width = max(map(len, known), default=0)
     for name, value in known.items():
-        label = click.style(name.ljust(width), bold=True)
+        label = styled(name.ljust(width), bold=True)
         click.echo(f"{label}  {_in_words(value)}")
 
 
