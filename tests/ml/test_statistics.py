@@ -68,12 +68,9 @@ def opened(archive: Path, **more: Any) -> Any:
 def valid(name: str, arrays: dict[str, list[Any]], rows: Any) -> list[Any]:
     """Valid pixels of each band of some samples."""
     whole = np.stack([arrays[name][row] for row in rows]).swapaxes(0, 1)
-    good = {
-        "image": whole != 0,
-        "height": np.isfinite(whole) & (whole != -9999),
-        "mask": whole != 4,
-        "wide": np.ones(whole.shape, bool),
-    }[name]
+    # Each in its own type: NumPy 2.0 may crash where integers are compared with one out of range.
+    holes = {"image": 0, "height": -9999, "mask": 4}
+    good = np.isfinite(whole) & (whole != holes[name] if name in holes else True)
     return [band[mask] for band, mask in zip(whole, good, strict=True)]
 
 
