@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,7 @@ from comal.errors import (
     UnsupportedVersionError,
 )
 from comal.jobs import kinds, running
+from comal.jobs.plans import Plan
 from comal.storage.targetlock import LeftoverWarning, locked
 from tests.forked import forked
 from tests.raquet.writing.sources import noise, utm
@@ -513,3 +515,14 @@ def test_what_somebody_edited_fails_its_part(tmp_path: Path, scenes: Path) -> No
     assert list(ran.failed) == ["all_part0002.tacozip"]
     assert "cannot be made as planned" in ran.failed["all_part0002.tacozip"]
     assert ran.made == len(jobs.status(plan)) - 1
+
+
+def test_a_task_is_sent_its_part_alone(
+    tmp_path: Path, scenes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading a plan of thousands of parts for each of them would take longer than the parts."""
+    plan, read = _planned(scenes, tmp_path / "out"), Mock(side_effect=Plan.read)
+    monkeypatch.setattr(Plan, "read", read)
+    with ThreadPoolExecutor(2) as pool:
+        assert jobs.run(plan, executor=pool).made > 2
+    assert read.call_count == 1

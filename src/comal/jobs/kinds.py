@@ -298,7 +298,7 @@ def _make_tortilla(plan: Plan, part: Part, path: Path, threads: int | None) -> d
     options, tables = plan.options, _samples_of(plan, part)
     how = {"stac": options["stac"], "config": plan.config, **options["set"]}
     with workers_of(None, threads) as pool:
-        write_part(tables, path, len(plan.parts), executor=pool, **how)
+        write_part(tables, path, options["parts"], executor=pool, **how)
     return {"items": part.items}
 
 

@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -130,29 +130,30 @@ def run(
     first, step = shard or (0, 1)
     if not 0 <= first < step:
         raise InvalidInputError("no such shard", found=f"{first}/{step}", expected="0/N to N-1/N")
-    numbers = range(first, len(job.parts), step)
+    parts = job.parts[first::step]
+    # A task is sent none of the others, which may be many.
+    total = {"parts": len(job.parts)} if job.kind in NUMBERED else {}
+    job = replace(job, options={**job.options, **total}, parts=())
     # In this thread, so that Ctrl-C ends a part at once.
-    found: Iterator[str] = map(partial(_outcome, job, None), numbers)
+    found: Iterator[str] = map(partial(_outcome, job, None), parts)
     told: dict[str, str] = {}
     with ExitStack() as scope:
         if executor is not None:
-            make = partial(make_part, os.fspath(job.folder), config)
-            found = scope.enter_context(closing(results(executor, make, numbers)))
-        for done, (number, outcome) in enumerate(zip(numbers, found, strict=True)):
-            told[job.parts[number].name] = outcome
-            tell(done + 1, len(numbers), "making parts")
+            found = scope.enter_context(closing(results(executor, partial(make_part, job), parts)))
+        for done, (part, outcome) in enumerate(zip(parts, found, strict=True), 1):
+            told[part.name] = outcome
+            tell(done, len(parts), "making parts")
     failed = {name: one for name, one in told.items() if one not in _OUTCOMES}
     made, kept, empty, elsewhere = map(list(told.values()).count, _OUTCOMES)
     return Ran(made, kept, empty, elsewhere, failed)
 
 
-def make_part(plan: str, config: StorageConfig | None, number: int) -> str:
+def make_part(job: Plan, part: Part) -> str:
     """Make one part unless it is there: one of the outcomes, or why it failed."""
-    return _outcome(Plan.read(plan, config), 1, number)
+    return _outcome(job, 1, part)
 
 
-def _outcome(job: Plan, threads: int | None, number: int) -> str:
-    part = job.parts[number]
+def _outcome(job: Plan, threads: int | None, part: Part) -> str:
     try:
         return _make(job, part, threads)
     except ComalError as error:
