@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+import rasterio
 
 from comal import raquet, storage
 from comal.errors import InvalidInputError
@@ -112,6 +114,23 @@ def test_types_of_what_alpha_hides(tmp_path: Path) -> None:
     with opened(path) as found:
         decoded = {"a": "float64", "b": "float32", "c": "float64", "d": "uint8"}
         assert {name: found[name].dtype for name in types} == decoded
+
+
+def test_null_tiles_have_no_values_where_statistics_count_them(tmp_path: Path) -> None:
+    places = [(1, x, y) for x in (0, 1) for y in (0, 1)]
+    tiles = {place: [noise(1), None if place == (1, 1, 1) else noise(2)] for place in places}
+    bands = [("a", "uint8", None), ("b", "uint8", None)]
+    plain = write(tmp_path / "plain.parquet", tiles, Plan(bands=bands))
+    path = tmp_path / "a.parquet"
+    pq.write_table(pq.read_table(plain), path)
+    with xr.open_dataset(path, engine="raquet") as found:
+        assert found["a"].dtype == np.uint8
+        missing = np.isnan(found["b"].values)
+    assert missing[BLOCK:, BLOCK:].all()
+    assert missing.sum() == BLOCK**2
+    raquet.to_geotiff(path, tmp_path / "b.tif", bands=["b"])
+    with rasterio.open(tmp_path / "b.tif") as image:
+        assert ((image.read_masks(1) == 0) == missing).all()
 
 
 def test_it_is_lazy_and_a_chunk_is_a_tile(path: Path) -> None:

@@ -454,7 +454,8 @@ class RaquetFile(Closing):
         """Bands in which pixels of a window may lack a value without holding a nodata value.
 
         These are bands that an alpha band masks, whose source covers only a part of the window, or
-        that miss a tile. Nothing is read, so NULL tiles are not noticed.
+        that miss a tile. Nothing is read: NULL tiles anywhere in the file count, but only if its
+        statistics tell.
         """
         span, grid = self._span(zoom, column, row, width, height), self._grid(zoom)
         names = self.metadata.band_names
@@ -466,12 +467,12 @@ class RaquetFile(Closing):
         if (self._lookup.counts(quadbin.cells(zoom, xs.ravel(), ys.ravel())) < steps).any():
             return frozenset(names)
         alpha, world = alpha_of(self.bands), (grid.width, grid.height)
-        covers = self.coverage
+        covers, nulls = self.coverage, self._store.columns_with_nulls
         whole = {cover: cover is None or cover.is_whole(span, world) for cover in set(covers)}
         return frozenset(
             name
             for at, (name, cover) in enumerate(zip(names, covers, strict=True))
-            if alpha not in (None, at) or not whole[cover]
+            if alpha not in (None, at) or not whole[cover] or self._column(name) in nulls
         )
 
     # -- points ------------------------------------------------------------------------------------

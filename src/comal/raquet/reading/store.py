@@ -110,6 +110,13 @@ class TileStore:
         """The area that each band's source covers; None if unknown or if nodata marks padding."""
         return coverages([part.metadata for part in self.parts])
 
+    @cached_property
+    def columns_with_nulls(self) -> frozenset[str]:
+        """Columns with NULL tiles, as far as the statistics of row groups tell."""
+        return frozenset(
+            name for part in self.parts for name in self.columns if part.nulls(name) > 1
+        )
+
     # -- sources -----------------------------------------------------------------------------------
 
     def _fetch(self, wanted: Sequence[tuple[int, ByteRange]]) -> list[Piece]:

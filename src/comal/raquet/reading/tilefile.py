@@ -57,6 +57,13 @@ class TileFile:
         """Where each row group ends."""
         return np.cumsum(self.footer.layout.rows)
 
+    def nulls(self, name: str) -> int:
+        """NULLs of a column, that of the metadata row included, where statistics count them."""
+        metadata, leaf = self.footer.metadata, self.footer.layout.leaves[name][0]
+        chunks = (metadata.row_group(at).column(leaf) for at in range(metadata.num_row_groups))
+        found = [chunk.statistics for chunk in chunks if chunk.is_stats_set]
+        return sum(one.null_count or 0 for one in found if one.has_null_count)
+
 
 def file_plan(
     where: str, limits: Limits = DEFAULT_LIMITS, *, alone: bool = False
