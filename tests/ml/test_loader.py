@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 from comal import ml
 from comal.errors import InvalidInputError
+from comal.ml.batches import Fetched, Places
+from comal.ml.buffers import Buffers
 from comal.ml.loader import Loader
 from comal.ml.order import Order
 from tests.ml.made import Numbers, flat, pixels
@@ -178,6 +181,39 @@ def test_values_of_every_kind_in_a_batch() -> None:
         assert batch["b"].dtype == np.float32
         assert batch["d"] == [2**70] * 2
         assert [one.mask.tolist() for one in batch["e"]] == [[True, False]] * 2
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([2**63 + 1, 5], np.uint64),
+        ([5, 7], np.int64),
+        ([2**63 + 1, -5], None),
+        ([2.5, 1.0], np.float64),
+    ],
+)
+def test_integers_of_a_batch_lose_no_digit(values: list[Any], dtype: Any) -> None:
+    found = ml.collate([{"a": value} for value in values], to="numpy")["a"]
+    assert list(found) == values
+    assert getattr(found, "dtype", None) == dtype
+
+
+def test_samples_that_were_changed_in_place_stay_changed() -> None:
+    """Their arrays are views of the same memory, with other strides or another type."""
+    changes: tuple[Callable[[Any], Any], ...] = (
+        lambda x: x.T,
+        lambda x: x[::-1],
+        lambda x: x.view("int32"),
+        lambda x: x,
+    )
+    for change in changes:
+        places = Places(Buffers(), 2)
+        made = [places.keep({"x": np.arange(9, dtype=np.float32).reshape(3, 3)}) for _ in range(2)]
+        samples = Fetched(({"x": change(one["x"])} for one in made), places)
+        expected = np.stack([one["x"] for one in samples])
+        found = ml.collate(samples, to="numpy")["x"]
+        assert found.dtype == expected.dtype
+        assert np.array_equal(found, expected)
 
 
 def test_small_batches_are_read_together_after_the_first() -> None:

@@ -255,6 +255,19 @@ def test_numbers_are_compared_whatever_their_types(kind: Any) -> None:
     assert matching("a > b", beside).tolist() == expected
 
 
+@pytest.mark.parametrize(("left", "right"), [*itertools.combinations(_NUMBERS, 2)], ids=str)
+def test_columns_of_any_two_types_are_compared(left: Any, right: Any) -> None:
+    pairs: list[Any] = [*itertools.product(_NUMBERS[left], _NUMBERS[right])]
+    first, second = zip(*pairs, strict=True)
+    table = pa.table({"a": pa.array(first, left), "b": pa.array(second, right)})
+    if pa.types.is_floating(left) or pa.types.is_floating(right):
+        pairs = [pair if None in pair else tuple(map(float, pair)) for pair in pairs]
+    for sign, name in _OPERATORS.items():
+        compare = getattr(operator, name)
+        expected = [None not in pair and compare(*pair) for pair in pairs]
+        assert matching(f"a {sign} b", table).tolist() == expected, sign
+
+
 @given(text=_FILTERS, rows=_ROWS)
 @settings(max_examples=150, deadline=None)
 def test_any_filter_means_what_duckdb_means(

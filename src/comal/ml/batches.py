@@ -72,6 +72,8 @@ def _column(name: str, values: list[Any], samples: Sequence[Any], how: Together)
         return values if how == "list" else _uneven(name, values, samples, how)
     if isinstance(first, _NUMBERS) and all(type(one) is type(first) for one in values):
         found = np.array(values)
+        if type(first) is int and found.dtype == np.float64:  # some are beyond int64, others not
+            return values if min(values) < 0 else np.array(values, np.uint64)
         return values if found.dtype == object else found  # larger than 64 bits
     return values
 
@@ -198,7 +200,8 @@ class Places:
         return len(samples) <= len(array) and all(
             isinstance(value := sample.get(name), np.ndarray)
             and value.base is array.base
-            and value.shape == array.shape[1:]
+            and (value.shape, value.strides) == (array.shape[1:], array.strides[1:])
+            and value.dtype == array.dtype
             and address(value) == start + number * step
             for number, sample in enumerate(samples)
         )

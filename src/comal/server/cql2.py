@@ -130,6 +130,8 @@ def _unexpected(found: str, place: int) -> QueryError:
     )
 
 
+_WHOLE = pa.decimal128(20)
+"""Holds every integer of 64 bits, with or without a sign."""
 _COMPARE = {
     "=": pc.equal,
     "<>": pc.not_equal,
@@ -327,6 +329,8 @@ def _compared(op: str, left: Operand, right: Operand) -> Any:
         sides = [left.values, right.values]
         if left.is_number and right.is_number and _floating(left, right):
             sides = [_doubles(one) for one in sides]
+        elif pa.uint64() in (left.type, right.type):  # Arrow knows no integers above those
+            sides = [one.cast(_WHOLE) if pa.types.is_integer(one.type) else one for one in sides]
         return _known(_COMPARE[op](*sides), left, right)
     first, last = _fitting(right, left)
     if first != last and op in {"=", "<>"}:

@@ -169,20 +169,20 @@ class Compiler:
 
     def between(self, rule: Period, kind: Any) -> str:
         """The condition that a column of type `kind` lies in a range of time."""
-        column = quoted(rule.column)
-        ends = [end for end in (rule.start, rule.end) if end is not None]
-        plain = pa.types.is_timestamp(kind) and kind.tz is None and kind.unit != "ns"
-        if plain and all(times.FIRST <= end <= times.LAST for end in ends):
-            # Compared as stored, so that statistics can exclude row groups.
-            texts = [f"make_timestamp({self.value(end)})" for end in ends]
-        elif pa.types.is_timestamp(kind):
-            column = f"epoch_us({column})"
-            texts = [self.value(end) for end in ends]
-        else:
+        column, end_of = quoted(rule.column), "{}"
+        if not pa.types.is_timestamp(kind):
             name = self.function(lambda values: pa.array(rule.matches(values)), _sql_type(kind))
             return f"{name}({column})"
-        signs = [sign for sign, end in ((">=", rule.start), ("<=", rule.end)) if end is not None]
-        tests = [f"{column} {sign} {end}" for sign, end in zip(signs, texts, strict=True)]
+        both = ((">=", rule.start), ("<=", rule.end))
+        ends = [(sign, end) for sign, end in both if end is not None]
+        if kind.tz is None and kind.unit == "ns":  # `epoch_us` of DuckDB 1.5 rounds some up
+            column = f"epoch_ns({column})"
+            ends = [(sign, 1000 * end + (999 if sign == "<=" else 0)) for sign, end in ends]
+        elif kind.tz is None and all(times.FIRST <= end <= times.LAST for _, end in ends):
+            end_of = "make_timestamp({})"  # as stored, so that statistics can exclude row groups
+        else:
+            column = f"epoch_us({column})"
+        tests = [f"{column} {sign} {end_of.format(self.value(end))}" for sign, end in ends]
         return " AND ".join(tests or [f"{column} IS NOT NULL"])
 
     def kept(self, rule: Filter, columns: Sequence[str]) -> str:
