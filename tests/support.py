@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import signal
+import sys
 import tempfile
 import traceback
 import warnings
@@ -102,6 +103,7 @@ def in_child(work: Callable[[], object]) -> None:
             work()
         except BaseException:  # noqa: BLE001 - the child must not go on with the parent's tests
             traceback.print_exc()
+            sys.stderr.flush()
             os._exit(1)
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0

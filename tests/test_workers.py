@@ -62,6 +62,13 @@ def _planned_tortilla(home: Path, out: Path, executor: Any) -> None:
     shutil.rmtree(plan)
 
 
+def _drawn(home: Path, out: Path, executor: Any) -> None:
+    source = home / "drawn.parquet"
+    if not source.exists():
+        raquet.write(home / "grid.tif", source)
+    convert.draw(source, out, executor=executor)
+
+
 JOBS: Mapping[str, Job] = {
     "raquet.parquet": lambda home, out, who: raquet.write(
         home / "utm.tif", out, block_size=64, spec_version="0.5.0", executor=who
@@ -75,6 +82,7 @@ JOBS: Mapping[str, Job] = {
     "again": lambda home, out, who: tapalcatl.remetatile(
         home / "a.mbtiles", out, metatile=2, executor=who
     ),
+    "drawn.mbtiles": _drawn,
     "planned": _planned,
     "planned tortilla": _planned_tortilla,
     "converted.parquet": lambda home, out, who: convert.convert(
