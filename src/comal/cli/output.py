@@ -157,7 +157,7 @@ def plain_text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:g}"
+        return f"{value:.8g}"  # a metre of a degree; more would show the noise of float32
     if isinstance(value, list | tuple):
         return ", ".join(plain_text(part) for part in value)
     if isinstance(value, dict):
