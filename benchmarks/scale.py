@@ -62,7 +62,8 @@ def workers(work: Path, size: int, repeats: int) -> Iterator[Row]:
     """Two workers (first column) against one (the peer): the ratio is the speed-up, 2 at best."""
     script = HERE / "cases" / "scale_workers.py"
     two, one = (Crew(f"{n} workers", sys.executable, script, n) for n in (2, 1))
-    for job in ("nothing_shared", "raquet_write", "tapalcatl_build", "taco_pack", "taco_plan"):
+    jobs = ("nothing_shared", "raquet_write", "raquet_draw", "tapalcatl_build")
+    for job in (*jobs, "taco_pack", "taco_plan"):
         for kind in ("processes", "dask"):
             case = f"{job}_{kind}"
             yield compare(case, two, one, [str(work), str(size)], repeats=repeats, target="2")

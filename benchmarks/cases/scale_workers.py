@@ -25,6 +25,7 @@ import rasterio
 from rasterio.transform import from_origin
 
 from comal import jobs, raquet, taco, tapalcatl
+from comal.convert import draw
 from comal.parallel import results
 from harness import main_of_case
 
@@ -62,6 +63,15 @@ def raquet_write(work: Path, size: int) -> Callable[[Path, Executor], Any]:
     return lambda out, who: raquet.write(
         source, out / "a.parquet", resampling="bilinear", executor=who
     )
+
+
+def raquet_draw(work: Path, size: int) -> Callable[[Path, Executor], Any]:
+    source = work / "drawn.parquet"
+    if not source.exists():
+        raster = work / "drawn.tif"
+        _raster(raster, 256 * math.isqrt(size))
+        raquet.write(raster, source)
+    return lambda out, who: draw(source, out / "tiles", executor=who)
 
 
 def tapalcatl_build(work: Path, size: int) -> Callable[[Path, Executor], Any]:
@@ -114,7 +124,7 @@ def nothing_shared(work: Path, size: int) -> Callable[[Path, Executor], Any]:
     return lambda out, who: (out / "sizes").write_text(str(list(who.map(_deflated, range(48)))))
 
 
-CASES = (raquet_write, tapalcatl_build, taco_pack, taco_plan, nothing_shared)
+CASES = (raquet_write, raquet_draw, tapalcatl_build, taco_pack, taco_plan, nothing_shared)
 JOBS = {job.__name__: job for job in CASES}
 
 

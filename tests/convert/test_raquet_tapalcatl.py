@@ -47,8 +47,8 @@ def test_eight_bit_colour_is_kept(tmp_path: Path, name: str) -> None:
     assert tapalcatl.check(tmp_path / name).ok
 
 
-def test_tiles_are_drawn_in_threads(tmp_path: Path) -> None:
-    """In those of the caller, or in own ones; `tests/test_workers.py` has processes."""
+def test_threads_draw_the_same(tmp_path: Path) -> None:
+    """As without any; `tests/test_workers.py` has processes."""
     pixels = np.random.default_rng(1).integers(1, 256, (1, 1024, 512), np.uint8)
     file, seen = converted(tmp_path, pixels, nodata=0), []
 

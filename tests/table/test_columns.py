@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -186,8 +187,7 @@ NOON = dt.datetime(2020, 1, 1, 12)
     [lambda one: one, lambda one: {"a": one}, lambda one: [one], lambda one: [{"a": [one]}]],
 )
 def test_times_keep_what_they_are_in_values_of_any_depth(nested: Callable[[Any], Any]) -> None:
-    pandas = pytest.importorskip("pandas")
-    fine, whole = nested(pandas.Timestamp(FINE)), nested(pandas.Timestamp(NOON))
+    fine, whole = nested(pd.Timestamp(FINE)), nested(pd.Timestamp(NOON))
     assert "ns" in str(values_column([fine, None, whole]).type)
     assert values_column([fine, None, whole]).to_pylist() == [fine, None, whole]
     assert "us" in str(values_column([whole]).type)

@@ -108,7 +108,8 @@ def convert(
         Called with the progress.
     executor
         Draws, encodes or packs rasters and tiles: any `concurrent.futures.Executor`, or a number of
-        processes; threads if None. What copies one file to another does not use it.
+        processes; threads if None, or one thread where tiles are drawn. What copies one file to
+        another does not use it.
     **options
         ``bands`` and ``stretch`` as for `draw`, where a RaQuet file is drawn; ``bands`` chooses
         those of a raster or a COG, too. ``variable`` as for `comal.raquet.write`, ``rename`` as for
