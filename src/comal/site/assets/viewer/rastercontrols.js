@@ -70,6 +70,8 @@ export class RasterControls {
     this.onChange = onChange;
     /** @type {AbortController | null} */
     this.asking = null;
+    /** @type {{asked: string, found: Counted}[]} what was counted last, for each stretch */
+    this.known = [];
     this.fields = h("div", { class: "fields" });
     this.colours = h("div", { class: "fields" });
     this.stretch = h("div", { class: "stretch" });
@@ -264,13 +266,20 @@ export class RasterControls {
     }
   }
 
-  /** How often a band or a formula has which values. @param {number} index @param {AbortSignal} signal @returns {Promise<Counted>} */
+  /**
+   * How often a band or a formula has which values. Other colours do not count them anew: the
+   * histogram would be replaced while somebody types into it.
+   * @param {number} index @param {AbortSignal} signal @returns {Promise<Counted>}
+   */
   async counted(index, signal) {
     const parameters = { ...valueParameters(this.detail, this.style, index), bins: 64 };
+    const asked = JSON.stringify(parameters);
+    if (this.known[index]?.asked === asked) return this.known[index].found;
     const { statistics } = await getJson(`${this.name}/statistics`, parameters, { signal });
     const [name, found] = Object.entries(statistics)[0];
     const [counts, edges] = found?.histogram ?? [[], []];
-    return { ...found, name, counts, edges };
+    this.known[index] = { asked, found: { ...found, name, counts, edges } };
+    return this.known[index].found;
   }
 
   /** Colours from low to high. @param {string | null} name null for grey */
