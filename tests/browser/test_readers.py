@@ -20,8 +20,11 @@ import pytest
 import comal.raquet
 import comal.tapalcatl
 from comal.grid import quadbin
+from comal.raster.values import stored_nodata
 from tests.browser.making import pyramid, ramp_tile, raquet, tiles_to
 from tests.browser.server import StaticServer
+from tests.raquet.build import Plan
+from tests.raquet.build import write as build_raquet
 from tests.support import SHARED, needs_shared
 
 if TYPE_CHECKING:
@@ -359,6 +362,60 @@ def test_parts_are_one_raster(blank: Page, fixtures: str) -> None:
     answers = blank.evaluate(_RASTER, [[f"{url}/{name}" for name in parts], wanted])
     assert len(answers) == 8
     assert all(answers[key] == tile["bands"] for key, tile in tiles.items())
+
+
+@pytest.mark.parametrize("pages", [True, False])
+def test_tiles_that_lack_steps_of_a_series(
+    blank: Page, server: StaticServer, tmp_path: Path, pages: bool
+) -> None:
+    steps: dict[Any, list[Any]] = {
+        (1, x, 0, day): [np.full((16, 16), 10 * x + day, "uint8")]
+        for x, day in [(0, 1), (0, 2), (0, 3), (1, 2)]
+    }
+    plan = Plan(times=True, pages=pages)
+    # Of one tile the files hold a step each.
+    late = {key: steps.pop(key) for key in [(1, 0, 0, 3)]}
+    paths = [
+        build_raquet(tmp_path / f"{n}.parquet", one, plan) for n, one in enumerate([steps, late])
+    ]
+    root = server.mount("t", tmp_path)
+    with comal.raquet.open(paths) as file:
+        assert len(file.times or ()) == 3
+        expected = [file.points([-90, 90], [40, 40], time=step, masked=True) for step in range(3)]
+    script = """async (urls) => {
+      const { RaquetFile } = await import("/assets/lib/raquet.js");
+      const { RaquetSource } = await import("/assets/lib/answers.js");
+      const { accessOf } = await import("/assets/lib/ranges.js");
+      const source = new RaquetSource({ name: "a" }, "/", await RaquetFile.open(urls, accessOf()));
+      const at = async (lon, time) => (await source.point(lon, 40, new URLSearchParams({ time })))
+        .values[0].value;
+      const told = [0, 1, 2].map((time) => Promise.all([at(-90, time), at(90, time)]));
+      return [(await source.details()).time.count, await Promise.all(told),
+        (await source.counted(0, 2)).count];
+    }"""
+    count, told, counted = blank.evaluate(script, [f"{root}/{path.name}" for path in paths])
+    assert (count, counted) == (3, 256)
+    assert told == [np.ravel(one).tolist() for one in expected]
+
+
+def test_nodata_is_compared_in_the_type_of_the_band(blank: Page) -> None:
+    types = ("float16", "float32", "float64")
+    numbers = [-9999, 0.1, 65_504, 65_519, 1e5, 3e-8, 6.1e-5, -2049, 2051, 0, 3.5e38, 1e-9]
+    document = {
+        "block_width": 16, "block_height": 16, "minresolution": 0, "maxresolution": 0,
+        "bands": [
+            {"name": f"{kind} {number}", "type": kind, "nodata": str(number)}
+            for kind in types
+            for number in numbers
+        ],
+    }  # fmt: skip
+    script = """async (text) => {
+      const { parseMetadata } = await import("/assets/lib/raquet.js");
+      return parseMetadata(text, "").bands.map(({ nodata }) => nodata);
+    }"""
+    found = blank.evaluate(script, json.dumps(document))
+    expected = [stored_nodata(number, kind) for kind in types for number in numbers]
+    assert found == [None if one is None else float(one) for one in expected]
 
 
 def test_one_tile_of_a_paged_file_takes_its_page_alone(

@@ -122,10 +122,7 @@ export class TapalcatlSource {
     if (layers.length) return layers;
     const [west, south, east, north] = bounds;
     const [x, y] = tilePosition((west + east) / 2, (south + north) / 2, minzoom).map(Math.floor);
-    const tile = await this.tiles.tile(minzoom, x, y, extension).catch((error) => {
-      if (error instanceof AbsentError) return undefined;
-      throw error;
-    });
+    const tile = await this.tiles.tile(minzoom, x, y, extension).catch(unlessAbsent);
     return tile ? layersOf(tile.bytes) : [];
   }
 
@@ -188,7 +185,7 @@ export class RaquetSource {
       },
       bands,
       defaults: { bidx: shown, rescale: [], colormap_name: bands[shown[0] - 1].colormap_name },
-      time: metadata.steps > 1 ? { count: metadata.steps, values: [] } : null,
+      time: metadata.timed ? { count: (await this.raster.times()).length, values: [] } : null,
     };
   }
 
@@ -217,9 +214,10 @@ export class RaquetSource {
     for (let z = metadata.minzoom; z <= metadata.maxzoom; z++) {
       const places = await this.raster.someTiles(z, SAMPLES);
       const tiles = await Promise.all(
-        places.map((place) => this.raster.tile(...place, { bands, time })),
+        places.map((place) => this.raster.tile(...place, { bands, time }).catch(unlessAbsent)),
       );
-      found = summarize(tiles, metadata.bands[band], bands.length > 1) ?? found;
+      const there = tiles.filter((tile) => tile !== undefined);
+      found = summarize(there, metadata.bands[band], bands.length > 1) ?? found;
       if (found && found.count >= ENOUGH) break;
     }
     return found;
@@ -243,10 +241,7 @@ export class RaquetSource {
     const [px, py] = tilePosition(lon, lat, z);
     const [x, y] = [Math.min(2 ** z - 1, Math.floor(px)), Math.floor(py)];
     const time = Number(query.get("time") ?? 0);
-    const tile = await this.raster.tile(z, x, y, { time }).catch((error) => {
-      if (error instanceof AbsentError) return undefined;
-      throw error;
-    });
+    const tile = await this.raster.tile(z, x, y, { time }).catch(unlessAbsent);
     const column = Math.min(metadata.width - 1, Math.floor((px - x) * metadata.width));
     const row = Math.min(metadata.height - 1, Math.floor((py - y) * metadata.height));
     const place = row * metadata.width + column;
@@ -305,6 +300,11 @@ export class RaquetSource {
     const summary = await this.counted(band, time);
     return summary ? [summary.percentile_2, summary.percentile_98] : [0, 255];
   }
+}
+
+/** Nothing where there is no tile. @param {unknown} error @returns {undefined} */
+function unlessAbsent(error) {
+  if (!(error instanceof AbsentError)) throw error;
 }
 
 /** @param {number | bigint | undefined} value */

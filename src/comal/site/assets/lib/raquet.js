@@ -41,7 +41,6 @@ import { lowerBound } from "./zip.js";
  * @property {Band[]} bands
  * @property {string} title
  * @property {boolean} timed
- * @property {number} steps of a time series; 1 if it is none, or does not say
  * @property {unknown} source where the source lies, as the document says it
  */
 
@@ -81,7 +80,6 @@ export function parseMetadata(json, where) {
     bands: bandsOf(given, where),
     title: typeof given.custom?.title === "string" ? given.custom.title : "",
     timed: typeof given.time === "object" && given.time !== null,
-    steps: Number.isInteger(given.time?.count) && given.time.count > 1 ? given.time.count : 1,
     source: given.custom?.comal?.source,
   };
   const known = [null, "gzip", ...(metadata.interleaved ? ["jpeg", "webp"] : [])];
@@ -180,8 +178,19 @@ function nodataOf(value, type) {
       : null;
   if (/^[+-]?nan$/i.test(content)) return NaN;
   if (/^[+-]?inf(inity)?$/i.test(content)) return content.startsWith("-") ? -Infinity : Infinity;
-  const number = Number(content);
-  return Number.isNaN(number) ? null : type === "float32" ? Math.fround(number) : number;
+  const number = rounded(Number(content), type);
+  return Number.isFinite(number) ? number : null;
+}
+
+/** A number as the pixels of a type hold it. @param {number} number @param {string} type */
+function rounded(number, type) {
+  if (type === "float32") return Math.fround(number);
+  if (type !== "float16" || number === 0) return number;
+  const step = 2 ** (Math.max(-14, Math.floor(Math.log2(Math.abs(number)))) - 10);
+  // So large a number beside it leaves no bits below a step, and ties go to even.
+  const beside = 3 * 2 ** 51 * step;
+  const found = number + beside - beside;
+  return Math.abs(found) > 65_504 ? Infinity : found;
 }
 
 /** Whether pixels can have the nodata value of a band. @param {Band} band */
@@ -212,6 +221,8 @@ export class RaquetFile {
     this.metadata = metadata;
     /** @type {import("./coverage.js").Edge[][][]} by band what its sources cover; empty for all */
     this.coverage = [];
+    /** @type {Promise<number[]> | undefined} */
+    this.axis = undefined;
   }
 
   /**
@@ -268,8 +279,8 @@ export class RaquetFile {
     const wanted = bands ?? this.metadata.bands.map((_, index) => index);
     for (const part of this.parts) {
       const places = await findIn(part, cell);
-      if (!places.length) continue;
       const place = await this.step(part, places, time);
+      if (!place) continue;
       const covered = wanted.map((band) =>
         this.coverage[band]?.length
           ? coveredPixels(this.coverage[band], z, x, y, width, height)
@@ -281,25 +292,41 @@ export class RaquetFile {
   }
 
   /**
+   * The row of a tile at a step; undefined where this part has none.
    * @param {ParquetFile} part
    * @param {{group: number, row: number}[]} places
    * @param {number} time
    */
   async step(part, places, time) {
-    const where = part.file.url;
     if (!this.metadata.timed) {
-      if (places.length > 1) throw new DamagedError("a tile is stored twice", { where });
+      if (places.length > 1)
+        throw new DamagedError("a tile is stored twice", { where: part.file.url });
       return places[0];
     }
-    const timed = await Promise.all(
-      places.map(async (place) => ({
-        place,
-        at: Number(await part.readValue(place.group, "time_cf", place.row)),
-      })),
+    const wanted = (await this.times())[time];
+    const times = await Promise.all(places.map(({ group }) => timesOf(part, group)));
+    return places.find(({ row }, at) => times[at][row] === wanted);
+  }
+
+  /** Times of all tiles, ascending: a tile may lack some. @returns {Promise<number[]>} */
+  times() {
+    this.axis ??= this.readTimes();
+    this.axis.catch(() => (this.axis = undefined));
+    return this.axis;
+  }
+
+  async readTimes() {
+    const groups = this.parts.flatMap((part) =>
+      [...part.groups.keys()].map(async (group) => {
+        const [{ ids, rows }, times] = await Promise.all([
+          idsOf(part, group),
+          timesOf(part, group),
+        ]);
+        return Array.from(rows, (row, at) => (ids[at] ? times[row] : null));
+      }),
     );
-    timed.sort((a, b) => a.at - b.at);
-    if (!timed[time]) throw new AbsentError("there is no such time step", { where });
-    return timed[time].place;
+    const told = (await Promise.all(groups)).flat().filter((time) => time !== null);
+    return [...new Set(told)].sort((a, b) => a - b);
   }
 
   /**
@@ -368,6 +395,20 @@ async function findIn(part, cell) {
     }),
   );
   return found.flat();
+}
+
+/**
+ * The times of the rows of a row group.
+ * @param {ParquetFile} part
+ * @param {number} group
+ * @returns {Promise<(number | null)[]>}
+ */
+function timesOf(part, group) {
+  const { plain } = part.chunk(group, "time_cf");
+  return part.keep(`times ${group}`, plain, async () => {
+    const values = await part.readColumn(group, "time_cf");
+    return values.map((value) => (value === null ? null : Number(value)));
+  });
 }
 
 /** Statistics may rule a row group out. @param {ParquetFile} part @param {number} group @param {bigint} least @param {bigint} greatest */
