@@ -580,7 +580,7 @@ MENDS: dict[str, tuple[Do, Do]] = {
         ],
     ),
     # Tapalcatl
-    "'comal check' tells which tiles": (
+    "'comal check' tells which tiles; put or delete them": (
         lambda f: tapalcatl.to_mbtiles(damaged(f), f.new("o.mbtiles"), ext="png", scale=1),
         lambda f: told(damaged(f)),
     ),

@@ -19,6 +19,7 @@ from comal.ziparchive import local
 from tests.servers.http import HttpServer
 from tests.support import needs_shared
 from tests.tapalcatl.answers import FOLDER
+from tests.tapalcatl.making import payload
 
 pytestmark = needs_shared
 PNG, MVT = FOLDER / "t2/landcover-png", FOLDER / "t2/mvt-js"
@@ -132,6 +133,22 @@ def test_an_outline_across_the_antimeridian(tmp_path: Path, shape: dict[str, Any
     assert tapalcatl.check(tmp_path / "x").ok
 
 
+@pytest.mark.parametrize("roots", [(24,), (24, 27)])
+def test_zooms_below_those_of_cell_ids(tmp_path: Path, roots: tuple[int, ...]) -> None:
+    keys = [(z, (1 << z) - 1 - x, 9 << (z - 25)) for z in (25, 28) for x in (0, 40)]
+    tiles = [(*key, payload(*key)) for key in keys]
+    tapalcatl.build(tiles, tmp_path / "whole", materialized_zooms=roots)
+    box = tile_bounds(*keys[2])
+    for name, options, found in (
+        ("every", {}, keys),
+        ("deep", {"min_zoom": 28}, keys[2:]),
+        ("box", {"bbox": box}, [keys[0], keys[2]]),
+    ):
+        tapalcatl.extract(tmp_path / "whole", tmp_path / name, **options)
+        made = tapalcatl.open(tmp_path / name).keys()
+        assert sorted(map(tuple, made.tolist())) == sorted(found)
+
+
 def test_a_background(tmp_path: Path) -> None:
     made = tapalcatl.extract(PNG, tmp_path / "x", bbox=(5, 45, 6, 46), overview_zoom=2)
     keys = tapalcatl.open(tmp_path / "x").keys().tolist()
@@ -218,7 +235,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
             tapalcatl.extract(PNG, tmp_path / "x", **options)
     with pytest.raises(InvalidInputError, match="no tile lies in the part") as caught:
         tapalcatl.extract(PNG, tmp_path / "x", min_zoom=9)
-    assert caught.value.found == "zooms 9 to 26"
+    assert caught.value.found == "zooms 9 to 30"
     assert not (tmp_path / "x").exists()
     with pytest.raises(ObjectNotFoundError):
         tapalcatl.extract(PNG, tmp_path / "x", geometry=tmp_path / "nothing.geojson")

@@ -122,6 +122,18 @@ def test_a_replaced_archive_is_opened_again(http_server: HttpServer) -> None:
     assert len(http_server.requests) == 3
 
 
+def test_an_archive_that_vanishes_is_no_absence(http_server: HttpServer, tmp_path: Path) -> None:
+    path, data = tmp_path / "a.zip", archive(tiles())
+    path.write_bytes(data)
+    http_server.put("a.zip", data)
+    opened = [tapalcatl.archive(one, recheck=0) for one in (path, http_server.url_for("a.zip"))]
+    path.unlink()
+    http_server.remove("a.zip")
+    for tileset in opened * 2:
+        with pytest.raises(ObjectNotFoundError, match=r"a\.zip"):
+            tileset.tile(0, 0, 0)
+
+
 def test_an_archive_replaced_while_it_is_opened(http_server: HttpServer) -> None:
     entries = [entry(8, x, y) for x, y in square(8, 40)]
     http_server.put("big.zip", archive(entries))

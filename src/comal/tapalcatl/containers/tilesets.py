@@ -45,7 +45,7 @@ from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.index import Record
 from comal.tapalcatl.reading.tile import check_local_name, entry_name, refuse
 from comal.tapalcatl.reading.tileset import TileSet
-from comal.tapalcatl.spec import WORLD, Bounds, TapalcatlWarning, Tile, TileSetMetadata
+from comal.tapalcatl.spec import MAX_ZOOM, WORLD, Bounds, TapalcatlWarning, Tile, TileSetMetadata
 from comal.tapalcatl.wire import BASES, Int64s, Keys, key_tile
 from comal.ziparchive import STORE, wire
 from comal.ziparchive import local as zip_local
@@ -129,7 +129,7 @@ def _merged(all_of: Sequence[TileSetMetadata]) -> TileSetMetadata:
 # -- a part of a tileset --------------------------------------------------------------------------
 
 _DEEPEST: Final = 26
-"""Deepest zoom of a cell id."""
+"""Deepest zoom of a cell id; a deeper tile is in an area if its ancestor there is."""
 _ENUMERATED: Final = 1 << 16
 """Up to this many archives are enumerated; beyond that the storage is listed."""
 _AT_ONCE: Final = 16
@@ -159,12 +159,12 @@ class Area:
         if asked.bbox is not None and asked.geometry is not None:
             raise InvalidInputError("both a box and a geometry are given", hint="give one of them")
         self.min_zoom = asked.min_zoom or 0
-        self.max_zoom = _DEEPEST if asked.max_zoom is None else asked.max_zoom
-        if not 0 <= self.min_zoom <= self.max_zoom <= _DEEPEST:
+        self.max_zoom = MAX_ZOOM if asked.max_zoom is None else asked.max_zoom
+        if not 0 <= self.min_zoom <= self.max_zoom <= MAX_ZOOM:
             raise InvalidInputError(
                 "not a range of zooms",
                 found=f"{self.min_zoom} to {self.max_zoom}",
-                expected=f"0 to {_DEEPEST}, ascending",
+                expected=f"0 to {MAX_ZOOM}, ascending",
             )
         self._box = None if asked.bbox is None else validate_bbox(asked.bbox)
         self._shape = None if asked.geometry is None else _shape_of(asked.geometry)
@@ -180,7 +180,9 @@ class Area:
             rows = np.flatnonzero(wanted & (z == zoom))
             if zoom not in self._ranges:
                 self._ranges[zoom] = self._cells(zoom)
-            inside[rows] = in_ranges(cells(z[rows], x[rows], y[rows]), self._ranges[zoom])
+            up = max(0, zoom - _DEEPEST)
+            ids = cells(zoom - up, x[rows] >> up, y[rows] >> up)
+            inside[rows] = in_ranges(ids, self._ranges[zoom])
         return wanted & inside
 
     def ranges(self, zoom: int, root: int) -> Int64s:
@@ -196,6 +198,7 @@ class Area:
         return None if box is None or box[0] > box[2] else box
 
     def _cells(self, zoom: int) -> Int64s:
+        zoom = min(zoom, _DEEPEST)
         if self._shape is not None:
             return geometry_ranges(self._shape, zoom)
         return bbox_ranges(WORLD if self._box is None else self._box, zoom)
@@ -379,6 +382,8 @@ class TileSetSource(TileSource):
             root = layout.root_zoom(zoom)
             if root is None:
                 continue
+            if root > _DEEPEST:
+                return None
             ranges = area.ranges(zoom, root)
             step = 1 << (52 - 2 * root)
             if int(((ranges[:, 1] - ranges[:, 0]) // step + 1).sum()) > _ENUMERATED:
@@ -441,7 +446,7 @@ def _check(payloads: list[bytes], table: Any, where: str) -> None:
             "the tile is damaged",
             where=where,
             found=f"{int(bad.sum())} of {len(bad)} checksums differ",
-            hint="'comal check' tells which tiles",
+            hint="'comal check' tells which tiles; put or delete them",
         )
 
 

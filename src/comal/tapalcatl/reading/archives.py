@@ -260,7 +260,7 @@ class Archives:
         return self._weight
 
     def get(self, tile: Tile) -> OpenArchive | None:
-        """The archive of a root tile, or None if it does not exist."""
+        """The archive of a root tile, or None if a tree does not have it."""
         kept = self._kept.get(tile)
         if kept.__class__ is OpenArchive and monotonic() < kept.believed:
             return kept  # the hot path: no lock, no change to the cache
@@ -408,6 +408,8 @@ class Archives:
                     # Replaced between two requests of the opening: try once more from the start.
                     found = self._open(tile, self.files.sources(tile)[number], None)
             except ObjectNotFoundError:
+                if self.files.alone:
+                    raise  # it was there when the tileset was opened
                 continue
             self.files.found_at(number)
             return found

@@ -325,8 +325,7 @@ def _single(
     layout = InArchive()
     archives = Archives(ArchiveFiles(where, [layout]), settings.reading, settings.variant)
     opened = archives.get((0, 0, 0))
-    if opened is None:
-        raise ObjectNotFoundError("no such archive", where=_place(where))
+    assert opened is not None
     index = opened.index
     metadata = settings.metadata
     if metadata is None:

@@ -494,7 +494,7 @@ def compact(
     Archives are rewritten under hidden names, with payloads as stored, and replaced one after the
     other: their tiles do not change, so disk space for the largest one is enough. Archives without
     dead bytes whose entries are in order are skipped. Archives of a tileset without entries are
-    removed, but not in a store.
+    removed, but not in a store, and not the only one that is left.
 
     Parameters
     ----------
@@ -519,8 +519,11 @@ def compact(
     freed = 0
     with compacting(target, generation1, config) as place:
         paths = place.existing()
+        removed = 0
         for number, path in enumerate(paths):
-            freed += _compact(path, place, force=force)
+            last = removed == len(paths) - 1
+            freed += _compact(path, place, force=force, last=last)
+            removed += not (stored(path) or path.exists())
             telling(number + 1, len(paths), "compacting archives")
     return freed
 
@@ -540,7 +543,7 @@ def _space(directory: Directory, source: Source) -> Space:
     return Space(1, len(directory), directory.total, live, end)
 
 
-def _compact(path: Path, place: Target, *, force: bool) -> int:
+def _compact(path: Path, place: Target, *, force: bool, last: bool) -> int:
     with changing_file(path) as change, open_source(path) as source:
         if place.single is not None:
             refuse_unfinished(path)
@@ -550,7 +553,7 @@ def _compact(path: Path, place: Target, *, force: bool) -> int:
         tidy = len(order) == len(directory) and bool((offsets[1:] > offsets[:-1]).all())
         if tidy and not force and not _space(directory, source).dead:
             return 0
-        if not len(order) and place.single is None and not stored(path):
+        if not (len(order) or place.single or stored(path) or last):
             path.unlink()
             with suppress(OSError):  # the folder holds other archives
                 path.parent.rmdir()
