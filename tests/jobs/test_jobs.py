@@ -341,13 +341,17 @@ def test_who_gives_no_sign_is_not_believed_to_run(
         jobs.status(plan)
 
 
-def test_rasters_become_files_with_an_index(tmp_path: Path, rasters: list[Path]) -> None:
+@pytest.mark.parametrize("version", ["0.1.0", "0.5.0"])  # of which the second keeps no sums
+def test_rasters_become_files_with_an_index(
+    tmp_path: Path, rasters: list[Path], version: str
+) -> None:
     plan, out = tmp_path / "plan", tmp_path / "out"
     rasters[0] = rasters[0].rename(tmp_path / "r0-T10:00.tif")
-    jobs.plan_raquet(rasters, out, plan, block_size=32, min_zoom=None)
+    named: Mapping[str, Any] = {"block_size": 32, "spec_version": version}
+    jobs.plan_raquet(rasters, out, plan, **named, min_zoom=None)
     assert jobs.run(plan).made == 4
     for path in rasters:
-        raquet.write(path, tmp_path / "own.parquet", block_size=32, overwrite=True)
+        raquet.write(path, tmp_path / "own.parquet", **named, overwrite=True)
         made = out / f"{path.stem}.parquet"
         assert made.read_bytes() == (tmp_path / "own.parquet").read_bytes()
     told = jobs.merge(plan)

@@ -386,17 +386,18 @@ def _nodata(told: Any) -> Any:
 
 
 def _make_raquet(plan: Plan, part: Part, path: Path, threads: int | None) -> dict[str, Any]:
-    from comal import raquet  # noqa: PLC0415 - rasters
+    from comal.raquet.writing.creating import written  # noqa: PLC0415 - rasters
+    from comal.raquet.writing.planning import Options  # noqa: PLC0415 - as above
 
     options = {"config": plan.config, **plan.options}
     options["nodata"] = _nodata(options.get("nodata"))
     with workers_of(None, threads) as pool:
-        made = raquet.write(part.source, path, executor=pool, **options)
-    with raquet.open(path) as file:
-        bands = {
-            band.name: {name: getattr(band.statistics, name) for name in _SUMS}
-            for band in file.bands
-        }
+        chosen = options_of(Options, options)
+        made, metadata = written(part.source, path, chosen, executor=pool)
+    bands = {
+        band.name: {name: _finite(getattr(band.statistics, name)) for name in _SUMS}
+        for band in metadata.bands
+    }
     zooms = [made.min_zoom, made.max_zoom]
     return {"items": 1, "tiles": made.tiles, "zooms": zooms, "bounds": made.bounds, "bands": bands}
 
@@ -444,6 +445,10 @@ def _joined(parts: Sequence[Record]) -> dict[str, Any]:
 
 def _exact(values: Sequence[float | None]) -> Fraction | None:
     return None if None in values else sum(map(Fraction, filter(None, values)), Fraction())
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is None or math.isfinite(value) else None
 
 
 def _float(value: Fraction | int | None) -> float | None:

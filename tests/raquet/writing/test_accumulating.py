@@ -86,3 +86,6 @@ def test_histograms_count_every_pixel() -> None:
             assert found["buckets"] == len(found["counts"]) == 256
             assert sum(found["counts"]) == 4096
     assert histogram(BandSums("uint8")) is None
+    wide = histogram(sums_of(np.array([[-1e308, 0, 1e308]]), None, step=1, x=0, y=0))
+    assert wide is not None  # its range is beyond all floats
+    assert np.flatnonzero(wide["counts"]).tolist() == [0, 128, 255]

@@ -192,6 +192,20 @@ def write(
     """
     named = {"zoom": zoom, "zoom_strategy": zoom_strategy, "min_zoom": min_zoom}
     chosen = options_of(Options, {"spec_version": spec_version, **named, **options})
+    return written(source, path, chosen, time, executor, overwrite=overwrite, progress=progress)[0]
+
+
+def written(
+    source: Source,
+    path: str | os.PathLike[str],
+    chosen: Options,
+    time: Sequence[Any] | None = None,
+    executor: Workers = None,
+    *,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> tuple[Written, Metadata]:
+    """As `write`; also returns the metadata, whose statistics have more than 0.5.0 writes."""
     chosen.check()
     check_ending(path, ".parquet")
     rasters = source if isinstance(source, list | tuple) else [source]
@@ -202,23 +216,20 @@ def write(
         job, axis, folder = conversion.job, conversion.sources.time, file.folder().absolute()
         spool, totals = Spool(folder, file.target), Totals.of(job.dtypes)
         with workers_of(executor) as pool:
-            with closing(run_job(job, folder, totals, pool, progress)) as made:
-                for tiles, step in made:
+            with closing(run_job(job, folder, totals, pool, progress)) as subtrees:
+                for tiles, step in subtrees:
                     spool.add(tiles, step)
             spool.sort()
             padding = chosen_padding(job, totals, spool)
             metadata = metadata_of(conversion, chosen, totals, spool, padding)
             groups = PaddedTiles(spool, job, padding, pool).groups(axis, chosen.row_group_size)
-            written = write_rows(
+            made = write_rows(
                 file, path, metadata, chosen.spec_version, groups, axis, chosen.block_dtype
             )
     added = padding.alpha is not None or any(band.source == MASK_BAND for band in job.bands)
     names = metadata.band_names
-    return replace(
-        written,
-        chosen_nodata={names[at]: value for at, value in padding.nodata.items()},
-        added_alpha=names[-1] if added else None,
-    )
+    told = {names[at]: value for at, value in padding.nodata.items()}
+    return replace(made, chosen_nodata=told, added_alpha=names[-1] if added else None), metadata
 
 
 def write_rows(
@@ -387,8 +398,10 @@ def histogram(sums: BandSums) -> dict[str, Any] | None:
     low, high = float(sums.low), float(sums.high)
     if not (math.isfinite(low) and math.isfinite(high)):
         return None
-    width = (high - low) / BUCKETS or 1.0
-    at = np.clip((numbers.astype(np.float64) - low) / width, 0, BUCKETS - 1).astype(np.int64)
+    unit = 1.0 if math.isfinite(high - low) else 0.5  # a range that is too wide for a float
+    width = (high * unit - low * unit) / BUCKETS or 1.0
+    places = (numbers.astype(np.float64) * unit - low * unit) / width
+    at = np.clip(places, 0, BUCKETS - 1).astype(np.int64)
     found = np.bincount(at, weights=counts.astype(np.float64), minlength=BUCKETS)
     whole = found.sum()
     if whole and whole != sums.count:
