@@ -6,7 +6,7 @@ import io
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from tests.browser.viewing import (
     nameless,
     near,
     only,
+    rests,
     running,
     settles,
 )
@@ -370,7 +371,8 @@ def test_rows_are_sorted_and_open(watched: Watched) -> None:
     header.get_by_role("button").click()
     page.locator("th[aria-sort=ascending]").wait_for()
     assert rows.all_inner_texts()[:2] == ["scene 0", "scene 1"]
-    header.get_by_role("button").click()
+    # The heading keeps the focus.
+    page.keyboard.press("Enter")
     page.locator("th[aria-sort=descending]").wait_for()
     assert rows.all_inner_texts()[:2] == ["scene 4", "scene 3"]
     rows.first.get_by_role("button").click()
@@ -420,6 +422,10 @@ def test_more_samples_than_the_map_is_sent(watch: Watch, tmp_path: Path) -> None
         assert 0 < answer["numberMatched"] < 1000
         assert answer["numberMatched"] == answer["numberReturned"]
         _summary(page, "1 to 60 of 1\u202f500 samples")
+        page.get_by_role("button", name="Next").focus()
+        for first, last in ((61, 120), (121, 180)):
+            page.keyboard.press("Enter")
+            _summary(page, f"{first} to {last} of 1\u202f500 samples")
         # Filters that leave few take the notice away, wherever the map looks.
         page.evaluate("location.hash = '#data=many&map=0/0/0'")
         note.wait_for()
@@ -433,6 +439,120 @@ def test_more_samples_than_the_map_is_sent(watch: Watch, tmp_path: Path) -> None
 
 
 # -- what goes wrong ---------------------------------------------------------------------------
+
+
+def test_slow_answers_take_the_place_of_nothing(watched: Watched) -> None:
+    page = watched.open("#data=scenes")
+    _summary(page, "6 samples")
+    with _held(page, "**/scenes/tree?*") as release:
+        page.get_by_role("tab", name="Tree").click()
+        page.get_by_role("tab", name="Table").click()
+        page.get_by_role("rowheader").first.wait_for()
+        release()
+    assert page.get_by_role("rowheader").count() == 6
+    with _held(page, "**/scenes/items?*") as release:
+        page.get_by_label("From", exact=True).fill("2023-02-15")
+        page.wait_for_timeout(400)
+        release(status=503)
+    alert = page.locator(".results").get_by_role("alert")
+    alert.wait_for()
+    page.wait_for_timeout(100)
+    assert page.get_by_role("rowheader").count() == 0
+    alert.get_by_role("button").click()
+    _summary(page, "4 samples of 6")
+    assert page.get_by_role("rowheader").count() == 4
+    watched.problems = [text for text in watched.problems if "status of 503" not in text]
+
+
+def test_slow_failures_take_the_place_of_nothing(watched: Watched) -> None:
+    page = watched.open(f"#{VIEW}")
+    series = card(page, "series")
+    with _held(page, "**/series") as release:
+        series.locator(".source__head input").check()
+        series.locator(".source__head input").uncheck()
+        release(status=500)
+    assert not series.get_by_role("alert").is_visible()
+    with _held(page, "**/scenes") as release:
+        page.goto(f"{watched.origin}/#data=scenes")
+        page.goto(f"{watched.origin}/#data=items")
+        _summary(page, "4 samples")
+        release(status=500)
+    assert _shown(page)[:2] == ["item 0", "item 1"]
+    watched.problems = [text for text in watched.problems if "status of 500" not in text]
+
+
+@contextmanager
+def _held(page: Page, address: str) -> Iterator[Callable[..., None]]:
+    """Answers of an address are held until they are released: as they are, or as a failure."""
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        held.append(route)
+
+    page.route(address, hold)
+
+    def release(**answer: Any) -> None:
+        for route in held:
+            if answer:
+                route.fulfill(**answer)
+            else:
+                route.continue_()
+        page.wait_for_timeout(100)
+
+    yield release
+    assert held
+    page.unroute(address)
+
+
+def test_bands_without_values_and_slow_counts(watch: Watch, tmp_path: Path) -> None:
+    names = ("low", "high", "none")
+    tiles = {
+        tile: [np.full((16, 16), value, "float32") for value in (tile[1], 500 + tile[1], -1)]
+        for tile in tiles_to(1)
+    }
+    bands = [{"name": name, "type": "float32", "nodata": -1} for name in names]
+    making.raquet(tmp_path / "bands.parquet", tiles, bands)
+    with running({"bands": str(tmp_path / "bands.parquet")}) as found:
+        watched = watch(found.origin)
+        page = watched.open(f"#{VIEW}")
+        band = card(page, "bands").get_by_label("Band", exact=True)
+        low = card(page, "bands").get_by_label(re.compile("lowest value of .*, typed"))
+        low.wait_for()
+        before = len(watched.asked)
+        with _held(page, "**/bands/statistics?bidx=2*") as release:
+            band.select_option("2")
+            band.select_option("3")
+            card(page, "bands").get_by_text("No values").wait_for()
+            band.select_option("2")
+            page.wait_for_timeout(300)
+            release()
+        low.wait_for()
+        assert float(low.input_value()) == 500
+        page.get_by_label("RGB").check(force=True)
+        rests(page)
+        asked = [url.partition("?")[2] for url in watched.asked[before:]]
+        # No tile was asked for without a stretch.
+        assert [
+            one for one in asked if "bidx" in one and "bins" not in one and "rescale" not in one
+        ] == []
+        assert not card(page, "bands").get_by_text("cannot be read").is_visible()
+        watched.check()
+
+
+def test_two_sources_are_restyled_at_once(watched: Watched) -> None:
+    page = watched.open(f"#{VIEW}")
+    card(page, "series").locator(".source__head input").check()
+    for name in ("ramp", "series"):
+        card(page, name).locator(".histogram").wait_for()
+        card(page, name).locator("select option[value=viridis]").wait_for(state="attached")
+    with (
+        page.expect_request(re.compile("/ramp/.*png.*viridis")),
+        page.expect_request(re.compile("/series/.*png.*viridis")),
+    ):
+        page.evaluate("""() => document.querySelectorAll(".source select").forEach((select) => {
+          select.value = "viridis";
+          select.dispatchEvent(new Event("change"));
+        })""")
 
 
 def test_a_broken_archive_does_not_take_away_the_others(watched: Watched) -> None:

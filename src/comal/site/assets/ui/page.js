@@ -34,13 +34,15 @@ export function announce(text) {
  * @param {() => void} [again]
  */
 export function failure(title, reason = "", again = undefined) {
+  const button = h("button", { class: "button button--small", type: "button" }, "Try again");
+  // Its answer takes the place of all this: one is enough.
+  button.addEventListener("click", () => again?.(), { once: true });
   return h(
     "div",
     { class: "notice notice--danger", role: "alert" },
     h("strong", {}, title),
     reason && h("p", { class: "clipped", dir: "auto" }, reason),
-    again &&
-      h("button", { class: "button button--small", type: "button", click: again }, "Try again"),
+    again && button,
   );
 }
 

@@ -129,7 +129,7 @@ export class SourceCard {
   /** The controls, once it is known what there is to choose. @param {any} detail */
   open(detail) {
     const { source, state, style } = this.entry;
-    const redraw = () => this.sources.redrawSoon(this.entry);
+    const redraw = () => this.sources.draw(this.entry);
     if (source.kind === "samples") {
       fill(this.body);
       this.body.hidden = true;
@@ -138,7 +138,7 @@ export class SourceCard {
     const percent = (/** @type {number} */ share) => `${Math.round(share * 100)} %`;
     const change = (/** @type {number} */ share) => {
       state.opacity = share;
-      this.sources.draw(this.entry);
+      redraw();
     };
     fill(
       this.body,

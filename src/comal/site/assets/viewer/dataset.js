@@ -3,7 +3,7 @@
  */
 
 import { byId, h, newId } from "../ui/dom.js";
-import { getJson, isAbort } from "./api.js";
+import { getJson } from "./api.js";
 import { reasonOf } from "../ui/query.js";
 import { columnFilters } from "./columnfilters.js";
 import { filterText } from "./cql.js";
@@ -222,8 +222,9 @@ export class Dataset {
   async refresh() {
     if (this.isClosed) return;
     this.running?.abort();
-    this.running = new AbortController();
-    const { signal } = this.running;
+    const running = new AbortController();
+    const { signal } = running;
+    this.running = running;
     this.results.setAttribute("aria-busy", "true");
     if (!this.results.childElementCount) fill(this.results, waiting("Reading samples"));
     try {
@@ -231,20 +232,21 @@ export class Dataset {
       const parts = {
         thumbnails: () => this.pictures(signal),
         table: () => this.rows(signal),
-        tree: () => this.tree(),
+        tree: () => this.tree(signal),
       };
       await Promise.all([parts[/** @type {"tree"} */ (this.tab)](), this.drawFootprints(signal)]);
     } catch (error) {
-      if (isAbort(error) || signal.aborted) return;
+      if (signal.aborted) return;
+      // What comes late does not take the place of the reason.
+      running.abort();
       fill(this.summary);
       this.pager.hidden = true;
       fill(
         this.results,
         failure("The samples could not be read", reasonOf(error), () => this.refresh()),
       );
-    } finally {
-      if (!signal.aborted) this.results.removeAttribute("aria-busy");
     }
+    this.results.removeAttribute("aria-busy");
   }
 
   /** Footprints of all that fits. @param {AbortSignal} signal */
@@ -281,13 +283,17 @@ export class Dataset {
       this.changed();
     };
     const table = sampleTable(found, this.sortby, { sort, open: (path) => this.show(path) });
+    const column = this.results.querySelector(":focus")?.getAttribute("data-column");
     fill(this.results, found.rows.length ? table : this.nothing());
+    if (column)
+      [...table.querySelectorAll("button")].find((one) => one.dataset.column === column)?.focus();
   }
 
-  async tree() {
-    this.pager.hidden = true;
+  /** @param {AbortSignal} signal */
+  async tree(signal) {
     const tree = new SampleTree(this.name, this.detail, (path) => this.show(path));
-    const { element, total } = await tree.read();
+    const { element, total } = await tree.read(signal);
+    this.pager.hidden = true;
     const levels = this.detail.levels?.length ?? 1;
     const text = `${counted(total, "sample")}, ${counted(levels, "level")}`;
     fill(this.summary, this.isFiltered() ? `${text}; filters do not apply here` : text);

@@ -120,21 +120,23 @@ function entitle() {
 async function openDataset(name) {
   const holder = byId("dataset");
   fill(holder, waiting("Opening"));
+  const isLate = () => dataset !== null || wantedData() !== name;
   try {
     const [detail, { Dataset }] = await Promise.all([
       sources.detail(name),
       import("./dataset.js"),
     ]);
+    if (isLate()) return;
     if (detail.kind !== "samples") {
       location.hash = "#/";
       return;
     }
-    if (wantedData() !== name) return;
     byId("place").textContent = detail.title ?? name;
     dataset = new Dataset(holder, view, name, detail);
     dataset.open();
     announce(`${detail.title ?? name} is open`);
   } catch (error) {
+    if (isLate()) return;
     const back = failure("The data set cannot be opened", reasonOf(error), () => openDataset(name));
     fill(holder, back);
   }

@@ -20,10 +20,13 @@ export function showPager(holder, offset, step, total, go) {
       { type: "button", class: "button button--small", disabled: !isThere, click: () => go(to) },
       text,
     );
-  holder.hidden = total <= step;
-  fill(
-    holder,
+  const buttons = [
     button("Previous", Math.max(0, offset - step), offset > 0),
     button("Next", offset + step, offset + step < total),
-  );
+  ];
+  const hadFocus = [...holder.children].findIndex((one) => one === document.activeElement);
+  holder.hidden = total <= step;
+  fill(holder, ...buttons);
+  // At an end the button that leads on is switched off, and the other one is left.
+  if (hadFocus >= 0) (buttons[hadFocus].disabled ? buttons[1 - hadFocus] : buttons[hadFocus]).focus();
 }

@@ -5,7 +5,7 @@
 import { h, newId } from "../ui/dom.js";
 import { value as shown } from "../ui/format.js";
 import { histogram } from "../ui/histogram.js";
-import { emptiness, failure, field, fill, waiting } from "../ui/page.js";
+import { debounced, emptiness, failure, field, fill, waiting } from "../ui/page.js";
 import { reasonOf } from "../ui/query.js";
 import { fullRange, isPaletted, valueParameters } from "../ui/rasterstyle.js";
 import { getJson } from "./api.js";
@@ -67,7 +67,9 @@ export class RasterControls {
     this.name = name;
     this.detail = detail;
     this.style = style;
-    this.onChange = onChange;
+    /** Whether the values of a band are counted that has no stretch before. */
+    this.isCounting = false;
+    this.onChange = debounced(() => this.isCounting || onChange(), 150);
     /** @type {AbortController | null} */
     this.asking = null;
     /** @type {{asked: string, found: Counted}[]} what was counted last, for each stretch */
@@ -85,14 +87,15 @@ export class RasterControls {
       this.time(),
     );
     this.draw();
+    this.drawStretch();
   }
 
   time() {
     return timeControl(this.detail.time, this.style.time, (step) => {
       this.style.time = step;
       // The stretch stays, so that steps can be compared.
-      this.drawStretch();
       this.onChange();
+      this.restyle();
     });
   }
 
@@ -137,8 +140,8 @@ export class RasterControls {
     style.rescale =
       mode === "formula" ? [null] : style.bands.map((band) => fullRange(detail, band));
     this.draw();
-    if (mode === "formula" && !style.expression) return;
-    this.restyle();
+    if (mode === "formula" && !style.expression) this.drawStretch();
+    else this.restyle();
   }
 
   draw() {
@@ -150,7 +153,6 @@ export class RasterControls {
     if (style.mode === "formula") fields.push(this.formulaField());
     fill(this.colours, ...this.colourFields());
     fill(this.fields, ...fields, this.colours);
-    this.drawStretch();
   }
 
   /** @param {string} label @param {number} index */
@@ -237,6 +239,7 @@ export class RasterControls {
   async drawStretch() {
     const { style, detail } = this;
     this.asking?.abort();
+    this.isCounting = false;
     if (isPaletted(detail, style)) {
       fill(this.stretch, legend(detail.bands[style.bands[0] - 1].colortable));
       return;
@@ -249,21 +252,24 @@ export class RasterControls {
     const { signal } = this.asking;
     if (!this.stretch.childElementCount) fill(this.stretch, waiting("Counting values"));
     const wanted = style.mode === "rgb" ? [0, 1, 2] : [0];
+    this.isCounting = wanted.some((index) => !style.rescale[index]);
     try {
       const found = await Promise.all(
         wanted.map((index) => this.counted(index, signal)),
       );
       const ramp = style.mode === "rgb" ? null : await this.rampOf(style.colormap);
+      signal.throwIfAborted();
       const plots = found.map((one, index) => this.plot(one, index, ramp));
-      fill(this.stretch, style.mode === "rgb" ? folded(plots) : plots[0]);
+      const isOpen = this.stretch.querySelector("details")?.open ?? false;
+      fill(this.stretch, style.mode === "rgb" ? folded(plots, isOpen) : plots[0]);
     } catch (error) {
-      if (!signal.aborted) {
-        fill(
-          this.stretch,
-          failure("No histogram", reasonOf(error), () => this.restyle()),
-        );
-      }
+      if (signal.aborted) return;
+      fill(
+        this.stretch,
+        failure("No histogram", reasonOf(error), () => this.restyle()),
+      );
     }
+    this.isCounting = false;
   }
 
   /**
@@ -291,7 +297,11 @@ export class RasterControls {
   /** @param {Counted} found @param {number} index @param {string[] | null} ramp */
   plot(found, index, ramp) {
     const { style, detail } = this;
-    if (!found.counts?.length) return emptiness("No values", "No pixel has data.");
+    if (!found.counts?.length) {
+      // The server draws no tiles of most types without a stretch, not even empty ones.
+      style.rescale[index] ??= [0, 1];
+      return emptiness("No values", "No pixel has data.");
+    }
     const chosen = style.rescale[index] ?? [
       found.percentile_2 ?? found.min,
       found.percentile_98 ?? found.max,
@@ -326,11 +336,14 @@ export class RasterControls {
   }
 }
 
-/** Three histograms need more room than the map can spare, until they are wanted. @param {Node[]} plots */
-function folded(plots) {
+/**
+ * Three histograms need more room than the map can spare, until they are wanted.
+ * @param {Node[]} plots @param {boolean} open
+ */
+function folded(plots, open) {
   return h(
     "details",
-    {},
+    { open },
     h("summary", {}, "Stretch of each band"),
     h("div", { class: "stretch" }, ...plots),
   );

@@ -10,7 +10,7 @@ import { SourceCard } from "./card.js";
 import { FootprintLoader } from "./footprintloader.js";
 import { READS } from "./host.js";
 import { counted } from "../ui/format.js";
-import { announce, debounced, emptiness, failure, fill, waiting } from "../ui/page.js";
+import { announce, emptiness, failure, fill, waiting } from "../ui/page.js";
 import { initialStyle, tileParameters } from "../ui/rasterstyle.js";
 
 /** @typedef {import("../ui/mapview.js").SourceState} SourceState */
@@ -46,7 +46,6 @@ export class Sources {
     this.details = new Map();
     /** @type {string | null} the source whose samples have a page of their own now */
     this.elsewhere = null;
-    this.redrawSoon = debounced((/** @type {Entry} */ entry) => this.draw(entry), 150);
   }
 
   /**
@@ -197,7 +196,7 @@ export class Sources {
       if (source.kind !== "samples") await this.draw(entry);
       announce(`${source.title ?? source.name} is shown`);
     } catch (error) {
-      card.refuse(reasonOf(error), () => this.toggle(entry, true));
+      if (state.visible) card.refuse(reasonOf(error), () => this.toggle(entry, true));
     }
     this.credit();
   }
@@ -305,7 +304,8 @@ export class Sources {
 
   /** A tile that failed. @param {string} id @param {string} reason */
   report(id, reason) {
-    this.byId(id)?.card.fail(reason);
+    const entry = this.byId(id);
+    if (entry?.state.visible) entry.card.fail(reason);
   }
 
   /** Colours anew, after the page went light or dark. */

@@ -23,18 +23,18 @@ export class SampleTree {
     this.open = open;
   }
 
-  /** @returns {Promise<{element: HTMLElement, total: number}>} */
-  async read() {
-    const found = await this.ask("", 0);
+  /** @param {AbortSignal} signal @returns {Promise<{element: HTMLElement, total: number}>} */
+  async read(signal) {
+    const found = await this.ask("", 0, signal);
     const branch = found.children.length
       ? this.branch("", found)
       : emptiness("No samples", "The data set is empty.");
     return { element: h("div", {}, this.schema(), branch), total: found.total };
   }
 
-  /** @param {string} path @param {number} offset */
-  ask(path, offset) {
-    return getJson(`${this.name}/tree`, { path, limit: LIMIT, offset });
+  /** @param {string} path @param {number} offset @param {AbortSignal} [signal] */
+  ask(path, offset, signal) {
+    return getJson(`${this.name}/tree`, { path, limit: LIMIT, offset }, { signal });
   }
 
   /** The position-invariant tree: what is the same in every sample. */
