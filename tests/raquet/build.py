@@ -46,6 +46,7 @@ class Plan:
     in_footer: bool = True
     sort: bool = True
     times: bool = False
+    stamps: bool = True
     frame: Callable[[bytes], bytes] | None = None
     change: Mapping[str, Any] = field(default_factory=dict)
     """Keys of the document that are to be others; ``...`` takes one out."""
@@ -228,7 +229,9 @@ def _schema(names: Sequence[str], plan: Plan) -> Any:
         pa.field("metadata", text),
     ]
     if plan.times:
-        fields += [pa.field("time_cf", pa.float64()), pa.field("time_ts", pa.timestamp("us"))]
+        fields.append(pa.field("time_cf", pa.float64()))
+    if plan.times and plan.stamps:
+        fields.append(pa.field("time_ts", pa.timestamp("us")))
     return pa.schema([*fields, *(pa.field(name, binary) for name in names)])
 
 

@@ -222,7 +222,8 @@ SERIES = {
 
 
 @pytest.mark.parametrize(
-    "layout", [{}, {"sort": False}, {"pages": False}, {"sort": False, "dictionary": True}]
+    "layout",
+    [{}, {"sort": False}, {"pages": False}, {"sort": False, "dictionary": True}, {"stamps": False}],
 )
 def test_time_steps(tmp_path: Path, layout: dict[str, Any]) -> None:
     plan = Plan(bands=[("a", "int16", -1)], times=True, **layout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -108,20 +109,20 @@ class TimeAxis:
 
 def axis_of(
     values: npt.NDArray[np.float64],
-    stamps: npt.NDArray[np.datetime64] | None,
+    stamps: npt.NDArray[np.datetime64],
     tiles: npt.NDArray[np.bool_],
     described: Mapping[str, Any] | None,
 ) -> tuple[TimeAxis, npt.NDArray[np.int64]]:
     """The time axis, and the step number of each row.
 
     `values` and `stamps` are ``time_cf`` and ``time_ts`` of all rows, `tiles` marks the rows that
-    are tiles, and `described` is ``time`` of the document.
+    are tiles, and `described` is ``time`` of the document, which tells instants that no row has.
     """
     found = np.unique(values[tiles])
     numbers = np.searchsorted(found, np.where(tiles, values, found[0] if len(found) else 0.0))
     axis = np.full(len(found), np.datetime64("NaT", "us"))
-    if stamps is not None:
-        axis[numbers[tiles][::-1]] = stamps[tiles][::-1]
+    axis[numbers[tiles][::-1]] = stamps[tiles][::-1]
+    axis = np.where(np.isnat(axis), stamps_of(found, described), axis)
     named = described or {}
     units, calendar = named.get("cf:units"), named.get("cf:calendar")
     return (
@@ -133,6 +134,21 @@ def axis_of(
         ),
         numbers.astype(np.int64),
     )
+
+
+def stamps_of(
+    values: npt.NDArray[np.float64], described: Mapping[str, Any] | None
+) -> npt.NDArray[np.datetime64]:
+    """Instants of ``time_cf`` by ``time`` of the document; NaT where that has none."""
+    named = described or {}
+    units, calendar = named.get("cf:units"), named.get("cf:calendar") or "standard"
+    stamps = np.full(len(values), np.datetime64("NaT", "us"))
+    known = np.isfinite(values)
+    distinct = np.unique(values[known])
+    with suppress(InvalidInputError):  # unknown units are kept as they are
+        instants = instants_of(distinct.tolist(), str(units), str(calendar).lower())
+        stamps[known] = _stamps(instants)[np.searchsorted(distinct, values[known])]
+    return stamps
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -204,8 +220,11 @@ def time_axis(values: Sequence[Any], attributes: Mapping[str, Any] | None = None
         cf = numbers_of(found, str(units))
     if len(set(cf)) != len(cf):
         raise InvalidInputError("several steps have the same time", found=len(cf) - len(set(cf)))
-    stamps = [np.datetime64("NaT" if one is None else one, "us") for one in instants]
-    return TimeAxis(np.array(cf), np.array(stamps), str(units), calendar)
+    return TimeAxis(np.array(cf), _stamps(instants), str(units), calendar)
+
+
+def _stamps(instants: Sequence[int | None]) -> npt.NDArray[np.datetime64]:
+    return np.array(instants, "datetime64[us]")
 
 
 def _numbers(values: Sequence[Any]) -> bool:

@@ -14,7 +14,6 @@ import pyarrow as pa
 from comal import grid
 from comal.check import OF_CONTENT, Check
 from comal.errors import (
-    InvalidInputError,
     InvalidMetadataError,
     NotThisFormatError,
     UnsupportedVersionError,
@@ -27,14 +26,13 @@ from comal.raquet import spec
 from comal.raquet.documents import aligned_window, edges_of, pixel_zoom, size_of
 from comal.raquet.reading.tilefile import TileFile, file_plan
 from comal.raquet.spec import Band, Metadata
-from comal.raquet.times import instants_of
+from comal.raquet.times import stamps_of
 from comal.raquet.wire import parse_metadata, read_document
 from comal.storage import Source
 from comal.table import Footer, ParquetTable
 
 Ints = npt.NDArray[np.int64]
 
-_MICRO = "datetime64[us]"
 _NEAR = np.timedelta64(1, "s")
 """Tolerance between time_ts and time_cf, whose fractions of days are rounded."""
 _PLAIN = (1 << 0) | (1 << 3)
@@ -157,7 +155,7 @@ def read_subject(source: Source, footer: Footer, findings: Check) -> Subject | N
         times = table.column(spec.TIME_CF).cast(pa.float64(), safe=False).to_numpy()
     if spec.TIME_TS in names:
         instants = table.column(spec.TIME_TS).cast(pa.timestamp("us"), safe=False)
-        stamps = instants.to_numpy().astype(_MICRO)
+        stamps = instants.to_numpy().astype("datetime64[us]")
     # NULL is reported separately; 1 is neither a cell nor a metadata row.
     ids = table.column(spec.BLOCK).fill_null(1).to_numpy().astype(np.int64, copy=False)
     every = np.concatenate(groups)
@@ -259,9 +257,10 @@ def check_bands(subject: Subject, metadata: Metadata, findings: Check) -> list[s
 
 
 def _check_stamps(subject: Subject, metadata: Metadata, findings: Check) -> None:
-    stored, told = subject.stamps, told_stamps(subject, metadata)
-    if stored is None or told is None:
+    stored, times = subject.stamps, subject.times
+    if stored is None or times is None:
         return
+    told = stamps_of(times, metadata.time)
     apart = np.flatnonzero(subject.tiles & ~np.isnat(told) & ~np.isnat(stored))
     apart = apart[np.abs(stored[apart] - told[apart]) > _NEAR]
     subject.report(
@@ -270,24 +269,6 @@ def _check_stamps(subject: Subject, metadata: Metadata, findings: Check) -> None
         apart,
         lambda row: f"time_ts is {stored[row]}, but time_cf says {told[row]}",
     )
-
-
-def told_stamps(subject: Subject, metadata: Metadata) -> npt.NDArray[np.datetime64] | None:
-    """The instants of ``time_cf``; None if the units or the calendar define none."""
-    described = metadata.time or {}
-    units, calendar = described.get("cf:units"), described.get("cf:calendar", "standard")
-    if subject.times is None or not isinstance(units, str):
-        return None
-    values = np.unique(subject.times[np.isfinite(subject.times)])
-    try:
-        found = instants_of(values.tolist(), units, str(calendar).lower())
-    except InvalidInputError:
-        return None  # unknown units are kept as they are
-    instants = np.array(["NaT" if one is None else one for one in found], object).astype(_MICRO)
-    result = np.full(len(subject.times), np.datetime64("NaT"), _MICRO)
-    known = np.isfinite(subject.times)
-    result[known] = instants[np.searchsorted(values, subject.times[known])]
-    return result
 
 
 def check_layout(subject: Subject, columns: list[str], findings: Check) -> None:

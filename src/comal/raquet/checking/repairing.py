@@ -29,7 +29,6 @@ from comal.raquet.checking.file import (
     check_columns,
     contradiction,
     read_subject,
-    told_stamps,
 )
 from comal.raquet.checking.run import CODES, REPAIRED_BY, DecodedBlob, decoded_blob, read_footer
 from comal.raquet.documents import aligned_window, size_of
@@ -38,6 +37,7 @@ from comal.raquet.reading.pixels import alpha_of, valid_of
 from comal.raquet.reading.store import TileStore
 from comal.raquet.reading.tilefile import TileFile
 from comal.raquet.spec import Band, BandStatistics, Metadata
+from comal.raquet.times import stamps_of
 from comal.raquet.wire import parse_metadata, read_document
 from comal.raquet.writing.copying import StoredTiles, version_for
 from comal.raquet.writing.creating import RAQUET, finished
@@ -278,7 +278,7 @@ def _stored(
     subject: Subject, metadata: Metadata, text: str, *, byte_interleaved: bool
 ) -> StoredTiles:
     """The tiles, read by column chunk since the page index may be wrong; no statistics are read."""
-    timed = metadata.time is not None
+    times = None if metadata.time is None else subject.times
     part = TileFile(
         subject.source.href,
         subject.footer,
@@ -287,8 +287,8 @@ def _stored(
         subject.ids,
         {},
         frozenset(),
-        subject.times if timed else None,
-        _stamps(subject, metadata) if timed else None,
+        times,
+        None if times is None else _stamps(subject, times, metadata),
     )
     store = TileStore(
         [subject.source],
@@ -301,12 +301,10 @@ def _stored(
     return StoredTiles(store)
 
 
-def _stamps(subject: Subject, metadata: Metadata) -> Any:
+def _stamps(subject: Subject, times: npt.NDArray[np.float64], metadata: Metadata) -> Any:
     """The instants of ``time_cf``; stored ones where the units define none."""
-    stored, told = subject.stamps, told_stamps(subject, metadata)
-    if stored is None or told is None:
-        return told if stored is None else stored
-    return np.where(np.isnat(told), stored, told)
+    told = stamps_of(times, metadata.time)
+    return told if subject.stamps is None else np.where(np.isnat(told), subject.stamps, told)
 
 
 def _hopeless(source: Source, findings: Check) -> InvalidMetadataError:
