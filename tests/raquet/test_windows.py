@@ -121,6 +121,7 @@ def test_boxes_hold_the_pixels_that_they_touch(
         ((-180, -90, -179, -89), (0, SIDE - 1, 1, 1)),
         ((180, 0, 180, 0), (SIDE - 1, SIDE // 2, 1, 1)),
         ((0, 0, 0, 0), (SIDE // 2, SIDE // 2, 1, 1)),
+        ((0.2, -90, 0.1, 90), (SIDE // 2, 0, SIDE, SIDE)),
     ],
 )
 def test_boxes_at_the_edge_of_the_world(

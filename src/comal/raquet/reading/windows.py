@@ -90,7 +90,7 @@ class Grid:
         )
 
     def span(self, bbox: Sequence[float]) -> tuple[int, int, int, int]:
-        """First column, first row, width and height of the pixels that a bbox touches.
+        """First column, first row, width and height of the pixels that a bbox touches, each once.
 
         If the bbox crosses the antimeridian (west > east), columns continue past the last one.
         """
@@ -103,7 +103,8 @@ class Grid:
         top_row, last_row = _outward(top * self.height, bottom * self.height)
         top_row = min(top_row, self.height - 1)
         first = min(first, self.width - 1) if last <= self.width else first
-        return first, top_row, max(1, last - first), max(1, min(last_row, self.height) - top_row)
+        width = max(1, min(last - first, self.width))
+        return first, top_row, width, max(1, min(last_row, self.height) - top_row)
 
 
 def grid_of(metadata: Metadata, zoom: int, where: str) -> Grid:
