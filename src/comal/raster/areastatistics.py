@@ -53,6 +53,7 @@ class Moments:
         columns = ([getattr(part, one.name) for part in parts] for one in fields(cls))
         return cls(*(np.concatenate([np.empty(0), *column]) for column in columns))
 
+    @np.errstate(over="ignore", invalid="ignore")  # sums beyond all floats
     def merge(self, rows: Any, other: Moments) -> None:
         """Add the moments of other pixels to the areas `rows` (Chan, Golub and LeVeque)."""
         count = self.count[rows] + other.count

@@ -21,8 +21,9 @@ from comal.lazy import shapely
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.progress import Progress, silent
 from comal.public import options_of, takes
+from comal.raquet.reading.file import Bands
 from comal.raquet.reading.opening import borrowed
-from comal.raquet.reading.pixels import alpha_of
+from comal.raquet.reading.pixels import alpha_of, chosen_bands
 from comal.raquet.reading.store import TileStore
 from comal.raquet.spec import Band
 from comal.raquet.times import Step
@@ -37,7 +38,7 @@ from comal.raster.areastatistics import (
 )
 from comal.raster.values import as_array, valid_mask
 from comal.raster.zones import zones_of
-from comal.storage import StorageConfig
+from comal.storage import StorageConfig, check_several
 
 Ints = npt.NDArray[np.int64]
 
@@ -60,7 +61,7 @@ def zonal(
     href: Any,
     zones: Any,
     *,
-    bands: Sequence[str] | None = None,
+    bands: Bands = None,
     zoom: int | None = None,
     time: Step | None = None,
     stats: Sequence[str] = ("count", "sum", "mean", "min", "max", "stddev"),
@@ -84,7 +85,7 @@ def zonal(
         file; the Arrow table of a GeoParquet file; a GeoJSON document as a dict; shapely polygons
         and multipolygons, one or a sequence.
     bands
-        Names of bands; None for all.
+        Bands by name, or by number from 1; one or several. None for all.
     zoom
         Zoom whose tiles are used; clamped to the zooms of the file. None for the finest.
     time
@@ -130,11 +131,13 @@ def zonal(
         There are too many distinct values for ``majority``, ``minority`` or ``variety`` to keep
         in memory. Quantiles are always exact; with that many values, tiles are read several times.
     """
+    check_several(stats, "statistics")
     for stat in stats:
         check_stat(stat)
     if method not in METHODS:
         raise InvalidInputError("unknown method", found=shown(method), expected=", ".join(METHODS))
     asked = options_of(ZoneOptions, options)
+    check_several(asked.keep, "columns")
     named: dict[str, Any] = {"crs": asked.crs, "keep": asked.keep, "layer": asked.layer}
     found = zones_of(zones, **named, config=config, limits=limits)
     areas = Areas.of(found.shapes, found.crs)
@@ -154,7 +157,7 @@ def zonal(
 def statistics(
     href: Any,
     *,
-    bands: Sequence[str] | None = None,
+    bands: Bands = None,
     zoom: int | None = None,
     time: Step | None = None,
     stats: Sequence[str] = ("count", "sum", "mean", "min", "max", "stddev"),
@@ -211,13 +214,14 @@ def _job(
     store: TileStore,
     areas: Areas,
     method: Method,
-    names: Sequence[str] | None,
+    names: Bands,
     zoom: int | None,
     time: Step | None,
 ) -> _Job:
     """The tiles of a zoom and a time step, with their zones."""
     metadata, where = store.metadata, store.parts[0].where
-    numbers = tuple(metadata.band_index(name) for name in names or metadata.band_names)
+    bands = chosen_bands(metadata, names or None, where)
+    numbers = tuple(metadata.band_index(band.name) for band in bands)
     level = metadata.max_zoom if zoom is None else int(integers(zoom, "zoom"))
     level = max(metadata.min_zoom, min(metadata.max_zoom, level))
     if store.times is None and time is not None:
