@@ -68,7 +68,8 @@ def repair(
 
     The metadata row comes first, tiles are sorted and stored one per page with a page index, and
     zlib streams become gzip members. Dropped are bytes after a stream, rows of tiles that are all
-    NULL, identical duplicates of tiles, and columns that no band names. Counts, bounds and sizes
+    NULL (unless their zoom has no other), identical duplicates of tiles, and columns that no band
+    names. Counts, bounds and sizes
     are set to those of the tiles. Statistics are recomputed for bands with a nodata value; without
     one padding looks like pixels, and statistics are kept unless they contradict themselves. The
     input is never changed.
@@ -141,29 +142,32 @@ class _Copy:
     byte_interleaved: bool
 
     def recounted(self, progress: Progress) -> Metadata:
-        """The document with the statistics of the tiles; drops tiles that are all NULL."""
+        """The document with the statistics of the tiles; drops tiles that are all NULL.
+
+        A zoom keeps its tiles if all are NULL, as each zoom that is declared must have some.
+        """
         metadata = self.metadata
         step = lattice_step(metadata.width * metadata.height, len(metadata.bands))
         sums = [BandSums(band.dtype) for band in metadata.bands]
-        kept, finest = [], set()
-        for positions, group, decoded in self._decoded(self.chosen, 0, progress):
-            tiles = zip(positions.tolist(), group.cells.tolist(), strict=True)
-            for at, (position, cell) in enumerate(tiles):
+        kept, cells = [], []
+        for group, decoded in self._decoded(self.chosen, 0, progress):
+            for at, cell in enumerate(group.cells.tolist()):
                 planes = self._bands(decoded, at)
-                if all(pixels is None for pixels in planes):
-                    continue
-                kept.append(position)
+                kept.append(any(pixels is not None for pixels in planes))
+                cells.append(cell)
                 zoom, x, y = grid.tiles(cell)
                 if zoom != metadata.max_zoom:
                     continue
-                finest.add(cell)
                 for band, found, pixels in zip(metadata.bands, sums, planes, strict=True):
                     if pixels is not None:
                         height, width = pixels.shape
                         valid = valid_of(pixels, band)
                         place = {"step": step, "x": x * width, "y": y * height}
                         found.add(sums_of(pixels, valid, **place))
-        self.chosen = np.array(kept, np.int64)
+        full, zooms = np.array(kept), np.asarray(grid.zooms(cells))
+        full |= ~np.isin(zooms, zooms[full])
+        finest = np.unique(np.array(cells)[full & (zooms == metadata.max_zoom)])
+        self.chosen = self.chosen[full]
         alpha = alpha_of(metadata.bands) is not None
         bands = [
             replace(band, statistics=_renewed(band, found, step, alpha=alpha))
@@ -174,7 +178,7 @@ class _Copy:
     def groups(self, metadata: Metadata, progress: Progress) -> Iterator[RowGroup]:
         """The row groups of the copy."""
         covers = coverages([metadata])
-        for _, group, decoded in self._decoded(self.chosen, len(self.chosen), progress):
+        for group, decoded in self._decoded(self.chosen, len(self.chosen), progress):
             statistics = None
             if metadata.tile_statistics:
                 tiles = [
@@ -190,8 +194,8 @@ class _Copy:
 
     def _decoded(
         self, chosen: Ints, done: int, progress: Progress
-    ) -> Iterator[tuple[Ints, RowGroup, Decoded]]:
-        """Positions of the tiles of each row group, the group as stored, and its decoded blobs."""
+    ) -> Iterator[tuple[RowGroup, Decoded]]:
+        """Each row group as stored, and its decoded blobs."""
         stop, columns = 0, self.metadata.columns
         with ThreadPoolExecutor(_WORKERS) as pool:
             for group in self.tiles.groups(chosen):
@@ -201,7 +205,7 @@ class _Copy:
                     list(pool.map(partial(self._look, name), rows, blobs))
                     for name, blobs in zip(columns, group.columns, strict=True)
                 ]
-                yield chosen[start:stop], group, decoded
+                yield group, decoded
                 progress(done + stop, done + len(chosen) if done else 2 * len(chosen), "tiles")
 
     def _look(self, name: str, row: int, blob: bytes | None) -> DecodedBlob | None:
