@@ -41,17 +41,18 @@ def made(config: StorageConfig, key: str = "a/b") -> Multipart:
 
 
 @pytest.mark.parametrize("key", ["a/b", ODD.replace("?", "").replace("#", "")])
-@pytest.mark.parametrize("token", ["", "session/token+=="])
+@pytest.mark.parametrize(("token", "pays"), [("", False), ("session/token+==", True)])
 @pytest.mark.parametrize("endpoint", ["", "http://127.0.0.1:9000"])
 @pytest.mark.parametrize("virtual", [True, False])
 def test_requests_are_signed_as_botocore_signs_them(
-    virtual: bool, endpoint: str, token: str, key: str
+    virtual: bool, endpoint: str, token: str, pays: bool, key: str
 ) -> None:
     from botocore.auth import S3SigV4QueryAuth  # type: ignore[import-untyped]
     from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
     from botocore.credentials import Credentials  # type: ignore[import-untyped]
 
     options: dict[str, Any] = {**KEYS, "virtual_hosted_style_request": virtual}
+    options |= {"request_payer": True} if pays else {}
     if endpoint and virtual:
         endpoint = endpoint.replace("127.0.0.1", "127.0.0.1/host")
     options |= ({"endpoint": endpoint} if endpoint else {}) | ({"token": token} if token else {})
@@ -70,7 +71,8 @@ def test_requests_are_signed_as_botocore_signs_them(
                 request.context["timestamp"] = own["X-Amz-Date"]  # noqa: B023 - called at once
                 super()._modify_request_before_signing(request)
 
-        request = AWSRequest(method, re.sub(r"&X-Amz.*", "", url))
+        payer = "&x-amz-request-payer=requester" if pays else ""
+        request = AWSRequest(method, re.sub(r"&X-Amz.*", payer, url))
         At(keys, "s3", "eu-west-1", expires=int(own["X-Amz-Expires"])).add_auth(request)
         theirs = dict(parse_qsl(urlsplit(request.url).query, keep_blank_values=True))
         assert own["X-Amz-Signature"] == theirs["X-Amz-Signature"]
@@ -86,7 +88,7 @@ def test_public_buckets_are_not_signed() -> None:
     [
         {"server_side_encryption": "AES256"},
         {"sse_kms_key_id": "k"},
-        {"request_payer": True},
+        {"checksum_algorithm": "SHA256"},
         {"copy_if_not_exists": "header: cf-copy-destination-if-none-match: *"},
         {"conditional_put": "disabled"},
         {"sse_customer_key_base64": "k"},
@@ -99,7 +101,9 @@ def test_settings_that_a_signed_url_does_not_follow(option: dict[str, Any]) -> N
 
 def test_the_endpoint_that_obstore_prefers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9000")
-    assert Multipart.to(parse_href(f"s3://{BUCKET}/a"), StorageConfig(s3=KEYS)) is None
+    ours = made(StorageConfig(s3={**KEYS, "endpoint": "http://127.0.0.1:1"}))
+    url = ours._signed("PUT", "partNumber=1", None).url
+    assert url.startswith(f"http://127.0.0.1:9000/{BUCKET}/a/b?partNumber=1&x-id=/-&X-Amz-")
 
 
 # -- bytes -----------------------------------------------------------------------------------------

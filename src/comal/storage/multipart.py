@@ -47,12 +47,12 @@ _PARTS = 256
 """Most parts of an upload, as each may take a request for credentials; stores take 10 000."""
 # What other clients use by default, in MiB; awscli and boto3 8.
 _STEPS = 8, 5, 6, 10, 15, 16, 20, 25, 32, 50, 64, 100, 128, 256, 512
-_ENDPOINTS = ("endpoint", "endpoint_url")
-# Settings that go into headers, which a signed URL would have to cover, and the endpoint that
-# obstore prefers to any other.
+_ENDPOINT = "endpoint_url_s3"
+"""The endpoint that obstore prefers to any other."""
+# Settings that go into headers, which a signed URL would have to cover.
 _OTHERS = (
     *("server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled"),
-    *("request_payer", "checksum_algorithm", "endpoint_url_s3"),
+    "checksum_algorithm",
 )
 # Values of settings with which the store is said to know conditions.
 _CONDITIONS = {"conditional_put": "etag", "copy_if_not_exists": "multipart"}
@@ -267,8 +267,9 @@ class Multipart:
         url = self._url(key)
         if not self._address.query:  # a public bucket
             return self._at(f"{url}?{query}")
-        options = without("s3", store_options("s3", self._config), _ENDPOINTS)
-        options |= {"endpoint": f"{url}?{query}&x-id=", "virtual_hosted_style_request": True}
+        options = without("s3", store_options("s3", self._config), (_ENDPOINT,))
+        options[f"aws_{_ENDPOINT}"] = f"{url}?{query}&x-id="
+        options["virtual_hosted_style_request"] = True
         with store_errors(Ask(self._location, Head(0), None), last=True):
             store = new_store(self._location, options, self._config)
             span = timedelta(seconds=LIFETIME)
