@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import rasterio
+from rasterio.shutil import copy as rio_copy
 
 from comal import jobs, raquet, taco
 from comal.errors import (
@@ -378,6 +379,19 @@ def test_rasters_become_files_with_an_index(
         jobs.merge(plan)
     with rasterio.open(rasters[0]) as one:
         assert list(index["bands"])[:2] == [f"band_{n}" for n in one.indexes]
+
+
+@pytest.mark.parametrize("source", ["N.nc", "NETCDF:N.nc:Band1", 'NETCDF:"./N.nc":Band1'])
+def test_a_plan_is_run_from_any_folder(
+    tmp_path: Path, rasters: list[Path], source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with rasterio.open(rasters[0]) as one:
+        rio_copy(one, tmp_path / "N.nc", driver="netCDF")
+    monkeypatch.chdir(tmp_path)
+    jobs.plan_raquet([source], "out", "plan", bands=[1], variable="Band1")
+    monkeypatch.chdir("/")
+    assert jobs.run(tmp_path / "plan").failed == {}
+    assert (tmp_path / "out" / "N.parquet").is_file()
 
 
 @pytest.mark.parametrize("nodata", [np.float32("nan"), {"band_1": float("-inf")}, np.float64(-1)])

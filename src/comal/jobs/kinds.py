@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from fractions import Fraction
@@ -351,7 +350,8 @@ def plan_raquet(
     check_ending(output)
     parts: dict[str, Part] = {}
     for href in map(_text, several(sources, "paths or URLs")):
-        place = parse_href(file_of(href))
+        named = file_of(href)
+        place = parse_href(named)
         path = Path(place.path)
         name = f"{path.stem}.parquet"
         if name in parts:
@@ -363,7 +363,8 @@ def plan_raquet(
         if not place.is_local:
             parts[name] = Part(name, 1, source=href)
             continue
-        text = str(path) if href == os.fspath(file_of(href)) else href
+        at = 0 if named == href else href.index(named, href.index(":"))
+        text = f"{href[:at]}{path}{href[at + len(named) :]}"
         parts[name] = Part(name, 1, path.stat().st_size if path.is_file() else None, text)
     home, folder = target_of(target_path(plan, config)), place_of(output, config)
     made = Plan(home, "raquet", folder, options, tuple(parts.values()), config)
