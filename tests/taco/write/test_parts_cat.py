@@ -35,10 +35,14 @@ def test_groups_by_fields_and_size(tmp_path: Path) -> None:
     made = create(dataset(nested(6)), tmp_path / "d.zip", group_by="group", **how)
     assert names(made) == [f"d_{key}_part000{n}.zip" for key in ("even", "odd") for n in (1, 2, 3)]
     assert Archive(made[4]).level(0)["id"].to_pylist() == ["s3"]
-    values = [("x y", 1), ("x y", 2), (None, 1)]
-    tortilla = Tortilla([Sample(f"s{n}", b"", a=a, b=b) for n, (a, b) in enumerate(values)])
+    values = [("x y", 1), (None, 1), ("x y", 2)]
+    tortilla = Tortilla(
+        [Sample(f"s{n}", b"", a=a, b=b) for n, (a, b) in enumerate(values)], pad_to=5
+    )
     made = create(dataset(tortilla), tmp_path / "d.zip", group_by=["a", "b"], consolidate=False)
-    assert names(made) == ["d_x-y_1.zip", "d_x-y_2.zip", "d_null_1.zip"]
+    assert names(made) == ["d_x-y_1.zip", "d_null_1.zip", "d_x-y_2.zip"]
+    # Padding has no group of its own.
+    assert [len(Archive(path).level(0)) for path in made] == [1, 1, 3]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from comal.storage import open_source, targets
 from comal.storage.targets import TargetSet, check_ending
 from comal.taco import spec, wire
 from comal.taco.model.collection import Taco, extent_of
-from comal.taco.model.levels import Level, Levels, check_pit, check_twins, flat, select
+from comal.taco.model.levels import Level, Levels, check_pit, check_twins, flat, is_padding, select
 from comal.taco.spec import LOGGER
 from comal.taco.writing.containers import (
     BatchWriter,
@@ -424,9 +424,15 @@ class _GroupKeys:
                 )
 
     def of(self, table: Any) -> list[tuple[str, Ints]]:
-        """Keys and rows of the groups of a table, in order of first appearance."""
+        """Keys and rows of the groups of a table, in order of first appearance.
+
+        Padding, which has no values, belongs to the group of the last sample before it.
+        """
         columns = [_texts(flat(table.column(name)), name) for name in self._fields]
-        encoded = pc.dictionary_encode(pc.binary_join_element_wise(*columns, _BETWEEN))
+        padding = is_padding(flat(table.column(spec.ID)))
+        joined = pc.binary_join_element_wise(*columns, _BETWEEN)
+        values = pc.fill_null_forward(pc.if_else(padding, None, joined))
+        encoded = pc.dictionary_encode(pc.fill_null(values, ""))
         codes = encoded.indices.to_numpy(zero_copy_only=False)
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(len(encoded.dictionary)))
