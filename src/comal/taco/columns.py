@@ -211,8 +211,12 @@ def as_table(data: Any) -> Any:
 
 def normal_table(table: Any, where: str = "table") -> Any:
     """`table` with `normal` columns; of its metadata only field descriptions are kept."""
-    with translated(_ARROW_FAULTS, "the table has a column that cannot be stored", where=where):
-        columns = [normal(table.column(i)) for i in range(table.num_columns)]
+    columns = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        what = f"column {shown(name)} cannot be stored"
+        hint = "round the times to microseconds" if "timestamp[ns" in str(column.type) else None
+        with translated(_ARROW_FAULTS, what, where=where, hint=hint):
+            columns.append(normal(column))
     fields = [
         pa.field(old.name, new.type, metadata=_only_description(old.metadata))
         for old, new in zip(table.schema, columns, strict=True)

@@ -243,6 +243,9 @@ def test_times_of_single_samples_agree_whatever_nanoseconds_they_have() -> None:
     tables = [pa.table({"t": pa.array([value], pa.timestamp("ns"))}) for value in values]
     samples = [Sample(f"s{n}", b"").extend_with(table) for n, table in enumerate(tables)]
     assert Tortilla(samples).to_arrow()["t"].cast(pa.int64()).to_pylist() == values
+    lists = pa.array([[1]], pa.list_(pa.timestamp("ns")))
+    with pytest.raises(InvalidInputError, match=r"column 't'[^$]*round the times"):
+        Tortilla.from_table(pa.table({"id": ["a"], "path": [b"x"], "t": lists}))
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, 2**70, "\ud800", 1j])
