@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -43,6 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if own is not None:
             more = settings(own, max_examples=own.max_examples * _TIMES)
             vars(getattr(law, "__func__", law))["_hypothesis_internal_use_settings"] = more
+
+
+def pytest_collection_finish() -> None:
+    """What stands now stays, so that the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

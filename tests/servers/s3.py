@@ -227,8 +227,12 @@ def _token() -> dict[str, Any]:
 
 def start() -> S3Server:
     """Start a server on a free port."""
+    from moto import backends
     from moto.server import ThreadedMotoServer
 
+    # It would list a folder of 200 modules at each request.
+    modules = tuple(backends.list_of_moto_modules())
+    backends.list_of_moto_modules = lambda: modules
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request takes long
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()

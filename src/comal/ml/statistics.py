@@ -18,6 +18,7 @@ from comal.errors import (
     ConflictError,
     InvalidInputError,
     InvalidMetadataError,
+    counted,
     shown,
     shown_path,
     system_errors,
@@ -262,8 +263,9 @@ def _check_kinds(
         raise InvalidInputError(
             f"samples differ in {shown(name)}",
             where=f"sample {shown(sample.get('id'), 120)}",
-            found=f"{len(kinds)} bands of {kinds[0]}",
-            expected=f"{len(known)} bands of {known[0]}",
+            found=f"{counted(len(kinds), 'band')} of {kinds[0]}",
+            expected=f"{counted(len(known), 'band')} of {known[0]}",
+            hint="choose samples that are alike by where=, or bands and a type by a field",
         )
     if name in how.classes and np.dtype(kinds[0]).kind not in "iu":
         what = f"field {shown(name)} has no classes"
