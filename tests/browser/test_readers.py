@@ -388,7 +388,7 @@ def test_tiles_that_lack_steps_of_a_series(
       const { accessOf } = await import("/assets/lib/ranges.js");
       const source = new RaquetSource({ name: "a" }, "/", await RaquetFile.open(urls, accessOf()));
       const at = async (lon, time) => (await source.point(lon, 40, new URLSearchParams({ time })))
-        .values[0].value;
+        .values[0];
       const told = [0, 1, 2].map((time) => Promise.all([at(-90, time), at(90, time)]));
       return [(await source.details()).time.count, await Promise.all(told),
         (await source.counted(0, 2)).count];
@@ -666,7 +666,7 @@ _COVERED = """async ([url, tile, points]) => {
     return [shown.map(Number), summarize([one], band, false)?.count ?? 0];
   });
   const told = points.map(([lon, lat]) => source.point(lon, lat, new URLSearchParams()));
-  return [found, (await Promise.all(told)).map(({ values }) => values.map(({ value }) => value))];
+  return [found, (await Promise.all(told)).map(({ values }) => values)];
 }"""
 
 _HOLED = {

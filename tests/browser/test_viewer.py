@@ -46,6 +46,8 @@ VIEW = "map=1/0/0"
 EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 NAMES = ["' OR 1=1 --", "a&b#c;d=e+f", "\u05e9\u05dc\u05d5\u05dd"]
 """Ids that formats allow."""
+CELL = 5_193_776_270_265_024_511
+"""The id of a place; JavaScript rounds it."""
 TURNED = "\u202eright to left\u202c"
 
 
@@ -68,7 +70,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     taco_file(folder / "scenes.tacozip")
     items = [
         tortilla.Sample(
-            f"item {n}", "GTiff", tiff(np.full((1, 8, 8), n, np.uint8)), rank=n,
+            f"item {n}", "GTiff", tiff(np.full((1, 8, 8), n, np.uint8)), rank=n, cell=CELL + n,
             stac_data={
                 "crs": "EPSG:4326", "raster_shape": (8, 8), "time_start": f"2024-0{n + 1}-01",
                 "geotransform": (20.0 * n, 0.125, 0.0, 5.0, 0.0, -0.125),
@@ -251,6 +253,40 @@ def test_vector_layers_are_switched_and_told(watched: Watched) -> None:
     assert near(ground)(settles(page, place, near(ground)))
 
 
+def test_features_are_told_on_both_sides_of_the_antimeridian(watched: Watched) -> None:
+    page = watched.open("#map=2/50/175")
+    only(page, "shapes")
+    rests(page)
+    for x in (550, 760):
+        page.mouse.click(x, 300)
+        page.locator(".inspector dd", has_text="a feature").wait_for()
+        page.keyboard.press("Escape")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_end", "expected"),
+    [
+        ("2024-05-02", False, "2024-05-02T00:00:00.000Z"),
+        (" 2024-05-02 ", True, "2024-05-02T23:59:59.999Z"),
+        ("2024-05-02 12:30", True, "2024-05-02T12:30:00.000Z"),
+        ("2024-05-02T12:30:01.5Z", False, "2024-05-02T12:30:01.500Z"),
+        ("2024-05-02 12:30 UTC", False, "2024-05-02T12:30:00.000Z"),
+        ("2024-05-02T12:30+02:00", False, "2024-05-02T10:30:00.000Z"),
+        ("2024-02-31x", False, None),
+        ("5", False, None),
+        ("May 2 2024", False, None),
+    ],
+)
+def test_typed_times(watched: Watched, text: str, is_end: bool, expected: str | None) -> None:
+    """In UTC, whatever zone the browser is in, and the whole last day."""
+    script = """async ([text, isEnd]) => {
+      const { instantOf } = await import("./_/assets/ui/format.js");
+      const found = instantOf(text, isEnd);
+      return Number.isNaN(found) ? null : new Date(found).toISOString();
+    }"""
+    assert watched.page.evaluate(script, [text, is_end]) == expected
+
+
 def test_footprints_on_the_map_open_their_sample(watched: Watched) -> None:
     page = watched.open("#map=4/8.5/21")
     only(page, "scenes")
@@ -354,6 +390,9 @@ def test_a_tortilla_has_the_same_page(watched: Watched) -> None:
     _summary(page, "1 sample of 4")
     assert _shown(page) == ["item 2"]
     page.get_by_role("button", name="Clear", exact=True).click()
+    page.get_by_role("tab", name="Table").click()
+    page.locator("td", has_text=str(CELL + 3)).wait_for()
+    page.get_by_role("tab", name="Thumbnails").click()
     page.get_by_label("Only in the area of the map").check()
     page.evaluate("location.hash = '#data=items&map=4.3/5/30'")
     _summary(page, "2 samples of 4")
@@ -511,6 +550,7 @@ def test_bands_without_values_and_slow_counts(watch: Watch, tmp_path: Path) -> N
         for tile in tiles_to(1)
     }
     bands = [{"name": name, "type": "float32", "nodata": -1} for name in names]
+    bands[1] |= {"scale": 0.5, "offset": 10, "unit": "K"}
     making.raquet(tmp_path / "bands.parquet", tiles, bands)
     with running({"bands": str(tmp_path / "bands.parquet")}) as found:
         watched = watch(found.origin)
@@ -527,14 +567,19 @@ def test_bands_without_values_and_slow_counts(watch: Watch, tmp_path: Path) -> N
             page.wait_for_timeout(300)
             release()
         low.wait_for()
-        assert float(low.input_value()) == 500
+        # As the unit counts it, wherever it is told.
+        assert float(low.input_value()) == 260
+        page.mouse.move(*WEST)
+        page.locator("#readout b", has_text="260 K").wait_for()
+        low.fill("200")
+        with page.expect_request(re.compile("rescale=380%2C")):
+            low.press("Enter")
         page.get_by_label("RGB").check(force=True)
         rests(page)
-        asked = [url.partition("?")[2] for url in watched.asked[before:]]
+        asked = [url for url in watched.asked[before:] if ".png?" in url]
         # No tile was asked for without a stretch.
-        assert [
-            one for one in asked if "bidx" in one and "bins" not in one and "rescale" not in one
-        ] == []
+        assert asked
+        assert all("rescale" in url for url in asked)
         assert not card(page, "bands").get_by_text("cannot be read").is_visible()
         watched.check()
 

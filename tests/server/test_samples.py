@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,8 +80,10 @@ def test_addresses_are_those_that_clients_see(archives: dict[str, Path]) -> None
     assert f"{PUBLIC}/v1/dem/{{TileMatrix}}/{{TileCol}}/{{TileRow}}.png" in templates
 
 
-def test_times_are_whole_or_say_that_they_are_not(tmp_path: Path) -> None:
-    start, end = np.datetime64("2024-01-01", "us").item(), np.datetime64("2024-02-01", "us").item()
+@pytest.mark.parametrize("kind", [dt.datetime, int])
+def test_times_are_whole_or_say_that_they_are_not(kind: type, tmp_path: Path) -> None:
+    moments = (np.datetime64(day, "us") for day in ("1970-01-01", "2024-02-01"))
+    start, end = (one.astype(int).item() if kind is int else one.item() for one in moments)
     columns = "stac:time_start", "stac:time_end"
     ends = {"neither": (None, None), "start": (start, None), "end": (None, end)}
     samples = [
@@ -92,7 +95,7 @@ def test_times_are_whole_or_say_that_they_are_not(tmp_path: Path) -> None:
     items = ask(server.app({"a": str(path)}), "/a/items").json()["features"]
     names = ("datetime", "start_datetime", "end_datetime")
     ever = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"
-    first, last = "2024-01-01T00:00:00Z", "2024-02-01T00:00:00Z"
+    first, last = "1970-01-01T00:00:00Z", "2024-02-01T00:00:00Z"
     assert {one["id"]: tuple(one["properties"].get(name) for name in names) for one in items} == {
         "neither": (None, *ever),
         "start": (first, None, None),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -253,6 +253,7 @@ def features(holdings: Holdings, source: str, table: Any, before: str = "") -> l
     """Items of all rows of a table."""
     names = [name for name in listed_columns(table) if name not in {ID, TYPE}]
     columns = {name: shown_values(table.column(name)) for name in names}
+    starts, ends = (_first_moments(table, some) for some in (TIMES, TIME_ENDS))
     ids, kinds = table.column(ID).to_pylist(), table.column(TYPE).to_pylist()
     sizes = holdings.sizes(table)
     raster = [way for way in ways_of(table.schema) if way.kind == "raster"]
@@ -260,7 +261,8 @@ def features(holdings: Holdings, source: str, table: Any, before: str = "") -> l
     found = []
     for row, (geometry, box) in enumerate(geometries(table)):
         properties = {name: values[row] for name, values in columns.items()}
-        one = _item(source, before + str(ids[row]), str(ids[row]), geometry, properties)
+        told = _properties(starts[row], ends[row], properties)
+        one = _item(source, before + str(ids[row]), str(ids[row]), geometry, told)
         if box is not None:
             one["bbox"] = box
         one["comal:type"] = kinds[row]
@@ -279,11 +281,25 @@ def feature(holdings: Holdings, source: str, row: Row) -> dict[str, Any]:
     return found
 
 
+def moments(table: Any, name: str) -> Any:
+    """The instants of a column as microseconds; nulls if it is missing, or holds no times."""
+    if name in table.column_names:
+        try:
+            return times.timestamps(table.column(name), name).cast(pa.int64())
+        except InvalidInputError:
+            pass  # no times; the samples are still shown
+    return pa.nulls(table.num_rows, pa.int64())
+
+
+def _first_moments(table: Any, names: Sequence[str]) -> list[str | None]:
+    """The first time that each row has in these columns, as text."""
+    found = pc.coalesce(*(moments(table, name) for name in names))
+    return [shown_time(moment) for moment in found.to_pylist()]
+
+
 def _item(
     source: str, path: str, name: str, geometry: Any, properties: dict[str, Any]
 ) -> dict[str, Any]:
-    start = next((properties[key] for key in TIMES if properties.get(key)), None)
-    end = next((properties[key] for key in TIME_ENDS if properties.get(key)), None)
     return {
         "type": "Feature",
         "stac_version": _STAC,
@@ -291,7 +307,7 @@ def _item(
         "id": name,
         "collection": source,
         "geometry": geometry,
-        "properties": _properties(start, end, properties),
+        "properties": properties,
         "comal:path": path,
         "links": [],
     }

@@ -180,11 +180,17 @@ class RasterSource(ServedSource):
         else:
             bidx = (1,)
         chosen = [bands[number - 1] for number in bidx]
-        if len(chosen) == 1 and chosen[0].colortable:
-            return Look(bidx, (), _table_of(chosen[0]))
+        if bidx[0] in self.tables:
+            return Look(bidx, (), self.tables[bidx[0]])
         if all(band.dtype == "uint8" for band in chosen):
             return Look(bidx, ())
         return Look(bidx, tuple(self._range(number) for number in bidx))
+
+    @cached_property
+    def tables(self) -> dict[int, npt.NDArray[np.uint8]]:
+        """RGBA by value of the bands that have colours of their own."""
+        numbered = enumerate(self.file.bands, 1)
+        return {number: _table_of(band) for number, band in numbered if band.colortable}
 
     def _range(self, number: int) -> tuple[float, float]:
         """Values that become black and white: 2 and 98 percent of an overview, else the limits."""
@@ -277,6 +283,8 @@ class RasterSource(ServedSource):
 
     def _rendered(self, address: Address, ext: str, params: RenderOptions) -> bytes:
         look = self.look
+        if len(params.bidx) == 1 and params.bidx[0] in self.tables:
+            look = Look(params.bidx, (), self.tables[params.bidx[0]])
         bands = bands_of(params, look)
         pixels = self._pixels(address, bands, params)
         scales = [
@@ -362,10 +370,9 @@ class RasterSource(ServedSource):
     )
 
 
-def _table_of(band: Band) -> npt.NDArray[np.uint8] | None:
+def _table_of(band: Band) -> npt.NDArray[np.uint8]:
     table = band.colortable
-    if not table:
-        return None
+    assert table, "the caller has looked"
     size = 256 if band.dtype == "uint8" else min(_MOST_COLOURS, max(table) + 1)
     return colour_table(table, size)
 

@@ -46,6 +46,7 @@ from comal.server.items import (
     features,
     kind_of,
     listed_columns,
+    moments,
     quoted_path,
     shown_time,
     shown_values,
@@ -173,13 +174,8 @@ class SamplesSource(ServedSource):
     def _period(self) -> list[str | None] | None:
         found: list[int] = []
         for name in (*TIMES, *TIME_ENDS):
-            if name in self.table.column_names:
-                try:
-                    moments = times.timestamps(self.table.column(name), name)
-                except InvalidInputError:
-                    continue  # no times; the samples are still shown
-                ends = pc.min_max(moments.cast(pa.int64())).as_py().values()
-                found += [end for end in ends if end is not None]
+            ends = pc.min_max(moments(self.table, name)).as_py().values()
+            found += [end for end in ends if end is not None]
         return [shown_time(min(found)), shown_time(max(found))] if found else None
 
     def _levels(self) -> list[dict[str, Any]]:

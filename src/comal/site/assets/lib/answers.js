@@ -248,22 +248,16 @@ export class RaquetSource {
     const alpha = alphaOf(metadata);
     const opacity = alpha < 0 ? undefined : (tile?.pixels[alpha]?.[place] ?? 0);
     const wanted = query.has("bidx") ? parseLook(query, metadata).bands : metadata.bands.keys();
-    return {
-      zoom: z,
-      tile: [z, x, y],
-      values: Array.from(wanted, (index) => {
-        const band = metadata.bands[index];
-        const stored = tile?.pixels[index]?.[place];
-        const hiding = index === alpha ? undefined : opacity;
-        const covered = tile?.covered?.[index]?.[place];
-        const valid = stored !== undefined && isValid(stored, band, hiding, covered);
-        const physical =
-          valid && (band.scale !== 1 || band.offset !== 0)
-            ? Number(stored) * band.scale + band.offset
-            : stored;
-        return { band: band.name, value: valid ? jsonNumber(physical) : null, unit: band.unit };
-      }),
-    };
+    const bands = Array.from(wanted);
+    const values = bands.map((index) => {
+      const stored = tile?.pixels[index]?.[place];
+      const hiding = index === alpha ? undefined : opacity;
+      const covered = tile?.covered?.[index]?.[place];
+      if (stored === undefined) return null;
+      return isValid(stored, metadata.bands[index], hiding, covered) ? jsonNumber(stored) : null;
+    });
+    const names = bands.map((index) => metadata.bands[index].name);
+    return { coordinates: [lon, lat], values, band_names: names, zoom: z };
   }
 
   /**
@@ -307,16 +301,16 @@ function unlessAbsent(error) {
   if (!(error instanceof AbsentError)) throw error;
 }
 
-/** @param {number | bigint | undefined} value */
+/** Texts keep all digits of integers that numbers would round. @param {number | bigint} value */
 function jsonNumber(value) {
-  if (typeof value === "bigint")
-    return Number.isSafeInteger(Number(value)) ? Number(value) : String(value);
-  return Number.isFinite(value) ? value : String(value);
+  return Number.isSafeInteger(Number(value)) || typeof value === "number"
+    ? Number(value)
+    : String(value);
 }
 
 /** @param {import("./raquet.js").Band} band @param {number} index from 0 */
 function bandDocument(band, index) {
-  const { name, type, description, unit, nodata, colors } = band;
+  const { name, type, description, unit, scale, offset, nodata, colors } = band;
   const table = colors && [...colors].slice(0, 256);
   return {
     index: index + 1,
@@ -325,6 +319,8 @@ function bandDocument(band, index) {
     dtype: type,
     nodata: nodata === null ? null : String(nodata),
     unit,
+    scale,
+    offset,
     has_colortable: Boolean(colors),
     colortable: table && table.map(([value, color]) => ({ value, color: hexOf(color) })),
     colormap_name: colors ? null : defaultColormap(band),

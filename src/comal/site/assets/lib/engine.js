@@ -15,11 +15,11 @@ import { RaquetSource, TapalcatlSource } from "./answers.js";
 import { text } from "./bytes.js";
 import { colormapList } from "./colormaps.js";
 import { AbsentError, ArchiveError, RequestError, StorageError, asArchiveError } from "./errors.js";
+import { parseJson } from "./json.js";
 import { accessOf, readWhole } from "./ranges.js";
 import { RaquetFile } from "./raquet.js";
 import { IndexStore } from "./store.js";
 import { TileSet } from "./tapalcatl.js";
-import { parseJson } from "./tileset.js";
 
 /** @typedef {import("./answers.js").Source} Source */
 

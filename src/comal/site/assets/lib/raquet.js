@@ -5,6 +5,7 @@
 import { text, viewOf } from "./bytes.js";
 import { coveredPixels, edgesOf } from "./coverage.js";
 import { AbsentError, ArchiveError, DamagedError } from "./errors.js";
+import { exact } from "./json.js";
 import { LIMITS } from "./limits.js";
 import { ParquetFile } from "./parquet.js";
 import { TYPES, decodeBand, decodeInterleaved } from "./pixels.js";
@@ -97,25 +98,14 @@ export function parseMetadata(json, where) {
  * @returns {any}
  */
 function parseLoosely(json) {
-  const exact = (
-    /** @type {string} */ _,
-    /** @type {unknown} */ value,
-    /** @type {any} */ context,
-  ) => {
-    const unsafe =
-      typeof value === "number" &&
-      !Number.isSafeInteger(value) &&
-      /^-?\d+$/.test(context?.source ?? "");
-    return unsafe ? context.source : value;
-  };
   try {
-    return JSON.parse(json, /** @type {any} */ (exact));
+    return JSON.parse(json, exact);
   } catch {
     const quoted = json.replace(/"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b/g, (part) =>
       part.startsWith('"') ? part : `"${part}"`,
     );
     try {
-      return JSON.parse(quoted, /** @type {any} */ (exact));
+      return JSON.parse(quoted, exact);
     } catch {
       return undefined;
     }

@@ -4,10 +4,11 @@
 
 import { gunzip, text } from "./bytes.js";
 import { AbsentError, ChangedError, DamagedError } from "./errors.js";
+import { parseJson } from "./json.js";
 import { LIMITS } from "./limits.js";
 import { md5 } from "./md5.js";
 import { RemoteFile, readWhole } from "./ranges.js";
-import { archiveOf, headersOf, isObject, parseJson, parseMetadata } from "./tileset.js";
+import { archiveOf, headersOf, isObject, parseMetadata } from "./tileset.js";
 import { lowerBound, readDirectory, readEntry } from "./zip.js";
 
 /** @typedef {import("./ranges.js").Access} Access */

@@ -137,12 +137,3 @@ export function archiveOf(metadata, z, x, y) {
   const [column, row] = [Math.floor(x / 2 ** (z - zoom)), Math.floor(y / 2 ** (z - zoom))];
   return { z: zoom, x: column - (column % metadata.metatile), y: row - (row % metadata.metatile) };
 }
-
-/** JSON, or undefined when it is none. @param {string} content */
-export function parseJson(content) {
-  try {
-    return JSON.parse(content.replace(/^\uFEFF/, ""));
-  } catch {
-    return undefined;
-  }
-}

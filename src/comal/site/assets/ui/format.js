@@ -47,6 +47,18 @@ export function instant(text) {
     .replace(/(:00)?(\.0+)?(Z|\+00:00)$/, " UTC");
 }
 
+/**
+ * A day, or an instant in UTC unless it names another zone, in milliseconds; NaN if it is neither.
+ * @param {string} text @param {boolean} isEnd whether a day means its end
+ */
+export function instantOf(text, isEnd) {
+  const found = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d\S*))?(?: UTC)?$/.exec(text.trim());
+  if (!found) return NaN;
+  const [, date, clock] = found;
+  if (!clock) return Date.parse(date) + (isEnd ? 86_399_999 : 0);
+  return Date.parse(`${date}T${clock}${/(Z|[+-]\d\d:?\d\d)$/.test(clock) ? "" : "Z"}`);
+}
+
 /** The day of an instant. @param {unknown} text */
 export function day(text) {
   return text ? String(text).slice(0, 10) : "\u2026";

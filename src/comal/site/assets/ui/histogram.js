@@ -17,7 +17,7 @@ const HEIGHT = 56;
  * @param {(chosen: [number, number]) => void} options.onChange called while handles move
  * @param {string[] | null} [options.colors] from low to high: the bars inside take them
  * @param {(number: number) => string} [options.format]
- * @param {(text: string) => number} [options.parse] NaN for what is no value
+ * @param {(text: string, isHigh: boolean) => number} [options.parse] NaN for what is no value
  */
 export function histogram({
   edges,
@@ -64,7 +64,7 @@ export function histogram({
 
   /** @param {number} which @param {HTMLInputElement} input */
   function typed(which, input) {
-    const number = input.value.trim() === "" ? NaN : parse(input.value);
+    const number = input.value.trim() === "" ? NaN : parse(input.value, which === 1);
     if (Number.isFinite(number)) move(which, number);
     else refresh();
   }

@@ -3,6 +3,7 @@
  */
 
 import * as maplibre from "../../vendor/maplibre-gl/maplibre-gl.js";
+import { tilePosition } from "../lib/quadbin.js";
 import { watchGraticule } from "./graticule.js";
 import { layerColor } from "./palette.js";
 import { currentTheme, token } from "./theme.js";
@@ -265,10 +266,8 @@ export function zoomAt(map, { info: { maxzoom, type, tileSize } }) {
 export function tileAt(map, state, { lng, lat }) {
   const z = zoomAt(map, state);
   if (z < state.info.minzoom) return undefined;
-  const sine = Math.sin((Math.min(85, Math.max(-85, lat)) * Math.PI) / 180);
-  const x = Math.floor((((((lng + 180) % 360) + 360) % 360) / 360) * 2 ** z);
-  const y = Math.floor((0.5 - Math.atanh(sine) / (2 * Math.PI)) * 2 ** z);
-  return [z, x, y];
+  const [x, y] = tilePosition(lng, lat, z).map(Math.floor);
+  return [z, x % 2 ** z, y];
 }
 
 /** The smallest zoom of the map at which a source shows. @param {SourceState} state */

@@ -43,6 +43,19 @@ export function fullRange(detail, band) {
   return detail.bands?.[band - 1]?.dtype === "uint8" ? [0, 255] : null;
 }
 
+/**
+ * What turns the numbers of pixels into those that the unit of a band counts, and back.
+ * @param {any} band null for a formula
+ */
+export function physical(band) {
+  const [scale, offset] = [band?.scale || 1, band?.offset || 0];
+  if (scale === 1 && offset === 0) return { of: (/** @type {any} */ one) => one, back: Number };
+  return {
+    of: (/** @type {any} */ one) => (one === null ? null : Number(one) * scale + offset),
+    back: (/** @type {string} */ text) => (Number(text) - offset) / scale,
+  };
+}
+
 /** Whether a band is drawn in the colours of its own table. @param {any} detail @param {RasterStyle} style */
 export function isPaletted(detail, style) {
   return (

@@ -3,6 +3,7 @@
  * site, the same API below `tiles/`, which the browser answers itself.
  */
 
+import { exact } from "../lib/json.js";
 import { queryOf, reasonOf } from "../ui/query.js";
 import { READS, connect } from "./host.js";
 
@@ -74,7 +75,7 @@ export async function getJson(path, parameters = {}, { signal } = {}) {
     signal,
     headers: { Accept: "application/json" },
   });
-  return response.json();
+  return JSON.parse(await response.text(), exact);
 }
 
 /**

@@ -5,7 +5,7 @@
 import { h, icon, newId } from "../ui/dom.js";
 import { getJson } from "./api.js";
 import { reasonOf } from "../ui/query.js";
-import { count, instant, value as shown } from "../ui/format.js";
+import { count, instant, instantOf, value as shown } from "../ui/format.js";
 import { histogram } from "../ui/histogram.js";
 import { emptiness, failure, fill, waiting } from "../ui/page.js";
 
@@ -120,7 +120,7 @@ export function columnFilters(link, columns, filters, onChange) {
       chosen: [low, high],
       label: column.name,
       format,
-      parse: isTime ? Date.parse : Number,
+      parse: isTime ? instantOf : Number,
       onChange: ([from, to]) => {
         // A handle at its end lets everything through, so that nothing is lost to rounding.
         const isWhole = from <= low && to >= high;

@@ -10,7 +10,7 @@ import { READS } from "./host.js";
 import { reasonOf } from "../ui/query.js";
 import { debounced, emptiness, failure, fill, waiting } from "../ui/page.js";
 import { place as placeText, value as shown } from "../ui/format.js";
-import { valueParameters } from "../ui/rasterstyle.js";
+import { physical, valueParameters } from "../ui/rasterstyle.js";
 
 /** @typedef {import("./map.js").Place} Place */
 /** @typedef {import("./sources.js").Entry} Entry */
@@ -92,10 +92,15 @@ export class Inspector {
       const zoom = READS ? zoomAt(this.view.map, state) : null;
       const parameters = { ...(style && valueParameters(detail, style)), zoom };
       const { values } = await getJson(path, parameters, { signal });
-      const numbers = values.map((/** @type {any} */ one) => (READS ? one.value : one));
-      const isKnown = numbers.some((/** @type {unknown} */ one) => one !== null);
-      const unit = style?.mode === "formula" ? "" : detail.bands[(style?.bands[0] ?? 1) - 1]?.unit;
-      const text = isKnown ? numbers.map(shown).join(", ") : "no data";
+      const isKnown = values.some((/** @type {unknown} */ one) => one !== null);
+      const bands = (style?.mode === "formula" ? [] : (style?.bands ?? [])).map(
+        (band) => detail.bands[band - 1],
+      );
+      const unit = bands[0]?.unit;
+      const numbers = values.map((/** @type {any} */ one, /** @type {number} */ at) =>
+        shown(physical(bands[at]).of(one)),
+      );
+      const text = isKnown ? numbers.join(", ") : "no data";
       return unit && isKnown ? `${text} ${unit}` : text;
     } catch (error) {
       if (isAbort(error)) throw error;

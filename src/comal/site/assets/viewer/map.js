@@ -166,7 +166,11 @@ export class MapView {
   /** What vector tiles hold at a place. @param {Place} place @param {SourceState[]} states */
   featuresAt(place, states) {
     const layers = states.flatMap((state) => layerIds(this.map, state));
-    return layers.length ? this.map.queryRenderedFeatures(this.map.project(place), { layers }) : [];
+    if (!layers.length) return [];
+    // Of the copies of the world the one that is seen.
+    const turns = Math.round((this.map.getCenter().lng - place.lng) / 360);
+    const point = this.map.project([place.lng + 360 * turns, place.lat]);
+    return this.map.queryRenderedFeatures(point, { layers });
   }
 }
 

@@ -7,7 +7,7 @@ import { value as shown } from "../ui/format.js";
 import { histogram } from "../ui/histogram.js";
 import { debounced, emptiness, failure, field, fill, waiting } from "../ui/page.js";
 import { reasonOf } from "../ui/query.js";
-import { fullRange, isPaletted, valueParameters } from "../ui/rasterstyle.js";
+import { fullRange, isPaletted, physical, valueParameters } from "../ui/rasterstyle.js";
 import { getJson } from "./api.js";
 import { READS } from "./host.js";
 import { timeControl } from "../ui/timesteps.js";
@@ -308,18 +308,21 @@ export class RasterControls {
     ];
     if (chosen[0] === chosen[1]) chosen[1] = chosen[0] + 1;
     style.rescale[index] = chosen;
-    const unit = style.mode === "formula" ? null : detail.bands[style.bands[index] - 1]?.unit;
+    const band = style.mode === "formula" ? null : detail.bands[style.bands[index] - 1];
+    const { of, back } = physical(band);
     const what = ramp === null ? `${CHANNELS[index]}, ${found.name}` : "Values";
     return h(
       "div",
       {},
-      h("p", { class: "caption", dir: "auto" }, unit ? `${what} in ${unit}` : what),
+      h("p", { class: "caption", dir: "auto" }, band?.unit ? `${what} in ${band.unit}` : what),
       histogram({
         edges: found.edges,
         counts: found.counts,
         chosen,
         label: `value of ${found.name}`,
         colors: ramp ?? CHANNEL_COLORS[index],
+        format: (number) => shown(of(number)),
+        parse: back,
         onChange: (next) => {
           style.rescale[index] = next;
           this.onChange();

@@ -282,7 +282,9 @@ export class Sources {
 
   /** Move the map to sources. @param {Entry[]} entries @param {boolean} animate */
   fit(entries, animate) {
-    const boxes = entries.map(({ source }) => source.bounds);
+    const boxes = entries.map(({ source: { bounds: [west, south, east, north] } }) =>
+      west > east ? [west, south, east + 360, north] : [west, south, east, north],
+    );
     const first = (/** @type {number} */ at) => Math.min(...boxes.map((box) => box[at]));
     const last = (/** @type {number} */ at) => Math.max(...boxes.map((box) => box[at]));
     if (boxes.length > 1) {
