@@ -144,6 +144,16 @@ def test_fields_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_fields_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON has no NaN, no infinity and no bytes."""
+    values = [float("nan"), float("-inf"), b"\xff", 2**64, {"deep": (float("inf"), "é")}]
+    output.print_fields({"values": values}, Style(json=True))
+    text = capsys.readouterr().out
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "values": [None, None, "ff", 2**64, {"deep": [None, "é"]}]
+    }
+
+
 def test_plain_texts_for_who_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "")  # no-color.org: it counts unless it is empty

@@ -115,14 +115,16 @@ def test_create_export_partition_merge(run: Run, tmp_path: Path, source: Path) -
     assert (tmp_path / "e.parquet").read_bytes() == made.read_bytes()
 
 
-def test_convert_says_what_raquet_becomes(run: Run, tmp_path: Path, source: Path) -> None:
-    made = tmp_path / "a.parquet"
+def test_convert_says_what_raquet_and_tiles_become(run: Run, tmp_path: Path, source: Path) -> None:
+    made, tiles = tmp_path / "a.parquet", tmp_path / "tiles"
     run("raquet", "create", source, made)
+    run("convert", made, tiles)
     for name in ("y.xyz", "y.png", "y.csv", "y.tacozip"):
-        told = run("convert", made, tmp_path / name, code=2).stderr
-        assert "RaQuet cannot be converted" in told, name
-        assert "COG" in told
-        assert not (tmp_path / name).exists()
+        for title, one in (("RaQuet", made), ("Tapalcatl", tiles)):
+            told = run("convert", one, tmp_path / name, code=2).stderr
+            assert f"{title} cannot be converted" in told, name
+            assert ("COG" in told) == (one == made)
+            assert not (tmp_path / name).exists()
 
 
 def test_a_chosen_nodata_value_is_told(run: Run, tmp_path: Path) -> None:

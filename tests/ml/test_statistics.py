@@ -233,6 +233,20 @@ def test_statistics_are_saved_as_json(archive: Path, tmp_path: Path) -> None:
     assert target.read_text() == "{}"
 
 
+def test_sums_beyond_all_floats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_EVERY", 0)
+    monkeypatch.setattr(room, "_BATCH", 1)
+    images = [np.full((1, 2, 2), value) for value in (-1e308, 1e308)]
+    samples = [taco.Sample(id=f"{n}.tif", path=geotiff(one)) for n, one in enumerate(images)]
+    data, target = ml.dataset(pack(tmp_path / "x.tacozip", samples)), tmp_path / "x.json"
+    with pytest.raises(_StoppedError):
+        data.stats(save=target, progress=_stopping(1))
+    found = data.stats(save=target)
+    assert found.to_dict() == data.stats().to_dict() == ml.Statistics.load(target).to_dict()
+    assert np.isnan([*found["data"].mean, *found["data"].std]).all()
+    assert [found["data"].percentiles[q][0] for q in (1.0, 50.0, 99.0)] == [-1e308, 0, 1e308]
+
+
 def test_samples_without_valid_pixels(tmp_path: Path) -> None:
     empty = [
         taco.Sample(

@@ -32,8 +32,8 @@ def on_terminal() -> bool:
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """One JSON object on one line."""
-    click.echo(json.dumps(document, default=str))
+    """One JSON object on one line, with values as those of rows."""
+    click.echo(json.dumps(_plain(dict(document))))
 
 
 def print_fields(fields: Mapping[str, Any], style: Style) -> None:

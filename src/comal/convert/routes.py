@@ -45,6 +45,11 @@ _PACKED = frozenset({"rasters", "manifest"})
 _COG = "raquet to COG"
 _NOT_DRAWN = {_PARQUET: "raquet to raquet", **dict.fromkeys(_TIFF, _COG)}
 """What RaQuet becomes without being drawn, by the suffix of the target."""
+_TILED = "a folder (no suffix), *.zip, *.pmtiles or *.mbtiles"
+_TARGETS = {
+    "raquet": f"*.tif for a COG, {_TILED} for PNG tiles; 'comal raquet export' writes PNG",
+    "tapalcatl": _TILED,
+}
 _DRAWN = {"raquet": "raquet to tiles"}
 """What the rest becomes, in messages."""
 _IN_PARTS = _PACKED | {"raster", "raquet", "tiles"}
@@ -201,16 +206,8 @@ def _samples_kind(source: str) -> str:
     path = Path(source)
     if "*" in path.name and not path.exists():
         return "tortilla"
-    if path.suffix.lower() in _MANIFESTS and path.is_file():
+    if path.suffix.lower() in _MANIFESTS and path.is_file() and not _is_format(source, "raquet"):
         # A manifest may be a Parquet file of any kind, but not one of tiles.
-        if _is_format(source, "raquet"):
-            raise InvalidInputError(
-                "RaQuet cannot be converted to the format that the name of the target says",
-                where=source,
-                expected="*.tif for a COG; a folder (no suffix), *.zip, *.pmtiles or *.mbtiles for"
-                " PNG tiles",
-                hint="'comal raquet export' writes PNG, and parts of a file",
-            )
         return "manifest"
     try:
         found = sniff(source)
@@ -219,8 +216,15 @@ def _samples_kind(source: str) -> str:
         if path.is_dir() or (stored and open_source(source).stat().is_dir):
             return "rasters"
         raise
-    if found.format.name in _TORTILLAS:
-        return found.format.name
+    name = found.format.name
+    if name in _TORTILLAS:
+        return name
+    if name in _TARGETS:
+        raise InvalidInputError(
+            f"{found.format.title} cannot be converted to what the name of the target says",
+            where=source,
+            expected=_TARGETS[name],
+        )
     with closing(adapter_of(found.format).archive(source)) as archive:
         return str(archive.describe()["container"])
 

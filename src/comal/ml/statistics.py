@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import defaultdict
@@ -94,7 +95,10 @@ class StatisticsOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldStatistics:
-    """Statistics of one field: arrays of one number a band, NaN where no pixel is valid."""
+    """Statistics of one field: arrays of one number a band.
+
+    NaN where no pixel is valid, and for means and deviations whose sums are beyond all floats.
+    """
 
     count: Any
     """Valid pixels."""
@@ -155,13 +159,15 @@ class Statistics:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON can hold it."""
+    """A value as JSON can hold it; None stands for NaN, and for a sum beyond all floats."""
     if is_dataclass(value):
         return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, np.ndarray):
-        return [None if one != one else one for one in value.tolist()]  # noqa: PLR0124 - NaN
+        return [one if math.isfinite(one) else None for one in value.tolist()]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     return list(map(_plain, value)) if isinstance(value, list) else value
 
 
@@ -293,6 +299,7 @@ def _of_bands(bands: Sequence[ValueSums], how: StatisticsOptions, name: str) -> 
         if name in how.classes:
             for value, size in zip(values.tolist(), sizes.tolist(), strict=True):
                 classes.setdefault(value, np.zeros(len(bands), np.int64))[at] = size
+    numbers[~np.isfinite(numbers)] = np.nan  # of sums beyond all floats
     mean, std, low, high = numbers
     count, exact = np.array([band.count for band in bands]), all(band.step == 1 for band in bands)
     percentiles = dict(zip(map(float, how.percentiles), cuts, strict=True))

@@ -34,6 +34,7 @@ Number = int | float
 _CHUNK = 1 << 19
 _SAMPLE = 1 << 20
 _SAMPLE_LEAST = 1 << 15
+_SUMS = ("total", "squares", "mean", "m2")
 
 
 @dataclass(slots=True)
@@ -105,8 +106,9 @@ class ValueSums(BandSums):
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> ValueSums:
-        """From its fields, in which arrays are lists."""
-        sums = cls(**plain)
+        """From its fields, in which arrays are lists, and sums beyond all floats are None."""
+        lost = {name: math.nan for name in _SUMS if plain[name] is None}
+        sums = cls(**{**plain, **lost})
         kind = np.dtype(sums.dtype)
         if sums.values is not None:
             sums.values = np.array(sums.values, f"u{kind.itemsize}")
@@ -416,6 +418,7 @@ def _band(dataset: Any, band: int, limits: Limits, where: str) -> tuple[Floats, 
     return row, lambda q: quantiles(low + (np.arange(_BINS) + 0.5) * width, bins, q)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def quantiles(values: Floats, counts: npt.NDArray[np.int64], q: Floats) -> Floats:
     """Quantiles of ascending values, with linear interpolation between neighbouring ranks."""
     ends = np.cumsum(counts)
@@ -423,8 +426,10 @@ def quantiles(values: Floats, counts: npt.NDArray[np.int64], q: Floats) -> Float
     below, above = np.floor(rank), np.ceil(rank)
     first = values[np.searchsorted(ends, below, side="right")]
     second = values[np.searchsorted(ends, above, side="right")]
-    result: Floats = first + (second - first) * (rank - below)
-    return result
+    part, step = rank - below, second - first
+    # A step may be too wide for a float.
+    wide = np.where(np.isfinite(step), first + step * part, first * (1 - part) + second * part)
+    return np.asarray(wide)
 
 
 def _scaled(rows: Sequence[tuple[Floats, Quantile]], scale: Any, offset: Any, where: str) -> Floats:
