@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from comal.errors import (
@@ -823,6 +824,7 @@ def placed(extent: dict[str, Any]) -> Recipe:
 
 
 _SQUARE = {"spatial": [0, 0, 1, 1], "temporal": None}
+_FAR = np.full(4, 1_600_000_000_000, "datetime64[s]")  # milliseconds that somebody took for seconds
 
 
 attacks(
@@ -854,6 +856,7 @@ attacks(
                 {"stac__time_middle": [1, 2, 3, None], "stac__time_end": [1, 1, 3, 4]},
                 {"stac__time_start": [1, 2, 3, None], "stac__time_end": [1, 1, 3, 4]},
                 {"istac__time_start": [1, 2, 3, None], "istac__time_middle": [1, 1, 3, 4]},
+                {"stac__time_start": _FAR + 1, "stac__time_end": _FAR},
                 {"split": ["train", "test", "dev", None]},
             )
         },

@@ -113,6 +113,11 @@ def in_scenes(*fields: dict[str, Any]) -> Tortilla:
             [0, 4, 2, 5],
             ["2023-01-01", "2023-05-01"],
         ),
+        (
+            rows(stac(0, 3, time_end=dt.datetime(2023, 1, 2))),
+            [0, 4, 2, 5],
+            ["2023-01-02", "2023-01-03"],
+        ),
         # The first level that tells counts.
         (in_scenes(stac(1, 1), stac(3, 1)), [1, 4, 5, 5], ["2024-01-01", "2024-01-01"]),
         (flat(), [-180, -90, 180, 90], None),

@@ -28,6 +28,7 @@ from comal.errors import (
     counted,
     shown,
 )
+from comal.geo.times import values_of
 from comal.limits import MIB
 from comal.plan import ByteRange, Piece, Whole, run
 from comal.storage import Source
@@ -60,7 +61,8 @@ def _unlike(names: Iterable[str], here: Any, there: Any, where: str) -> Iterator
     """Rows in which columns of two tables differ, with the difference."""
     for name in names:
         for row in differing(there.column(name), here.column(name)):
-            one, other = (shown(table.column(name)[row].as_py()) for table in (here, there))
+            pair = (values_of(table.column(name)[row : row + 1]) for table in (here, there))
+            one, other = (shown(value) for (value,) in pair)
             yield row, f"{shown(name)} is {one}, but {other} in {where}"
 
 

@@ -15,7 +15,7 @@ from comal.check import Check
 from comal.errors import InvalidInputError, InvalidMetadataError, counted, shown
 from comal.geo import wkb
 from comal.geo.places import GEOMETRY, GEOMETRY_CRS
-from comal.geo.times import parse_instant
+from comal.geo.times import parse_instant, values_of
 from comal.lazy import pc
 from comal.samples.filters import ends_before, good_lists, unknown_crs
 from comal.table import ParquetTable
@@ -293,7 +293,7 @@ def _check_rows(rows: dict[str, Any], first: int, place: str, findings: Check) -
             np.flatnonzero(wrong),
             lambda row: (
                 f"{place}, row {first + row}",
-                f"{name} {shown(rows[name][row].as_py(), 60)} {message}",
+                f"{name} {shown(values_of(rows[name][row : row + 1])[0], 60)} {message}",
             ),
         )
 

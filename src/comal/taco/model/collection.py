@@ -309,10 +309,13 @@ class Coverage:
         return None if box is None else [float(value) for value in box]
 
     def temporal(self) -> list[str] | None:
-        """The first start and the last end, or None if no row has a time."""
+        """The first start and the last end, or None if no row has a time.
+
+        An end may be before its start, as in what others wrote; an extent is always in order.
+        """
         if self.start is None or self.end is None:
             return None
-        return [times.isoformat(self.start), times.isoformat(self.end)]
+        return [times.isoformat(end) for end in sorted((self.start, self.end))]
 
 
 def extent_of(tables: Iterable[Any], known: Any = None) -> dict[str, Any]:
