@@ -76,16 +76,6 @@ export async function inflate(bytes, format, limit, where) {
   }
 }
 
-/**
- * The bytes of a possibly gzipped file; several members in a row are one stream.
- * @param {Uint8Array} bytes
- * @param {number} limit
- * @param {string} where
- */
-export async function gunzip(bytes, limit, where) {
-  return inflate(bytes, "gzip", limit, where);
-}
-
 const UTF8 = new TextDecoder("utf-8");
 
 /**

@@ -3,6 +3,8 @@
  * padding and has no value, though a band without nodata is filled with zeros there.
  */
 
+import { tilePosition } from "./quadbin.js";
+
 /** @typedef {[number, number, number, number]} Edge from (u, v) to (u, v), in parts of the world */
 
 /** Corners of footprints that are taken from a document. */
@@ -45,9 +47,7 @@ function edgesOfRing(ring) {
   const points = ring.map((/** @type {any} */ [lon, lat]) => {
     const usable = [lon, lat].every((one) => Number.isFinite(one) && Math.abs(one) <= 360);
     if (!usable) throw new TypeError("no degrees");
-    const limit = 85.0511287798066;
-    const sine = Math.sin((Math.max(-limit, Math.min(limit, lat)) * Math.PI) / 180);
-    return [lon / 360 + 0.5, 0.5 - Math.atanh(sine) / (2 * Math.PI)];
+    return tilePosition(lon, lat, 0);
   });
   const closed = points.length > 3 && String(points[0]) === String(points.at(-1));
   if (!closed) throw new TypeError("an open ring");

@@ -4,14 +4,16 @@
 
 /** Anything that goes wrong while an archive is read. */
 export class ArchiveError extends Error {
+  static status = 500;
+
   /**
    * @param {string} message what went wrong, for people
-   * @param {{status?: number, where?: string, hint?: string}} [details]
+   * @param {{where?: string, hint?: string}} [details]
    */
-  constructor(message, { status = 500, where = "", hint = "" } = {}) {
+  constructor(message, { where = "", hint = "" } = {}) {
     super(message);
     this.name = new.target.name;
-    this.status = status;
+    this.status = new.target.status;
     this.where = where;
     this.hint = hint;
   }
@@ -28,42 +30,25 @@ export class ArchiveError extends Error {
 
 /** There is nothing at the address. Only this error means absent. */
 export class AbsentError extends ArchiveError {
-  /** @param {string} message @param {{where?: string, hint?: string}} [details] */
-  constructor(message, details = {}) {
-    super(message, { ...details, status: 404 });
-  }
+  static status = 404;
 }
 
 /** The network or the store failed. */
 export class StorageError extends ArchiveError {
-  /** @param {string} message @param {{where?: string, hint?: string}} [details] */
-  constructor(message, details = {}) {
-    super(message, { ...details, status: 502 });
-  }
+  static status = 502;
 }
 
 /** The object was replaced while it was read. */
 export class ChangedError extends ArchiveError {
-  /** @param {string} message @param {{where?: string, hint?: string}} [details] */
-  constructor(message, details = {}) {
-    super(message, { ...details, status: 503 });
-  }
+  static status = 503;
 }
 
 /** The bytes contradict the format or themselves, or are larger than a limit. */
-export class DamagedError extends ArchiveError {
-  /** @param {string} message @param {{where?: string, hint?: string}} [details] */
-  constructor(message, details = {}) {
-    super(message, { ...details, status: 500 });
-  }
-}
+export class DamagedError extends ArchiveError {}
 
 /** A request that means nothing. */
 export class RequestError extends ArchiveError {
-  /** @param {string} message @param {{where?: string, hint?: string}} [details] */
-  constructor(message, details = {}) {
-    super(message, { ...details, status: 400 });
-  }
+  static status = 400;
 }
 
 /**

@@ -4,6 +4,7 @@
 
 import { text } from "./bytes.js";
 import { DamagedError } from "./errors.js";
+import { ThriftReader } from "./thrift.js";
 
 /**
  * The layers of a tile.
@@ -33,29 +34,20 @@ export function layersOf(bytes) {
  * @param {(field: number, content: Uint8Array | undefined) => void} visit
  */
 function eachField(bytes, visit) {
-  let at = 0;
-  const varint = () => {
-    let [value, scale] = [0, 1];
-    for (let i = 0; i < 10; i++) {
-      if (at >= bytes.length) throw new DamagedError("a vector tile is cut short");
-      const byte = bytes[at++];
-      value += (byte & 0x7f) * scale;
-      if (byte < 0x80) return value;
-      scale *= 128;
-    }
-    throw new DamagedError("a vector tile is damaged");
-  };
-  while (at < bytes.length) {
-    const key = varint();
+  // Varints are the same in both.
+  const reader = new ThriftReader(bytes);
+  while (reader.at < bytes.length) {
+    const key = reader.varint();
     const [field, wire] = [Math.floor(key / 8), key % 8];
     if (wire === 0) {
-      varint();
+      reader.varint();
       visit(field, undefined);
       continue;
     }
-    const length = wire === 2 ? varint() : wire === 1 ? 8 : wire === 5 ? 4 : NaN;
+    const length = wire === 2 ? reader.varint() : wire === 1 ? 8 : wire === 5 ? 4 : NaN;
+    const { at } = reader;
     if (!(at + length <= bytes.length)) throw new DamagedError("a vector tile is damaged");
     visit(field, wire === 2 ? bytes.subarray(at, at + length) : undefined);
-    at += length;
+    reader.at += length;
   }
 }

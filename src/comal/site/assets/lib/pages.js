@@ -24,23 +24,12 @@ const DICTIONARY = 2;
 const DATA_V2 = 3;
 
 /**
- * Values of all pages that stand one after another in `bytes`.
+ * Values of all pages that stand one after another in `bytes`, and the dictionary that was met.
  * @param {ColumnKind} kind
  * @param {Uint8Array} bytes
  * @param {Value[]} [dictionary]
- * @returns {Promise<Value[]>}
  */
 export async function decodePages(kind, bytes, dictionary) {
-  return (await decodeChunk(kind, bytes, dictionary)).values;
-}
-
-/**
- * The same with the dictionary that was met.
- * @param {ColumnKind} kind
- * @param {Uint8Array} bytes
- * @param {Value[]} [dictionary]
- */
-export async function decodeChunk(kind, bytes, dictionary) {
   /** @type {Value[]} */
   const values = [];
   for (let at = 0; at < bytes.length;) {

@@ -5,7 +5,7 @@
 import { text, viewOf } from "./bytes.js";
 import { ArchiveError, DamagedError } from "./errors.js";
 import { LIMITS } from "./limits.js";
-import { decodeChunk, decodePages } from "./pages.js";
+import { decodePages } from "./pages.js";
 import { ThriftReader, asBytes, asList, asNumber, asStruct } from "./thrift.js";
 
 /** @typedef {import("./pages.js").Value} Value */
@@ -134,7 +134,7 @@ export class ParquetFile {
       });
     }
     const bytes = await this.file.read(chunk.start, chunk.size);
-    return decodePages(this.kind(chunk, name), bytes);
+    return (await decodePages(this.kind(chunk, name), bytes)).values;
   }
 
   /**
@@ -160,7 +160,7 @@ export class ParquetFile {
       throw new DamagedError("a page is over the limit", { where: this.file.url });
     const dictionary = await this.dictionary(group, name, chunk, pages[0].at);
     const bytes = await this.file.read(page.at, page.size);
-    const values = await decodePages(this.kind(chunk, name), bytes, dictionary);
+    const { values } = await decodePages(this.kind(chunk, name), bytes, dictionary);
     return values[row - page.first] ?? null;
   }
 
@@ -205,7 +205,7 @@ export class ParquetFile {
     }
     return this.keep(`dictionary ${group} ${name}`, size * 4, async () => {
       const bytes = await this.file.read(chunk.start, size);
-      return (await decodeChunk(this.kind(chunk, name), bytes)).dictionary;
+      return (await decodePages(this.kind(chunk, name), bytes)).dictionary;
     });
   }
 }

@@ -12,6 +12,7 @@ import { TYPES, decodeBand, decodeInterleaved } from "./pixels.js";
 import { cellOf, tileOf, zoomRange } from "./quadbin.js";
 import { RemoteFile } from "./ranges.js";
 import { alphaOf } from "./render.js";
+import { boundsOf } from "./tileset.js";
 import { lowerBound } from "./zip.js";
 
 /** @typedef {import("./pixels.js").Pixels} Pixels */
@@ -124,12 +125,6 @@ function zoom(value, where) {
   const usable = Number.isInteger(value) && Number(value) >= 0 && Number(value) <= 26;
   if (!usable) throw new DamagedError("the metadata names no usable zoom", { where });
   return Number(value);
-}
-
-/** @param {unknown} value @returns {[number, number, number, number]} */
-function boundsOf(value) {
-  const usable = Array.isArray(value) && value.length === 4 && value.every(Number.isFinite);
-  return usable ? /** @type {any} */ (value) : [-180, -85.0511287798066, 180, 85.0511287798066];
 }
 
 /** @param {any} given @param {string} where @returns {Band[]} */

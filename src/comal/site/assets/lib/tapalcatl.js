@@ -2,7 +2,7 @@
  * Tapalcatl 2: a tree of ZIP archives that each hold whole sub-pyramids of tiles.
  */
 
-import { gunzip, text } from "./bytes.js";
+import { inflate, text } from "./bytes.js";
 import { AbsentError, ChangedError, DamagedError } from "./errors.js";
 import { parseJson } from "./json.js";
 import { LIMITS } from "./limits.js";
@@ -246,7 +246,7 @@ export class TileSet {
     const encoding = headers.get("content-encoding");
     if (encoding?.[1].trim().toLowerCase() === "gzip") {
       // What a worker answers is not decoded any more: it has to be here.
-      bytes = await gunzip(bytes, LIMITS.tile, `${file.url} ${entry}`);
+      bytes = await inflate(bytes, "gzip", LIMITS.tile, `${file.url} ${entry}`);
       headers.delete("content-encoding");
     }
     return { bytes, headers: [...headers.values()], archive: file.url, entry };

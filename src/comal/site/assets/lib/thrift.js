@@ -21,7 +21,7 @@ export class ThriftReader {
   }
 
   byte() {
-    if (this.at >= this.bytes.length) throw new DamagedError("a Thrift value is cut short");
+    if (this.at >= this.bytes.length) throw new DamagedError("a value is cut short");
     return this.bytes[this.at++];
   }
 
@@ -34,7 +34,7 @@ export class ThriftReader {
       if (byte < 0x80) return value;
       scale *= 128;
     }
-    throw new DamagedError("a Thrift integer is too long");
+    throw new DamagedError("an integer is too long");
   }
 
   integer() {

@@ -79,8 +79,8 @@ function powerOfTwo(value) {
   return Number.isInteger(number) && number > 0 && (number & (number - 1)) === 0 ? number : 1;
 }
 
-/** @param {unknown} value */
-function boundsOf(value) {
+/** Four numbers, else the whole world. @param {unknown} value */
+export function boundsOf(value) {
   const usable = Array.isArray(value) && value.length === 4 && value.every(Number.isFinite);
   return usable ? /** @type {[number, number, number, number]} */ (value) : WORLD;
 }

@@ -305,7 +305,7 @@ export async function readEntry(file, directory, row) {
   const payload = await readPayload(file, directory, row);
   const method = directory.method[row];
   if (method !== 0 && method !== 8) {
-    throw new ArchiveError(`compression method ${method} is not supported`, { where, status: 500 });
+    throw new ArchiveError(`compression method ${method} is not supported`, { where });
   }
   const size = directory.size[row];
   const bytes = method === 0 ? payload : await inflate(payload, "deflate-raw", size, where);

@@ -118,7 +118,7 @@ function angle(value, step, positive, negative) {
     : `${shown}° ${value < 0 ? negative : positive}`;
 }
 
-/** @param {number} longitude */
-function wrapped(longitude) {
+/** The same longitude from -180 on, and below 180. @param {number} longitude */
+export function wrapped(longitude) {
   return ((((longitude + 180) % 360) + 360) % 360) - 180;
 }

@@ -15,14 +15,12 @@ host.then(({ kind }) => (document.documentElement.dataset.engine = kind));
 export class ApiError extends Error {
   /**
    * @param {string} message what went wrong, for people
-   * @param {{status?: number, code?: string, id?: string}} [details]
+   * @param {number} [status] 0 without an answer
    */
-  constructor(message, { status = 0, code = "unreachable", id = "" } = {}) {
+  constructor(message, status = 0) {
     super(message);
     this.name = "ApiError";
     this.status = status;
-    this.code = code;
-    this.id = id;
   }
 }
 
@@ -117,7 +115,7 @@ async function ask(url, options) {
  * @param {number} status @param {string} text of the document, or of what a proxy says instead
  */
 export function problemOf(status, text) {
-  /** @type {{title?: string, detail?: string, code?: string, id?: string}} */
+  /** @type {{title?: string, detail?: string}} */
   let problem = {};
   try {
     problem = JSON.parse(text) ?? {};
@@ -127,5 +125,5 @@ export function problemOf(status, text) {
   const title = problem.title || `status ${status}`;
   const message =
     problem.detail && problem.detail !== title ? `${title}: ${problem.detail}` : title;
-  return new ApiError(message, { status, code: problem.code, id: problem.id });
+  return new ApiError(message, status);
 }

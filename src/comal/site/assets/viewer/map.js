@@ -4,6 +4,7 @@
 
 import { addSource, applyState, createMap, layerIds, repaint } from "../ui/mapview.js";
 import { byId, h } from "../ui/dom.js";
+import { wrapped } from "../ui/graticule.js";
 import { problemOf } from "./api.js";
 import { Footprints } from "./footprints.js";
 import { fill } from "../ui/page.js";
@@ -172,9 +173,4 @@ export class MapView {
     const point = this.map.project([place.lng + 360 * turns, place.lat]);
     return this.map.queryRenderedFeatures(point, { layers });
   }
-}
-
-/** @param {number} longitude */
-function wrapped(longitude) {
-  return ((((longitude + 180) % 360) + 360) % 360) - 180;
 }
