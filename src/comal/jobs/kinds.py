@@ -37,6 +37,8 @@ _ENTRY = 150
 """About the bytes of a tile's entry in an archive: two headers, two names."""
 _SUMS = ("count", "min", "max", "sum", "sum_squares")
 _DRAWING = ("bands", "stretch")
+_LISTING = "source"
+"""Table of a plan that has the files of a folder of tiles."""
 _INDEX_KIND = magic_kind("an index of RaQuet files", b'{\n    "files"')
 
 
@@ -503,6 +505,7 @@ def plan_tapalcatl(
     import pyarrow as pa  # noqa: PLC0415 - RaQuet needs none
 
     from comal.taco.writing.creating import cuts  # noqa: PLC0415 - as above
+    from comal.tapalcatl.containers.folder import Loose  # noqa: PLC0415 - as above
 
     folder, limit = place_of(output, config), parse_size(split_size, "split_size is not a size")
     check_ending(folder)
@@ -510,7 +513,11 @@ def plan_tapalcatl(
     with ExitStack() as scope:
         job = _tile_job(href, options, config, scope)
         formats, mean = job.probed()
-        survey, version = job.plan, _version(href, config) or job.source.identity
+        survey, listed, version = job.plan, None, _version(href, config)
+        if isinstance(job.source, Loose):
+            listed = job.source.listing()
+        elif version is None:
+            version = job.source.identity
         job.source.verify()
     starts, squares = survey.archive_starts, survey.square_starts
     counts = np.add.reduceat(survey.counts, starts[:-1])
@@ -532,6 +539,8 @@ def plan_tapalcatl(
             "square": survey.squares[cells],
         }
         tables.append((name, [pa.table(archives), pa.table(read)]))
+    if listed is not None:
+        tables.append((_LISTING, [listed]))
     named = {
         "source": href,
         "version": version,
@@ -549,7 +558,7 @@ def plan_tapalcatl(
 def _version(href: str, config: StorageConfig | None) -> list[int | None] | None:
     """Size of a file, when it was modified, and the size of the log beside MBTiles.
 
-    None for a folder, whose source knows more.
+    None for a folder: a tileset has an identity, and loose tiles are listed in the plan.
     """
     with open_source(href, config=config) as source:
         info = source.stat()
@@ -576,9 +585,11 @@ def _tile_job(
     config: StorageConfig | None,
     scope: ExitStack,
     surveyed: Callable[[Any], Any] | None = None,
+    listed: Any = None,
 ) -> Any:
     from comal.tapalcatl import BuildOptions, open_tiles  # noqa: PLC0415 - rasters need none
     from comal.tapalcatl.containers.base import TileSource  # noqa: PLC0415 - as above
+    from comal.tapalcatl.containers.folder import loose  # noqa: PLC0415 - as above
     from comal.tapalcatl.writing.building import Job  # noqa: PLC0415 - as above
 
     place = href if parse_href(href).scheme not in STORE_SCHEMES else StorePath(href, config)
@@ -592,7 +603,7 @@ def _tile_job(
         from comal.convert.routes import refuse_others  # noqa: PLC0415 - as above
 
         refuse_others("tiles", {name: one for name, one in given.items() if name in _DRAWING})
-        tiles = open_tiles(place, scope=scope)
+        tiles = open_tiles(place, scope=scope) if listed is None else loose(place, listed=listed)
     if given.get("bounds"):
         given["bounds"] = tuple(given["bounds"])
     return Job.of(tiles, options_of(BuildOptions, given), surveyed)
@@ -602,9 +613,12 @@ def _planned_job(plan: Plan, tables: Sequence[Any], scope: ExitStack) -> Any:
     """The share of the build with these tables; without any it has no archives."""
     from comal.tapalcatl.containers.survey import Survey  # noqa: PLC0415 - rasters need none
 
-    options, version = plan.options, _version(plan.options["source"], plan.config)
-    if version is not None:
-        _refuse_change(plan, version)
+    options, listed = plan.options, None
+    version = options["version"]
+    if isinstance(version, list):
+        _refuse_change(plan, _version(options["source"], plan.config))
+    elif version is None:
+        (listed,) = plan.tables(Part(_LISTING, 0), 1)
     columns = {name: table[name].to_numpy() for table in tables for name in table.column_names[1:]}
     starts = [
         np.searchsorted(table["group"].to_numpy(), np.arange(table["group"][-1].as_py() + 2))
@@ -626,8 +640,9 @@ def _planned_job(plan: Plan, tables: Sequence[Any], scope: ExitStack) -> Any:
             {int(zoom): tuple(extent) for zoom, extent in options["extents"].items()},
             options["tiles"],
         ),
+        listed,
     )
-    if version is None:
+    if isinstance(version, str):
         _refuse_change(plan, job.source.identity)
     return job
 

@@ -47,7 +47,7 @@ from comal.tapalcatl.containers.base import (
     empty_tiles,
     no_tiles,
 )
-from comal.tapalcatl.containers.folder import Folder, StoredFolder, check_scheme, folder_sink
+from comal.tapalcatl.containers.folder import check_scheme, folder_sink, loose
 from comal.tapalcatl.containers.mbtiles import MBTiles, mbtiles_sink
 from comal.tapalcatl.containers.pmtiles import PMTiles, pmtiles_sink
 from comal.tapalcatl.containers.pmtileswire import tile_ids
@@ -297,9 +297,7 @@ def _folder(href: Location, scheme: str | None, scope: ExitStack | None) -> Tile
     if scheme is None and META in open_source(href).names():
         top = Path(place.path) if place.is_local else stored(href) or StorePath(place)
         return _tileset(top / META, scope)
-    if place.is_local:
-        return Folder(place.path, scheme or "xyz")
-    return StoredFolder(stored(href) or StorePath(place), scheme or "xyz")
+    return loose(href, scheme or "xyz")
 
 
 def _file(href: Location, head: bytes, scope: ExitStack | None) -> TileSource:

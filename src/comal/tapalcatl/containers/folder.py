@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from comal import strictjson
 from comal.errors import (
@@ -53,6 +54,7 @@ from comal.tapalcatl.wire import Int64s, scales_of
 SCHEMES: Final = ("xyz", "tms", "zyx")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _SCALE: Final = r"@(?=[0-9.]*[1-9])[0-9]{1,6}(?:\.[0-9]{1,6})?x"
+_LISTING: Final = b"comal:listing"
 _FILE: Final = re.compile(rf"({_NUMBER.pattern})((?:{_SCALE})?(?:\.[0-9A-Za-z_+-]{{1,32}})?)")
 _OBJECT: Final = re.compile(rf"({_NUMBER.pattern})/({_NUMBER.pattern})/{_FILE.pattern}")
 Location = str | os.PathLike[str]
@@ -98,8 +100,8 @@ def _rows(files: Iterable[_File]) -> Rows:
     return np.array(list(files), np.int64).reshape(-1, len(_File._fields))
 
 
-class _Loose(IndexedSource):
-    """Loose tiles, which were listed when they were opened."""
+class Loose(IndexedSource):
+    """Loose tiles, which were listed when they were opened, or before."""
 
     def __init__(self, place: location.Location, scheme: str, limits: Limits) -> None:
         check_scheme(scheme)
@@ -116,15 +118,25 @@ class _Loose(IndexedSource):
                 code = self._codes.setdefault(suffix, len(self._codes))
                 yield _File(z, x, y, code, *version)
 
+    def listing(self) -> Any:
+        """What was listed, as an Arrow table from which the source can be opened again."""
+        versions = self._versions(np.arange(len(self._suffix)))
+        columns = zip(_File._fields, (*self._keys, self._suffix, *versions), strict=True)
+        told = {"suffixes": self._suffixes, "said": self._said}
+        return pa.table(dict(columns)).replace_schema_metadata({_LISTING: json.dumps(told)})
+
     def _hold(self, found: Rows, said: Mapping[str, Any]) -> None:
         """Take over what was listed."""
+        self._said = said
         if not len(found):
             raise NotThisFormatError(
                 "the folder holds no tiles", where=self.label, expected="files named z/x/y.ext"
             )
-        self._suffixes = tuple(self._codes)
+        # Sorted, as the order of a folder differs from disk to disk, and that of entries must not.
+        self._suffixes = tuple(sorted(self._codes))
+        codes = np.array([self._suffixes.index(suffix) for suffix in self._codes], np.int32)
         self._keys = found[:, 0].copy(), found[:, 1].copy(), found[:, 2].copy()
-        self._suffix = found[:, 3].astype(np.int32)
+        self._suffix = codes[found[:, 3]]
         self.hint = hinted(str(said.get("format", "")))
         low, high = scales_of(self._suffixes)
         own: TileSetMetadata = metadata_of(said, self.label, self._limits)
@@ -144,6 +156,14 @@ class _Loose(IndexedSource):
         codes, when = self._suffix[rows], np.asarray(modified, np.int64)
         return Tiles(z, x, y, payloads, suffix=codes, suffixes=self._suffixes, modified=when)
 
+    def _hold_listing(self, table: Any) -> Rows:
+        """Take over what `listing` gave; returns the rows."""
+        told = json.loads(table.schema.metadata[_LISTING])
+        self._codes = {suffix: code for code, suffix in enumerate(told["suffixes"])}
+        found = np.stack([column.to_numpy() for column in table.columns], 1).astype(np.int64)
+        self._hold(found, told["said"])
+        return found
+
     @property
     def identity(self) -> str:
         """Path, and a digest of names, sizes and times of the files."""
@@ -157,18 +177,26 @@ class _Loose(IndexedSource):
         """Size and time of some tiles."""
 
 
-class Folder(_Loose):
+class Folder(Loose):
     """The tiles of a local folder with a folder per zoom; files with other names are skipped.
 
     Each tile takes about 30 bytes of memory. Metadata are read from ``metadata.json``.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], scheme: str = "xyz", limits: Limits = DEFAULT_LIMITS
+        self,
+        path: str | os.PathLike[str],
+        scheme: str = "xyz",
+        limits: Limits = DEFAULT_LIMITS,
+        listed: Any = None,
     ) -> None:
         super().__init__(parse_href(path), scheme, limits)
+        self._known: Rows | None = None
         if not Path(self.href).is_dir():
             raise ObjectNotFoundError("no such folder", where=self.label)
+        if listed is not None:
+            self._known = self._hold_listing(listed)[:, 4:].copy()
+            return
         with translated({OSError: StorageError}, "the folder cannot be listed", where=self.label):
             found = _rows(self._listed())
         self._hold(found, _document(Path(self.href), limits))
@@ -187,8 +215,15 @@ class Folder(_Loose):
 
     def read_rows(self, rows: Int64s) -> Tiles:
         """Some tiles, with the modification times of their files."""
-        found = [self._read_one(f"{self.href}/{name}") for name in self._names(rows)]
-        return self._tiles(rows, [data for data, _ in found], [time for _, time in found])
+        paths = [f"{self.href}/{name}" for name in self._names(rows)]
+        found = [self._read_one(path) for path in paths]
+        if self._known is not None:
+            for path, (data, time), known in zip(paths, found, self._known[rows], strict=True):
+                if [len(data), time] != known.tolist():
+                    what = "the tile has changed since it was listed"
+                    raise ObjectChangedError(what, where=shown(path, 200))
+        times = [time // 10**9 for _, time in found]
+        return self._tiles(rows, [data for data, _ in found], times)
 
     def _read_one(self, path: str) -> tuple[bytes, int]:
         with translated(_READING, "the tile cannot be read", where=shown(path, 200)):
@@ -205,10 +240,10 @@ class Folder(_Loose):
             raise ObjectChangedError(
                 "the tile was changed while it was read", where=shown(path, 200)
             )
-        return data, status.st_mtime_ns // 10**9
+        return data, status.st_mtime_ns
 
 
-class StoredFolder(_Loose):
+class StoredFolder(Loose):
     """The tiles of a folder in a store, as `Folder`.
 
     They are listed once, a thousand a request, and take about 50 bytes of memory each. Only the
@@ -216,16 +251,23 @@ class StoredFolder(_Loose):
     """
 
     def __init__(
-        self, place: StorePath, scheme: str = "xyz", limits: Limits = DEFAULT_LIMITS
+        self,
+        place: StorePath,
+        scheme: str = "xyz",
+        limits: Limits = DEFAULT_LIMITS,
+        listed: Any = None,
     ) -> None:
         from comal.storage.storeobject import StoreObject  # noqa: PLC0415 - it loads obstore
 
         super().__init__(place.location, scheme, limits)
         self._source = open_source(place)
-        self._source.stat()  # an error if there is nothing
-        listed = StoreObject(place).listed(lambda some: _rows(self._among(some)))
-        found = np.concatenate([_rows(()), *listed])
-        self._hold(found, self._said())
+        if listed is not None:
+            found = self._hold_listing(listed)
+        else:
+            self._source.stat()  # an error if there is nothing
+            blocks = StoreObject(place).listed(lambda some: _rows(self._among(some)))
+            found = np.concatenate([_rows(()), *blocks])
+            self._hold(found, self._document())
         self._size, self._modified = found[:, 4].copy(), found[:, 5].copy()
 
     def _among(self, some: Mapping[str, Any]) -> Iterator[_File]:
@@ -237,7 +279,7 @@ class StoredFolder(_Loose):
                 version = meta["size"], int(meta["last_modified"].timestamp())
                 yield from self._file(z, first, second, match[4], *version)
 
-    def _said(self) -> dict[str, Any]:
+    def _document(self) -> dict[str, Any]:
         for name in _DOCUMENTS:
             with suppress(ObjectNotFoundError):
                 (piece,) = self._source.fetch([Whole(self._limits.json_bytes, name)])
@@ -259,6 +301,14 @@ class StoredFolder(_Loose):
         except ObjectNotFoundError as error:
             raise ObjectChangedError("a tile is gone that was listed", where=error.where) from error
         return self._tiles(rows, [piece.data for piece in pieces], self._modified[rows])
+
+
+def loose(href: Location, scheme: str = "xyz", listed: Any = None) -> Loose:
+    """The folder at a path or URL, maybe as it was `listed` before."""
+    place = parse_href(href)
+    if place.is_local:
+        return Folder(place.path, scheme, listed=listed)
+    return StoredFolder(location.stored(href) or StorePath(place), scheme, listed=listed)
 
 
 def _names(folder: str) -> Iterator[tuple[int, str]]:
