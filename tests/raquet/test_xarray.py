@@ -195,6 +195,9 @@ def test_time(tmp_path: Path) -> None:
         assert found["band_1"].encoding["preferred_chunks"] == {"time": 1, "y": BLOCK, "x": BLOCK}
     with opened(path, decode_times=False) as found:
         assert found["time"].values.tolist() == [0, 31, 60]
+    far = write(tmp_path / "b.parquet", {(1, 0, 0, 400_000): [noise(1)]}, Plan(times=True))
+    with opened(far) as found:
+        assert str(found["time"].values[0])[:10] == "3115-03-02"
 
 
 def test_several_bands_and_dropping(tmp_path: Path) -> None:

@@ -334,7 +334,9 @@ def _is_wanted(wanted: Wanted, name: str) -> bool:
 
 def _time(times: TimeAxis, *, decode: bool) -> xr.Variable:
     if decode and not np.isnat(times.stamps).any():
-        return xr.Variable("time", times.stamps.astype("datetime64[ns]"))
+        fine = times.stamps.astype("datetime64[ns]")  # which overflows beyond the year 2262
+        whole = (fine.astype(times.stamps.dtype) == times.stamps).all()
+        return xr.Variable("time", fine if whole else times.stamps)
     described = {"units": times.units, "calendar": times.calendar} if times.units else {}
     return xr.Variable("time", times.values, described)
 
