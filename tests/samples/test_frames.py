@@ -255,10 +255,12 @@ def test_no_column_is_taken_for_row_numbers(door: Door, tmp_path: Path) -> None:
 
 def test_html_is_escaped(door: Door, tmp_path: Path) -> None:
     bad = "<script>alert(1)</script>"
-    frame = door.open(tmp_path, {"a": b"a"}, {bad: pa.array([bad])})
+    far = pa.array([[9_000_000_000_000]], pa.list_(pa.timestamp("s")))
+    frame = door.open(tmp_path, {"a": b"a"}, {bad: pa.array([bad]), "t": far})
     shown = frame._repr_html_()
     assert "<script>" not in shown
     assert "&lt;script&gt;" in shown
+    assert "9000000000000" in shown
     assert "1 row" in repr(frame)
 
 

@@ -26,6 +26,7 @@ from comal.errors import (
     shown,
     translated,
 )
+from comal.geo.times import values_of
 from comal.lazy import pc
 from comal.parallel import cached_property, in_thread
 from comal.public import guarded_class
@@ -562,11 +563,6 @@ _WIDTH = 80
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, pa.Scalar):
-        try:
-            value = value.as_py()
-        except (ArithmeticError, ValueError):  # a time outside the range of Python's datetime
-            value = value.value
     text = value.hex() if isinstance(value, bytes) else str(value)
     return html.escape(text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "...")
 
@@ -575,7 +571,8 @@ def html_table(shown: Any, shape: tuple[int, int]) -> str:
     """The first rows of an Arrow table as HTML, for a table whose full size is `shape`."""
     names = shown.column_names[:_COLUMNS]
     head = "".join(f"<th>{_cell(name)}</th>" for name in names)
-    rows = zip(*(shown.column(place)[:_ROWS] for place in range(len(names))), strict=True)
+    columns = (values_of(shown.column(place)[:_ROWS]) for place in range(len(names)))
+    rows = zip(*columns, strict=True)
     body = "".join(
         "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows
     )
