@@ -22,6 +22,9 @@ V1: dict[str, Any] = {
 }
 
 
+FAR = {"temporal": [[0, 10**15]]}  # beyond the year 9999
+
+
 def converted(stored: dict[str, Any] | None, **given: Any) -> tuple[dict[str, Any], Notes]:
     notes = Notes()
     return collection_of(stored, given, {}, notes), notes
@@ -78,7 +81,7 @@ def test_extents(stored: dict[str, Any], extent: tuple[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "extent", [[1], {"spatial": "x"}, {"spatial": [[400, 0, 1, 1]]}, {"temporal": [["x", 1]]}]
+    "extent", [[1], {"spatial": "x"}, {"spatial": [[400, 0, 1, 1]]}, {"temporal": [["x", 1]]}, FAR]
 )
 def test_an_extent_that_is_none_is_not_taken(extent: Any) -> None:
     fields, notes = converted({**V1, "extent": extent})
@@ -99,6 +102,15 @@ def test_contacts_lose_nothing() -> None:
     (kept,) = [one for one in notes.changes if one.name == "providers"]
     assert "phones" in kept.message
     assert "emails" in kept.message
+
+
+@pytest.mark.parametrize("emails", [5, "a@x", ["a@x"], {"value": "a@x"}])
+def test_addresses_of_other_forms_are_kept(emails: Any) -> None:
+    contact = {"name": "n", "emails": emails}
+    fields, _ = converted({**V1, "providers": [contact], "task": ["general", "other"]})
+    assert fields["providers"] == [{"name": "n"}]
+    assert fields["tortilla:providers"] == [contact]
+    assert fields["tasks"] == ["general", "other"]
 
 
 @pytest.mark.parametrize("name", ["optical_data", "labels", "scientific"])

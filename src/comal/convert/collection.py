@@ -133,8 +133,8 @@ class _Stored:
         self._tell("kept", name, f"has no place in TACO 2.0; kept as {key}")
 
     def _task(self, value: Any) -> None:
-        self.core["tasks"] = [value]
-        self._tell("changed", "task", "is now tasks, a list of one")
+        self.core["tasks"] = value if isinstance(value, list) else [value]
+        self._tell("changed", "task", "is now tasks, a list")
 
     # -- extent ------------------------------------------------------------------------------------
 
@@ -176,12 +176,12 @@ class _Stored:
         pairs = value if several else [value]
         try:
             spans = [(_instant(start), _instant(end)) for start, end in pairs]
-        except (InvalidInputError, TypeError, ValueError):
+            ends = min(start for start, _ in spans), max(end for _, end in spans)
+            return [times.isoformat(end) for end in ends]
+        except (InvalidInputError, TypeError, ValueError, OverflowError):
             # Report anything that is not a pair, or holds no times.
             self._tell("dropped", "extent", f"not a pair of times: {shown(value)}")
             return None
-        first, last = min(start for start, _ in spans), max(end for _, end in spans)
-        return [times.isoformat(first), times.isoformat(last)]
 
     # -- contacts ----------------------------------------------------------------------------------
 
@@ -256,16 +256,14 @@ def _contact(contact: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """A contact of TACO 2.0, and the keys that do not fit into it."""
     known = {key: value for key, value in contact.items() if value not in (None, [], "")}
     made = {key: known.pop(key) for key in _CONTACT if key in known}
-    emails = known.pop("emails", None)
-    addresses = [
-        one["value"] for one in emails or () if isinstance(one, Mapping) and one.get("value")
-    ]
-    if addresses and "email" not in made:
-        made["email"] = addresses.pop(0)
-    plain = not addresses and not any(
-        isinstance(one, Mapping) and one.get("roles") for one in emails or ()
-    )
-    return made, [*known, *([] if plain else ["emails"])]
+    emails = known.get("emails")
+    if isinstance(emails, list) and all(isinstance(one, Mapping) for one in emails):
+        addresses = [one["value"] for one in emails if one.get("value")]
+        if addresses and "email" not in made:
+            made["email"] = addresses.pop(0)
+        if not addresses and not any(one.get("roles") for one in emails):
+            del known["emails"]
+    return made, list(known)
 
 
 def _label(one: Mapping[str, Any]) -> dict[str, Any]:
