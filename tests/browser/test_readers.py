@@ -287,6 +287,29 @@ def test_servers_without_ranges_and_objects_that_change(blank: Page, server: Sta
     assert blank.evaluate(text) == "two"
 
 
+def test_a_raster_that_is_replaced_is_opened_anew(
+    blank: Page, server: StaticServer, tmp_path: Path
+) -> None:
+    def put(value: int) -> None:
+        tiles = {(4, x, 0): [np.full((128, 128), value, "uint8")] for x in range(16)}
+        plan = Plan(block=(128, 128), compression=None)
+        server.put("/a.parquet", build_raquet(tmp_path / "a.parquet", tiles, plan).read_bytes())
+
+    put(3)
+    listed = {"sources": [{"name": "a", "kind": "raquet", "href": "a.parquet"}]}
+    server.put("/site.json", json.dumps(listed).encode())
+    ask = """async (lon) => {
+      const { Engine } = await import("/assets/lib/engine.js");
+      globalThis.engine ??= new Engine(new URL("/site.json", location).href, { store: undefined });
+      const answer = await engine.respond(`${engine.base}a/point/${lon},84`);
+      return [answer.status, (await answer.json()).values];
+    }"""
+    assert blank.evaluate(ask, 170) == [200, [3]]
+    put(40)
+    # Far from what was read before.
+    assert blank.evaluate(ask, -170) == [200, [40]]
+
+
 @needs_shared
 def test_rasters_of_other_writers(blank: Page, fixtures: str) -> None:
     files = json.loads((FIXTURES / "raquet/expected.json").read_text())["files"]
@@ -639,13 +662,18 @@ _DRAWN = """async (query) => {
   const tile = { width: 6, height: 1, pixels: wanted.map((at) => pixels[at]) };
   const counted = summarize([tile], bands[look.bands[0]], look.alpha >= 0);
   const colors = draw(tile, { bands }, look);
-  return [[...colors].filter((_, at) => at % 4 === 3).map((one) => one > 0), counted?.count];
+  return [[...colors].filter((_, at) => at % 4 === 3).map((one) => one === 255), counted?.count];
 }"""
 
 
 def test_pixels_are_shown_by_the_law_of_the_package(blank: Page) -> None:
-    """Nodata, NaN, infinity and alpha; of three bands any; alpha alone hides nothing."""
-    for bidx, shown, count in (("1", "000010", 1), ("1,2,3", "100110", None), ("4", "111111", 6)):
+    """Nodata, NaN, infinity and alpha; of three bands any; alpha itself is never hidden."""
+    for bidx, shown, count in (
+        ("1", "000010", 1),
+        ("1,2,3", "100110", None),
+        ("4", "111111", 6),
+        ("4,2,1", "111111", None),
+    ):
         found, counted = blank.evaluate(_DRAWN, f"bidx={bidx}&rescale=0,10")
         assert "".join(str(int(one)) for one in found) == shown, bidx
         assert count is None or counted == count

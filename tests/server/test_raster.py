@@ -206,12 +206,15 @@ def test_a_histogram_of_values_that_floats_cannot_divide(values: list[float]) ->
 
 def test_every_band_has_its_own_colours(tmp_path: Path) -> None:
     values = np.arange(128 * 128).reshape(128, 128) % 3
-    bands: dict[str, Any] = {"a": values.astype("uint8"), "b": (values * 200).astype("int16")}
-    table = {"0": [1, 2, 3, 255], "200": [4, 5, 6, 255], "400": [7, 8, 9, 255]}
+    bands: dict[str, Any] = {
+        "a": values.astype("uint8"),
+        "b": np.choose(values, [0, 100, -9]).astype("int16"),
+    }
+    table = {"0": [1, 2, 3, 255], "100": [4, 5, 6, 128], "250": [7, 8, 9, 255]}
     path = raquet_file(tmp_path / "a.parquet", bands, extra={"b": {"colortable": table}})
     drawn = picture(ask(server.app({"a": str(path)}), "/a/1/0/0.png?bidx=2").body)
-    expected = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])[values[:64, :64]]
-    np.testing.assert_array_equal(drawn[..., :3], expected)
+    expected = np.array([[1, 2, 3, 255], [4, 5, 6, 128], [0, 0, 0, 0]])[values[:64, :64]]
+    np.testing.assert_array_equal(drawn, expected)
 
 
 def test_statistics(app: Any, archives: dict[str, Path]) -> None:

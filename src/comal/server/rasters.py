@@ -373,7 +373,7 @@ class RasterSource(ServedSource):
 def _table_of(band: Band) -> npt.NDArray[np.uint8]:
     table = band.colortable
     assert table, "the caller has looked"
-    size = 256 if band.dtype == "uint8" else min(_MOST_COLOURS, max(table) + 1)
+    size = min(_MOST_COLOURS, max(256, max(table) + 1))
     return colour_table(table, size)
 
 

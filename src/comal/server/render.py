@@ -436,10 +436,11 @@ def _picture(values: Pixels, valid: Mask, params: RenderOptions, look: Look) -> 
 
 def _own_colours(band: Pixels, table: npt.NDArray[np.uint8]) -> Picture:
     """A picture in the band's own colours; values without a colour are invisible."""
-    if len(table) == 256 and band.dtype.kind == "u" and band.dtype.itemsize == 1:
-        return Picture(None, None, band, table)
     inside = (band >= 0) & (band < len(table))
-    pixels = table[np.where(inside, band, 0).astype(np.int64)]
+    index = np.where(inside, band, 0).astype(np.int64)
+    if len(table) == 256:
+        return Picture(None if inside.all() else inside, None, index.astype(np.uint8), table)
+    pixels = table[index]
     visible = inside & (pixels[..., 3] > 0)
     channels = np.moveaxis(pixels[..., :3], 2, 0).copy()
     return Picture(None if visible.all() else visible, channels)

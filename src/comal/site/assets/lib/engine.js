@@ -14,7 +14,14 @@
 import { RaquetSource, TapalcatlSource } from "./answers.js";
 import { text } from "./bytes.js";
 import { colormapList } from "./colormaps.js";
-import { AbsentError, ArchiveError, RequestError, StorageError, asArchiveError } from "./errors.js";
+import {
+  AbsentError,
+  ArchiveError,
+  ChangedError,
+  RequestError,
+  StorageError,
+  asArchiveError,
+} from "./errors.js";
 import { parseJson } from "./json.js";
 import { accessOf, readWhole } from "./ranges.js";
 import { RaquetFile } from "./raquet.js";
@@ -74,11 +81,16 @@ export class Engine {
     if (method !== "GET" && method !== "HEAD") {
       return new Response(null, { status: 405, headers: { Allow: "GET, HEAD" } });
     }
-    try {
-      return await this.answer(new URL(url));
-    } catch (thrown) {
-      const error = asArchiveError(thrown);
-      return json(error.toProblem(), error.status, "application/problem+json");
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return await this.answer(new URL(url));
+      } catch (thrown) {
+        const error = asArchiveError(thrown);
+        const isChanged = error instanceof ChangedError && attempt === 0;
+        if (!isChanged) return json(error.toProblem(), error.status, "application/problem+json");
+        // Replaced since it was opened: open what is there now, once.
+        this.open.clear();
+      }
     }
   }
 

@@ -28,9 +28,8 @@ export function defaultBands({ bands }) {
     bands.findIndex((band) => band.interpretation === color),
   );
   if (named.every((index) => index >= 0)) return named;
-  const bytes =
-    bands.length === 3 || bands.length === 4 ? bands.every((band) => band.type === "uint8") : false;
-  return bytes ? [0, 1, 2] : [0];
+  const first = bands.slice(0, 3);
+  return first.length === 3 && first.every((band) => band.type === "uint8") ? [0, 1, 2] : [0];
 }
 
 /** @param {Band} band */
@@ -92,7 +91,7 @@ export function draw(tile, metadata, look) {
       const hiding = look.bands[channel] === look.alpha ? null : opacity;
       paint(tile, channel, band, hiding, (value, at) => {
         colors[at + channel] = scaled(value, look.ranges[channel]);
-        colors[at + 3] = opacity ? Number(opacity[at / 4]) : 255;
+        colors[at + 3] = 255;
       });
     });
     return colors;
