@@ -824,7 +824,7 @@ def placed(extent: dict[str, Any]) -> Recipe:
 
 
 _SQUARE = {"spatial": [0, 0, 1, 1], "temporal": None}
-_FAR = np.full(4, 1_600_000_000_000, "datetime64[s]")  # milliseconds that somebody took for seconds
+_FAR = np.full(4, 1_600_000_000_000_000, "datetime64[ms]")
 
 
 attacks(
@@ -856,8 +856,12 @@ attacks(
                 {"stac__time_middle": [1, 2, 3, None], "stac__time_end": [1, 1, 3, 4]},
                 {"stac__time_start": [1, 2, 3, None], "stac__time_end": [1, 1, 3, 4]},
                 {"istac__time_start": [1, 2, 3, None], "istac__time_middle": [1, 1, 3, 4]},
-                {"stac__time_start": _FAR + 1, "stac__time_end": _FAR},
                 {"split": ["train", "test", "dev", None]},
+            )
+        }
+        | {
+            "times beyond the year 9999": Recipe(
+                FLAT, table=with_columns(stac__time_start=_FAR + 1, stac__time_end=_FAR)
             )
         },
         "taco-extension-value taco-extent-column": {
