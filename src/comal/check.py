@@ -25,6 +25,7 @@ from comal.errors import (
     Problem,
     ShortReadError,
     UnsafeContentError,
+    compared,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress, silent
@@ -206,7 +207,11 @@ class Check:
             return
         if isinstance(error, UnsafeContentError | LimitExceededError):
             code = self._of_limits.get(str(error.fields.get("limit")), error.code)
-        self.add(code, _joined(self._placed(place), error.where), _sentence(error))
+        self.add(
+            code,
+            _joined(self._placed(place), error.where),
+            ", ".join([error.what, *compared(error)]),
+        )
 
     def guard(self, code: str, place: str) -> Guard:
         """Turn errors about the content into problems, so that the check goes on."""
@@ -277,12 +282,3 @@ def _joined(place: str, where: str | None) -> str:
     if where is None or where in place:
         return place
     return where if place in where else f"{place}: {where}"
-
-
-def _sentence(error: ComalError) -> str:
-    parts = [error.what]
-    if error.found is not None:
-        parts.append(f"found {error.found}")
-    if error.expected is not None:
-        parts.append(f"expected {error.expected}")
-    return ", ".join(parts)

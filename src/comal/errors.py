@@ -63,6 +63,12 @@ def _printable(text: str) -> str:
     return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in lines)
 
 
+def compared(error: ComalError) -> list[str]:
+    """What an error found and what it expected, as far as it tells."""
+    told = (("found", error.found), ("expected", error.expected))
+    return [f"{word} {value}" for word, value in told if value is not None]
+
+
 class ComalError(Exception):
     """Root of all errors of comal.
 
@@ -111,12 +117,7 @@ class ComalError(Exception):
     def __str__(self) -> str:
         first = f"{self.what}: {self.where}" if self.where else self.what
         lines = [first]
-        comparison = []
-        if self.found is not None:
-            comparison.append(f"found {self.found}")
-        if self.expected is not None:
-            comparison.append(f"expected {self.expected}")
-        if comparison:
+        if comparison := compared(self):
             lines.append("  " + ", ".join(comparison))
         if self.hint:
             lines.append("  mend: " + self.hint)

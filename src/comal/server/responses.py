@@ -22,6 +22,7 @@ from comal.errors import (
     ObjectChangedError,
     UnsafeContentError,
     UnsupportedVersionError,
+    compared,
 )
 from comal.server.http import (
     Headers,
@@ -206,19 +207,11 @@ def refusal_of(error: Exception) -> Refusal:
             500, "damaged", "the archive is damaged here, or holds something that is not allowed"
         )
     if isinstance(error, InvalidInputError):
-        return Refusal(error.http_status, error.code, _about(error))
+        # What is wrong with the client's input may be quoted back.
+        about = "; ".join([error.what, *compared(error)])[:400]
+        return Refusal(error.http_status, error.code, about)
     headers = (RETRY_AFTER,) if isinstance(error, ObjectChangedError) else ()
     return Refusal(error.http_status, error.code, _title(error.http_status), headers)
-
-
-def _about(error: ComalError) -> str:
-    """What is wrong with the client's input, which may be quoted back."""
-    parts = [error.what]
-    if error.found is not None:
-        parts.append(f"found {error.found}")
-    if error.expected is not None:
-        parts.append(f"expected {error.expected}")
-    return "; ".join(parts)[:400]
 
 
 def _title(status: int) -> str:

@@ -17,6 +17,7 @@ from comal.errors import (
     UnsafeContentError,
     UnsupportedVersionError,
     shown,
+    shown_path,
 )
 from comal.plan import Head, Whole
 from comal.public import options_of, takes
@@ -205,7 +206,7 @@ def _open_second(where: Source, settings: _Settings) -> TileSet:
     if settings.metadata is not None:
         base = where.sibling(".") if document else where
         meta = base.child(spec.META)
-        spec.warn_if_newer(settings.metadata.version, _place(meta))
+        spec.warn_if_newer(settings.metadata.version, shown_path(meta.href))
         return _tree(meta, settings.metadata, settings, document=False)
     if document:
         return _of_document(settings, where)
@@ -227,7 +228,7 @@ def _of_content(where: Source, settings: _Settings) -> TileSet:
             return _of_document(settings, where)
         raise NotThisFormatError(
             "not a Tapalcatl tileset",
-            where=_place(where),
+            where=shown_path(where.href),
             expected="meta.json, a folder with it, or an archive",
             hint="for Tapalcatl 1 pass version=1 and how its keys are built",
         ) from error
@@ -242,7 +243,7 @@ def _is_json(where: Source) -> bool:
 
 
 def _of_document(settings: _Settings, meta: Source) -> TileSet:
-    limits, where = settings.reading.limits, _place(meta)
+    limits, where = settings.reading.limits, shown_path(meta.href)
     (piece,) = meta.fetch([Whole(limits.json_bytes)])
     if piece.data[:2] == b"PK":
         return _single(meta, settings)
@@ -286,7 +287,7 @@ def _below(meta: Source, text: str | None, *, by_caller: bool) -> tuple[Source, 
     if text is None:
         raise InvalidMetadataError(
             "the tileset does not say where its archives are",
-            where=_place(meta),
+            where=shown_path(meta.href),
             expected="a template called source",
             hint="pass source='{z}/{x}/{y}.zip'",
         )
@@ -298,7 +299,7 @@ def _below(meta: Source, text: str | None, *, by_caller: bool) -> tuple[Source, 
         if not slash or "?" in text or "#" in text or (head.endswith(":/") and "://" in text):
             raise InvalidMetadataError(
                 "the template of archives cannot be used",
-                where=f"{_place(meta)}, source",
+                where=f"{shown_path(meta.href)}, source",
                 found=shown(text),
                 expected="fields only in the path",
             )
@@ -308,7 +309,7 @@ def _below(meta: Source, text: str | None, *, by_caller: bool) -> tuple[Source, 
     if ".." in relative.split("/"):
         raise UnsafeContentError(
             "the template of archives leaves its folder",
-            where=f"{_place(meta)}, source",
+            where=f"{shown_path(meta.href)}, source",
             found=shown(relative),
             expected=f"archives below {base.href}",
             hint="pass source= with an absolute place if that is meant",
@@ -363,11 +364,6 @@ def _zoom_of(href: str) -> int | None:
 
 def _ends_with(source: Source, ending: str) -> bool:
     return source.location.path.rstrip("/").lower().endswith(ending)
-
-
-def _place(source: Source) -> str:
-    """The name of a document or an archive in messages."""
-    return shown(source.href, 120)[1:-1]
 
 
 def _of_archive(index: ArchiveIndex) -> TileSetMetadata:

@@ -464,7 +464,10 @@ class TileSet(Closing):
             # Shifts of small integers of NumPy overflow without an error.
             return self.layout.find(index(z), index(x), index(y), size)
         except TypeError as error:
-            raise _no_integers(z, x, y) from error
+            raise InvalidInputError(
+                "zoom, column and row of a tile are not integers",
+                found="/".join(type(number).__name__ for number in (z, x, y)),
+            ) from error
 
     def _renewed(self, found: Found, error: ComalError, *asked: Any) -> Found | None:
         """Find a tile again if its archive has changed; otherwise re-raise the error."""
@@ -599,10 +602,3 @@ def _reopened(reopen: Callable[[Source], TileSet], variant: str, source: Source)
 def _safe(headers: Headers | None, ext: str) -> Headers:
     """Headers of an extension that tiles may set, by default those of its media type."""
     return spec.safe_headers(headers or spec.content_headers(ext))
-
-
-def _no_integers(*place: object) -> InvalidInputError:
-    return InvalidInputError(
-        "zoom, column and row of a tile are not integers",
-        found="/".join(type(number).__name__ for number in place),
-    )
