@@ -389,7 +389,8 @@ def _nodata(told: Any) -> Any:
 
 
 def _make_raquet(plan: Plan, part: Part, path: Path, threads: int | None) -> dict[str, Any]:
-    from comal.raquet.writing.creating import written  # noqa: PLC0415 - rasters
+    from comal.raquet.documents import finite  # noqa: PLC0415 - rasters
+    from comal.raquet.writing.creating import written  # noqa: PLC0415 - as above
     from comal.raquet.writing.planning import Options  # noqa: PLC0415 - as above
 
     options = {"config": plan.config, **plan.options}
@@ -398,7 +399,7 @@ def _make_raquet(plan: Plan, part: Part, path: Path, threads: int | None) -> dic
         chosen = options_of(Options, options)
         made, metadata = written(part.source, path, chosen, executor=pool)
     bands = {
-        band.name: {name: _finite(getattr(band.statistics, name)) for name in _SUMS}
+        band.name: {name: finite(getattr(band.statistics, name)) for name in _SUMS}
         for band in metadata.bands
     }
     zooms = [made.min_zoom, made.max_zoom]
@@ -448,10 +449,6 @@ def _joined(parts: Sequence[Record]) -> dict[str, Any]:
 
 def _exact(values: Sequence[float | None]) -> Fraction | None:
     return None if None in values else sum(map(Fraction, filter(None, values)), Fraction())
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is None or math.isfinite(value) else None
 
 
 def _float(value: Fraction | int | None) -> float | None:

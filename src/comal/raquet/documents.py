@@ -124,7 +124,7 @@ def _flat_band(band: Band) -> dict[str, Any]:
 
 
 def _flat_statistics(statistics: BandStatistics) -> dict[str, Any]:
-    document = {key: _finite(getattr(statistics, key)) for key in FLAT_STATISTICS} | _told(
+    document = {key: finite(getattr(statistics, key)) for key in FLAT_STATISTICS} | _told(
         quantiles=statistics.quantiles,
         top_values=statistics.top_values,
         version=statistics.version,
@@ -213,7 +213,7 @@ def _nested_band(band: Band) -> dict[str, Any]:
     }
     if band.statistics is not None:
         document |= {
-            key: _finite(getattr(band.statistics, name))
+            key: finite(getattr(band.statistics, name))
             for key, (name, _) in NESTED_STATISTICS.items()
         }
     document |= _told(histogram=band.histogram, source_band=band.source_band)
@@ -278,7 +278,8 @@ def _colortable(band: Band) -> dict[str, list[int]] | None:
     return {str(value): list(colour) for value, colour in sorted(band.colortable.items())}
 
 
-def _finite(value: Number | None) -> Number | None:
+def finite(value: Number | None) -> Number | None:
+    """The number, unless JSON cannot hold it."""
     return value if value is None or math.isfinite(value) else None
 
 

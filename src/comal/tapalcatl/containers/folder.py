@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +38,11 @@ from comal.errors import (
     translated,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.parallel import cached_property
 from comal.plan import Whole
-from comal.storage import location
-from comal.storage.location import StorePath, parse_href
+from comal.storage.location import StorePath, parse_href, stored
 from comal.storage.opening import open_source
-from comal.storage.source import ObjectInfo
+from comal.storage.source import ObjectInfo, Source
 from comal.storage.targetlock import Owns
 from comal.storage.targets import Kind, new_folder
 from comal.tapalcatl.containers.base import IndexedSource, Tiles
@@ -82,14 +82,18 @@ _READING: dict[type[BaseException], type[ComalError]] = {
 }
 
 
+_UNSEEN: Final = -1
+"""The size of a file that was listed by its name alone."""
+
+
 class _File(NamedTuple):
     z: int
     x: int
     y: int
     suffix: int
-    size: int = 0
+    size: int = _UNSEEN
     modified: int = 0
-    """In seconds since 1970 UTC."""
+    """Since 1970 UTC, in seconds in a store and in nanoseconds on a disk."""
 
 
 Rows = npt.NDArray[np.int64]
@@ -101,14 +105,32 @@ def _rows(files: Iterable[_File]) -> Rows:
 
 
 class Loose(IndexedSource):
-    """Loose tiles, which were listed when they were opened, or before."""
+    """Loose tiles, which were listed when they were opened, or before: see `listing`."""
 
-    def __init__(self, place: location.Location, scheme: str, limits: Limits) -> None:
+    def __init__(
+        self,
+        place: Location,
+        scheme: str = "xyz",
+        limits: Limits = DEFAULT_LIMITS,
+        listed: Any = None,
+    ) -> None:
         check_scheme(scheme)
-        self.href = place.path if place.is_local else place.href
-        self.label = shown(place.path, 200) if place.is_local else place.label
-        self._scheme, self._limits = scheme, limits
+        where = parse_href(place)
+        self.href = where.path if where.is_local else where.href
+        self.label = shown(where.path, 200) if where.is_local else where.label
+        self._place, self._scheme, self._limits = place, scheme, limits
         self._codes: dict[str, int] = {}
+        if listed is None:
+            self._hold(*self._find())
+            return
+        told = json.loads(listed.schema.metadata[_LISTING])
+        self._codes = {suffix: code for code, suffix in enumerate(told["suffixes"])}
+        columns = [column.to_numpy() for column in listed.columns]
+        self._hold(np.stack(columns, 1).astype(np.int64), told["said"])
+
+    @abstractmethod
+    def _find(self) -> tuple[Rows, dict[str, Any]]:
+        """List the files; also returns what a document says."""
 
     def _file(self, z: int, first: int, second: int, suffix: str, *version: int) -> Iterator[_File]:
         """The tile with these numbers in its name, if the pyramid has it."""
@@ -137,6 +159,7 @@ class Loose(IndexedSource):
         codes = np.array([self._suffixes.index(suffix) for suffix in self._codes], np.int32)
         self._keys = found[:, 0].copy(), found[:, 1].copy(), found[:, 2].copy()
         self._suffix = codes[found[:, 3]]
+        self._known = None if found[0, 4] == _UNSEEN else found[:, 4:].copy()
         self.hint = hinted(str(said.get("format", "")))
         low, high = scales_of(self._suffixes)
         own: TileSetMetadata = metadata_of(said, self.label, self._limits)
@@ -156,14 +179,6 @@ class Loose(IndexedSource):
         codes, when = self._suffix[rows], np.asarray(modified, np.int64)
         return Tiles(z, x, y, payloads, suffix=codes, suffixes=self._suffixes, modified=when)
 
-    def _hold_listing(self, table: Any) -> Rows:
-        """Take over what `listing` gave; returns the rows."""
-        told = json.loads(table.schema.metadata[_LISTING])
-        self._codes = {suffix: code for code, suffix in enumerate(told["suffixes"])}
-        found = np.stack([column.to_numpy() for column in table.columns], 1).astype(np.int64)
-        self._hold(found, told["said"])
-        return found
-
     @property
     def identity(self) -> str:
         """Path, and a digest of names, sizes and times of the files."""
@@ -172,9 +187,11 @@ class Loose(IndexedSource):
             seen.update(os.fsencode("\0".join(map(str, one)) + "\n"))
         return json.dumps(["folder", self.href, self._scheme, seen.hexdigest()])
 
-    @abstractmethod
     def _versions(self, rows: Int64s) -> tuple[Iterable[int], Iterable[int]]:
         """Size and time of some tiles."""
+        assert self._known is not None
+        size, modified = self._known[rows].T.tolist()
+        return size, modified
 
 
 class Folder(Loose):
@@ -183,23 +200,11 @@ class Folder(Loose):
     Each tile takes about 30 bytes of memory. Metadata are read from ``metadata.json``.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        scheme: str = "xyz",
-        limits: Limits = DEFAULT_LIMITS,
-        listed: Any = None,
-    ) -> None:
-        super().__init__(parse_href(path), scheme, limits)
-        self._known: Rows | None = None
+    def _find(self) -> tuple[Rows, dict[str, Any]]:
         if not Path(self.href).is_dir():
             raise ObjectNotFoundError("no such folder", where=self.label)
-        if listed is not None:
-            self._known = self._hold_listing(listed)[:, 4:].copy()
-            return
         with translated({OSError: StorageError}, "the folder cannot be listed", where=self.label):
-            found = _rows(self._listed())
-        self._hold(found, _document(Path(self.href), limits))
+            return _rows(self._listed()), _document(Path(self.href), self._limits)
 
     def _listed(self) -> Iterator[_File]:
         for z, zoom in _folders(self.href):
@@ -208,6 +213,8 @@ class Folder(Loose):
                     yield from self._file(z, number, name, suffix)
 
     def _versions(self, rows: Int64s) -> tuple[Iterable[int], Iterable[int]]:
+        if self._known is not None:
+            return super()._versions(rows)
         with translated(_READING, "the folder cannot be read", where=self.label):
             paths = (f"{self.href}/{name}" for name in self._names(rows))
             found = [os.stat(path) for path in paths]  # noqa: PTH116 - strings, maybe a million
@@ -250,25 +257,18 @@ class StoredFolder(Loose):
     versions that were listed are read, as far as size and time tell.
     """
 
-    def __init__(
-        self,
-        place: StorePath,
-        scheme: str = "xyz",
-        limits: Limits = DEFAULT_LIMITS,
-        listed: Any = None,
-    ) -> None:
+    @cached_property
+    def _source(self) -> Source:
+        return open_source(self._place)
+
+    def _find(self) -> tuple[Rows, dict[str, Any]]:
         from comal.storage.storeobject import StoreObject  # noqa: PLC0415 - it loads obstore
 
-        super().__init__(place.location, scheme, limits)
-        self._source = open_source(place)
-        if listed is not None:
-            found = self._hold_listing(listed)
-        else:
-            self._source.stat()  # an error if there is nothing
-            blocks = StoreObject(place).listed(lambda some: _rows(self._among(some)))
-            found = np.concatenate([_rows(()), *blocks])
-            self._hold(found, self._document())
-        self._size, self._modified = found[:, 4].copy(), found[:, 5].copy()
+        self._source.stat()  # an error if there is nothing
+        blocks = StoreObject(cast("StorePath", self._place)).listed(
+            lambda some: _rows(self._among(some))
+        )
+        return np.concatenate([_rows(()), *blocks]), self._document()
 
     def _among(self, some: Mapping[str, Any]) -> Iterator[_File]:
         """The tiles among some objects."""
@@ -286,29 +286,26 @@ class StoredFolder(Loose):
                 return strictjson.loads(piece.data, f"{self.label}/{name}", self._limits)
         return {}
 
-    def _versions(self, rows: Int64s) -> tuple[Iterable[int], Iterable[int]]:
-        return self._size[rows].tolist(), self._modified[rows].tolist()
-
     def read_rows(self, rows: Int64s) -> Tiles:
         """Some tiles, with the times of their objects; they are requested side by side."""
         source = self._source.at(self._source.location, fresh=True)
-        names = self._names(rows)
-        for name, size, modified in zip(names, *self._versions(rows), strict=True):
+        names, (sizes, times) = self._names(rows), self._versions(rows)
+        for name, size, modified in zip(names, sizes, times, strict=True):
             href = source.resolve(name).href
             source.pins.expect(ObjectInfo(href, size, None, modified * 10**9))
         try:
             pieces = source.fetch([Whole(self._limits.tile_bytes, name) for name in names])
         except ObjectNotFoundError as error:
             raise ObjectChangedError("a tile is gone that was listed", where=error.where) from error
-        return self._tiles(rows, [piece.data for piece in pieces], self._modified[rows])
+        return self._tiles(rows, [piece.data for piece in pieces], times)
 
 
 def loose(href: Location, scheme: str = "xyz", listed: Any = None) -> Loose:
     """The folder at a path or URL, maybe as it was `listed` before."""
     place = parse_href(href)
     if place.is_local:
-        return Folder(place.path, scheme, listed=listed)
-    return StoredFolder(location.stored(href) or StorePath(place), scheme, listed=listed)
+        return Folder(href, scheme, listed=listed)
+    return StoredFolder(stored(href) or StorePath(place), scheme, listed=listed)
 
 
 def _names(folder: str) -> Iterator[tuple[int, str]]:
