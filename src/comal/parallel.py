@@ -314,12 +314,17 @@ def run_all(function: Callable[[T], object], items: Iterable[T], threads: int = 
             pass
 
 
-def side_by_side(jobs: Sequence[Callable[[], R]], threads: int | ThreadPoolExecutor) -> list[R]:
+def side_by_side(
+    jobs: Sequence[Callable[[], R]],
+    threads: int | ThreadPoolExecutor = _REQUESTS,
+    *,
+    remote: bool = True,
+) -> list[R]:
     """The results of all jobs, or the error of the first that fails; then the others stop pausing.
 
-    `threads` is an existing pool, or the number of threads to start.
+    `threads` is an existing pool, or the number of threads to start; none if nothing is `remote`.
     """
-    if len(jobs) < 2:
+    if len(jobs) < 2 or not remote:
         return [job() for job in jobs]
     if isinstance(threads, int):
         with ThreadPoolExecutor(min(threads, len(jobs)), "comal-jobs") as own:

@@ -19,7 +19,7 @@ import typing
 import warnings
 from collections import abc
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import wraps
 from importlib import import_module
 from itertools import islice
@@ -36,6 +36,16 @@ _EXPORT = re.compile(r"^    from (\S+) import (\w+) as \2\b", re.MULTILINE)
 _PACKAGE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - compared with names of files
 
 T = TypeVar("T")
+
+
+class Summary:
+    """A dataclass that tells what a call did."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as plain data."""
+        return asdict(typing.cast("Any", self))
 
 
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:

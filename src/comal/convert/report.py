@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from comal.errors import counted, shown
+from comal.public import Summary
 
 KINDS = ("renamed", "changed", "added", "dropped", "kept", "warning")
 IDS_SCHEMA = pa.schema([("level", pa.int8()), ("old", pa.string()), ("new", pa.string())])
@@ -38,17 +39,13 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Summary):
     """A field of the collection that TACO 2.0 requires and the source does not have."""
 
     field: str
     option: str
     """The option of the command line that gives it."""
     reason: str
-
-    def to_dict(self) -> dict[str, str]:
-        """The field as plain data."""
-        return asdict(self)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -45,6 +45,7 @@ from comal.limits import MIB
 from comal.parallel import Workers, results
 from comal.plan import Head
 from comal.progress import Progress, silent
+from comal.public import Summary
 from comal.storage import ObjectInfo, StorageConfig, open_source, targets
 from comal.storage.location import stored
 from comal.storage.targetlock import flush_file_system, is_free
@@ -60,7 +61,7 @@ _SILENT = dt.timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(Summary):
     """What a run of a plan, or of a share of it, did."""
 
     made: int
@@ -73,10 +74,6 @@ class Ran:
     """Parts that somebody else is making."""
     failed: dict[str, str]
     """Why parts could not be made, by name."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The summary as plain data."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, zip_longest
 from pathlib import Path
@@ -32,7 +32,7 @@ from comal.errors import (
 from comal.limits import MIB
 from comal.parallel import completed, run_all, stopped
 from comal.progress import Counter, Progress, telling
-from comal.public import warn
+from comal.public import Summary, warn
 from comal.storage import storeobject, targets, upload
 from comal.storage.config import StorageConfig, default_config
 from comal.storage.location import STORE_SCHEMES, Location, StorePath, parse_href
@@ -62,7 +62,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(Summary):
     """What `sync` did, or would do; `skipped` are hidden files of writers, on both sides."""
 
     new: Amount
@@ -70,10 +70,6 @@ class Synced:
     equal: Amount
     deleted: Amount
     skipped: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data."""
-        return asdict(self)
 
 
 class _File(NamedTuple):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,6 @@ from comal.tortilla import spec
 from comal.tortilla.items import is_json, items_of, joined, stored_table
 from comal.tortilla.wire import Header, Opened, children_plan
 
-T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -38,7 +37,6 @@ _CACHE = 64 * MIB
 """Size of the cache of opened nested files, in bytes."""
 _AT_ONCE = 1_024
 """Nested files that are opened in one round trip; bounds the memory while they are decoded."""
-_THREADS = 16
 _BLOCK = 4 * MIB
 
 
@@ -130,7 +128,7 @@ class Home:
             for one in missing[start : start + _AT_ONCE]:
                 batch.setdefault(one.part, []).append(one)
             jobs = [partial(self._opened, part, some) for part, some in batch.items()]
-            opened = chain(*together(jobs, remote=self._remote))
+            opened = chain(*side_by_side(jobs, remote=self._remote))
             for address, child in zip(chain(*batch.values()), opened, strict=True):
                 if isinstance(child, ComalError):
                     raise child
@@ -182,7 +180,7 @@ class Home:
             partial(self.parts[part].source.fetch_spans, spans.offsets[mine], spans.lengths[mine])
             for part, mine in groups
         ]
-        answers: list[list[bytes]] = together(jobs, remote=self._remote)
+        answers: list[list[bytes]] = side_by_side(jobs, remote=self._remote)
         if len(groups) == 1 and len(answers[0]) == len(found):
             return answers[0]
         for (_, mine), answer in zip(groups, answers, strict=True):
@@ -211,11 +209,6 @@ class Leaf:
         with self.file() as file:
             while block := file.read(_BLOCK):
                 yield block
-
-
-def together(jobs: Sequence[Callable[[], T]], *, remote: bool) -> list[T]:
-    """What each job returns; runs them side by side if they wait for a network."""
-    return side_by_side(jobs, _THREADS) if remote else [job() for job in jobs]
 
 
 # -- all items at any depth, level by level --------------------------------------------------------

@@ -26,7 +26,7 @@ from comal.errors import (
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.parallel import cached_property, in_thread
+from comal.parallel import cached_property, in_thread, side_by_side
 from comal.plan import run
 from comal.public import warn
 from comal.storage import Location as Place
@@ -40,7 +40,7 @@ from comal.storage import (
 )
 from comal.table.columns import numbers_column
 from comal.tortilla import spec
-from comal.tortilla.archive import Home, Part, together
+from comal.tortilla.archive import Home, Part
 from comal.tortilla.frame import TortillaFrame
 from comal.tortilla.items import items_of, joined, stored_table
 from comal.tortilla.spec import TortillaWarning
@@ -179,7 +179,7 @@ def _is_single(path: Any, sources: Sequence[Source]) -> bool:
 def _open_all(sources: Sequence[Source], tail: int, limits: Limits) -> list[Result]:
     remote = not all(source.location.is_local for source in sources)
     jobs = [partial(_open_or_error, source, tail, limits) for source in sources]
-    return list(zip(sources, together(jobs, remote=remote), strict=True))
+    return list(zip(sources, side_by_side(jobs, remote=remote), strict=True))
 
 
 def _open_or_error(source: Source, tail: int, limits: Limits) -> Opened | ComalError:

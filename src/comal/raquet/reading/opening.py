@@ -11,11 +11,11 @@ from typing import Any
 
 from comal.errors import InvalidInputError, InvalidMetadataError, ObjectNotFoundError, naming
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
-from comal.parallel import in_thread
+from comal.parallel import in_thread, side_by_side
 from comal.plan import run
 from comal.raquet import spec
 from comal.raquet.reading.file import RaquetFile
-from comal.raquet.reading.store import TileStore, side_by_side
+from comal.raquet.reading.store import TileStore
 from comal.raquet.reading.tilefile import TileFile, file_plan
 from comal.raquet.spec import Metadata
 from comal.storage import Source, StorageConfig, as_source
@@ -74,7 +74,8 @@ def open(  # noqa: A001 - the name users expect: raquet.open
             return run(file_plan(source.href, limits, alone=len(sources) > _FEW), source.fetch)
 
     sources = sources_of(path, config)
-    parts = side_by_side([partial(part_of, source) for source in sources], sources)
+    remote = any(not source.location.is_local for source in sources)
+    parts = side_by_side([partial(part_of, source) for source in sources], remote=remote)
     store = TileStore(
         sources,
         parts,

@@ -9,16 +9,15 @@ from functools import partial
 from itertools import chain, islice
 from operator import itemgetter
 from types import EllipsisType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal import parallel
 from comal.errors import InvalidMetadataError, LimitExceededError, shown
 from comal.limits import KIB, MIB, Limits
-from comal.parallel import ByteCache, cached_property
+from comal.parallel import ByteCache, cached_property, side_by_side
 from comal.plan import ByteRange, Piece
 from comal.raquet import blobs
 from comal.raquet.reading.coverage import Coverage, coverages
@@ -134,7 +133,8 @@ class TileStore:
             partial(self.sources[part].fetch, [wanted[place][1] for place in some])
             for part, some in places.items()
         ]
-        fetched = side_by_side(jobs, self.sources)
+        remote = any(not source.location.is_local for source in self.sources)
+        fetched = side_by_side(jobs, remote=remote)
         found = zip(chain(*places.values()), chain(*fetched), strict=True)
         return [piece for _, piece in sorted(found, key=itemgetter(0))]
 
@@ -506,18 +506,3 @@ def tile_statistics(store: TileStore) -> npt.NDArray[np.float64] | None:
     ]
     stacked = np.stack(columns, axis=1)
     return stacked.reshape(len(stacked), len(metadata.bands), len(metadata.tile_statistics))
-
-
-# -- several files ---------------------------------------------------------------------------------
-
-
-T = TypeVar("T")
-
-_THREADS = 16
-
-
-def side_by_side(jobs: Sequence[Callable[[], T]], sources: Sequence[Source]) -> list[T]:
-    """The result of each job; runs them in threads unless all sources are local."""
-    if len(jobs) < 2 or all(source.location.is_local for source in sources):
-        return [job() for job in jobs]
-    return parallel.side_by_side(jobs, _THREADS)

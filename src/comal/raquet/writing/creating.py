@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,7 @@ from comal.grid import quadbin
 from comal.parallel import Workers, workers_of
 from comal.plan import ByteRange, run
 from comal.progress import Progress, silent
-from comal.public import options_of, takes
+from comal.public import Summary, options_of, takes
 from comal.raquet import spec
 from comal.raquet.documents import label_of
 from comal.raquet.reading.coverage import bounds_of
@@ -86,7 +86,7 @@ PARTS: Final = Kind("a folder of RaQuet parts", _claim_parts)
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class Written(Summary):
     """What was written."""
 
     path: str
@@ -113,10 +113,6 @@ class Written:
     is not listed."""
     added_alpha: str | None = None
     """Name of the alpha band that was added to mark pixels without a value."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The summary as plain data."""
-        return asdict(self)
 
 
 @takes(Options)

@@ -13,7 +13,7 @@ import threading
 from array import array
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +34,7 @@ from comal.geo.times import parse_instant
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Head
 from comal.progress import Progress, silent
+from comal.public import Summary
 from comal.storage import open_source, parse_href
 from comal.storage.config import StorageConfig
 from comal.storage.location import STORE_SCHEMES, StorePath, stored
@@ -331,7 +332,7 @@ def _tileset(href: Location, scope: ExitStack | None) -> TileSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(Summary):
     """Tiles that were written in another format."""
 
     output: str
@@ -339,10 +340,6 @@ class Exported:
     ext: str
     min_zoom: int
     max_zoom: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """The summary as plain data."""
-        return asdict(self)
 
 
 def _exported(

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, cast
 
@@ -24,6 +24,7 @@ from comal.errors import (
 )
 from comal.plan import ByteRange, Piece, Tail, Wanted, run
 from comal.progress import Progress, silent
+from comal.public import Summary
 from comal.storage import open_source
 from comal.storage.config import StorageConfig
 from comal.storage.location import StorePath, parse_href, stored
@@ -411,17 +412,13 @@ _EVERYWHERE: Final = frozenset({"name", "description", "formats", "minscale", "m
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class Labelled(Summary):
     """Result of a change of metadata."""
 
     document: dict[str, Any]
     """The new metadata."""
     archives: int = 0
     """Archives whose comment was changed."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The summary as plain data."""
-        return asdict(self)
 
 
 def metadata_at(target: Location) -> dict[str, Any]:

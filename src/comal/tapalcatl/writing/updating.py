@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.plan import run
 from comal.progress import Progress, silent
-from comal.public import takes, warn
+from comal.public import Summary, takes, warn
 from comal.storage import Source, open_source
 from comal.storage.config import StorageConfig
 from comal.storage.location import local_path, stored
@@ -76,7 +76,7 @@ _FEW: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Summary):
     """Result of a change."""
 
     archives: int = 0
@@ -93,10 +93,6 @@ class Changed:
     def plus(self, other: Changed) -> Changed:
         """The sum of both."""
         return Changed(*map(add, astuple(self), astuple(other)))
-
-    def to_dict(self) -> dict[str, int]:
-        """The summary as plain data."""
-        return asdict(self)
 
 
 @takes(EntryOptions)
@@ -385,17 +381,13 @@ def _comment(
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(Summary):
     """Result of a recovery."""
 
     finished: int = 0
     """Files of a change that were renamed to their final names."""
     undone: int = 0
     """Hidden files of an undecided change that were removed."""
-
-    def to_dict(self) -> dict[str, int]:
-        """The summary as plain data."""
-        return asdict(self)
 
 
 def recover(path: str | os.PathLike[str]) -> Recovered:
