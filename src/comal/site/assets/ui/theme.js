@@ -44,7 +44,9 @@ export function watchTheme(button, changed) {
   show();
 }
 
-/** The value of a design token. @param {string} name */
+/** The colour of a design token as the theme has it. @param {string} name */
 export function token(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const text = getComputedStyle(document.documentElement).getPropertyValue(name);
+  const both = /light-dark\((\S+), (\S+)\)/.exec(text) ?? [];
+  return both[currentTheme() === "dark" ? 2 : 1];
 }
