@@ -39,12 +39,19 @@ export function svg(name, attributes = {}, ...children) {
   return element;
 }
 
-/** One of our own icons, drawn on 20 by 20. @param {string} path */
-export function icon(path) {
-  return svg(
-    "svg",
-    { class: "icon", viewBox: "0 0 20 20", "aria-hidden": "true" },
-    svg("path", { d: path }),
+/**
+ * A button that shows one of our own icons.
+ * @param {string} label
+ * @param {string} path of the icon, drawn on 20 by 20
+ * @param {() => void} click
+ */
+export function iconButton(label, path, click) {
+  const view = { class: "icon", viewBox: "0 0 20 20", "aria-hidden": "true" };
+  const name = "button button--icon button--plain";
+  return h(
+    "button",
+    { type: "button", class: name, "aria-label": label, title: label, click },
+    svg("svg", view, svg("path", { d: path })),
   );
 }
 

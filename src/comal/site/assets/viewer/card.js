@@ -2,7 +2,7 @@
  * One source in the list: what it is, its switch, and its controls.
  */
 
-import { facts, h, icon, plainText } from "../ui/dom.js";
+import { facts, h, iconButton, plainText } from "../ui/dom.js";
 import { swatchOf } from "./footprints.js";
 import { count, counted, day } from "../ui/format.js";
 import { codeBlock, failure, fill, slider, waiting } from "../ui/page.js";
@@ -87,23 +87,12 @@ export class SourceCard {
     this.swatch = source.kind === "samples" ? h("i", { class: "swatch" }) : null;
     this.recolor();
     const fit = () => this.sources.fit([this.entry], true);
-    const zoom = h(
-      "button",
-      {
-        class: "button button--icon button--plain",
-        type: "button",
-        "aria-label": `Zoom to ${this.title}`,
-        title: "Zoom to it",
-        click: fit,
-      },
-      icon(FIT),
-    );
     return h(
       "div",
       { class: "source__head" },
       h("h2", {}, h("label", {}, this.box, this.swatch, label)),
       h("span", { class: "chip" }, format),
-      source.bounds && zoom,
+      source.bounds && iconButton(`Zoom to ${this.title}`, FIT, fit),
     );
   }
 

@@ -2,7 +2,7 @@
  * Filters by column: a histogram for numbers and times, boxes to tick for texts.
  */
 
-import { h, icon, newId } from "../ui/dom.js";
+import { h, iconButton, newId } from "../ui/dom.js";
 import { getJson } from "./api.js";
 import { reasonOf } from "../ui/query.js";
 import { count, instant, instantOf, value as shown } from "../ui/format.js";
@@ -56,7 +56,6 @@ export function columnFilters(link, columns, filters, onChange) {
       if (isRestricted) onChange();
     };
     const id = newId();
-    const label = `Remove the filter by ${column.name}`;
     const element = h(
       "div",
       { class: "column-filter", role: "group", "aria-labelledby": id, "data-column": column.name },
@@ -64,16 +63,7 @@ export function columnFilters(link, columns, filters, onChange) {
         "div",
         { class: "column-filter__head" },
         h("h3", { id, dir: "auto" }, column.name),
-        h(
-          "button",
-          {
-            type: "button",
-            class: "button button--icon button--plain",
-            "aria-label": label,
-            click: remove,
-          },
-          icon(CLOSE),
-        ),
+        iconButton(`Remove the filter by ${column.name}`, CLOSE, remove),
       ),
       body,
     );

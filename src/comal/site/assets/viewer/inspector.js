@@ -2,7 +2,7 @@
  * What lies at a place: values of rasters while the pointer moves, headers of tiles on a click.
  */
 
-import { facts, h, icon } from "../ui/dom.js";
+import { facts, h, iconButton } from "../ui/dom.js";
 import { mark, tileAt, zoomAt } from "../ui/mapview.js";
 import { addressOf, headerFacts, tileArticle } from "../ui/tileinfo.js";
 import { ApiError, getHeaders, getJson, isAbort } from "./api.js";
@@ -113,16 +113,7 @@ export class Inspector {
   async inspect(place) {
     this.inspected += 1;
     const own = this.inspected;
-    const close = h(
-      "button",
-      {
-        type: "button",
-        class: "button button--icon button--plain",
-        "aria-label": "Close",
-        click: () => this.close(),
-      },
-      icon(CLOSE),
-    );
+    const close = iconButton("Close", CLOSE, () => this.close());
     const title = h("h2", { id: "inspector-title", tabindex: -1 }, placeText(place.lng, place.lat));
     const body = h("div", { class: "inspector__body", "aria-live": "polite" }, waiting("Asking"));
     fill(this.panel, h("header", {}, title, close), body);

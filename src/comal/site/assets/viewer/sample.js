@@ -2,7 +2,7 @@
  * One sample in a dialog: its picture, what is known of it, what it holds, its bytes.
  */
 
-import { facts, h, icon } from "../ui/dom.js";
+import { facts, h, iconButton } from "../ui/dom.js";
 import { assetAddress, getJson, pathInAddress } from "./api.js";
 import { reasonOf } from "../ui/query.js";
 import { cell, counted, size } from "../ui/format.js";
@@ -46,16 +46,7 @@ async function show(dialog, source, path, fit) {
     waiting("Reading the sample"),
   );
   const go = (/** @type {string} */ other) => show(dialog, source, other, fit);
-  const close = h(
-    "button",
-    {
-      type: "button",
-      class: "button button--icon button--plain",
-      "aria-label": "Close",
-      click: () => dialog.close(),
-    },
-    icon(CLOSE),
-  );
+  const close = iconButton("Close", CLOSE, () => dialog.close());
   fill(dialog, h("header", {}, title(path, go), close), body);
   close.focus();
   try {
