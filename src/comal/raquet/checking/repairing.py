@@ -282,7 +282,11 @@ def _stored(
     subject: Subject, metadata: Metadata, text: str, *, byte_interleaved: bool
 ) -> StoredTiles:
     """The tiles, read by column chunk since the page index may be wrong; no statistics are read."""
-    times = None if metadata.time is None else subject.times
+    times, stamps = None if metadata.time is None else subject.times, None
+    if times is not None:
+        # The instants of time_cf; stored ones where the units define none.
+        told, own = stamps_of(times, metadata.time), subject.stamps
+        stamps = told if own is None else np.where(np.isnat(told), own, told)
     part = TileFile(
         subject.source.href,
         subject.footer,
@@ -292,7 +296,7 @@ def _stored(
         {},
         frozenset(),
         times,
-        None if times is None else _stamps(subject, times, metadata),
+        stamps,
     )
     store = TileStore(
         [subject.source],
@@ -303,12 +307,6 @@ def _stored(
         limits=subject.limits,
     )
     return StoredTiles(store)
-
-
-def _stamps(subject: Subject, times: npt.NDArray[np.float64], metadata: Metadata) -> Any:
-    """The instants of ``time_cf``; stored ones where the units define none."""
-    told = stamps_of(times, metadata.time)
-    return told if subject.stamps is None else np.where(np.isnat(told), subject.stamps, told)
 
 
 def _hopeless(source: Source, findings: Check) -> InvalidMetadataError:

@@ -568,20 +568,16 @@ def _unequal(declared: Mapping[str, Any], found: Moments) -> str | None:
     """The first difference from the statistics of exactly these pixels."""
     scale = max(abs(float(found.min[0])), abs(float(found.max[0]))) if found.count[0] else 0.0
     share = {"mean": scale, "stddev": scale, "sum": scale * float(found.count[0])}
+    squared = float(found.squares[0] + found.count[0] * found.mean[0] ** 2)
     for kind in (*spec.STATISTICS, _SQUARES):
         value = declared.get(kind)
         if value is None:
             continue
-        true = _squared(found) if kind == _SQUARES else float(found.column(kind)[0])
+        true = squared if kind == _SQUARES else float(found.column(kind)[0])
         room = _CLOSE * share.get(kind, abs(true))
         if not (math.isnan(true) or math.isclose(float(value), true, rel_tol=_CLOSE, abs_tol=room)):
             return f"{kind} is {value}, but the pixels have {true:.10g}"
     return None
-
-
-def _squared(found: Moments) -> float:
-    """The sum of squares of the pixels."""
-    return float(found.squares[0] + found.count[0] * found.mean[0] ** 2)
 
 
 def _beyond(declared: Mapping[str, Any], found: Moments) -> str | None:

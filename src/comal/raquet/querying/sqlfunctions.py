@@ -158,7 +158,9 @@ def band_of(text: str, name: str) -> SqlBand:
     metadata = document(text)
     guessed, plain = name.startswith(FROM_ALIAS), name.removeprefix(FROM_ALIAS)
     known = plain in metadata.band_names
-    if known or (guessed and (metadata.interleaved or _alike(metadata))):
+    # As text, since NaN does not equal NaN.
+    kinds = {(band.dtype, str(band.nodata)) for band in metadata.bands}
+    if known or (guessed and (metadata.interleaved or len(kinds) == 1)):
         # Else the first band that is not the alpha band.
         index = metadata.band_index(plain) if known else int(alpha_of(metadata.bands) == 0)
         every = coverages([metadata]), coverages([metadata], declared=False)
@@ -171,11 +173,6 @@ def band_of(text: str, name: str) -> SqlBand:
         expected=", ".join(shown(band) for band in metadata.band_names[:20]),
         hint="give the name of the band as the last argument" if guessed else None,
     )
-
-
-def _alike(metadata: Metadata) -> bool:
-    # As text, since NaN does not equal NaN.
-    return len({(band.dtype, str(band.nodata)) for band in metadata.bands}) == 1
 
 
 def alpha_blobs(given: Any) -> list[bytes | None]:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -419,15 +418,10 @@ def _quantiles(numbers: Array, counts: Array) -> dict[str, tuple[Number, ...]]:
         return {}
     found = {}
     for parts in QUANTILES:
-        at = np.floor((ends[-1] - 1) * _shares(parts)).astype(np.int64)
+        at = np.floor((ends[-1] - 1) * (np.arange(1, parts) / parts)).astype(np.int64)
         picked = numbers[np.searchsorted(ends, at, side="right")]
         found[str(parts)] = tuple(picked.tolist())
     return found
-
-
-@cache
-def _shares(parts: int) -> Array:
-    return np.arange(1, parts) / parts
 
 
 def _top_values(numbers: Array, counts: Array) -> dict[str, int]:
