@@ -46,10 +46,7 @@ _COG = "raquet to COG"
 _NOT_DRAWN = {_PARQUET: "raquet to raquet", **dict.fromkeys(_TIFF, _COG)}
 """What RaQuet becomes without being drawn, by the suffix of the target."""
 _TILED = "a folder (no suffix), *.zip, *.pmtiles or *.mbtiles"
-_TARGETS = {
-    "raquet": f"*.tif for a COG, {_TILED} for PNG tiles; 'comal raquet export' writes PNG",
-    "tapalcatl": _TILED,
-}
+_TARGETS = {"raquet": f"*.tif for a COG; {_TILED} for PNG tiles", "tapalcatl": _TILED}
 _DRAWN = {"raquet": "raquet to tiles"}
 """What the rest becomes, in messages."""
 _IN_PARTS = _PACKED | {"raster", "raquet", "tiles"}
@@ -224,6 +221,9 @@ def _samples_kind(source: str) -> str:
             f"{found.format.title} cannot be converted to what the name of the target says",
             where=source,
             expected=_TARGETS[name],
+            hint="'comal raquet export' writes PNG, and parts of a file"
+            if name == "raquet"
+            else None,
         )
     with closing(adapter_of(found.format).archive(source)) as archive:
         return str(archive.describe()["container"])
