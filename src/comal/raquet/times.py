@@ -42,6 +42,8 @@ _START = re.compile(
 )
 _DAY = 86_400_000_000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_REFORMED = (dt.datetime(1582, 10, 15, tzinfo=dt.UTC) - _EPOCH) // dt.timedelta(microseconds=1)
+_PROLEPTIC = "proleptic_gregorian"
 
 Step = int | float | str | dt.datetime | dt.date | np.datetime64
 """A time step: an int counts steps from 0 (or from the end, if negative), a float is a value of
@@ -217,7 +219,7 @@ def time_axis(values: Sequence[Any], attributes: Mapping[str, Any] | None = None
         instants = [*found]
         unit = "days" if all(one % _DAY == 0 for one in found) else "seconds"
         units = units or f"{unit} since 1970-01-01 00:00:00"
-        cf = numbers_of(found, str(units))
+        cf = numbers_of(found, str(units), calendar)
     if len(set(cf)) != len(cf):
         raise InvalidInputError("several steps have the same time", found=len(cf) - len(set(cf)))
     return TimeAxis(np.array(cf), _stamps(instants), str(units), calendar)
@@ -267,7 +269,8 @@ def _start(text: str, units: str) -> dt.datetime:
 def instants_of(cf: Sequence[float], units: str, calendar: str) -> list[int | None]:
     """CF numbers as microseconds since 1970.
 
-    None in calendars other than `STANDARD`, and for years out of the range of dates.
+    None in calendars other than `STANDARD`, for Julian dates, and for years out of the range of
+    dates.
     Months and years are calendar months and years.
 
     Raises
@@ -280,9 +283,22 @@ def instants_of(cf: Sequence[float], units: str, calendar: str) -> list[int | No
     name, start = _parsed_units(units)
     if name in _MONTHS:
         return [_month(start, value * _MONTHS[name], units) for value in cf]
-    first = (start - _EPOCH) // dt.timedelta(microseconds=1)
+    first = _first(start, calendar)
     found = [first + round(value * _SECONDS[name] * 1e6) for value in cf]
-    return [one if abs(one) < 2**63 - 1 else None for one in found]
+    least = 1 - 2**63 if calendar == _PROLEPTIC else _REFORMED
+    return [one if least < one < 2**63 - 1 else None for one in found]
+
+
+def _first(start: dt.datetime, calendar: str) -> int:
+    """A reference time in microseconds since 1970.
+
+    Before 1582-10-15 the standard calendar of CF is the Julian one, as for days since year 1.
+    """
+    first = (start - _EPOCH) // dt.timedelta(microseconds=1)
+    if calendar == _PROLEPTIC or first >= _REFORMED:
+        return first
+    century = (start.year - (start.month < 3)) // 100
+    return first + (century - century // 4 - 2) * _DAY
 
 
 def _month(start: dt.datetime, months: float, units: str) -> int | None:
@@ -300,7 +316,7 @@ def _month(start: dt.datetime, months: float, units: str) -> int | None:
     return (moment - _EPOCH) // dt.timedelta(microseconds=1)
 
 
-def numbers_of(instants: Sequence[int], units: str) -> tuple[float, ...]:
+def numbers_of(instants: Sequence[int], units: str, calendar: str) -> tuple[float, ...]:
     """Microseconds since 1970 as CF numbers, in units of fixed length."""
     name, start = _parsed_units(units)
     if name in _MONTHS:
@@ -309,7 +325,7 @@ def numbers_of(instants: Sequence[int], units: str) -> tuple[float, ...]:
             found=units,
             expected="a unit of days or shorter",
         )
-    first = (start - _EPOCH) // dt.timedelta(microseconds=1)
+    first = _first(start, calendar)
     return tuple((one - first) / 1e6 / _SECONDS[name] for one in instants)
 
 

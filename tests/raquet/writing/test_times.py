@@ -62,6 +62,10 @@ def test_units_mean_what_cftime_says(units: str) -> None:
         ("years since 1999-02-28 12:00", -2.0, "1997-02-28T12:00:00"),
         ("common_years since 2000-01-01", 1.0, "2001-01-01T00:00:00"),
         ("weeks since 2000-01-01", 2.0, "2000-01-15T00:00:00"),
+        # Before 1582-10-15 the standard calendar is the Julian one.
+        ("days since 0001-01-01", 730_122.0, "2000-01-02T00:00:00"),
+        ("hours since 1500-02-28", 4_383_000.0, "2000-03-12T00:00:00"),
+        ("days since 1582-10-15", -1.0, None),
         ("years since 2000-01-01", 9_000.0, None),  # beyond the years that a date has
     ],
 )
