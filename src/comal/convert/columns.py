@@ -124,7 +124,7 @@ def _numbered(ids: Any, parents: Rows | None) -> Any:
         while True:
             counts[key] = counts.get(key, 1) + 1
             candidate = _with_number(name, counts[key])
-            mark = parent, _folded(candidate)
+            mark = parent, str(names.folded(pa.array([candidate], pa.string()))[0].as_py())
             if mark not in taken:
                 break
         taken.add(mark)
@@ -137,10 +137,6 @@ def _with_number(name: str, number: int) -> str:
     if not stem:
         stem, dot, ending = name, "", ""
     return mended(f"{stem}_{number}{dot}{ending}")
-
-
-def _folded(name: str) -> str:
-    return str(names.folded(pa.array([name], pa.string()))[0].as_py())
 
 
 def _replaced(column: Any, new: Mapping[int, str]) -> Any:

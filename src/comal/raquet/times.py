@@ -149,7 +149,8 @@ def stamps_of(
     distinct = np.unique(values[known])
     with suppress(InvalidInputError):  # unknown units are kept as they are
         instants = instants_of(distinct.tolist(), str(units), str(calendar).lower())
-        stamps[known] = _stamps(instants)[np.searchsorted(distinct, values[known])]
+        told = np.array(instants, "datetime64[us]")
+        stamps[known] = told[np.searchsorted(distinct, values[known])]
     return stamps
 
 
@@ -200,7 +201,7 @@ def time_axis(values: Sequence[Any], attributes: Mapping[str, Any] | None = None
     if calendar not in CALENDARS:
         raise InvalidInputError("unknown calendar", found=calendar, expected=", ".join(CALENDARS))
     units = named.get("units")
-    if _numbers(values):
+    if all(isinstance(value, int | float | np.integer | np.floating) for value in values):
         if not units:
             raise InvalidInputError(
                 "the times are numbers without units",
@@ -222,16 +223,8 @@ def time_axis(values: Sequence[Any], attributes: Mapping[str, Any] | None = None
         cf = numbers_of(found, str(units), calendar)
     if len(set(cf)) != len(cf):
         raise InvalidInputError("several steps have the same time", found=len(cf) - len(set(cf)))
-    return TimeAxis(np.array(cf), _stamps(instants), str(units), calendar)
-
-
-def _stamps(instants: Sequence[int | None]) -> npt.NDArray[np.datetime64]:
-    return np.array(instants, "datetime64[us]")
-
-
-def _numbers(values: Sequence[Any]) -> bool:
-    kinds = int | float | np.integer | np.floating
-    return all(isinstance(value, kinds) for value in values)
+    stamps = np.array(instants, "datetime64[us]")
+    return TimeAxis(np.array(cf), stamps, str(units), calendar)
 
 
 def _parsed_units(units: str) -> tuple[str, dt.datetime]:
