@@ -9,7 +9,6 @@ the source fills them. A pixel is covered if its centre is.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -284,13 +283,10 @@ def _numbers(value: Any, count: int) -> list[float]:
     if not isinstance(value, list | tuple) or len(value) != count:
         raise _NotToldError
     for one in value:
-        if isinstance(one, bool) or not isinstance(one, int | float) or not _is_degree(one):
+        # NaN and infinities are no degrees either.
+        if isinstance(one, bool) or not (isinstance(one, int | float) and abs(one) <= 360):
             raise _NotToldError
     return [float(one) for one in value]
-
-
-def _is_degree(value: float) -> bool:
-    return math.isfinite(value) and abs(value) <= 360
 
 
 def _plane(points: Floats) -> Floats:
