@@ -161,8 +161,11 @@ import json, sys
 from comal import server
 from tests.server.asking import ask
 sys.setswitchinterval(1e-6)
-found = ask(server.app(json.loads(sys.argv[1]), log="none"), "/sources.json").json()["sources"]
-print({one["name"]: one.get("problem") for one in found if one["state"] != "ready"})
+app, problems = server.app(json.loads(sys.argv[1]), log="none"), None
+while problems is None or "opening" in str(problems):  # the list does not wait long
+    found = ask(app, "/sources.json").json()["sources"]
+    problems = {one["name"]: one["problem"] for one in found if one["state"] != "ready"}
+print(problems)
 """
 
 
