@@ -552,10 +552,7 @@ class SingleLayout(TreeLayout):
 
     def of_suffixes(self, suffixes: Iterable[str]) -> SingleLayout:
         """The same with the scales of the tiles, which no document declares."""
-        names = tuple(suffixes)
-        if not names:
-            return self
-        low, high = scales_of(names)
+        low, high = scales_of(suffixes)
         return replace(self, metadata=replace(self.metadata, min_scale=low, max_scale=high))
 
     def _narrowed(self, archive: Tile, formats: Mapping[str, Headers]) -> ArchiveMetadata:

@@ -28,7 +28,7 @@ from comal.tapalcatl.addressing import Generation1
 from comal.tapalcatl.containers.base import Tiles, TileSource, concatenated
 from comal.tapalcatl.containers.export import IterableSource, opened
 from comal.tapalcatl.containers.survey import Survey, extents_of, grown, scaled, survey
-from comal.tapalcatl.layout import MetatileLayout, trimmed_comment
+from comal.tapalcatl.layout import MetatileLayout, TreeLayout, trimmed_comment
 from comal.tapalcatl.reading.tile import check_local_name
 from comal.tapalcatl.spec import (
     MAX_ZOOM,
@@ -311,7 +311,10 @@ def _put(
     count = len(entries.payloads)
     assert place.change is not None
     if not place.change.has(path):
-        text, _ = place.arrangement.comment(archive, entries.formats)
+        layout = place.arrangement
+        if isinstance(layout, TreeLayout):
+            layout = replace(layout, metadata=scaled(place.metadata, entries.suffixes))
+        text, _ = layout.comment(archive, entries.formats)
         with place.change.write(path) as file:
             writer = ZipWriter(file)
             writer.add_many(entries.names, entries.payloads, entries.details)
