@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from comal.taco.model.collection import Sample, Taco, Tortilla
@@ -85,6 +86,13 @@ class Archive:
     def level(self, number: int) -> Any:
         return pq.read_table(io.BytesIO(self.slot(number)))
 
+    def rows(self, number: int) -> list[dict[str, Any]]:
+        """The rows of a level without times, which may be none of Python's."""
+        table = self.level(number)
+        times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+        rows: list[dict[str, Any]] = table.drop_columns(times).to_pylist()
+        return rows
+
     @property
     def levels(self) -> int:
         return len(self.slots) - 1
@@ -98,13 +106,13 @@ class Archive:
         return {
             row["internal:relative_path"]: self.bytes_of(row)
             for number in range(self.levels)
-            for row in self.level(number).to_pylist()
+            for row in self.rows(number)
             if row["type"] == "FILE"
         }
 
     def walked(self) -> dict[str, bytes]:
         """Every FILE row by way of the local metadata files."""
-        return dict(self._walk(self.level(0).to_pylist(), ""))
+        return dict(self._walk(self.rows(0), ""))
 
     def _walk(self, rows: list[dict[str, Any]], above: str) -> Iterator[tuple[str, bytes]]:
         for row in rows:
