@@ -54,8 +54,16 @@ def test_alpha_hides_all_bands_but_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("colours", "at"),
-    [(["alpha"], None), (["gray", "alpha"], 1), (["alpha", None], 0), (["gray", None], None)],
+    ("colours", "at", "shown"),
+    [
+        (["alpha"], None, (1,)),
+        (["alpha", None], 0, (2,)),
+        (["gray", "alpha", "gray"], 1, (1,)),
+        (["alpha", "gray", None, "gray"], 0, (2, 3, 4)),
+        (["red", "green", "blue"] * 2, None, (1, 2, 3)),
+    ],
 )
-def test_a_band_that_is_alone_is_never_alpha(colours: list[str | None], at: int | None) -> None:
-    assert values.alpha_at(colours) == at
+def test_which_bands_are_alpha_and_which_are_shown(
+    colours: list[str | None], at: int | None, shown: tuple[int, ...]
+) -> None:
+    assert (values.alpha_at(colours), values.default_bands(colours)) == (at, shown)

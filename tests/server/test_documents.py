@@ -313,8 +313,9 @@ def test_layers_of_strangers_are_xml(tmp_path: Path) -> None:
     app = server.app({"a": str(tileset(tmp_path / "set", **place, **pacific))}, log="none")
     root = fromstring(ask(app, "/WMTSCapabilities.xml").body)
     texts = [(one.text or "").strip() for one in root.iter()]
-    for text in (f"{SCRIPT} {{west}}", "-180 -10.0", "180 10.0"):
+    for text in (f"{SCRIPT} {{west}}", "-180.0 -10.0", "180.0 10.0"):
         assert text in texts
+    assert ask(app, "/a.json").json()["bounds"] == [-180, -10, 180, 10]
 
 
 def test_such_texts_are_told_in_full(hostile: tuple[Any, Path]) -> None:

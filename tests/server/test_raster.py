@@ -67,9 +67,13 @@ def test_three_bands_as_they_are(app: Any, archives: dict[str, Path]) -> None:
     assert np.array_equal(picture(ask(app, "/rgb/1/0/1.png?bidx=3,2,1").body), turned)
 
 
-def test_one_band_is_a_picture_with_a_palette(app: Any) -> None:
-    reply = ask(app, "/dem/1/0/0.png?rescale=0,1000&colormap_name=viridis")
-    assert Image.open(io.BytesIO(reply.body)).mode == "P"
+@pytest.mark.parametrize("value", [3.5, -3, 300, 2**53 + 1, 1e30])
+def test_one_value_is_middle_grey(tmp_path: Path, value: float) -> None:
+    path = raquet_file(tmp_path / "a.parquet", {"a": np.full((128, 128), value)})
+    app = server.app({"a": str(path)}, log="none")
+    assert set(picture(ask(app, "/a/0/0/0.png").body).flat) == {127, 255}
+    found = ask(app, "/a/statistics").json()["statistics"]["a"]
+    assert (found["min"], found["max"]) == (value, value)
 
 
 def test_own_colours(app: Any, archives: dict[str, Path]) -> None:
@@ -77,6 +81,8 @@ def test_own_colours(app: Any, archives: dict[str, Path]) -> None:
     values = pixels_of(archives, "classes")[0].data
     table = np.array([[0, 0, 0, 0], [10, 20, 30, 255], [200, 100, 0, 255], [0, 0, 255, 128]])
     assert np.array_equal(found, table[values])
+    mapped = ask(app, "/dem/1/0/0.png?rescale=0,1000&colormap_name=viridis")
+    assert Image.open(io.BytesIO(mapped.body)).mode == "P"
     stretched = picture(ask(app, "/classes/1/0/1.png?rescale=0,3").body)
     assert np.array_equal(stretched[..., 0], (values / 3.0 * 255).astype(np.uint8))
 

@@ -20,7 +20,7 @@ from comal.progress import Progress, silent
 from comal.raquet.reading.pixels import chosen_bands
 from comal.raquet.spec import Band
 from comal.raster.pictures import encode_picture
-from comal.raster.values import as_array, colour_table, seen
+from comal.raster.values import as_array, colour_table, drawn_range, rgb_bands, seen
 from comal.storage.targets import refuse_sources, target_of
 from comal.tapalcatl.containers.base import IndexedSource, Tiles
 from comal.tapalcatl.wire import Int64s, Keys
@@ -32,7 +32,6 @@ _TAILS = "19"
 _BLOCK = 256
 _TASKS = 64
 """Tiles of a task at most, and how many tasks there are at least if tiles suffice."""
-_COLOURS = ("red", "green", "blue")
 _FILES = {".mbtiles": tapalcatl.to_mbtiles, ".pmtiles": tapalcatl.to_pmtiles}
 
 
@@ -221,10 +220,8 @@ def _shade(pixels: Any, ends: tuple[float, float] | None) -> Bytes:
 
 def _chosen(file: raquet.RaquetFile, wanted: Sequence[int | str] | None) -> Sequence[Band]:
     if wanted is None:
-        marked = {(band.colorinterp or "").lower(): band for band in reversed(file.bands)}
-        if set(_COLOURS) <= set(marked):
-            return [marked[colour] for colour in _COLOURS]
-        return [file.bands[0]]
+        shown = rgb_bands([band.colorinterp for band in file.bands]) or (1,)
+        return [file.bands[number - 1] for number in shown]
     found = chosen_bands(file.metadata, wanted, file.href)
     if len(found) not in {1, 3}:
         raise InvalidInputError(
@@ -269,4 +266,4 @@ def _stretch(band: Band) -> tuple[float, float] | None:
     low, high = (tails[0], tails[-1]) if tails else (statistics.min, statistics.max)
     if not low < high:
         low, high = statistics.min, statistics.max
-    return (float(low), float(high)) if low < high else (float(low), float(low) + 1)
+    return drawn_range(float(low), float(high))

@@ -194,6 +194,15 @@ def _widest_gap(starts: Floats, ends: Floats) -> int | None:
     return 0 if gaps[0] >= widest - _SAME_GAP else int(np.argmax(gaps))
 
 
+def unturned(box: Sequence[float]) -> list[float]:
+    """The box for who compares its edges as numbers; across the antimeridian, all longitudes.
+
+    So TileJSON wants it (3.0.0, 3.4), and clients of WMTS.
+    """
+    west, south, east, north = box
+    return list(box) if -180 <= west <= east <= 180 else [-180.0, south, 180.0, north]
+
+
 def arc_width(west: npt.ArrayLike, east: npt.ArrayLike) -> Any:
     """Width in degrees of arcs of longitude, 0..360; west > east crosses the antimeridian."""
     wests, easts = wrap_arcs(west, east)

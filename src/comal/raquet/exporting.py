@@ -22,8 +22,8 @@ from comal.raquet.reading.windows import Grid, grid_of
 from comal.raquet.spec import Band, Number
 from comal.raster.describing import BandInfo, crs_wkt
 from comal.raster.geotiff import TiffLayout, geotiff_to_cog, write_geotiff
-from comal.raster.pictures import default_bands, fitted, picture_of, shrunk
-from comal.raster.values import colour_table
+from comal.raster.pictures import fitted, picture_of, shrunk
+from comal.raster.values import colour_table, default_bands
 from comal.raster.values import stored_nodata as as_stored
 from comal.storage.config import StorageConfig
 from comal.storage.targets import TIFF, TargetFile, check_ending, target_path

@@ -23,12 +23,11 @@ from comal.errors import (
 )
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.raster.opening import open_raster, place, read_valid, sniff_driver
-from comal.raster.values import ALPHA, Mask, as_array, colour_table, seen, valid_mask
+from comal.raster.values import Mask, as_array, colour_table, default_bands, seen, valid_mask
 
 Bytes = npt.NDArray[np.uint8]
 
 _STRETCH = (2.0, 98.0)
-_RGB = ("red", "green", "blue")
 _PLANE = "EPSG:3857"
 _PICTURE_BYTES = 32
 """Approximate memory per pixel of an image while it is rendered."""
@@ -162,17 +161,6 @@ def coloured(
     if len(shades) == 1:
         shades *= 3
     return np.stack([*shades, np.where(shown, 255, 0)]).astype(np.uint8)
-
-
-def default_bands(colours: Sequence[str | None]) -> tuple[int, ...]:
-    """Numbers of the bands to show, by the colour interpretations of all."""
-    found = {colour: band for band, colour in enumerate(colours, 1)}
-    if all(colour in found for colour in _RGB):
-        return tuple(found[colour] for colour in _RGB)
-    visible = tuple(band for band, colour in enumerate(colours, 1) if colour != ALPHA)
-    if len(visible) >= 3:
-        return visible[:3]
-    return visible[:1] or (1,)
 
 
 def fitted(height: int, width: int, size: int) -> tuple[int, int]:

@@ -33,6 +33,7 @@ Mask = npt.NDArray[np.bool_]
 
 ALPHA = "alpha"
 """Colour interpretation of a band whose zeros mask the others."""
+_RGB = ("red", "green", "blue")
 
 
 def stored_nodata(nodata: Any, dtype: Any) -> Any:
@@ -136,6 +137,24 @@ def colour_table(colours: Mapping[int, Sequence[int]], size: int) -> npt.NDArray
         if 0 <= value < size:
             table[value] = colour
     return table
+
+
+def rgb_bands(colours: Sequence[str | None]) -> tuple[int, ...]:
+    """Numbers of the first bands that are red, green and blue; empty unless all three are there."""
+    found = {(colour or "").lower(): band for band, colour in reversed([*enumerate(colours, 1)])}
+    return tuple(found[colour] for colour in _RGB) if found.keys() >= set(_RGB) else ()
+
+
+def default_bands(colours: Sequence[str | None]) -> tuple[int, ...]:
+    """Numbers of the bands to show, by the colour interpretations of all."""
+    visible = tuple(band for band, colour in enumerate(colours, 1) if colour != ALPHA)
+    return rgb_bands(colours) or visible[: 3 if len(visible) >= 3 else 1] or (1,)
+
+
+def drawn_range(low: float, high: float) -> tuple[float, float]:
+    """Values that become black and white; a single value becomes middle grey."""
+    half = max(1.0, abs(low) / 16)
+    return (low, high) if low < high else (low - half, low + half)
 
 
 def as_array(mask: Mask | None, shape: tuple[int, ...]) -> Mask:

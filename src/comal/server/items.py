@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
@@ -29,7 +27,7 @@ from comal.server.holdings import (
     visible,
 )
 from comal.server.requests import Query
-from comal.server.responses import bad_request, not_found
+from comal.server.responses import bad_request, not_found, plain
 
 PARAMETERS = (
     "bbox",
@@ -437,18 +435,3 @@ def shown_time(microseconds: int | None) -> str | None:
         return times.isoformat(microseconds)
     except OverflowError:
         return None
-
-
-def plain(value: Any) -> Any:
-    """A Python value as JSON can hold it."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Decimal):
-        return plain(float(value))
-    if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    return None if isinstance(value, bytes) else str(value)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
+from comal.geo.boxes import unturned
 from comal.server.requests import ANY, Request, Route
 
 _RELATION = "http://www.opengis.net/def/rel/ogc/1.0/"
@@ -283,9 +284,7 @@ def wmts(request: Request, sources: Sequence[dict[str, Any]]) -> bytes:
         ext = _picture(one)
         if ext is None:
             continue
-        west, south, east, north = one["bounds"]
-        # Clients compare corners as numbers: a box across the antimeridian spans the whole world.
-        west, east = (west, east) if west < east else (-180, 180)
+        west, south, east, north = unturned(one["bounds"])
         box = {"west": west, "south": south, "east": east, "north": north}
         about = {"title": one["title"], "name": one["name"], "kind": one["media_types"][ext]}
         where = {"href": request.link(one["name"]), "dotted": _dotted(ext)}

@@ -20,9 +20,9 @@ from comal.parallel import cached_property
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.windows import Grid
 from comal.raquet.spec import Band
-from comal.raster.values import colour_table
+from comal.raster.values import colour_table, default_bands, drawn_range, rgb_bands
 from comal.server.http import Headers, crc_etag
-from comal.server.items import bbox_of, histogram, plain
+from comal.server.items import bbox_of, histogram
 from comal.server.render import (
     MEDIA_TYPES,
     Expression,
@@ -41,12 +41,12 @@ from comal.server.responses import (
     content_response,
     json_response,
     not_found,
+    plain,
 )
 from comal.server.runtime import Runtime, check_wanted
 from comal.server.sources import LOOK, TILES, ServedSource, file_name, only, tile_meets
 
 EXTENSIONS = ("png", "webp", "jpg", "npy")
-_RGB = ("red", "green", "blue")
 _MOST_COLOURS = 65_536
 _SHOWN_COLOURS = 256
 _VALUES = ("bidx", "expression", "nodata", "time")
@@ -160,8 +160,7 @@ class RasterSource(ServedSource):
             "scheme": "xyz",
             "minzoom": metadata.min_zoom,
             "maxzoom": metadata.max_zoom,
-            # TileJSON 3.0.0, 3.4: bounds must not wrap around the antimeridian.
-            "bounds": [west, south, east, north] if west < east else [-180, south, 180, north],
+            "bounds": boxes.unturned(self.file.bounds),
             "center": [lon - 360 * (lon > 180), (south + north) / 2, metadata.min_zoom],
             "tileSize": metadata.block_width,
         }
@@ -172,13 +171,10 @@ class RasterSource(ServedSource):
     def look(self) -> Look:
         """The default look of tiles."""
         bands = self.file.bands
-        named = {band.colorinterp: number for number, band in enumerate(bands, 1)}
-        if all(colour in named for colour in _RGB):
-            bidx = tuple(named[colour] for colour in _RGB)
-        elif len(bands) >= 3 and all(band.dtype == "uint8" for band in bands[:3]):
-            bidx = (1, 2, 3)
-        else:
-            bidx = (1,)
+        colours = [band.colorinterp for band in bands]
+        bidx = default_bands(colours)
+        if not rgb_bands(colours) and any(bands[number - 1].dtype != "uint8" for number in bidx):
+            bidx = bidx[:1]
         chosen = [bands[number - 1] for number in bidx]
         if bidx[0] in self.tables:
             return Look(bidx, (), self.tables[bidx[0]])
@@ -195,14 +191,14 @@ class RasterSource(ServedSource):
     def _range(self, number: int) -> tuple[float, float]:
         """Values that become black and white: 2 and 98 percent of an overview, else the limits."""
         found = sampled_range(self.file, number)
-        if found is not None:
+        if found is not None and found[0] < found[1]:
             return found
         statistics = self.file.bands[number - 1].statistics
         if statistics is not None and statistics.min is not None and statistics.max is not None:
             low, high = float(statistics.min), float(statistics.max)
             if math.isfinite(low) and math.isfinite(high) and low < high:
                 return low, high
-        return 0.0, 1.0
+        return (0.0, 1.0) if found is None else drawn_range(*found)
 
     def _params(self, request: Request) -> RenderOptions:
         return RenderOptions.of(request.query, len(self.file.bands))
@@ -579,7 +575,7 @@ def _too_large(cover: _Cover, most: int) -> Refusal:
 
 
 def sampled_range(file: RaquetFile, number: int) -> tuple[float, float] | None:
-    """2 and 98 percent of a band, from an overview; None if there is no range."""
+    """2 and 98 percent of a band, from an overview, or its extremes; None without any value."""
     step = None if file.times is None else 0
     try:
         found = sample(file, [number], file.everything(), step, most=_RANGE_PIXELS, some=True)
@@ -591,8 +587,7 @@ def sampled_range(file: RaquetFile, number: int) -> tuple[float, float] | None:
     low, high = (float(edge) for edge in np.percentile(values, (2, 98)))
     if low < high:
         return low, high
-    low, high = float(values.min()), float(values.max())
-    return (low, high) if low < high else None
+    return float(values.min()), float(values.max())
 
 
 def counts_of(values: npt.NDArray[Any], pixels: int, bins: int) -> dict[str, Any]:
@@ -607,17 +602,10 @@ def counts_of(values: npt.NDArray[Any], pixels: int, bins: int) -> dict[str, Any
     names = ("min", "max", "mean", "std", "sum", "median", "percentile_2", "percentile_98")
     if not len(valid):
         return document | dict.fromkeys(names) | {"histogram": None}
-    low, median, high = (float(edge) for edge in np.percentile(valid, (2, 50, 98)))
+    low, median, high = np.percentile(valid, (2, 50, 98))
     counts, edges = histogram(valid, bins)
-    numbers = (
-        float(valid.min()),
-        float(valid.max()),
-        float(valid.mean()),
-        float(valid.std()),
-        float(valid.sum()),
-        median,
-        low,
-        high,
-    )
+    # Extremes in the type of the band, as floats do not hold all 64 bits.
+    numbers = (values.min(), values.max(), valid.mean(), valid.std(), valid.sum())
+    found = [number.item() for number in (*numbers, median, low, high)]
     numbers_of_bins = [counts.tolist(), edges.tolist()]
-    return document | dict(zip(names, numbers, strict=True)) | {"histogram": numbers_of_bins}
+    return document | dict(zip(names, found, strict=True)) | {"histogram": numbers_of_bins}

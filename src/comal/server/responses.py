@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from http import HTTPStatus
 from typing import Any
 
@@ -99,19 +100,24 @@ def json_bytes(document: Any) -> bytes:
     try:
         text = json.dumps(document, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     except ValueError:
-        text = json.dumps(_finite(document), separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps(plain(document), separators=(",", ":"), ensure_ascii=False)
     # Names in files can contain lone surrogates, which UTF-8 cannot encode.
     return text.replace("<", "\\u003c").encode("utf-8", "replace")
 
 
-def _finite(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A Python value as JSON can hold it."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return plain(float(value))
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return value
+        return [plain(one) for one in value]
+    return None if isinstance(value, bytes) else str(value)
 
 
 def content_response(content: Content, headers: Headers) -> Response:

@@ -24,6 +24,7 @@ from comal.errors import (
     UnsupportedVersionError,
     shown,
 )
+from comal.geo.boxes import unturned
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.public import fits, warn
 
@@ -583,7 +584,7 @@ def tilejson(metadata: TileSetMetadata, tiles: Sequence[str], **more: Any) -> di
     document["minzoom"] = metadata.min_zoom or 0
     if metadata.max_zoom is not None:
         document["maxzoom"] = metadata.max_zoom
-    document["bounds"] = list(metadata.bounds or WORLD)
+    document["bounds"] = unturned(metadata.bounds or WORLD)
     document.update({key: value for key, value in foreign.items() if key not in _OWN})
     document.update(more)
     return document

@@ -54,7 +54,11 @@ const ENOUGH = 20_000;
  */
 function tilejsonOf({ title, description, attribution, minzoom, maxzoom, bounds }, template) {
   const texts = { name: title, description: description ?? "", attribution: attribution ?? "" };
-  return { tilejson: "3.0.0", ...texts, tiles: [template], minzoom, maxzoom, bounds };
+  const [west, south, east, north] = bounds;
+  // TileJSON 3.0.0, 3.4: bounds must not wrap around the antimeridian.
+  const isPlain = -180 <= west && west <= east && east <= 180;
+  const box = isPlain ? bounds : [-180, south, 180, north];
+  return { tilejson: "3.0.0", ...texts, tiles: [template], minzoom, maxzoom, bounds: box };
 }
 
 /** Tiles as they are in archives. */
@@ -292,7 +296,10 @@ export class RaquetSource {
   async range(band, time) {
     if (this.raster.metadata.bands[band].type === "uint8") return [0, 255];
     const summary = await this.counted(band, time);
-    return summary ? [summary.percentile_2, summary.percentile_98] : [0, 255];
+    if (!summary) return [0, 255];
+    const { percentile_2: low, percentile_98: high, min, max } = summary;
+    const half = min < max ? 0 : Math.max(1, Math.abs(min) / 16); // one value is middle grey
+    return low < high ? [low, high] : [min - half, max + half];
   }
 }
 

@@ -28,8 +28,10 @@ export function defaultBands({ bands }) {
     bands.findIndex((band) => band.interpretation === color),
   );
   if (named.every((index) => index >= 0)) return named;
-  const first = bands.slice(0, 3);
-  return first.length === 3 && first.every((band) => band.type === "uint8") ? [0, 1, 2] : [0];
+  const visible = [...bands.keys()].filter((at) => bands[at].interpretation !== "alpha");
+  const first = visible.slice(0, 3);
+  const areBytes = first.length === 3 && first.every((at) => bands[at].type === "uint8");
+  return areBytes ? first : [first[0] ?? 0];
 }
 
 /** @param {Band} band */
