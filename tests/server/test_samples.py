@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from comal import server, taco, tortilla
+from comal.server.items import column_stats
 from tests.server.asking import ask
 from tests.server.making import COLLECTION, PNG, picture, tiff
 from tests.support import SHARED, needs_shared
@@ -30,11 +31,8 @@ def test_items_are_features(app: Any) -> None:
     reply = ask(app, "/scenes/items")
     assert reply.headers["content-type"] == "application/geo+json"
     document = reply.json()
-    assert (document["type"], document["numberMatched"], document["numberReturned"]) == (
-        "FeatureCollection",
-        6,
-        6,
-    )
+    found = (document["type"], document["numberMatched"], document["numberReturned"])
+    assert found == ("FeatureCollection", 6, 6)
     item = document["features"][1]
     assert item["id"] == "scene 1"
     assert item["geometry"]["coordinates"][0][0] == [10.0, 10.0]
@@ -195,12 +193,8 @@ def test_table_and_columns(app: Any) -> None:
     document = ask(
         app, "/scenes/table?columns=cloud_cover,stac:time_start&limit=2&filter=clear"
     ).json()
-    assert [column["name"] for column in document["columns"]] == [
-        "id",
-        "type",
-        "cloud_cover",
-        "stac:time_start",
-    ]
+    names = [column["name"] for column in document["columns"]]
+    assert names == ["id", "type", "cloud_cover", "stac:time_start"]
     assert document["rows"][1] == ["scene 1", "FOLDER", 10.0, "2023-02-01T00:00:00Z"]
     assert (document["matched"], document["next"]) == (2, None)
     assert ask(app, "/scenes/table?limit=4").json()["next"] == 4
@@ -220,6 +214,8 @@ def test_table_and_columns(app: Any) -> None:
     assert (empty["rows"], empty["histogram"]) == (0, None)
     assert ask(app, "/scenes/columns/nothing").status == 404
     assert ask(app, "/scenes/columns/stac:geotransform").status == 400
+    large = column_stats(pa.table({"n": [2**53 + 1, 2**60 + 1]}), np.arange(2), "n", 4)
+    assert (large["min"], large["max"]) == (2**53 + 1, 2**60 + 1)
 
 
 def test_tree(app: Any) -> None:

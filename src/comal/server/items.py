@@ -178,7 +178,9 @@ def column_stats(table: Any, rows: npt.NDArray[np.int64], name: str, bins: int) 
 
 def _numbers(column: Any, bins: int) -> dict[str, Any]:
     values = np.asarray(pc.drop_null(column).cast(pa.float64(), safe=False), np.float64)
-    return _spread(values[np.isfinite(values)], bins, float)
+    found = _spread(values[np.isfinite(values)], bins, float)
+    # Extremes as they are: floats do not hold all 64 bits.
+    return found | pc.min_max(column).as_py() if pa.types.is_integer(column.type) else found
 
 
 def _times(column: Any, bins: int) -> dict[str, Any]:
@@ -417,13 +419,11 @@ def column_of(field: Any) -> dict[str, str]:
 
 
 def shown_values(column: Any) -> list[Any]:
-    """The values of a column as JSON: times as texts in UTC, bytes and NaN as null."""
+    """The values of a listed column as JSON: times as texts in UTC, NaN as null."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         moments = pc.cast(column, pa.timestamp("us"), safe=False).cast(pa.int64())
         return [shown_time(moment) for moment in moments.to_pylist()]
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return [None] * len(column)
     return [plain(value) for value in times.values_of(column)]
 
 

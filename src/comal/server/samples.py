@@ -511,21 +511,21 @@ def _list(value: Any) -> list[Any]:
 
 def _numbers(value: Any) -> list[float] | None:
     """Four numbers, or the first of several boxes."""
-    if isinstance(value, list) and value and isinstance(value[0], list):
-        value = value[0]
-    right = isinstance(value, list) and len(value) == 4
-    if not right or not all(isinstance(edge, int | float) for edge in value):
+    box = _first(value)
+    if len(box) != 4 or not all(isinstance(edge, int | float) for edge in box):
         return None
-    return [float(edge) for edge in value]
+    return [float(edge) for edge in box]
 
 
 def _period(value: Any) -> list[str | None] | None:
-    if isinstance(value, list) and value and isinstance(value[0], list):
-        value = value[0]
-    if not isinstance(value, list) or len(value) != 2:
-        return None
-    ends = [_moment(end) for end in value]
-    return ends if any(ends) else None
+    ends = [_moment(end) for end in _first(value)[:3]]
+    return ends if len(ends) == 2 and any(ends) else None
+
+
+def _first(value: Any) -> list[Any]:
+    """A list, or the first of a list of them; an empty one for anything else."""
+    value = value[0] if isinstance(value, list) and value and isinstance(value[0], list) else value
+    return value if isinstance(value, list) else []
 
 
 def _moment(value: Any) -> str | None:
