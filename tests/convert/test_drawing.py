@@ -50,11 +50,6 @@ def _of_zip(path: Path) -> bytes:
         return archive.read("1/0/1.png")
 
 
-def _of_folder(path: Path) -> bytes:
-    (archive,) = path.rglob("*.zip")
-    return _of_zip(archive)
-
-
 def _of_mbtiles(path: Path) -> bytes:
     with sqlite3.connect(path) as base:
         asked = "SELECT tile_data FROM tiles WHERE zoom_level = 1 AND tile_column = 0"
@@ -69,7 +64,8 @@ def _of_pmtiles(path: Path) -> bytes:
 
 
 TARGETS: dict[str, Callable[[Path], bytes]] = {
-    "tiles": _of_folder, "t.zip": _of_zip, "t.mbtiles": _of_mbtiles, "t.pmtiles": _of_pmtiles,
+    "tiles": lambda path: _of_zip(next(path.rglob("*.zip"))),
+    "t.zip": _of_zip, "t.mbtiles": _of_mbtiles, "t.pmtiles": _of_pmtiles,
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import uuid
 from collections.abc import Callable
@@ -236,6 +237,17 @@ def test_loose_tiles_are_those_that_were_listed(tmp_path: Path, stored: bool) ->
     wanted, found = files_below(tmp_path / "go"), files_below(out)
     assert len(wanted) > len(found) > 1
     assert {name: wanted[name] for name in found} == found
+
+
+def test_an_archive_of_a_tileset_that_changed_is_not_read(tmp_path: Path) -> None:
+    source, plan = _tileset(tmp_path), tmp_path / "plan"
+    jobs.plan_tapalcatl(source, tmp_path / "out", plan, split_size=20_000, **LAYOUT)
+    # On another machine the same document has other numbers of device and file.
+    Path(shutil.copy2(source / "meta.json", tmp_path / "copy")).replace(source / "meta.json")
+    jobs.run(plan, (1, 2))
+    tapalcatl.put(source, [(5, 31, 31, b"\x89PNG\r\n\x1a\n another")])
+    (reason,) = jobs.run(plan).failed.values()
+    assert "changed after its tiles were listed" in reason
 
 
 def test_a_source_that_changes_while_it_is_planned(

@@ -541,6 +541,7 @@ def plan_tapalcatl(
     named = {
         "source": href,
         "version": version,
+        "newest": job.source.newest,
         "build": options,
         "formats": formats,
         "extents": {str(zoom): extent for zoom, extent in survey.extents.items()},
@@ -639,6 +640,7 @@ def _planned_job(plan: Plan, tables: Sequence[Any], scope: ExitStack) -> Any:
         ),
         listed,
     )
+    job.source.newest = options.get("newest")
     if isinstance(version, str):
         _refuse_change(plan, job.source.identity)
     return job

@@ -179,7 +179,7 @@ def choose_layout(
     kept, whether the directories fit or not.
     """
     min_zoom, max_zoom = int(min_zoom), int(max_zoom)
-    _check_zooms(min_zoom, max_zoom)
+    check_zooms(min_zoom, max_zoom)
     entry = options_of(EntrySize, size)
     sides = (METATILE, 1) if metatile is None else (metatile,)
     if materialized_zooms is not None and len(materialized_zooms) == 0:
@@ -221,7 +221,8 @@ def _zooms(min_zoom: int, max_zoom: int, step: int) -> tuple[int, ...]:
     return (min_zoom, *reversed(zooms))
 
 
-def _check_zooms(min_zoom: int, max_zoom: int) -> None:
+def check_zooms(min_zoom: int, max_zoom: int) -> None:
+    """Raise `InvalidInputError` for what is no range of zooms."""
     if not 0 <= min_zoom <= max_zoom <= MAX_ZOOM:
         raise InvalidInputError(
             "not a range of zooms",
@@ -642,7 +643,9 @@ def trimmed_comment(said: ArchiveMetadata) -> Comment:
     kept = dict(said.extra)
     cut = []
     left = len(ascii_line(archive_document(said))) - MAX_COMMENT
-    for size, key in sorted(((_size(key, said.extra[key]), key) for key in kept), reverse=True):
+    # With colon and comma.
+    sizes = [(len(ascii_line(key)) + len(ascii_line(kept[key])) + 2, key) for key in kept]
+    for size, key in sorted(sizes, reverse=True):
         if left <= 0:
             break
         del kept[key]
@@ -650,11 +653,6 @@ def trimmed_comment(said: ArchiveMetadata) -> Comment:
         left -= size
     data, more = archive_comment(replace(said, extra=kept))
     return data, (*cut, *more)
-
-
-def _size(key: str, value: object) -> int:
-    """Bytes of a key and its value, with colon and comma."""
-    return len(ascii_line(key)) + len(ascii_line(value)) + 2
 
 
 def _texts(

@@ -27,7 +27,8 @@ def same(tileset: TileSet, query: dict[str, Any]) -> None:
     if "absent" in query:
         assert tile is None
         assert stored is None
-        there = tileset.archives.get(_root(query["archive"])) is not None
+        z, x, y = map(int, query["archive"].removesuffix(".zip").split("/")[-3:])
+        there = tileset.archives.get((z, x, y)) is not None
         assert there == (query["absent"] == "entry")
         return
     assert tile is not None
@@ -43,11 +44,6 @@ def same(tileset: TileSet, query: dict[str, Any]) -> None:
         assert stored.method == query["method"]
         assert tile.last_modified is not None
         assert tile.modified is not None
-
-
-def _root(key: str) -> tuple[int, int, int]:
-    z, x, y = key.removesuffix(".zip").split("/")[-3:]
-    return int(z), int(x), int(y)
 
 
 QUERIES = {

@@ -130,6 +130,8 @@ class TileSource:
     """The content encoding of its tiles, if declared."""
     modified: int | None = None
     """When it was last modified, in seconds since 1970 UTC."""
+    newest: int | None = None
+    """Time of the last change of its archives when tiles were listed, in nanoseconds since 1970."""
 
     @property
     def identity(self) -> str:

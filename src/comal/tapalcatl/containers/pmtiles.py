@@ -282,6 +282,7 @@ def pmtiles_sink(
         root, leaves = _directories(body.directory())
         file.write(leaves)
         start = _ROOT + len(metadata)
+        is_gzip = next(iter(choice.gzipped)) if len(choice.gzipped) == 1 else None
         header = {
             **_places(choice.described(said)),
             "root_offset": HEADER_SIZE,
@@ -297,7 +298,7 @@ def pmtiles_sink(
             "tile_contents_count": body.contents,
             "clustered": 1,
             "internal_compression": GZIP,
-            "tile_compression": _compression(choice),
+            "tile_compression": {None: 0, False: 1, True: GZIP}[is_gzip],
             "tile_type": _TYPES.get(choice.ext, 0),
         }
         file.seek(0)
@@ -331,12 +332,6 @@ def _places(said: TileSetMetadata) -> dict[str, Any]:
         "center_lon_e7": round(center[0] * 1e7),
         "center_lat_e7": round(center[1] * 1e7),
     }
-
-
-def _compression(choice: Choice) -> int:
-    if choice.gzipped == {True}:
-        return 2
-    return 1 if choice.gzipped == {False} else 0
 
 
 class _Body:

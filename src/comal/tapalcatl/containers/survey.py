@@ -202,7 +202,9 @@ def bounds_of(extents: Extents, said: Bounds | None) -> Bounds:
     """
     if not extents:
         return WORLD if said is None else said
-    box = _box(max(extents), extents[max(extents)]) if said is None else _ordered(said)
+    box = _box(max(extents), extents[max(extents)]) if said is None else said
+    if box[0] > box[2]:
+        box = -180.0, box[1], 180.0, box[3]
     for zoom, extent in extents.items():
         if not covers(box, zoom, extent):
             box = union(box, _box(zoom, extent))
@@ -232,11 +234,6 @@ def scaled(said: Said, suffixes: Iterable[str]) -> Said:
     return replace(
         said, min_scale=min([said.min_scale, *scales]), max_scale=max([said.max_scale, *scales])
     )
-
-
-def _ordered(box: Bounds) -> Bounds:
-    west, south, east, north = box
-    return (-180.0, south, 180.0, north) if west > east else box
 
 
 def _box(zoom: int, extent: Extent) -> Bounds:
@@ -305,7 +302,8 @@ class Choice:
             self.suffix = self.suffix or suffix_of(1, self._ext or extension(kind, hint))
             self.exts.add(split_suffix(self.suffix)[1])
             return replace(tiles, suffix=np.zeros(len(tiles), np.int32), suffixes=(self.suffix,))
-        fits = [self._fits(suffix) for suffix in tiles.suffixes]
+        kinds = map(split_suffix, tiles.suffixes)
+        fits = [self._ext in {None, ext} and self._scale in {None, scale} for scale, ext in kinds]
         rows = np.flatnonzero(np.array(fits, np.bool_)[tiles.suffix])
         met = [tiles.suffixes[code] for code in np.unique(tiles.suffix[rows]).tolist()]
         self.exts.update(split_suffix(suffix)[1] for suffix in met)
@@ -328,10 +326,6 @@ class Choice:
     def described(self, said: TileSetMetadata) -> TileSetMetadata:
         """Metadata with the zooms of the tiles so far, and with bounds that cover them."""
         return _described(said, self.extents)
-
-    def _fits(self, suffix: str) -> bool:
-        scale, ext = split_suffix(suffix)
-        return self._ext in {None, ext} and self._scale in {None, scale}
 
 
 def _decoded(tiles: Tiles, where: str) -> Tiles:

@@ -17,6 +17,7 @@ from comal.errors import (
     ComalError,
     InvalidInputError,
     InvalidMetadataError,
+    ObjectChangedError,
     ObjectNotFoundError,
     shown,
     translated,
@@ -40,7 +41,7 @@ from comal.tapalcatl.containers.base import (
     outermost,
 )
 from comal.tapalcatl.containers.content import kinds_of
-from comal.tapalcatl.layout import InArchive, MetatileLayout
+from comal.tapalcatl.layout import InArchive, MetatileLayout, check_zooms
 from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.index import Record
 from comal.tapalcatl.reading.tile import check_local_name, entry_name, refuse
@@ -160,12 +161,7 @@ class Area:
             raise InvalidInputError("both a box and a geometry are given", hint="give one of them")
         self.min_zoom = asked.min_zoom or 0
         self.max_zoom = MAX_ZOOM if asked.max_zoom is None else asked.max_zoom
-        if not 0 <= self.min_zoom <= self.max_zoom <= MAX_ZOOM:
-            raise InvalidInputError(
-                "not a range of zooms",
-                found=f"{self.min_zoom} to {self.max_zoom}",
-                expected=f"0 to {MAX_ZOOM}, ascending",
-            )
+        check_zooms(self.min_zoom, self.max_zoom)
         self._box = None if asked.bbox is None else validate_bbox(asked.bbox)
         self._shape = None if asked.geometry is None else _shape_of(asked.geometry)
         self._overview = -1 if asked.overview_zoom is None else asked.overview_zoom
@@ -268,21 +264,37 @@ class TileSetSource(TileSource):
 
     @property
     def identity(self) -> str:
-        """URL and version of the document, if there is one."""
+        """URL and version of the document, if there is one, and when archives changed last."""
         with suppress(ComalError):
             stat = self._tileset.source.stat()
             if not stat.is_dir and self._area is None:
-                return json.dumps(["tileset", stat.href, stat.size, stat.etag, stat.modified])
+                # The tag of a local file is another one on other machines.
+                tag = None if self._tileset.archives.local else stat.etag
+                version = [stat.size, tag, stat.modified, self.newest]
+                return json.dumps(["tileset", stat.href, *version])
         return ""
+
+    def _get(self, archive: Tile) -> OpenArchive | None:
+        """An archive, unless it changed after the tiles were listed."""
+        opened = self._tileset.archives.get(archive)
+        if opened is None or self.newest is None or _time(opened) <= self.newest:
+            return opened
+        if self._tileset.layout.leads_to(self._tileset.metadata)(archive):  # it was listed
+            what = "an archive changed after its tiles were listed"
+            raise ObjectChangedError(what, where=opened.label)
+        return opened
 
     def keys(self) -> Iterator[Keys]:
         """All tiles, archive by archive; a tile in several formats occurs several times."""
+        newest = 0
         for archive, opened in self._archives():
+            newest = max(newest, _time(opened))
             found = self._tileset.layout.tiles(archive, opened.index.columns.all_keys[0])[1]
             if self._area is not None:
                 rows = np.flatnonzero(self._area.holds(found))
                 found = found[0][rows], found[1][rows], found[2][rows]
             yield found
+        self.newest = newest
 
     def read(self, square: Square) -> Tiles:
         """The tiles of a square in all formats and scales."""
@@ -304,7 +316,7 @@ class TileSetSource(TileSource):
                 raise gone(self, square)
             batch.append(found)
             for archive, rows in found.items():
-                opened = self._tileset.archives.get(archive)
+                opened = self._get(archive)
                 size += (
                     0 if opened is None else int(opened.index.columns.table["csize"][rows].sum())
                 )
@@ -322,7 +334,7 @@ class TileSetSource(TileSource):
                 wanted.setdefault(archive, []).append(rows)
         parts = []
         for archive, numbers in wanted.items():
-            opened = self._tileset.archives.get(archive)
+            opened = self._get(archive)
             if opened is not None:
                 parts.append(self._tiles(archive, opened, np.concatenate(numbers)))
         return concatenated(parts).ordered()
@@ -333,7 +345,7 @@ class TileSetSource(TileSource):
         for archive in self._tileset.layout.around(*square):
             if self._wanted is not None and archive not in self._wanted:
                 continue
-            opened = self._tileset.archives.get(archive)
+            opened = self._get(archive)
             rows = None if opened is None else self._rows_in(archive, opened, square)
             if rows is not None and len(rows):
                 found[archive] = rows
@@ -435,6 +447,10 @@ class TileSetSource(TileSource):
 
         sizes = table["csize"].astype(np.int64)
         return zip_local.read_payloads(source.fetch, (starts, stops), sizes, check, source.href)
+
+
+def _time(opened: OpenArchive) -> int:
+    return (opened.info and opened.info.modified) or 0
 
 
 def _check(payloads: list[bytes], table: Any, where: str) -> None:

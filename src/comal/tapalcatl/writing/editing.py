@@ -357,7 +357,8 @@ def _first_archive(place: Path, generation1: Generation1) -> Target:
     """An archive of Tapalcatl 1, whose metatile is only known from its path."""
     key = PurePosixPath(parse_href(place).path)
     z, x, y = (*key.parts[-3:-1], key.stem)
-    root = (int(z), int(x), int(y)) if all(map(_is_number, (z, x, y))) else None
+    is_tile = all(n.isascii() and n.isdecimal() and len(n) <= 10 for n in (z, x, y))
+    root = (int(z), int(x), int(y)) if is_tile else None
     if root is None or not str(key).endswith(generation1.key(root)):
         raise InvalidInputError(
             "the name of the archive does not tell which metatile it is",
@@ -366,10 +367,6 @@ def _first_archive(place: Path, generation1: Generation1) -> Target:
             hint="name the folder that keys are relative to, or check the layout",
         )
     return Target(MetatileLayout(generation1), place.parent, single=place, root=root)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 10
 
 
 def _tileset(meta: Path) -> Target:

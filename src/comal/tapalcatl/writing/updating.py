@@ -27,7 +27,7 @@ from comal.table.columns import blobs_column, flags_of, numbers_column
 from comal.tapalcatl.addressing import Generation1
 from comal.tapalcatl.containers.base import Tiles, TileSource, concatenated
 from comal.tapalcatl.containers.export import IterableSource, opened
-from comal.tapalcatl.containers.survey import Survey, extents_of, grown, scaled, survey
+from comal.tapalcatl.containers.survey import extents_of, grown, scaled, survey
 from comal.tapalcatl.layout import MetatileLayout, TreeLayout, trimmed_comment
 from comal.tapalcatl.reading.tile import check_local_name
 from comal.tapalcatl.spec import (
@@ -262,7 +262,8 @@ def _put_all(place: Target, source: TileSource, rules: EntryRules, progress: Pro
         extents = partial(extents_of, tiles.keys)
     else:
         plan = survey(source, place.arrangement)
-        blocks = _blocks(source, plan)
+        squares = map(plan.squares_of, range(plan.groups))
+        blocks = (concatenated(list(source.gather(some))) for some in squares)
         extents = partial(dict, plan.extents)
     whole = own
     if isinstance(place.arrangement, MetatileLayout):
@@ -288,11 +289,6 @@ def _put_all(place: Target, source: TileSource, rules: EntryRules, progress: Pro
         if metadata != own:
             write_document(place, metadata)
     return done
-
-
-def _blocks(source: TileSource, plan: Survey) -> Iterator[Tiles]:
-    for group in range(plan.groups):
-        yield concatenated(list(source.gather(plan.squares_of(group))))
 
 
 def _by_archive(tiles: Tiles, place: Target) -> Iterator[tuple[Tile, Tiles, Int64s]]:
