@@ -302,11 +302,10 @@ export class RasterControls {
       style.rescale[index] ??= [0, 1];
       return emptiness("No values", "No pixel has data.");
     }
-    const chosen = style.rescale[index] ?? [
-      found.percentile_2 ?? found.min,
-      found.percentile_98 ?? found.max,
-    ];
-    if (chosen[0] === chosen[1]) chosen[1] = chosen[0] + 1;
+    const { percentile_2 = found.min, percentile_98 = found.max } = found;
+    const [low, high] = style.rescale[index] ?? [percentile_2, percentile_98];
+    const half = low < high ? 0 : Math.max(1, Math.abs(low) / 16); // one value is middle grey
+    const chosen = /** @type {[number, number]} */ ([low - half, high + half]);
     style.rescale[index] = chosen;
     const band = style.mode === "formula" ? null : detail.bands[style.bands[index] - 1];
     const { of, back } = physical(band);
