@@ -36,6 +36,8 @@ _CHUNK = 1024
 _PICTURE = 4096
 _EXACT = 2**53
 """The greatest nodata value of integers: rasterio has nodata values as floats only."""
+_ALPHA_TYPES, _ALPHA_COUNTS = ("uint8", "uint16"), (2, 4)
+"""Types and numbers of bands whose last one GDAL takes for a mask if it is alpha."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +286,8 @@ def _plan(raster: RaquetFile, asked: ExportOptions) -> _Plan:
         for step in steps
         for band in chosen
     )
+    told = dtype.name in _ALPHA_TYPES and len(infos) in _ALPHA_COUNTS
+    told = told and alpha_of(chosen) == len(chosen) - 1
     layout = TiffLayout(
         width=width,
         height=height,
@@ -292,7 +296,7 @@ def _plan(raster: RaquetFile, asked: ExportOptions) -> _Plan:
         dtype=dtype.name,
         bands=infos,
         nodata=value,
-        masked=masked and _has_gaps(raster, chosen, grid, span),
+        masked=masked and not told and _has_gaps(raster, chosen, grid, span),
         compression=asked.compression,
         block=min(metadata.block_width, 512) if metadata.block_width % 16 == 0 else 256,
     )
@@ -308,12 +312,8 @@ def _has_gaps(
     """Whether there may be nodata pixels that only a mask can mark."""
     metadata = raster.metadata
     alpha = alpha_of(metadata.bands)
-    if alpha is not None and metadata.bands[alpha] not in bands:
+    if alpha is not None or any(stored_nodata(band) is not None for band in bands):
         return True
-    if any(stored_nodata(band) is not None for band in bands):
-        return True
-    if alpha_of(bands) is not None:
-        return False
     left, *rest = span
     holes = raster.holes(grid.zoom, left % grid.width, *rest)
     return any(band.name in holes for band in bands)
@@ -358,8 +358,11 @@ def _filled(plan: _Plan, window: Any) -> Pixels:
     data = np.ma.getdata(window).astype(layout.dtype, copy=False)
     mask = np.ma.getmaskarray(window)
     at = alpha_of(plan.bands)
-    # An alpha band may have a nodata value, which masks nothing.
-    alpha = None if at is None else np.where(mask.all(axis=0), 0, data[at])
+    alpha = None
+    if at is not None:
+        # An alpha band may have a nodata value, which masks nothing.
+        mask[at] = np.delete(mask, at, axis=0).all(axis=0) if len(mask) > 1 else mask[at]
+        alpha = np.where(mask[at], 0, data[at])
     if layout.nodata is not None:
         lost = (data == layout.nodata) & ~mask
         if any(taken.any() for n, taken in enumerate(lost) if n != at):
