@@ -14,6 +14,8 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import cache, partial
+from timeit import repeat
 from typing import Any, NamedTuple
 
 import deflate
@@ -235,8 +237,10 @@ class _Layout(NamedTuple):
     """Offset and size of each strip or tile."""
 
 
-_ROWS = 64
-"""Rows whose predictor is undone together, while they are in the cache of a processor."""
+_ROWS, _TOGETHER = 256, 4 << 20
+"""Rows whose predictor is undone together, if their sums are not larger than so many bytes.
+
+NumPy gives up the interpreter's lock while it adds up more than 500 rows, those of all bands."""
 _DEFLATE, _ZSTD = 8, 50000
 _PREDICTORS = {1: (1,), _DEFLATE: (1, 2, 3), _ZSTD: (1, 2, 3)}
 """By codec."""
@@ -289,13 +293,14 @@ def _fill(data: Data, layout: _Layout, window: Window, bands: list[int], pixels:
     groups = [(0, bands, bits)]
     if layout.grid[0] > 1:
         groups = [(band, [0], bits[at : at + 1]) for at, band in enumerate(bands)]
+    step = max(1, min(_ROWS, _TOGETHER // (8 * columns * layout.shape[0])))
     for across in range(left // columns, -(-(left + width) // columns)):
         start = across * columns - left
         into, cut = slice(max(start, 0), start + columns), slice(max(-start, 0), width - start)
         for first, inner, planes in groups:
             stack = _stack(data, layout, first, downs, across)[above : above + height]
-            for row in range(0, height, _ROWS):
-                some = slice(row, row + _ROWS)
+            for row in range(0, height, step):
+                some = slice(row, row + step)
                 found = _undone(stack[some], layout.predictor, inner)
                 for plane, values in zip(planes, found, strict=True):
                     plane[some, into] = values[:, cut]
@@ -375,30 +380,44 @@ def _undone(block: Pixels, predictor: int, bands: list[int]) -> Iterator[Pixels]
     elif predictor == 2 and count == 4 and block.dtype == np.uint16 and columns <= 1 << 16:
         # Two bands of four as one word: sums of so few columns take 32 bits, and do not meet.
         even = np.array([0xFFFF, 0, 0xFFFF, 0], np.uint16).view(np.uint64)
-        words, sums = block.view(np.uint64)[:, :, 0], np.empty((rows, columns, 2), np.uint64)
-        for at, mask in enumerate((even, ~even)):
-            _add_up(np.bitwise_and(words, mask, out=sums[:, :, at]))
-        yield from (sums.view(np.uint16)[:, :, band + 4 * (band % 2)] for band in bands)
+        words, sums = block.view(np.uint64)[:, :, 0], _spaced((2, rows, columns), np.uint64)
+        for part, mask in zip(sums, (even, ~even), strict=True):
+            np.bitwise_and(words, mask, out=part)
+        np.add.accumulate(sums, axis=2, out=sums)
+        halves = sums[..., None].view(np.uint16)
+        yield from (halves[band % 2, :, :, band] for band in bands)
     else:
         # A row of predictor 3 has the first bytes of all pixels, then all second bytes.
         parts = block if predictor == 2 else block.view(np.uint8).reshape(rows, -1, count)
         # NumPy sums 4 and 8 bytes several times faster than 1 and 2.
         wide = np.uint64 if parts.itemsize == 8 else np.uint32
-        for band in bands:
-            values = np.empty((*parts.shape[:2], 2), wide)[:, :, 0]
+        every = _spaced((len(bands), *parts.shape[:2]), wide)
+        for values, band in zip(every, bands, strict=True):
             values[...] = parts[:, :, band]
-            _add_up(values)
-            if predictor == 3:
-                whole = np.empty((rows, columns, size), np.uint8)
-                for place in range(size):
-                    whole[:, :, -1 - place] = values[:, place * columns : (place + 1) * columns]
-                values = whole.view(f"<u{size}")[:, :, 0]
-            yield values
+        np.add.accumulate(every, axis=2, out=every)
+        for values in every:
+            if predictor == 2:
+                yield values
+                continue
+            whole = np.empty((rows, columns, size), np.uint8)
+            for place in range(size):
+                whole[:, :, -1 - place] = values[:, place * columns : (place + 1) * columns]
+            yield whole.view(f"<u{size}")[:, :, 0]
 
 
-def _add_up(values: Pixels) -> None:
-    """Replace the values of rows by their sums so far.
+def _spaced(shape: tuple[int, ...], dtype: Any, gap: int | None = None) -> Pixels:
+    """An array for sums, with the gaps between its values that this processor is fastest with."""
+    sums: Pixels = np.empty((*shape, gap or _gap()), dtype)[..., 0]
+    return sums
 
-    They have gaps between them: without, NumPy takes four times as long on some processors.
-    """
-    np.add.accumulate(values, axis=1, out=values)
+
+@cache
+def _gap() -> int:
+    """1 or 2, by trial: sums that touch take some processors four times as long, others a third."""
+    tried = {}
+    for gap in (1, 2):
+        sums = _spaced((1, 64, 256), np.uint64, gap)
+        sums[...] = 1
+        add_up = partial(np.add.accumulate, sums, axis=2, out=sums)
+        tried[gap] = min(repeat(add_up, number=1, repeat=9))
+    return min(tried, key=tried.__getitem__)
