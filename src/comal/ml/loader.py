@@ -55,11 +55,10 @@ class LoaderOptions(SamplerOptions):
         large samples in threads that all data sets share.
     processes
         Whether workers are processes, which read and decode, and call `transform` and a function
-        as `on_error`: for decoders that hold the lock of the interpreter, and images of many
-        strips. ``"auto"`` decodes a few samples in one thread and in two, and takes processes if
-        two are hardly faster; then `Loader.processes` tells what was taken. They are spawned: a
-        script must start its work below ``if __name__ == "__main__"``, and all functions are those
-        of a module.
+        as `on_error`: for decoders that hold the lock of the interpreter. ``"auto"`` decodes a few
+        samples in one thread and in two, and takes processes if two are hardly faster; then
+        `Loader.processes` tells what was taken. They are spawned: a script must start its work
+        below ``if __name__ == "__main__"``, and all functions are those of a module.
     ahead_bytes
         Bytes that may be on their way or wait in memory, encoded and decoded, besides the batch
         that is in use. One batch is always under way.

@@ -1,9 +1,9 @@
 """Batches that other processes read and decode, in memory that they share with this one.
 
-Threads are enough where decoding leaves the lock of the interpreter. A decoder that holds it, or an
-image of many small strips, decodes no faster in two threads than in one. Each process runs a loader
-of its own over every n-th batch, and sends the file descriptors of the memory that it decoded into:
-pixels pass no pipe, and no name is left when a process is killed.
+Threads are enough where decoding leaves the lock of the interpreter. A decoder that holds it is no
+faster in two threads than in one. Each process runs a loader of its own over every n-th batch, and
+sends the file descriptors of the memory that it decoded into: pixels pass no pipe, and no name is
+left when a process is killed.
 """
 
 from __future__ import annotations
