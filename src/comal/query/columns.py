@@ -24,12 +24,16 @@ def alike(names: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield other, name
 
 
-def lacks_type(kind: Any) -> bool:
-    """Whether DuckDB has no type for values of an Arrow type: half floats and 256-bit decimals."""
+def untyped(schema: Any) -> list[Any]:
+    """Fields that DuckDB has no type for: half floats and 256-bit decimals, also nested ones."""
+    return [field for field in schema if _lacks_type(field.type)]
+
+
+def _lacks_type(kind: Any) -> bool:
     if pa.types.is_dictionary(kind):
-        return lacks_type(kind.value_type)
+        return _lacks_type(kind.value_type)
     inner = (kind.field(at).type for at in range(kind.num_fields))
-    return pa.types.is_float16(kind) or pa.types.is_decimal256(kind) or any(map(lacks_type, inner))
+    return pa.types.is_float16(kind) or pa.types.is_decimal256(kind) or any(map(_lacks_type, inner))
 
 
 def vectorised(call: Callable[..., Any], kind: Any, optional: int = 0) -> Callable[..., Any]:

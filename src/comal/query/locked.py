@@ -26,7 +26,7 @@ from comal.errors import (
 )
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.query import functions as sql_functions
-from comal.query.columns import alike, lacks_type
+from comal.query.columns import alike, untyped
 from comal.query.functions import Function
 
 _CONFIG = {
@@ -222,7 +222,7 @@ class Session:
 
     def _register(self, name: str, table: Any) -> None:
         """Register a table, unless SQL has no type for a column or would take it for another."""
-        for field in filter(lambda one: lacks_type(one.type), table.schema):
+        for field in untyped(table.schema):
             raise QueryError(
                 "SQL has no type for a column",
                 found=f"{shown(field.name)}: {field.type}",
