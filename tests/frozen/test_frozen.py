@@ -13,8 +13,8 @@ from tests.frozen.compare import JOBS, differences, found
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """For all jobs; its path is short, as messages cut long ones."""
-    with tempfile.TemporaryDirectory() as name:
+    """For all jobs; its path is short wherever tests run, as messages cut long ones."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
         yield Path(name)
 
 
