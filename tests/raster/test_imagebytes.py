@@ -19,7 +19,7 @@ from comal.errors import (
     LimitExceededError,
     NotThisFormatError,
 )
-from comal.raster import opening
+from comal.raster import imagebytes, opening
 from comal.raster.imagebytes import georeference, image, valid
 from tests.raster.rasters import write
 
@@ -59,9 +59,19 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "open_raster", None)
 
 
-@pytest.mark.parametrize("interleave", ["pixel", "band"])
+@pytest.mark.parametrize(("interleave", "gap"), [("pixel", 1), ("pixel", 2), ("band", 2)])
 @pytest.mark.parametrize("layout", [STRIPS, TILES], ids=["strips", "tiles"])
-def test_types_and_predictors(tmp_path: Path, layout: Any, interleave: str, alone: None) -> None:
+def test_types_and_predictors(
+    tmp_path: Path,
+    layout: Any,
+    interleave: str,
+    gap: int,
+    alone: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the sums of any processor, and of a few rows at a time."""
+    monkeypatch.setattr(imagebytes, "_gap", lambda: gap)
+    monkeypatch.setattr(imagebytes, "_ROWS", 10)
     codecs: list[dict[str, Any]] = [
         {"compress": codec, "predictor": n} for codec in ("deflate", "zstd") for n in (1, 2, 3)
     ]
