@@ -218,6 +218,9 @@ def time_axis(values: Sequence[Any], attributes: Mapping[str, Any] | None = None
         )
         found = [parse_instant(value) for value in scalars]
         instants = [*found]
+        if min(found) < _REFORMED and not named.get("calendar"):
+            # These dates are Gregorian; before the reform those of the standard calendar are not.
+            calendar = _PROLEPTIC
         unit = "days" if all(one % _DAY == 0 for one in found) else "seconds"
         units = units or f"{unit} since 1970-01-01 00:00:00"
         cf = numbers_of(found, str(units), calendar)

@@ -177,3 +177,14 @@ def test_repair_knows_odd_units(
         with comal.raquet.open(mended) as raster:
             assert raster.times is not None
             assert raster.times.values.tolist() == values
+
+
+def test_dates_before_the_reform_of_the_calendar_stay_gregorian(tmp_path: Path) -> None:
+    path = series(tmp_path, time=["1500-03-01", "1600-01-01"])
+    told = document(path)["time"]
+    with comal.raquet.open(path) as raster:
+        assert raster.times is not None
+        numbers = raster.times.values
+        assert [str(one)[:10] for one in raster.times.stamps] == ["1500-03-01", "1600-01-01"]
+    found = cftime.num2date(numbers, told["cf:units"], told["cf:calendar"])
+    assert [one.isoformat()[:10] for one in found] == ["1500-03-01", "1600-01-01"]
