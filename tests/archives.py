@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from comal import taco, tortilla
+from comal.demo import scenes
 from tests.server.making import raquet_file, taco_file, tiff, tileset
 
 
@@ -61,11 +64,15 @@ def stamps(place: Path) -> dict[str, tuple[int, int]]:
     }
 
 
+_AS_MADE = functools.cache(stamps)
+"""Those of what nobody changes."""
+
+
 def fresh(made: Path, folder: Path) -> Files:
     """The archives, those that may be changed in place as they were made."""
     for name in ("tiles", "a.tortilla"):
         source, target = made / name, folder / name
-        if stamps(source) == stamps(target):
+        if _AS_MADE(source) == stamps(target):
             continue
         if source.is_dir():
             shutil.rmtree(target, ignore_errors=True)
@@ -89,6 +96,12 @@ def files(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
     """Fresh archives, in the folder that is the current one meanwhile."""
     monkeypatch.chdir(tmp_path)
     return fresh(made, tmp_path)
+
+
+def small_demo() -> Any:
+    """The demo meanwhile makes one of its scenes, of few pixels."""
+    cusco = tuple(place for place in scenes.PLACES if place.name == "cusco")
+    return mock.patch.multiple(scenes, PLACES=cusco, SIZE=64)
 
 
 def samples(files: Files) -> taco.Taco:

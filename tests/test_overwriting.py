@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import click
 import numpy as np
@@ -27,11 +26,10 @@ from click.testing import CliRunner
 
 from comal import convert, demo, ml, raquet, site, taco, tapalcatl, tortilla
 from comal.cli import root
-from comal.demo import scenes
 from comal.errors import ComalError
 from comal.storage import targets
 from comal.storage.targets import Kind
-from tests.archives import WHAT_A_TORTILLA_LACKS
+from tests.archives import WHAT_A_TORTILLA_LACKS, small_demo
 from tests.attacks.build import Recipe
 from tests.server.making import PNG, taco_file, tiff
 
@@ -107,11 +105,10 @@ PART: dict[str, Any] = {"quiet": True, "subset_date": "2025-01-01"}
 
 
 def small(writer: Writer) -> Writer:
-    """The demo, of one of its scenes."""
+    """The demo, of one small scene."""
 
     def call(s: Path, o: Path, w: bool) -> None:
-        cusco = tuple(place for place in scenes.PLACES if place.name == "cusco")
-        with mock.patch.object(scenes, "PLACES", cusco):
+        with small_demo():
             writer.call(s, o, w)
 
     return replace(writer, call=call)

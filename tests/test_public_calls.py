@@ -42,10 +42,17 @@ from comal import (
     tapalcatl,
     tortilla,
 )
-from comal.demo import scenes
 from comal.errors import ComalError, InvalidInputError, LimitExceededError
 from comal.public import fits, guarded
-from tests.archives import WHAT_A_TORTILLA_LACKS, Files, files, fresh, made, samples
+from tests.archives import (
+    WHAT_A_TORTILLA_LACKS,
+    Files,
+    files,
+    fresh,
+    made,
+    samples,
+    small_demo,
+)
 from tests.server.making import PNG
 
 __all__ = ["files", "made"]
@@ -54,10 +61,10 @@ Arguments = Callable[[Files], dict[str, Any]]
 
 
 @pytest.fixture(autouse=True)
-def one_scene(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The demo makes only one of its scenes, as it is run for each wrong argument."""
-    few = tuple(place for place in scenes.PLACES if place.name == "cusco")
-    monkeypatch.setattr(scenes, "PLACES", few)
+def one_scene() -> Iterator[None]:
+    """The demo is run for each wrong argument."""
+    with small_demo():
+        yield
 
 
 _NUMBERS = count()
@@ -606,17 +613,17 @@ def test_what_is_no_path_is_refused(name: str, parameter: str, files: Files) -> 
 
 
 @pytest.mark.filterwarnings("ignore::comal.tortilla.TortillaWarning")  # names without an ending
-@pytest.mark.parametrize("kind", ["folder", "file", "missing", "missing/a", "file/a"])
 @pytest.mark.parametrize(("name", "parameter"), PLACES)
 def test_a_file_for_a_folder_and_the_other_way_round(
-    name: str, parameter: str, kind: str, files: Files
+    name: str, parameter: str, files: Files
 ) -> None:
-    (files.out / "folder").mkdir()
     (files.out / "file").write_bytes(b"no archive")
-    for put in within(name, parameter, files):
-        with suppress(ComalError):  # what may be written is written
-            called_with(name, parameter, put(str(files.out / kind)), files)
-    assert (files.out / "file").read_bytes() == b"no archive"
+    for kind in ("folder", "file", "missing", "missing/a", "file/a"):
+        (files.out / "folder").mkdir(exist_ok=True)
+        for put in within(name, parameter, files):
+            with suppress(ComalError):  # what may be written is written
+                called_with(name, parameter, put(str(files.out / kind)), files)
+        assert (files.out / "file").read_bytes() == b"no archive", kind
 
 
 OWN = {

@@ -21,6 +21,7 @@ from comal.raster import open_raster
 def few_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
     few = [place for place in scenes.PLACES if place.name in {"oaxaca", "cusco", "manaus"}]
     monkeypatch.setattr(scenes, "PLACES", tuple(few))
+    monkeypatch.setattr(scenes, "SIZE", 96)
 
 
 def test_what_it_leaves(whole_demo: demo.Result) -> None:

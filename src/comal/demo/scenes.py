@@ -271,8 +271,8 @@ def _paint_fields(rng: np.random.Generator, spectra: Array, where: Array) -> Non
     rows, columns = np.nonzero(where)
     along, across = _turned(columns, rows, angle)
     nearest = np.empty(len(rows), dtype=np.int64)
-    for start in range(0, len(rows), 8192):
-        part = slice(start, start + 8192)
+    for start in range(0, len(rows), 512):  # so many distances fit into the processor's cache
+        part = slice(start, start + 512)
         # The distance of an oblong: fields have corners, not curves.
         a = np.abs(along[part, None] - centres[0])
         b = np.abs(across[part, None] * 1.9 - centres[1] * 1.9)
