@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import signal
 import sys
@@ -10,10 +11,11 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
+from queue import LifoQueue
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from comal.raster import opening
 from comal.taco.extensions.rasters import GeotiffStats
 from comal.taco.writing import containers
 from comal.tapalcatl.writing import building
+from tests.convert.migrated import FIELDS
 from tests.forked import forks
 from tests.raquet.writing.sources import noise, on_grid, utm
 from tests.support import command, digests, files_below
@@ -63,10 +66,25 @@ def _planned_tortilla(home: Path, out: Path, executor: Any) -> None:
 
 
 def _drawn(home: Path, out: Path, executor: Any) -> None:
-    source = home / "drawn.parquet"
-    if not source.exists():
-        raquet.write(home / "grid.tif", source)
+    source = _once(home / "drawn.parquet", lambda path: raquet.write(home / "grid.tif", path))
     convert.draw(source, out, executor=executor)
+
+
+def _once(path: Path, make: Callable[[Path], object]) -> Path:
+    """A source that some jobs need."""
+    if not path.exists():
+        make(path)
+    return path
+
+
+def _scenes(home: Path, name: str) -> Path:
+    room = tortilla if name.endswith(".tortilla") else taco
+    return _once(home / name, lambda path: room.pack_folder(home / "scenes", path))
+
+
+def _exported(home: Path, out: Path, executor: Any) -> None:
+    with taco.load(_scenes(home, "scenes.tacozip")) as dataset:
+        taco.export(dataset, out, subset_date="2026-01-01", executor=executor)
 
 
 JOBS: Mapping[str, Job] = {
@@ -85,6 +103,16 @@ JOBS: Mapping[str, Job] = {
     "drawn.mbtiles": _drawn,
     "planned": _planned,
     "planned tortilla": _planned_tortilla,
+    "exported.tacozip": _exported,
+    "unpacked": lambda home, out, who: taco.zip2folder(
+        _scenes(home, "scenes.tacozip"), out, executor=who
+    ),
+    "packed again.tacozip": lambda home, out, who: taco.folder2zip(
+        _scenes(home, "folder"), out, executor=who
+    ),
+    "migrated.tacozip": lambda home, out, who: convert.convert(
+        _scenes(home, "scenes.tortilla"), out, **FIELDS, executor=who
+    ),
     "converted.parquet": lambda home, out, who: convert.convert(
         home / "grid.tif", out, executor=who
     ),
@@ -162,6 +190,34 @@ def _cluster(**options: Any) -> Iterator[Any]:
             distributed.Client(cluster) as client,
         ):
             yield client
+
+
+class _Backwards(Executor):
+    """One thread, which does the newest task first; all is pickled, as between processes."""
+
+    def __init__(self) -> None:
+        self.thread = ThreadPoolExecutor(1)
+        self.thread._work_queue = LifoQueue()  # type: ignore[assignment]
+        self.tasks = 0
+
+    def submit(self, function: Any, item: Any) -> Any:  # type: ignore[override]
+        self.tasks += 1
+        return self.thread.submit(_unpickled, pickle.dumps((function, item)))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self.thread.shutdown(wait, cancel_futures=cancel_futures)
+
+
+def _unpickled(task: bytes) -> Any:
+    function, item = pickle.loads(task)
+    return pickle.loads(pickle.dumps(function(item)))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_order_of_ends_gives_the_same_bytes(home: Path, name: str) -> None:
+    with _Backwards() as pool:
+        assert _done(home, name, pool) == _done(home, name, None)
+        assert pool.tasks > 1
 
 
 NIGHTLY = pytest.mark.skipif("COMAL_FULL_SWEEP" not in os.environ, reason="starts many; nightly")

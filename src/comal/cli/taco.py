@@ -221,10 +221,9 @@ def sql(style: Style, source: str, query: str, *, as_csv: bool, untrusted: bool 
 @argument("output")
 @options.where_options
 @options.rename
+@options.by_workers
 @options.writing
-def export(
-    style: Style, /, source: str, output: str, *, rename: bool, overwrite: bool, **conditions: Any
-) -> None:
+def export(style: Style, /, source: str, output: str, **asked: Any) -> None:
     """Write the samples of X that pass the filters as a data set of its own.
 
     OUTPUT is one ZIP archive when its name ends in .tacozip or .zip, else a folder. Extent
@@ -237,10 +236,11 @@ def export(
     $ comal taco export parts/__TACOCAT__ whole.tacozip --rename
       # an index over archives that use an id twice
     """
+    writing = {name: asked.pop(name) for name in ("rename", "overwrite", "executor")}
     with taco.load(source) as dataset:
-        part = _filtered(dataset, isolated=options.is_isolated(source), **conditions)
+        part = _filtered(dataset, isolated=options.is_isolated(source), **asked)
         with working(f"exporting to {output}", style) as progress:
-            taco.export(part, output, rename=rename, overwrite=overwrite, progress=progress)
+            taco.export(part, output, progress=progress, **writing)
         count = len(part.data)
     summary: dict[str, Any] = {"output": output, "samples": count}
     if part.placed_by:
@@ -258,6 +258,7 @@ def export(
     default="intersection",
 )
 @options.rename
+@options.by_workers
 @options.writing
 def concat(
     style: Style, /, archives: tuple[str, ...], output: str, columns: ColumnMode, **named: Any

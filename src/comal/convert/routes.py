@@ -49,8 +49,6 @@ _TILED = "a folder (no suffix), *.zip, *.pmtiles or *.mbtiles"
 _TARGETS = {"raquet": f"*.tif for a COG; {_TILED} for PNG tiles", "tapalcatl": _TILED}
 _DRAWN = {"raquet": "raquet to tiles"}
 """What the rest becomes, in messages."""
-_IN_PARTS = _PACKED | {"raster", "raquet", "tiles"}
-"""Kinds of sources whose conversion can be divided among workers."""
 _TAKEN_BY: Mapping[str, frozenset[str]] = {
     "variable": frozenset({"raster"}),
     "band": frozenset({"raster", "raquet", _COG}),
@@ -109,9 +107,9 @@ def convert(
     progress
         Called with the progress.
     executor
-        Draws, encodes or packs rasters and tiles: any `concurrent.futures.Executor`, or a number of
-        processes; threads if None, or one thread where tiles are drawn. What copies one file to
-        another does not use it.
+        Draws, encodes or packs rasters and tiles, and encodes local metadata of TACO: any
+        `concurrent.futures.Executor`, or a number of processes; threads if None, or one thread
+        where tiles are drawn. What copies one file to another does not use it.
     **options
         ``bands`` and ``stretch`` as for `draw`, where a RaQuet file is drawn; ``bands`` chooses
         those of a raster or a COG, too. ``variable`` as for `comal.raquet.write`, ``rename`` as for
@@ -145,9 +143,8 @@ def convert(
     }
     becomes = _NOT_DRAWN.get(_suffix(target), kind) if kind == "raquet" and target else kind
     refuse_others(becomes, given | ({"dry_run": True} if dry_run else {}))
-    writing = {"overwrite": overwrite, "progress": progress or silent, **given}
-    if kind in _IN_PARTS:
-        writing["executor"] = executor
+    writing: dict[str, Any] = {"overwrite": overwrite, "executor": executor, **given}
+    writing["progress"] = progress or silent
     if kind in _TORTILLAS:
         report = migrate(hrefs[0] if len(hrefs) == 1 else hrefs, place, dry_run=dry_run, **writing)
         return Conversion(kind, {"from": kind, **report.to_dict()}, report)

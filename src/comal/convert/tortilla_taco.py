@@ -19,6 +19,7 @@ from comal.convert.columns import Footer, Rule, bands_of, fields_of, legal_ids, 
 from comal.convert.report import IDS_SCHEMA, MigrationReport, Notes
 from comal.errors import InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.parallel import Workers
 from comal.progress import Progress, silent
 from comal.public import takes
 from comal.storage import StorageConfig, location, targets
@@ -343,6 +344,7 @@ def migrate(
     progress: Progress | None = None,
     limits: Limits = DEFAULT_LIMITS,
     config: StorageConfig | None = None,
+    executor: Workers = None,
     **options: Any,
 ) -> MigrationReport:
     """Write a Tortilla or a TACO v1 of any generation as TACO 2.0.
@@ -385,6 +387,8 @@ def migrate(
         Called with the progress.
     limits, config
         As for `comal.tortilla.open`.
+    executor
+        Encodes local metadata, as for `comal.taco.create`.
     **options
         Parameters above that are not in the signature, and settings of the level tables, as for
         `comal.taco.create`.
@@ -415,7 +419,7 @@ def migrate(
     parquet = {name: value for name, value in options.items() if name not in known}
     asked = MigrationOptions(**{name: options[name] for name in options.keys() - parquet.keys()})
     _check_choices(asked.children, asked.bands)
-    how = Writing(settings(parquet, kind), overwrite, progress)
+    how = Writing(settings(parquet, kind), overwrite, progress, executor)
     given = CollectionFields.split(options)[0]
     with _opened(source, limits, config) as frame:
         files = frame.files

@@ -29,6 +29,7 @@ from comal.errors import (
     system_errors,
 )
 from comal.geo.times import parse_instant
+from comal.parallel import Workers
 from comal.plan import run
 from comal.progress import Progress, telling
 from comal.public import warn
@@ -106,8 +107,9 @@ def export(
     progress
         Called with the progress of the copy, instead of the terminal.
     **options
-        ``config``, a `StorageConfig` to write with, where the target is in a store; and settings of
-        the level tables: ``compression``, ``compression_level``, ``row_group_size``, ...
+        ``config``, a `StorageConfig` to write with, where the target is in a store; ``executor``,
+        which encodes local metadata, as for `create`; and settings of the level tables:
+        ``compression``, ``compression_level``, ``row_group_size``, ...
 
     Returns
     -------
@@ -150,9 +152,9 @@ def export(
         )
     _check_limit(limit)
     target, stamp = targets.target_path(output, options.pop("config", None)), date_of(subset_date)
-    kind = container_of(target, output_format)
+    kind, executor = container_of(target, output_format), options.pop("executor", None)
     with telling(progress, quiet=quiet) as told:
-        how = Writing(settings(options, kind), overwrite, told)
+        how = Writing(settings(options, kind), overwrite, told, executor)
         return export_part(dataset, target, kind, how, stamp, limit=limit, rename=rename)
 
 
@@ -226,6 +228,7 @@ def folder2zip(
     overwrite: bool = False,
     config: StorageConfig | None = None,
     progress: Progress | None = None,
+    executor: Workers = None,
     **parquet: Any,
 ) -> Path:
     """Pack a dataset in FOLDER form into one ZIP.
@@ -240,6 +243,8 @@ def folder2zip(
         As for `export`.
     config
         Settings for remote storage.
+    executor
+        Encodes local metadata, as for `create`.
     **parquet
         Settings of the level tables: ``compression``, ``compression_level``, ``row_group_size``.
 
@@ -270,7 +275,8 @@ def folder2zip(
     del temp_dir
     how = settings(parquet, "zip")
     with telling(progress, quiet=quiet) as told:
-        return _converted(input, output, "zip", config, Writing(how, overwrite, told))
+        writing = Writing(how, overwrite, told, executor)
+        return _converted(input, output, "zip", config, writing)
 
 
 def zip2folder(
@@ -283,6 +289,7 @@ def zip2folder(
     rename: bool = False,
     config: StorageConfig | None = None,
     progress: Progress | None = None,
+    executor: Workers = None,
     **parquet: Any,
 ) -> Path:
     """Unpack a dataset in ZIP form into a folder.
@@ -297,7 +304,7 @@ def zip2folder(
         As for `export`.
     overwrite
         Replace an older folder of TACO at the end, if it holds no file that its tables do not name.
-    config, **parquet
+    config, executor, **parquet
         As for `folder2zip`.
 
     Returns
@@ -322,7 +329,7 @@ def zip2folder(
     _check_limit(limit)
     settled = settings(parquet, "folder")
     with telling(progress, quiet=quiet) as told:
-        how = Writing(settled, overwrite, told)
+        how = Writing(settled, overwrite, told, executor)
         return _converted(input, output, "folder", config, how, limit=limit, rename=rename)
 
 
