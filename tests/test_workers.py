@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from queue import LifoQueue
@@ -87,7 +88,51 @@ def _exported(home: Path, out: Path, executor: Any) -> None:
         taco.export(dataset, out, subset_date="2026-01-01", executor=executor)
 
 
+SETS: Mapping[Any, tuple[str, str, Job]] = {
+    taco: (
+        "__TACOCAT__",
+        "*.tacozip",
+        lambda home, to, _: taco.pack_folder(
+            home / "scenes", to / "a.tacozip", split_size=1500, id="a"
+        ),
+    ),
+    tortilla: (
+        "*",
+        "*.tortilla",
+        lambda home, to, _: tortilla.pack_folder(
+            home / "scenes", to / "a.tortilla", chunk_size=1500
+        ),
+    ),
+    raquet: (
+        "*",
+        "*.parquet",
+        lambda home, to, _: [raquet.write(home / "grid.tif", to / f"{n}.parquet") for n in "ab"],
+    ),
+    tapalcatl: (
+        "meta.json",
+        "*.zip",
+        lambda home, to, _: tapalcatl.build(home / "a.mbtiles", to / "tiles"),
+    ),
+}
+"""What a check gets of a folder, the archives in it, and how these are made."""
+
+
+def _checked(room: Any, home: Path, out: Path, executor: Any) -> None:
+    """The report of several archives, the first of which is cut off."""
+    folder, (name, archives, make) = home / room.__name__, SETS[room]
+    if not folder.exists():
+        folder.mkdir()
+        make(home, folder, None)
+        first = min(folder.rglob(archives))
+        first.write_bytes(first.read_bytes()[:-20])
+    found = sorted(folder.rglob(name))
+    report = room.check(found if name == "*" else found[0], executor=executor)
+    assert report.errors
+    out.write_text(str(report.to_dict()))
+
+
 JOBS: Mapping[str, Job] = {
+    **{f"check {room.__name__}": partial(_checked, room) for room in SETS},
     "raquet.parquet": lambda home, out, who: raquet.write(
         home / "utm.tif", out, block_size=64, spec_version="0.5.0", executor=who
     ),
@@ -244,8 +289,13 @@ def test_a_cluster_gives_the_same_bytes_with_a_worker_killed_in_the_middle(home:
         assert path.read_bytes() == own.read_bytes()
         broken = home / "z.parquet"
         broken.write_bytes(own.read_bytes()[:-40])
-        words = ("check", own, broken, home / "absent", "--json")
-        assert command(*words, "--dask", address, code=11).output == command(*words, code=11).output
+        for words, code in (
+            ((own, broken, home / "absent"), 11),
+            ((home / "comal.taco" / "__TACOCAT__",), 1),
+        ):
+            line = ("check", *words, "--json")
+            there = command(*line, "--dask", address, code=code)
+            assert there.output == command(*line, code=code).output
 
 
 def _lose_a_worker(home: Path, client: Any, executor: Executor) -> None:

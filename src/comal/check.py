@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -28,7 +30,11 @@ from comal.errors import (
     compared,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.parallel import Workers, results
 from comal.progress import Progress, silent
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 MAX_LISTED = 1_000
 
@@ -194,11 +200,30 @@ class Check:
                 code = self._milder.get(code, code)
             self.add(code, problem.place, problem.message)
 
-    def take_all(self, other: Check, place: str) -> None:
-        """Add all findings of another check, of something inside of this archive."""
+    def take_all(self, other: Check, place: str = "") -> None:
+        """Add all findings of another check, of something at `place` inside of this archive."""
+        before = f"{place}: " if place else ""
         self._counts.update(other._counts)
         for problem in (*other._listed["error"], *other._listed["warning"]):
-            self._list(problem.code, f"{place}: {problem.place}", problem.message)
+            self._list(problem.code, before + problem.place, problem.message)
+
+    def apart(
+        self, look: Callable[[T, Check], R], items: Sequence[T], executor: Workers, what: str
+    ) -> Generator[tuple[R, Check]]:
+        """What `look` returns for each item, with a check of its own that it reports to.
+
+        They come in the order of the items, which are checked one by one without an executor.
+        """
+        settings = self.part()
+        if executor is None:
+            found = (check_item(look, settings, item) for item in items)
+        else:
+            settings.progress = silent  # who is told is in this process
+            found = results(executor, partial(check_item, look, settings), items)
+        with closing(found):
+            for done, one in enumerate(found):
+                self.progress(done + 1, len(items), what)
+                yield one
 
     def take_error(self, error: ComalError, code: str, place: str) -> None:
         """Add an error about the content as a problem, or the problems that it carries."""
@@ -276,6 +301,12 @@ class Guard:
             self._findings.take_error(error, self._code, self._place)
             return True
         return False
+
+
+def check_item(look: Callable[[T, Check], R], settings: Check, item: T) -> tuple[R, Check]:
+    """What `look` returns and reports; a task of `Check.apart`."""
+    own = settings.part()
+    return look(item, own), own
 
 
 def _joined(place: str, where: str | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -39,7 +39,7 @@ from comal.errors import (
     shown_path,
 )
 from comal.formats import FORMATS, Adapter, Archive, Partly, adapter_of, of_band, sniff
-from comal.parallel import Workers, results
+from comal.parallel import results
 from comal.storage import parse_href, targets
 from comal.storage.targets import like, refuse_sources
 
@@ -270,14 +270,13 @@ def check(
     repair: str | None,
     *,
     overwrite: bool,
-    executor: Workers,
     **asked: Any,
 ) -> None:
     """List every problem of X: structure, index, metadata, and the checksum of each leaf.
 
     Exit code 1 means that an X has an error; warnings do not count. With --repair, the exit
     code is that of the copy. Exit code 11 means that some of several X could not be checked.
-    With --processes or --dask, several X are checked at a time.
+    With --processes or --dask, several X are checked at a time, or several archives of one X.
 
     $ comal check scenes.tacozip  # exit code 1 when there is an error
     $ comal check scenes.tacozip --json  # every problem with its code and place
@@ -293,22 +292,24 @@ def check(
     if repair is not None:
         errors, failed = _repaired(sources[0], repair, style, asked, overwrite=overwrite), 0
     else:
-        errors, failed = _checked(sources, style, asked, executor)
+        errors, failed = _checked(sources, style, asked)
     if failed or errors:
         ctx.exit(PARTLY if failed else 1)
 
 
-def _checked(
-    sources: Sequence[str], style: Style, asked: Mapping[str, Any], executor: Workers
-) -> tuple[int, int]:
+def _checked(sources: Sequence[str], style: Style, asked: Mapping[str, Any]) -> tuple[int, int]:
     """Check archives, print what was found, and return the numbers of errors and of failures."""
     errors = failed = 0
-    several = len(sources) > 1
-    apart = several and executor is not None
-    check_one = partial(
-        check_archive, asked=asked, style=replace(style, quiet=apart or style.quiet)
-    )
-    found = results(executor, check_one, sources) if apart else map(check_one, sources)
+    several, executor = len(sources) > 1, asked["executor"]
+    found: Iterable[Report | ComalError]
+    if several and executor is not None:
+        own: dict[str, Any] = {
+            "asked": {**asked, "executor": None},
+            "style": replace(style, quiet=True),
+        }
+        found = results(executor, partial(check_archive, **own), sources)
+    else:
+        found = map(partial(check_archive, asked=asked, style=style), sources)
     for source, one in zip(sources, found, strict=True):
         if isinstance(one, Report):
             more, head = ({"source": source}, f"{source}: ") if several else ({}, "")
@@ -363,7 +364,7 @@ def _known(source: str, opening: Mapping[str, Any]) -> tuple[str, Adapter]:
 def _found(
     name: str, adapter: Adapter, source: str, style: Style, asked: Mapping[str, Any]
 ) -> Report:
-    told: dict[str, Any] = dict(asked["opening"])
+    told: dict[str, Any] = {"executor": asked["executor"], **asked["opening"]}
     if asked["statistics"]:
         _only_of_raquet(name, "--statistics")
         told["statistics"] = True

@@ -10,7 +10,9 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +32,7 @@ from comal.errors import (
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.parallel import Workers
 from comal.plan import ByteRange, Head, Whole, run
 from comal.progress import Progress
 from comal.storage import Source, StorageConfig, as_source, open_again
@@ -117,6 +120,8 @@ _DEAD = frozenset({"zip-hole", "zip-undeclared-entry"})
 """Bytes between entries: here they are of earlier versions, reported as one sum."""
 _SLACK: Final = 1e-6
 """Degrees by which bounds may be narrower than tiles."""
+_TASK: Final = 16
+"""Archives that a task checks."""
 _WANTED = ("minzoom", "maxzoom", "bounds", "formats", "root")
 
 
@@ -342,6 +347,7 @@ def check(
     limits: Limits = DEFAULT_LIMITS,
     config: StorageConfig | None = None,
     progress: Progress | None = None,
+    executor: Workers = None,
     **options: Any,
 ) -> Report:
     """List every problem of a tileset or of a single archive.
@@ -359,6 +365,9 @@ def check(
         Settings of remote storage.
     progress
         Called with the progress of the check.
+    executor
+        Checks the archives of a tileset: any `concurrent.futures.Executor`, or a number of
+        processes; one archive after the other if None.
     **options
         Options for opening the tileset, such as the settings of Tapalcatl 1.
 
@@ -396,12 +405,12 @@ def check(
             of_archive, place = "zip-end", shown(source.href.rpartition("/")[2], 120)[1:-1]
         findings.take_error(error, of_archive if container == "archive" else code, place)
         return findings.report(source.href, container)
-    expected = _expected(tileset, options.get("variant"))
+    variant = options.get("variant")
     if tileset.files.alone:
         container = "archive"
-        _check_single(tileset, expected, findings)
+        _check_single(tileset, _expected(tileset, variant), findings)
     else:
-        _check_tree(tileset, expected, findings)
+        _check_tree(tileset, variant, findings, executor)
     return findings.report(tileset.href, container)
 
 
@@ -515,29 +524,41 @@ def _check_own(archive: _Archive, own: ArchiveMetadata, tile: Tile | None) -> No
 # -- a tree ---------------------------------------------------------------------------------------
 
 
-def _check_tree(tileset: TileSet, expected: _Expected, findings: Check) -> None:
+def _check_tree(tileset: TileSet, variant: str | None, findings: Check, executor: Workers) -> None:
     _check_change(tileset.source, findings)
     if tileset.version != 1:
         _check_document(tileset, findings)
     listed, there = _archives(tileset, findings)
-    total, there_are = len(listed), False
-    for number, tile in enumerate(listed):
-        findings.progress(number, total, "archives")
-        place = f"{_text(tile)}.zip"
-        try:
-            found = _check_listed(tile, tileset, place, expected, findings)
-        except ObjectNotFoundError:
-            there.discard(tile)
-            continue
-        there_are = True
-        if found is not None:
-            _check_placed(found, tile, tileset)
-    findings.progress(total, total, "archives")
-    if not there_are:
+    each = 1 if executor is None else _TASK
+    tasks = [listed[start : start + each] for start in range(0, len(listed), each)]
+    look = partial(_check_archives, tileset, variant)
+    absent: set[Tile] = set()
+    with closing(findings.apart(look, tasks, executor, "archives")) as every:
+        for lost, found in every:
+            absent |= lost
+            findings.take_all(found)
+    there -= absent
+    if absent.issuperset(listed):
         where = tileset.metadata.source or tileset.files.base.href
         findings.add("document-source", shown(where, 120)[1:-1], "leads to no archive")
         return
     _check_missing(tileset, there, findings)
+
+
+def _check_archives(
+    tileset: TileSet, variant: str | None, tiles: Sequence[Tile], findings: Check
+) -> set[Tile]:
+    """Check some archives; returns those that are not there."""
+    expected, absent = _expected(tileset, variant), set()
+    for tile in tiles:
+        try:
+            found = _check_listed(tile, tileset, f"{_text(tile)}.zip", expected, findings)
+        except ObjectNotFoundError:
+            absent.add(tile)
+            continue
+        if found is not None:
+            _check_placed(found, tile, tileset)
+    return absent
 
 
 def _check_change(source: Source, findings: Check) -> None:

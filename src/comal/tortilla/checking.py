@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,7 @@ from comal.geo import footprints, wkb
 from comal.geo.boxes import arc_width
 from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
+from comal.parallel import Workers
 from comal.plan import ByteRange, Head, run
 from comal.progress import Progress
 from comal.samples.copying import Appender, Copied, Nowhere, blocks, copy_payloads
@@ -43,7 +45,7 @@ from comal.tortilla.opening import (
     sources_of,
 )
 from comal.tortilla.spec import TortillaWarning
-from comal.tortilla.wire import DEFAULT_TAIL, TACO_MAGIC, Opened, children_plan
+from comal.tortilla.wire import DEFAULT_TAIL, TACO_MAGIC, Header, Opened, children_plan
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -66,6 +68,7 @@ def check(
     limits: Limits = DEFAULT_LIMITS,
     config: StorageConfig | None = None,
     progress: Progress | None = None,
+    executor: Workers = None,
 ) -> Report:
     """List every problem of a Tortilla or a TACO v1 of any generation.
 
@@ -83,6 +86,9 @@ def check(
         Settings for remote storage.
     progress
         Called with the progress.
+    executor
+        Checks several files: any `concurrent.futures.Executor`, or a number of processes; one file
+        after the other if None.
 
     Returns
     -------
@@ -103,11 +109,13 @@ def check(
     findings = Check(spec.CODES, level, limits, progress, of_limits=limit_codes)
     sources = sources_of(href, config)
     files = [_File(source, _label(source, sources)) for source in sources]
-    for file in files:
-        _check_file(file, findings)
     if len(files) > 1:
+        with closing(findings.apart(_check_file, files, executor, "files")) as every:
+            for number, (file, found) in enumerate(every):
+                files[number] = file
+                findings.take_all(found)
         _check_sets(files, findings)
-    elif files[0].opened is not None and files[0].opened.header.parts == 0:
+    elif (header := _check_file(files[0], findings).header) is not None and header.parts == 0:
         findings.take(set_problems([Member(sources[0].href, 0)]))
     return findings.report(sources[0].href, files[0].container)
 
@@ -119,7 +127,7 @@ class _File:
     source: Source
     label: str
     """Prefix of places; empty for a single file."""
-    opened: Opened | None = None
+    header: Header | None = None
     table: Any = None
     container: str | None = None
     seen: set[tuple[int, int]] = field(default_factory=set)
@@ -156,22 +164,24 @@ def _label(source: Source, sources: Sequence[Source]) -> str:
     return last_name(source.href) if len(sources) > 1 else ""
 
 
-def _check_file(file: _File, findings: Check) -> None:
+def _check_file(file: _File, findings: Check) -> _File:
+    """Check one file; returns it with its header and its table."""
     source, limits, progress = file.source, findings.limits, findings.progress
     try:
-        file.opened = open_one(source, DEFAULT_TAIL, limits)
+        opened = open_one(source, DEFAULT_TAIL, limits)
     except NotThisFormatError:
         raise
     except OF_CONTENT as error:
         (head,) = source.fetch([Head(2)])
         file.container = "taco-v1" if head.data == TACO_MAGIC else "tortilla"
         findings.take_error(error, "tortilla-header", file.place("header"))
-        return
-    file.container = "taco-v1" if file.opened.header.is_taco else "tortilla"
-    _check_name(file, file.opened, findings)
-    _check_collection(file, file.opened, findings)
+        return file
+    file.header = opened.header
+    file.container = "taco-v1" if opened.header.is_taco else "tortilla"
+    _check_name(file, opened, findings)
+    _check_collection(file, opened, findings)
     progress(0, None, "footers")
-    file.table, below = _check_footer(file, file.opened, file.label, findings)
+    file.table, below = _check_footer(file, opened, file.label, findings)
     depth = 0
     while below:
         depth += 1
@@ -187,6 +197,7 @@ def _check_file(file: _File, findings: Check) -> None:
             found += _check_below(file, below[start : start + _NESTED_AT_ONCE], findings)
             progress(start, len(below), f"nested files, depth {depth}")
         below = found
+    return file
 
 
 def _check_below(
@@ -604,11 +615,11 @@ def _check_collection(file: _File, opened: Opened, findings: Check) -> None:
 
 
 def _check_sets(files: Sequence[_File], findings: Check) -> None:
-    sound = [file for file in files if file.opened is not None]
+    sound = [file for file in files if file.header is not None]
     members = [
-        Member(file.source.href, file.opened.header.parts, file.source.location.variant)
+        Member(file.source.href, file.header.parts, file.source.location.variant)
         for file in sound
-        if file.opened
+        if file.header
     ]
     findings.take(set_problems(members))
     groups: dict[Any, list[_File]] = {}

@@ -6,7 +6,9 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ from comal.check import OF_CONTENT, Check, Report, rules
 from comal.errors import ComalError, InvalidInputError, NotThisFormatError, counted, shown
 from comal.grid import quadbin
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.parallel import Workers
 from comal.plan import ByteRange, Head, Tail, run
 from comal.progress import Progress
 from comal.raquet import blobs, spec
@@ -135,6 +138,7 @@ def check(
     progress: Progress | None = None,
     limits: Limits = DEFAULT_LIMITS,
     config: StorageConfig | None = None,
+    executor: Workers = None,
 ) -> Report:
     """List every problem of a RaQuet file.
 
@@ -153,6 +157,9 @@ def check(
         Caps on the memory that a file can make a reader use.
     config
         Settings of remote storage.
+    executor
+        Checks several files: any `concurrent.futures.Executor`, or a number of processes; one file
+        after the other if None.
 
     Returns
     -------
@@ -174,18 +181,27 @@ def check(
     if statistics and level != "full":
         raise InvalidInputError("statistics need every tile", found=level, expected="level='full'")
     hrefs = [href] if isinstance(href, str | os.PathLike) else several(href, "paths or URLs")
-    where = ""
-    for one in hrefs:
-        with open_source(one, config=config) as source:
-            where = where or source.href
-            found = findings if len(hrefs) == 1 else findings.part()
-            _check_file(source, found, statistics=statistics)
-            if found is not findings:
-                findings.take_all(found, PurePosixPath(source.href).name)
-    return findings.report(where, "parquet")
+    look = partial(_check_file, config=config, statistics=statistics)
+    if len(hrefs) == 1:
+        return findings.report(look(hrefs[0], findings), "parquet")
+    places = []
+    with closing(findings.apart(look, hrefs, executor, "files")) as every:
+        for where, found in every:
+            places.append(where)
+            findings.take_all(found, PurePosixPath(where).name)
+    return findings.report(places[0], "parquet")
 
 
-def _check_file(source: Source, findings: Check, *, statistics: bool) -> None:
+def _check_file(
+    href: Location, findings: Check, *, config: StorageConfig | None, statistics: bool
+) -> str:
+    """Check one file; returns the name of its source."""
+    with open_source(href, config=config) as source:
+        _check_source(source, findings, statistics=statistics)
+        return source.href
+
+
+def _check_source(source: Source, findings: Check, *, statistics: bool) -> None:
     footer = read_footer(source, findings)
     if footer is None or not check_columns(footer, findings):
         return

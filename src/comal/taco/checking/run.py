@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing, suppress
 
 from comal.check import Check, Report
 from comal.errors import (
@@ -11,8 +12,9 @@ from comal.errors import (
     UnsupportedVersionError,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.parallel import Workers
 from comal.progress import Progress
-from comal.storage import StorageConfig, open_beside, open_source
+from comal.storage import Source, StorageConfig, open_beside, open_source
 from comal.taco.checking import document, tree
 from comal.taco.checking.archive import (
     EntrySpans,
@@ -42,6 +44,7 @@ def check(
     config: StorageConfig | None = None,
     base_path: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    executor: Workers = None,
 ) -> Report:
     """List every problem of a TACO container.
 
@@ -62,6 +65,9 @@ def check(
         Folder with the datasets of an index or a collection, if they are not beside it.
     progress
         Called with the progress of the check.
+    executor
+        Checks the datasets of an index or a collection: any `concurrent.futures.Executor`, or a
+        number of processes; one dataset after the other if None.
 
     Returns
     -------
@@ -91,13 +97,13 @@ def check(
                 raise
             present = check_collected(listed, findings)
             if level == "full":
-                _check_parts(listed, present, findings)
+                _check_parts(listed, present, findings, executor)
             return findings.report(source.href, "tacollection")
-        _check(subject, findings)
+        _check(subject, findings, executor)
         return findings.report(source.href, subject.kind)
 
 
-def _check(subject: Subject, findings: Check) -> None:
+def _check(subject: Subject, findings: Check, executor: Workers = None) -> None:
     payload = None
     if subject.directory is not None:
         with findings.guard("zip-directory", subject.where):
@@ -128,7 +134,7 @@ def _check(subject: Subject, findings: Check) -> None:
     if subject.is_index:
         present = check_sources(subject, levels, sources, findings)
         if findings.one_of == 1:
-            _check_parts(subject, present, findings)
+            _check_parts(subject, present, findings, executor)
 
 
 def _check_collection(subject: Subject, findings: Check) -> None:
@@ -141,12 +147,16 @@ def _check_collection(subject: Subject, findings: Check) -> None:
         document.check_extent(subject.collection, subject.tables, findings)
 
 
-def _check_parts(index: Subject | Collected, names: Sequence[str], findings: Check) -> None:
-    for name in names:
-        inner = findings.part()
-        try:
-            part = open_subject(index.part(name), None, inner)
-        except NotThisFormatError:
-            continue  # reported with the index
-        _check(part, inner)
-        findings.take_all(inner, name)
+def _check_parts(
+    index: Subject | Collected, names: Sequence[str], findings: Check, executor: Workers
+) -> None:
+    parts = [index.part(name) for name in names]
+    with closing(findings.apart(_check_part, parts, executor, "archives")) as every:
+        for name, (_, inner) in zip(names, every, strict=True):
+            findings.take_all(inner, name)
+
+
+def _check_part(source: Source, findings: Check) -> None:
+    """Check a dataset of an index; the index itself reports what is something else."""
+    with source, suppress(NotThisFormatError):
+        _check(open_subject(source, None, findings), findings)
