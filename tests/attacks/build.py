@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +263,7 @@ def _same(_place: Any, thing: Any) -> Any:
     return thing
 
 
-@dataclass
+@dataclass(eq=False)
 class Recipe:
     """How a container is made; each field can be replaced by one that lies."""
 
@@ -339,6 +340,12 @@ class Recipe:
         return archive.close(**self.close)
 
 
+@cache
+def built(recipe: Recipe) -> bytes:
+    """The archive of a recipe, which is built once."""
+    return recipe.build()
+
+
 def folder(target: Path, tree: Tree = NESTED, recipe: Recipe | None = None) -> Path:
     """The FOLDER form of `tree` below `target`."""
     recipe = recipe or Recipe()
@@ -367,6 +374,7 @@ def folder(target: Path, tree: Tree = NESTED, recipe: Recipe | None = None) -> P
     return target
 
 
+@cache
 def levels_in(data: bytes) -> list[Any]:
     """The level tables of an archive, found by its TACO_HEADER."""
     values = struct.unpack_from("<14Q", data, 45)
@@ -388,7 +396,7 @@ class Index:
 
     def write(self, place: Path, forms: tuple[str, ...] = ("folder", "single")) -> Path:
         """Write the parts and the index into a folder, which comes back."""
-        archives = {name: recipe.build() for name, recipe in self.parts.items()}
+        archives = {name: built(recipe) for name, recipe in self.parts.items()}
         for name, data in archives.items():
             (place / name).write_bytes(data)
         tables = []

@@ -6,7 +6,6 @@ import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +27,7 @@ from tests.attacks.build import (
     RawZip,
     Recipe,
     Tree,
+    built,
     folder,
     header_payload,
     replaced,
@@ -108,12 +108,11 @@ def of_each_kind(attacks: Sequence[Attack], *names: str, every: int = 4) -> list
 
 
 def zipped(recipe: Recipe) -> Made:
-    """Write the archive of a recipe, which is built once."""
-    build = cache(recipe.build)
+    """Write the archive of a recipe."""
 
     def make(place: Path) -> Path:
         target = place / "attack.tacozip"
-        target.write_bytes(build())
+        target.write_bytes(built(recipe))
         return target
 
     return Made(make, recipe.tree)

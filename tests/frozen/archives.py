@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +19,7 @@ import comal
 from comal import raquet, taco, tapalcatl, tortilla
 from comal.errors import ComalError
 from comal.grid import quadbin
+from comal.taco import checking
 from tests.attacks import test_raquet, test_tapalcatl, test_tortilla
 from tests.attacks.corpus import ATTACKS
 from tests.frozen.jobs import Fact, digest, made
@@ -55,7 +57,7 @@ def damaged(folder: Path) -> Iterator[tuple[str, Any, Path]]:
     for attack in ATTACKS:
         path = attack.make(_place(folder, "taco", attack.name))
         if folder in path.parents and not any(_is_pipe(one) for one in (path, *path.rglob("*"))):
-            yield f"taco {attack.name}", taco, path
+            yield f"taco {attack.name}", checking, path
     for name, (data, _, _) in test_tortilla.ATTACKS.items():
         yield f"tortilla {name}", tortilla, _put(folder, "tortilla", name, data)
     files = {name: (damage.sound, change) for name, (_, change) in rasters.CASES.items()}
@@ -92,14 +94,23 @@ def checks(folder: Path) -> Iterator[Fact]:
     """Codes, number and first problem of a check, and the error of opening, of every damage."""
     for name, package, path in damaged(folder):
         for what, call in (
-            ("check", partial(_report, package, path)),
+            ("check", partial(reported, package, path)),
             ("open", partial(_kind, path)),
         ):
             yield f"{name} {what}", attempt(call).replace(str(folder), "FOLDER")
 
 
-def _report(package: Any, path: Path) -> str:
-    report = package.check(path)
+def reported(package: Any, path: Path) -> str:
+    """Codes, number and first problem of a check, which says all in words and does not warn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = package.check(path)
+    assert set(report.counts) <= set(package.CODES)
+    assert report.ok == (not any(package.CODES[code][0] == "error" for code in report.counts))
+    for problem in report.problems:
+        assert problem.severity == package.CODES[problem.code][0]
+        assert problem.place
+        assert problem.message
     first = next(iter(report.problems), None)
     shown = "" if first is None else f"{first.severity} {first.place}: {first.message}"
     return f"{json.dumps(report.counts, sort_keys=True)} {shown}"
