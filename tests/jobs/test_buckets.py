@@ -28,6 +28,7 @@ from comal.errors import (
 )
 from comal.jobs import kinds
 from comal.jobs.plans import Plan
+from comal.samples import copying
 from comal.storage import StorageConfig
 from comal.storage.cloud import memory_store
 from comal.storage.source import Request, observed
@@ -208,11 +209,17 @@ def _manifest(folder: str, local: Path | None = None) -> Any:
     ],
 )
 def test_files_of_a_store_are_packed_like_those_of_a_disk(
-    tmp_path: Path, scenes: Path, request: pytest.FixtureRequest, kind: str, listed: str
+    tmp_path: Path,
+    scenes: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    listed: str,
 ) -> None:
     for number in range(4):
         (scenes / f"s{number}" / "b.txt").write_bytes(b"" if number == 2 else os.urandom(1000))
-    (scenes / "s1" / "b.txt").write_bytes(bytes(range(256)) * 40_000)  # copied as a stream
+    (scenes / "s1" / "b.txt").write_bytes(bytes(range(256)) * 40)
+    monkeypatch.setattr(copying, "STREAM_BYTES", 10_000)  # copied as a stream
     (scenes / ".hidden").mkdir()
     (scenes / ".hidden" / "c.txt").write_bytes(b"c")
     store, prefix, top = _filled(kind, request, scenes)

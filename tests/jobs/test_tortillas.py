@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import uuid
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from comal.storage.source import Request, observed
 from comal.storage.targetlock import LeftoverWarning
 from tests.forked import forked
 from tests.raster.rasters import write
-from tests.servers.s3 import S3Server
 from tests.support import command, files_below, objects
 
 UTM: dict[str, Any] = {"crs": "EPSG:32632", "affine": (600_000, 30, 0, 5_300_000, 0, -30)}
@@ -47,7 +45,7 @@ def files(tmp_path: Path) -> Path:
     return home
 
 
-def manifest(seed: int, most: int = 12) -> Any:
+def manifest(seed: int, most: int = 8) -> Any:
     """Random samples, nested up to three deep, with columns that only some of them have."""
     chance = random.Random(seed)
     # Of few kinds of files, so that a level or a part often has no place.
@@ -138,28 +136,11 @@ def test_options_and_footers_of_many_rows(tmp_path: Path, files: Path) -> None:
     assert files_below(tmp_path / "out") == wanted
 
 
-@pytest.fixture(params=["memory", "s3"])
-def top(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[str, Any, str]]:
-    """A prefix of a store by its URL, the store, and the key of the prefix."""
-    name = uuid.uuid4().hex
-    if request.param == "memory":
-        yield f"memory://{name}", memory_store(name), ""
-        return
-    server: S3Server = request.getfixturevalue("s3_server")
-    for key, value in server.config.s3.items():
-        monkeypatch.setenv(f"AWS_{key.upper()}", value)
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    yield server.url_for(name), server.store, f"{name}/"
-
-
-def test_all_of_it_may_lie_in_a_store(
-    tmp_path: Path, scenes: Path, top: tuple[str, Any, str]
-) -> None:
-    url, store, prefix = top
+def test_all_of_it_may_lie_in_a_store(tmp_path: Path, scenes: Path) -> None:
+    bucket = uuid.uuid4().hex
+    url, store = f"memory://{bucket}", memory_store(bucket)
     for name, data in files_below(scenes).items():
-        obstore.put(store, f"{prefix}scenes/{name}", data)
+        obstore.put(store, f"scenes/{name}", data)
     wanted = in_one_go(scenes, tmp_path / "go", chunk_size=1000)
     assert len(wanted) > 3
     plan, out = f"{url}/plan", f"{url}/out"
@@ -169,12 +150,12 @@ def test_all_of_it_may_lie_in_a_store(
         assert (ran.failed, ran.elsewhere) == ({}, 0)
     assert (ran.made, ran.kept) == (0, len(wanted))
     assert {one.state for one in jobs.status(plan)} == {"done"}
-    assert objects(store, f"{prefix}out/") == wanted
+    assert objects(store, "out/") == wanted
     assert jobs.merge(plan)["parts"] == len(wanted)
     frame = tortilla.open(f"{out}/{min(wanted)}", siblings=True)
     assert len(frame) == 9
-    obstore.put(store, f"{prefix}scenes/s8/b.txt", b"other")
-    obstore.delete(store, f"{prefix}out/{max(wanted)}")
+    obstore.put(store, "scenes/s8/b.txt", b"other")
+    obstore.delete(store, f"out/{max(wanted)}")
     (reason,) = jobs.run(plan).failed.values()
     assert "s8/b.txt" in reason
 
