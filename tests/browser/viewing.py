@@ -72,6 +72,7 @@ class Watched:
         self.errors: list[str] = []
         self.problems: list[str] = []
         self.asked: list[str] = []
+        page.bring_to_front()  # one behind another draws a picture a second
         page.on("pageerror", self._failed)
         page.on("console", self._heard)
         page.context.on("request", self._saw)
