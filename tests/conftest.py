@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 
 from comal.storage import http
 from tests.forked import pool
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 # How long examples take says more of what else the machine does than of the code.
 settings.register_profile(
     "comal",
+    max_examples=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -46,8 +48,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             vars(getattr(law, "__func__", law))["_hypothesis_internal_use_settings"] = more
 
 
-def pytest_collection_finish() -> None:
-    """What stands now stays, so that the collector need not look at it again and again."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What stands now stays, so that the collector need not look at it again and again.
+
+    Who only collects makes hypothesis' tables of all characters, as every worker else makes them.
+    """
+    if session.config.option.collectonly:
+        st.text().validate()
     gc.collect()
     gc.freeze()
 

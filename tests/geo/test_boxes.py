@@ -70,7 +70,7 @@ def test_union_of_nothing_is_none() -> None:
 
 
 @given(st.lists(boxes(), min_size=1, max_size=8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_union_holds_every_box(found: list[Box]) -> None:
     union = union_box(*columns(found))
     assert union is not None
@@ -82,7 +82,7 @@ def test_union_holds_every_box(found: list[Box]) -> None:
 
 
 @given(st.lists(boxes(), min_size=1, max_size=7), st.integers(-8, 8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_union_has_the_same_width_when_the_earth_is_turned(found: list[Box], turn: int) -> None:
     west, south, east, north = columns(found)
     width = arc_width(west, east)

@@ -55,14 +55,14 @@ def gdal(shape: Any, *, all_touched: bool) -> Any:
 
 
 @given(areas())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_centres_are_those_of_gdal(area: Any) -> None:
     found = grid_of([area], "centre").mask(H, W)
     assert (found == gdal(area, all_touched=False)).all()
 
 
 @given(areas())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_touched_and_shares_are_exact(area: Any) -> None:
     column, row = np.meshgrid(np.arange(W), np.arange(H))
     pixels = shapely.box(column, row, column + 1, row + 1)

@@ -52,7 +52,7 @@ def squares(draw: st.DrawFn) -> tuple[str, list[Any], list[bool], Any]:
 
 
 @given(squares())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_average_is_exact_and_rounded_half_up(square: Any) -> None:
     dtype, values, covered, nodata = square
     made = halved(_square(values, covered, dtype), ("average",), (nodata,)).bands[0].item()

@@ -269,7 +269,7 @@ def test_columns_of_any_two_types_are_compared(left: Any, right: Any) -> None:
 
 
 @given(text=_FILTERS, rows=_ROWS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_filter_means_what_duckdb_means(
     sql: Any, text: str, rows: list[dict[str, Any]]
 ) -> None:

@@ -109,7 +109,7 @@ mutations = st.lists(
 PAGES = len(DATA) - pq.read_metadata(io.BytesIO(DATA)).serialized_size - 8
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(mutations)
 def test_mutants_are_read_or_refused(changes: list[tuple[int, bytes]]) -> None:
     """pyarrow's view of a column chunk aborts on some footers; it is never asked."""

@@ -210,7 +210,7 @@ def test_indexes_that_share_their_bytes_take_no_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_every_damaged_index_gives_the_same_pages_or_an_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -237,7 +237,7 @@ def test_every_damaged_index_gives_the_same_pages_or_an_error(
         assert (pages.offset + pages.size <= begin).all()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_every_damaged_page_gives_its_value_or_an_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -75,7 +75,7 @@ def _file_of(rows: list[tuple[Any, ...]], group: int) -> tuple[Any, bytes]:
     return table, parquet(table, row_group_size=group)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(FILES) | st.builds(_file_of, ROWS, st.sampled_from([1, 7, 100])), st.data())
 def test_what_is_read_is_a_part_of_the_table(file: tuple[Any, bytes], data: st.DataObject) -> None:
     """By columns, row groups, rows and batches; each read costs one round trip of what it needs."""

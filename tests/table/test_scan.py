@@ -35,7 +35,7 @@ CONDITIONS = [
 ]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.lists(st.sampled_from(TABLE.column_names), unique=True, min_size=1),
     st.sampled_from(range(len(CONDITIONS))),
@@ -83,7 +83,7 @@ def test_a_scan_in_many_reads_keeps_the_order(monkeypatch: pytest.MonkeyPatch) -
     assert copy.to_table(columns=["id"]).equals(TABLE.select(["id"]))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.lists(st.integers(0, 999), max_size=4),
     st.lists(st.integers(0, 999), max_size=4),

@@ -111,7 +111,7 @@ FOOTER, SIZE = footer_of(40)
         st.tuples(st.integers(0, len(FOOTER) - 1), st.integers(1, 255)), min_size=1, max_size=3
     )
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_damage_is_seen_alike(changes: list[tuple[int, int]]) -> None:
     broken = bytearray(FOOTER)
     for at, change in changes:

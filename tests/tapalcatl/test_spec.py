@@ -206,7 +206,7 @@ KEYS = st.sampled_from(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.dictionaries(KEYS | st.text(max_size=5), JSONS, max_size=5))
 def test_any_document_is_read_or_refused_by_us(document: dict[str, object]) -> None:
     data = json.dumps(document).encode()

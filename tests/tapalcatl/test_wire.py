@@ -70,7 +70,7 @@ def scalar(names: list[str]) -> list[tuple[int, tuple[int, int, int], str]]:
     return [(row, *found) for row, found in both if found is not None]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(NAMES, max_size=12))
 def test_a_directory_is_parsed_as_its_names_are(names: list[str]) -> None:
     assert parsed(names) == scalar(names)

@@ -158,7 +158,7 @@ def padded(tree: dict[tuple[str, ...], bool]) -> set[tuple[tuple[str, ...], bool
 
 
 @given(TREES)
-@settings(max_examples=120)
+@settings(max_examples=50)
 def test_padding_is_that_of_plain_python(found: dict[tuple[str, ...], bool]) -> None:
     tree = trees(found)
     ids = pa.array(["/".join(parts) for parts in tree])

@@ -197,7 +197,7 @@ ENTRIES = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(ENTRIES, max_size=12),
     st.sampled_from([METADATA, b"", b"PK\5\6" + bytes(18), b"\xff{"]),
@@ -224,7 +224,7 @@ def test_both_ways_agree_on_anything(
     compare(data, prefix)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted(CORPUS)), st.data())
 def test_both_ways_agree_on_broken_bytes(name: str, draw: st.DataObject) -> None:
     data = bytearray(CORPUS[name][-2_000:])

@@ -54,7 +54,7 @@ def test_the_root_is_the_smallest_that_holds_all(alps: Path) -> None:
 
 
 @given(st.sets(st.tuples(st.integers(0, 7), st.integers(0, 127), st.integers(0, 127)), min_size=1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_arithmetic_leads_every_tile_to_the_archive(
     tmp_path_factory: pytest.TempPathFactory, drawn: set[Key]
 ) -> None:

@@ -153,7 +153,7 @@ FIRST = st.fixed_dictionaries(
 
 
 @given(st.sets(KEYS, min_size=1, max_size=40), SECOND, FIRST)
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_any_pyramid_in_any_layout_comes_back(
     tmp_path_factory: pytest.TempPathFactory,
     keys: set[Key],

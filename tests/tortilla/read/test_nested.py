@@ -62,7 +62,7 @@ def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, bytes]]:
             yield from leaves(one, f"{prefix}{name}/")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(trees)
 def test_all_ways_lead_to_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, tree: Tree
