@@ -97,11 +97,9 @@ def started(build: Path) -> Iterator[Faults]:
     try:
         yield Faults(process)
     finally:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.close()
-        process.wait(30)
-        process.stdout.close()
+        # The end of its input may not come: a process that was forked since has it open, too.
+        process.terminate()
+        process.communicate(timeout=30)
 
 
 def chosen(

@@ -58,8 +58,8 @@ def test_an_object_that_changes_within_an_epoch_is_an_error(
 
 
 def test_workers_share_the_memory_of_a_large_index(tmp_path: Path) -> None:
-    """A million samples: kilobytes are pickled, and eight workers hold one copy."""
-    count, workers = 1_000_000, 8
+    """Many samples: kilobytes are pickled, and four workers hold one copy."""
+    count, workers = 300_000, 4
     archive = tmp_path / "data"
     archive.write_bytes(bytes(range(256)) * 4096)
     rows = np.arange(count)
@@ -83,7 +83,7 @@ def test_workers_share_the_memory_of_a_large_index(tmp_path: Path) -> None:
     for one in running:
         one.join()
     for mapped, shared, own in found:
-        assert mapped > 30 * MIB
+        assert mapped > 9 * MIB
         assert shared < 1.5 * mapped / workers
         assert own < mapped / 2
     file = Path(data._shared._file[0])

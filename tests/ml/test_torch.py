@@ -220,7 +220,7 @@ def test_workers_use_memory_again_that_no_tensor_has(tmp_path: Path) -> None:
         assert np.array_equal(tensor.numpy(), expected), (number, name)
 
 
-@pytest.mark.parametrize(("workers", "places"), [(0, range(9)), (2, (0, 1, 6, 7, 8))])
+@pytest.mark.parametrize(("workers", "places"), [(0, range(9)), (2, (1, 7, 8))])
 def test_torchdata_continues_after_any_batch(workers: int, places: Any) -> None:
     """There are 7 batches; at place 8 the iteration also has told that it is over."""
     data = Numbers(20)

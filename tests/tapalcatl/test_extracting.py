@@ -66,7 +66,7 @@ def test_a_box_or_an_outline(tmp_path: Path, named: dict[str, Any], area: Any) -
     assert made.tiles == len(part.keys())
     assert all(part.tile(*key) == whole.tile(*key) for key in part.keys().tolist()[::3])
     assert part.metadata.materialized_zooms == (0, 4)
-    assert tapalcatl.check(tmp_path / "x").ok
+    assert tapalcatl.check(tmp_path / "x", level="structure").ok
 
 
 def test_zooms_headers_and_times(tmp_path: Path) -> None:

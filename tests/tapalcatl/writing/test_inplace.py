@@ -94,7 +94,7 @@ def test_others_read_what_any_changes_leave(tmp_path: Path, shape: str) -> None:
         assert told <= {"dead-space", "archive-missing", "archive-directory"}
 
     # More than 256 tiles are put square by square.
-    for count, ext in ((5, "png"), (30, "json"), (300, "png"), (1, "png"), (9, "json")):
+    for count, ext in ((5, "png"), (300, "png"), (1, "png"), (9, "json")):
         before = archives()
         keys = [*sparse(count, 5, count), *numbers.sample(sorted(tiles), 2)]
         data = [picture(n % 256) if ext == "png" else b"%d" % n for n in range(len(keys))]
