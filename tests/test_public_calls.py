@@ -369,7 +369,7 @@ WRONG: dict[str, Any] = {
     "{'': object}": {"": object()},
     "an array": np.array([[1.0]]),
 }
-FEW = 3
+FEW = 2
 """How many of them each parameter gets in an ordinary run, beside an object."""
 
 

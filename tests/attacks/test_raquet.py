@@ -113,7 +113,7 @@ BOMBS: dict[str, tuple[Damage, bool]] = {
     "a hybrid bomb in a tile": (with_zeros(64 << 20, 15, "1f8b0800000000000003"), True),
     "twenty thousand empty members": (members, True),
     "a gzip header without end": (header_of_gzip, True),
-    "a tile that stands there eight thousand times": (with_rows(8_000), True),
+    "a tile that stands there two thousand times": (with_rows(2_000), True),
     "metadata of 17 MiB": (long_json, False),
     "metadata that nest a million deep": (whole(text="[" * 1_000_000), False),
     "an integer of a million digits": (whole(text='{"version": ' + "9" * 1_000_000 + "}"), False),

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -59,21 +60,23 @@ def single(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> i
 # -- the same everywhere ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("data", [NEW, b""])
-@pytest.mark.parametrize("old", [None, OLD, b""])
-def test_it_appears_at_the_end(box: Box, single: int, old: bytes | None, data: bytes) -> None:
-    if old is not None:
-        box.put("x", old)
-    before = box.files()
-    with targets.new_file(box.target("x"), old is not None, MINE) as file:
-        file.write(data)
-        file.flush()
-        visible = {name: data for name, data in box.files().items() if not name.startswith(".")}
-        assert visible == before
-        file.seek(0)
-        assert file.read() == data
-    assert box.files() == {"x": data}
-    assert list(box.scratch.iterdir()) == []
+def test_it_appears_at_the_end(box: Box, single: int) -> None:
+    made = {}
+    for old, data in product((None, OLD, b""), (NEW, b"")):
+        name = f"x{len(made)}"
+        if old is not None:
+            box.put(name, old)
+        before = box.files()
+        with targets.new_file(box.target(name), old is not None, MINE) as file:
+            file.write(data)
+            file.flush()
+            visible = {key: one for key, one in box.files().items() if not key.startswith(".")}
+            assert visible == before
+            file.seek(0)
+            assert file.read() == data
+        made[name] = data
+        assert box.files() == made
+        assert list(box.scratch.iterdir()) == []
 
 
 def test_what_is_there_stays(box: Box) -> None:
@@ -359,7 +362,11 @@ def test_places_that_nothing_can_be_written_to(target: str) -> None:
             raise AssertionError("not reached")
 
 
-@pytest.mark.parametrize("old", [None, OLD])
+@pytest.mark.parametrize(
+    ("single", "old"),
+    [("one request", None), ("one request", OLD), ("in parts", OLD), ("in parts by obstore", None)],
+    indirect=["single"],
+)
 def test_an_answer_that_comes_too_late(
     bucket: tuple[Box, S3Server], single: int, old: bytes | None
 ) -> None:
