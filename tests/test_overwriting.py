@@ -249,14 +249,10 @@ EVERY = {**WRITERS, **{f"comal {name}": writer for name, writer in COMMANDS.item
 # -- what stands in the way ------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sources; and below ``own`` what each writer makes, once that is known."""
-    root_ = tmp_path_factory.mktemp("sources")
-    s = root_ / "s"
-    s.mkdir()
+def write_sources(s: Path) -> Path:
+    """What all of them read."""
     heights = np.arange(64 * 64, dtype=np.uint8).reshape(64, 64)
-    (s / "files").mkdir()
+    (s / "files").mkdir(parents=True)
     for name in ("a.tif", "b.tif"):
         (s / "files" / name).write_bytes(tiff(heights[None, :32, :32]))
     shutil.copy(s / "files/a.tif", s / "dem.tif")
@@ -270,7 +266,15 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     broken = Recipe(header_crc=5)
     (s / "broken.tacozip").write_bytes(broken.build())
     tapalcatl.build(TILES, s / "tiles")
-    return root_
+    return s
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sources; and below ``own`` what each writer makes, once that is known."""
+    folder = tmp_path_factory.mktemp("sources")
+    write_sources(folder / "s")
+    return folder
 
 
 @pytest.fixture

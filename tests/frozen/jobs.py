@@ -22,13 +22,11 @@ import click
 import numpy as np
 from click.testing import CliRunner
 
-from comal import raquet, server, taco, tapalcatl, tortilla
+from comal import server
 from comal.cli import root
-from tests.archives import WHAT_A_TORTILLA_LACKS
-from tests.attacks.build import Recipe
 from tests.server.asking import ask
-from tests.server.making import raquet_file, taco_file, tiff, tileset
-from tests.test_overwriting import EVERY, TILES, dataset
+from tests.server.making import raquet_file, tileset
+from tests.test_overwriting import EVERY, write_sources
 
 Fact = tuple[str, str]
 
@@ -43,23 +41,9 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 def sources(folder: Path) -> Path:
     """The archives that all jobs read; their bytes are facts themselves."""
-    s = folder / "s"
-    (s / "files").mkdir(parents=True)
-    heights = np.arange(64 * 64, dtype=np.uint8).reshape(64, 64)
-    for name in ("a.tif", "b.tif"):
-        (s / "files" / name).write_bytes(tiff(heights[None, :32, :32]))
-    shutil.copy(s / "files/a.tif", s / "dem.tif")
-    raquet.write(s / "dem.tif", s / "dem.parquet", block_size=32)
+    s = write_sources(folder / "s")
     ramp = np.arange(128 * 128, dtype=np.int16).reshape(128, 128)
     raquet_file(s / "height.parquet", {"height": ramp})
-    tortilla.pack_folder(s / "files", s / "a.tortilla")
-    taco_file(s / "scenes.tacozip", 2)
-    taco.zip2folder(s / "scenes.tacozip", s / "scenes", quiet=True)
-    taco.create(dataset(s), s / "more.tacozip")
-    other = taco.Tortilla([taco.Sample(id="c.tif", path=s / "dem.tif")])
-    taco.create(taco.Taco(other, **WHAT_A_TORTILLA_LACKS), s / "again.tacozip")
-    (s / "broken.tacozip").write_bytes(Recipe(header_crc=5).build())
-    tapalcatl.build(TILES, s / "tiles")
     tileset(s / "mixed")
     return s
 

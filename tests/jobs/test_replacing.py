@@ -66,19 +66,6 @@ def rows(place: str, config: StorageConfig | None = None) -> Rows:
     return found
 
 
-def test_an_index_of_fewer_parts_is_replaced(tmp_path: Path, scenes: Path) -> None:
-    bucket = uuid.uuid4().hex
-    url = f"memory://{bucket}"
-    plan, wanted = planned(scenes, url), in_one_go(scenes, tmp_path / "go")
-    assert len(rows(f"{url}/out")) == len(rows(f"{url}/out/.tacocat")) == 2
-    jobs.run(plan)
-    for _ in range(2):
-        assert jobs.merge(plan)["parts"] == 3
-        assert objects(memory_store(bucket), "out/") == wanted
-    assert len(rows(f"{url}/out")) == 6
-    assert rows(f"{url}/out/__TACOCAT__") == rows(f"{url}/out/.tacocat") == rows(f"{url}/out")
-
-
 def test_what_is_not_the_plans_own_is_kept(scenes: Path) -> None:
     bucket = uuid.uuid4().hex
     store, url = memory_store(bucket), f"memory://{bucket}"

@@ -25,7 +25,7 @@ from comal.storage.source import Request, observed
 from comal.storage.targetlock import LeftoverWarning
 from tests.forked import forked
 from tests.raster.rasters import write
-from tests.support import command, files_below, objects
+from tests.support import command, files_below
 
 UTM: dict[str, Any] = {"crs": "EPSG:32632", "affine": (600_000, 30, 0, 5_300_000, 0, -30)}
 FAR = {**UTM, "affine": (1e12, 30, 0, 1e12, 0, -30)}
@@ -134,30 +134,6 @@ def test_options_and_footers_of_many_rows(tmp_path: Path, files: Path) -> None:
     jobs.plan_tortilla(files, tmp_path / "out" / "all.tortilla", tmp_path / "plan", **how)
     jobs.run(tmp_path / "plan", executor=2)
     assert files_below(tmp_path / "out") == wanted
-
-
-def test_all_of_it_may_lie_in_a_store(tmp_path: Path, scenes: Path) -> None:
-    bucket = uuid.uuid4().hex
-    url, store = f"memory://{bucket}", memory_store(bucket)
-    for name, data in files_below(scenes).items():
-        obstore.put(store, f"scenes/{name}", data)
-    wanted = in_one_go(scenes, tmp_path / "go", chunk_size=1000)
-    assert len(wanted) > 3
-    plan, out = f"{url}/plan", f"{url}/out"
-    jobs.plan_tortilla(f"{url}/scenes", f"{out}/all.tortilla", plan, chunk_size=1000)
-    for shard in ((2, 3), (0, 3), (1, 3), (0, 1)):  # the last keeps what is there
-        ran = jobs.run(plan, shard)
-        assert (ran.failed, ran.elsewhere) == ({}, 0)
-    assert (ran.made, ran.kept) == (0, len(wanted))
-    assert {one.state for one in jobs.status(plan)} == {"done"}
-    assert objects(store, "out/") == wanted
-    assert jobs.merge(plan)["parts"] == len(wanted)
-    frame = tortilla.open(f"{out}/{min(wanted)}", siblings=True)
-    assert len(frame) == 9
-    obstore.put(store, "scenes/s8/b.txt", b"other")
-    obstore.delete(store, f"out/{max(wanted)}")
-    (reason,) = jobs.run(plan).failed.values()
-    assert "s8/b.txt" in reason
 
 
 def test_a_part_can_neither_be_left_out_nor_be_a_strangers(tmp_path: Path, scenes: Path) -> None:

@@ -82,6 +82,8 @@ def test_targets_that_cannot_be(tmp_path: Path) -> None:
             (targets.new_file, tmp_path / "absent" / "x", ObjectNotFoundError),
             (targets.new_folder, tmp_path / "file" / "x", ObjectNotFoundError),
             (targets.new_file, "https://example.org/x", InvalidInputError),
+            (targets.new_file, "hf://datasets/a/b/x", InvalidInputError),
+            (targets.new_file, "s3://bucket", InvalidInputError),
             (targets.new_file, "s3://bucket/", InvalidInputError),
             (targets.new_file, "/", InvalidInputError),
             (targets.new_file, "", InvalidInputError),
@@ -121,28 +123,6 @@ def test_what_comes_into_the_old_folder_meanwhile_stays(
     assert listing(tmp_path / "out.old1/deep") == ["letter"]
     assert listing(target) == []
     assert listing(tmp_path) == ["out", "out.old", "out.old1"]
-
-
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, OSError])
-@pytest.mark.parametrize("old", [False, True])
-def test_an_error_of_the_caller(tmp_path: Path, error: type[BaseException], old: bool) -> None:
-    file_target, folder_target = tmp_path / "file", tmp_path / "folder"
-    if old:
-        file_target.write_bytes(OLD)
-        folder_target.mkdir()
-        (folder_target / "old").write_bytes(OLD)
-    before = listing(tmp_path)
-    with pytest.raises(error), targets.new_file(file_target, True, ANY) as file:
-        file.spool().write(NEW)
-        file.write(NEW)
-        raise error
-    with pytest.raises(error), targets.new_folder(folder_target, True, ANY) as folder:
-        (folder / "x").mkdir()
-        raise error
-    assert listing(tmp_path) == before
-    if old:
-        assert file_target.read_bytes() == OLD
-        assert listing(folder_target) == ["old"]
 
 
 def test_spools(tmp_path: Path) -> None:
