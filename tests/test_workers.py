@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from comal import convert, jobs, raquet, taco, tapalcatl, tortilla
+from comal import convert, jobs, ml, raquet, taco, tapalcatl, tortilla
 from comal.errors import InvalidInputError
+from comal.ml import statistics as training
 from comal.raquet.writing import job
 from comal.raster import opening
 from comal.taco.extensions.rasters import GeotiffStats
@@ -88,6 +89,14 @@ def _exported(home: Path, out: Path, executor: Any) -> None:
         taco.export(dataset, out, subset_date="2026-01-01", executor=executor)
 
 
+def _trained(home: Path, out: Path, executor: Any) -> None:
+    fields = {"low": "a.tif", "high": "b.tif"}
+    data = ml.dataset(_scenes(home, "scenes.tacozip"), fields)
+    found = data.stats(executor=executor, save=out.with_name("saved"))
+    assert found["high"].count.tolist() == [5 * 64]
+    out.write_text(str(found.to_dict()))
+
+
 SETS: Mapping[Any, tuple[str, str, Job]] = {
     taco: (
         "__TACOCAT__",
@@ -141,6 +150,7 @@ JOBS: Mapping[str, Job] = {
         home / "scenes", out, executor=who
     ),
     "statistics": _statistics,
+    "statistics for training": _trained,
     "tiles": lambda home, out, who: tapalcatl.build(home / "a.mbtiles", out, executor=who),
     "again": lambda home, out, who: tapalcatl.remetatile(
         home / "a.mbtiles", out, metatile=2, executor=who
@@ -171,13 +181,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(opening, "_BATCH", 3)
     monkeypatch.setattr(containers, "_META_GROUP", 2)
     monkeypatch.setattr(building, "_TASK", 4)
+    monkeypatch.setattr(training, "_BATCH", 1)
+    monkeypatch.setattr(training, "_PART", 2)
     on_grid(tmp_path / "grid.tif", noise((1, 300, 400), "uint8"))
     utm(tmp_path / "utm.tif", noise((2, 300, 400), "float32"), nodata=0)
     for number in range(5):
         folder = tmp_path / "scenes" / f"s{number}"
         folder.mkdir(parents=True)
-        for name in ("a.tif", "b.tif"):
-            utm(folder / name, np.full((1, 8, 8), number, np.uint8))
+        utm(folder / "a.tif", np.full((1, 8, 8), number, np.uint8))
+        utm(folder / "b.tif", noise((1, 8, 8), "float32", number))
     write_mbtiles(tmp_path / "a.mbtiles", sparse(400, 7, kind="json"))
     return tmp_path
 
@@ -243,11 +255,12 @@ class _Backwards(Executor):
     def __init__(self) -> None:
         self.thread = ThreadPoolExecutor(1)
         self.thread._work_queue = LifoQueue()  # type: ignore[assignment]
-        self.tasks = 0
+        self.tasks = self.largest = 0
 
     def submit(self, function: Any, item: Any) -> Any:  # type: ignore[override]
-        self.tasks += 1
-        return self.thread.submit(_unpickled, pickle.dumps((function, item)))
+        task = pickle.dumps((function, item))
+        self.tasks, self.largest = self.tasks + 1, max(self.largest, len(task))
+        return self.thread.submit(_unpickled, task)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self.thread.shutdown(wait, cancel_futures=cancel_futures)
@@ -263,6 +276,7 @@ def test_the_order_of_ends_gives_the_same_bytes(home: Path, name: str) -> None:
     with _Backwards() as pool:
         assert _done(home, name, pool) == _done(home, name, None)
         assert pool.tasks > 1
+        assert pool.largest < 100_000  # no pixels
 
 
 NIGHTLY = pytest.mark.skipif("COMAL_FULL_SWEEP" not in os.environ, reason="starts many; nightly")

@@ -149,6 +149,7 @@ def test_integers_of_any_type_are_classes(tmp_path: Path, monkeypatch: pytest.Mo
     """Counted by value, also after a stop; there may be so many of them."""
     monkeypatch.setattr(room, "_EVERY", 0)
     monkeypatch.setattr(room, "_BATCH", 1)
+    monkeypatch.setattr(room, "_PART", 1)
     masks = [np.array([[[-5, 7], [2**31 - 1, one]]], np.int32) for one in range(4)]
     samples = [taco.Sample(f"{n}.tif", geotiff(mask)) for n, mask in enumerate(masks)]
     data = ml.dataset(pack(tmp_path / "a.tacozip", samples))
@@ -187,7 +188,8 @@ def test_a_run_that_was_stopped_goes_on(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "_EVERY", 0)
-    monkeypatch.setattr(room, "_BATCH", 2)
+    monkeypatch.setattr(room, "_BATCH", 1)
+    monkeypatch.setattr(room, "_PART", 2)
     target = tmp_path / "stats.json"
     options: dict[str, Any] = {"classes": ["mask"], "by": "split"}
     data = opened(archive)
@@ -236,6 +238,7 @@ def test_statistics_are_saved_as_json(archive: Path, tmp_path: Path) -> None:
 def test_sums_beyond_all_floats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "_EVERY", 0)
     monkeypatch.setattr(room, "_BATCH", 1)
+    monkeypatch.setattr(room, "_PART", 1)
     images = [np.full((1, 2, 2), value) for value in (-1e308, 1e308)]
     samples = [taco.Sample(id=f"{n}.tif", path=geotiff(one)) for n, one in enumerate(images)]
     data, target = ml.dataset(pack(tmp_path / "x.tacozip", samples)), tmp_path / "x.json"
@@ -279,6 +282,27 @@ def test_samples_without_valid_pixels(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused(archive: Path, options: Any, match: str) -> None:
     with pytest.raises(InvalidInputError, match=match):
         opened(archive).stats(**options)
+
+
+def test_samples_that_fail_are_named_or_left_out(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "_BATCH", 1)
+    monkeypatch.setattr(room, "_PART", 2)
+    left = iter(range(COUNT))
+
+    def decode(data: bytes) -> Any:
+        if next(left) == 7:
+            raise ValueError("no image")
+        return np.ones((1, 2, 2))
+
+    field = {"x": ml.Field("mask.tif", decode=decode)}
+    with pytest.raises(InvalidMetadataError, match=r"'s07' \(row 7\)[\s\S]*no image"):
+        ml.dataset(archive, field).stats(workers=1)
+    left = iter(range(COUNT))
+    with pytest.warns(UserWarning, match="1 sample of the data set failed"):
+        found = ml.dataset(archive, field, on_error="skip").stats(workers=1)
+    assert found.samples == found["x"].count[0] / 4 == COUNT - 1
 
 
 def test_complex_numbers_and_texts(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def _opened(source: str, fields: Any, where: str | None, columns: tuple[str, ...
 @option(
     "--save", "A JSON file for the result; a run that was stopped goes on there.", metavar="FILE"
 )
+@options.by_workers
 @options.pass_style
 def stats(
     style: Style, /, source: str, *, fields: Any, where: str | None, by: str | None, **named: Any

@@ -94,6 +94,14 @@ class Dataset(ABC):
         made._shared = kept  # noqa: SLF001 - same class
         return made
 
+    @guarded
+    def part(self, rows: Ints | Sequence[int]) -> Self:
+        """As `take` of consecutive rows, for a worker that may be on another machine."""
+        made, value, chosen = copy(self), self._shared.value, self._rows(rows)
+        part = value.part(chosen) if isinstance(value, Index) else value.take(chosen)
+        made._shared = Shared(part, small=True)  # noqa: SLF001 - same class
+        return made
+
     @property
     def ids(self) -> Any:
         """The id of each sample, an Arrow array; None if they are not listed."""

@@ -53,6 +53,8 @@ class Index:
     payloads: Payloads
     sizes: Ints
     """Bytes of each payload."""
+    first: int = 0
+    """Number of the first sample, for messages."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -66,6 +68,16 @@ class Index:
             columns=self.columns.take(chosen),
             leaves={name: leaves[rows] for name, leaves in self.leaves.items()},
         )
+
+    def part(self, rows: Ints) -> Index:
+        """The index of consecutive samples, with their payloads alone."""
+        used, part = self.wanted(rows), self.take(rows)
+        leaves = {
+            name: np.where(found < 0, -1, np.searchsorted(used, found))
+            for name, found in part.leaves.items()
+        }
+        payloads, first = self.payloads.take(used), self.first + int(rows[:1].sum())
+        return replace(part, leaves=leaves, payloads=payloads, sizes=self.sizes[used], first=first)
 
     def wanted(self, rows: Ints) -> Ints:
         """The payloads of some samples, each once, in ascending order."""
@@ -89,7 +101,8 @@ class Index:
 
     def place(self, row: int, name: str) -> str:
         """A sample and one of its fields, for messages."""
-        text = f"sample {shown(self.ids[row].as_py(), 120)} (row {row}), field {shown(name)}"
+        who = f"sample {shown(self.ids[row].as_py(), 120)} (row {self.first + row})"
+        text = f"{who}, field {shown(name)}"
         found = [leaf for leaf in np.atleast_1d(self.leaves[name][row]).tolist() if leaf >= 0]
         return f"{text}: {self.payloads.place(found[0])}" if found else text
 
@@ -194,14 +207,15 @@ class Shared:
     """A large value that other processes map into memory instead of copying it.
 
     The arrays of a pickle are written to a temporary file once. The file is removed when the
-    value is no longer used in the process that made it; who has mapped it, keeps it.
+    value is no longer used in the process that made it; who has mapped it, keeps it. With `small`
+    there is no file, so that the pickle can go to other machines.
     """
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    def __init__(self, value: Any, *, small: bool = False) -> None:
+        self.value, self._small = value, small
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if sum(part.nbytes for part in self._pickled()[1]) <= _SMALL:
+        if self._small or sum(part.nbytes for part in self._pickled()[1]) <= _SMALL:
             return Shared, (self.value,)
         return _mapped, self._file
 

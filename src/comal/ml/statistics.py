@@ -6,8 +6,10 @@ import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +30,9 @@ from comal.errors import (
 from comal.limits import MIB, Limits
 from comal.ml.decoding import images_of
 from comal.ml.order import Order
+from comal.parallel import Workers, results
 from comal.progress import Progress, telling
-from comal.public import check_fields, guarded, guarded_class
+from comal.public import check_fields, guarded, guarded_class, warn
 from comal.raster.statistics import ValueSums, moments, ordered, quantiles
 from comal.storage.location import local_path
 from comal.storage.targets import magic_kind, new_file, target_of
@@ -47,7 +50,8 @@ _BROKEN: Mapping[type[BaseException], type[ComalError]] = dict.fromkeys(
 _CHANGED = "statistics that somebody changed"
 _EVERY = 30.0
 """Seconds between two writes of what is known so far."""
-_BATCH_BYTES, _BATCH, _AHEAD_BYTES = 4 * MIB, 32, 64 * MIB
+_BATCH_BYTES, _BATCH, _PART = 4 * MIB, 32, 8
+"""Bytes and samples that are decoded together, and how many times as many are read together."""
 _CLASSES = 1 << 16
 _KEPT, _KEPT_LEAST = 1 << 20, 1 << 13
 """Pixels of wide types that are kept for percentiles: of all bands together, of each at least."""
@@ -71,7 +75,10 @@ class StatisticsOptions:
         A JSON file for the result. Every half minute it gets what is known so far, and the same
         call continues there.
     workers
-        Threads that decode; the result does not depend on them.
+        Threads that read and decode; the result does not depend on them.
+    executor
+        Does the work instead: any `concurrent.futures.Executor`, or a number of processes.
+        Functions of fields and `on_error` are called there.
     progress
         Who is told; None for a bar on a terminal.
     """
@@ -83,6 +90,7 @@ class StatisticsOptions:
     percentiles: Sequence[float] = (1.0, 2.0, 5.0, 25.0, 50.0, 75.0, 95.0, 98.0, 99.0)
     save: str | os.PathLike[str] | None = None
     workers: int = 2
+    executor: Workers = None
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
@@ -204,6 +212,8 @@ class _Group:
 
     samples: int = 0
     fields: dict[str, list[ValueSums]] = field(default_factory=dict)
+    first: dict[str, str] = field(default_factory=dict)
+    """The first sample that has a field, for messages."""
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> _Group:
@@ -215,34 +225,68 @@ Groups = dict[tuple[Any, ...], _Group]
 """By the value of a column, as a tuple; the group () is of all samples."""
 
 
-def _add(groups: Groups, batch: Mapping[str, Any], how: StatisticsOptions) -> None:
-    """Add the samples of a batch, which has a list or an array a field."""
-    for name in {*how.classes, how.by} - {None, *batch}:
-        expected = ", ".join(map(shown, batch))
-        raise InvalidInputError(f"samples have no {shown(name)}", expected=expected)
+def sum_samples(batch: int, how: StatisticsOptions, data: Dataset) -> Groups:
+    """The groups of some samples, which are read together and decoded `batch` at a time."""
+    groups: Groups = {(): _Group()}
+    rows = np.arange(len(data))
+    raw = data.attempt(rows)
+    for first in range(0, len(data), batch):
+        _add(groups, data.complete(rows[first : first + batch], raw, first=first), how)
+    return groups
+
+
+def _add(groups: Groups, samples: Iterable[Any], how: StatisticsOptions) -> None:
+    """Add some samples."""
     parts: dict[Any, list[list[Any]]] = defaultdict(list)
-    for values in zip(*batch.values(), strict=True):
-        sample = dict(zip(batch, values, strict=True))
+    for sample in samples:
+        for name in {*how.classes, how.by} - {None, *sample}:
+            expected = ", ".join(map(shown, sample))
+            raise InvalidInputError(f"samples have no {shown(name)}", expected=expected)
         mine: list[Any] = [()] if how.by is None else [(), (_value(sample[how.by]),)]
         for group in mine:
             groups.setdefault(group, _Group()).samples += 1
         for name, images in images_of(sample):
             for planes in map(_planes, images):
-                kinds = [plane.dtype.name for plane in planes]
+                kinds, who = [plane.dtype.name for plane in planes], shown(sample.get("id"), 120)
                 known = groups[()].fields.setdefault(name, list(map(ValueSums, kinds)))
-                _check_kinds(sample, name, kinds, [band.dtype for band in known], how)
+                groups[()].first.setdefault(name, who)
+                _check_kinds(who, name, kinds, [band.dtype for band in known], how)
                 for group in mine:
                     parts[group, name].append(planes)
     for (group, name), found in parts.items():
         empty = [ValueSums(plane.dtype.name) for plane in found[0]]
         bands = groups[group].fields.setdefault(name, empty)
-        most = max(_KEPT // (len(bands) * len(groups)), _KEPT_LEAST)
         for band, *pieces in zip(bands, *found, strict=True):
+            most = _most(bands, groups)
             band.take(np.concatenate(pieces), most, all_counted=name in how.classes)
-            different = 0 if band.values is None else len(band.values)
-            if name in how.classes and different > _CLASSES:
-                what = f"field {shown(name)} has too many values for classes"
-                raise InvalidInputError(what, found=different, expected=f"<= {_CLASSES}")
+            _check_classes(name, band, how)
+
+
+def _merge(groups: Groups, others: Groups, how: StatisticsOptions) -> None:
+    """Add the groups of further samples."""
+    for value, found in others.items():
+        group = groups.setdefault(value, _Group())
+        group.samples += found.samples
+        for name, bands in found.fields.items():
+            kinds = [band.dtype for band in bands]
+            known = group.fields.setdefault(name, list(map(ValueSums, kinds)))
+            who = found.first.get(name, "")
+            _check_kinds(who, name, kinds, [band.dtype for band in known], how)
+            for band, other in zip(known, bands, strict=True):
+                band.join(other, _most(bands, groups))
+                _check_classes(name, band, how)
+
+
+def _most(bands: Sequence[ValueSums], groups: Groups) -> int:
+    """Pixels that a band keeps for percentiles."""
+    return max(_KEPT // (len(bands) * len(groups)), _KEPT_LEAST)
+
+
+def _check_classes(name: str, band: ValueSums, how: StatisticsOptions) -> None:
+    different = 0 if band.values is None else len(band.values)
+    if name in how.classes and different > _CLASSES:
+        what = f"field {shown(name)} has too many values for classes"
+        raise InvalidInputError(what, found=different, expected=f"<= {_CLASSES}")
 
 
 def _planes(image: Any) -> list[Any]:
@@ -262,13 +306,13 @@ def _value(value: Any) -> Any:
 
 
 def _check_kinds(
-    sample: Any, name: str, kinds: list[str], known: list[str], how: StatisticsOptions
+    who: str, name: str, kinds: list[str], known: list[str], how: StatisticsOptions
 ) -> None:
-    """Refuse an image whose bands differ from those before, or are no classes."""
+    """Refuse an image of sample `who` whose bands differ from those before, or are no classes."""
     if kinds != known:
         raise InvalidInputError(
             f"samples differ in {shown(name)}",
-            where=f"sample {shown(sample.get('id'), 120)}",
+            where=f"sample {who}",
             found=f"{counted(len(kinds), 'band')} of {kinds[0]}",
             expected=f"{counted(len(known), 'band')} of {known[0]}",
             hint="choose samples that are alike by where=, or bands and a type by a field",
@@ -315,7 +359,8 @@ def statistics_of(data: Dataset, how: StatisticsOptions) -> Statistics:
         whole = whole.take(np.sort(rows))
     size = whole.nbytes(np.arange(min(len(whole), _BATCH)))
     batch = min(_BATCH, max(1, _BATCH_BYTES * _BATCH // max(1, size)))
-    loader = whole.loader(batch, together="list", workers=how.workers, ahead_bytes=_AHEAD_BYTES)
+    step = batch * _PART
+    starts = range(0, len(whole), step)
     about = [data.digest(), drawn, sorted(how.classes), how.by, list(map(float, how.percentiles))]
     groups: Groups = {(): _Group()}
     if how.save is not None and target_of(local_path(how.save)).exists():
@@ -329,19 +374,26 @@ def statistics_of(data: Dataset, how: StatisticsOptions) -> Statistics:
         if "found" in known:
             return Statistics.of(known["found"], where)
         with translated(_BROKEN, _CHANGED, where=where):
-            loader.load_state_dict(known["loader"])
+            starts = starts[starts.index(known["done"]) :]
             groups = {tuple(value): _Group.of(one) for value, one in known["groups"]}
     written = time.monotonic()
-    with telling(how.progress, quiet=False) as told:
-        for one in loader:
-            _add(groups, one, how)
-            state = loader.state_dict()
-            told(state["done"], len(whole), "reading samples")
-            is_late = time.monotonic() - written > _EVERY and state["done"] < len(whole)
+    task = partial(sum_samples, batch, replace(how, save=None, executor=None, progress=None))
+    parts = (whole.part(np.arange(n, min(n + step, len(whole)))) for n in starts)
+    with (
+        telling(how.progress, quiet=False) as told,
+        closing(results(how.executor, task, parts, threads=max(1, how.workers))) as made,
+    ):
+        for start, more in zip(starts, made, strict=True):
+            _merge(groups, more, how)
+            done = min(start + step, len(whole))
+            told(done, len(whole), "reading samples")
+            is_late = time.monotonic() - written > _EVERY and done < len(whole)
             if how.save is not None and is_late:
                 so_far = [[list(value), _plain(group)] for value, group in groups.items()]
-                _write(how.save, about=about, loader=state, groups=so_far)
+                _write(how.save, about=about, done=done, groups=so_far)
                 written = time.monotonic()
+    if failed := len(whole) - groups[()].samples:
+        warn(f"{counted(failed, 'sample')} of the data set failed and were left out")
     (_, every), *others = ((value, _result(group, how)) for value, group in groups.items())
     found = replace(every, by={value[0]: one for value, one in others})
     if how.save is not None:

@@ -128,11 +128,21 @@ class ValueSums(BandSums):
                 found, sums.counts = np.unique(part, return_counts=True)
                 sums.values, sums.sample = found.view(f"u{part.itemsize}"), []
             self.add(sums)
-            if self.sample:
-                kept = np.concatenate(self.sample)
-                while len(kept) > most:
-                    kept, self.step = kept[1::3].copy(), self.step * 3
-                self.sample = [kept]
+            self._thin(self.step, most)
+
+    def join(self, other: ValueSums, most: int) -> None:
+        """Add the statistics of other pixels; `sample` keeps at most `most`."""
+        other._thin(self.step, most)
+        self._thin(other.step, most)
+        self.add(other)
+        self._thin(self.step, most)
+
+    def _thin(self, step: int, most: int) -> None:
+        """Keep fewer pixels until they are `step` apart, and at most `most`."""
+        kept = np.concatenate([np.empty(0, self.dtype), *self.sample])
+        while self.step < step or len(kept) > most:
+            kept, self.step = kept[1::3].copy(), self.step * 3
+        self.sample = [kept] if len(kept) else []
 
 
 def is_counted(dtype: str) -> bool:
