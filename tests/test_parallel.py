@@ -176,6 +176,22 @@ def test_what_cannot_work_is_refused(nobody: Any) -> None:
         list(results(ended, half, [1]))
 
 
+def test_what_cannot_be_pickled_is_told(processes: Executor) -> None:
+    class Dask(Executor):
+        def submit(self, function: Any, item: Any) -> Any:  # type: ignore[override]
+            raise TypeError("Could not serialize object of type function")
+
+    cases: Any = (
+        (processes, lambda item: item, 1),
+        (processes, half, threading.Lock()),
+        (Dask(), half, 1),
+    )
+    for executor, function, item in cases:
+        with pytest.raises(InvalidInputError, match=r"cannot be sent[\s\S]*functions are those"):
+            list(results(executor, function, [item]))
+    assert list(results(processes, half, [4])) == [2]
+
+
 class _Cluster(Executor):
     """As an executor of Dask: futures never say that they run, and a cluster gives up tasks."""
 

@@ -7,6 +7,8 @@ Objects that a process shares (connections, threads) must not be used by a forke
 from __future__ import annotations
 
 import os
+import pickle
+import re
 import threading
 import time
 from collections import OrderedDict, deque
@@ -40,6 +42,8 @@ Workers = Executor | int | None
 
 _REMOTE = 8
 """Assumed workers of an executor that does not tell their number, such as one of a cluster."""
+_UNSENT = (pickle.PicklingError, AttributeError, TypeError)
+"""What pickling raises."""
 _STEP = 0.05
 """Seconds after which a pause checks whether anybody still waits."""
 _REQUESTS, _AWAKE = 16, 0.2
@@ -239,6 +243,8 @@ def results(
 
     Raises
     ------
+    InvalidInputError
+        A task cannot be pickled.
     ComalError
         A worker of the executor ended abruptly, or a cluster gave a task up.
     """
@@ -266,6 +272,12 @@ def results(
                 submit(1)
                 yield found
         except Exception as error:
+            if isinstance(error, _UNSENT) and re.search("pickle|serialize", str(error)):
+                raise InvalidInputError(
+                    "a task cannot be sent to the workers",
+                    found=str(error),
+                    hint="functions are those of a module, or workers are threads",
+                ) from error
             is_lost = isinstance(error, BrokenExecutor | CancelledError)
             if not is_lost and not type(error).__module__.startswith("distributed."):
                 raise
