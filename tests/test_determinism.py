@@ -77,19 +77,19 @@ SURROUNDINGS: list[tuple[Mapping[str, str], str, int]] = [
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("sources")
-    on_grid(root / "grid.tif", noise((2, 200, 280), "uint16"), nodata=0)
-    utm(root / "utm.tif", noise((1, 200, 200), "float32"))
+    on_grid(root / "grid.tif", noise((2, 150, 180), "uint16"), nodata=0)
+    utm(root / "utm.tif", noise((1, 150, 150), "float32"))
     (root / "rasters").mkdir()
-    for row in range(40):
+    for row in range(0, 40, 3):
         write_tiff(
             root / "rasters" / f"{row}.tif",
-            noise((1, 80, 120), "uint8"),
+            noise((1, 8, 12), "uint8"),
             crs="EPSG:32632" if row % 2 else "EPSG:4326",
-            affine=(300_000 + 7_777 * row, 700, 0, 4_000_000 + 31_111 * row, 0, -700)
+            affine=(300_000 + 7_777 * row, 7_000, 0, 4_000_000 + 31_111 * row, 0, -7_000)
             if row % 2
-            else (-170 + 7.1 * row, 0.037, 0, 70 - 3.3 * row, 0, -0.037),
+            else (-170 + 7.1 * row, 0.37, 0, 70 - 3.3 * row, 0, -0.37),
         )
-    write_mbtiles(root / "source.mbtiles", sparse(400, 7, kind="json"), [("name", "Łódź")])
+    write_mbtiles(root / "source.mbtiles", sparse(150, 7, kind="json"), [("name", "Łódź")])
     return root
 
 

@@ -453,7 +453,12 @@ def test_functions_let_no_foreign_exception_out(
     made_by: Any = vars(function).get("__init__", function)
     hints = public.hints_of(inspect.unwrap(made_by))
     assert [one for one in arguments if one in hints and not fits(arguments[one], hints[one])] == []
-    assert foreign(function, lambda: FUNCTIONS[name](fresh(made, files.out)), name) == {}
+    in_place = name.startswith(("tapalcatl.", "tortilla."))
+
+    def again() -> dict[str, Any]:
+        return FUNCTIONS[name](fresh(made, files.out) if in_place else files)
+
+    assert foreign(function, again, name) == {}
 
 
 @quiet

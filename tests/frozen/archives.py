@@ -22,7 +22,7 @@ from comal.grid import quadbin
 from comal.taco import checking
 from tests.attacks import test_raquet, test_tapalcatl, test_tortilla
 from tests.attacks.corpus import ATTACKS
-from tests.frozen.jobs import Fact, digest, made
+from tests.frozen.jobs import Fact, digest, made, tree
 from tests.raquet.checking import damage
 from tests.raquet.checking import test_check as rasters
 from tests.servers.http import MISSING, HttpServer
@@ -136,9 +136,13 @@ def _kind(path: Path) -> str:
 
 
 def archives(folder: Path) -> Iterator[tuple[str, Path]]:
-    """The archives that jobs read, and what functions make of them; commands make the same."""
+    """The archives that jobs read, and what functions make of them; commands make the same.
+
+    Of equal ones the first.
+    """
+    first: dict[str, str] = {}
     for name, path in made(folder).items():
-        if not name.startswith("comal "):
+        if not name.startswith("comal ") and first.setdefault(tree(path), name) == name:
             yield name, path
 
 
