@@ -61,8 +61,17 @@ def test_a_store_gets_what_a_disk_gets(
     writer.call(kept / "s", tmp_path / "to" / writer.target, False)
     before, store = files_below(kept / "s"), memory_store(bucket)
     target = StorePath(f"memory://{bucket}/to/{writer.target}")
-    code, text = outcome(writer, kept / "s", target, False)
-    assert code == 0, text
+    own, used, new = StorageConfig(scratch=str(tmp_path / "work")), [], upload.scratch_folder
+
+    def noting(config: StorageConfig | None) -> Any:
+        used.append(config)
+        return new(config)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(upload, "scratch_folder", noting)
+        how = {"config": own} if name in WRITERS else {}
+        writer.call(kept / "s", target, False, **how)
+    assert not how or set(map(id, used)) == {id(own)}
     made = objects(store, "to/")
     local = files_below(tmp_path / "to")
     assert sorted(made) == sorted(local)
@@ -80,23 +89,6 @@ def test_a_store_gets_what_a_disk_gets(
         assert objects(store, "to/") == {writer.target: b"a letter"}
     assert files_below(kept / "s") == before
     assert list((tmp_path / "work").iterdir()) == []
-
-
-@pytest.mark.parametrize("name", [name for name in WRITERS if name not in LOCAL])
-def test_config_reaches_the_target(
-    name: str, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own, used, new = StorageConfig(scratch=str(tmp_path)), [], upload.scratch_folder
-
-    def noting(config: StorageConfig | None) -> Any:
-        used.append(config)
-        return new(config)
-
-    monkeypatch.setattr(upload, "scratch_folder", noting)
-    writer = EVERY[name]
-    target = StorePath(f"memory://{uuid.uuid4().hex}/to/{writer.target}")
-    writer.call(kept / "s", target, False, config=own)
-    assert set(map(id, used)) == {id(own)}
 
 
 @pytest.mark.parametrize(

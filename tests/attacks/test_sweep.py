@@ -56,7 +56,7 @@ class Swept:
     """Bytes that a check need not miss; None where no checksum covers the file."""
     where: Sequence[int] = ()
     """Bytes that are changed, where not all: payloads of a Tortilla are not proven."""
-    places: int = 40
+    places: int = 25
     mutants: int = 0
     checked: bool = False
     """Whether each mutant is checked."""
@@ -129,7 +129,7 @@ def _tilesets(folder: Path) -> Iterator[tuple[str, Swept]]:
         data = (folder / name / "0/0/0.zip").read_bytes()
         read = partial(read_tileset, truth=truth)
         unused = fields_without_use(data)
-        yield f"tapalcatl {name}", Swept(data, read, tapalcatl, unused, mutants=250)
+        yield f"tapalcatl {name}", Swept(data, read, tapalcatl, unused, mutants=150)
     path = folder / "stored" / "0/0/0.zip"
     new = {(3, 1, 1): payload(9, 1, 1), (0, 0, 0): payload(9, 2, 2)}
     tapalcatl.put(path, listed(new))
@@ -152,7 +152,7 @@ def _rasters(folder: Path) -> Iterator[tuple[str, Swept]]:
         path = folder / f"{name}.parquet"
         raquet.write(source, path, block_size=32, min_zoom=9, **options)
         read = partial(read_raquet, truth=_pixels(path))
-        yield f"raquet {name}", Swept(path.read_bytes(), read, raquet, mutants=150)
+        yield f"raquet {name}", Swept(path.read_bytes(), read, raquet, mutants=100)
 
 
 def _pixels(path: Path) -> Mapping[Key, Mapping[str, Any]]:

@@ -23,6 +23,7 @@ LAST, WORK = "meta.json", b"this work"
 FILES = {f"{n}/{n}.zip": bytes([n]) * (1000 + n) for n in range(7)} | {LAST: b"{}"}
 DATA = {name: data for name, data in FILES.items() if name != LAST}
 Killing = Callable[[int], list[str]]
+FULL = "COMAL_FULL_SWEEP" in os.environ
 
 
 @pytest.fixture(params=[kind for kind in KINDS if kind != "local"])
@@ -34,7 +35,6 @@ def box(
 
 
 one_store = pytest.mark.parametrize("box", ["memory"], indirect=True)
-two_stores = pytest.mark.parametrize("box", ["memory", "s3"], indirect=True)
 
 
 def fill(made: GrowingFolder, files: Mapping[str, bytes]) -> None:
@@ -109,9 +109,6 @@ def rested(monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
     return lambda: monkeypatch.setattr(upload, "_LEFT", -abs(upload._LEFT))
 
 
-FULL = "COMAL_FULL_SWEEP" in os.environ
-
-
 def until_done(box: Box, killing: Killing, files: Mapping[str, bytes], look: Any) -> None:
     """Kill a writer after ever more changes, and look at what it left, until it is done.
 
@@ -150,8 +147,11 @@ def test_it_grows_and_leaves_the_disk(box: Box) -> None:
     assert (below(box), beside(box)) == (FILES, {})
 
 
-@two_stores
-@pytest.mark.parametrize("files", [FILES, DATA], ids=["a document", "none"])
+@pytest.mark.parametrize(
+    ("box", "files"),
+    [("memory", FILES), ("memory", DATA), ("s3", FILES), *([("s3", DATA)] if FULL else [])],
+    indirect=["box"],
+)
 def test_the_same_work_goes_on_after_each_kill(
     box: Box, files: Mapping[str, bytes], killing: Killing
 ) -> None:
