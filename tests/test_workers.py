@@ -279,6 +279,15 @@ def test_the_order_of_ends_gives_the_same_bytes(home: Path, name: str) -> None:
         assert pool.largest < 100_000  # no pixels
 
 
+def test_a_task_of_a_large_data_set_has_its_own_rows_alone(home: Path) -> None:
+    leaves = taco.Tortilla([taco.Sample("a.txt", b"x", text="y" * 200)])
+    samples = taco.Tortilla([taco.Sample(f"s{n}", leaves) for n in range(200)])
+    with _Backwards() as pool:
+        taco.create(taco.Taco(samples, **FIELDS), home / "large.tacozip", executor=pool)
+        assert pool.tasks == 100
+        assert pool.largest < 200 * 200 / 5
+
+
 NIGHTLY = pytest.mark.skipif("COMAL_FULL_SWEEP" not in os.environ, reason="starts many; nightly")
 
 

@@ -209,7 +209,8 @@ _Job = tuple[Any, list[int], list[int]]
 def _job(batch: Any, starts: Ints, stops: Ints) -> _Job:
     """The rows of some consecutive folders, and the first and last row of each folder in them."""
     first, last = int(starts[0]), int(stops[-1])
-    return batch.slice(first, last - first), (starts - first).tolist(), (stops - first).tolist()
+    rows = batch.take(pa.array(np.arange(first, last)))  # a slice is pickled with all rows
+    return rows, (starts - first).tolist(), (stops - first).tolist()
 
 
 def encode_local_metadata(job: _Job) -> Any:
