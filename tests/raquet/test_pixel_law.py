@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import astuple, dataclass, replace
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -693,19 +694,18 @@ def cases() -> Iterator[Case]:
     """All of them, or enough for each combination of `TOGETHER`."""
     every = [Case(*one) for one in product(DTYPES, NODATA, SIDES, PLACES, ASKED)]
     Random(1).shuffle(every)  # where several serve as well, not always the first
-    has = {
-        case: {(axes, tuple(getattr(case, axis) for axis in axes)) for axes in TOGETHER}
-        for case in every
-        if case.is_possible
-    }
+    possible = [case for case in every if case.is_possible]
     if FULL:
-        yield from has
+        yield from possible
         return
+    chosen = [(axes, attrgetter(*axes)) for axes in TOGETHER]
+    has = {case: {(axes, values(case)) for axes, values in chosen} for case in possible}
     missing = set().union(*has.values())
-    while missing:
-        best = max(has, key=lambda case: len(has[case] & missing))
-        missing -= has[best]
-        yield best
+    for most in range(len(TOGETHER), 0, -1):
+        for case, combinations in has.items():
+            if len(combinations & missing) == most:
+                missing -= combinations
+                yield case
 
 
 @pytest.mark.parametrize("case", list(cases()), ids=lambda case: "-".join(astuple(case)))

@@ -328,7 +328,8 @@ def counted(path: Path, **how: Any) -> tuple[storage.CountingSource, raquet.Raqu
     return source, raquet.open(source, **how)
 
 
-LARGE = {(9, n % 89, n // 89): [framed(stored(noise(1)))] for n in range(89 * 89)}
+BLOBS = [framed(stored(noise(1)))]
+LARGE = {(9, n % 89, n // 89): BLOBS for n in range(89 * 89)}
 COSTS: dict[str, tuple[Mapping[Any, Any], Plan, dict[str, Any], int, list[int]]] = {
     "small": (TILES, Plan(), {}, 1, [1, 0, 1]),
     "larger than the first read": (LARGE, Plan(), {}, 2, [1, 0, 1]),

@@ -92,7 +92,7 @@ def boxes() -> list[tuple[float, float, float, float]]:
         (350.0, -10.0, 12.0, 20.0),
         (14.0, 14.0, 16.0, 16.0),  # beside the first raster, inside of its box
     ]
-    for _ in range(25):
+    for _ in range(10):
         west, south = rng.uniform(-180, 180), rng.uniform(-90, 80)
         width, height = 10 ** rng.uniform(-1, 2.5), 10 ** rng.uniform(-1, 2)
         east = (west + min(width, 359) + 180) % 360 - 180

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -133,17 +134,25 @@ def attempt(data: bytes) -> Any:
 
 
 LONG = "x" * 100_000
-MANY = pa.DictionaryArray.from_arrays(pa.array(np.zeros(20_000, np.int32)), [LONG])
-BOMBS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "dictionary": (MANY, {}),
-    "dictionary in a list": (pa.ListArray.from_arrays(range(20_001), MANY), {}),
+
+
+def many() -> Any:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(20_000, np.int32)), [LONG])
+
+
+BOMBS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "dictionary": (many, {}),
+    "dictionary in a list": (lambda: pa.ListArray.from_arrays(range(20_001), many()), {}),
     "shared prefixes": (
-        pa.array([LONG] * 500),
+        lambda: pa.array([LONG] * 500),
         {"use_dictionary": False, "column_encoding": {"a": "DELTA_BYTE_ARRAY"}},
     ),
-    "zeros": (pa.array([bytes(40_000_000)]), {"use_dictionary": False, "compression": "zstd"}),
+    "zeros": (
+        lambda: pa.array([bytes(40_000_000)]),
+        {"use_dictionary": False, "compression": "zstd"},
+    ),
     "wide numbers": (
-        pa.array([bytes(4096)] * 10_000, pa.binary(4096)),
+        lambda: pa.array([bytes(4096)] * 10_000, pa.binary(4096)),
         {"compression": "zstd"},
     ),
 }
@@ -171,9 +180,9 @@ class _Counted:
 @pytest.mark.parametrize("case", BOMBS)
 def test_a_table_that_grows_when_decoded(case: str) -> None:
     """A few bytes become many; decoding stops before they do."""
-    values, arguments = BOMBS[case]
+    made, arguments = BOMBS[case]
     file = io.BytesIO()
-    pq.write_table(pa.table({"a": values}), file, **{"store_schema": False, **arguments})
+    pq.write_table(pa.table({"a": made()}), file, **{"store_schema": False, **arguments})
     data = file.getvalue()
     assert len(data) < 500_000
     bomb, _ = opened(data, limits=Limits(leaf_bytes=20_000_000))

@@ -166,7 +166,8 @@ def test_the_last_of_two_names_counts_and_is_told(
 # -- what fails alone -----------------------------------------------------------------------------
 
 _BOMB = zlib.compressobj(9, zlib.DEFLATED, -15)
-BOMB = _BOMB.compress(bytes(50 << 20)) + _BOMB.flush()
+_MEBIBYTE = _BOMB.compress(bytes(1 << 20)) + _BOMB.flush(zlib.Z_FULL_FLUSH)
+BOMB = 50 * _MEBIBYTE + _BOMB.flush()
 
 BROKEN: dict[str, Entry] = {
     "wrong CRC": Entry(b"1/1/0.png", b"x" * 50, crc=1),
