@@ -15,7 +15,7 @@ import numpy.typing as npt
 from comal import raquet, tapalcatl
 from comal.errors import InvalidInputError, counted, shown
 from comal.grid import quadbin
-from comal.parallel import Workers, results
+from comal.parallel import ByteCache, Workers, results
 from comal.progress import Progress, silent
 from comal.raquet.reading.pixels import chosen_bands
 from comal.raquet.spec import Band
@@ -135,6 +135,9 @@ class Drawn(IndexedSource):
         self._keys = quadbin.tiles(file.cells())
         self.label, self.metadata = file.href, tapalcatl.TileSetMetadata()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened_again, (self._file.sources, self._names, self._drawing)
+
     def zooms(self) -> tuple[int, int] | None:
         """The first and last zoom with a value."""
         there = sorted(set(self._keys[0].tolist()))
@@ -189,6 +192,28 @@ class Drawn(IndexedSource):
         if pixels is None:
             return None
         return encode_picture(_picture(pixels, self._bands, self._drawing), "png")
+
+
+_recent: ByteCache[Any, Drawn] = ByteCache(1, keep_newest=True)
+
+
+def _opened_again(
+    sources: Any,
+    names: Sequence[str],
+    drawing: Sequence[tuple[float, float] | None],
+) -> Drawn:
+    """The tiles in another process: who has the index of a raster need not send it.
+
+    The file that was opened last is kept for further tasks.
+    """
+    versions = [(source.href, repr(source.pins.seen())) for source in sources]
+    key = (*versions, *names, *drawing)
+    drawn = _recent.get(key)
+    if drawn is None:
+        file = raquet.open(sources)
+        drawn = Drawn(file, chosen_bands(file.metadata, names, file.href), drawing)
+        _recent.put(key, drawn, 1)
+    return drawn
 
 
 def _picture(
