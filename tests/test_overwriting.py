@@ -365,7 +365,10 @@ def names_letter(writer: Writer, text: str) -> bool:
 @WRITER
 def test_what_somebody_made_stays(name: str, place: Path) -> None:
     writer = EVERY[name]
-    for what in THINGS if FULL or name in WRITERS else ("file", "folder"):
+    things = THINGS if FULL or name in WRITERS else ("file", "folder")
+    for what in things:
+        if what == "table" and not (FULL or writer.makes or writer.target.endswith(".parquet")):
+            continue  # no nearer to what is made than any other file
         stand(writer, what, place)
         before = snapshot(place)
         for overwrite in (False, True):
