@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
@@ -32,9 +32,6 @@ from comal.errors import (
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.parallel import Workers, results
 from comal.progress import Progress, silent
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 MAX_LISTED = 1_000
 
@@ -207,23 +204,29 @@ class Check:
         for problem in (*other._listed["error"], *other._listed["warning"]):
             self._list(problem.code, before + problem.place, problem.message)
 
-    def apart(
-        self, look: Callable[[T, Check], R], items: Sequence[T], executor: Workers, what: str
-    ) -> Generator[tuple[R, Check]]:
-        """What `look` returns for each item, with a check of its own that it reports to.
+    def take_from(
+        self,
+        look: Callable[..., Any],
+        items: Sequence[Any],
+        executor: Workers,
+        places: Sequence[str] = (),
+    ) -> list[Any]:
+        """What ``look(item, check)`` returns for each item; what it reports is added at its place.
 
-        They come in the order of the items, which are checked one by one without an executor.
+        Items are looked at one by one without an executor.
         """
-        settings = self.part()
+        settings, values = self.part(), []
         if executor is None:
             found = (check_item(look, settings, item) for item in items)
         else:
             settings.progress = silent  # who is told is in this process
             found = results(executor, partial(check_item, look, settings), items)
         with closing(found):
-            for done, one in enumerate(found):
-                self.progress(done + 1, len(items), what)
-                yield one
+            for place, (value, own) in zip(places or [""] * len(items), found, strict=True):
+                self.take_all(own, place)
+                values.append(value)
+                self.progress(len(values), len(items), "archives")
+        return values
 
     def take_error(self, error: ComalError, code: str, place: str) -> None:
         """Add an error about the content as a problem, or the problems that it carries."""
@@ -303,8 +306,8 @@ class Guard:
         return False
 
 
-def check_item(look: Callable[[T, Check], R], settings: Check, item: T) -> tuple[R, Check]:
-    """What `look` returns and reports; a task of `Check.apart`."""
+def check_item(look: Callable[..., Any], settings: Check, item: Any) -> tuple[Any, Check]:
+    """What `look` returns and reports; a task of `Check.take_from`."""
     own = settings.part()
     return look(item, own), own
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -301,15 +301,12 @@ def _checked(sources: Sequence[str], style: Style, asked: Mapping[str, Any]) -> 
     """Check archives, print what was found, and return the numbers of errors and of failures."""
     errors = failed = 0
     several, executor = len(sources) > 1, asked["executor"]
-    found: Iterable[Report | ComalError]
-    if several and executor is not None:
-        own: dict[str, Any] = {
-            "asked": {**asked, "executor": None},
-            "style": replace(style, quiet=True),
-        }
-        found = results(executor, partial(check_archive, **own), sources)
-    else:
-        found = map(partial(check_archive, asked=asked, style=style), sources)
+    apart = several and executor is not None
+    asked = {**asked, "executor": None if apart else executor}
+    check_one = partial(
+        check_archive, asked=asked, style=replace(style, quiet=apart or style.quiet)
+    )
+    found = results(executor, check_one, sources) if apart else map(check_one, sources)
     for source, one in zip(sources, found, strict=True):
         if isinstance(one, Report):
             more, head = ({"source": source}, f"{source}: ") if several else ({}, "")

@@ -259,7 +259,6 @@ def _add(groups: Groups, samples: Iterable[Any], how: StatisticsOptions) -> None
         for band, *pieces in zip(bands, *found, strict=True):
             most = _most(bands, groups)
             band.take(np.concatenate(pieces), most, all_counted=name in how.classes)
-            _check_classes(name, band, how)
 
 
 def _merge(groups: Groups, others: Groups, how: StatisticsOptions) -> None:
@@ -274,19 +273,15 @@ def _merge(groups: Groups, others: Groups, how: StatisticsOptions) -> None:
             _check_kinds(who, name, kinds, [band.dtype for band in known], how)
             for band, other in zip(known, bands, strict=True):
                 band.join(other, _most(bands, groups))
-                _check_classes(name, band, how)
+                different = 0 if band.values is None else len(band.values)
+                if name in how.classes and different > _CLASSES:
+                    what = f"field {shown(name)} has too many values for classes"
+                    raise InvalidInputError(what, found=different, expected=f"<= {_CLASSES}")
 
 
 def _most(bands: Sequence[ValueSums], groups: Groups) -> int:
     """Pixels that a band keeps for percentiles."""
     return max(_KEPT // (len(bands) * len(groups)), _KEPT_LEAST)
-
-
-def _check_classes(name: str, band: ValueSums, how: StatisticsOptions) -> None:
-    different = 0 if band.values is None else len(band.values)
-    if name in how.classes and different > _CLASSES:
-        what = f"field {shown(name)} has too many values for classes"
-        raise InvalidInputError(what, found=different, expected=f"<= {_CLASSES}")
 
 
 def _planes(image: Any) -> list[Any]:

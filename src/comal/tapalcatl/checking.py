@@ -10,7 +10,6 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -532,11 +531,7 @@ def _check_tree(tileset: TileSet, variant: str | None, findings: Check, executor
     each = 1 if executor is None else _TASK
     tasks = [listed[start : start + each] for start in range(0, len(listed), each)]
     look = partial(_check_archives, tileset, variant)
-    absent: set[Tile] = set()
-    with closing(findings.apart(look, tasks, executor, "archives")) as every:
-        for lost, found in every:
-            absent |= lost
-            findings.take_all(found)
+    absent: set[Tile] = set().union(*findings.take_from(look, tasks, executor))
     there -= absent
     if absent.issuperset(listed):
         where = tileset.metadata.source or tileset.files.base.href

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,10 +109,7 @@ def check(
     sources = sources_of(href, config)
     files = [_File(source, _label(source, sources)) for source in sources]
     if len(files) > 1:
-        with closing(findings.apart(_check_file, files, executor, "files")) as every:
-            for number, (file, found) in enumerate(every):
-                files[number] = file
-                findings.take_all(found)
+        files = findings.take_from(_check_file, files, executor)
         _check_sets(files, findings)
     elif (header := _check_file(files[0], findings).header) is not None and header.parts == 0:
         findings.take(set_problems([Member(sources[0].href, 0)]))

@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePosixPath
@@ -181,27 +180,22 @@ def check(
     if statistics and level != "full":
         raise InvalidInputError("statistics need every tile", found=level, expected="level='full'")
     hrefs = [href] if isinstance(href, str | os.PathLike) else several(href, "paths or URLs")
-    look = partial(_check_file, config=config, statistics=statistics)
-    if len(hrefs) == 1:
-        return findings.report(look(hrefs[0], findings), "parquet")
-    places = []
-    with closing(findings.apart(look, hrefs, executor, "files")) as every:
-        for where, found in every:
-            places.append(where)
-            findings.take_all(found, PurePosixPath(where).name)
-    return findings.report(places[0], "parquet")
+    sources = [open_source(one, config=config) for one in hrefs]
+    look = partial(_check_file, statistics=statistics)
+    if len(sources) == 1:
+        look(sources[0], findings)
+    else:
+        places = [PurePosixPath(source.href).name for source in sources]
+        findings.take_from(look, sources, executor, places)
+    return findings.report(sources[0].href, "parquet")
 
 
-def _check_file(
-    href: Location, findings: Check, *, config: StorageConfig | None, statistics: bool
-) -> str:
-    """Check one file; returns the name of its source."""
-    with open_source(href, config=config) as source:
-        _check_source(source, findings, statistics=statistics)
-        return source.href
+def _check_file(source: Source, findings: Check, *, statistics: bool) -> None:
+    with source:
+        _check_opened(source, findings, statistics=statistics)
 
 
-def _check_source(source: Source, findings: Check, *, statistics: bool) -> None:
+def _check_opened(source: Source, findings: Check, *, statistics: bool) -> None:
     footer = read_footer(source, findings)
     if footer is None or not check_columns(footer, findings):
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 
 from comal.check import Check, Report
 from comal.errors import (
@@ -150,10 +150,7 @@ def _check_collection(subject: Subject, findings: Check) -> None:
 def _check_parts(
     index: Subject | Collected, names: Sequence[str], findings: Check, executor: Workers
 ) -> None:
-    parts = [index.part(name) for name in names]
-    with closing(findings.apart(_check_part, parts, executor, "archives")) as every:
-        for name, (_, inner) in zip(names, every, strict=True):
-            findings.take_all(inner, name)
+    findings.take_from(_check_part, [index.part(name) for name in names], executor, names)
 
 
 def _check_part(source: Source, findings: Check) -> None:
