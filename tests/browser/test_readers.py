@@ -629,6 +629,24 @@ def test_without_a_database_archives_are_read_all_the_same(
     page.close()
 
 
+def test_typed_times(blank: Page) -> None:
+    """In UTC, whatever zone the browser is in, and the whole last day."""
+    script = """async (text) => {
+      const { instantOf } = await import("/assets/ui/format.js");
+      return [false, true].map((isEnd) => instantOf(text, isEnd))
+        .map((found) => Number.isNaN(found) ? "" : new Date(found).toISOString().slice(8));
+    }"""
+    for text, *expected in (
+        (" 2024-05-02 ", "02T00:00:00.000Z", "02T23:59:59.999Z"),
+        ("2024-05-02 12:30", *["02T12:30:00.000Z"] * 2),
+        ("2024-05-02T12:30:01.5Z", *["02T12:30:01.500Z"] * 2),
+        ("2024-05-02 12:30 UTC", *["02T12:30:00.000Z"] * 2),
+        ("2024-05-02T00:30+02:00", *["01T22:30:00.000Z"] * 2),
+        *((other, "", "") for other in ("2024-02-31x", "5", "May 2 2024")),
+    ):
+        assert blank.evaluate(script, text) == expected, text
+
+
 def test_html_in_texts_becomes_plain(blank: Page) -> None:
     texts = {
         "Some <b>survey</b>": "Some survey",

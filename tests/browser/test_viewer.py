@@ -263,25 +263,6 @@ def test_features_are_told_on_both_sides_of_the_antimeridian(watched: Watched) -
         page.keyboard.press("Escape")
 
 
-def test_typed_times(watched: Watched) -> None:
-    """In UTC, whatever zone the browser is in, and the whole last day."""
-    page = watched.open()
-    script = """async (text) => {
-      const { instantOf } = await import("./_/assets/ui/format.js");
-      return [false, true].map((isEnd) => instantOf(text, isEnd))
-        .map((found) => Number.isNaN(found) ? "" : new Date(found).toISOString().slice(8));
-    }"""
-    for text, *expected in (
-        (" 2024-05-02 ", "02T00:00:00.000Z", "02T23:59:59.999Z"),
-        ("2024-05-02 12:30", *["02T12:30:00.000Z"] * 2),
-        ("2024-05-02T12:30:01.5Z", *["02T12:30:01.500Z"] * 2),
-        ("2024-05-02 12:30 UTC", *["02T12:30:00.000Z"] * 2),
-        ("2024-05-02T00:30+02:00", *["01T22:30:00.000Z"] * 2),
-        *((other, "", "") for other in ("2024-02-31x", "5", "May 2 2024")),
-    ):
-        assert page.evaluate(script, text) == expected, text
-
-
 def test_footprints_on_the_map_open_their_sample(watched: Watched) -> None:
     page = watched.open("#map=4/8.5/21")
     only(page, "scenes")
@@ -801,7 +782,7 @@ def test_a_phone_shows_all_without_scrolling_aside(chromium: Browser, served: Ru
         reduced_motion="reduce",
     )  # fmt: skip
     watched = Watched(context.new_page(), served.origin)
-    page = watched.open()
+    page = watched.page
     for fragment in ("", "#data=scenes"):
         page.goto(f"{served.origin}/{fragment}")
         page.locator(".thumbnail:visible, .source:visible").first.wait_for()
