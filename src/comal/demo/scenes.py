@@ -382,10 +382,8 @@ def read_all(path: str | Path) -> Any:
 def same_pixels(first: str | Path, second: str | Path) -> bool:
     """Whether two rasters have the same shape, type, place and pixels."""
     with rasterio.open(first) as one, rasterio.open(second) as two:
-        alike = (one.shape, one.dtypes, one.crs, one.transform) == (
-            two.shape, two.dtypes, two.crs, two.transform,
-        )  # fmt: skip
-        return alike and np.array_equal(one.read(), two.read())
+        forms = [(it.shape, it.dtypes, it.crs, it.transform) for it in (one, two)]
+        return forms[0] == forms[1] and np.array_equal(one.read(), two.read())
 
 
 def _scene_sample(scene: Scene, number: int, paths: dict[str, Path]) -> Sample:

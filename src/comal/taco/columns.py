@@ -298,16 +298,17 @@ def _wider(first: Any, second: Any) -> Any:
 
 def _check_columns(chunks: Sequence[Chunk], target: Mapping[str, tuple[Any, Who]]) -> None:
     for chunk in chunks:
-        absent = [name for name in target if name not in chunk.table.schema.names]
+        names = set(chunk.table.column_names)
+        absent = [name for name in target if name not in names]
         if absent and (chunk.real is None or chunk.real.any()):
             row = 0 if chunk.real is None else int(np.flatnonzero(chunk.real)[0])
             raise missing_field(absent[0], target[absent[0]][1](0), chunk.who(row))
 
 
 def _conform(table: Any, schema: Any) -> Any:
-    columns = []
+    columns, names = [], set(table.column_names)
     for wanted in schema:
-        if wanted.name in table.schema.names:
+        if wanted.name in names:
             found = table.column(wanted.name)
             if not found.type.equals(wanted.type):
                 what = f"values of field {shown(wanted.name)} do not fit the type of all samples"

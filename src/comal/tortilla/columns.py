@@ -214,9 +214,10 @@ def fitted(table: Any, schema: Any) -> Any:
     """A table with exactly the columns of a schema; missing columns are null."""
     if table.schema.equals(schema):
         return table
+    names = set(table.column_names)
     columns = [
         pc.cast(table[field.name], field.type)
-        if field.name in table.column_names
+        if field.name in names
         else pa.nulls(table.num_rows, field.type)
         for field in schema
     ]
