@@ -132,7 +132,7 @@ def test_options_and_footers_of_many_rows(tmp_path: Path, files: Path) -> None:
     assert len(wanted) == 3
     (tmp_path / "out").mkdir()
     jobs.plan_tortilla(files, tmp_path / "out" / "all.tortilla", tmp_path / "plan", **how)
-    jobs.run(tmp_path / "plan", executor=2)
+    jobs.run(tmp_path / "plan")
     assert files_below(tmp_path / "out") == wanted
 
 
