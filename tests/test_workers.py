@@ -97,44 +97,34 @@ def _trained(home: Path, out: Path, executor: Any) -> None:
     out.write_text(str(found.to_dict()))
 
 
-SETS: Mapping[Any, tuple[str, str, Job]] = {
-    taco: (
-        "__TACOCAT__",
-        "*.tacozip",
-        lambda home, to, _: taco.pack_folder(
-            home / "scenes", to / "a.tacozip", split_size=1500, id="a"
-        ),
-    ),
-    tortilla: (
-        "*",
-        "*.tortilla",
-        lambda home, to, _: tortilla.pack_folder(
-            home / "scenes", to / "a.tortilla", chunk_size=1500
-        ),
-    ),
-    raquet: (
-        "*",
-        "*.parquet",
-        lambda home, to, _: [raquet.write(home / "grid.tif", to / f"{n}.parquet") for n in "ab"],
-    ),
-    tapalcatl: (
-        "meta.json",
-        "*.zip",
-        lambda home, to, _: tapalcatl.build(home / "a.mbtiles", to / "tiles"),
-    ),
+SETS: Mapping[Any, tuple[str, str]] = {
+    taco: ("__TACOCAT__", "*.tacozip"),
+    tortilla: ("*", "*.tortilla"),
+    raquet: ("*", "*.parquet"),
+    tapalcatl: ("meta.json", "*.zip"),
 }
-"""What a check gets of a folder, the archives in it, and how these are made."""
+"""What a check gets of a folder, and its archives."""
+
+
+def _archives(room: Any, home: Path, folder: Path) -> None:
+    folder.mkdir()
+    if room is taco:
+        taco.pack_folder(home / "scenes", folder / "a.tacozip", split_size=1500, id="a")
+    elif room is tortilla:
+        tortilla.pack_folder(home / "scenes", folder / "a.tortilla", chunk_size=1500)
+    elif room is raquet:
+        for name in ("a.parquet", "b.parquet"):
+            raquet.write(home / "grid.tif", folder / name)
+    else:
+        tapalcatl.build(home / "a.mbtiles", folder / "tiles")
+    first = min(folder.rglob(SETS[room][1]))
+    first.write_bytes(first.read_bytes()[:-20])
 
 
 def _checked(room: Any, home: Path, out: Path, executor: Any) -> None:
     """The report of several archives, the first of which is cut off."""
-    folder, (name, archives, make) = home / room.__name__, SETS[room]
-    if not folder.exists():
-        folder.mkdir()
-        make(home, folder, None)
-        first = min(folder.rglob(archives))
-        first.write_bytes(first.read_bytes()[:-20])
-    found = sorted(folder.rglob(name))
+    folder = _once(home / room.__name__, partial(_archives, room, home))
+    name, found = SETS[room][0], sorted(folder.rglob(SETS[room][0]))
     report = room.check(found if name == "*" else found[0], executor=executor)
     assert report.errors
     out.write_text(str(report.to_dict()))
@@ -143,7 +133,11 @@ def _checked(room: Any, home: Path, out: Path, executor: Any) -> None:
 JOBS: Mapping[str, Job] = {
     **{f"check {room.__name__}": partial(_checked, room) for room in SETS},
     "raquet.parquet": lambda home, out, who: raquet.write(
-        home / "utm.tif", out, block_size=64, spec_version="0.5.0", executor=who
+        *(home / "utm.tif", out),
+        block_size=64,
+        spec_version="0.5.0",
+        tile_statistics=True,
+        executor=who,
     ),
     "packed.tacozip": lambda home, out, who: taco.pack_folder(home / "scenes", out, executor=who),
     "packed.tortilla": lambda home, out, who: tortilla.pack_folder(

@@ -10,7 +10,6 @@ import pytest
 
 from comal import tapalcatl
 from tests.cli.conftest import Run
-from tests.support import files_below
 from tests.tapalcatl.making import (
     PNG,
     pyramid,
@@ -83,16 +82,6 @@ def test_what_opens_the_source_of_an_extract_is_not_its_layout(
     run("tapalcatl", "extract", tmp_path / "1", tmp_path / "2", "--metatile=1", *opening[:1])
     run("tapalcatl", "extract", tmp_path / "2", tmp_path / "3", *opening[1:])
     assert len(unzipped(tmp_path / "3")) == len(TILES)
-
-
-def test_create_with_processes_writes_the_same(run: Run, source: Path, tmp_path: Path) -> None:
-    sets = [tmp_path / "threads", tmp_path / "processes"]
-    layout = ("--metatile", "1", "--materialized", "0,2")
-    run("tapalcatl", "create", source, sets[0], *layout)
-    run("tapalcatl", "create", source, sets[1], *layout, "--processes", "2")
-    first, second = (files_below(each) for each in sets)
-    assert len(first) == 18
-    assert first == second
 
 
 def test_put_delete_compact_recover(run: Run, tree: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -77,21 +77,6 @@ def test_long_integers_are_exact_only_when_they_are_moved(tmp_path: Path) -> Non
     source = utm(tmp_path / "a.tif", noise((50, 50), "int64"))
     with pytest.warns(UserWarning, match="double precision"):
         comal.raquet.write(source, tmp_path / "a.parquet", resampling="bilinear")
-
-
-def test_the_same_bytes_for_any_executor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Executor
-) -> None:
-    monkeypatch.setattr(job, "_MOST_SIDE", 256)  # six pieces
-    source = utm(tmp_path / "a.tif", noise((2, 300, 400), "float32"), nodata=0)
-    path = tmp_path / "a.parquet"
-    options: dict[str, Any] = {"spec_version": "0.5.0", "tile_statistics": True, "block_size": 64}
-    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(3) as three:
-        found = set()
-        for executor in (None, one, three, processes):
-            comal.raquet.write(source, path, executor=executor, overwrite=True, **options)
-            found.add(path.read_bytes())
-    assert len(found) == 1
 
 
 class Worker(ThreadPoolExecutor):

@@ -64,9 +64,6 @@ def test_many_rasters(tmp_path: Path) -> None:
     expected = list(range(100))
     found = columns_for(GeotiffStats(), table)["geotiff:stats"].to_pylist()
     assert [stats[0][0] for stats in found] == expected
-    with ThreadPoolExecutor(2) as pool:
-        found = columns_for(GeotiffStats(executor=pool), table)["geotiff:stats"].to_pylist()
-    assert [stats[0][0] for stats in found] == expected
     with pytest.raises(ObjectNotFoundError, match="gone"):
         columns_for(GeotiffStats(), pa.table({"path": [*paths, "gone"]}))
     with pytest.raises(InvalidInputError, match="path"):

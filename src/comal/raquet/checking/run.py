@@ -191,11 +191,6 @@ def check(
 
 
 def _check_file(source: Source, findings: Check, *, statistics: bool) -> None:
-    with source:
-        _check_opened(source, findings, statistics=statistics)
-
-
-def _check_opened(source: Source, findings: Check, *, statistics: bool) -> None:
     footer = read_footer(source, findings)
     if footer is None or not check_columns(footer, findings):
         return

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from comal.check import Check, Report
-from comal.errors import (
-    NotThisFormatError,
-    UnsupportedVersionError,
-)
+from comal.errors import NotThisFormatError, UnsupportedVersionError
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.parallel import Workers
 from comal.progress import Progress
@@ -25,11 +22,7 @@ from comal.taco.checking.archive import (
     check_overlap,
 )
 from comal.taco.checking.codes import new_check
-from comal.taco.checking.comparing import (
-    check_collected,
-    check_meta,
-    check_sources,
-)
+from comal.taco.checking.comparing import check_collected, check_meta, check_sources
 from comal.taco.checking.document import check_values
 from comal.taco.checking.subject import Subject, open_subject
 from comal.taco.checking.tree import first_of, load
@@ -155,5 +148,5 @@ def _check_parts(
 
 def _check_part(source: Source, findings: Check) -> None:
     """Check a dataset of an index; the index itself reports what is something else."""
-    with source, suppress(NotThisFormatError):
+    with suppress(NotThisFormatError):
         _check(open_subject(source, None, findings), findings)
