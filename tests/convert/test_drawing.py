@@ -28,8 +28,9 @@ from tests.support import command, digests, files_below
 from tests.tapalcatl.making import pyramid, write_mbtiles
 from tests.tortilla.build import Item, built
 
-BANDS = np.random.default_rng(7).integers(0, 1000, (3, 512, 256), np.uint16)
-"""Of two tiles of zoom 1."""
+SQUARES = np.random.default_rng(7).integers(0, 1000, (3, 64, 32), np.uint16)
+BANDS = SQUARES.repeat(8, axis=1).repeat(8, axis=2)
+"""Of two tiles of zoom 1, which are soon compressed."""
 OPTIONS: dict[str, tuple[dict[str, Any], list[int], list[tuple[float, float]]]] = {
     "--band 2 --stretch 0,999": ({"bands": [2], "stretch": (0, 999)}, [2], [(0, 999)]),
     "--stretch -5,1e3": ({"stretch": (-5, 1000)}, [1], [(-5, 1000)]),

@@ -52,6 +52,7 @@ def test_family_is_that_of_the_package(found: tuple[int, int, int], data: Any) -
     cell = package.tile_to_cell((x, y, z))
     above = data.draw(st.integers(0, z))
     assert grid.parents(cell, above) == package.cell_to_parent(cell, above)
+    assert grid.descendants(cell, z) == (cell, cell)
     if z < 26:
         below = data.draw(st.integers(z + 1, min(26, z + 3)))
         mine = grid.children(cell, below)
@@ -173,12 +174,6 @@ def test_shapes_are_kept() -> None:
     empty = np.empty(0, np.int64)
     assert grid.cells(empty, empty, empty).shape == (0,)
     assert grid.children(empty).shape == (0, 0)
-
-
-def test_descendants_of_the_note() -> None:
-    first, last = grid.descendants(grid.cells(2, 2, 1), 5)
-    assert (first, last) == (0x485603FFFFFFFFFF, 0x4856FFFFFFFFFFFF)
-    assert grid.descendants(first, 5) == (first, first)
 
 
 @given(tile(), st.integers(0, 3))
