@@ -113,7 +113,7 @@ class HttpServer:
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.stopping = threading.Event()
         self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.02,), daemon=True
+            target=self._server.serve_forever, args=(0.005,), daemon=True
         )
         self._thread.start()
 
