@@ -93,10 +93,11 @@ def test_boxes_that_cannot_be(bbox: Any) -> None:
         grid.bbox_windows(bbox, 3)
 
 
-def test_boxes_of_too_many_cells() -> None:
+def test_boxes_of_too_many_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LimitExceededError):
         grid.bbox_cells((-180, -80, 180, 80), 20)
-    with pytest.raises(LimitExceededError):
+    monkeypatch.setattr("comal.grid.cover._EDGE", 1 << 10)
+    with pytest.raises(LimitExceededError, match="along an edge"):
         grid.bbox_ranges((-179.3, -80.2, 178.9, 81.7), 26)
 
 
