@@ -216,12 +216,10 @@ class Check:
         Items are looked at one by one without an executor.
         """
         settings, values = self.part(), []
-        if executor is None:
-            found = (check_item(look, settings, item) for item in items)
-        else:
+        if executor is not None:
             settings.progress = silent  # who is told is in this process
-            found = results(executor, partial(check_item, look, settings), items)
-        with closing(found):
+        task = partial(check_item, look, settings)
+        with closing(results(executor, task, items, threads=0)) as found:
             for place, (value, own) in zip(places or [""] * len(items), found, strict=True):
                 self.take_all(own, place)
                 values.append(value)

@@ -236,7 +236,8 @@ def results(
     Parameters
     ----------
     workers, threads
-        As for `workers_of`. In other processes, function, items and results are pickled.
+        As for `workers_of`; with no threads who takes the results does the work. In other
+        processes, function, items and results are pickled.
     ahead
         Tasks that may be in flight; by default two for each worker. After an error no task begins,
         and running ones are awaited.
@@ -248,6 +249,9 @@ def results(
     ComalError
         A worker of the executor ended abruptly, or a cluster gave a task up.
     """
+    if workers is None and threads == 0:
+        yield from map(function, items)
+        return
     with workers_of(workers, threads) as executor:
         waiting, pending = iter(items), deque[Future[R]]()
         # Dask gives an equal task the result of an earlier one, which may be gone from disk.
@@ -272,25 +276,32 @@ def results(
                 submit(1)
                 yield found
         except Exception as error:
-            if isinstance(error, _UNSENT) and re.search("pickle|serialize", str(error)):
-                raise InvalidInputError(
-                    "a task cannot be sent to the workers",
-                    found=str(error),
-                    hint="functions are those of a module, or workers are threads",
-                ) from error
-            is_lost = isinstance(error, BrokenExecutor | CancelledError)
-            if not is_lost and not type(error).__module__.startswith("distributed."):
+            if (lost := _of_executor(error)) is None:
                 raise
-            raise ComalError(
-                "a worker of the executor ended before its work was done",
-                expected="workers that live until their results are taken",
-                hint="spawn processes instead of forking them, and check whether the system killed"
-                " one for lack of memory",
-            ) from error
+            raise lost from error
         finally:
             # A cluster does not tell which tasks run, so that cancelling would not await them.
             exact = type(executor).__module__.startswith("concurrent.")
             wait([future for future in pending if not (exact and future.cancel())])
+
+
+def _of_executor(error: Exception) -> ComalError | None:
+    """The error for one of an executor; None for one of a task."""
+    if isinstance(error, _UNSENT) and re.search("pickle|serialize", str(error)):
+        return InvalidInputError(
+            "a task cannot be sent to the workers",
+            found=str(error),
+            hint="functions are those of a module, or workers are threads",
+        )
+    is_lost = isinstance(error, BrokenExecutor | CancelledError)
+    if not is_lost and not type(error).__module__.startswith("distributed."):
+        return None
+    return ComalError(
+        "a worker of the executor ended before its work was done",
+        expected="workers that live until their results are taken",
+        hint="spawn processes instead of forking them, and check whether the system killed"
+        " one for lack of memory",
+    )
 
 
 def completed(

@@ -306,7 +306,7 @@ def _checked(sources: Sequence[str], style: Style, asked: Mapping[str, Any]) -> 
     check_one = partial(
         check_archive, asked=asked, style=replace(style, quiet=apart or style.quiet)
     )
-    found = results(executor, check_one, sources) if apart else map(check_one, sources)
+    found = results(executor if apart else None, check_one, sources, threads=0)
     for source, one in zip(sources, found, strict=True):
         if isinstance(one, Report):
             more, head = ({"source": source}, f"{source}: ") if several else ({}, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from numbers import Real
 from typing import Any
 
@@ -172,11 +172,7 @@ class Drawn(IndexedSource):
         step = min(_BLOCK, count // _TASKS + 1)
         blocks = (np.arange(start, min(start + step, count)) for start in range(0, count, step))
         # Threads take a fifth longer than one: small tiles wait for the interpreter's lock.
-        with (
-            nullcontext(map(self.read_rows, blocks))
-            if executor is None
-            else closing(results(executor, self.read_rows, blocks))
-        ) as every:
+        with closing(results(executor, self.read_rows, blocks, threads=0)) as every:
             for number, tiles in enumerate(every, 1):
                 columns = (column.tolist() for column in tiles.keys)
                 yield from zip(*columns, tiles.payloads, strict=True)

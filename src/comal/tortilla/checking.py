@@ -14,13 +14,7 @@ import pyarrow as pa
 from comal import names as name_rules
 from comal import strictjson
 from comal.check import OF_CONTENT, Check, Report
-from comal.errors import (
-    ComalError,
-    InvalidMetadataError,
-    NotThisFormatError,
-    counted,
-    shown,
-)
+from comal.errors import ComalError, InvalidMetadataError, NotThisFormatError, counted, shown
 from comal.geo import footprints, wkb
 from comal.geo.boxes import arc_width
 from comal.lazy import pc

@@ -106,10 +106,8 @@ class GeotiffStats(SampleExtension):
                 expected="a column 'path' of files or bytes",
             )
         stats = partial(raster_statistics, classes=self._classes())
-        if table.num_rows == 1 and self.executor is None:
-            rows = list(map(stats, _jobs(table)))
-        else:
-            rows = list(results(self.executor, stats, _jobs(table), threads=_THREADS))
+        threads = _THREADS if table.num_rows > 1 else 0
+        rows = list(results(self.executor, stats, _jobs(table), threads=threads))
         return pa.table({"geotiff:stats": rows}, schema=self.get_schema())
 
     def _compute(self, sample: Any) -> pa.Table:
