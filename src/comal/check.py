@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -283,23 +282,20 @@ class Check:
             listed.append(Problem(code, place, message, severity))
 
 
+@dataclass(frozen=True, slots=True)
 class Guard:
     """The context of `Check.guard`."""
 
-    def __init__(self, findings: Check, code: str, place: str) -> None:
-        self._findings, self._code, self._place = findings, code, place
+    findings: Check
+    code: str
+    place: str
 
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if isinstance(error, OF_CONTENT):
-            self._findings.take_error(error, self._code, self._place)
+            self.findings.take_error(error, self.code, self.place)
             return True
         return False
 
