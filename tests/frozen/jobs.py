@@ -36,7 +36,8 @@ PACKAGES = (
     *("comal.storage", "comal.jobs"),
 )
 _LONGEST = 400
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+|(?<=Limits\()[^)]*")
+"""What is left out of signatures: addresses, and the numbers of all limits."""
 
 
 def sources(folder: Path) -> Path:
@@ -97,7 +98,7 @@ def _members(where: str, kind: Any) -> Iterator[Fact]:
 
 def _signature(value: Any) -> str:
     try:
-        return _ADDRESS.sub("", str(inspect.signature(value)))[:_LONGEST]
+        return _ADDRESS.sub("", str(inspect.signature(value)))
     except (TypeError, ValueError):
         return "no signature"
 
