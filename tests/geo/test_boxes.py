@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError
-from comal.geo.boxes import Box, arc_width, boxes_intersect, union_box, validate_bbox
+from comal.geo.boxes import Box, arc_width, boxes_intersect, union_box, validate_bbox, wrap
 
 # Eighths of a degree add and subtract without rounding, so laws hold exactly.
 lons = st.sampled_from((-180, -179.875, 179.875, 180)) | st.integers(-1440, 1440).map(
@@ -79,6 +79,19 @@ def test_union_holds_every_box(found: list[Box]) -> None:
         assert all(holds(union, box.west + width * part) for part in (0, 0.25, 0.5, 0.75, 1))
         assert union.south <= box.south
         assert union.north >= box.north
+
+
+@given(st.lists(boxes(), min_size=1, max_size=7), st.integers(-8, 8))
+@settings(max_examples=60, deadline=None)
+def test_union_has_the_same_width_when_the_earth_is_turned(found: list[Box], turn: int) -> None:
+    west, south, east, north = columns(found)
+    width = arc_width(west, east)
+    turned = wrap(west + 45 * turn)
+    before = union_box(west, south, west + width, north)
+    after = union_box(turned, south, turned + width, north)
+    assert before is not None
+    assert after is not None
+    assert arc_width(before.west, before.east) == arc_width(after.west, after.east)
 
 
 @given(st.lists(boxes(), min_size=1, max_size=5))

@@ -19,7 +19,6 @@ from tests.server.asking import ask
 from tests.server.making import COLLECTION
 from tests.tortilla.build import Item, built
 
-OUTLINE = ("stac:crs", "stac:geotransform", "stac:raster_shape")
 TEXT = pa.string()
 NUMBERS = pa.list_(pa.float64())
 WHOLE = pa.list_(pa.int64())

@@ -42,7 +42,6 @@ def both(local: int, central: int, new: bytes) -> bytes:
     return changed(FIRST + central, new, changed(local, new))
 
 
-LOCAL_B = 40
 HIDDEN = archive([Entry("hidden", b"secret")])
 CASES: dict[str, tuple[bytes, list[str]]] = {
     "sound": (DATA, []),

@@ -186,7 +186,6 @@ def test_every_entry_outside_is_named() -> None:
     assert "first" in caught.value.problems[0].place
 
 
-INNER = archive([Entry("inner", b"i")])
 ODD: dict[str, tuple[bytes, list[str]]] = {
     "bytes behind": (TWO + b"trailing", ["zip-trailing-bytes"]),
     "bytes in front": (b"stub" * 9 + TWO, ["zip-prefix"]),
