@@ -204,11 +204,7 @@ class Check:
             self._list(problem.code, before + problem.place, problem.message)
 
     def take_from(
-        self,
-        look: Callable[..., Any],
-        items: Sequence[Any],
-        executor: Workers,
-        places: Sequence[str] = (),
+        self, look: Callable[..., Any], items: Sequence[Any], executor: Workers, *places: str
     ) -> list[Any]:
         """What ``look(item, check)`` returns for each item; what it reports is added at its place.
 

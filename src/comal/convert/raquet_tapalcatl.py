@@ -193,15 +193,8 @@ class Drawn(IndexedSource):
 _recent: ByteCache[Any, Drawn] = ByteCache(1, keep_newest=True)
 
 
-def _opened_again(
-    sources: Any,
-    names: Sequence[str],
-    drawing: Sequence[tuple[float, float] | None],
-) -> Drawn:
-    """The tiles in another process: who has the index of a raster need not send it.
-
-    The file that was opened last is kept for further tasks.
-    """
+def _opened_again(sources: Any, names: Sequence[str], drawing: Sequence[Any]) -> Drawn:
+    """The tiles in another process, which keeps the file that it opened last for more tasks."""
     versions = [(source.href, repr(source.pins.seen())) for source in sources]
     key = (*versions, *names, *drawing)
     drawn = _recent.get(key)

@@ -365,8 +365,7 @@ def check(
     progress
         Called with the progress of the check.
     executor
-        Checks the archives of a tileset: any `concurrent.futures.Executor`, or a number of
-        processes; one archive after the other if None.
+        Checks the archives: an executor, or a number of processes; one by one if None.
     **options
         Options for opening the tileset, such as the settings of Tapalcatl 1.
 

@@ -80,8 +80,7 @@ def check(
     progress
         Called with the progress.
     executor
-        Checks several files: any `concurrent.futures.Executor`, or a number of processes; one file
-        after the other if None.
+        Checks several files: an executor, or a number of processes; one by one if None.
 
     Returns
     -------

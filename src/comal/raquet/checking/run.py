@@ -157,8 +157,7 @@ def check(
     config
         Settings of remote storage.
     executor
-        Checks several files: any `concurrent.futures.Executor`, or a number of processes; one file
-        after the other if None.
+        Checks several files: an executor, or a number of processes; one by one if None.
 
     Returns
     -------
@@ -186,7 +185,7 @@ def check(
         look(sources[0], findings)
     else:
         places = [PurePosixPath(source.href).name for source in sources]
-        findings.take_from(look, sources, executor, places)
+        findings.take_from(look, sources, executor, *places)
     return findings.report(sources[0].href, "parquet")
 
 

@@ -59,8 +59,7 @@ def check(
     progress
         Called with the progress of the check.
     executor
-        Checks the datasets of an index or a collection: any `concurrent.futures.Executor`, or a
-        number of processes; one dataset after the other if None.
+        Checks datasets of an index: an executor, or a number of processes; one by one if None.
 
     Returns
     -------
@@ -143,7 +142,7 @@ def _check_collection(subject: Subject, findings: Check) -> None:
 def _check_parts(
     index: Subject | Collected, names: Sequence[str], findings: Check, executor: Workers
 ) -> None:
-    findings.take_from(_check_part, [index.part(name) for name in names], executor, names)
+    findings.take_from(_check_part, [index.part(name) for name in names], executor, *names)
 
 
 def _check_part(source: Source, findings: Check) -> None:
