@@ -113,8 +113,8 @@ def _archives(room: Any, home: Path, folder: Path) -> None:
     elif room is tortilla:
         tortilla.pack_folder(home / "scenes", folder / "a.tortilla", chunk_size=1500)
     elif room is raquet:
-        for name in ("a.parquet", "b.parquet"):
-            raquet.write(home / "grid.tif", folder / name)
+        raquet.write(home / "grid.tif", folder / "a.parquet")
+        raquet.write(home / "grid.tif", folder / "b.parquet")
     else:
         tapalcatl.build(home / "a.mbtiles", folder / "tiles")
     first = min(folder.rglob(SETS[room][1]))

@@ -42,7 +42,7 @@ Workers = Executor | int | None
 
 _REMOTE = 8
 """Assumed workers of an executor that does not tell their number, such as one of a cluster."""
-_UNSENT = (pickle.PicklingError, AttributeError, TypeError)
+UNSENT = (pickle.PicklingError, AttributeError, TypeError)
 """What pickling raises."""
 _STEP = 0.05
 """Seconds after which a pause checks whether anybody still waits."""
@@ -287,7 +287,7 @@ def results(
 
 def _of_executor(error: Exception) -> ComalError | None:
     """The error for one of an executor; None for one of a task."""
-    if isinstance(error, _UNSENT) and re.search("pickle|serialize", str(error)):
+    if isinstance(error, UNSENT) and re.search("pickle|serialize", str(error)):
         return InvalidInputError(
             "a task cannot be sent to the workers",
             found=str(error),

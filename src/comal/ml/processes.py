@@ -24,12 +24,11 @@ import numpy as np
 
 from comal.errors import ComalError, InvalidInputError, translated
 from comal.ml.buffers import SharedBuffers, address, received
+from comal.parallel import UNSENT
 
 Loaded = tuple[Any, int]
 """A batch, and how many of its samples failed."""
-_UNSENDABLE: Any = dict.fromkeys(
-    (pickle.PicklingError, AttributeError, TypeError), InvalidInputError
-)
+_UNSENDABLE: Any = dict.fromkeys(UNSENT, InvalidInputError)
 _MEND = "decode, transform and on_error are functions of a module, or workers are threads"
 _GAIN = 1.6
 """How much faster two threads must decode than one."""

@@ -527,8 +527,7 @@ def _check_tree(tileset: TileSet, variant: str | None, findings: Check, executor
     if tileset.version != 1:
         _check_document(tileset, findings)
     listed, there = _archives(tileset, findings)
-    each = 1 if executor is None else _TASK
-    tasks = [listed[start : start + each] for start in range(0, len(listed), each)]
+    tasks = [listed[start : start + _TASK] for start in range(0, len(listed), _TASK)]
     look = partial(_check_archives, tileset, variant)
     absent: set[Tile] = set().union(*findings.take_from(look, tasks, executor))
     there -= absent

@@ -273,10 +273,9 @@ def folder2zip(
     Files below ``DATA/`` that no row names are not copied; a warning lists them.
     """
     del temp_dir
-    how = settings(parquet, "zip")
     with telling(progress, quiet=quiet) as told:
-        writing = Writing(how, overwrite, told, executor)
-        return _converted(input, output, "zip", config, writing)
+        how = Writing(settings(parquet, "zip"), overwrite, told, executor)
+        return _converted(input, output, "zip", config, how)
 
 
 def zip2folder(
@@ -327,9 +326,8 @@ def zip2folder(
         Source or target fail, or the source changes while it is read.
     """
     _check_limit(limit)
-    settled = settings(parquet, "folder")
     with telling(progress, quiet=quiet) as told:
-        how = Writing(settled, overwrite, told, executor)
+        how = Writing(settings(parquet, "folder"), overwrite, told, executor)
         return _converted(input, output, "folder", config, how, limit=limit, rename=rename)
 
 
