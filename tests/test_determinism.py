@@ -56,11 +56,10 @@ _FAST = "AVX2 FMA3 AVX512F AVX512_SKX AVX512_ICL AVX512_SPR X86_V3 X86_V4"
 """Features of processors by which NumPy calculates other last digits; it ignores unknown ones."""
 SURROUNDINGS: list[tuple[Mapping[str, str], str, int]] = [
     ({"TZ": "UTC", "LANG": "C", "PYTHONHASHSEED": "0"}, "022", 1),
-    ({"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "PYTHONHASHSEED": "1"}, "077", 3),
     (
         {
-            "TZ": "America/St_Johns",
-            "LANG": "C.UTF-8",
+            "TZ": "Pacific/Kiritimati",
+            "LC_ALL": "tr_TR.UTF-8",
             "PYTHONHASHSEED": "random",
             "GDAL_NUM_THREADS": "ALL_CPUS",
             "OMP_NUM_THREADS": "1",
@@ -68,10 +67,12 @@ SURROUNDINGS: list[tuple[Mapping[str, str], str, int]] = [
             "NPY_DISABLE_CPU_FEATURES": _FAST,
             "OPENBLAS_CORETYPE": "Nehalem",
         },
-        "000",
-        2,
+        "077",
+        3,
     ),
+    ({"TZ": "America/St_Johns", "LANG": "C.UTF-8", "PYTHONHASHSEED": "1"}, "000", 2),
 ]
+"""Each differs from the others in what it names; the third is for the night."""
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +95,8 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_digest_in_all_surroundings(sources: Path) -> None:
-    found = []
-    for number, (variables, umask, workers) in enumerate(SURROUNDINGS):
+    found, tried = [], SURROUNDINGS[: 3 if "COMAL_FULL_SWEEP" in os.environ else 2]
+    for number, (variables, umask, workers) in enumerate(tried):
         # Each from a folder of its own, with modification times of its own.
         home = sources / f"cwd {number}"
         home.mkdir()
@@ -112,5 +113,5 @@ def test_one_digest_in_all_surroundings(sources: Path) -> None:
     assert len(found[0]) > 10
     tiles = {"grid.parquet", "utm.parquet", "tiles/meta.json", "placed.tacozip"}
     assert {*tiles, "a.tacozip", "a.tortilla", "loose/DATA/s0/a"} <= set(found[0])
-    for one, (variables, *_) in zip(found, SURROUNDINGS, strict=True):
+    for one, (variables, *_) in zip(found, tried, strict=True):
         assert one == found[0], variables
