@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -152,7 +152,8 @@ def to_cog(
 
     def write(file: TargetFile, plan: _Plan) -> None:
         whole = file.folder() / "whole.tif"
-        write_geotiff(whole, plan.layout, _blocks(plan, progress))
+        # For a file that is read once LZW, which takes half of the time of DEFLATE.
+        write_geotiff(whole, replace(plan.layout, compression="lzw"), _blocks(plan, progress))
         how: dict[str, Any] = {"compression": chosen.compression, "block": plan.layout.block}
         geotiff_to_cog(whole, file.path, method=_method(plan), **how)
 

@@ -49,6 +49,12 @@ class TiffLayout:
     compression: str = "deflate"
     block: int = 256
 
+    def __post_init__(self) -> None:
+        if self.compression not in CODECS:
+            raise InvalidInputError(
+                "unknown compression", found=self.compression, expected=", ".join(CODECS)
+            )
+
 
 Blocks = Iterator[tuple[int, int, npt.NDArray[Any]]]
 """Column, row and pixels (bands, rows, columns) of blocks."""
@@ -66,10 +72,6 @@ def write_geotiff(
     Blocks of pixels can come in any order; an existing file is overwritten. `overviews` is the
     resampling of overviews, None for no overviews.
     """
-    if layout.compression not in CODECS:
-        raise InvalidInputError(
-            "unknown compression", found=layout.compression, expected=", ".join(CODECS)
-        )
     with _rules(), rasterio.open(path, "w", **_profile(layout)) as dataset:
         _describe(dataset, layout)
         for column, row, pixels in blocks:

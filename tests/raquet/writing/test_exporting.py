@@ -93,9 +93,10 @@ def test_a_nodata_value_that_geotiff_cannot_tell(tmp_path: Path, nodata: int) ->
 )
 def test_exports_that_cannot_be(tmp_path: Path, named: Any, text: str) -> None:
     _, path = _raquet(tmp_path, noise((2, 64, 64), "uint8"))
-    with pytest.raises(InvalidInputError, match=text):
-        comal.raquet.to_geotiff(path, tmp_path / "b.tif", **named)
-    assert not (tmp_path / "b.tif").exists()
+    for export in (comal.raquet.to_geotiff, comal.raquet.to_cog):
+        with pytest.raises(InvalidInputError, match=text):
+            export(path, tmp_path / "b.tif", **named)
+        assert not (tmp_path / "b.tif").exists()
     with pytest.raises(InvalidInputError, match="one band or three"):
         comal.raquet.preview(path, bands=[1, 2])
 
