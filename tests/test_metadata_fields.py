@@ -38,6 +38,7 @@ EVERY = {"tapalcatl": 60, "raquet": 60, "tortilla": 60, "taco": 120}
 """Of so many mutants of each format an ordinary run tries one, and a full sweep all."""
 
 KNOWN = {
+    "nested ('bands', 0, 'nodata') 400 digits",
     "COLLECTION.json ('extent',) text",
     "COLLECTION.json ('taco:field_schema', 'level0', 0, 0) list",
     "level0.parquet stac:time_start timestamp",

@@ -223,6 +223,7 @@ def test_bands_as_pairs_with_a_list_of_nodata() -> None:
         ("1" + 60 * "0", "int64", 1e60),
         (10**39, "float32", 1e39),
         *((text, "float32", math.nan) for text in ("nan", "NaN", "NAN", math.nan)),
+        *(("9" * 400, kind, math.inf) for kind in ("int16", "float32")),
     ],
 )
 def test_nodata(written: Any, dtype: str, expected: Any) -> None:

@@ -46,9 +46,9 @@ def stored_nodata(nodata: Any, dtype: Any) -> Any:
     kind = np.dtype(dtype)
     if kind.kind == "f":
         with np.errstate(over="ignore"):
-            found = kind.type(nodata)
+            found = kind.type(whole_nodata(nodata, kind))
         # No pixel can have a number that overflows to infinity in this type.
-        return None if np.isinf(found) and not np.isinf(float(nodata)) else found
+        return None if np.isinf(found) and abs(nodata) != math.inf else found
     if not isinstance(nodata, int | np.integer):
         if not float(nodata).is_integer():
             return None
@@ -68,7 +68,7 @@ def whole_nodata(nodata: Any, dtype: Any) -> int | float:
     try:
         return float(nodata)
     except OverflowError:
-        return math.copysign(math.inf, nodata)
+        return math.inf if nodata > 0 else -math.inf
 
 
 def alpha_at(colours: Sequence[str | None]) -> int | None:

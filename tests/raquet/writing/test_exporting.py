@@ -86,6 +86,7 @@ def test_a_nodata_value_that_geotiff_cannot_tell(tmp_path: Path, nodata: int) ->
         ({"bands": ["d"]}, "no such band"),
         ({"zoom": 26}, "no such zoom"),
         ({"time": 0}, "has no time"),
+        ({"nodata": 10**400}, "not a value of the raster's type"),
         ({"nodata": 300}, "not a value of the raster's type"),
         ({"nodata": 0.5}, "not a value of the raster's type"),
         ({"compression": "zip"}, "unknown compression"),
