@@ -289,6 +289,8 @@ def _bands(
     """The sources, and their bands as in the metadata and as they are read."""
     info = sources.first
     chosen = _chosen(info, sources.names, options.bands)
+    if not chosen:
+        raise InvalidInputError("no band is chosen")
     nodata = _nodata_of(options.nodata, [name for name, _ in chosen])
     plain = [index for _, index in chosen] == list(range(1, len(info.bands) + 1))
     sources = _with_hidden_alpha(sources, [index for _, index in chosen])
@@ -379,8 +381,6 @@ def _chosen(info: RasterInfo, names: tuple[str, ...] | None, choice: Any) -> lis
     if isinstance(choice, str | int):
         choice = [choice]
     picked = [_index(one, info, names) for one in choice]
-    if not picked:
-        raise InvalidInputError("no band is chosen")
     if names:
         return [(names[index - 1], index) for index in picked]
     return [(f"band_{at + 1}", index) for at, index in enumerate(picked)]
