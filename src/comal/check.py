@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
@@ -208,17 +209,19 @@ class Check:
     ) -> list[Any]:
         """What ``look(item, check)`` returns for each item; what it reports is added at its place.
 
-        Items are looked at one by one without an executor.
+        An item is an archive or a list of them. Items are looked at one by one without an executor.
         """
         settings, values = self.part(), []
+        counts = [*accumulate(len(item) if isinstance(item, list) else 1 for item in items)]
         if executor is not None:
             settings.progress = silent  # who is told is in this process
         task = partial(check_item, look, settings)
         with closing(results(executor, task, items, threads=0)) as found:
-            for place, (value, own) in zip(places or [""] * len(items), found, strict=True):
+            named = zip(places or [""] * len(items), counts, found, strict=True)
+            for place, done, (value, own) in named:
                 self.take_all(own, place)
                 values.append(value)
-                self.progress(len(values), len(items), "archives")
+                self.progress(done, counts[-1], "archives")
         return values
 
     def take_error(self, error: ComalError, code: str, place: str) -> None:

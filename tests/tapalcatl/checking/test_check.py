@@ -566,6 +566,15 @@ def test_archives_that_are_wrong(tmp_path: Path) -> None:
     assert not report.ok
 
 
+def test_progress_counts_archives(tmp_path: Path) -> None:
+    made = ((5, x, y, b"x") for x in range(32) for y in range(32))
+    built = tapalcatl.build(made, tmp_path / "t", ext="pbf", metatile=2)
+    said: list[tuple[int, int | None, str]] = []
+    tapalcatl.check(tmp_path / "t", progress=lambda *told: said.append(told))
+    assert built.archives > 100
+    assert said[-1] == (built.archives, built.archives, "archives")
+
+
 def test_a_tree_over_http(tmp_path: Path, http_server: HttpServer) -> None:
     url = http_server.serve_folder(tree(tmp_path / "t"), "t")
     report = tapalcatl.check(f"{url}/meta.json")
